@@ -1,0 +1,63 @@
+// What identifies a flow: the directional five-tuple and a zone. One template for both families.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <cstring>
+
+namespace millrace {
+
+/// An IP address as it stands on the wire. `Bytes` is 4 (IPv4) or 16 (IPv6).
+template <unsigned Bytes>
+struct Address {
+  static constexpr unsigned kBytes = Bytes;
+  std::array<std::uint8_t, Bytes> bytes{};
+
+  friend constexpr auto operator<=>(const Address&, const Address&) = default;
+};
+using AddressV4 = Address<4>;
+using AddressV6 = Address<16>;
+
+/// Separates customers with overlapping addresses; 24 bits. Zone 0 is `none`.
+using Zone = std::uint32_t;
+
+/// The key of one flow. Ports are in host byte order; for ICMP echo both are the identifier, for
+/// protocols without ports both are 0. No padding: keys compare and hash as bytes.
+template <class AddressType>
+struct alignas(8) Key {
+  using Address = AddressType;
+
+  Address source;
+  Address destination;
+  std::uint16_t source_port = 0;
+  std::uint16_t destination_port = 0;
+  std::uint8_t protocol = 0;
+  std::array<std::uint8_t, 3> zone{};
+
+  friend bool operator==(const Key& a, const Key& b) {
+    std::uint64_t difference = 0;
+    for (std::size_t i = 0; i < sizeof(Key); i += 8) difference |= a.word(i) ^ b.word(i);
+    return difference == 0;
+  }
+
+  /// The eight bytes from byte `offset` (a multiple of 8) on.
+  std::uint64_t word(std::size_t offset) const {
+    std::uint64_t w;
+    std::memcpy(&w, reinterpret_cast<const unsigned char*>(this) + offset, 8);
+    return w;
+  }
+};
+using KeyV4 = Key<AddressV4>;
+using KeyV6 = Key<AddressV6>;
+
+static_assert(sizeof(KeyV4) == 16 && sizeof(KeyV6) == 40);
+
+/// The key of the same conversation's other direction, where nothing is rewritten.
+template <class A>
+constexpr Key<A> reversed(const Key<A>& key) {
+  return {key.destination,      key.source,   key.destination_port,
+          key.source_port,      key.protocol, key.zone};
+}
+
+}  // namespace millrace

@@ -1,0 +1,75 @@
+// The per-connection memory of a table: a header that all tables and functions agree on, then the
+// function's state, at a stride that is a power of two.
+//
+//      0                  16 / 40     20 / 44   24 / 48                stride
+//      +------------------+-----------+---------+----------------------+
+//      | key (IPv4/IPv6)  | last_seen | peer    | State of function    |
+//      +------------------+-----------+---------+----------------------+
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <string>
+
+#include "millrace/key.h"
+#include "millrace/memory.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+template <class K>
+struct RecordHeader {
+  K key;
+  Tick last_seen;                 ///< when a packet last met this entry
+  ConnId peer = ConnId::none;     ///< the other direction's entry, in that direction's table
+};
+static_assert(sizeof(RecordHeader<KeyV4>) == 24 && sizeof(RecordHeader<KeyV6>) == 48);
+
+/// An array of records indexed by `ConnId`. Owned by one table instance, and used by that
+/// instance's worker. Accessors do not check `id`: it must be below `count()`.
+template <class K>
+class Records {
+ public:
+  static constexpr std::size_t kMinStride = 32;
+  static constexpr std::size_t kMaxStride = 256;
+
+  Records() = default;
+
+  /// `count` records with `state_bytes` (0 to 256 less the header) for the function.
+  static Result<Records> create(std::size_t count, std::size_t state_bytes, Pages pages) {
+    const std::size_t bytes = sizeof(RecordHeader<K>) + state_bytes;
+    const std::size_t stride = std::bit_ceil(bytes < kMinStride ? kMinStride : bytes);
+    if (stride > kMaxStride) {
+      return std::unexpected(Error{"a record of " + std::to_string(bytes) +
+                                       " bytes is over the maximum of 256: make the state smaller",
+                                   Error::Kind::usage});
+    }
+    auto memory = Memory::map(count * stride, pages);
+    if (!memory) return std::unexpected(memory.error());
+    return Records(std::move(*memory), count, static_cast<unsigned>(std::countr_zero(stride)));
+  }
+
+  RecordHeader<K>& header(ConnId id) const {
+    return *reinterpret_cast<RecordHeader<K>*>(at(id));
+  }
+  /// The function's state, 8-byte aligned.
+  std::byte* state(ConnId id) const { return at(id) + sizeof(RecordHeader<K>); }
+  void prefetch(ConnId id) const { __builtin_prefetch(at(id), 1); }
+
+  std::size_t count() const { return count_; }
+  std::size_t stride() const { return std::size_t{1} << shift_; }
+  std::size_t memory_bytes() const { return memory_.bytes(); }
+  Pages pages() const { return memory_.pages(); }
+
+ private:
+  Records(Memory memory, std::size_t count, unsigned shift)
+      : memory_(std::move(memory)), count_(count), shift_(shift) {}
+
+  std::byte* at(ConnId id) const { return memory_.data() + (std::size_t{index(id)} << shift_); }
+
+  Memory memory_;
+  std::size_t count_ = 0;
+  unsigned shift_ = 0;
+};
+
+}  // namespace millrace

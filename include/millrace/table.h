@@ -1,0 +1,94 @@
+// The contract of a connection table: what every table promises, and nothing about how.
+//
+// A table maps keys to connection ids and owns the records behind them. One thread at a time uses an
+// instance, unless its sharing scheme says otherwise.
+//
+// - `prefetch`, then `prefetch_records`, then `find` form a pipeline: each begins to fetch what the
+//   next one reads. Both are hints; `find` is right without them.
+// - An id stays valid for the life of its entry. An erased entry's id is *draining*: neither found
+//   nor given out again until `settle()`, so that whoever found it in this burst may still read its
+//   record.
+// - `insert` may displace an entry whose worth is below the newcomer's. Its id may then be given to
+//   the newcomer at once: keep ids that are still in use alive by their worth. Of the record, insert
+//   writes only the key; the rest is the displaced entry's until the caller overwrites it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "millrace/hash.h"
+#include "millrace/key.h"
+#include "millrace/record.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+struct TableConfig {
+  std::size_t capacity = 0;     ///< entries promised, 1 or more
+  std::size_t state_bytes = 0;  ///< function's state in each record
+  Pages pages = Pages::huge;    ///< best kind of memory to try
+};
+
+struct Insertion {
+  enum class Outcome : std::uint8_t {
+    inserted,
+    present,  ///< the key was there already: `id` is its entry
+    full,     ///< no place and nothing worth less: `id` is none
+  };
+  ConnId id = ConnId::none;
+  Outcome outcome = Outcome::full;
+  ConnId displaced = ConnId::none;  ///< the entry that gave way, possibly the same id
+};
+
+/// Where a walk stands. A walk starts at `begin` and is over at `end`.
+enum class Cursor : std::uint64_t { begin = 0, end = UINT64_MAX };
+
+/// `worth(id)` of a live entry: 0 is dead, higher is missed more. `worth(ConnId::none)` is the
+/// newcomer's.
+template <class W>
+concept WorthFunction = requires(const W worth, ConnId id) {
+  { worth(id) } -> std::same_as<std::uint8_t>;
+};
+
+/// Everything is worth the same: an insertion displaces nothing.
+struct KeepAll {
+  std::uint8_t operator()(ConnId) const { return 1; }
+};
+
+template <class T, class K>
+concept ConnectionTable =
+    requires(T table, const T view, std::span<const K> keys, std::span<const Hash> hashes,
+             std::span<ConnId> ids, const K& key, Hash hash, KeepAll worth, Cursor cursor,
+             void (*visit)(ConnId)) {
+      { T::kName } -> std::convertible_to<std::string_view>;
+      { T::create(TableConfig{}) } -> std::same_as<Result<T>>;
+      { view.prefetch(hashes) } -> std::same_as<void>;
+      { view.prefetch_records(hashes) } -> std::same_as<void>;
+      /// A burst of any length; `ids[i]` becomes the entry of `keys[i]`, or none.
+      { view.find(keys, hashes, ids) } -> std::same_as<void>;
+      { table.insert(key, hash, worth) } -> std::same_as<Insertion>;
+      /// The id that was freed and is now draining, or none.
+      { table.erase(key, hash) } -> std::same_as<ConnId>;
+      /// Ends the burst: what is draining may be given out again.
+      { table.settle() } -> std::same_as<void>;
+      /// Visits about that many entries from the cursor on, and says where to go on. Every entry
+      /// that lives through the whole walk is visited at least once, whatever else is inserted or
+      /// erased meanwhile; an entry may be visited twice.
+      { view.walk(cursor, std::size_t{64}, visit) } -> std::same_as<Cursor>;
+      { view.records() } -> std::same_as<const Records<K>&>;
+      /// Live entries; draining ones do not count.
+      { view.size() } -> std::same_as<std::size_t>;
+      /// Entries promised at creation.
+      { view.capacity() } -> std::same_as<std::size_t>;
+      /// Places for entries, `capacity()` or more.
+      { view.slots() } -> std::same_as<std::size_t>;
+      /// Index and records together.
+      { view.memory_bytes() } -> std::same_as<std::size_t>;
+      /// Walks the whole structure; the error names the first rule that is broken.
+      { view.check_invariants() } -> std::same_as<Result<void>>;
+    };
+
+}  // namespace millrace

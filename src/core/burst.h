@@ -1,0 +1,81 @@
+// A burst in flight: up to 64 packets as columns. Each stage of the line reads columns that earlier
+// stages wrote and writes its own. One worker owns a burst; the port owns the memory behind `data`.
+//
+// Packets whose key was found stand, beside their place in the burst, in one of four lanes: by
+// address family, and by which entry of their connection they meet. A lane's keys are dense, so
+// tables see plain spans, and one template serves both families and both directions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+#include "core/verdict.h"
+#include "millrace/hash.h"
+#include "millrace/key.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+/// The port's own name for a packet: an index into a capture, an rte_mbuf, ...
+using Handle = std::uint64_t;
+
+/// Where a packet's headers begin, in bytes from `data`.
+struct Headers {
+  std::uint16_t l3 = 0;       ///< the IP header
+  std::uint16_t l4 = 0;       ///< what follows it and its extension headers
+  std::uint16_t l4_end = 0;   ///< one past the last captured byte of the IP payload, padding left out
+  std::uint8_t family = 0;    ///< 4 or 6; 0 where no IP header was found
+  std::uint8_t protocol = 0;  ///< of the header at `l4`
+};
+static_assert(sizeof(Headers) == 8);
+
+inline constexpr unsigned kBurstMax = 64;
+
+template <class K>
+struct Lane {
+  unsigned size = 0;
+  std::array<std::uint8_t, kBurstMax> packet;  ///< place in the burst
+  std::array<K, kBurstMax> key;
+  std::array<Hash, kBurstMax> hash;
+  std::array<ConnId, kBurstMax> connection;
+
+  std::span<const K> keys() const { return {key.data(), size}; }
+  std::span<const Hash> hashes() const { return {hash.data(), size}; }
+  std::span<ConnId> connections() { return {connection.data(), size}; }
+};
+
+/// The parser files every key under `originator`; the function's `sides` moves replies over.
+template <class K>
+struct Lanes {
+  Lane<K> originator;
+  Lane<K> reply;
+};
+
+struct Burst {
+  static constexpr unsigned kMax = kBurstMax;
+
+  unsigned size = 0;
+  Tick now;
+  std::array<std::byte*, kMax> data;           ///< first byte; 128 writable bytes of headroom before
+  std::array<std::uint16_t, kMax> length;      ///< bytes present at `data`
+  std::array<std::uint32_t, kMax> wire_length; ///< bytes on the wire, `length` or more
+  std::array<Handle, kMax> handle;
+  std::array<Headers, kMax> headers;
+  std::array<Verdict, kMax> verdict;
+  Lanes<KeyV4> v4;
+  Lanes<KeyV6> v6;
+
+  template <class K>
+  Lanes<K>& lanes() {
+    if constexpr (std::is_same_v<K, KeyV4>) {
+      return v4;
+    } else {
+      return v6;
+    }
+  }
+};
+
+}  // namespace millrace

@@ -1,0 +1,52 @@
+// What became of a packet, and why. Closed: every packet ends with exactly one verdict, and each
+// has a counter of its own.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace millrace {
+
+enum class Verdict : std::uint8_t {
+  // Served.
+  tracked,
+  stateless,  ///< served without an entry, by consistent hashing
+
+  // Not tracked: the parser's reasons. Such packets pass untouched, or are dropped, as configured.
+  not_ip,         ///< no IP header behind the link layer (ARP, STP, an unknown EtherType, ...)
+  truncated,      ///< cut short, by the capture or on the wire, before the headers end
+  malformed,      ///< header fields contradict each other or the packet's length
+  fragment,       ///< a fragment other than the first: it carries no ports
+  icmp_error,     ///< an ICMP or ICMPv6 error: it speaks about another connection
+  icmp_control,   ///< other ICMP without an identifier: neighbour discovery, redirects, ...
+  source_routed,  ///< its header names further hops, so its addresses are not its endpoints
+  header_chain,   ///< more extension headers, tags or labels than are followed
+
+  // Not tracked: the function's reason.
+  no_service,  ///< addressed to no configured service, and no reply from a backend
+
+  // Dropped.
+  no_backend,       ///< its service has no backend to give
+  table_full,       ///< a new connection, and the table has no place for it
+  reply_collision,  ///< every backend's reply tuple belongs to another connection
+};
+inline constexpr std::size_t kVerdicts = 14;
+
+inline constexpr std::array<std::string_view, kVerdicts> kVerdictNames{
+    "tracked",      "stateless",     "not_ip",       "truncated",  "malformed",
+    "fragment",     "icmp_error",    "icmp_control", "source_routed", "header_chain",
+    "no_service",   "no_backend",    "table_full",   "reply_collision"};
+static_assert(static_cast<std::size_t>(Verdict::reply_collision) + 1 == kVerdicts);
+
+/// As it appears in statistics.
+constexpr std::string_view to_string(Verdict v) { return kVerdictNames[static_cast<std::size_t>(v)]; }
+
+/// True for the reasons that configuration decides about (`unmatched = "pass" | "drop"`).
+constexpr bool is_unmatched(Verdict v) { return v >= Verdict::not_ip && v <= Verdict::no_service; }
+
+/// True for the reasons that always drop.
+constexpr bool is_drop(Verdict v) { return v >= Verdict::no_backend; }
+
+}  // namespace millrace

@@ -1,0 +1,97 @@
+// The contract of a function on packets: what it is told about a burst, and what it answers.
+//
+// A worker owns its function; each call handles a whole burst, so the indirection costs once a
+// burst. In the order of the line:
+//
+//   sides    which entry of its connection each packet meets
+//   (track)  the tracker finds or inserts the originators' entries
+//   open     new connections: the function chooses, and names the reply's key
+//   (link)   the tracker inserts the replies' entries; a collision asks `open` again
+//   process  every packet: rewrite, count, give the verdict
+//   closed   a connection ended
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/burst.h"
+#include "millrace/record.h"
+
+namespace millrace {
+
+/// A connection in the making. The function fills what stands under *answer*.
+template <class K>
+struct Opening {
+  static constexpr std::size_t kReplyStateMax = 64;
+
+  std::uint8_t packet = 0;      ///< its first packet's place in the burst
+  std::uint8_t attempt = 0;     ///< how many answers collided with another connection's reply
+  K key;                        ///< the originator's key
+  std::byte* state = nullptr;   ///< the originator's state, to be written; it keeps what an earlier attempt wrote
+
+  enum class Answer : std::uint8_t {
+    one_way,  ///< open it; there is no reply entry
+    two_way,  ///< open it; link `reply_key` and `reply_state`
+    refused,  ///< do not open it; `refusal` says why
+  };
+  // answer:
+  Answer answer = Answer::one_way;
+  Verdict refusal = Verdict::no_backend;
+  K reply_key;
+  alignas(8) std::array<std::byte, kReplyStateMax> reply_state;
+};
+
+/// What a function does for one address family.
+template <class K>
+class FunctionFor {
+ public:
+  virtual ~FunctionFor() = default;
+
+  struct StateBytes {
+    std::size_t originator = 0;
+    std::size_t reply = 0;
+    bool replies = true;  ///< false: no connection has a reply entry, so none need be looked up
+  };
+  virtual StateBytes state_bytes() const = 0;
+
+  /// The parser filed all keys under `originator`. Moves those that meet a reply's entry to `reply`,
+  /// in order; gives packets that concern it not the verdict `no_service` and takes them out.
+  virtual void sides(Burst& burst) = 0;
+
+  /// Answers each opening. Called again for those whose reply collided, with `attempt` one higher;
+  /// each attempt must answer with a reply key not tried before, or refuse. An opening that is
+  /// refused, or that the tracker gives up (table full), gets `closed` if an attempt was accepted.
+  virtual void open(const Burst& burst, std::span<Opening<K>> openings) = 0;
+
+  /// Serves the packets of both lanes. Where `connection` is none, the packet has the verdict
+  /// `table_full` (originator) and the function may serve it without state, or has any other
+  /// verdict that drops and is left alone; a reply without a connection gets `no_service`.
+  /// Everything served gets `tracked` or `stateless`.
+  virtual void process(Burst& burst, const Records<K>& originators, const Records<K>& replies) = 0;
+
+  /// The connection with this originator's state has ended; its entries are gone.
+  virtual void closed(const std::byte* state) = 0;
+};
+
+class Function {
+ public:
+  virtual ~Function() = default;
+  /// False: nothing is tracked and `open` is never called; every packet reaches `process` as one
+  /// whose connection found no place.
+  virtual bool stateful() const = 0;
+  virtual FunctionFor<KeyV4>& v4() = 0;
+  virtual FunctionFor<KeyV6>& v6() = 0;
+
+  template <class K>
+  FunctionFor<K>& family() {
+    if constexpr (std::is_same_v<K, KeyV4>) {
+      return v4();
+    } else {
+      return v6();
+    }
+  }
+};
+
+}  // namespace millrace
