@@ -3,7 +3,7 @@
 add_library(millrace_flags INTERFACE)
 target_compile_options(millrace_flags INTERFACE
   -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wnon-virtual-dtor -Wold-style-cast
-  -Wno-interference-size)
+  -Wno-missing-field-initializers)
 if(MILLRACE_NATIVE)
   target_compile_options(millrace_flags INTERFACE -march=native)
 endif()

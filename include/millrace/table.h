@@ -30,6 +30,7 @@ struct TableConfig {
   std::size_t capacity = 0;     ///< entries promised, 1 or more
   std::size_t state_bytes = 0;  ///< function's state in each record
   Pages pages = Pages::huge;    ///< best kind of memory to try
+  Secret secret;                ///< of the hash
 };
 
 struct Insertion {
@@ -65,6 +66,8 @@ concept ConnectionTable =
              void (*visit)(ConnId)) {
       { T::kName } -> std::convertible_to<std::string_view>;
       { T::create(TableConfig{}) } -> std::same_as<Result<T>>;
+      /// Every hash given to this table is this hasher's.
+      { view.hasher() } -> std::same_as<const Hasher&>;
       { view.prefetch(hashes) } -> std::same_as<void>;
       { view.prefetch_records(hashes) } -> std::same_as<void>;
       /// A burst of any length; `ids[i]` becomes the entry of `keys[i]`, or none.
@@ -87,7 +90,9 @@ concept ConnectionTable =
       { view.slots() } -> std::same_as<std::size_t>;
       /// Index and records together.
       { view.memory_bytes() } -> std::same_as<std::size_t>;
-      /// Walks the whole structure; the error names the first rule that is broken.
+      /// The worst kind among its memories.
+      { view.pages() } -> std::same_as<Pages>;
+      /// Reads the whole structure; the error names the first rule that is broken.
       { view.check_invariants() } -> std::same_as<Result<void>>;
     };
 

@@ -28,6 +28,7 @@ struct Opening {
 
   std::uint8_t packet = 0;      ///< its first packet's place in the burst
   std::uint8_t attempt = 0;     ///< how many answers collided with another connection's reply
+  ConnId connection = ConnId::none;  ///< the originator's entry
   K key;                        ///< the originator's key
   std::byte* state = nullptr;   ///< the originator's state, to be written; it keeps what an earlier attempt wrote
 

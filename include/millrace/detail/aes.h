@@ -14,19 +14,23 @@ inline namespace MILLRACE_ISA {
 
 #if defined(__AES__) && defined(__SSE2__)
 
-using AesBlock = __m128i;
+struct AesBlock {
+  __m128i bits;
+};
 
 inline AesBlock aes_load(const void* bytes) {
-  return _mm_loadu_si128(static_cast<const __m128i*>(bytes));
+  return {_mm_loadu_si128(static_cast<const __m128i*>(bytes))};
 }
 inline AesBlock aes_load_low(std::uint64_t word) {
-  return _mm_cvtsi64_si128(static_cast<long long>(word));
+  return {_mm_cvtsi64_si128(static_cast<long long>(word))};
 }
-inline AesBlock aes_xor(AesBlock a, AesBlock b) { return _mm_xor_si128(a, b); }
+inline AesBlock aes_xor(AesBlock a, AesBlock b) { return {_mm_xor_si128(a.bits, b.bits)}; }
 /// SubBytes, ShiftRows, MixColumns, AddRoundKey.
-inline AesBlock aes_round(AesBlock state, AesBlock key) { return _mm_aesenc_si128(state, key); }
+inline AesBlock aes_round(AesBlock state, AesBlock key) {
+  return {_mm_aesenc_si128(state.bits, key.bits)};
+}
 inline std::uint64_t aes_low(AesBlock state) {
-  return static_cast<std::uint64_t>(_mm_cvtsi128_si64(state));
+  return static_cast<std::uint64_t>(_mm_cvtsi128_si64(state.bits));
 }
 
 #else

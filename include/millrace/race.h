@@ -1,0 +1,419 @@
+// `race`: millrace's own connection table.
+//
+// A bucket is one cache line: 31 tags of 16 bits and a counting overflow filter. A slot's place says
+// which record is its own, so nothing ever moves and an id stays valid for the life of its entry;
+// the full key stands in the record, beside the state that the packet needs anyway. A hit costs two
+// lines and leaves the state in the cache, a miss one.
+//
+//      0      2                        60     62      64
+//      +------+------+---       ---+------+----------+
+//      | tag0 | tag1 |     ...     | tag30| overflow |     record of slot s in bucket b: 31 b + s
+//      +------+------+---       ---+------+----------+
+//      tag: 0 free, 1 draining, else live          overflow: four counters of 4 bits
+//
+// A key has three homes, tried in this order: its first bucket, its second bucket, and a bucket of a
+// small overflow area. An insertion takes the first bucket until it holds `kFirstUntil` entries,
+// then the emptier of first and second, then the area.
+//
+// Invariants (check_invariants quotes them):
+//  1. A live slot's tag is its key's tag, and its bucket is one of its key's three homes.
+//  2. Of a key's homes, each one before the bucket that holds it counts it: counter `filter(hash)`
+//     of a bucket is the number of entries of that filter value that went past it. So a lookup that
+//     meets a counter of 0 need not look further. Counters are exact and never saturate: an
+//     insertion that would need a sixteenth count in one counter is refused that home.
+//  3. A key is live in one slot at most.
+//  4. The draining slots are those on the draining list.
+//  5. size() is the number of live slots.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "millrace/detail/tags.h"
+#include "millrace/table.h"
+
+namespace millrace {
+inline namespace MILLRACE_ISA {
+
+template <class K>
+class Race {
+ public:
+  static constexpr std::string_view kName = "race";
+  /// Up to this share of its slots it accepts practically everything, under churn too.
+  static constexpr double kMaxLoad = 0.85;
+
+  static Result<Race> create(const TableConfig& config);
+
+  void prefetch(std::span<const Hash> hashes) const {
+    for (const Hash hash : hashes) __builtin_prefetch(&bucket(first_of(hash)));
+  }
+
+  void prefetch_records(std::span<const Hash> hashes) const;
+
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
+    for (std::size_t i = 0; i < keys.size(); ++i) ids[i] = find_one(keys[i], hashes[i]);
+  }
+
+  template <WorthFunction W>
+  Insertion insert(const K& key, Hash hash, const W& worth);
+
+  ConnId erase(const K& key, Hash hash);
+
+  void settle() {
+    for (const ConnId id : draining_) tag_of(id) = kFree;
+    draining_.clear();
+  }
+
+  template <class Visit>
+  Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const;
+
+  const Hasher& hasher() const { return hasher_; }
+  const Records<K>& records() const { return records_; }
+  std::size_t size() const { return size_; }
+  std::size_t capacity() const { return capacity_; }
+  std::size_t slots() const { return records_.count(); }
+  std::size_t memory_bytes() const { return index_.bytes() + records_.memory_bytes(); }
+  Pages pages() const { return std::max(index_.pages(), records_.pages()); }
+  Result<void> check_invariants() const;
+
+  /// How many live entries stand in their first home, their second, and the area.
+  std::array<std::size_t, 3> homes_taken() const;
+
+ private:
+  using Tag = std::uint16_t;
+  static constexpr Tag kFree = 0;
+  static constexpr Tag kDraining = 1;
+  static constexpr unsigned kSlots = 31;
+  static constexpr std::uint32_t kSlotMask = (1U << kSlots) - 1;
+  static constexpr unsigned kFirstUntil = 30;
+  static constexpr unsigned kHomes = 3;
+  static constexpr std::uint32_t kBucketsPerAreaBucket = 64;
+
+  struct alignas(64) Bucket {
+    std::array<Tag, kSlots + 1> line{};  // the last element is the overflow filter
+
+    std::uint32_t match(Tag tag) const { return detail::match_tags(line, tag) & kSlotMask; }
+    std::uint32_t free() const { return match(kFree); }
+    unsigned filled() const { return kSlots - static_cast<unsigned>(std::popcount(free())); }
+    unsigned passed(unsigned filter) const { return line[kSlots] >> 4 * filter & 0xfU; }
+    bool can_pass(unsigned filter) const { return passed(filter) < 15; }
+    void count_passed(unsigned filter, int by) {
+      line[kSlots] = static_cast<Tag>(line[kSlots] + by * (1 << 4 * filter));
+    }
+  };
+  static_assert(sizeof(Bucket) == 64);
+
+  struct Place {
+    ConnId id = ConnId::none;
+    unsigned home = 0;
+  };
+
+  Race(const TableConfig& config, Memory index, Records<K> records, std::uint32_t buckets,
+       std::uint32_t area)
+      : hasher_(config.secret),
+        index_(std::move(index)),
+        records_(std::move(records)),
+        buckets_(buckets),
+        area_(area),
+        capacity_(config.capacity) {
+    draining_.reserve(kDrainingReserve);
+  }
+
+  // A burst of openings that are all refused, and a sweep's budget, fit without an allocation.
+  static constexpr std::size_t kDrainingReserve = 1024;
+
+  Bucket& bucket(std::uint32_t at) const {
+    return reinterpret_cast<Bucket*>(index_.data())[at];
+  }
+  static ConnId id_of(std::uint32_t bucket, unsigned slot) { return ConnId{bucket * kSlots + slot}; }
+  Tag& tag_of(ConnId id) const { return bucket(index(id) / kSlots).line[index(id) % kSlots]; }
+
+  // The hash is spent on four choices. Its upper and lower half pick the two buckets; tag and
+  // filter come from a product in which all bits meet, since entries of one bucket share the bits
+  // that picked it.
+  static std::uint32_t range(std::uint32_t bits, std::uint32_t size) {
+    return static_cast<std::uint32_t>(std::uint64_t{bits} * size >> 32);
+  }
+  std::uint32_t first_of(Hash hash) const {
+    return range(static_cast<std::uint32_t>(hash >> 32), buckets_);
+  }
+  std::uint32_t home_of(Hash hash, unsigned home) const {
+    const std::uint32_t first = first_of(hash);
+    if (home == 0) return first;
+    if (home == 2) return buckets_ + range(static_cast<std::uint32_t>(mixed(hash) >> 14), area_);
+    const std::uint32_t second = range(static_cast<std::uint32_t>(hash), buckets_);
+    if (second != first) return second;
+    return second + 1 == buckets_ ? 0 : second + 1;
+  }
+  static std::uint64_t mixed(Hash hash) { return hash * 0x9e3779b97f4a7c15; }
+  static Tag tag_for(Hash hash) {
+    const Tag tag = static_cast<Tag>(mixed(hash) >> 48);
+    return tag > kDraining ? tag : static_cast<Tag>(tag + 2);
+  }
+  static unsigned filter_of(Hash hash) { return static_cast<unsigned>(mixed(hash) >> 46) & 3; }
+
+  /// The key's entry in the bucket `at`, or none.
+  ConnId look(std::uint32_t at, Tag tag, const K& key) const {
+    for (std::uint32_t match = bucket(at).match(tag); match != 0; match &= match - 1) {
+      const ConnId id = id_of(at, static_cast<unsigned>(std::countr_zero(match)));
+      if (records_.header(id).key == key) return id;
+    }
+    return ConnId::none;
+  }
+
+  ConnId find_one(const K& key, Hash hash) const {
+    const std::uint32_t first = first_of(hash);
+    const ConnId id = look(first, tag_for(hash), key);
+    if (id != ConnId::none || bucket(first).passed(filter_of(hash)) == 0) [[likely]] return id;
+    return find_beyond(key, hash).id;
+  }
+
+  /// The search behind the first home.
+  Place find_beyond(const K& key, Hash hash) const {
+    for (unsigned home = 1; home < kHomes; ++home) {
+      const std::uint32_t at = home_of(hash, home);
+      const ConnId id = look(at, tag_for(hash), key);
+      if (id != ConnId::none) return {id, home};
+      if (bucket(at).passed(filter_of(hash)) == 0) break;
+    }
+    return {};
+  }
+
+  Place place_of(const K& key, Hash hash) const {
+    const ConnId id = look(first_of(hash), tag_for(hash), key);
+    return id != ConnId::none ? Place{id, 0} : find_beyond(key, hash);
+  }
+
+  /// Counts an entry of that hash, which stands in `home`, in or out of the homes before it.
+  void count_past(Hash hash, unsigned home, int by) {
+    for (unsigned before = 0; before < home; ++before) {
+      bucket(home_of(hash, before)).count_passed(filter_of(hash), by);
+    }
+  }
+
+  /// Homes at and beyond this one are closed to the hash: a counter before them is at its end.
+  unsigned homes_open(Hash hash) const {
+    for (unsigned home = 0; home + 1 < kHomes; ++home) {
+      if (!bucket(home_of(hash, home)).can_pass(filter_of(hash))) return home + 1;
+    }
+    return kHomes;
+  }
+
+  Place free_place(Hash hash) const;
+  template <WorthFunction W>
+  Place least_worthy(Hash hash, const W& worth) const;
+  void occupy(const Place& place, const K& key, Hash hash) {
+    tag_of(place.id) = tag_for(hash);
+    records_.header(place.id).key = key;
+    count_past(hash, place.home, +1);
+    ++size_;
+  }
+  void vacate(const Place& place, Hash hash, Tag becomes) {
+    tag_of(place.id) = becomes;
+    count_past(hash, place.home, -1);
+    --size_;
+  }
+  unsigned home_in(ConnId id, Hash hash) const {
+    unsigned home = 0;
+    while (home < kHomes && home_of(hash, home) != index(id) / kSlots) ++home;
+    return home;
+  }
+  template <class Each>
+  void for_each_live(std::uint32_t at, Each&& each) const {
+    const Bucket& b = bucket(at);
+    for (std::uint32_t live = ~(b.free() | b.match(kDraining)) & kSlotMask; live != 0;
+         live &= live - 1) {
+      each(id_of(at, static_cast<unsigned>(std::countr_zero(live))));
+    }
+  }
+
+  Hasher hasher_;
+  Memory index_;
+  Records<K> records_;
+  std::uint32_t buckets_ = 0;  // first and second homes
+  std::uint32_t area_ = 0;     // third homes, behind them
+  std::size_t capacity_ = 0;
+  std::size_t size_ = 0;
+  std::vector<ConnId> draining_;
+};
+
+template <class K>
+Result<Race<K>> Race<K>::create(const TableConfig& config) {
+  const double wanted = static_cast<double>(config.capacity) / kMaxLoad;
+  if (config.capacity == 0 || wanted >= 4'290'000'000.0) {
+    return std::unexpected(Error{"the capacity of a table is from 1 to 3,800,000,000, not " +
+                                     std::to_string(config.capacity),
+                                 Error::Kind::usage});
+  }
+  const auto all = static_cast<std::uint32_t>(wanted / kSlots) + 1;
+  const std::uint32_t area = std::max(1U, all / kBucketsPerAreaBucket);
+  const std::uint32_t buckets = std::max(2U, all - area);  // two homes that differ
+  auto index = Memory::map(std::size_t{buckets + area} * sizeof(Bucket), config.pages);
+  if (!index) return std::unexpected(index.error());
+  auto records = Records<K>::create(std::size_t{buckets + area} * kSlots, config.state_bytes, config.pages);
+  if (!records) return std::unexpected(records.error());
+  return Race(config, std::move(*index), std::move(*records), buckets, area);
+}
+
+template <class K>
+void Race<K>::prefetch_records(std::span<const Hash> hashes) const {
+  // A key that went past its first home needs two further fetches, one after the other: the first
+  // pass begins the one, and the second pass, by when it may have arrived, the other.
+  constexpr std::size_t kLater = 64;
+  std::array<Hash, kLater> later;
+  std::size_t count = 0;
+  for (const Hash hash : hashes) {
+    const std::uint32_t first = first_of(hash);
+    const std::uint32_t match = bucket(first).match(tag_for(hash));
+    if (match != 0) {
+      records_.prefetch(id_of(first, static_cast<unsigned>(std::countr_zero(match))));
+    } else if (bucket(first).passed(filter_of(hash)) != 0 && count < kLater) {
+      __builtin_prefetch(&bucket(home_of(hash, 1)));
+      later[count++] = hash;
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t second = home_of(later[i], 1);
+    const std::uint32_t match = bucket(second).match(tag_for(later[i]));
+    if (match != 0) records_.prefetch(id_of(second, static_cast<unsigned>(std::countr_zero(match))));
+  }
+}
+
+template <class K>
+template <WorthFunction W>
+Insertion Race<K>::insert(const K& key, Hash hash, const W& worth) {
+  using enum Insertion::Outcome;
+  if (const Place found = place_of(key, hash); found.id != ConnId::none) {
+    if (worth(found.id) != 0) return {found.id, present, ConnId::none};
+    return {found.id, inserted, found.id};
+  }
+  Place place = free_place(hash);
+  ConnId displaced = ConnId::none;
+  if (place.id == ConnId::none) {
+    if constexpr (std::is_same_v<W, KeepAll>) return {};
+    place = least_worthy(hash, worth);
+    if (place.id == ConnId::none) return {};
+    displaced = place.id;
+    const Hash old = hasher_(records_.header(displaced).key);
+    vacate({displaced, home_in(displaced, old)}, old, kFree);
+  }
+  occupy(place, key, hash);
+  return {place.id, inserted, displaced};
+}
+
+template <class K>
+auto Race<K>::free_place(Hash hash) const -> Place {
+  const unsigned open = homes_open(hash);
+  const unsigned first = bucket(home_of(hash, 0)).filled();
+  unsigned home = 0;
+  if (first >= kFirstUntil && open > 1) {
+    const unsigned second = bucket(home_of(hash, 1)).filled();
+    if (second < first) home = 1;
+    if (std::min(first, second) == kSlots && open > 2) home = 2;
+  }
+  const std::uint32_t at = home_of(hash, home);
+  const std::uint32_t free = bucket(at).free();
+  if (free == 0) return {};
+  return {id_of(at, static_cast<unsigned>(std::countr_zero(free))), home};
+}
+
+template <class K>
+template <WorthFunction W>
+auto Race<K>::least_worthy(Hash hash, const W& worth) const -> Place {
+  const unsigned open = std::min(homes_open(hash), 2U);
+  for (unsigned home = 0; home < open; ++home) {
+    for_each_live(home_of(hash, home), [&](ConnId id) { records_.prefetch(id); });
+  }
+  Place least;
+  std::uint8_t least_worth = worth(ConnId::none);
+  for (unsigned home = 0; home < open; ++home) {
+    for_each_live(home_of(hash, home), [&](ConnId id) {
+      if (const std::uint8_t w = worth(id); w < least_worth) {
+        least = {id, home};
+        least_worth = w;
+      }
+    });
+  }
+  return least;
+}
+
+template <class K>
+ConnId Race<K>::erase(const K& key, Hash hash) {
+  const Place place = place_of(key, hash);
+  if (place.id == ConnId::none) return ConnId::none;
+  vacate(place, hash, kDraining);
+  draining_.push_back(place.id);
+  return place.id;
+}
+
+template <class K>
+template <class Visit>
+Cursor Race<K>::walk(Cursor cursor, std::size_t about, Visit&& visit) const {
+  // Sparse buckets count too, so that a step is bounded whatever the load is.
+  auto at = static_cast<std::uint32_t>(cursor);
+  for (std::size_t visited = 0; at < buckets_ + area_ && visited < about; ++at, ++visited) {
+    for_each_live(at, [&](ConnId id) {
+      visit(id);
+      ++visited;
+    });
+  }
+  return at == buckets_ + area_ ? Cursor::end : Cursor{at};
+}
+
+template <class K>
+std::array<std::size_t, 3> Race<K>::homes_taken() const {
+  std::array<std::size_t, 3> taken{};
+  for (std::uint32_t at = 0; at < buckets_ + area_; ++at) {
+    for_each_live(at, [&](ConnId id) { ++taken[home_in(id, hasher_(records_.header(id).key))]; });
+  }
+  return taken;
+}
+
+template <class K>
+Result<void> Race<K>::check_invariants() const {
+  const auto broken = [](std::string what) { return std::unexpected(Error{"race: " + std::move(what)}); };
+  std::vector<std::array<unsigned, 4>> passed(std::size_t{buckets_} + area_);
+  std::size_t live = 0;
+  std::size_t draining = 0;
+  std::string wrong;
+  for (std::uint32_t at = 0; at < buckets_ + area_; ++at) {
+    draining += static_cast<std::size_t>(std::popcount(bucket(at).match(kDraining)));
+    for_each_live(at, [&](ConnId id) {
+      const K& key = records_.header(id).key;
+      const Hash hash = hasher_(key);
+      const unsigned home = home_in(id, hash);
+      ++live;
+      if (home == kHomes || tag_of(id) != tag_for(hash)) wrong = "1: an entry is not at home";
+      if (home == kHomes) return;
+      for (unsigned before = 0; before < home; ++before) ++passed[home_of(hash, before)][filter_of(hash)];
+      if (place_of(key, hash).id != id) wrong = "3: a key is live in two slots, or not found";
+    });
+  }
+  for (std::uint32_t at = 0; at < buckets_ + area_; ++at) {
+    for (unsigned filter = 0; filter < 4; ++filter) {
+      if (bucket(at).passed(filter) != passed[at][filter]) wrong = "2: an overflow counter is off";
+    }
+  }
+  if (!wrong.empty()) return broken(wrong);
+  if (draining != draining_.size()) return broken("4: the draining list is off");
+  for (const ConnId id : draining_) {
+    if (tag_of(id) != kDraining) return broken("4: a slot on the draining list is not draining");
+  }
+  if (live != size_) return broken("5: size() is off");
+  return {};
+}
+
+}  // namespace MILLRACE_ISA
+
+static_assert(ConnectionTable<Race<KeyV4>, KeyV4> && ConnectionTable<Race<KeyV6>, KeyV6>);
+
+}  // namespace millrace

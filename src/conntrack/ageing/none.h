@@ -1,0 +1,23 @@
+// `none`: connections stay until someone removes them.
+#pragma once
+
+#include "conntrack/ageing/ageing.h"
+
+namespace millrace {
+
+struct NoAgeing {
+  static constexpr std::string_view kName = "none";
+  static Result<NoAgeing> create(const AgeingConfig&) { return NoAgeing{}; }
+  void born(ConnId, Tick) {}
+  void gone(ConnId) {}
+  template <Lives L, class Expire>
+  bool sweep(Tick, unsigned, const L&, Expire&&) {
+    return true;
+  }
+  std::size_t memory_bytes() const { return 0; }
+  Result<void> check_invariants() const { return {}; }
+};
+
+static_assert(Ageing<NoAgeing>);
+
+}  // namespace millrace

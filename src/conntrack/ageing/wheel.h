@@ -1,0 +1,152 @@
+// `wheel`: a timer wheel (Varghese and Lauck, SOSP 1987, scheme 6) of 4096 slots, one interval each.
+//
+// A connection is filed under its deadline when it is born and then left alone: packets move the
+// deadline, not the timer. When the slot fires, the deadline is read again; what is not due is filed
+// anew. Deadlines beyond the wheel's horizon wait in its farthest slot.
+//
+// Slack: no connection is removed before its deadline, and an idle one at most one interval after
+// it, plus what the budget of `sweep` leaves for later.
+//
+// Invariants:
+//  1. Every id is in exactly one ring: a slot's, or its own alone (not filed).
+//  2. Links are mutual: links[links[x].next].prev == x.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "conntrack/ageing/ageing.h"
+
+namespace millrace {
+
+class Wheel {
+ public:
+  static constexpr std::string_view kName = "wheel";
+  static constexpr std::uint32_t kSlots = 4096;
+
+  static Result<Wheel> create(const AgeingConfig& config) {
+    auto memory = Memory::map((config.ids + kSlots) * sizeof(Link), config.pages);
+    if (!memory) return std::unexpected(memory.error());
+    return Wheel(std::move(*memory), config);
+  }
+
+  void born(ConnId id, Tick deadline) { file(index(id), deadline); }
+
+  void gone(ConnId id) { unlink(index(id)); }
+
+  template <Lives L, class Expire>
+  bool sweep(Tick now, unsigned budget, const L& lives, Expire&& expire) {
+    if (now - now_ > 0) {
+      elapsed_ms_ += now.ms - now_.ms;
+      now_ = now;
+    }
+    // Slots whose interval has passed whole; after a long sleep, each slot once.
+    const std::uint64_t due = elapsed_ms_ / interval_ms_;
+    if (due > fired_ + kSlots) fired_ = due - kSlots;
+    unsigned steps = std::max(budget, 1U) * kStepsPerLook;
+    while (fired_ < due && budget > 0 && steps-- > 0) {
+      const unsigned looked = look(fired_ % kSlots, budget, lives, expire);
+      budget -= looked;
+      if (looked == 0) ++fired_;
+    }
+    return fired_ == due;
+  }
+
+  std::size_t memory_bytes() const { return memory_.bytes(); }
+
+  Result<void> check_invariants() const {
+    std::size_t filed = 0;
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
+      const std::uint32_t head = ids_ + slot;
+      for (std::uint32_t at = link(head).next; at != head; at = link(at).next) {
+        if (at >= ids_ || ++filed > ids_) return broken("1: a ring does not close");
+      }
+    }
+    std::size_t alone = 0;
+    for (std::uint32_t at = 0; at < ids_ + kSlots; ++at) {
+      if (link(link(at).next).prev != at) return broken("2: a link is not mutual");
+      alone += at < ids_ && link(at).next == at;
+    }
+    if (filed + alone != ids_) return broken("1: an id is in no ring");
+    return {};
+  }
+
+ private:
+  struct Link {
+    std::uint32_t next;
+    std::uint32_t prev;
+  };
+  static constexpr unsigned kBatch = 16;
+  static constexpr unsigned kStepsPerLook = 8;  // an empty slot is cheaper than a connection
+
+  Wheel(Memory memory, const AgeingConfig& config)
+      : memory_(std::move(memory)),
+        ids_(static_cast<std::uint32_t>(config.ids)),
+        interval_ms_(std::max(config.interval_ms, 1U)) {
+    for (std::uint32_t i = 0; i < ids_ + kSlots; ++i) link(i) = {i, i};
+  }
+
+  static std::unexpected<Error> broken(std::string_view what) {
+    return std::unexpected(Error{"wheel: " + std::string(what)});
+  }
+
+  Link& link(std::uint32_t at) const { return reinterpret_cast<Link*>(memory_.data())[at]; }
+
+  void unlink(std::uint32_t at) {
+    const Link l = link(at);
+    link(l.prev).next = l.next;
+    link(l.next).prev = l.prev;
+    link(at) = {at, at};
+  }
+
+  /// Files under the first slot that fires at or after the deadline.
+  void file(std::uint32_t at, Tick deadline) {
+    const std::int64_t left = deadline - now_;
+    const std::uint64_t when = elapsed_ms_ + static_cast<std::uint64_t>(std::max<std::int64_t>(left, 0));
+    const std::uint64_t slot =
+        std::clamp((when + interval_ms_ - 1) / interval_ms_, fired_ + 1, fired_ + kSlots) - 1;
+    const std::uint32_t head = ids_ + static_cast<std::uint32_t>(slot % kSlots);
+    const std::uint32_t last = link(head).prev;
+    link(at) = {head, last};
+    link(last).next = at;
+    link(head).prev = at;
+  }
+
+  /// Looks at some connections of a slot, records fetched together; returns how many.
+  template <class L, class Expire>
+  unsigned look(std::uint64_t slot, unsigned budget, const L& lives, Expire&& expire) {
+    const std::uint32_t head = ids_ + static_cast<std::uint32_t>(slot);
+    std::array<ConnId, kBatch> batch;
+    unsigned count = 0;
+    for (; count < std::min(budget, kBatch) && link(head).next != head; ++count) {
+      batch[count] = ConnId{link(head).next};
+      lives.prefetch(batch[count]);
+      unlink(link(head).next);
+    }
+    for (const ConnId id : std::span(batch.data(), count)) {
+      const Tick deadline = lives.deadline(id);
+      if (deadline - now_ > 0) {
+        file(index(id), deadline);
+      } else {
+        expire(id);
+      }
+    }
+    return count;
+  }
+
+  Memory memory_;
+  std::uint32_t ids_;
+  std::uint32_t interval_ms_;
+  Tick now_;                      // of the last sweep
+  std::uint64_t elapsed_ms_ = 0;  // the same, not wrapping
+  std::uint64_t fired_ = 0;       // slots that have fired
+};
+
+static_assert(Ageing<Wheel>);
+
+}  // namespace millrace

@@ -1,0 +1,343 @@
+// One suite for every table of the list, with both key sizes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "conntrack/schemes.h"
+#include "conntrack/test_support.h"
+
+namespace millrace {
+namespace {
+
+using test::nth_key;
+using test::random_key;
+using enum Insertion::Outcome;
+
+/// TableSchemes x key sizes, as the types that GoogleTest wants.
+template <class... T>
+auto types_of(SchemeList<T...>)
+    -> testing::Types<typename T::template Of<KeyV4>..., typename T::template Of<KeyV6>...>;
+using Tables = decltype(types_of(TableSchemes{}));
+
+struct TableNames {
+  template <class T>
+  static std::string GetName(int) {
+    using K = std::remove_cvref_t<decltype(std::declval<T>().records().header(ConnId{}).key)>;
+    return std::string(T::kName) + (sizeof(K) == 16 ? "_v4" : "_v6");
+  }
+};
+
+template <class T>
+class TableTest : public testing::Test {
+ protected:
+  using KeyType = std::remove_cvref_t<decltype(std::declval<T>().records().header(ConnId{}).key)>;
+
+  static T make(std::size_t capacity, std::uint64_t secret = test::seed()) {
+    auto table = T::create({capacity, 8, Pages::small, Secret::from_seed(secret)});
+    EXPECT_TRUE(table.has_value());
+    return std::move(*table);
+  }
+  static Insertion insert(T& table, const KeyType& key) {
+    return table.insert(key, table.hasher()(key), KeepAll{});
+  }
+  static ConnId find(const T& table, const KeyType& key) {
+    const Hash hash = table.hasher()(key);
+    ConnId id{};
+    table.prefetch({&hash, 1});
+    table.prefetch_records({&hash, 1});
+    table.find({&key, 1}, {&hash, 1}, {&id, 1});
+    return id;
+  }
+  static ConnId erase(T& table, const KeyType& key) { return table.erase(key, table.hasher()(key)); }
+  static void check(const T& table) {
+    const auto ok = table.check_invariants();
+    ASSERT_TRUE(ok.has_value()) << ok.error().message;
+  }
+};
+TYPED_TEST_SUITE(TableTest, Tables, TableNames);
+
+struct ByBytes {
+  template <class K>
+  bool operator()(const K& a, const K& b) const {
+    return std::memcmp(&a, &b, sizeof(K)) < 0;
+  }
+};
+
+TYPED_TEST(TableTest, AgreesWithAnOracleUnderChurn) {
+  SCOPED_TRACE(test::repeat());
+  using K = typename TestFixture::KeyType;
+  std::mt19937_64 random(test::seed());
+  constexpr std::size_t kCapacity = 2000;
+  auto table = this->make(kCapacity);
+  std::map<K, ConnId, ByBytes> oracle;
+  std::set<ConnId> in_use;  // live or draining
+  std::vector<ConnId> draining;
+  for (std::size_t step = 0; step < 25 * kCapacity; ++step) {
+    const K key = nth_key<K>(random() % (2 * kCapacity));
+    const auto known = oracle.find(key);
+    if (random() % 2 == 0 && oracle.size() < kCapacity) {
+      const Insertion in = this->insert(table, key);
+      if (known != oracle.end()) {
+        ASSERT_EQ(in.outcome, present);
+        ASSERT_EQ(in.id, known->second);
+      } else if (in.outcome == inserted) {
+        ASSERT_TRUE(in_use.insert(in.id).second) << "an id was given out twice";
+        ASSERT_EQ(in.displaced, ConnId::none);
+        oracle.emplace(key, in.id);
+      } else {
+        ASSERT_EQ(TypeParam::kName, "std") << "refused below its capacity";
+        ASSERT_EQ(in_use.size(), kCapacity);  // the others are draining
+      }
+    } else {
+      const ConnId gone = this->erase(table, key);
+      ASSERT_EQ(gone, known == oracle.end() ? ConnId::none : known->second);
+      if (known != oracle.end()) {
+        draining.push_back(gone);
+        oracle.erase(known);
+      }
+    }
+    ASSERT_EQ(table.size(), oracle.size());
+    if (step % 64 == 63) {
+      table.settle();
+      for (const ConnId id : draining) in_use.erase(id);
+      draining.clear();
+    }
+    if (step % 4096 == 0) this->check(table);
+  }
+  for (std::size_t n = 0; n < 2 * kCapacity; ++n) {
+    const auto known = oracle.find(nth_key<K>(n));
+    ASSERT_EQ(this->find(table, nth_key<K>(n)), known == oracle.end() ? ConnId::none : known->second);
+  }
+  this->check(table);
+}
+
+TYPED_TEST(TableTest, FindsABurstOfHitsAndMisses) {
+  using K = typename TestFixture::KeyType;
+  auto table = this->make(1000);
+  std::map<std::uint64_t, ConnId> ids;
+  for (std::uint64_t n = 0; n < 1000; n += 2) ids[n] = this->insert(table, nth_key<K>(n)).id;
+  std::array<K, 64> keys;
+  std::array<Hash, 64> hashes;
+  std::array<ConnId, 64> found;
+  for (std::uint64_t n = 0; n < 64; ++n) keys[n] = nth_key<K>(n);
+  table.hasher()(std::span<const K>(keys), std::span<Hash>(hashes));
+  table.prefetch(hashes);
+  table.prefetch_records(hashes);
+  table.find(keys, hashes, found);
+  for (std::uint64_t n = 0; n < 64; ++n) {
+    EXPECT_EQ(found[n], n % 2 == 0 ? ids[n] : ConnId::none);
+    if (found[n] != ConnId::none) {
+      EXPECT_EQ(table.records().header(found[n]).key, keys[n]);
+    }
+  }
+}
+
+TYPED_TEST(TableTest, KeepsItsPromiseAndThenSaysFull) {
+  SCOPED_TRACE(test::repeat());
+  using K = typename TestFixture::KeyType;
+  for (const std::size_t capacity : {1U, 2U, 31U, 100U, 5000U}) {
+    auto table = this->make(capacity);
+    EXPECT_EQ(table.capacity(), capacity);
+    EXPECT_GE(table.slots(), capacity);
+    std::vector<ConnId> ids;
+    while (ids.size() < 2 * table.slots() + 64) {
+      const Insertion in = this->insert(table, nth_key<K>(ids.size()));
+      ids.push_back(in.id);
+      ASSERT_EQ(in.outcome, in.id == ConnId::none ? full : inserted);
+      if (ids.size() <= capacity) {
+        ASSERT_NE(in.id, ConnId::none) << "capacity " << capacity;
+      }
+    }
+    for (std::size_t n = 0; n < ids.size(); ++n) ASSERT_EQ(this->find(table, nth_key<K>(n)), ids[n]);
+    EXPECT_LE(table.size(), table.slots());
+    this->check(table);
+    for (std::size_t n = 0; n < ids.size(); ++n) ASSERT_EQ(this->erase(table, nth_key<K>(n)), ids[n]);
+    EXPECT_EQ(table.size(), 0U);
+    table.settle();
+    this->check(table);
+    EXPECT_EQ(this->insert(table, nth_key<K>(7)).outcome, inserted);
+  }
+}
+
+TYPED_TEST(TableTest, RefusesToBeMadeForNothing) {
+  EXPECT_FALSE(TypeParam::create({.capacity = 0}).has_value());
+  EXPECT_FALSE(TypeParam::create({.capacity = SIZE_MAX}).has_value());
+}
+
+// An erased id must not be found, nor given out, and its record must not change, until the burst
+// ends.
+TYPED_TEST(TableTest, ErasedIdsDrainUntilSettled) {
+  using K = typename TestFixture::KeyType;
+  auto table = this->make(1);
+  std::vector<K> keys;
+  for (Insertion in; in.outcome != full || keys.empty();) {
+    in = this->insert(table, nth_key<K>(keys.size()));
+    if (in.outcome != full) keys.push_back(nth_key<K>(keys.size()));
+    if (keys.size() > 1000) FAIL() << "never full";
+  }
+  const ConnId gone = this->erase(table, keys.front());
+  ASSERT_NE(gone, ConnId::none);
+  EXPECT_EQ(this->find(table, keys.front()), ConnId::none);
+  for (int i = 0; i < 100; ++i) EXPECT_NE(this->insert(table, nth_key<K>(2'000'000 + i)).id, gone);
+  EXPECT_EQ(table.records().header(gone).key, keys.front());
+  this->check(table);
+  table.settle();
+  this->check(table);
+  bool reused = false;
+  for (int i = 0; i < 1000 && !reused; ++i) reused = this->insert(table, nth_key<K>(1'000'000 + i)).id == gone;
+  EXPECT_TRUE(reused);
+}
+
+/// Worth by a list; ids that are not on it are worth 100, and so is the newcomer.
+struct Listed {
+  std::map<ConnId, std::uint8_t> list;
+  std::uint8_t operator()(ConnId id) const {
+    const auto at = list.find(id);
+    return at == list.end() ? 100 : at->second;
+  }
+};
+
+TYPED_TEST(TableTest, ADeadEntryOfTheSameKeyIsReplaced) {
+  using K = typename TestFixture::KeyType;
+  auto table = this->make(100);
+  const K key = nth_key<K>(1);
+  const ConnId first = this->insert(table, key).id;
+  const Insertion again = table.insert(key, table.hasher()(key), Listed{{{first, 0}}});
+  EXPECT_EQ(again.outcome, inserted);
+  EXPECT_EQ(again.displaced, first);
+  EXPECT_EQ(table.size(), 1U);
+  EXPECT_EQ(this->find(table, key), again.id);
+  this->check(table);
+}
+
+TYPED_TEST(TableTest, AFullTableGivesUpWhatIsWorthLess) {
+  using K = typename TestFixture::KeyType;
+  auto table = this->make(50);
+  std::map<ConnId, K> live;
+  for (std::uint64_t n = 0; n < 20 * table.slots(); ++n) {
+    const Insertion in = this->insert(table, nth_key<K>(n));
+    if (in.outcome == inserted) live[in.id] = nth_key<K>(n);
+  }
+  const std::size_t size = table.size();
+  Listed worth;
+  for (const auto& [id, key] : live) worth.list[id] = static_cast<std::uint8_t>(index(id) % 2 == 0 ? 3 : 200);
+  std::size_t displaced = 0;
+  for (std::uint64_t n = 0; n < 200; ++n) {
+    const K key = nth_key<K>(1'000'000 + n);
+    const Insertion in = table.insert(key, table.hasher()(key), worth);
+    if (in.outcome == full) continue;
+    ASSERT_EQ(in.outcome, inserted);
+    ASSERT_NE(in.displaced, ConnId::none);
+    ASSERT_EQ(worth(in.displaced), 3);
+    ASSERT_EQ(this->find(table, live[in.displaced]), ConnId::none);
+    ASSERT_EQ(this->find(table, key), in.id);
+    live.erase(in.displaced);
+    live[in.id] = key;
+    worth.list[in.id] = 200;
+    ++displaced;
+    this->check(table);
+  }
+  EXPECT_GT(displaced, 5U);
+  EXPECT_EQ(table.size(), size);
+  for (const auto& [id, key] : live) EXPECT_EQ(this->find(table, key), id);
+}
+
+TYPED_TEST(TableTest, AWalkSeesWhatLivesThroughIt) {
+  SCOPED_TRACE(test::repeat());
+  using K = typename TestFixture::KeyType;
+  std::mt19937_64 random(test::seed());
+  auto table = this->make(3000);
+  std::set<ConnId> stays;
+  for (std::uint64_t n = 0; n < 1000; ++n) stays.insert(this->insert(table, nth_key<K>(n)).id);
+  std::set<ConnId> seen;
+  std::uint64_t next = 1000;
+  std::uint64_t oldest = 1000;
+  std::size_t steps = 0;
+  for (auto at = Cursor::begin; at != Cursor::end; ++steps) {
+    std::size_t visited = 0;
+    at = table.walk(at, 64, [&](ConnId id) {
+      seen.insert(id);
+      ++visited;
+    });
+    ASSERT_LE(visited, 128U) << "a step is bounded";
+    for (int i = 0; i < 40; ++i) this->insert(table, nth_key<K>(next++));
+    while (next - oldest > 1000) this->erase(table, nth_key<K>(oldest++));
+    table.settle();
+  }
+  EXPECT_GT(steps, 10U);
+  for (const ConnId id : stays) EXPECT_TRUE(seen.contains(id));
+}
+
+// Keys that share a bucket under one secret are ordinary keys under another.
+TYPED_TEST(TableTest, CollisionsUnderAnotherSecretDoNotHurt) {
+  using K = typename TestFixture::KeyType;
+  const Hasher other(Secret::from_seed(test::seed() + 1));
+  auto table = this->make(2000);
+  std::vector<K> keys;
+  for (std::uint64_t n = 0; keys.size() < 2000; ++n) {
+    if (other(nth_key<K>(n)) >> 57 == 0) keys.push_back(nth_key<K>(n));
+  }
+  for (const K& key : keys) ASSERT_EQ(this->insert(table, key).outcome, inserted);
+  for (const K& key : keys) ASSERT_NE(this->find(table, key), ConnId::none);
+  this->check(table);
+}
+
+// The worst that a broken hash could do: every key has the same. Refusals, no endless loop, and
+// whatever was inserted is found.
+TYPED_TEST(TableTest, EqualHashesAreSurvived) {
+  using K = typename TestFixture::KeyType;
+  auto table = this->make(1000);
+  std::map<std::uint64_t, ConnId> ids;
+  for (std::uint64_t n = 0; n < 2000; ++n) {
+    const K key = nth_key<K>(n);
+    const Insertion in = table.insert(key, 42, KeepAll{});
+    if (in.outcome == inserted) ids[n] = in.id;
+  }
+  EXPECT_GE(ids.size(), 31U);
+  for (const auto& [n, id] : ids) {
+    const K key = nth_key<K>(n);
+    const Hash hash = 42;
+    ConnId found{};
+    table.find({&key, 1}, {&hash, 1}, {&found, 1});
+    EXPECT_EQ(found, id);
+    EXPECT_EQ(table.erase(key, hash), id);
+  }
+  EXPECT_EQ(table.size(), 0U);
+}
+
+TEST(Race, StaysWithinItsPromiseUnderChurnAtItsMaximumLoad) {
+  SCOPED_TRACE(test::repeat());
+  std::mt19937_64 random(test::seed());
+  auto table = Race<KeyV4>::create({50'000, 0, Pages::small, Secret::from_seed(test::seed())});
+  ASSERT_TRUE(table.has_value());
+  std::vector<KeyV4> live;
+  std::size_t refused = 0;
+  const auto fresh = [&] {
+    for (;;) {
+      const KeyV4 key = random_key<KeyV4>(random);
+      const auto outcome = table->insert(key, table->hasher()(key), KeepAll{}).outcome;
+      if (outcome == inserted) return key;
+      refused += outcome == full;
+    }
+  };
+  while (live.size() < table->capacity()) live.push_back(fresh());
+  for (std::size_t i = 0; i < 20 * table->capacity(); ++i) {
+    KeyV4& leaving = live[random() % live.size()];
+    table->erase(leaving, table->hasher()(leaving));
+    table->settle();
+    leaving = fresh();
+  }
+  EXPECT_LE(refused, 20 * table->capacity() / 10'000);  // 0.01 %
+  const auto ok = table->check_invariants();
+  EXPECT_TRUE(ok.has_value()) << ok.error().message;
+}
+
+}  // namespace
+}  // namespace millrace

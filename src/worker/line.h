@@ -1,0 +1,62 @@
+// A worker's line: the way of a packet, from port to port, on one core.
+//
+// A line is made once, from names; from then on nothing on it is chosen at run time, and its
+// function and port are called once a burst.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "conntrack/tracker.h"
+#include "function/function.h"
+#include "measure/worker_counters.h"
+#include "millrace/types.h"
+#include "port/port.h"
+
+namespace millrace {
+
+struct LineConfig {
+  std::string table = "race";
+  std::string sharing = "sharded";
+  std::string ageing = "wheel";
+  std::size_t capacity = 1'000'000;  ///< IPv4 connections
+  std::size_t capacity_v6 = 125'000;
+  Timeouts timeouts;
+  std::uint32_t interval_ms = 10;
+  Pages pages = Pages::huge;
+  Secret secret;
+  bool pass_unmatched = true;  ///< packets that concern no service go out untouched
+  /// Housekeeping catches up before every burst, whatever it takes: for simulated time, where a
+  /// burst may follow minutes after the last one.
+  bool catch_up = false;
+};
+
+/// What a line's tables hold and cost. For one worker; read at rest.
+struct LineReport {
+  std::size_t live = 0;
+  std::size_t slots = 0;
+  std::size_t memory_bytes = 0;
+  std::size_t capacity = 0;
+  std::size_t capacity_v6 = 0;
+  Pages pages = Pages::huge;  ///< the worst kind among the tables'
+};
+
+class Line {
+ public:
+  virtual ~Line() = default;
+  /// Runs on the calling thread until the port is at its end. `function` and `port` are the line's
+  /// alone meanwhile.
+  virtual void run(Port& port) = 0;
+  virtual const WorkerCounters& counters() const = 0;
+  virtual LineReport report() const = 0;
+  /// Reads every structure whole; for tests.
+  virtual Result<void> check_invariants() const = 0;
+};
+
+/// The line of that combination; an error names what is not there, and what is.
+Result<std::unique_ptr<Line>> make_line(const LineConfig& config, Function& function);
+
+}  // namespace millrace

@@ -1,0 +1,326 @@
+// The line, written once for every combination of table, sharing and ageing.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "parse/parse.h"
+#include "worker/line.h"
+#include "worker/probe.h"
+
+namespace millrace {
+
+/// One address family's part of a line.
+template <class TrackerType, class K>
+class Family {
+ public:
+  static Result<Family> create(const LineConfig& config, std::size_t capacity, Function& function,
+                               WorkerCounters& counters) {
+    FunctionFor<K>& half = function.family<K>();
+    if (!function.stateful()) return Family(std::nullopt, half, counters);
+    const auto bytes = half.state_bytes();
+    TrackerConfig tracker_config{.capacity = capacity,
+                                 .state_bytes = bytes.originator,
+                                 .timeouts = config.timeouts,
+                                 .interval_ms = config.interval_ms,
+                                 .pages = config.pages,
+                                 .secret = config.secret};
+    if (bytes.replies) tracker_config.reply_state_bytes = bytes.reply;
+    auto tracker = TrackerType::create(tracker_config);
+    if (!tracker) return std::unexpected(tracker.error());
+    return Family(std::move(*tracker), half, counters);
+  }
+
+  bool tracks() const { return tracker_.has_value(); }
+  const TrackerType& tracker() const { return *tracker_; }
+  std::size_t live() const { return tracker_ ? tracker_->live() : 0; }
+
+  void sides(Burst& burst) { function_->sides(burst); }
+
+  void prefetch(Burst& burst) const {
+    if (!tracker_) return;
+    auto& lanes = burst.lanes<K>();
+    for (Lane<K>* lane : {&lanes.originator, &lanes.reply}) {
+      tracker_->hasher()(lane->keys(), std::span(lane->hash));
+    }
+    tracker_->prefetch(lanes.originator.hashes());
+    tracker_->prefetch_replies(lanes.reply.hashes());
+  }
+
+  void prefetch_records(Burst& burst) const {
+    if (!tracker_) return;
+    auto& lanes = burst.lanes<K>();
+    tracker_->prefetch_records(lanes.originator.hashes());
+    tracker_->prefetch_reply_records(lanes.reply.hashes());
+  }
+
+  /// True when nothing is left to do at that time.
+  bool age(Tick now) {
+    if (!tracker_) return true;
+    const bool done = tracker_->sweep(now, kSweepBudget, [this](ConnId id) {
+      counters_->timed_out.add(1);
+      function_->closed(tracker_->originators().state(id));
+    });
+    tracker_->settle();
+    return done;
+  }
+
+  void find(Burst& burst) {
+    auto& [originator, reply] = burst.lanes<K>();
+    if (!tracker_) {
+      std::ranges::fill(originator.connections(), ConnId::none);
+      std::ranges::fill(reply.connections(), ConnId::none);
+      return;
+    }
+    tracker_->find(originator.keys(), originator.hashes(), burst.now, originator.connections());
+    tracker_->find_replies(reply.keys(), reply.hashes(), burst.now, reply.connections());
+  }
+
+  /// Gives entries to the connections that begin in this burst.
+  void open(Burst& burst) {
+    Lane<K>& lane = burst.lanes<K>().originator;
+    unsigned count = 0;
+    for (unsigned i = 0; i < lane.size; ++i) {
+      if (lane.connection[i] == ConnId::none) count += admit(burst, lane, i, openings_[count]);
+    }
+    for (auto pending = std::span(openings_).first(count); !pending.empty();) {
+      function_->open(burst, pending);
+      pending = pending.first(settle(burst, lane, pending));
+    }
+    if (tracker_) counters_->peak.raise_to(tracker_->live());
+  }
+
+  void process(Burst& burst) {
+    function_->process(burst, tracker_ ? tracker_->originators() : nothing_,
+                       tracker_ ? tracker_->replies() : nothing_);
+    if (tracker_) tracker_->settle();
+  }
+
+ private:
+  static constexpr unsigned kSweepBudget = 64;
+
+  Family(std::optional<TrackerType> tracker, FunctionFor<K>& function, WorkerCounters& counters)
+      : tracker_(std::move(tracker)), function_(&function), counters_(&counters) {}
+
+  /// Opens the connection of the lane's packet `i`; true when the function has to be asked.
+  bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening) {
+    burst.verdict[lane.packet[i]] = Verdict::table_full;
+    if (!tracker_) return false;
+    const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now);
+    lane.connection[i] = in.id;
+    if (in.outcome == Insertion::Outcome::full) counters_->refused.add(1);
+    if (in.outcome != Insertion::Outcome::inserted) return false;
+    opening.packet = lane.packet[i];
+    opening.attempt = 0;
+    opening.connection = in.id;
+    opening.key = lane.key[i];
+    opening.state = tracker_->originators().state(in.id);
+    return true;
+  }
+
+  /// Acts on the function's answers. Openings whose reply collided move to the front; returns how
+  /// many.
+  unsigned settle(Burst& burst, Lane<K>& lane, std::span<Opening<K>> openings) {
+    unsigned again = 0;
+    for (Opening<K>& opening : openings) {
+      if (opening.answer == Opening<K>::Answer::refused) {
+        give_up(burst, lane, opening, opening.refusal);
+        continue;
+      }
+      const auto linked = link(burst, opening);
+      if (linked == Insertion::Outcome::inserted) {
+        tracker_->confirm(opening.connection);
+        counters_->opened.add(1);
+      } else if (linked == Insertion::Outcome::full) {
+        function_->closed(opening.state);
+        give_up(burst, lane, opening, Verdict::table_full);
+      } else {
+        counters_->collisions.add(1);
+        ++opening.attempt;
+        std::swap(openings[again++], opening);
+      }
+    }
+    return again;
+  }
+
+  Insertion::Outcome link(const Burst& burst, const Opening<K>& opening) {
+    if (opening.answer == Opening<K>::Answer::one_way) return Insertion::Outcome::inserted;
+    return tracker_
+        ->link(opening.connection, opening.reply_key, burst.now,
+               std::span(opening.reply_state).first(function_->state_bytes().reply))
+        .outcome;
+  }
+
+  /// Takes an opening back; all packets of the burst that were to belong to it get its verdict.
+  void give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening, Verdict why) {
+    tracker_->abandon(opening.connection);
+    counters_->refused.add(1);
+    for (unsigned i = 0; i < lane.size; ++i) {
+      if (lane.connection[i] != opening.connection) continue;
+      lane.connection[i] = ConnId::none;
+      burst.verdict[lane.packet[i]] = why;
+    }
+  }
+
+  std::optional<TrackerType> tracker_;
+  FunctionFor<K>* function_;
+  WorkerCounters* counters_;
+  std::array<Opening<K>, kBurstMax> openings_;
+  Records<K> nothing_;
+};
+
+template <template <class> class Table, class Sharing, class Ageing, class Probe = NoProbe>
+class LineOf final : public Line {
+ public:
+  static Result<std::unique_ptr<LineOf>> create(const LineConfig& config, Function& function) {
+    auto counters = std::make_unique<WorkerCounters>();
+    auto v4 = V4::create(config, config.capacity, function, *counters);
+    if (!v4) return std::unexpected(v4.error());
+    auto v6 = V6::create(config, config.capacity_v6, function, *counters);
+    if (!v6) return std::unexpected(v6.error());
+    return std::unique_ptr<LineOf>(
+        new LineOf(config, std::move(counters), std::move(*v4), std::move(*v6)));
+  }
+
+  /// Three bursts are in flight: while one is served, the next one's records are on their way from
+  /// memory, and the index lines of the one after.
+  void run(Port& port) override {
+    probe_.start();
+    for (bool more = true; more;) {
+      more = enter(port, bursts_[0]);
+      approach(bursts_[1]);
+      serve(port, bursts_[2]);
+      rotate();
+    }
+    for (unsigned left = 2; left > 0; --left) {
+      approach(bursts_[1]);
+      serve(port, bursts_[2]);
+      rotate();
+    }
+  }
+
+  const WorkerCounters& counters() const override { return *counters_; }
+  LineReport report() const override;
+  Result<void> check_invariants() const override;
+  const Probe& probe() const { return probe_; }
+
+ private:
+  using V4 = Family<Tracker<Table, Sharing, Ageing, KeyV4>, KeyV4>;
+  using V6 = Family<Tracker<Table, Sharing, Ageing, KeyV6>, KeyV6>;
+
+  LineOf(const LineConfig& config, std::unique_ptr<WorkerCounters> counters, V4 v4, V6 v6)
+      : counters_(std::move(counters)),
+        v4_(std::move(v4)),
+        v6_(std::move(v6)),
+        pass_unmatched_(config.pass_unmatched),
+        catch_up_(config.catch_up),
+        bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()} {}
+
+  /// A new burst begins its way.
+  bool enter(Port& port, std::unique_ptr<Burst>& burst) {
+    burst->size = 0;
+    const bool more = port.receive(*burst);
+    probe_.done(Stage::receive);
+    parse(*burst, port.link_type());
+    probe_.done(Stage::parse);
+    v4_.sides(*burst);
+    v6_.sides(*burst);
+    probe_.done(Stage::sides);
+    v4_.prefetch(*burst);
+    v6_.prefetch(*burst);
+    return more;
+  }
+
+  /// Its index lines have arrived.
+  void approach(std::unique_ptr<Burst>& burst) {
+    v4_.prefetch_records(*burst);
+    v6_.prefetch_records(*burst);
+    probe_.done(Stage::prefetch);
+  }
+
+  /// Its records have arrived: the rest of its way.
+  void serve(Port& port, std::unique_ptr<Burst>& burst) {
+    if (burst->size == 0 && !catch_up_) return age(burst->now);
+    age(burst->now);
+    probe_.done(Stage::age);
+    v4_.find(*burst);
+    v6_.find(*burst);
+    probe_.done(Stage::find);
+    v4_.open(*burst);
+    v6_.open(*burst);
+    probe_.done(Stage::open);
+    v4_.process(*burst);
+    v6_.process(*burst);
+    probe_.done(Stage::process);
+    port.send(*burst, forwarded(*burst));
+    probe_.done(Stage::send);
+  }
+
+  void age(Tick now) {
+    while (!v4_.age(now) && catch_up_) {
+    }
+    while (!v6_.age(now) && catch_up_) {
+    }
+  }
+
+  /// Counts the verdicts; the packets that go out, a bit each.
+  std::uint64_t forwarded(const Burst& burst) {
+    std::array<std::uint32_t, kVerdicts> count{};
+    std::uint64_t forward = 0;
+    for (unsigned i = 0; i < burst.size; ++i) {
+      const Verdict verdict = burst.verdict[i];
+      ++count[static_cast<std::size_t>(verdict)];
+      const bool drop = is_drop(verdict) || (!pass_unmatched_ && is_unmatched(verdict));
+      forward |= std::uint64_t{!drop} << i;
+    }
+    for (std::size_t v = 0; v < kVerdicts; ++v) {
+      if (count[v] != 0) counters_->verdict[v].add(count[v]);
+    }
+    counters_->in.add(burst.size);
+    counters_->out.add(static_cast<std::uint64_t>(std::popcount(forward)));
+    return forward;
+  }
+
+  void rotate() { std::ranges::rotate(bursts_, bursts_.end() - 1); }
+
+  std::unique_ptr<WorkerCounters> counters_;
+  V4 v4_;
+  V6 v6_;
+  bool pass_unmatched_;
+  bool catch_up_;
+  std::array<std::unique_ptr<Burst>, 3> bursts_;
+  [[no_unique_address]] Probe probe_;
+};
+
+template <template <class> class Table, class Sharing, class Ageing, class Probe>
+LineReport LineOf<Table, Sharing, Ageing, Probe>::report() const {
+  LineReport report;
+  const auto add = [&report](const auto& family, std::size_t& capacity) {
+    if (!family.tracks()) return;
+    const auto& tracker = family.tracker();
+    report.live += tracker.live();
+    report.slots += tracker.table().slots();
+    report.memory_bytes += tracker.memory_bytes();
+    report.pages = std::max(report.pages, tracker.table().pages());
+    capacity = tracker.table().capacity();
+  };
+  add(v4_, report.capacity);
+  add(v6_, report.capacity_v6);
+  return report;
+}
+
+template <template <class> class Table, class Sharing, class Ageing, class Probe>
+Result<void> LineOf<Table, Sharing, Ageing, Probe>::check_invariants() const {
+  if (v4_.tracks()) {
+    if (auto ok = v4_.tracker().check_invariants(); !ok) return ok;
+  }
+  if (v6_.tracks()) return v6_.tracker().check_invariants();
+  return {};
+}
+
+}  // namespace millrace

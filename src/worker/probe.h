@@ -1,0 +1,53 @@
+// Where a worker's time goes, stage by stage. A line is compiled with one of these; the empty one
+// costs nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#else
+#include <chrono>
+#endif
+
+namespace millrace {
+
+enum class Stage : std::uint8_t { receive, parse, sides, prefetch, age, find, open, process, send };
+inline constexpr std::size_t kStages = 9;
+inline constexpr std::array<std::string_view, kStages> kStageNames{
+    "receive", "parse", "sides", "prefetch", "age", "find", "open", "process", "send"};
+
+struct NoProbe {
+  void start() {}
+  void done(Stage) {}
+};
+
+/// Adds the clock's ticks since the previous mark to a stage; read once a stage and burst.
+class StageProbe {
+ public:
+  void start() { last_ = now(); }
+  void done(Stage stage) {
+    const std::uint64_t at = now();
+    ticks_[static_cast<std::size_t>(stage)] += at - last_;
+    last_ = at;
+  }
+  /// In units of the processor's time-stamp counter, or nanoseconds where there is none.
+  const std::array<std::uint64_t, kStages>& ticks() const { return ticks_; }
+
+  static std::uint64_t now() {
+#if defined(__x86_64__)
+    return __rdtsc();
+#else
+    return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+#endif
+  }
+
+ private:
+  std::uint64_t last_ = 0;
+  std::array<std::uint64_t, kStages> ticks_{};
+};
+
+}  // namespace millrace
