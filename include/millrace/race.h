@@ -48,6 +48,8 @@ template <class K>
 class Race {
  public:
   static constexpr std::string_view kName = "race";
+  static constexpr std::string_view kSummary =
+      "one line of 31 tags and a counting filter a bucket, key and state in the record; the default";
   /// Up to this share of its slots it accepts practically everything, under churn too.
   static constexpr double kMaxLoad = 0.85;
 

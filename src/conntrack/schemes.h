@@ -21,11 +21,20 @@ struct TableScheme {
   template <class K>
   using Of = T<K>;
   static constexpr std::string_view kName = T<KeyV4>::kName;
+  static constexpr std::string_view kSummary = T<KeyV4>::kSummary;
+};
+
+struct SchemeDescription {
+  std::string name;
+  std::string summary;
 };
 
 template <class... Scheme>
 struct SchemeList {
   static std::vector<std::string> names() { return {std::string(Scheme::kName)...}; }
+  static std::vector<SchemeDescription> descriptions() {
+    return {{std::string(Scheme::kName), std::string(Scheme::kSummary)}...};
+  }
 
   /// Calls `use` with an object of the scheme of that name; false where there is none.
   template <class Use>

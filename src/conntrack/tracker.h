@@ -122,7 +122,7 @@ class Tracker {
   }
 
   /// The connection stays: from now on it ages.
-  void confirm(ConnId id) { ageing_.born(id, deadline(id)); }
+  void confirm(ConnId id) { ageing_.born(id, originators().header(id).last_seen, deadline(id)); }
 
   /// Undoes `open` (and `link`).
   void abandon(ConnId id) {

@@ -34,14 +34,13 @@ struct LineConfig {
   bool catch_up = false;
 };
 
-/// What a line's tables hold and cost. For one worker; read at rest.
-struct LineReport {
-  std::size_t live = 0;
+/// What one family's tables hold and cost; all 0 where nothing is tracked.
+struct TableReport {
+  std::size_t capacity = 0;  ///< connections promised
   std::size_t slots = 0;
-  std::size_t memory_bytes = 0;
-  std::size_t capacity = 0;
-  std::size_t capacity_v6 = 0;
-  Pages pages = Pages::huge;  ///< the worst kind among the tables'
+  std::size_t live = 0;
+  std::size_t memory_bytes = 0;  ///< both directions' entries, index, records and ageing
+  Pages pages = Pages::huge;     ///< the worst kind among them
 };
 
 class Line {
@@ -51,7 +50,9 @@ class Line {
   /// alone meanwhile.
   virtual void run(Port& port) = 0;
   virtual const WorkerCounters& counters() const = 0;
-  virtual LineReport report() const = 0;
+  /// At rest.
+  virtual TableReport report_v4() const = 0;
+  virtual TableReport report_v6() const = 0;
   /// Reads every structure whole; for tests.
   virtual Result<void> check_invariants() const = 0;
 };

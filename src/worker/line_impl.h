@@ -39,6 +39,11 @@ class Family {
   bool tracks() const { return tracker_.has_value(); }
   const TrackerType& tracker() const { return *tracker_; }
   std::size_t live() const { return tracker_ ? tracker_->live() : 0; }
+  TableReport report() const {
+    if (!tracker_) return {};
+    const auto& table = tracker_->table();
+    return {table.capacity(), table.slots(), table.size(), tracker_->memory_bytes(), table.pages()};
+  }
 
   void sides(Burst& burst) { function_->sides(burst); }
 
@@ -92,7 +97,6 @@ class Family {
       function_->open(burst, pending);
       pending = pending.first(settle(burst, lane, pending));
     }
-    if (tracker_) counters_->peak.raise_to(tracker_->live());
   }
 
   void process(Burst& burst) {
@@ -205,7 +209,8 @@ class LineOf final : public Line {
   }
 
   const WorkerCounters& counters() const override { return *counters_; }
-  LineReport report() const override;
+  TableReport report_v4() const override { return v4_.report(); }
+  TableReport report_v6() const override { return v6_.report(); }
   Result<void> check_invariants() const override;
   const Probe& probe() const { return probe_; }
 
@@ -245,7 +250,6 @@ class LineOf final : public Line {
 
   /// Its records have arrived: the rest of its way.
   void serve(Port& port, std::unique_ptr<Burst>& burst) {
-    if (burst->size == 0 && !catch_up_) return age(burst->now);
     age(burst->now);
     probe_.done(Stage::age);
     v4_.find(*burst);
@@ -253,6 +257,7 @@ class LineOf final : public Line {
     probe_.done(Stage::find);
     v4_.open(*burst);
     v6_.open(*burst);
+    counters_->peak.raise_to(v4_.live() + v6_.live());
     probe_.done(Stage::open);
     v4_.process(*burst);
     v6_.process(*burst);
@@ -296,23 +301,6 @@ class LineOf final : public Line {
   std::array<std::unique_ptr<Burst>, 3> bursts_;
   [[no_unique_address]] Probe probe_;
 };
-
-template <template <class> class Table, class Sharing, class Ageing, class Probe>
-LineReport LineOf<Table, Sharing, Ageing, Probe>::report() const {
-  LineReport report;
-  const auto add = [&report](const auto& family, std::size_t& capacity) {
-    if (!family.tracks()) return;
-    const auto& tracker = family.tracker();
-    report.live += tracker.live();
-    report.slots += tracker.table().slots();
-    report.memory_bytes += tracker.memory_bytes();
-    report.pages = std::max(report.pages, tracker.table().pages());
-    capacity = tracker.table().capacity();
-  };
-  add(v4_, report.capacity);
-  add(v6_, report.capacity_v6);
-  return report;
-}
 
 template <template <class> class Table, class Sharing, class Ageing, class Probe>
 Result<void> LineOf<Table, Sharing, Ageing, Probe>::check_invariants() const {

@@ -38,8 +38,8 @@ concept Ageing = requires(A ageing, const A view, ConnId id, Tick tick, AnyLives
                           void (*expire)(ConnId)) {
   { A::kName } -> std::convertible_to<std::string_view>;
   { A::create(AgeingConfig{}) } -> std::same_as<Result<A>>;
-  /// A connection was opened; its first deadline.
-  { ageing.born(id, tick) } -> std::same_as<void>;
+  /// A connection was opened now; its first deadline.
+  { ageing.born(id, tick, tick) } -> std::same_as<void>;
   /// It was removed by someone else than `sweep`.
   { ageing.gone(id) } -> std::same_as<void>;
   /// Calls `expire` for connections whose deadline is at or before now; it must remove them, and

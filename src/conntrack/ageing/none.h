@@ -7,8 +7,9 @@ namespace millrace {
 
 struct NoAgeing {
   static constexpr std::string_view kName = "none";
+  static constexpr std::string_view kSummary = "connections stay until they are removed";
   static Result<NoAgeing> create(const AgeingConfig&) { return NoAgeing{}; }
-  void born(ConnId, Tick) {}
+  void born(ConnId, Tick, Tick) {}
   void gone(ConnId) {}
   template <Lives L, class Expire>
   bool sweep(Tick, unsigned, const L&, Expire&&) {

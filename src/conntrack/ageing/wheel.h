@@ -27,6 +27,8 @@ namespace millrace {
 class Wheel {
  public:
   static constexpr std::string_view kName = "wheel";
+  static constexpr std::string_view kSummary =
+      "timer wheel, deadlines read again when a slot fires; the default";
   static constexpr std::uint32_t kSlots = 4096;
 
   static Result<Wheel> create(const AgeingConfig& config) {
@@ -35,16 +37,16 @@ class Wheel {
     return Wheel(std::move(*memory), config);
   }
 
-  void born(ConnId id, Tick deadline) { file(index(id), deadline); }
+  void born(ConnId id, Tick now, Tick deadline) {
+    advance(now);
+    file(index(id), deadline);
+  }
 
   void gone(ConnId id) { unlink(index(id)); }
 
   template <Lives L, class Expire>
   bool sweep(Tick now, unsigned budget, const L& lives, Expire&& expire) {
-    if (now - now_ > 0) {
-      elapsed_ms_ += now.ms - now_.ms;
-      now_ = now;
-    }
+    advance(now);
     // Slots whose interval has passed whole; after a long sleep, each slot once.
     const std::uint64_t due = elapsed_ms_ / interval_ms_;
     if (due > fired_ + kSlots) fired_ = due - kSlots;
@@ -95,6 +97,14 @@ class Wheel {
     return std::unexpected(Error{"wheel: " + std::string(what)});
   }
 
+  void advance(Tick now) {
+    if (!started_) now_ = now;
+    started_ = true;
+    if (now - now_ <= 0) return;
+    elapsed_ms_ += now.ms - now_.ms;
+    now_ = now;
+  }
+
   Link& link(std::uint32_t at) const { return reinterpret_cast<Link*>(memory_.data())[at]; }
 
   void unlink(std::uint32_t at) {
@@ -142,8 +152,9 @@ class Wheel {
   Memory memory_;
   std::uint32_t ids_;
   std::uint32_t interval_ms_;
-  Tick now_;                      // of the last sweep
-  std::uint64_t elapsed_ms_ = 0;  // the same, not wrapping
+  bool started_ = false;
+  Tick now_;                      // the latest seen
+  std::uint64_t elapsed_ms_ = 0;  // since the first seen; does not wrap
   std::uint64_t fired_ = 0;       // slots that have fired
 };
 

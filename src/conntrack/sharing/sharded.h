@@ -8,6 +8,7 @@ namespace millrace {
 
 struct Sharded {
   static constexpr std::string_view kName = "sharded";
+  static constexpr std::string_view kSummary = "one table a worker, nothing shared; the default";
 
   struct Guard {};
   static constexpr Guard reading() { return {}; }

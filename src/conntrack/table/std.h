@@ -30,6 +30,7 @@ template <class K>
 class Std {
  public:
   static constexpr std::string_view kName = "std";
+  static constexpr std::string_view kSummary = "std::unordered_map, the baseline";
   static constexpr double kMaxLoad = 1.0;  // entries per bucket; more would only lengthen chains
 
   static Result<Std> create(const TableConfig& config) {

@@ -1,0 +1,49 @@
+// The question: what does a packet's whole way cost, and where does the time go?
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/memory.h"
+#include "millrace/types.h"
+#include "traffic/generate.h"
+
+namespace millrace::bench {
+
+struct PathOptions {
+  std::vector<std::uint64_t> live{786'432, 3'145'728};
+  std::vector<Profile> traffic{Profile::uniform, Profile::campus};
+  unsigned repetitions = 5;
+  unsigned burst = 32;
+  std::uint64_t seed = 1;
+  Pages pages = Pages::huge;
+};
+
+struct Spread {
+  double median = 0;
+  double min = 0;
+  double max = 0;
+};
+
+/// One kind of traffic with so many live connections; nanoseconds a packet.
+struct PathResult {
+  Profile traffic = Profile::uniform;
+  std::uint64_t live = 0;     ///< connections in the tables while it was measured
+  std::uint64_t packets = 0;  ///< in each timed pass
+  Pages pages = Pages::huge;  ///< of the tables, as obtained
+  Spread parse;               ///< receive and parse alone
+  Spread touch;               ///< receive, parse, and find and update each connection's record
+  Spread whole;               ///< the load balancer's line
+  std::vector<std::pair<std::string_view, Spread>> stages;  ///< of the line, clock reads included
+};
+
+/// Measures all of it, contenders in turn, `progress` told what is under way. Errors: no memory, or
+/// a contender that does not give the reference's answer.
+Result<std::vector<PathResult>> run_path(const PathOptions& options,
+                                         const std::function<void(const std::string&)>& progress);
+
+}  // namespace millrace::bench

@@ -1,0 +1,82 @@
+#include "common_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "conntrack/schemes.h"
+
+namespace millrace::cli {
+namespace {
+
+constexpr double kMaxTimeoutSeconds = static_cast<double>(Config::Ageing::kMaxTimeout);
+
+std::uint32_t milliseconds(double seconds) {
+  return static_cast<std::uint32_t>(std::max(1.0, std::round(seconds * 1000.0)));
+}
+
+}  // namespace
+
+void CommonOptions::add_to(CLI::App& command) {
+  command.add_option("--table", table, "Table scheme (millrace schemes lists them); race")
+      ->check(CLI::IsMember(TableSchemes::names()));
+  command.add_option("--sharing", sharing, "How workers share tables; sharded")
+      ->check(CLI::IsMember(SharingSchemes::names()));
+  command.add_option("--ageing", ageing, "How idle connections are found; wheel")
+      ->check(CLI::IsMember(AgeingSchemes::names()));
+  command.add_option("--capacity", capacity, "Connections promised; 1000000, IPv6 an eighth")
+      ->check(CLI::Range(std::int64_t{1}, Config::Table::kMaxCapacity))
+      ->type_name("N");
+  command.add_option("--timeout", timeout_s, "Idle seconds, in place of every timeout")
+      ->check(CLI::Range(0.001, kMaxTimeoutSeconds))
+      ->type_name("S");
+  command.add_option("--workers", workers, "Worker threads; this version runs one")
+      ->check(CLI::Range(1, 1))
+      ->type_name("N");
+  command.add_option("--pages", pages, "Best memory to try: huge, transparent or small")
+      ->check(CLI::IsMember({"huge", "transparent", "small"}))
+      ->capture_default_str();
+  command.add_option("--seed", seed, "Fix everything random; drawn if left out")->type_name("N");
+  command.add_flag("--quiet", quiet, "No progress, no warnings");
+}
+
+void CommonOptions::apply_to(Config& config) const {
+  if (table) config.table.scheme = *table;
+  if (sharing) config.sharing = *sharing;
+  if (ageing) config.ageing.scheme = *ageing;
+  if (capacity) {
+    config.table.capacity = *capacity;
+    config.table.capacity_v6.reset();
+  }
+}
+
+LineConfig CommonOptions::line_config(const Config& config) const {
+  LineConfig line = millrace::line_config(config);
+  line.pages = pages_named(pages).value_or(Pages::huge);
+  line.secret = seed ? Secret::from_seed(*seed) : Secret::random();
+  if (timeout_s) line.timeouts = Timeouts::all(milliseconds(*timeout_s));
+  return line;
+}
+
+BalanceConfig CommonOptions::balance_config(const Config& config) const {
+  BalanceConfig balance = millrace::balance_config(config);
+  if (timeout_s) balance.quiet_ms = std::max(milliseconds(*timeout_s), balance.quiet_ms);
+  return balance;
+}
+
+SchemeNames scheme_names() {
+  return {TableSchemes::names(), SharingSchemes::names(), AgeingSchemes::names()};
+}
+
+int fail(const Error& error) {
+  std::string_view left = error.message;
+  while (!left.empty()) {
+    const auto end = std::min(left.find('\n'), left.size());
+    fmt::print(stderr, "millrace: {}\n", left.substr(0, end));
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return static_cast<int>(error.kind);
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,40 @@
+// Options that `replay` and `bench` share, and how they override a configuration.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "millrace/hash.h"
+#include "millrace/memory.h"
+#include "worker/config.h"
+
+namespace millrace::cli {
+
+struct CommonOptions {
+  std::optional<std::string> table;
+  std::optional<std::string> sharing;
+  std::optional<std::string> ageing;
+  std::optional<std::size_t> capacity;
+  std::optional<double> timeout_s;
+  unsigned workers = 1;
+  std::string pages = "huge";
+  std::optional<std::uint64_t> seed;
+  bool quiet = false;
+
+  void add_to(CLI::App& command);
+  /// The command line overrides the file.
+  void apply_to(Config& config) const;
+  /// Everything that a line is told. `timeout_s` replaces every timeout.
+  LineConfig line_config(const Config& config) const;
+  BalanceConfig balance_config(const Config& config) const;
+};
+
+/// The names that configuration and command line may use.
+SchemeNames scheme_names();
+
+/// Prints the error as one line (or one a problem), and returns its exit status.
+int fail(const Error& error);
+
+}  // namespace millrace::cli

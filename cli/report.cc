@@ -1,0 +1,247 @@
+#include "report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "version.h"
+
+namespace millrace::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Totals {
+  std::uint64_t in;
+  std::uint64_t out;
+  std::uint64_t tracked;
+  std::uint64_t stateless;
+  std::vector<std::pair<std::string_view, std::uint64_t>> untracked;  // passed, by reason
+  std::vector<std::pair<std::string_view, std::uint64_t>> dropped;    // by reason
+};
+
+Totals totals_of(const RunReport& report) {
+  const WorkerCounters& counters = report.line->counters();
+  const auto count = [&](Verdict v) { return counters.verdict[static_cast<std::size_t>(v)].value(); };
+  Totals totals{counters.in.value(), counters.out.value(), count(Verdict::tracked),
+                count(Verdict::stateless), {}, {}};
+  for (std::size_t v = 0; v < kVerdicts; ++v) {
+    const auto verdict = static_cast<Verdict>(v);
+    if (count(verdict) == 0) continue;
+    if (is_drop(verdict) || (is_unmatched(verdict) && !report.config.pass_unmatched)) {
+      totals.dropped.emplace_back(to_string(verdict), count(verdict));
+    } else if (is_unmatched(verdict)) {
+      totals.untracked.emplace_back(to_string(verdict), count(verdict));
+    }
+  }
+  return totals;
+}
+
+Json reasons(const std::vector<std::pair<std::string_view, std::uint64_t>>& counts) {
+  Json object = Json::object();
+  for (const auto& [name, count] : counts) object[std::string(name)] = count;
+  return object;
+}
+
+std::uint64_t sum(const std::vector<std::pair<std::string_view, std::uint64_t>>& counts) {
+  std::uint64_t total = 0;
+  for (const auto& [name, count] : counts) total += count;
+  return total;
+}
+
+double ns_per_packet(const RunReport& report) {
+  const std::uint64_t in = report.line->counters().in.value();
+  return in == 0 ? 0.0 : static_cast<double>(report.elapsed_ns) / static_cast<double>(in);
+}
+
+double mpps(const RunReport& report) {
+  const double ns = ns_per_packet(report);
+  return ns == 0.0 ? 0.0 : 1000.0 / ns;
+}
+
+double share(std::uint64_t part, std::uint64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+double rounded(double value, double unit) { return std::round(value / unit) * unit; }
+
+/// Of the IPv4 tables, which hold most connections; of the IPv6 ones where there are no others.
+double bytes_per_connection(const RunReport& report) {
+  const TableReport v4 = report.line->report_v4();
+  return v4.capacity == 0 ? 0.0 : share(v4.memory_bytes, v4.capacity);
+}
+
+Json backends_of(const RunReport& report) {
+  Json list = Json::array();
+  for (const auto& service : report.balance->statistics()) {
+    for (const auto& backend : service.backends) {
+      list.push_back({{"address", backend.address},
+                      {"service", service.service},
+                      {"weight", backend.weight},
+                      {"draining", backend.draining},
+                      {"packets", backend.packets},
+                      {"replies", backend.replies},
+                      {"connections", backend.connections},
+                      {"live", backend.live}});
+    }
+  }
+  return list;
+}
+
+Json services_of(const RunReport& report) {
+  Json list = Json::array();
+  for (const auto& service : report.balance->statistics()) {
+    list.push_back({{"service", service.service},
+                    {"scheduler", service.scheduler},
+                    {"draining", service.draining},
+                    {"refused", service.refused},
+                    {"collisions", service.collisions},
+                    {"stateless", service.stateless}});
+  }
+  return list;
+}
+
+/// 1234567 as 1,234,567.
+std::string grouped(std::uint64_t n) {
+  std::string digits = std::to_string(n);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(static_cast<std::size_t>(at), ",");
+  }
+  return digits;
+}
+
+class Table {
+ public:
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
+  }
+  std::string text() && { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+void print_packets(Table& table, const Totals& totals) {
+  table.line("{:<14}{:>14} in, {} out, {} dropped", "packets", grouped(totals.in),
+             grouped(totals.out), grouped(sum(totals.dropped)));
+  const auto row = [&](std::string_view name, std::uint64_t count, std::string_view what) {
+    table.line("  {:<16}{:>10}  {:>5.1f} %{}{}", name, grouped(count),
+               100.0 * share(count, totals.in), what.empty() ? "" : "  ", what);
+  };
+  row("tracked", totals.tracked, "");
+  if (totals.stateless != 0) row("stateless", totals.stateless, "served without an entry");
+  for (const auto& [name, count] : totals.untracked) row(name, count, "passed untouched");
+  for (const auto& [name, count] : totals.dropped) row(name, count, "dropped");
+}
+
+void print_memory(Table& table, const RunReport& report) {
+  const TableReport v4 = report.line->report_v4();
+  const TableReport v6 = report.line->report_v6();
+  if (v4.capacity == 0) return table.line("{:<14}none: nothing is tracked", "memory");
+  table.line("{:<14}{:>14} MiB for {} IPv4 and {} IPv6 connections, {:.0f} bytes an IPv4 one, {} pages",
+             "memory", (v4.memory_bytes + v6.memory_bytes) >> 20, grouped(v4.capacity),
+             grouped(v6.capacity), bytes_per_connection(report),
+             to_string(std::max(v4.pages, v6.pages)));
+}
+
+void print_backends(Table& table, const RunReport& report) {
+  constexpr std::size_t kMost = 24;
+  constexpr int kBar = 20;
+  std::size_t shown = 0;
+  std::size_t hidden = 0;
+  for (const auto& service : report.balance->statistics()) {
+    std::uint64_t packets = 0;
+    std::uint64_t most = 0;
+    for (const auto& backend : service.backends) {
+      packets += backend.packets;
+      most = std::max(most, backend.packets);
+    }
+    if (packets == 0) continue;
+    if (shown >= kMost) {
+      hidden += service.backends.size();
+      continue;
+    }
+    table.line("\n{} ({})", service.service, service.scheduler);
+    table.line("  {:<26}{:>13}{:>10}{:>14}", "backend", "packets", "share", "connections");
+    for (const auto& backend : service.backends) {
+      if (shown++ >= kMost) {
+        ++hidden;
+        continue;
+      }
+      table.line("  {:<26}{:>13}{:>8.1f} %{:>14}  {:#<{}}", backend.address, grouped(backend.packets),
+                 100.0 * share(backend.packets, packets), grouped(backend.connections), "",
+                 static_cast<int>(kBar * share(backend.packets, most)));
+    }
+  }
+  if (hidden != 0) table.line("  ... and {} more backends (--stats has all)", hidden);
+}
+
+}  // namespace
+
+nlohmann::ordered_json to_json(const RunReport& report) {
+  const WorkerCounters& counters = report.line->counters();
+  const Totals totals = totals_of(report);
+  const TableReport v4 = report.line->report_v4();
+  const TableReport v6 = report.line->report_v6();
+  return {
+      {"version", MILLRACE_VERSION},
+      {"input", report.input},
+      {"interrupted", report.interrupted},
+      {"packets",
+       {{"in", totals.in},
+        {"out", totals.out},
+        {"dropped", reasons(totals.dropped)},
+        {"untracked", reasons(totals.untracked)},
+        {"tracked", totals.tracked},
+        {"stateless", totals.stateless},
+        {"generated", 0},
+        {"consumed", 0},
+        {"held", 0}}},
+      {"connections",
+       {{"opened", counters.opened.value()},
+        {"closed", {{"timeout", counters.timed_out.value()}}},
+        {"live", v4.live + v6.live},
+        {"peak", counters.peak.value()},
+        {"refused", counters.refused.value()},
+        {"collisions", counters.collisions.value()}}},
+      {"table",
+       {{"scheme", report.config.table},
+        {"sharing", report.config.sharing},
+        {"capacity", v4.capacity},
+        {"capacity_v6", v6.capacity},
+        {"load", rounded(share(v4.live + v6.live, v4.slots + v6.slots), 1e-4)},
+        {"bytes", v4.memory_bytes + v6.memory_bytes},
+        {"bytes_per_connection", rounded(bytes_per_connection(report), 0.1)},
+        {"pages", to_string(std::max(v4.pages, v6.pages))}}},
+      {"ageing", {{"scheme", report.config.ageing}, {"interval_ms", report.config.interval_ms}}},
+      {"elapsed_s", static_cast<double>(report.elapsed_ns) / 1e9},
+      {"ns_per_packet", rounded(ns_per_packet(report), 0.01)},
+      {"mpps", rounded(mpps(report), 0.001)},
+      {"workers",
+       {{{"packets", totals.in}, {"connections", counters.opened.value()}}}},
+      {"services", services_of(report)},
+      {"backends", backends_of(report)},
+      {"seed", report.seed ? Json(*report.seed) : Json(nullptr)},
+      {"warnings", report.warnings},
+  };
+}
+
+std::string to_table(const RunReport& report) {
+  const WorkerCounters& counters = report.line->counters();
+  Table table;
+  print_packets(table, totals_of(report));
+  table.line("{:<14}{:>14} opened, {} timed out, {} live at most, {} refused", "connections",
+             grouped(counters.opened.value()), grouped(counters.timed_out.value()),
+             grouped(counters.peak.value()), grouped(counters.refused.value()));
+  table.line("{:<14}{:>14.1f} ns a packet, {:.2f} Mpps a core ({}, {}, {})", "speed",
+             ns_per_packet(report), mpps(report), report.config.table, report.config.sharing,
+             report.config.ageing);
+  print_memory(table, report);
+  print_backends(table, report);
+  return std::move(table).text();
+}
+
+}  // namespace millrace::cli

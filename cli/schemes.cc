@@ -1,0 +1,32 @@
+// `millrace schemes`: what can be chosen by name, and what goes with what.
+#include "conntrack/schemes.h"
+
+#include <fmt/format.h>
+
+#include "command.h"
+
+namespace millrace::cli {
+namespace {
+
+void print(std::string_view axis, const std::vector<SchemeDescription>& schemes) {
+  fmt::print("{}\n", axis);
+  for (const auto& scheme : schemes) fmt::print("  {:<12}{}\n", scheme.name, scheme.summary);
+}
+
+}  // namespace
+
+void add_schemes(CLI::App& app, Run& run) {
+  auto* command = app.add_subcommand("schemes", "List tables, sharing and ageing schemes");
+  command->footer("\nExample: millrace schemes");
+  command->callback([&run] {
+    run = [] {
+      print("--table", TableSchemes::descriptions());
+      print("--sharing", SharingSchemes::descriptions());
+      print("--ageing", AgeingSchemes::descriptions());
+      fmt::print("Any table goes with any sharing and any ageing scheme.\n");
+      return kDone;
+    };
+  });
+}
+
+}  // namespace millrace::cli

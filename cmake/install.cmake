@@ -1,0 +1,41 @@
+# What `cmake --install` gives: headers, the library, a pkg-config file, a CMake package, and the
+# program where it was built. Everything names its neighbours relative to itself, so the installed
+# tree may be moved.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/millrace)
+set(pkgconfig_dir ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(TARGETS millrace EXPORT millrace
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/millrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
+install(EXPORT millrace NAMESPACE millrace:: FILE millrace-targets.cmake DESTINATION ${package_dir})
+
+configure_package_config_file(cmake/millrace-config.cmake.in millrace-config.cmake
+  INSTALL_DESTINATION ${package_dir})
+# Before 1.0 a minor version may break its users.
+write_basic_package_version_file(millrace-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES
+  ${PROJECT_BINARY_DIR}/millrace-config.cmake ${PROJECT_BINARY_DIR}/millrace-config-version.cmake
+  DESTINATION ${package_dir})
+
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
+  BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${pkgconfig_dir} OUTPUT_VARIABLE prefix_from_pkgconfig)
+get_target_property(type millrace TYPE)
+# A static library of C++ inside a program of C leaves the C++ library to whoever links it.
+if(type STREQUAL "STATIC_LIBRARY")
+  set(cxx_library -lstdc++)
+else()
+  set(cxx_library "")
+endif()
+configure_file(cmake/millrace.pc.in millrace.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/millrace.pc DESTINATION ${pkgconfig_dir})
+
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md
+  DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(TARGET millrace_program)
+  install(TARGETS millrace_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""What the compiler and clang-tidy do not look at: who may include whom, and the order of files.
+
+    lint.py         one line a finding; exit status 1 if there is any
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# What each folder may include, beside itself and the public headers (millrace/).
+LAYERS = {
+    "include": (),
+    "src/core": (),
+    "src/port": ("core",),
+    "src/parse": ("core",),
+    "src/shard": ("core", "parse"),
+    "src/conntrack": ("core",),
+    "src/function": ("core", "parse"),
+    "src/measure": ("core",),
+    "src/traffic": ("core", "parse", "port"),
+    "src/worker": ("core", "port", "parse", "shard", "conntrack", "function", "measure"),
+    "cli": (
+        "core", "port", "parse", "conntrack", "function", "measure", "traffic", "worker", "bench",
+    ),
+}
+# Folders that use everything: they stand outside.
+FREE = ("tests", "bench", "examples")
+
+# Libraries that belong in few places: (header, folders that may include it)
+CONFINED = (
+    (re.compile(r"rte_"), ("src/port", "src/shard")),
+    (re.compile(r"pcap"), ("src/port", "src/traffic", "tests")),
+    (re.compile(r"nlohmann/"), ("cli", "bench", "tests")),
+    (re.compile(r"CLI/"), ("cli", "bench")),
+    (re.compile(r"toml"), ("src/worker", "src/function")),
+)
+
+MAX_LINES = 500  # over 400 is a question, over 500 the answer was no
+CODE = (".h", ".cc", ".c", ".py", ".sh", ".cmake")
+TEXT = CODE + (".md", ".json", ".txt", ".toml", ".in")
+SCRIPTS = ("demo", "check", ".ci/run")
+SKIPPED = {"build", "demo-out", ".git", "__pycache__", ".cache"}
+
+_INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
+# Absolute paths of somebody's machine; "[x]" keeps this file from matching itself.
+_PATHS = re.compile(r"(?<![\w.$}])/(?:[h]ome|[r]oot|[w]ork|[U]sers)/\w|(?<![\w.$}])/[t]mp/\w")
+
+
+def files():
+    for directory, folders, names in os.walk(ROOT):
+        folders[:] = sorted(f for f in folders if f not in SKIPPED)
+        for name in sorted(names):
+            yield os.path.relpath(os.path.join(directory, name), ROOT)
+
+
+def layer_of(path):
+    return next((layer for layer in LAYERS if path.startswith(layer + "/")), None)
+
+
+def check_includes(path, lines):
+    layer = layer_of(path)
+    # Tests beside their source use the library under test; what they link says which.
+    for number, line in enumerate(lines, 1):
+        match = _INCLUDE.match(line)
+        if not match:
+            continue
+        kind, header = match.groups()
+        for pattern, homes in CONFINED:
+            if kind == "<" and pattern.match(header) and not path.startswith(homes):
+                yield number, f"includes <{header}>, which only {', '.join(homes)} may"
+        if kind == "<" or layer is None or path.startswith(FREE):
+            continue
+        folder = header.split("/")[0] if "/" in header else layer.split("/")[-1]
+        allowed = {layer.split("/")[-1], "millrace", *LAYERS[layer]}
+        if layer == "include":
+            allowed = {"millrace"}
+        if folder not in allowed:
+            yield number, f'includes "{header}"; {layer} may include {", ".join(sorted(allowed))}'
+
+
+def check_text(path, lines):
+    if len(lines) > MAX_LINES and path.endswith(CODE):
+        yield len(lines), f"over {MAX_LINES} lines: is it one thing?"
+    for number, line in enumerate(lines, 1):
+        if line != line.rstrip() or "\t" in line:
+            yield number, "trailing space or a tab"
+        if _PATHS.search(line):
+            yield number, "names a path of one machine"
+
+
+def check_header(path, lines):
+    if path.endswith(".h"):
+        if "#pragma once" not in lines and not any(x.startswith("#ifndef ") for x in lines):
+            yield 1, "a header without a guard"
+        if not lines or not lines[0].startswith(("//", "/*")):
+            yield 1, "a header opens with what it is"
+
+
+def check_built(path):
+    """Each source is named in a CMakeLists.txt beside or above it: nothing lies there unbuilt."""
+    folder, name = os.path.split(path)
+    below = name
+    while True:
+        lists = os.path.join(ROOT, folder, "CMakeLists.txt")
+        if os.path.exists(lists):
+            with open(lists, encoding="utf-8") as file:
+                text = file.read()
+            # A loop over names leaves the ending away.
+            if below in text or os.path.splitext(name)[0] in text:
+                return
+        if not folder:
+            yield 1, "is in no CMakeLists.txt"
+            return
+        folder, last = os.path.split(folder)
+        below = f"{last}/{below}"
+
+
+def check_script(path, lines):
+    first = lines[0] if lines else ""
+    executable = os.access(os.path.join(ROOT, path), os.X_OK)
+    if path in SCRIPTS and not executable:
+        yield 1, "has no run bit"
+    if executable and not first.startswith("#!"):
+        yield 1, "has a run bit and no interpreter"
+
+
+def check_schema():
+    """The reasons in the schema of the statistics are those of the code, in any order."""
+    with open(os.path.join(ROOT, "src/core/verdict.h"), encoding="utf-8") as file:
+        names = re.search(r"kVerdictNames\{(.*?)\}", file.read(), re.S).group(1)
+    verdicts = set(re.findall(r'"(\w+)"', names)) - {"tracked", "stateless"}
+    with open(os.path.join(ROOT, "docs/stats.schema.json"), encoding="utf-8") as file:
+        packets = json.load(file)["properties"]["packets"]["properties"]
+    dropped = set(packets["dropped"]["propertyNames"]["enum"])
+    for reason in sorted(dropped ^ verdicts):
+        yield 1, f"the reason {reason} is in src/core/verdict.h or here, not in both"
+
+
+def check_shell():
+    scripts = [p for p in files() if p.endswith(".sh") or p in SCRIPTS]
+    try:
+        done = subprocess.run(
+            ["shellcheck", "--format=gcc", "--external-sources", *scripts],
+            cwd=ROOT, capture_output=True, text=True,
+        )
+    except FileNotFoundError:
+        return ["shellcheck is not installed"]
+    return (done.stdout + done.stderr).strip().splitlines()
+
+
+def main():
+    findings = []
+    for path in files():
+        if not path.endswith(TEXT) and path not in SCRIPTS:
+            continue
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            content = file.read()
+        lines = content.splitlines()
+        found = list(check_text(path, lines)) + list(check_header(path, lines))
+        found += check_script(path, lines)
+        if content and not content.endswith("\n"):
+            found.append((len(lines), "no newline at the end"))
+        if path.endswith((".h", ".cc", ".c")):
+            found += check_includes(path, lines)
+        if path.endswith((".cc", ".c")) and not path.startswith("examples"):
+            found += check_built(path)
+        findings += [f"{path}:{number}: {text}" for number, text in found]
+    findings += [f"docs/stats.schema.json:{n}: {text}" for n, text in check_schema()]
+    findings += check_shell()
+    print("\n".join(findings) or "nothing found")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

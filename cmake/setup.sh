@@ -1,0 +1,117 @@
+# Set-up for `demo` and `check`: which Debian packages each needs, and installing those missing.
+# Sourced by them; written for Debian 12 with nothing but bash and apt.
+# shellcheck shell=bash disable=SC2034
+
+# To build and run millrace.
+readonly PACKAGES_DEMO=(
+  g++ cmake ninja-build python3
+  libpcap-dev libcli11-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev
+)
+# To test it, in addition.
+readonly PACKAGES_CHECK=(
+  pkg-config libgtest-dev python3-jsonschema shellcheck
+)
+# To test it, where the system has them: a step that lacks its own is skipped, and says so.
+readonly PACKAGES_CHECK_OPTIONAL=(
+  clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev llvm-19 tshark g++-aarch64-linux-gnu
+)
+
+export LC_ALL=C.UTF-8
+# The interpreter that sees the system's packages, whatever else stands in the PATH.
+PYTHON=/usr/bin/python3
+
+say() { printf '%s\n' "$*"; }
+die() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+# Whether packages can be installed here; warns where nobody has tried.
+debian_like() {
+  local ID='' ID_LIKE='' VERSION_ID='' PRETTY_NAME=''
+  # shellcheck source=/dev/null
+  if [ -r /etc/os-release ]; then . /etc/os-release; fi
+  if [ "$ID" != debian ] || [ "$VERSION_ID" != 12 ]; then
+    say "${PRETTY_NAME:-This system} is untested: millrace is developed on Debian 12."
+  fi
+  case " $ID $ID_LIKE " in
+    *' debian '* | *' ubuntu '*) command -v apt-get >/dev/null ;;
+    *) return 1 ;;
+  esac
+}
+
+installed() {
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+available() {
+  apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'
+}
+
+# Runs a command as root, or says what somebody else has to run.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "not root, and there is no sudo. Ask somebody who is root to run: $*"
+  fi
+}
+
+apt_install() {
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install --yes --quiet --no-install-recommends "$@"
+}
+
+# set_up REQUIRED... [-- OPTIONAL...]: installs what is missing. What is optional and not to be had
+# is named, and no error.
+set_up() {
+  local required=() optional=() missing=() package
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    required+=("$1")
+    shift
+  done
+  if [ $# -gt 0 ]; then shift; fi
+  optional=("$@")
+
+  if ! debian_like; then
+    say 'It has no apt. What is needed, by the names that Debian 12 gives:'
+    say "  ${required[*]}"
+    if [ ${#optional[@]} -gt 0 ]; then say "  and, if there: ${optional[*]}"; fi
+    say 'Carrying on with what is here.'
+    return 0
+  fi
+  for package in "${required[@]}" "${optional[@]}"; do
+    installed "$package" || missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+
+  say "Packages that are needed and missing: ${missing[*]}"
+  local updated=no
+  for package in "${missing[@]}"; do
+    if [ "$updated" = no ] && ! available "$package"; then
+      as_root apt-get update --quiet
+      updated=yes
+    fi
+  done
+  local wanted=() refused=()
+  for package in "${missing[@]}"; do
+    if available "$package"; then
+      wanted+=("$package")
+    elif [[ " ${required[*]} " == *" $package "* ]]; then
+      refused+=("$package")
+    else
+      say "This system has no package $package: what needs it will be skipped."
+    fi
+  done
+  [ ${#refused[@]} -eq 0 ] || die "this system has no package ${refused[*]}"
+  [ ${#wanted[@]} -gt 0 ] || return 0
+  say "Installing: ${wanted[*]}"
+  if ! apt_install "${wanted[@]}"; then
+    # The usual reason: the lists are older than the archive.
+    [ "$updated" = no ] || die 'apt-get could not install them'
+    as_root apt-get update --quiet
+    apt_install "${wanted[@]}"
+  fi
+}

@@ -1,0 +1,102 @@
+// A connection tracker to embed: `race` tables, a timer wheel, one address family.
+//
+// It is compiled into the library for IPv4 (KeyV4) and IPv6 (KeyV6); each call handles a burst, so
+// that memory latency is hidden and the call costs little. One thread at a time uses a tracker: give
+// every worker its own, and let both directions of a connection reach the same worker. Nothing is
+// allocated after `create`, nothing throws, nothing is printed.
+//
+//   auto tracker = millrace::ConnectionTracker<millrace::KeyV4>::create({.capacity = 1'000'000});
+//   std::uint64_t fresh = tracker->track(keys, now, ids);   // bit i: keys[i] opened a connection
+//   ... tracker->state(ids[i]) ...
+//   tracker->sweep(now);                                    // between bursts
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "millrace/key.h"
+#include "millrace/memory.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+struct TrackerOptions {
+  /// Connections promised. Memory for all of them is taken at once: some 50 bytes each for IPv4
+  /// with up to 8 bytes of state, 87 with up to 40; reply entries take as much again.
+  std::size_t capacity = 1'000'000;
+  /// Bytes of your state in each connection's record, 8-byte aligned, at most 200.
+  std::size_t state_bytes = 8;
+  /// Bytes of state in a reply's record; none: connections have no reply entry of their own.
+  std::optional<std::size_t> reply_state_bytes;
+  /// Idle milliseconds after which `sweep` ends a connection, 1 to 2^31 - 1. An established TCP
+  /// connection should be kept 2 h 4 min (RFC 5382), a UDP one 2 min (RFC 4787).
+  std::uint32_t timeout_ms = 120'000;
+  /// How finely timeouts are told apart, 1 to 1000 ms.
+  std::uint32_t interval_ms = 10;
+  /// The best kind of memory to try; worse is taken where there is none, see `pages`.
+  Pages pages = Pages::huge;
+  /// Fixes the hash, for reproducible runs; none: a secret is drawn, as hostile traffic demands.
+  std::optional<std::uint64_t> seed;
+};
+
+template <class K>
+class ConnectionTracker {
+ public:
+  /// Keys per call at most.
+  static constexpr std::size_t kBurstMax = 64;
+
+  /// Errors: an option out of its range (usage), or no memory (failed).
+  static Result<ConnectionTracker> create(const TrackerOptions& options);
+
+  ConnectionTracker(ConnectionTracker&&) noexcept;
+  ConnectionTracker& operator=(ConnectionTracker&&) noexcept;
+  ~ConnectionTracker();
+
+  /// Finds the connection of each key, or opens one: `ids[i]` is its id, or `none` where the table
+  /// is full. Bit i of the result is set where keys[i] opened it; its state is zeroed. At most
+  /// `kBurstMax` keys; `ids` is as long or longer. Ids stay valid until their connection ends.
+  std::uint64_t track(std::span<const K> keys, Tick now, std::span<ConnId> ids);
+
+  /// Finds without opening.
+  void find(std::span<const K> keys, Tick now, std::span<ConnId> ids);
+
+  /// Gives connection `id` a reply entry. False, and nothing changes, where `reply_key` belongs to
+  /// another connection, the table is full, `id` has a reply, or there are no reply entries.
+  bool link(ConnId id, const K& reply_key, Tick now);
+
+  /// Finds reply entries: `ids[i]` is that of the *reply*, for `reply_state` and `originator`.
+  void find_replies(std::span<const K> keys, Tick now, std::span<ConnId> ids);
+
+  /// Ends a live connection with its reply entry; its ids may be given out again at once.
+  void close(ConnId id);
+
+  /// Ends connections that were idle too long; `closed` is told each one's id while its records are
+  /// still readable. Looks at `budget` connections at most; true when nothing is left to do. Not
+  /// to be called while ids of an unfinished burst are held.
+  bool sweep(Tick now, unsigned budget = 64, const std::function<void(ConnId)>& closed = {});
+
+  const K& key(ConnId id) const;
+  std::byte* state(ConnId id) const;
+  std::byte* reply_state(ConnId reply) const;
+  ConnId originator(ConnId reply) const;
+
+  /// Live connections.
+  std::size_t size() const;
+  std::size_t memory_bytes() const;
+  /// The worst kind of pages that its tables lie on.
+  Pages pages() const;
+
+ private:
+  struct Impl;
+  explicit ConnectionTracker(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+extern template class ConnectionTracker<KeyV4>;
+extern template class ConnectionTracker<KeyV6>;
+
+}  // namespace millrace

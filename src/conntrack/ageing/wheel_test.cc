@@ -1,0 +1,96 @@
+#include "conntrack/ageing/wheel.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "conntrack/test_support.h"
+
+namespace millrace {
+namespace {
+
+/// Deadlines that a test moves as packets would.
+struct Deadlines {
+  std::vector<Tick> at;
+  Tick deadline(ConnId id) const { return at[index(id)]; }
+  static void prefetch(ConnId) {}
+};
+
+Wheel make(std::size_t ids, std::uint32_t interval_ms) {
+  auto wheel = Wheel::create({ids, interval_ms, Pages::small});
+  EXPECT_TRUE(wheel.has_value());
+  return std::move(*wheel);
+}
+
+TEST(Wheel, FiresWithinOneIntervalAfterTheDeadline) {
+  SCOPED_TRACE(test::repeat());
+  std::mt19937_64 random(test::seed());
+  for (const std::uint32_t interval : {1U, 10U, 1000U}) {
+    constexpr std::uint32_t kIds = 500;
+    auto wheel = make(kIds, interval);
+    Deadlines deadlines{std::vector<Tick>(kIds)};
+    std::size_t left = kIds;
+    Tick now{0xffff0000};
+    for (std::uint32_t id = 0; id < kIds; ++id) {
+      deadlines.at[id] = now + static_cast<std::uint32_t>(random() % (3 * Wheel::kSlots * interval));
+      wheel.born(ConnId{id}, now, deadlines.at[id]);
+    }
+    for (int moved = 0; left > 0; ++moved) {
+      ASSERT_LT(moved, 1'000'000);
+      now = now + 1 + static_cast<std::uint32_t>(random() % interval);
+      const std::uint32_t lucky = static_cast<std::uint32_t>(random() % kIds);
+      if (moved < 1000) deadlines.at[lucky] = deadlines.at[lucky] + 50;  // a packet came
+      while (!wheel.sweep(now, 5, deadlines, [&](ConnId id) {
+        EXPECT_GE(now - deadlines.at[index(id)], 0);
+        EXPECT_LE(now - deadlines.at[index(id)], static_cast<std::int32_t>(3 * interval));
+        --left;
+      })) {
+      }
+    }
+    const auto ok = wheel.check_invariants();
+    EXPECT_TRUE(ok.has_value()) << ok.error().message;
+  }
+}
+
+TEST(Wheel, NeverLooksAtMoreThanItsBudget) {
+  auto wheel = make(1000, 10);
+  Deadlines deadlines{std::vector<Tick>(1000, Tick{100})};
+  for (std::uint32_t id = 0; id < 1000; ++id) wheel.born(ConnId{id}, Tick{0}, Tick{100});
+  std::size_t total = 0;
+  for (bool done = false; !done;) {
+    std::size_t expired = 0;
+    done = wheel.sweep(Tick{1000}, 64, deadlines, [&](ConnId) { ++expired; });
+    EXPECT_LE(expired, 64U);
+    total += expired;
+  }
+  EXPECT_EQ(total, 1000U);
+}
+
+TEST(Wheel, WhoIsGoneDoesNotFire) {
+  auto wheel = make(3, 10);
+  Deadlines deadlines{std::vector<Tick>(3, Tick{50})};
+  for (std::uint32_t id = 0; id < 3; ++id) wheel.born(ConnId{id}, Tick{0}, Tick{50});
+  wheel.gone(ConnId{1});
+  wheel.gone(ConnId{1});  // told twice does no harm
+  std::vector<ConnId> fired;
+  while (!wheel.sweep(Tick{100}, 64, deadlines, [&](ConnId id) { fired.push_back(id); })) {
+  }
+  EXPECT_EQ(fired, (std::vector<ConnId>{ConnId{0}, ConnId{2}}));
+}
+
+TEST(Wheel, ALongSleepFiresEverySlotOnce) {
+  auto wheel = make(100, 1);
+  Deadlines deadlines{std::vector<Tick>(100)};
+  for (std::uint32_t id = 0; id < 100; ++id) {
+    deadlines.at[id] = Tick{id * 40};
+    wheel.born(ConnId{id}, Tick{0}, deadlines.at[id]);
+  }
+  std::size_t fired = 0;
+  while (!wheel.sweep(Tick{100'000'000}, 64, deadlines, [&](ConnId) { ++fired; })) {
+  }
+  EXPECT_EQ(fired, 100U);
+}
+
+}  // namespace
+}  // namespace millrace

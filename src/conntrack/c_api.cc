@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "millrace/millrace.h"
+#include "millrace/tracker.h"
+
+using namespace millrace;
+
+static_assert(sizeof(millrace_key_v4) == sizeof(KeyV4) && sizeof(millrace_key_v6) == sizeof(KeyV6));
+static_assert(offsetof(millrace_key_v6, protocol) == offsetof(KeyV6, protocol));
+
+struct millrace_tracker {
+  std::variant<ConnectionTracker<KeyV4>, ConnectionTracker<KeyV6>> of;
+};
+
+namespace {
+
+template <class T>
+struct KeyOf;
+template <class K>
+struct KeyOf<ConnectionTracker<K>> {
+  using Type = K;
+};
+
+/// Calls `use(tracker, keys, ids)` with the types of the tracker's family.
+template <class Use>
+auto with_keys(millrace_tracker& tracker, const void* keys, std::size_t count, std::uint32_t* ids,
+               Use&& use) {
+  return std::visit(
+      [&](auto& typed) {
+        using K = typename KeyOf<std::remove_cvref_t<decltype(typed)>>::Type;
+        return use(typed, std::span(static_cast<const K*>(keys), count),
+                   std::span(reinterpret_cast<ConnId*>(ids), count));
+      },
+      tracker.of);
+}
+
+template <class K>
+Result<millrace_tracker*> create(const TrackerOptions& options) {
+  auto tracker = ConnectionTracker<K>::create(options);
+  if (!tracker) return std::unexpected(tracker.error());
+  return new millrace_tracker{std::move(*tracker)};
+}
+
+void say(std::string_view message, char* error, std::size_t size) {
+  if (error == nullptr || size == 0) return;
+  const std::size_t length = std::min(message.size(), size - 1);
+  std::memcpy(error, message.data(), length);
+  error[length] = '\0';
+}
+
+}  // namespace
+
+extern "C" {
+
+millrace_options millrace_defaults(void) {
+  const TrackerOptions options;
+  return {MILLRACE_IPV4,      options.capacity,   options.state_bytes, false, 0,
+          options.timeout_ms, options.interval_ms, nullptr};
+}
+
+millrace_tracker* millrace_create(const millrace_options* options, char* error, size_t error_size) {
+  TrackerOptions wanted{.capacity = options->capacity,
+                        .state_bytes = options->state_bytes,
+                        .timeout_ms = options->timeout_ms,
+                        .interval_ms = options->interval_ms};
+  if (options->replies) wanted.reply_state_bytes = options->reply_state_bytes;
+  if (options->seed != nullptr) wanted.seed = *options->seed;
+  try {
+    auto tracker = options->family == MILLRACE_IPV6 ? create<KeyV6>(wanted) : create<KeyV4>(wanted);
+    if (tracker) return *tracker;
+    say(tracker.error().message, error, error_size);
+  } catch (const std::exception& failure) {
+    say(failure.what(), error, error_size);
+  }
+  return nullptr;
+}
+
+void millrace_destroy(millrace_tracker* tracker) { delete tracker; }
+
+uint64_t millrace_track(millrace_tracker* tracker, const void* keys, size_t count, uint32_t now_ms,
+                        uint32_t* ids) {
+  return with_keys(*tracker, keys, count, ids,
+                   [now_ms](auto& t, auto k, auto i) { return t.track(k, Tick{now_ms}, i); });
+}
+
+void millrace_find(millrace_tracker* tracker, const void* keys, size_t count, uint32_t now_ms,
+                   uint32_t* ids) {
+  with_keys(*tracker, keys, count, ids,
+            [now_ms](auto& t, auto k, auto i) { t.find(k, Tick{now_ms}, i); });
+}
+
+bool millrace_link(millrace_tracker* tracker, uint32_t id, const void* reply_key, uint32_t now_ms) {
+  return with_keys(*tracker, reply_key, 1, &id, [now_ms](auto& t, auto k, auto i) {
+    return t.link(i[0], k[0], Tick{now_ms});
+  });
+}
+
+void millrace_find_replies(millrace_tracker* tracker, const void* keys, size_t count,
+                           uint32_t now_ms, uint32_t* ids) {
+  with_keys(*tracker, keys, count, ids,
+            [now_ms](auto& t, auto k, auto i) { t.find_replies(k, Tick{now_ms}, i); });
+}
+
+uint32_t millrace_originator(const millrace_tracker* tracker, uint32_t reply) {
+  return std::visit([&](const auto& t) { return index(t.originator(ConnId{reply})); }, tracker->of);
+}
+
+void* millrace_state(const millrace_tracker* tracker, uint32_t id) {
+  return std::visit([&](const auto& t) -> void* { return t.state(ConnId{id}); }, tracker->of);
+}
+
+void* millrace_reply_state(const millrace_tracker* tracker, uint32_t reply) {
+  return std::visit([&](const auto& t) -> void* { return t.reply_state(ConnId{reply}); },
+                    tracker->of);
+}
+
+void millrace_close(millrace_tracker* tracker, uint32_t id) {
+  std::visit([&](auto& t) { t.close(ConnId{id}); }, tracker->of);
+}
+
+bool millrace_sweep(millrace_tracker* tracker, uint32_t now_ms, unsigned budget,
+                    void (*closed)(uint32_t, void*), void* context) {
+  std::function<void(ConnId)> tell;
+  if (closed != nullptr) tell = [=](ConnId id) { closed(index(id), context); };
+  return std::visit([&](auto& t) { return t.sweep(Tick{now_ms}, budget, tell); }, tracker->of);
+}
+
+size_t millrace_size(const millrace_tracker* tracker) {
+  return std::visit([](const auto& t) { return t.size(); }, tracker->of);
+}
+
+size_t millrace_memory_bytes(const millrace_tracker* tracker) {
+  return std::visit([](const auto& t) { return t.memory_bytes(); }, tracker->of);
+}
+
+}  // extern "C"

@@ -1,0 +1,312 @@
+// One suite for every table x sharing x ageing, with an oracle that expires for real.
+#include "conntrack/tracker.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "conntrack/schemes.h"
+#include "conntrack/test_support.h"
+
+namespace millrace {
+namespace {
+
+using test::nth_key;
+using enum Insertion::Outcome;
+
+template <class T, class S, class A, class K>
+struct Combination {
+  using Key = K;
+  using Tracked = Tracker<T::template Of, S, A, K>;
+  static constexpr bool kAges = A::kName != NoAgeing::kName;
+  static std::string name() {
+    return std::string(T::kName) + "_" + std::string(S::kName) + "_" + std::string(A::kName) +
+           (sizeof(K) == 16 ? "_v4" : "_v6");
+  }
+};
+
+template <class... A, class... B>
+testing::Types<A..., B...> joined(testing::Types<A...>, testing::Types<B...>);
+template <class... A>
+testing::Types<A...> joined_all(testing::Types<A...>);
+template <class A, class B, class... Rest>
+auto joined_all(A, B, Rest...) -> decltype(joined_all(joined(A{}, B{}), Rest{}...));
+
+template <class T, class S, class... A>
+auto with_ageing(SchemeList<A...>)
+    -> testing::Types<Combination<T, S, A, KeyV4>..., Combination<T, S, A, KeyV6>...>;
+template <class T, class... S>
+auto with_sharing(SchemeList<S...>) -> decltype(joined_all(with_ageing<T, S>(AgeingSchemes{})...));
+template <class... T>
+auto with_table(SchemeList<T...>) -> decltype(joined_all(with_sharing<T>(SharingSchemes{})...));
+using Combinations = decltype(with_table(TableSchemes{}));
+
+struct CombinationNames {
+  template <class C>
+  static std::string GetName(int) {
+    return C::name();
+  }
+};
+
+constexpr std::uint32_t kTimeoutMs = 1000;
+constexpr std::uint32_t kIntervalMs = 10;
+
+template <class C>
+class TrackerTest : public testing::Test {
+ protected:
+  using KeyType = typename C::Key;
+  using Tracked = typename C::Tracked;
+
+  static Tracked make(std::size_t capacity, bool replies = true) {
+    TrackerConfig config{.capacity = capacity,
+                         .state_bytes = 8,
+                         .timeouts = Timeouts::all(kTimeoutMs),
+                         .interval_ms = kIntervalMs,
+                         .pages = Pages::small,
+                         .secret = Secret::from_seed(test::seed())};
+    if (replies) config.reply_state_bytes = 8;
+    auto tracker = Tracked::create(config);
+    EXPECT_TRUE(tracker.has_value());
+    return std::move(*tracker);
+  }
+  static ConnId find(Tracked& tracker, const KeyType& key, Tick now, bool reply = false) {
+    const Hash hash = tracker.hasher()(key);
+    ConnId id{};
+    if (reply) {
+      tracker.find_replies({&key, 1}, {&hash, 1}, now, {&id, 1});
+    } else {
+      tracker.find({&key, 1}, {&hash, 1}, now, {&id, 1});
+    }
+    return id;
+  }
+  static Insertion open(Tracked& tracker, const KeyType& key, Tick now) {
+    return tracker.open(key, tracker.hasher()(key), now);
+  }
+  static Insertion link(Tracked& tracker, ConnId id, const KeyType& key, Tick now) {
+    const std::array<std::byte, 8> state{};
+    return tracker.link(id, key, now, state);
+  }
+  static void check(const Tracked& tracker) {
+    const auto ok = tracker.check_invariants();
+    ASSERT_TRUE(ok.has_value()) << ok.error().message;
+  }
+};
+TYPED_TEST_SUITE(TrackerTest, Combinations, CombinationNames);
+
+/// A tracker and a model of it, side by side, through one simulated life.
+template <class C>
+struct Simulation {
+  using K = typename C::Key;
+  using Tracked = typename C::Tracked;
+  struct Known {
+    ConnId id;
+    Tick seen;
+    std::optional<std::uint64_t> reply;
+  };
+
+  Tracked tracker;
+  Tick now{0xfffff000};  // wraps soon
+  std::map<std::uint64_t, Known> live;
+  std::map<std::uint64_t, std::uint64_t> owner_of_reply;
+  std::uint64_t opened = 0;
+  std::uint64_t closed = 0;
+  std::uint64_t collided = 0;
+  std::uint64_t refused = 0;
+
+  void find_key(std::uint64_t n, bool reply) {
+    const K key = nth_key<K>(n);
+    const Hash hash = tracker.hasher()(key);
+    ConnId id{};
+    if (!reply) {
+      tracker.find({&key, 1}, {&hash, 1}, now, {&id, 1});
+      const auto known = live.find(n);
+      ASSERT_EQ(id, known == live.end() ? ConnId::none : known->second.id);
+      if (known != live.end()) known->second.seen = now;
+      return;
+    }
+    tracker.find_replies({&key, 1}, {&hash, 1}, now, {&id, 1});
+    const auto owner = owner_of_reply.find(n);
+    ASSERT_EQ(id == ConnId::none, owner == owner_of_reply.end());
+    if (id == ConnId::none) return;
+    ASSERT_EQ(tracker.replies().header(id).peer, live.at(owner->second).id);
+    live.at(owner->second).seen = now;
+  }
+
+  void open_key(std::uint64_t n, std::optional<std::uint64_t> reply) {
+    const K key = nth_key<K>(n);
+    const Insertion in = tracker.open(key, tracker.hasher()(key), now);
+    if (live.contains(n)) {
+      ASSERT_EQ(in.outcome, present);
+      ASSERT_EQ(in.id, live.at(n).id);
+      return;
+    }
+    if (in.outcome == full) {
+      ++refused;
+      return;
+    }
+    ASSERT_EQ(in.outcome, inserted);
+    if (reply) {
+      const std::array<std::byte, 8> state{};
+      const auto linked = tracker.link(in.id, nth_key<K>(*reply), now, state).outcome;
+      ASSERT_EQ(linked == present, owner_of_reply.contains(*reply));
+      if (linked != inserted) {
+        tracker.abandon(in.id);
+        collided += linked == present;
+        return;
+      }
+      owner_of_reply[*reply] = n;
+    }
+    tracker.confirm(in.id);
+    live[n] = {in.id, now, reply};
+    ++opened;
+  }
+
+  void forget(std::uint64_t n) {
+    if (live.at(n).reply) owner_of_reply.erase(*live.at(n).reply);
+    live.erase(n);
+    ++closed;
+  }
+
+  bool sweep(unsigned budget) {
+    return tracker.sweep(now, budget, [this](ConnId id) {
+      for (const auto& [n, known] : live) {
+        if (known.id != id) continue;
+        EXPECT_GE(now - known.seen, static_cast<std::int32_t>(kTimeoutMs)) << "removed too early";
+        forget(n);
+        return;
+      }
+      ADD_FAILURE() << "a connection was removed that is not live";
+    });
+  }
+
+  void check_ages() const {
+    for (const auto& [n, known] : live) {
+      ASSERT_LE(now - known.seen, static_cast<std::int32_t>(kTimeoutMs + kIntervalMs))
+          << "lived too long";
+    }
+  }
+};
+
+TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
+  SCOPED_TRACE(test::repeat());
+  constexpr std::size_t kCapacity = 300;
+  std::mt19937_64 random(test::seed());
+  Simulation<TypeParam> life{this->make(kCapacity)};
+  for (std::uint64_t step = 0; life.opened < 20 * kCapacity && step < 200'000; ++step) {
+    const std::uint64_t n = random() % 500;
+    const std::uint64_t reply = 1'000'000 + random() % 2000;
+    if (random() % 3 == 0) {
+      life.open_key(n, random() % 4 == 0 ? std::nullopt : std::optional(reply));
+    } else {
+      life.find_key(random() % 2 == 0 ? n : reply, random() % 2 == 0);
+    }
+    if (testing::Test::HasFatalFailure()) return;
+    if (random() % 8 != 0) continue;
+    life.tracker.settle();
+    life.now = life.now + static_cast<std::uint32_t>(random() % 100 == 0 ? random() % 5000 : random() % 40);
+    if (!TypeParam::kAges) {
+      EXPECT_TRUE(life.sweep(64));
+      while (life.live.size() > 200) {  // someone else makes room
+        const auto victim = life.live.begin()->first;
+        life.tracker.close(life.live.at(victim).id);
+        life.forget(victim);
+      }
+      continue;
+    }
+    while (!life.sweep(7)) {
+    }
+    life.check_ages();
+    if (testing::Test::HasFatalFailure()) return;
+    if (step % 64 == 0) this->check(life.tracker);
+  }
+  EXPECT_EQ(life.tracker.live(), life.live.size());
+  EXPECT_EQ(life.opened - life.closed, life.live.size());
+  EXPECT_GE(life.opened, 20 * kCapacity);
+  EXPECT_GT(life.collided, 100U);
+  EXPECT_EQ(life.refused, 0U);
+  life.tracker.settle();
+  this->check(life.tracker);
+}
+
+TYPED_TEST(TrackerTest, AFullTrackerRefusesAndKeepsWhatItHas) {
+  using K = typename TestFixture::KeyType;
+  for (const std::size_t capacity : {1U, 64U}) {
+    auto tracker = this->make(capacity, false);
+    EXPECT_FALSE(tracker.has_replies());
+    std::map<std::uint64_t, ConnId> live;
+    std::uint64_t refused = 0;
+    for (std::uint64_t n = 0; n < 2000; ++n) {
+      const Insertion in = this->open(tracker, nth_key<K>(n), Tick{0});
+      refused += in.outcome == full;
+      if (in.outcome != inserted) continue;
+      tracker.confirm(in.id);
+      live[n] = in.id;
+    }
+    EXPECT_GE(live.size(), capacity);
+    EXPECT_EQ(live.size() + refused, 2000U);
+    for (const auto& [n, id] : live) EXPECT_EQ(this->find(tracker, nth_key<K>(n), Tick{500}), id);
+    EXPECT_EQ(this->find(tracker, nth_key<K>(0), Tick{500}, true), ConnId::none);
+    this->check(tracker);
+    if (!TypeParam::kAges) continue;
+    std::size_t gone = 0;
+    while (!tracker.sweep(Tick{500 + kTimeoutMs + kIntervalMs}, 16, [&](ConnId) { ++gone; })) {
+    }
+    EXPECT_EQ(gone, live.size());
+    EXPECT_EQ(tracker.live(), 0U);
+    tracker.settle();
+    this->check(tracker);
+    EXPECT_EQ(this->open(tracker, nth_key<K>(1), Tick{5000}).outcome, inserted);
+  }
+}
+
+TYPED_TEST(TrackerTest, AReplyKeepsItsConnectionAlive) {
+  using K = typename TestFixture::KeyType;
+  auto tracker = this->make(10);
+  const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
+  EXPECT_EQ(this->link(tracker, id, nth_key<K>(2), Tick{0}).outcome, inserted);
+  tracker.confirm(id);
+  for (std::uint32_t t = 0; t < 10 * kTimeoutMs; t += kTimeoutMs / 2) {
+    EXPECT_NE(this->find(tracker, nth_key<K>(2), Tick{t}, true), ConnId::none);
+    while (!tracker.sweep(Tick{t}, 64, [](ConnId) { FAIL() << "removed while in use"; })) {
+    }
+  }
+  EXPECT_EQ(this->find(tracker, nth_key<K>(1), Tick{10 * kTimeoutMs}), id);
+}
+
+// An id closed by someone else must not be swept later, when it names another connection.
+TYPED_TEST(TrackerTest, ASuccessorIsNotSweptInItsPredecessorsPlace) {
+  using K = typename TestFixture::KeyType;
+  auto tracker = this->make(1, false);
+  const ConnId first = this->open(tracker, nth_key<K>(1), Tick{0}).id;
+  tracker.confirm(first);
+  tracker.close(first);
+  tracker.settle();
+  const Tick later{kTimeoutMs - 1};
+  const ConnId second = this->open(tracker, nth_key<K>(2), later).id;
+  tracker.confirm(second);
+  while (!tracker.sweep(Tick{kTimeoutMs + kIntervalMs}, 64, [](ConnId) { FAIL(); })) {
+  }
+  EXPECT_EQ(this->find(tracker, nth_key<K>(2), Tick{kTimeoutMs + kIntervalMs}), second);
+}
+
+TYPED_TEST(TrackerTest, WhatIsAbandonedLeavesNothing) {
+  using K = typename TestFixture::KeyType;
+  auto tracker = this->make(10);
+  const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
+  EXPECT_EQ(this->open(tracker, nth_key<K>(1), Tick{0}).outcome, present);
+  EXPECT_EQ(this->link(tracker, id, nth_key<K>(2), Tick{0}).outcome, inserted);
+  tracker.abandon(id);
+  EXPECT_EQ(this->find(tracker, nth_key<K>(1), Tick{0}), ConnId::none);
+  EXPECT_EQ(this->find(tracker, nth_key<K>(2), Tick{0}, true), ConnId::none);
+  tracker.settle();
+  EXPECT_EQ(tracker.live(), 0U);
+  this->check(tracker);
+}
+
+}  // namespace
+}  // namespace millrace

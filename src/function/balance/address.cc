@@ -1,0 +1,45 @@
+#include "function/balance/address.h"
+
+#include <arpa/inet.h>
+
+#include <array>
+
+namespace millrace {
+namespace {
+
+template <class A>
+constexpr int kFamily = A::kBytes == 4 ? AF_INET : AF_INET6;
+
+}  // namespace
+
+template <class A>
+std::string to_string(const A& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  return ::inet_ntop(kFamily<A>, address.bytes.data(), text.data(), text.size());
+}
+
+template <class A>
+std::optional<A> parse_address(std::string_view text) {
+  A address;
+  if (text.find('\0') != text.npos) return std::nullopt;
+  if (::inet_pton(kFamily<A>, std::string(text).c_str(), address.bytes.data()) != 1) {
+    return std::nullopt;
+  }
+  return address;
+}
+
+template <class A>
+std::string with_port(const A& address, std::uint16_t port) {
+  const std::string text = to_string(address);
+  if (port == 0) return text;
+  return (A::kBytes == 4 ? text : "[" + text + "]") + ":" + std::to_string(port);
+}
+
+template std::string to_string(const AddressV4&);
+template std::string to_string(const AddressV6&);
+template std::optional<AddressV4> parse_address(std::string_view);
+template std::optional<AddressV6> parse_address(std::string_view);
+template std::string with_port(const AddressV4&, std::uint16_t);
+template std::string with_port(const AddressV6&, std::uint16_t);
+
+}  // namespace millrace

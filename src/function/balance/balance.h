@@ -1,0 +1,212 @@
+// The load balancer: gives each new connection a backend, and rewrites its packets: the destination
+// of clients' packets to the backend, the source of the backends' replies back to the virtual
+// address.
+//
+// One worker owns a Balance and makes all calls. `statistics` may also be called by other threads,
+// except while `update` runs.
+//
+// What keeps packets of one connection together:
+// - A tracked connection's record names its backend, and a backend's id is not given out again
+// while
+//   a connection lives on it, so no update moves a connection.
+// - Without an entry, a packet that is no TCP SYN goes where Maglev says, under any scheduler: it
+// may
+//   belong to a connection that another machine, or this one before a restart, sent there.
+// - A service that has served packets without entries (table full) schedules *everything* by Maglev
+//   until `quiet_ms` have passed since the last of them: a connection that began without an entry
+//   keeps its backend when it finds a place, a retransmitted SYN included.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "function/balance/maglev.h"
+#include "function/balance/scheduler.h"
+#include "function/balance/service.h"
+#include "function/balance/service_table.h"
+#include "function/balance/tally.h"
+#include "function/function.h"
+
+namespace millrace {
+
+struct BalanceConfig {
+  Services services = default_services();
+  BalanceKey key = kDefaultBalanceKey;
+  std::uint32_t maglev_table_size = Maglev::kDefaultSize;
+  bool stateful = true;  ///< false: everything by Maglev, no entries, replies untouched
+  bool stateless_when_full =
+      true;  ///< serve what finds no place by Maglev; false: leave it dropped
+  /// As long as the longest idle time after which a packet without entry counts as the beginning of
+  /// a connection, and no shorter than a SYN's retransmissions (127 s with Linux's six).
+  std::uint32_t quiet_ms = 600'000;
+};
+
+struct BackendStatistics {
+  std::string address;  ///< with its port where one is configured
+  std::uint32_t weight = 0;
+  bool draining = false;          ///< no longer configured; serves the connections it has
+  std::uint64_t packets = 0;      ///< sent to it
+  std::uint64_t replies = 0;      ///< rewritten on their way back
+  std::uint64_t connections = 0;  ///< given to it, also those that then found no place in the table
+  std::uint64_t live = 0;
+};
+
+struct ServiceStatistics {
+  std::string service;  ///< "203.0.113.10:443/tcp"
+  std::string scheduler;
+  bool draining = false;
+  std::uint64_t refused = 0;     ///< connections, and packets without entry, that got no backend
+  std::uint64_t collisions = 0;  ///< answers that met another connection's reply
+  std::uint64_t stateless = 0;   ///< packets served without an entry
+  std::vector<BackendStatistics> backends;
+};
+
+template <class K>
+class BalanceFor final : public FunctionFor<K> {
+ public:
+  using Address = typename K::Address;
+  using Spec = ServiceSpec<Address>;
+
+  explicit BalanceFor(const BalanceConfig& config);
+
+  /// What forbids `update` with these. After the first update, `state_bytes().replies` is settled.
+  Result<void> check(const std::vector<Spec>& specs) const;
+  void update(const std::vector<Spec>& specs);
+  void append_statistics(std::vector<ServiceStatistics>& all) const;
+  Result<void> check_invariants() const;
+
+  typename FunctionFor<K>::StateBytes state_bytes() const override;
+  void sides(Burst& burst) override;
+  void open(const Burst& burst, std::span<Opening<K>> openings) override;
+  void process(Burst& burst, const Records<K>& originators, const Records<K>& replies) override;
+  void closed(const std::byte* state) override;
+
+ private:
+  static constexpr std::uint32_t kMaxBackends = 65536;
+  static constexpr std::uint32_t kNoPlace = 0xffffffff;
+
+  // A record's state, in both directions: what to write into the connection's packets. An IPv6
+  // address would push the record over its 64-byte line, so there it is read from the backend,
+  // whose line is fetched for its counters anyway.
+  struct Direct {
+    Address address;
+    std::uint16_t port;
+    std::uint16_t backend;
+  };
+  struct ByReference {
+    std::uint16_t port;
+    std::uint16_t backend;
+  };
+  static constexpr bool kDirect = sizeof(RecordHeader<K>) + sizeof(Direct) <= 64;
+  using State = std::conditional_t<kDirect, Direct, ByReference>;
+
+  struct alignas(64) Backend {
+    Address address;
+    Address virtual_address;  ///< of its service
+    Tally packets;
+    Tally replies;
+    Tally connections;
+    Tally live;
+    // Not read for packets of known connections:
+    std::uint32_t weight = 0;
+    std::uint32_t place = kNoPlace;  ///< in its service's list; none once it is configured no more
+    std::uint16_t port = 0;
+  };
+
+  struct Service {
+    Spec spec;
+    std::vector<std::uint16_t> listed;    ///< ids of its backends, in the configured order
+    std::vector<std::uint16_t> draining;  ///< ids of former backends that still have connections
+    std::vector<Candidate> candidates;    ///< of `listed`
+    std::vector<Maglev::Member> members;  ///< of `listed`
+    Maglev maglev;                        ///< of `members`
+    std::unique_ptr<Scheduler> scheduler;
+    unsigned willing = 0;     ///< listed backends that have weight
+    bool removed = false;     ///< kept for the connections of `draining` only
+    bool overflowed = false;  ///< `quiet_ms` have not yet passed since `overflowed_at`
+    Tick overflowed_at;
+    Tally refused;
+    Tally collisions;
+    Tally stateless;
+  };
+
+  enum class Side : std::uint8_t { originator, reply, none };
+
+  Side side(const K& key) const;
+  Service* find(const K& key);
+  std::uint32_t index_of(const K& key) const;
+
+  void answer(const Burst& burst, Opening<K>& opening);
+  void refuse(Opening<K>& opening, Service* service, Verdict why);
+  std::uint16_t first_choice(Service& service, const Burst& burst, const Opening<K>& opening);
+  std::uint16_t next_choice(const Service& service, const Opening<K>& opening);
+  bool by_maglev(Service& service, const Burst& burst, const Opening<K>& opening) const;
+  void accept(const Service& service, std::uint16_t id, Opening<K>& opening);
+
+  template <bool kReply>
+  void serve(Burst& burst, const Records<K>& records);
+  void serve_untracked(Burst& burst, const K& key, unsigned packet);
+
+  static State state_at(const std::byte* at);
+  static State make_state(const Address& address, std::uint16_t port, std::uint16_t backend);
+  static std::uint16_t port_for(const Backend& backend, const K& key);
+
+  void unlist(Service& service);
+  void list(Service& service);
+  static bool is_same(const Backend& backend, const BackendSpec<Address>& spec);
+  std::uint16_t backend_for(Service& service, const BackendSpec<Address>& wanted);
+  std::uint16_t new_id();
+  void wire(Service& service);
+  void index_services();
+
+  Hasher hash_;
+  std::uint32_t maglev_size_;
+  std::uint32_t quiet_ms_;
+  bool stateful_;
+  bool stateless_when_full_;
+
+  bool settled_ = false;  ///< there are services, so the tracker knows whether there are replies
+  bool replies_ = false;  ///< `state_bytes().replies`
+  bool two_way_ = false;  ///< some service has replies
+  bool mixed_ = false;    ///< and some has none
+  ServiceTable<Address> table_;
+  ServiceTable<Address> reply_sources_;  ///< backends' addresses, where `mixed_`
+  std::vector<std::unique_ptr<Service>> services_;
+  std::vector<Backend> backends_;
+  std::vector<std::uint16_t> free_ids_;
+};
+
+class Balance final : public Function {
+ public:
+  /// An error names the service or setting that is wrong.
+  static Result<std::unique_ptr<Balance>> create(const BalanceConfig& config);
+
+  bool stateful() const override { return stateful_; }
+  FunctionFor<KeyV4>& v4() override { return v4_; }
+  FunctionFor<KeyV6>& v6() override { return v6_; }
+
+  /// Replaces all services and backends. Connections stay where they are, also those of backends
+  /// and services that are gone: these drain. After an error nothing has changed. The first two-way
+  /// service cannot come by an update: it needs reply entries from the start. Between two bursts;
+  /// takes some 2 ms for each service whose backends change.
+  Result<void> update(const Services& services);
+
+  /// Every service in configured order, then those that drain.
+  std::vector<ServiceStatistics> statistics() const;
+
+  Result<void> check_invariants() const;
+
+ private:
+  explicit Balance(const BalanceConfig& config)
+      : stateful_(config.stateful), v4_(config), v6_(config) {}
+
+  bool stateful_;
+  BalanceFor<KeyV4> v4_;
+  BalanceFor<KeyV6> v6_;
+};
+
+}  // namespace millrace

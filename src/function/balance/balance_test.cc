@@ -1,0 +1,341 @@
+#include "function/balance/balance.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "function/balance/test_line.h"
+
+namespace millrace {
+namespace {
+
+template <class K>
+class BalanceTest : public testing::Test {
+ public:
+  using Line = TestLine<K>;
+  using Address = typename K::Address;
+  using Spec = ServiceSpec<Address>;
+  using Sent = typename Line::Sent;
+
+  /// The service at host v, TCP and UDP port 80, over the backends that `names` spells.
+  static Spec service(const std::string& names, const std::string& scheduler = "round-robin") {
+    Spec spec{.address = Line::host('v'), .port = 80, .scheduler = scheduler, .backends = {}};
+    for (const char name : names) spec.backends.push_back({.address = Line::host(name)});
+    return spec;
+  }
+  static Spec everything(const std::string& names) {
+    Spec spec = service(names);
+    spec.address = {};
+    spec.prefix_bits = 0;
+    spec.port = 0;
+    return spec;
+  }
+  static Services only(std::vector<Spec> specs) {
+    Services services;
+    services.family<Address>() = std::move(specs);
+    return services;
+  }
+  static BalanceConfig config(std::vector<Spec> specs) {
+    BalanceConfig config;
+    config.services = only(std::move(specs));
+    return config;
+  }
+  static typename Line::Packet packet(const std::string& from, const std::string& to,
+                                      std::uint8_t protocol = Line::kTcp,
+                                      std::uint8_t flags = Line::kSyn) {
+    return {from, to, protocol, flags};
+  }
+  static typename Line::Packet udp(const std::string& from, const std::string& to) {
+    return packet(from, to, Line::kUdp);
+  }
+};
+using Families = testing::Types<KeyV4, KeyV6>;
+TYPED_TEST_SUITE(BalanceTest, Families);
+
+TYPED_TEST(BalanceTest, TakesAConnectionThereAndBack) {
+  auto spec = TestFixture::service("a");
+  spec.backends[0].port = 8080;
+  typename TestFixture::Line line(TestFixture::config({spec}));
+  auto out = line.send(TestFixture::packet("x:1000", "v:80"));
+  EXPECT_EQ(out.verdict, Verdict::tracked);
+  EXPECT_EQ(out.from + " " + out.to, "x:1000 a:8080");
+  out = line.send(TestFixture::packet("a:8080", "x:1000"));
+  EXPECT_EQ(out.verdict, Verdict::tracked);
+  EXPECT_EQ(out.from + " " + out.to, "v:80 x:1000");
+  const auto statistics = line.balance().statistics();
+  ASSERT_EQ(statistics.size(), 1U);
+  EXPECT_EQ(statistics[0].backends[0].packets, 1U);
+  EXPECT_EQ(statistics[0].backends[0].replies, 1U);
+  EXPECT_EQ(statistics[0].backends[0].connections, 1U);
+  EXPECT_EQ(statistics[0].backends[0].live, 1U);
+}
+
+TYPED_TEST(BalanceTest, LeavesWhatConcernsItNot) {
+  typename TestFixture::Line line(TestFixture::config({TestFixture::service("ab")}));
+  auto out = line.send(TestFixture::packet("x:1000", "v:81"));
+  EXPECT_EQ(out.verdict, Verdict::no_service);
+  EXPECT_EQ(out.to, "v:81");
+  // An echo's identifier is no port.
+  EXPECT_EQ(line.send(TestFixture::packet("x:80", "v:80", 1)).verdict, Verdict::no_service);
+  typename TestFixture::Line none(TestFixture::config({}));
+  EXPECT_EQ(none.send(TestFixture::packet("x:1000", "v:80")).verdict, Verdict::no_service);
+  EXPECT_FALSE(none.function().state_bytes().replies);
+}
+
+TYPED_TEST(BalanceTest, PortsStayWhereProtocolsHaveNone) {
+  auto spec = TestFixture::service("a");
+  spec.port = 0;
+  spec.backends[0].port = 8080;
+  typename TestFixture::Line line(TestFixture::config({spec}));
+  constexpr std::uint8_t kIcmp = 1;
+  EXPECT_EQ(line.send(TestFixture::packet("x:7", "v:7", kIcmp)).to, "a:7");
+  const auto out = line.send(TestFixture::packet("a:7", "x:7", kIcmp));
+  EXPECT_EQ(out.verdict, Verdict::tracked);
+  EXPECT_EQ(out.from, "v:7");
+}
+
+TYPED_TEST(BalanceTest, APrefixIsOneWay) {
+  typename TestFixture::Line line(TestFixture::config({TestFixture::everything("ab")}));
+  EXPECT_FALSE(line.function().state_bytes().replies);
+  EXPECT_EQ(line.send(TestFixture::packet("x:1", "y:2")).to, "a:2");
+  EXPECT_EQ(line.send(TestFixture::packet("y:2", "x:1")).to, "b:1");
+  EXPECT_EQ(line.send(TestFixture::packet("x:1", "y:2")).to, "a:2");
+}
+
+TYPED_TEST(BalanceTest, RepliesAreToldFromWhatACatchAllTakes) {
+  typename TestFixture::Line line(
+      TestFixture::config({TestFixture::service("a"), TestFixture::everything("m")}));
+  EXPECT_EQ(line.send(TestFixture::packet("x:1", "v:80")).to, "a:80");
+  EXPECT_EQ(line.send(TestFixture::packet("a:80", "x:1")).from, "v:80");
+  EXPECT_EQ(line.send(TestFixture::packet("y:80", "x:1")).to, "m:1");
+}
+
+TYPED_TEST(BalanceTest, SidesKeepOrderAndDensity) {
+  typename TestFixture::Line line(TestFixture::config({TestFixture::service("a")}));
+  auto& lanes = line.burst().template lanes<TypeParam>();
+  const std::string kinds = "ororrnoo";  // originator, reply; n: no family's business here
+  for (unsigned i = 0; i < kinds.size(); ++i) {
+    lanes.originator.packet[i] = static_cast<std::uint8_t>(10 + i);
+    lanes.originator.key[i] = {.source = TestFixture::Line::host('x'),
+                               .destination = TestFixture::Line::host(kinds[i] == 'o' ? 'v' : 'x'),
+                               .source_port = static_cast<std::uint16_t>(i),
+                               .destination_port = 80,
+                               .protocol = 6};
+  }
+  lanes.originator.size = static_cast<unsigned>(kinds.size());
+  line.function().sides(line.burst());
+  std::string seen;
+  const auto append = [&seen](const auto& lane) {
+    for (unsigned i = 0; i < lane.size; ++i) {
+      seen += std::to_string(lane.packet[i]) + " ";
+      EXPECT_EQ(lane.key[i].source_port + 10, lane.packet[i]);
+    }
+  };
+  append(lanes.originator);
+  seen += "| ";
+  append(lanes.reply);
+  EXPECT_EQ(seen, "10 12 16 17 | 11 13 14 15 ");
+}
+
+TYPED_TEST(BalanceTest, SchedulesBeginningsAndSendsTheRestWhereMaglevSays) {
+  typename TestFixture::Line line(TestFixture::config({TestFixture::service("abcdefgh")}));
+  typename TestFixture::Line maglev(
+      TestFixture::config({TestFixture::service("abcdefgh", "maglev")}));
+  EXPECT_EQ(line.send(TestFixture::packet("x:1", "v:80")).to, "a:80");
+  EXPECT_EQ(line.send(TestFixture::packet("x:2", "v:80")).to, "b:80");
+  EXPECT_EQ(line.send(TestFixture::udp("x:3", "v:80")).to, "c:80");
+  for (int port = 100; port < 130; ++port) {
+    const auto middle = TestFixture::packet("x:" + std::to_string(port), "v:80",
+                                            TestFixture::Line::kTcp, TestFixture::Line::kAck);
+    EXPECT_EQ(line.send(middle).to, maglev.send(middle).to);
+  }
+  EXPECT_EQ(line.send(TestFixture::packet("x:4", "v:80")).to, "d:80");
+  const auto syn_ack = TestFixture::packet("x:5", "v:80", TestFixture::Line::kTcp,
+                                           TestFixture::Line::kSyn | TestFixture::Line::kAck);
+  EXPECT_EQ(line.send(syn_ack).to, maglev.send(syn_ack).to);
+}
+
+// Two virtual addresses share backends: one client port at both would give one reply tuple.
+TYPED_TEST(BalanceTest, ACollisionGetsAnotherBackendUntilAllWereTried) {
+  auto second = TestFixture::service("ab");
+  second.address = TestFixture::Line::host('w');
+  auto third = TestFixture::service("ab");
+  third.address = TestFixture::Line::host('u');
+  typename TestFixture::Line line(TestFixture::config({TestFixture::service("ab"), second, third}));
+  EXPECT_EQ(line.send(TestFixture::packet("x:1", "v:80")).to, "a:80");
+  EXPECT_EQ(line.send(TestFixture::packet("x:1", "w:80")).to, "b:80");
+  EXPECT_EQ(line.send(TestFixture::packet("x:1", "u:80")).verdict, Verdict::reply_collision);
+  EXPECT_EQ(line.send(TestFixture::packet("a:80", "x:1")).from, "v:80");
+  EXPECT_EQ(line.send(TestFixture::packet("b:80", "x:1")).from, "w:80");
+  const auto statistics = line.balance().statistics();
+  EXPECT_EQ(statistics[1].collisions, 1U);
+  EXPECT_EQ(statistics[1].backends[0].live, 0U);
+  EXPECT_EQ(statistics[1].backends[0].connections, 0U);
+  EXPECT_EQ(statistics[1].backends[1].live, 1U);
+  EXPECT_EQ(statistics[2].collisions, 2U);
+  EXPECT_EQ(statistics[2].refused, 1U);
+  EXPECT_EQ(statistics[2].backends[0].live + statistics[2].backends[1].live, 0U);
+}
+
+TYPED_TEST(BalanceTest, RefusesWithoutBackends) {
+  auto weightless = TestFixture::service("ab");
+  for (auto& backend : weightless.backends) backend.weight = 0;
+  for (const auto& spec : {weightless, TestFixture::service("")}) {
+    typename TestFixture::Line line(TestFixture::config({spec}));
+    EXPECT_EQ(line.send(TestFixture::packet("x:1", "v:80")).verdict, Verdict::no_backend);
+    line.full = true;
+    const auto out = line.send(TestFixture::packet("x:1", "v:80"));
+    EXPECT_EQ(out.verdict, Verdict::no_backend);
+    EXPECT_EQ(out.to, "v:80");
+    EXPECT_EQ(line.balance().statistics()[0].refused, 2U);
+  }
+}
+
+TYPED_TEST(BalanceTest, AFullTableServesByMaglevOrDrops) {
+  typename TestFixture::Line maglev(
+      TestFixture::config({TestFixture::service("abcdefgh", "maglev")}));
+  auto config = TestFixture::config({TestFixture::service("abcdefgh")});
+  typename TestFixture::Line line(config);
+  line.full = true;
+  const auto first = TestFixture::packet("x:1", "v:80");
+  const auto out = line.send(first);
+  EXPECT_EQ(out.verdict, Verdict::stateless);
+  EXPECT_EQ(out.to, maglev.send(first).to);
+  config.stateless_when_full = false;
+  typename TestFixture::Line drops(config);
+  drops.full = true;
+  EXPECT_EQ(drops.send(first).verdict, Verdict::table_full);
+}
+
+// A connection that began without an entry keeps its backend when a place becomes free: whatever
+// the protocol, SYN retransmissions included.
+TYPED_TEST(BalanceTest, WhatBeganStatelessKeepsItsBackend) {
+  auto config = TestFixture::config({TestFixture::service("abcdefgh")});
+  config.quiet_ms = 1000;
+  for (const std::uint32_t start : {0U, 0xffffff00U}) {  // the tick may wrap meanwhile
+    for (const std::uint8_t protocol : {TestFixture::Line::kTcp, TestFixture::Line::kUdp}) {
+      typename TestFixture::Line line(config);
+      for (int port = 1; port < 20; ++port) {
+        const auto packet = TestFixture::packet("x:" + std::to_string(port), "v:80", protocol);
+        line.at(start);
+        line.full = true;
+        const std::string to = line.send(packet).to;
+        line.full = false;
+        line.at(start + 999);
+        const auto out = line.send(packet);
+        EXPECT_EQ(out.verdict, Verdict::tracked);
+        EXPECT_EQ(out.to, to);
+      }
+      line.at(start + 1001);
+      EXPECT_EQ(line.send(TestFixture::packet("x:100", "v:80", protocol)).to, "a:80");
+      EXPECT_EQ(line.send(TestFixture::packet("x:101", "v:80", protocol)).to, "b:80");
+    }
+  }
+}
+
+TYPED_TEST(BalanceTest, StatelessModeServesEverythingByMaglev) {
+  auto config = TestFixture::config({TestFixture::service("abcdefgh", "maglev")});
+  typename TestFixture::Line maglev(config);
+  config.stateful = false;
+  typename TestFixture::Line line(config);
+  EXPECT_FALSE(line.balance().stateful());
+  std::set<std::string> used;
+  for (int port = 1; port < 100; ++port) {
+    const auto packet = TestFixture::udp("x:" + std::to_string(port), "v:80");
+    const auto out = line.send(packet);
+    EXPECT_EQ(out.verdict, Verdict::stateless);
+    EXPECT_EQ(out.to, maglev.send(packet).to);
+    used.insert(out.to);
+  }
+  EXPECT_EQ(used.size(), 8U);
+  const auto reply = line.send(TestFixture::udp("a:80", "x:1"));
+  EXPECT_EQ(reply.verdict, Verdict::no_service);
+  EXPECT_EQ(reply.from, "a:80");
+}
+
+TYPED_TEST(BalanceTest, UpdatesMoveNoConnection) {
+  for (const SchedulerKind& kind : schedulers()) {
+    const std::string scheduler(kind.name);
+    typename TestFixture::Line line(TestFixture::config({TestFixture::service("abc", scheduler)}));
+    std::map<std::string, std::string> backend;
+    const auto client = [](int i) { return "x:" + std::to_string(i); };
+    for (int i = 1; i < 50; ++i)
+      backend[client(i)] = line.send(TestFixture::udp(client(i), "v:80")).to;
+    const auto check = [&](const char* after) {
+      for (const auto& [from, to] : backend) {
+        EXPECT_EQ(line.send(TestFixture::udp(from, "v:80")).to, to) << scheduler << after;
+        EXPECT_EQ(line.send(TestFixture::udp(to, from)).from, "v:80") << scheduler << after;
+      }
+    };
+    line.update(TestFixture::only({TestFixture::service("db", scheduler)}));
+    check(" after two left and one came");
+    for (int i = 100; i < 150; ++i) {
+      const std::string to = line.send(TestFixture::udp(client(i), "v:80")).to;
+      EXPECT_TRUE(to == "d:80" || to == "b:80") << scheduler << " new connection to " << to;
+    }
+    line.update(TestFixture::only({}));
+    check(" after its service was removed");
+    EXPECT_EQ(line.send(TestFixture::udp("x:200", "v:80")).verdict, Verdict::no_service);
+    line.update(TestFixture::only({TestFixture::service("efgabc", scheduler)}));
+    check(" after its service came back");
+  }
+}
+
+TYPED_TEST(BalanceTest, DrainedBackendsAreForgottenAndTheirIdsReused) {
+  typename TestFixture::Line line(
+      TestFixture::config({TestFixture::service("a", "least-connections")}));
+  line.send(TestFixture::udp("x:1", "v:80"));
+  line.send(TestFixture::udp("x:2", "v:80"));
+  line.update(TestFixture::only({TestFixture::service("b", "least-connections")}));
+  auto backends = line.balance().statistics()[0].backends;
+  ASSERT_EQ(backends.size(), 2U);
+  EXPECT_TRUE(backends[1].draining);
+  EXPECT_EQ(backends[1].live, 2U);
+  line.close(TestFixture::udp("x:1", "v:80"));
+  line.close(TestFixture::udp("x:2", "v:80"));
+  for (const char* names : {"b", "bc", "c", "a"}) {
+    line.update(TestFixture::only({TestFixture::service(names, "least-connections")}));
+    ASSERT_TRUE(line.balance().check_invariants().has_value());
+  }
+  backends = line.balance().statistics()[0].backends;
+  ASSERT_EQ(backends.size(), 1U);
+  EXPECT_EQ(backends[0].connections, 0U) << "a new backend starts from nothing";
+}
+
+TYPED_TEST(BalanceTest, ReturningBackendsKeepTheirCount) {
+  typename TestFixture::Line line(
+      TestFixture::config({TestFixture::service("ab", "least-connections")}));
+  for (int i = 0; i < 4; ++i) line.send(TestFixture::udp("x:" + std::to_string(i), "v:80"));
+  line.update(TestFixture::only({TestFixture::service("b", "least-connections")}));
+  line.update(TestFixture::only({TestFixture::service("ab", "least-connections")}));
+  line.close(TestFixture::udp("x:1", "v:80"));
+  EXPECT_EQ(line.send(TestFixture::udp("x:9", "v:80")).to, "b:80") << "a still has two, b one";
+}
+
+TYPED_TEST(BalanceTest, RefusesWhatMakesNoSense) {
+  const auto message = [](const BalanceConfig& config) {
+    const auto balance = Balance::create(config);
+    return balance ? "" : balance.error().message;
+  };
+  const auto has = [&](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), text.npos) << text;
+  };
+  has(message(TestFixture::config({TestFixture::service("a"), TestFixture::service("b")})),
+      "is there twice");
+  has(message(TestFixture::config({TestFixture::service("aa")})), "is there twice");
+  has(message(TestFixture::config({TestFixture::service("a", "fastest")})), "no scheduler");
+  auto config = TestFixture::config({TestFixture::service("abc")});
+  config.maglev_table_size = 4;
+  has(message(config), "prime");
+  config.maglev_table_size = 3;
+  has(message(config), "more backends");
+  typename TestFixture::Line line(TestFixture::config({TestFixture::everything("a")}));
+  const auto update = line.balance().update(TestFixture::only({TestFixture::service("a")}));
+  ASSERT_FALSE(update.has_value());
+  has(update.error().message, "restart");
+  EXPECT_EQ(line.send(TestFixture::packet("x:1", "y:2")).to, "a:2") << "nothing has changed";
+}
+
+}  // namespace
+}  // namespace millrace

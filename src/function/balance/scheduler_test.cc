@@ -1,0 +1,110 @@
+#include "function/balance/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+/// A service's backends, for one scheduler.
+struct Fixture {
+  explicit Fixture(const std::string& name, const std::vector<std::uint32_t>& weights)
+      : live(weights.size()) {
+    std::vector<Maglev::Member> members;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      candidates.push_back({weights[i], &live[i]});
+      members.push_back({.offset = i * 7919, .skip = i * 104729 + 1, .weight = weights[i]});
+    }
+    maglev = Maglev::build(members);
+    scheduler = scheduler_named(name)->create({candidates, maglev});
+  }
+
+  std::string picks(std::size_t n) {
+    std::string places;
+    for (std::size_t i = 0; i < n; ++i) {
+      const std::uint16_t place = scheduler->pick(i * 0x9e3779b97f4a7c15);
+      live[place].add(1);
+      places += static_cast<char>('a' + place);
+    }
+    return places;
+  }
+
+  std::vector<Tally> live;
+  std::vector<Candidate> candidates;
+  Maglev maglev;
+  std::unique_ptr<Scheduler> scheduler;
+};
+
+TEST(Schedulers, EachKeepsToBackendsWithWeight) {
+  for (const SchedulerKind& kind : schedulers()) {
+    Fixture fixture(std::string(kind.name), {0, 2, 0, 1, 0});
+    const std::string picks = fixture.picks(300);
+    EXPECT_EQ(picks.find_first_not_of("bd"), picks.npos) << kind.name;
+    EXPECT_NE(picks.find('b'), picks.npos) << kind.name;
+    EXPECT_NE(picks.find('d'), picks.npos) << kind.name;
+  }
+}
+
+TEST(Schedulers, EachServesASingleBackend) {
+  for (const SchedulerKind& kind : schedulers()) {
+    EXPECT_EQ(Fixture(std::string(kind.name), {1}).picks(4), "aaaa") << kind.name;
+  }
+}
+
+TEST(Schedulers, UnknownNamesAreNull) { EXPECT_EQ(scheduler_named("round robin"), nullptr); }
+
+TEST(RoundRobin, TakesTurns) {
+  EXPECT_EQ(Fixture("round-robin", {5, 0, 1, 1}).picks(7), "acdacda");
+}
+
+TEST(WeightedRoundRobin, Interleaves) {
+  EXPECT_EQ(Fixture("weighted-round-robin", {5, 1, 1}).picks(14), "aaabcaaaaabcaa");
+  EXPECT_EQ(Fixture("weighted-round-robin", {1, 1, 1}).picks(6), "abcabc");
+}
+
+TEST(WeightedRoundRobin, IsExactOverEachRun) {
+  const std::vector<std::uint32_t> weights{7, 0, 3, 11, 1, 65535};
+  Fixture fixture("weighted-round-robin", weights);
+  for (int run = 0; run < 2; ++run) {
+    std::vector<std::uint32_t> picked(weights.size());
+    for (int i = 0; i < 7 + 3 + 11 + 1 + 65535; ++i) ++picked[fixture.scheduler->pick(0)];
+    EXPECT_EQ(picked, weights);
+  }
+}
+
+TEST(HashScheduler, FollowsHashAndWeights) {
+  Fixture fixture("hash", {1, 0, 3});
+  std::array<int, 3> counts{};
+  for (Hash hash = 0; hash < 4000; ++hash) ++counts[fixture.scheduler->pick(hash)];
+  EXPECT_EQ(counts, (std::array{1000, 0, 3000}));
+  EXPECT_EQ(fixture.scheduler->pick(42), fixture.scheduler->pick(42));
+}
+
+TEST(LeastConnections, FillsTheEmptiestForItsWeight) {
+  Fixture fixture("least-connections", {1, 2, 1});
+  fixture.live[0].add(3);
+  fixture.live[1].add(3);
+  fixture.live[2].add(3);
+  EXPECT_EQ(fixture.picks(1), "b");
+  fixture.live[1].add(10);
+  fixture.live[2].subtract(2);
+  EXPECT_EQ(fixture.picks(1), "c");
+}
+
+TEST(LeastConnections, TakesTurnsAmongEquals) {
+  Fixture fixture("least-connections", {1, 1, 1});
+  for (const int place : {0, 1, 2, 0}) EXPECT_EQ(fixture.scheduler->pick(0), place);
+}
+
+TEST(MaglevScheduler, IsTheServicesTable) {
+  Fixture fixture("maglev", {1, 1, 1});
+  for (Hash hash = 1; hash != 0; hash <<= 1) {
+    EXPECT_EQ(fixture.scheduler->pick(hash), fixture.maglev.pick(hash));
+  }
+}
+
+}  // namespace
+}  // namespace millrace

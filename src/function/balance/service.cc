@@ -1,0 +1,61 @@
+#include "function/balance/service.h"
+
+#include <array>
+
+#include "function/balance/address.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, std::uint8_t>, 5> kProtocols{
+    {{"tcp", kProtocolTcp},
+     {"udp", kProtocolUdp},
+     {"sctp", kProtocolSctp},
+     {"icmp", kProtocolIcmp},
+     {"icmpv6", kProtocolIcmpV6}}};
+
+template <class A>
+ServiceSpec<A> everything(A first_backend) {
+  constexpr unsigned kBackends = 10;
+  ServiceSpec<A> service;
+  service.prefix_bits = 0;
+  for (unsigned i = 0; i < kBackends; ++i) {
+    service.backends.push_back({.address = first_backend});
+    ++first_backend.bytes.back();
+  }
+  return service;
+}
+
+}  // namespace
+
+std::string protocol_name(std::uint8_t protocol) {
+  for (const auto& [name, number] : kProtocols) {
+    if (number == protocol) return std::string(name);
+  }
+  return std::to_string(protocol);
+}
+
+std::span<const std::pair<std::string_view, std::uint8_t>> protocols() { return kProtocols; }
+
+template <class A>
+std::string to_string(const ServiceSpec<A>& service) {
+  std::string text = service.two_way()
+                         ? with_port(service.address, service.port)
+                         : to_string(service.address) + "/" + std::to_string(service.prefix_bits);
+  if (!service.two_way() && service.port != 0)
+    text.append(" port ").append(std::to_string(service.port));
+  if (service.protocol != 0) text.append("/").append(protocol_name(service.protocol));
+  return text;
+}
+
+template std::string to_string(const ServiceSpec<AddressV4>&);
+template std::string to_string(const ServiceSpec<AddressV6>&);
+
+Services default_services() {
+  Services services;
+  services.v4.push_back(everything(AddressV4{{10, 0, 0, 1}}));
+  services.v6.push_back(everything(AddressV6{{0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}));
+  return services;
+}
+
+}  // namespace millrace

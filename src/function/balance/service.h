@@ -1,0 +1,81 @@
+// What a load balancer is told to do: virtual services and their backends, as plain values. A
+// service and its backends are of one family by type.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "millrace/key.h"
+
+namespace millrace {
+
+inline constexpr std::uint8_t kProtocolIcmp = 1;
+inline constexpr std::uint8_t kProtocolTcp = 6;
+inline constexpr std::uint8_t kProtocolUdp = 17;
+inline constexpr std::uint8_t kProtocolIcmpV6 = 58;
+inline constexpr std::uint8_t kProtocolSctp = 132;
+
+/// True for protocols whose packets carry ports that a service may name and a rewrite changes.
+constexpr bool has_ports(std::uint8_t protocol) {
+  return protocol == kProtocolTcp || protocol == kProtocolUdp || protocol == kProtocolSctp;
+}
+
+/// "tcp"; the number where it has no name here.
+std::string protocol_name(std::uint8_t protocol);
+/// The protocols that have a name here.
+std::span<const std::pair<std::string_view, std::uint8_t>> protocols();
+
+template <class A>
+struct BackendSpec {
+  A address;
+  std::uint16_t port = 0;    ///< 0: the packet's port stays as it is
+  std::uint32_t weight = 1;  ///< share relative to the service's others; 0: no new connections
+
+  static constexpr std::uint32_t kMaxWeight = 65535;
+};
+
+template <class A>
+struct ServiceSpec {
+  A address;                             ///< all bits behind the prefix are 0
+  unsigned prefix_bits = 8 * A::kBytes;  ///< all: one virtual address
+  std::uint16_t port = 0;                ///< 0: any
+  std::uint8_t protocol = 0;             ///< 0: any
+  std::string scheduler = "maglev";      ///< a name from `schedulers()`
+  std::vector<BackendSpec<A>> backends;
+
+  /// Replies are rewritten too. A prefix is one-way: its replies would need an address that only
+  /// the client knows.
+  bool two_way() const { return prefix_bits == 8 * A::kBytes; }
+};
+
+/// "203.0.113.10:443/tcp", "0.0.0.0/0".
+template <class A>
+std::string to_string(const ServiceSpec<A>& service);
+
+struct Services {
+  std::vector<ServiceSpec<AddressV4>> v4;
+  std::vector<ServiceSpec<AddressV6>> v6;
+
+  template <class A>
+  auto& family() {
+    if constexpr (std::is_same_v<A, AddressV4>) {
+      return v4;
+    } else {
+      return v6;
+    }
+  }
+  template <class A>
+  const auto& family() const {
+    return const_cast<Services*>(this)->family<A>();
+  }
+};
+
+/// Without configuration: everything, over 10.0.0.1 to 10.0.0.10 and fd00::1 to fd00::a.
+Services default_services();
+
+}  // namespace millrace

@@ -1,0 +1,187 @@
+// For tests: the line around a function, one packet at a time, with maps for tables. It keeps to
+// the contract of function.h as the tracker does.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "function/balance/address.h"
+#include "function/balance/balance.h"
+
+namespace millrace {
+
+template <class K>
+class TestLine {
+ public:
+  using Address = typename K::Address;
+  static constexpr bool kV4 = Address::kBytes == 4;
+  static constexpr std::uint8_t kTcp = 6;
+  static constexpr std::uint8_t kUdp = 17;
+  static constexpr std::uint8_t kSyn = 0x02;
+  static constexpr std::uint8_t kAck = 0x10;
+
+  struct Packet {
+    std::string from, to;  ///< "a:1", of the hosts that `host` names
+    std::uint8_t protocol = kTcp;
+    std::uint8_t flags = kSyn;
+  };
+  struct Sent {
+    Verdict verdict = Verdict::not_ip;
+    std::string from, to;
+  };
+
+  explicit TestLine(BalanceConfig config) : burst_(std::make_unique<Burst>()) {
+    auto balance = Balance::create(config);
+    EXPECT_TRUE(balance.has_value()) << balance.error().message;
+    balance_ = std::move(*balance);
+    const auto bytes = function().state_bytes();
+    originators_ = *Records<K>::create(kRecords, bytes.originator, Pages::small);
+    replies_ = *Records<K>::create(kRecords, bytes.reply, Pages::small);
+  }
+  ~TestLine() {
+    const auto ok = balance_->check_invariants();
+    EXPECT_TRUE(ok.has_value()) << ok.error().message;
+  }
+
+  /// "a" to "z" are 10.0.0.1 to 10.0.0.26, or fd00::1 to fd00::1a.
+  static Address host(char name) {
+    Address address;
+    address.bytes.front() = kV4 ? 10 : 0xfd;
+    address.bytes.back() = static_cast<std::uint8_t>(name - 'a' + 1);
+    return address;
+  }
+
+  /// Sends one packet down the line, and says what came out.
+  Sent send(const Packet& packet) {
+    K key;
+    std::tie(key.source, key.source_port) = endpoint(packet.from);
+    std::tie(key.destination, key.destination_port) = endpoint(packet.to);
+    key.protocol = packet.protocol;
+    write(key, packet.flags);
+    auto& lanes = burst_->lanes<K>();
+    lanes.reply.size = 0;
+    lanes.originator.size = 1;
+    lanes.originator.packet[0] = 0;
+    lanes.originator.key[0] = key;
+    function().sides(*burst_);
+    if (lanes.originator.size + lanes.reply.size == 1) serve();
+    return {burst_->verdict[0], name(0), name(2)};
+  }
+
+  /// Ends the connection of that first packet.
+  void close(const Packet& packet) {
+    K key;
+    std::tie(key.source, key.source_port) = endpoint(packet.from);
+    std::tie(key.destination, key.destination_port) = endpoint(packet.to);
+    key.protocol = packet.protocol;
+    const auto at = by_key_.find(text(key));
+    ASSERT_NE(at, by_key_.end());
+    function().closed(originators_.state(at->second));
+    by_key_.erase(at);
+  }
+
+  void update(const Services& services) {
+    const auto ok = balance_->update(services);
+    ASSERT_TRUE(ok.has_value()) << ok.error().message;
+  }
+
+  FunctionFor<K>& function() { return balance_->template family<K>(); }
+  Balance& balance() { return *balance_; }
+  void at(std::uint32_t ms) { burst_->now = {ms}; }
+  Burst& burst() { return *burst_; }
+
+  bool full = false;  ///< no place for new connections
+
+ private:
+  static constexpr std::size_t kRecords = 4096;
+  static constexpr std::uint16_t kL4 = kV4 ? 20 : 40;
+
+  static std::pair<Address, std::uint16_t> endpoint(const std::string& text) {
+    return {host(text[0]), static_cast<std::uint16_t>(std::stoi(text.substr(2)))};
+  }
+  static std::string text(const K& key) {
+    return {reinterpret_cast<const char*>(&key), sizeof(key)};
+  }
+
+  void write(const K& key, std::uint8_t flags) {
+    bytes_.assign(kL4 + 20, 0);
+    bytes_[0] = kV4 ? 0x45 : 0x60;
+    std::memcpy(&bytes_[kAddresses], key.source.bytes.data(), Address::kBytes);
+    std::memcpy(&bytes_[kAddresses + Address::kBytes], key.destination.bytes.data(),
+                Address::kBytes);
+    const std::array<std::uint16_t, 2> ports{key.source_port, key.destination_port};
+    for (std::size_t i = 0; i < 2; ++i) {
+      bytes_[kL4 + 2 * i] = static_cast<std::uint8_t>(ports[i] >> 8);
+      bytes_[kL4 + 2 * i + 1] = static_cast<std::uint8_t>(ports[i]);
+    }
+    bytes_[kL4 + 13] = flags;
+    burst_->size = 1;
+    burst_->data[0] = reinterpret_cast<std::byte*>(bytes_.data());
+    burst_->length[0] = static_cast<std::uint16_t>(bytes_.size());
+    burst_->headers[0] = {.l3 = 0,
+                          .l4 = kL4,
+                          .l4_end = burst_->length[0],
+                          .family = kV4 ? 4 : 6,
+                          .protocol = key.protocol};
+    burst_->verdict[0] = Verdict::tracked;
+  }
+
+  std::string name(std::size_t port) const {
+    const std::size_t address = kAddresses + (port == 0 ? 0 : Address::kBytes);
+    const auto last = bytes_[address + Address::kBytes - 1];
+    return std::string(1, static_cast<char>('a' + last - 1)) + ":" +
+           std::to_string(bytes_[kL4 + port] << 8 | bytes_[kL4 + port + 1]);
+  }
+
+  void serve() {
+    auto& lanes = burst_->lanes<K>();
+    auto& lane = lanes.originator.size == 1 ? lanes.originator : lanes.reply;
+    auto& index = lanes.originator.size == 1 ? by_key_ : by_reply_;
+    const auto found = index.find(text(lane.key[0]));
+    lane.connection[0] = found != index.end() ? found->second : ConnId::none;
+    if (found == index.end() && lanes.originator.size == 1) lane.connection[0] = open(lane.key[0]);
+    function().process(*burst_, originators_, replies_);
+  }
+
+  ConnId open(const K& key) {
+    burst_->verdict[0] = Verdict::table_full;
+    if (full || !balance_->stateful()) return ConnId::none;
+    using Answer = typename Opening<K>::Answer;
+    const ConnId id{next_++};
+    Opening<K> opening;
+    opening.key = key;
+    opening.state = originators_.state(id);
+    for (;; ++opening.attempt) {
+      function().open(*burst_, {&opening, 1});
+      if (opening.answer == Answer::refused) {
+        if (opening.attempt > 0) function().closed(opening.state);
+        burst_->verdict[0] = opening.refusal;
+        return ConnId::none;
+      }
+      if (opening.answer == Answer::one_way) break;
+      if (!by_reply_.emplace(text(opening.reply_key), id).second) continue;
+      std::memcpy(replies_.state(id), opening.reply_state.data(), function().state_bytes().reply);
+      break;
+    }
+    by_key_[text(key)] = id;
+    return id;
+  }
+
+  static constexpr std::size_t kAddresses = kV4 ? 12 : 8;
+
+  std::unique_ptr<Burst> burst_;
+  std::unique_ptr<Balance> balance_;
+  Records<K> originators_;
+  Records<K> replies_;
+  std::map<std::string, ConnId> by_key_;
+  std::map<std::string, ConnId> by_reply_;
+  std::uint32_t next_ = 0;
+  std::vector<std::uint8_t> bytes_;
+};
+
+}  // namespace millrace

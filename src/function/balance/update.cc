@@ -1,0 +1,266 @@
+// How the load balancer takes on services and backends, at start and later.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "function/balance/address.h"
+#include "function/balance/balance.h"
+
+namespace millrace {
+namespace {
+
+std::unexpected<Error> wrong(const std::string& message) {
+  return std::unexpected(Error{message, Error::Kind::usage});
+}
+
+}  // namespace
+
+template <class K>
+Result<void> BalanceFor<K>::check(const std::vector<Spec>& specs) const {
+  std::set<typename ServiceTable<Address>::Words> services;
+  std::size_t ids = 0;
+  for (const Spec& spec : specs) {
+    const std::string name = "service " + to_string(spec);
+    if (!services.insert(ServiceTable<Address>::identity(spec)).second) {
+      return wrong(name + " is there twice: give each its own address, port or protocol");
+    }
+    if (scheduler_named(spec.scheduler) == nullptr) {
+      return wrong(name + ": no scheduler is called " + spec.scheduler);
+    }
+    if (settled_ && stateful_ && !replies_ && spec.two_way()) {
+      return wrong(name + " would be the first with replies, for which there is no table: restart");
+    }
+    std::set<std::pair<Address, std::uint16_t>> backends;
+    for (const auto& backend : spec.backends) {
+      if (!backends.emplace(backend.address, backend.port).second) {
+        return wrong(name + ": backend " + with_port(backend.address, backend.port) +
+                     " is there twice: give it a weight instead");
+      }
+    }
+    if (backends.size() >= maglev_size_) {
+      return wrong(name + " has more backends than the Maglev table entries: enlarge it");
+    }
+    ids += backends.size();
+  }
+  for (const Backend& backend : backends_) ids += backend.live.read() > 0 ? 1 : 0;
+  if (ids > kMaxBackends) {
+    return wrong("more than 65536 backends of one family, draining ones included: list fewer");
+  }
+  return {};
+}
+
+template <class K>
+void BalanceFor<K>::update(const std::vector<Spec>& specs) {
+  std::map<typename ServiceTable<Address>::Words, std::unique_ptr<Service>> old;
+  for (auto& service : services_) {
+    const auto identity = ServiceTable<Address>::identity(service->spec);
+    old.emplace(identity, std::move(service));
+  }
+  services_.clear();
+  for (const Spec& spec : specs) {
+    auto node = old.extract(ServiceTable<Address>::identity(spec));
+    services_.push_back(node ? std::move(node.mapped()) : std::make_unique<Service>());
+    services_.back()->removed = false;
+    services_.back()->spec = spec;
+  }
+  for (auto& [identity, service] : old) {
+    service->removed = true;
+    service->spec.backends.clear();
+    services_.push_back(std::move(service));
+  }
+  // All give up ids before any takes one, so that the ids suffice.
+  for (auto& service : services_) unlist(*service);
+  std::erase_if(services_, [](const auto& s) { return s->removed && s->draining.empty(); });
+  for (auto& service : services_) list(*service);
+  for (auto& service : services_) wire(*service);
+  index_services();
+}
+
+/// Moves all of the service's backends to those that drain, and forgets those that have no
+/// connections and are no longer configured.
+template <class K>
+void BalanceFor<K>::unlist(Service& service) {
+  service.draining.insert(service.draining.end(), service.listed.begin(), service.listed.end());
+  service.listed.clear();
+  std::erase_if(service.draining, [&](std::uint16_t id) {
+    Backend& backend = backends_[id];
+    backend.place = kNoPlace;
+    if (backend.live.read() > 0) return false;
+    const bool wanted = std::ranges::any_of(
+        service.spec.backends, [&](const auto& spec) { return is_same(backend, spec); });
+    if (!wanted) free_ids_.push_back(id);
+    return !wanted;
+  });
+}
+
+/// Gives the service its configured backends: those it had keep their ids, connections, counters.
+template <class K>
+void BalanceFor<K>::list(Service& service) {
+  for (const auto& wanted : service.spec.backends) {
+    const std::uint16_t id = backend_for(service, wanted);
+    backends_[id].place = static_cast<std::uint32_t>(service.listed.size());
+    backends_[id].weight = wanted.weight;
+    service.listed.push_back(id);
+  }
+}
+
+template <class K>
+bool BalanceFor<K>::is_same(const Backend& backend, const BackendSpec<Address>& spec) {
+  return backend.address == spec.address && backend.port == spec.port;
+}
+
+/// The id of one that would drain otherwise, or a new one.
+template <class K>
+std::uint16_t BalanceFor<K>::backend_for(Service& service, const BackendSpec<Address>& wanted) {
+  const auto at = std::ranges::find_if(
+      service.draining, [&](std::uint16_t id) { return is_same(backends_[id], wanted); });
+  if (at != service.draining.end()) {
+    const std::uint16_t id = *at;
+    service.draining.erase(at);
+    return id;
+  }
+  const std::uint16_t id = new_id();
+  backends_[id] = Backend{};
+  backends_[id].address = wanted.address;
+  backends_[id].virtual_address = service.spec.address;
+  backends_[id].port = wanted.port;
+  return id;
+}
+
+template <class K>
+std::uint16_t BalanceFor<K>::new_id() {
+  if (free_ids_.empty()) {
+    backends_.emplace_back();
+    return static_cast<std::uint16_t>(backends_.size() - 1);
+  }
+  const std::uint16_t id = free_ids_.back();
+  free_ids_.pop_back();
+  return id;
+}
+
+/// Builds what schedules the service's connections, once all backends have their final place in
+/// memory.
+template <class K>
+void BalanceFor<K>::wire(Service& service) {
+  std::vector<Maglev::Member> members;
+  service.candidates.clear();
+  service.willing = 0;
+  for (const std::uint16_t id : service.listed) {
+    const Backend& backend = backends_[id];
+    members.push_back(Maglev::member(hash_, backend.address, backend.port, backend.weight));
+    service.candidates.push_back({.weight = backend.weight, .live = &backend.live});
+    if (backend.weight > 0) ++service.willing;
+  }
+  if (members != service.members) service.maglev = Maglev::build(members, maglev_size_);
+  service.members = std::move(members);
+  service.scheduler.reset();
+  if (service.willing == 0) return;
+  service.scheduler =
+      scheduler_named(service.spec.scheduler)->create({service.candidates, service.maglev});
+}
+
+template <class K>
+void BalanceFor<K>::index_services() {
+  std::vector<const Spec*> specs;
+  std::set<Address> sources;
+  bool one_way = false;
+  two_way_ = false;
+  for (const auto& service : services_) {
+    specs.push_back(&service->spec);
+    const bool two_way = stateful_ && service->spec.two_way();
+    (two_way ? two_way_ : one_way) = true;
+    if (!two_way) continue;
+    for (const std::uint16_t id : service->listed) sources.insert(backends_[id].address);
+    for (const std::uint16_t id : service->draining) sources.insert(backends_[id].address);
+  }
+  mixed_ = two_way_ && one_way;
+  if (!settled_) replies_ = two_way_;
+  settled_ = true;
+  table_.build(specs);
+  std::vector<Spec> hosts;
+  for (const Address& address : sources) hosts.push_back({.address = address, .backends = {}});
+  std::vector<const Spec*> pointers;
+  for (const Spec& host : hosts) pointers.push_back(&host);
+  reply_sources_.build(pointers);
+}
+
+template <class K>
+void BalanceFor<K>::append_statistics(std::vector<ServiceStatistics>& all) const {
+  for (const auto& service : services_) {
+    ServiceStatistics& out = all.emplace_back();
+    out.service = to_string(service->spec);
+    out.scheduler = service->spec.scheduler;
+    out.draining = service->removed;
+    out.refused = service->refused.read();
+    out.collisions = service->collisions.read();
+    out.stateless = service->stateless.read();
+    const auto append = [&](std::uint16_t id, bool draining) {
+      const Backend& backend = backends_[id];
+      out.backends.push_back({.address = with_port(backend.address, backend.port),
+                              .weight = backend.weight,
+                              .draining = draining,
+                              .packets = backend.packets.read(),
+                              .replies = backend.replies.read(),
+                              .connections = backend.connections.read(),
+                              .live = backend.live.read()});
+    };
+    for (const std::uint16_t id : service->listed) append(id, false);
+    for (const std::uint16_t id : service->draining) append(id, true);
+  }
+}
+
+template <class K>
+Result<void> BalanceFor<K>::check_invariants() const {
+  const auto broken = [](const char* rule) { return std::unexpected(Error{rule}); };
+  std::set<std::uint16_t> ids(free_ids_.begin(), free_ids_.end());
+  if (ids.size() != free_ids_.size()) return broken("an id is free twice");
+  for (const std::uint16_t id : free_ids_) {
+    if (backends_[id].live.read() != 0) return broken("a free id has live connections");
+  }
+  for (const auto& service : services_) {
+    for (std::size_t place = 0; place < service->listed.size(); ++place) {
+      if (!ids.insert(service->listed[place]).second) return broken("two owners of one id");
+      if (backends_[service->listed[place]].place != place) return broken("a backend is misplaced");
+    }
+    for (const std::uint16_t id : service->draining) {
+      if (!ids.insert(id).second) return broken("two owners of one id");
+      if (backends_[id].place != kNoPlace) return broken("a draining backend has a place");
+    }
+  }
+  if (ids.size() != backends_.size()) return broken("an id is lost");
+  return {};
+}
+
+Result<std::unique_ptr<Balance>> Balance::create(const BalanceConfig& config) {
+  if (!is_prime(config.maglev_table_size) || config.maglev_table_size > Maglev::kMaxSize) {
+    return wrong("the Maglev table size " + std::to_string(config.maglev_table_size) +
+                 " is no prime up to " + std::to_string(Maglev::kMaxSize) + ": 65537 is");
+  }
+  std::unique_ptr<Balance> balance(new Balance(config));
+  if (auto ok = balance->update(config.services); !ok) return std::unexpected(ok.error());
+  return balance;
+}
+
+Result<void> Balance::update(const Services& services) {
+  // Both are checked before either changes.
+  if (auto ok = v4_.check(services.v4); !ok) return ok;
+  if (auto ok = v6_.check(services.v6); !ok) return ok;
+  v4_.update(services.v4);
+  v6_.update(services.v6);
+  return {};
+}
+
+std::vector<ServiceStatistics> Balance::statistics() const {
+  std::vector<ServiceStatistics> all;
+  v4_.append_statistics(all);
+  v6_.append_statistics(all);
+  return all;
+}
+
+Result<void> Balance::check_invariants() const {
+  if (auto ok = v4_.check_invariants(); !ok) return ok;
+  return v6_.check_invariants();
+}
+
+}  // namespace millrace

@@ -1,0 +1,36 @@
+// Fields of packets: big-endian, at any alignment.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace millrace::detail {
+
+inline std::uint8_t u8(const std::byte* at) { return std::to_integer<std::uint8_t>(*at); }
+
+/// In host byte order.
+inline std::uint16_t u16(const std::byte* at) {
+  return static_cast<std::uint16_t>((u8(at) << 8) | u8(at + 1));
+}
+
+/// A word as it lies in memory, for what does not depend on byte order.
+template <class Word>
+Word load(const std::byte* at) {
+  Word word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+template <class Word>
+void store(std::byte* at, Word word) {
+  std::memcpy(at, &word, sizeof word);
+}
+
+/// `value`, in host byte order, as it lies big-endian in memory.
+constexpr std::uint16_t big_endian(std::uint16_t value) {
+  return std::endian::native == std::endian::little ? std::byteswap(value) : value;
+}
+
+}  // namespace millrace::detail

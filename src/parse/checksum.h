@@ -1,0 +1,76 @@
+// The Internet checksum (RFC 1071), whole and by difference (RFC 1624), and SCTP's CRC32c by
+// difference.
+//
+// Sums are of 16-bit words as they lie in memory: a ones' complement sum does not depend on byte
+// order (RFC 1071, 2 B). Load and store checksum fields as they lie, never swapped.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "millrace/key.h"
+#include "parse/bytes.h"
+
+namespace millrace {
+
+/// The ones' complement sum of 16-bit words, folded to one; 0 only if all words were.
+constexpr std::uint16_t fold(std::uint64_t sum) {
+  // In each step the upper half becomes the sum of both, with its carry.
+  const auto words = static_cast<std::uint32_t>((sum + std::rotl(sum, 32)) >> 32);
+  return static_cast<std::uint16_t>((words + std::rotl(words, 16)) >> 16);
+}
+
+/// Adds `bytes`, the last padded with a zero byte where their number is odd. Fewer than 2^32 bytes
+/// may be added to a sum that begins at 0.
+inline std::uint64_t add_words(std::uint64_t sum, std::span<const std::byte> bytes) {
+  std::size_t i = 0;
+  for (; i + 4 <= bytes.size(); i += 4) sum += detail::load<std::uint32_t>(bytes.data() + i);
+  std::array<std::byte, 4> rest{};
+  for (std::size_t k = 0; i + k < bytes.size(); ++k) rest[k] = bytes[i + k];
+  return sum + detail::load<std::uint32_t>(rest.data());
+}
+
+/// The checksum of `bytes`, whose checksum field is 0, on top of `sum`. Ready to be stored.
+inline std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint64_t sum = 0) {
+  return static_cast<std::uint16_t>(~fold(add_words(sum, bytes)));
+}
+
+/// The sum of the pseudo header of either family (RFC 9293, 3.1; RFC 8200, 8.1). `length` is that
+/// of the transport header and its payload.
+template <class A>
+std::uint64_t pseudo_header_sum(const A& source, const A& destination, std::uint8_t protocol,
+                                std::uint32_t length) {
+  std::array<std::byte, 8> rest{};
+  for (unsigned i = 0; i < 4; ++i) rest[i] = static_cast<std::byte>(length >> (24 - 8 * i));
+  rest[7] = std::byte{protocol};
+  std::uint64_t sum = add_words(0, rest);
+  sum = add_words(sum, std::as_bytes(std::span(source.bytes)));
+  return add_words(sum, std::as_bytes(std::span(destination.bytes)));
+}
+
+/// What replacing words adds to the sums that cover them. The words stand at even offsets.
+class Difference {
+ public:
+  template <class Word>
+  void replace(Word was, Word is) {
+    sum_ += static_cast<Word>(~was);
+    sum_ += is;
+  }
+  /// RFC 1624, equation 3. The result is 0xffff only if `checksum` was, and nothing changed it.
+  std::uint16_t apply_to(std::uint16_t checksum) const {
+    return static_cast<std::uint16_t>(~fold(sum_ + static_cast<std::uint16_t>(~checksum)));
+  }
+
+ private:
+  std::uint64_t sum_ = 0;
+};
+
+/// What XORing `change` into the 16-bit word as it lies at a place in a message adds (XOR) to the
+/// message's CRC32c, `following` bytes from the message's end. CRCs are linear; begin and final
+/// inversion cancel out.
+std::uint32_t crc32c_difference(std::uint16_t change, std::uint32_t following);
+
+}  // namespace millrace

@@ -1,0 +1,39 @@
+#include "parse/parse.h"
+
+#include "parse/ip.h"
+#include "parse/link.h"
+
+namespace millrace {
+namespace {
+
+template <class Ip>
+Verdict file(Burst& burst, unsigned i, detail::Packet packet, unsigned l3) {
+  auto& lane = burst.lanes<typename Ip::Key>().originator;
+  const Verdict verdict = detail::parse_ip<Ip>(packet, l3, burst.headers[i], lane.key[lane.size]);
+  if (verdict == Verdict::tracked) [[likely]] {
+    lane.packet[lane.size++] = static_cast<std::uint8_t>(i);
+  }
+  return verdict;
+}
+
+Verdict parse_one(Burst& burst, unsigned i, detail::LinkHeader link) {
+  const detail::Packet packet{burst.data[i], burst.length[i]};
+  burst.headers[i] = {};
+  detail::Next next;
+  const Verdict verdict = detail::find_ip(packet, link, next);
+  if (verdict != Verdict::tracked) [[unlikely]]
+    return verdict;
+  return next.type == detail::kIpv4 ? file<detail::Ipv4>(burst, i, packet, next.at)
+                                    : file<detail::Ipv6>(burst, i, packet, next.at);
+}
+
+}  // namespace
+
+void parse(Burst& burst, LinkType link) {
+  burst.v4.originator.size = burst.v4.reply.size = 0;
+  burst.v6.originator.size = burst.v6.reply.size = 0;
+  const detail::LinkHeader header = detail::link_header(link);
+  for (unsigned i = 0; i < burst.size; ++i) burst.verdict[i] = parse_one(burst, i, header);
+}
+
+}  // namespace millrace

@@ -1,0 +1,122 @@
+// Any bytes through the parser and, where a key was found, through `rewrite`. The first byte of an
+// input chooses the link type, the rest is the packet, in a block of just its size: the address
+// sanitizer sees any access beyond it.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "parse/parse.h"
+#include "parse/rewrite.h"
+
+namespace millrace {
+namespace {
+
+void require(bool condition) {
+  if (!condition) __builtin_trap();
+}
+
+bool has_headers(Verdict verdict) {
+  return verdict == Verdict::tracked || verdict == Verdict::fragment ||
+         verdict == Verdict::icmp_error || verdict == Verdict::icmp_control;
+}
+
+void check_headers(const Burst& burst) {
+  const Headers& h = burst.headers[0];
+  if (has_headers(burst.verdict[0])) {
+    require(h.family == 4 || h.family == 6);
+    require(h.l3 < h.l4 && h.l4 <= h.l4_end && h.l4_end <= burst.length[0]);
+  } else {
+    require(h.family == 0 && h.l3 == 0 && h.l4 == 0 && h.l4_end == 0 && h.protocol == 0);
+  }
+}
+
+void check_lanes(const Burst& burst) {
+  const unsigned v4 = burst.v4.originator.size;
+  const unsigned v6 = burst.v6.originator.size;
+  require(v4 + v6 == (burst.verdict[0] == Verdict::tracked ? 1 : 0));
+  require(v4 == 0 || (burst.headers[0].family == 4 && burst.v4.originator.packet[0] == 0));
+  require(v6 == 0 || (burst.headers[0].family == 6 && burst.v6.originator.packet[0] == 0));
+  require(burst.v4.reply.size == 0 && burst.v6.reply.size == 0);
+  require(is_unmatched(burst.verdict[0]) || burst.verdict[0] == Verdict::tracked);
+}
+
+/// How far the captured part of what the transport checksum covers is from a right checksum.
+template <class K>
+unsigned checksum_error(const Burst& burst, const K& key) {
+  const Headers& h = burst.headers[0];
+  const unsigned bytes = h.l4_end - h.l4;
+  const auto sum = pseudo_header_sum(key.source, key.destination, h.protocol, bytes);
+  return internet_checksum({burst.data[0] + h.l4, bytes}, sum) % 0xffffU;
+}
+
+/// Whether a rewriting must leave `checksum_error` as it is.
+template <class K>
+bool is_covered(const Burst& burst) {
+  const Headers& h = burst.headers[0];
+  const unsigned at = detail::checksum_at<detail::IpOf<K>>(h.protocol);
+  if (at == 0 || h.l4 + at + 2 > h.l4_end) return false;
+  return at != 6 || detail::load<std::uint16_t>(burst.data[0] + h.l4 + at) != 0;
+}
+
+/// Rewrites one end and parses again: only that end may have changed.
+template <class K>
+K rewrite_and_parse(Burst& burst, LinkType link, End end, const typename K::Address& address,
+                    std::uint16_t port) {
+  const Headers before = burst.headers[0];
+  K expected = burst.lanes<K>().originator.key[0];
+  (end == End::source ? expected.source : expected.destination) = address;
+  if (detail::has_ports(before.protocol)) {
+    (end == End::source ? expected.source_port : expected.destination_port) = port;
+  }
+  const bool covered = is_covered<K>(burst);
+  const unsigned error = checksum_error(burst, burst.lanes<K>().originator.key[0]);
+  rewrite<K>(end, burst.data[0], burst.length[0], before, address, port);
+  parse(burst, link);
+  require(burst.verdict[0] == Verdict::tracked);
+  require(std::memcmp(&before, burst.headers.data(), sizeof before) == 0);
+  const K found = burst.lanes<K>().originator.key[0];
+  require(found == expected);
+  require(!covered || checksum_error(burst, found) == error);
+  return found;
+}
+
+template <class K>
+void check_rewriting(Burst& burst, LinkType link) {
+  if (burst.lanes<K>().originator.size == 0) return;
+  const K original = burst.lanes<K>().originator.key[0];
+  typename K::Address address = original.source;
+  std::ranges::reverse(address.bytes);
+  address.bytes[0] ^= 0x55;
+  rewrite_and_parse<K>(burst, link, End::source, address, 0x1234);
+  rewrite_and_parse<K>(burst, link, End::destination, address, 0xfedc);
+  rewrite_and_parse<K>(burst, link, End::source, original.source, original.source_port);
+  const K back = rewrite_and_parse<K>(burst, link, End::destination, original.destination,
+                                      original.destination_port);
+  require(back == original);
+}
+
+void check(LinkType link, std::span<const std::uint8_t> packet) {
+  static Burst burst;
+  const auto memory = std::make_unique<std::byte[]>(packet.size());
+  if (!packet.empty()) std::memcpy(memory.get(), packet.data(), packet.size());
+  burst.size = 1;
+  burst.data[0] = memory.get();
+  burst.length[0] = static_cast<std::uint16_t>(packet.size());
+  burst.wire_length[0] = burst.length[0];
+  parse(burst, link);
+  check_headers(burst);
+  check_lanes(burst);
+  check_rewriting<KeyV4>(burst, link);
+  check_rewriting<KeyV6>(burst, link);
+}
+
+}  // namespace
+}  // namespace millrace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0 || size > 0xffff) return -1;
+  millrace::check(static_cast<millrace::LinkType>(data[0] % 4), {data + 1, size - 1});
+  return 0;
+}

@@ -1,0 +1,87 @@
+#include "parse/rewrite.h"
+
+#include <bit>
+
+namespace millrace {
+namespace {
+
+// Polynomials over GF(2) in the reflected order of CRC32c: the coefficient of x^0 is the highest
+// bit.
+constexpr std::uint32_t kOne = 0x80000000;
+constexpr std::uint32_t kPolynomial = 0x82f63b78;  // RFC 9260, appendix A
+
+constexpr std::uint32_t times_x(std::uint32_t a) {
+  return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0);
+}
+
+constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t product = 0;
+  for (std::uint32_t bit = kOne; bit != 0; bit >>= 1, b = times_x(b)) {
+    if ((a & bit) != 0) product ^= b;
+  }
+  return product;
+}
+
+/// Element k is x^(8 * 2^k): what 2^k zero bytes multiply a CRC by.
+constexpr auto kZeroBytes = [] {
+  std::array<std::uint32_t, 32> power{};
+  power[0] = kOne >> 8;
+  for (std::size_t k = 1; k < power.size(); ++k) power[k] = multiply(power[k - 1], power[k - 1]);
+  return power;
+}();
+
+/// How many bytes follow the IP header and its extension headers on the wire, or 0 where the packet
+/// is the first fragment of a datagram.
+unsigned datagram_bytes(const std::byte* packet, const Headers& headers) {
+  using namespace detail;
+  const std::byte* ip = packet + headers.l3;
+  unsigned end = headers.l4_end;
+  if (headers.family == 4) {
+    if ((u16(ip + 6) & 0x2000) != 0) return 0;
+    if (const unsigned total = u16(ip + 2); total != 0) end = headers.l3 + total;
+    return end - headers.l4;
+  }
+  if (const unsigned payload = u16(ip + 4); payload != 0)
+    end = headers.l3 + Ipv6::kHeader + payload;
+  std::uint8_t protocol = u8(ip + 6);
+  for (unsigned at = headers.l3 + Ipv6::kHeader; at < headers.l4;) {
+    const std::byte* extension = packet + at;
+    if (protocol == kFragment && (u16(extension + 2) & 1) != 0) return 0;
+    at += extension_bytes(protocol, u8(extension + 1));
+    protocol = u8(extension);
+  }
+  return end - headers.l4;
+}
+
+}  // namespace
+
+std::uint32_t crc32c_difference(std::uint16_t change, std::uint32_t following) {
+  std::uint32_t crc = change;
+  if constexpr (std::endian::native == std::endian::big) {
+    crc = (crc << 8 | crc >> 8) & 0xffff;
+  }
+  for (int bit = 0; bit < 16; ++bit) crc = times_x(crc);
+  for (std::size_t k = 0; following != 0; ++k, following >>= 1) {
+    if ((following & 1) != 0) crc = multiply(crc, kZeroBytes[k]);
+  }
+  return crc;
+}
+
+void detail::rewrite_sctp_port(End end, std::byte* packet, const Headers& headers,
+                               std::uint16_t port) {
+  constexpr unsigned kChecksum = 8;
+  const unsigned place = end == End::source ? 0 : 2;
+  std::byte* const sctp = packet + headers.l4;
+  const std::uint16_t word = big_endian(port);
+  const auto change = static_cast<std::uint16_t>(load<std::uint16_t>(sctp + place) ^ word);
+  store(sctp + place, word);
+  const unsigned bytes = datagram_bytes(packet, headers);
+  if (change == 0 || bytes == 0 || headers.l4 + kChecksum + 4 > headers.l4_end) return;
+  const std::uint32_t difference = crc32c_difference(change, bytes - place - 2);
+  // The CRC lies little-endian in the packet (RFC 9260, appendix A).
+  for (unsigned i = 0; i < 4; ++i) {
+    sctp[kChecksum + i] ^= static_cast<std::byte>(difference >> (8 * i));
+  }
+}
+
+}  // namespace millrace

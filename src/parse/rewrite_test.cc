@@ -1,0 +1,340 @@
+#include "parse/rewrite.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <random>
+
+#include "parse/test_packets.h"
+
+namespace millrace::test {
+namespace {
+
+// The reference: whole recomputation, a byte or bit at a time, sharing no code with the library.
+unsigned plain_sum(const std::byte* data, std::size_t size, unsigned sum) {
+  for (std::size_t i = 0; i < size; ++i) {
+    sum += std::to_integer<unsigned>(data[i]) << (i % 2 == 0 ? 8 : 0);
+    sum = (sum & 0xffff) + (sum >> 16);
+  }
+  return sum;
+}
+
+std::uint32_t plain_crc32c(const Bytes& data) {
+  std::uint32_t crc = 0xffffffff;
+  for (const std::byte b : data) {
+    crc ^= std::to_integer<std::uint32_t>(b);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc & 1) != 0 ? crc >> 1 ^ 0x82f63b78 : crc >> 1;
+  }
+  return ~crc;
+}
+
+struct Layout {
+  unsigned family;
+  unsigned l4;
+  unsigned protocol;
+
+  unsigned checksum() const { return protocol == 6 ? 16 : protocol == 58 || protocol == 1 ? 2 : 6; }
+  unsigned source() const { return family == 4 ? 12 : 8; }
+  unsigned address() const { return family == 4 ? 4 : 16; }
+};
+
+unsigned get(const Bytes& p, unsigned at) {
+  return std::to_integer<unsigned>(p[at]) << 8 | std::to_integer<unsigned>(p[at + 1]);
+}
+void put(Bytes& p, unsigned at, unsigned value) {
+  p[at] = static_cast<std::byte>(value >> 8);
+  p[at + 1] = static_cast<std::byte>(value);
+}
+
+/// 0 (or 0xffff) if the transport checksum is right: the sum of everything it covers, inverted.
+unsigned l4_error(const Bytes& p, const Layout& layout) {
+  const auto size = static_cast<unsigned>(p.size()) - layout.l4;
+  unsigned sum = 0;
+  if (layout.protocol != 1) {
+    sum = plain_sum(p.data() + layout.source(), 2 * std::size_t{layout.address()},
+                    layout.protocol + size);
+  }
+  return ~plain_sum(p.data() + layout.l4, size, sum) & 0xffff;
+}
+unsigned l3_error(const Bytes& p) {
+  return ~plain_sum(p.data(), (std::to_integer<unsigned>(p[0]) & 15) * 4, 0) & 0xffff;
+}
+
+void make_right(Bytes& p, const Layout& layout) {
+  if (layout.family == 4) {
+    put(p, 10, 0);
+    put(p, 10, l3_error(p));
+  }
+  const unsigned at = layout.l4 + layout.checksum();
+  put(p, at, 0);
+  const unsigned checksum = l4_error(p, layout);
+  put(p, at, checksum == 0 && layout.protocol == 17 ? 0xffff : checksum);
+}
+
+Bytes packet(unsigned family, unsigned protocol, std::mt19937& random, std::size_t size) {
+  Bytes payload(size);
+  for (std::byte& b : payload) b = static_cast<std::byte>(random());
+  if (protocol == 1 || protocol == 58) payload[0] = protocol == 1 ? std::byte{8} : std::byte{128};
+  return family == 4 ? ipv4({.protocol = protocol}, payload) : ipv6({.next = protocol}, payload);
+}
+
+/// Rewrites with the headers that the parser finds, in memory that ends with the packet.
+template <class K>
+Bytes rewritten(End end, const Bytes& p, const typename K::Address& address, std::uint16_t port) {
+  const Parsed parsed = parse(LinkType::raw_ip, p);
+  EXPECT_EQ(parsed.verdict, Verdict::tracked);
+  rewrite<K>(end, parsed.memory.get(), parsed.length, parsed.headers, address, port);
+  return {parsed.memory.get(), parsed.memory.get() + parsed.length};
+}
+
+template <class K>
+typename K::Address random_address(std::mt19937& random) {
+  typename K::Address address;
+  for (auto& b : address.bytes) b = static_cast<std::uint8_t>(random());
+  return address;
+}
+
+/// Differences modulo 0xffff, where 0 and 0xffff are one number.
+unsigned distance(unsigned a, unsigned b) { return (a + 0xffff - b) % 0xffff; }
+
+template <class K>
+class Rewrite : public testing::Test {
+ protected:
+  static constexpr unsigned kFamily = K::Address::kBytes == 4 ? 4 : 6;
+  static constexpr unsigned kL4 = kFamily == 4 ? 20 : 40;
+  static constexpr unsigned kIcmp = kFamily == 4 ? 1 : 58;
+  std::mt19937 random{1};
+
+  Layout layout(unsigned protocol) const { return {kFamily, kL4, protocol}; }
+  static bool ports(unsigned protocol) { return protocol == 6 || protocol == 17; }
+};
+using Families = testing::Types<KeyV4, KeyV6>;
+TYPED_TEST_SUITE(Rewrite, Families);
+
+TYPED_TEST(Rewrite, RightStaysRight) {
+  for (const unsigned protocol : {6U, 17U, 33U, 136U, TestFixture::kIcmp}) {
+    const Layout layout = this->layout(protocol);
+    for (int round = 0; round < 3000; ++round) {
+      Bytes p = packet(layout.family, protocol, this->random, 20 + this->random() % 50);
+      make_right(p, layout);
+      const End end = this->random() % 2 == 0 ? End::source : End::destination;
+      const auto address = random_address<TypeParam>(this->random);
+      const auto port = static_cast<std::uint16_t>(this->random());
+      const Bytes q = rewritten<TypeParam>(end, p, address, port);
+      ASSERT_EQ(l4_error(q, layout) % 0xffff, 0U) << protocol;
+      if (layout.family == 4) {
+        ASSERT_EQ(l3_error(q) % 0xffff, 0U);
+      }
+
+      // And nothing else has changed.
+      const unsigned place = end == End::source ? 0 : 1;
+      Bytes expected = p;
+      std::memcpy(expected.data() + layout.source() + place * layout.address(),
+                  address.bytes.data(), address.bytes.size());
+      if (this->ports(protocol)) put(expected, layout.l4 + 2 * place, port);
+      make_right(expected, layout);
+      ASSERT_EQ(q, expected) << protocol;
+    }
+  }
+}
+
+TYPED_TEST(Rewrite, WrongStaysAsWrong) {
+  for (const unsigned protocol : {6U, 17U, TestFixture::kIcmp}) {
+    const Layout layout = this->layout(protocol);
+    for (int round = 0; round < 3000; ++round) {
+      Bytes p = packet(layout.family, protocol, this->random, 20 + this->random() % 50);
+      const unsigned at = layout.l4 + layout.checksum();
+      if (get(p, at) == 0) put(p, at, 1);
+      if (layout.family == 4) put(p, 10, static_cast<unsigned>(this->random()));
+      const auto address = random_address<TypeParam>(this->random);
+      const auto port = static_cast<std::uint16_t>(this->random());
+      const Bytes q = rewritten<TypeParam>(End::source, p, address, port);
+      ASSERT_EQ(distance(l4_error(q, layout), l4_error(p, layout)), 0U);
+      if (layout.family == 4) {
+        ASSERT_EQ(distance(l3_error(q), l3_error(p)), 0U);
+      }
+    }
+  }
+}
+
+TYPED_TEST(Rewrite, ThereAndBackIsTheSamePacket) {
+  for (const unsigned protocol : {6U, 17U, 132U, TestFixture::kIcmp, 47U}) {
+    for (int round = 0; round < 300; ++round) {
+      Bytes p = packet(TestFixture::kFamily, protocol, this->random, 20 + this->random() % 50);
+      const Parsed parsed = parse(LinkType::raw_ip, p);
+      const Bytes q =
+          rewritten<TypeParam>(End::destination, p, random_address<TypeParam>(this->random),
+                               static_cast<std::uint16_t>(this->random()));
+      typename TypeParam::Address was;
+      const unsigned at = parsed.headers.l3 + this->layout(protocol).source() + was.kBytes;
+      std::memcpy(was.bytes.data(), p.data() + at, was.kBytes);
+      const auto port = static_cast<std::uint16_t>(get(p, TestFixture::kL4 + 2));
+      ASSERT_EQ(rewritten<TypeParam>(End::destination, q, was, port), p);
+    }
+  }
+}
+
+TYPED_TEST(Rewrite, UdpChecksumZeroIsKept) {
+  Bytes p = packet(TestFixture::kFamily, 17, this->random, 30);
+  put(p, TestFixture::kL4 + 6, 0);
+  const Bytes q =
+      rewritten<TypeParam>(End::destination, p, random_address<TypeParam>(this->random), 9);
+  EXPECT_EQ(get(q, TestFixture::kL4 + 6), 0U);
+  EXPECT_EQ(get(q, TestFixture::kL4 + 2), 9U);
+}
+
+TYPED_TEST(Rewrite, UdpChecksumThatBecomesZeroIsAllOnes) {
+  const Layout layout = this->layout(17);
+  const auto address = random_address<TypeParam>(this->random);
+  Bytes p = packet(layout.family, 17, this->random, 30);
+  make_right(p, layout);
+  // The port that brings the sum of everything but the checksum to 0xffff.
+  Bytes without = rewritten<TypeParam>(End::destination, p, address, 0);
+  put(without, layout.l4 + 6, 0);
+  const auto port = static_cast<std::uint16_t>(l4_error(without, layout));
+  const Bytes q = rewritten<TypeParam>(End::destination, p, address, port);
+  EXPECT_EQ(get(q, layout.l4 + 6), 0xffffU);
+  EXPECT_EQ(l4_error(q, layout) % 0xffff, 0U);
+}
+
+TYPED_TEST(Rewrite, OtherProtocolsKeepTheirBytes) {
+  for (const unsigned protocol : {47U, 50U, 4U}) {
+    const Bytes p = packet(TestFixture::kFamily, protocol, this->random, 30);
+    const Bytes q =
+        rewritten<TypeParam>(End::source, p, random_address<TypeParam>(this->random), 9);
+    EXPECT_TRUE(std::equal(p.begin() + TestFixture::kL4, p.end(), q.begin() + TestFixture::kL4));
+  }
+}
+
+TYPED_TEST(Rewrite, ChecksumThatWasNotCapturedIsNotTouched) {
+  for (const unsigned protocol : {6U, 17U, 132U}) {
+    Bytes p = packet(TestFixture::kFamily, protocol, this->random, 40);
+    const std::size_t field = protocol == 6 ? 16 : protocol == 17 ? 6 : 8;
+    const std::size_t bytes = protocol == 132 ? 4 : 2;
+    for (std::size_t length = 4; length < field + bytes; ++length) {
+      const Bytes part = cut(p, TestFixture::kL4 + length);
+      const Bytes q =
+          rewritten<TypeParam>(End::source, part, random_address<TypeParam>(this->random), 9);
+      EXPECT_EQ(get(q, TestFixture::kL4), 9U);
+      EXPECT_TRUE(std::equal(part.begin() + TestFixture::kL4 + 4, part.end(),
+                             q.begin() + TestFixture::kL4 + 4));
+    }
+  }
+}
+
+TYPED_TEST(Rewrite, ChecksumIsNotSoughtInThePadding) {
+  Bytes p = packet(TestFixture::kFamily, 6, this->random, 16) + zeros(8);
+  const Bytes q = rewritten<TypeParam>(End::source, p, random_address<TypeParam>(this->random), 9);
+  EXPECT_TRUE(std::equal(p.end() - 8, p.end(), q.end() - 8));
+}
+
+/// A right SCTP packet of `size` bytes behind `before`, which says that it is there.
+Bytes sctp(std::mt19937& random, std::size_t size) {
+  Bytes p(size);
+  for (std::byte& b : p) b = static_cast<std::byte>(random());
+  std::memset(p.data() + 8, 0, 4);
+  const std::uint32_t crc = plain_crc32c(p);
+  for (unsigned i = 0; i < 4; ++i) p[8 + i] = static_cast<std::byte>(crc >> 8 * i);
+  return p;
+}
+bool is_right_sctp(Bytes p) {
+  const Bytes field(p.begin() + 8, p.begin() + 12);
+  std::memset(p.data() + 8, 0, 4);
+  const std::uint32_t crc = plain_crc32c(p);
+  for (unsigned i = 0; i < 4; ++i) {
+    if (field[i] != static_cast<std::byte>(crc >> 8 * i)) return false;
+  }
+  return true;
+}
+
+TYPED_TEST(Rewrite, SctpStaysRightForPorts) {
+  for (int round = 0; round < 200; ++round) {
+    const Bytes payload = sctp(this->random, 12 + this->random() % 3000);
+    const Bytes p =
+        TestFixture::kFamily == 4 ? ipv4({.protocol = 132}, payload) : ipv6({.next = 132}, payload);
+    const End end = round % 2 == 0 ? End::source : End::destination;
+    const auto address = random_address<TypeParam>(this->random);
+    const auto port = static_cast<std::uint16_t>(this->random());
+    const Bytes q = rewritten<TypeParam>(end, p, address, port);
+    EXPECT_EQ(get(q, TestFixture::kL4 + (end == End::source ? 0 : 2)), port);
+    EXPECT_TRUE(is_right_sctp({q.begin() + TestFixture::kL4, q.end()}));
+
+    // The same bytes where the capture is cut short: what was not captured need not be known.
+    const std::size_t length = TestFixture::kL4 + 12;
+    EXPECT_EQ(rewritten<TypeParam>(end, cut(p, length), address, port), cut(q, length));
+  }
+}
+
+TYPED_TEST(Rewrite, SctpBehindPaddingAndExtensions) {
+  const Bytes payload = sctp(this->random, 60);
+  const Bytes p = TestFixture::kFamily == 4
+                      ? ipv4({.protocol = 132, .options = bytes({1, 1, 1, 0})}, payload)
+                      : ipv6({.next = 60}, extension(44, 2) + fragment6(132, 0, false) + payload);
+  const Bytes q =
+      rewritten<TypeParam>(End::source, p + zeros(7), random_address<TypeParam>(this->random), 9);
+  EXPECT_TRUE(is_right_sctp({q.end() - 67, q.end() - 7}));
+}
+
+TYPED_TEST(Rewrite, SctpWithoutALength) {
+  const Bytes payload = sctp(this->random, 60);
+  const Bytes p = TestFixture::kFamily == 4
+                      ? ipv4({.protocol = 132, .total = 0}, payload)
+                      : ipv6({.next = 0, .payload = 0}, extension(132) + payload);
+  const Bytes q = rewritten<TypeParam>(End::source, p, random_address<TypeParam>(this->random), 9);
+  EXPECT_TRUE(is_right_sctp({q.end() - 60, q.end()}));
+}
+
+TYPED_TEST(Rewrite, SctpChecksumOfAFirstFragmentIsLeftAlone) {
+  const Bytes payload = sctp(this->random, 64);
+  const Bytes p = TestFixture::kFamily == 4
+                      ? ipv4({.protocol = 132, .fragment = 0x2000}, payload)
+                      : ipv6({.next = 60}, extension(44, 2) + fragment6(132, 0, true) + payload);
+  const Bytes q = rewritten<TypeParam>(End::source, p, random_address<TypeParam>(this->random), 9);
+  EXPECT_EQ(get(q, static_cast<unsigned>(q.size()) - 64), 9U);
+  EXPECT_TRUE(std::equal(p.end() - 62, p.end(), q.end() - 62));
+}
+
+TEST(Checksum, ZeroRemainderOfAllOnesStaysZero) {
+  Difference none;
+  none.replace<std::uint32_t>(0x12345678, 0x12345678);
+  EXPECT_EQ(none.apply_to(0x1234), 0x1234);
+  EXPECT_EQ(none.apply_to(0), 0);
+  EXPECT_EQ(none.apply_to(0xffff), 0);  // the same number
+}
+
+TEST(Checksum, WholeAgreesWithTheReference) {
+  std::mt19937 random(2);
+  for (std::size_t size = 0; size < 300; ++size) {
+    Bytes data(size);
+    for (std::byte& b : data) b = static_cast<std::byte>(random());
+    const unsigned expected = ~plain_sum(data.data(), size, 0) & 0xffff;
+    Bytes field(2);
+    detail::store(field.data(), internet_checksum(data));
+    EXPECT_EQ(get(field, 0), expected) << size;
+  }
+}
+
+TEST(Checksum, PseudoHeaderAgreesWithTheReference) {
+  std::mt19937 random(3);
+  for (const unsigned family : {4U, 6U}) {
+    const Layout layout{family, family == 4 ? 20U : 40U, 6};
+    Bytes p = packet(family, 6, random, 33);
+    make_right(p, layout);
+    const unsigned expected = get(p, layout.l4 + 16);
+    put(p, layout.l4 + 16, 0);
+    const auto sum = [&](auto address) {
+      auto other = address;
+      std::memcpy(address.bytes.data(), p.data() + layout.source(), layout.address());
+      std::memcpy(other.bytes.data(), p.data() + layout.source() + layout.address(),
+                  layout.address());
+      return pseudo_header_sum(address, other, 6, 33);
+    };
+    const std::uint64_t pseudo = family == 4 ? sum(AddressV4{}) : sum(AddressV6{});
+    Bytes field(2);
+    detail::store(field.data(), internet_checksum(std::span(p).subspan(layout.l4), pseudo));
+    EXPECT_EQ(get(field, 0), expected);
+  }
+}
+
+}  // namespace
+}  // namespace millrace::test

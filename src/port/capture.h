@@ -1,0 +1,101 @@
+// A capture in memory: read once, or built packet by packet, then walked as often as wanted.
+//
+// Whoever loads or builds a capture owns it. While it is built, one thread uses it; afterwards it
+// is never written, and any number of threads may read it. Packets never move: spans stay valid for
+// the life of the capture, also when it is moved.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/link_type.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+/// What a capture file says about all of its packets.
+struct CaptureFormat {
+  int dlt = 1;  ///< libpcap's number of the link type, one of those in `link_type_of`
+  std::uint32_t snaplen = 262144;  ///< bytes kept of a packet at most
+  bool nanoseconds = false;        ///< false: all timestamps are whole microseconds
+};
+
+/// How packets of libpcap's link type `dlt` begin. Error (unreadable): a link type that is not
+/// read.
+Result<LinkType> link_type_of(int dlt);
+
+class Capture {
+ public:
+  struct Packet {
+    std::uint64_t timestamp_ns;  ///< since 1970; below 2^63
+    const std::byte* data;
+    std::uint32_t captured;     ///< bytes at `data`
+    std::uint32_t wire_length;  ///< bytes on the wire; as the file says, even if below `captured`
+
+    std::span<const std::byte> bytes() const { return {data, captured}; }
+  };
+  static_assert(sizeof(Packet) == 24);
+
+  /// Packets at most, so that a position fits in 32 bits.
+  static constexpr std::size_t kMaxPackets = UINT32_MAX;
+  /// Bytes behind each packet that may be read (not used): copying may go in whole vectors.
+  static constexpr std::size_t kSlack = 64;
+
+  /// An empty capture to append to. `format.dlt` must be one that is read.
+  explicit Capture(const CaptureFormat& format);
+
+  /// Reads the pcap or pcapng file `path` (`-` is standard input) whole. A file that ends or breaks
+  /// in the middle is read as far as it goes, see `warning`. Errors: unreadable (no such file, no
+  /// capture, its link type), failed (no memory).
+  static Result<Capture> load(const std::string& path);
+
+  /// Appends a packet; what is returned may be written until the capture is shared. Error (failed):
+  /// no memory, or more than `kMaxPackets`.
+  Result<std::byte*> append(std::uint64_t timestamp_ns, std::uint32_t wire_length,
+                            std::span<const std::byte> bytes);
+
+  std::size_t size() const { return size_; }
+  /// `i` is below `size()`.
+  const Packet& packet(std::size_t i) const { return index_[i >> kBlockShift][i & kBlockMask]; }
+
+  /// From the first packet's time to the latest time of any; 0 without packets.
+  std::uint64_t span_ns() const { return latest_ns_ - first_ns_; }
+  LinkType link_type() const { return link_type_; }
+  const CaptureFormat& format() const { return format_; }
+  /// Sum of captured bytes.
+  std::uint64_t captured_bytes() const { return captured_bytes_; }
+  /// Allocated for packets and index.
+  std::size_t memory_bytes() const { return memory_bytes_; }
+  /// One line on what could not be read of the file; empty if all was.
+  const std::string& warning() const { return warning_; }
+
+ private:
+  // Blocks of the index; a packet's bytes lie in one chunk each, in the order in which they came.
+  static constexpr unsigned kBlockShift = 16;
+  static constexpr std::size_t kBlockMask = (std::size_t{1} << kBlockShift) - 1;
+  static constexpr std::size_t kFirstChunk = std::size_t{1} << 20;
+  static constexpr std::size_t kLargestChunk = std::size_t{64} << 20;
+
+  bool add_block();
+  bool add_chunk(std::size_t at_least);
+
+  CaptureFormat format_;
+  LinkType link_type_;
+  std::vector<std::unique_ptr<Packet[]>> index_;
+  std::vector<std::unique_ptr<std::byte[]>> chunks_;
+  std::byte* free_ = nullptr;  // in the last chunk, `free_bytes_` without slack
+  std::size_t free_bytes_ = 0;
+  std::size_t next_chunk_ = kFirstChunk;
+  std::size_t size_ = 0;
+  std::size_t memory_bytes_ = 0;
+  std::uint64_t captured_bytes_ = 0;
+  std::uint64_t first_ns_ = 0;
+  std::uint64_t latest_ns_ = 0;
+  std::string warning_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,186 @@
+#include "port/capture_writer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pcap/pcap.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+
+std::string_view what_is_right(int why) {
+  switch (why) {
+    case ENOENT:
+    case ENOTDIR:
+      return "create the directory first";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "choose a place where you may write";
+    case EISDIR:
+      return "give a file name";
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return "free some space or write elsewhere";
+    default:
+      return "write elsewhere";
+  }
+}
+
+Error error(const std::string& path, int why) {
+  const bool space = why == ENOSPC || why == EDQUOT || why == EFBIG || why == EIO;
+  return {
+      fmt::format("{}: cannot be written: {}: {}", path, std::strerror(why), what_is_right(why)),
+      space ? Error::Kind::failed : Error::Kind::unreadable};
+}
+
+/// Where writing to `path` ends up: a symbolic link stays, what it points to is replaced.
+std::string resolved(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
+                                                         &std::free);
+  return real == nullptr ? path : std::string(real.get());
+}
+
+/// A file descriptor, or -1 with errno; `temporary` becomes the name of what was created.
+int open_beside(const std::string& path, std::string& temporary) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+  for (unsigned n = 0;; ++n) {
+    temporary = fmt::format("{}.{}-{}.partial", path, ::getpid(), n);
+    const int fd = ::open(temporary.c_str(), kFlags, 0666);
+    if (fd >= 0 || errno != EEXIST) return fd;
+  }
+}
+
+int open_output(const std::string& path, std::string& temporary) {
+  struct stat s{};
+  if (::stat(path.c_str(), &s) != 0) return open_beside(path, temporary);
+  if (S_ISDIR(s.st_mode)) {
+    errno = EISDIR;
+    return -1;
+  }
+  if (!S_ISREG(s.st_mode)) return ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (::access(path.c_str(), W_OK) != 0) return -1;
+  return open_beside(path, temporary);
+}
+
+}  // namespace
+
+struct CaptureWriter::State {
+  pcap_t* pcap = nullptr;
+  pcap_dumper_t* dumper = nullptr;  // owns the file
+  bool nanoseconds = false;
+  std::vector<char> buffer;       // the file's, so it outlives the dumper
+  std::vector<std::byte> packet;  // where head and tail are put together
+
+  State() = default;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    if (dumper != nullptr) pcap_dump_close(dumper);
+    if (pcap != nullptr) pcap_close(pcap);
+  }
+};
+
+Result<CaptureWriter> CaptureWriter::create(const std::string& path, const CaptureFormat& format) {
+  CaptureWriter writer;
+  writer.path_ = path;
+  writer.final_ = resolved(path);
+  std::string temporary;
+  const int fd = open_output(writer.final_, temporary);
+  if (fd < 0) return std::unexpected(error(path, errno));
+  writer.temporary_ = std::move(temporary);
+  std::FILE* file = ::fdopen(fd, "wb");
+  if (file == nullptr) {
+    const int why = errno;
+    ::close(fd);
+    return std::unexpected(error(path, why));
+  }
+  writer.state_ = std::make_unique<State>();
+  State& state = *writer.state_;
+  state.buffer.resize(kBlockBytes);
+  std::setvbuf(file, state.buffer.data(), _IOFBF, state.buffer.size());
+  state.nanoseconds = format.nanoseconds;
+  state.pcap = pcap_open_dead_with_tstamp_precision(
+      format.dlt, static_cast<int>(format.snaplen),
+      format.nanoseconds ? PCAP_TSTAMP_PRECISION_NANO : PCAP_TSTAMP_PRECISION_MICRO);
+  if (state.pcap != nullptr) state.dumper = pcap_dump_fopen(state.pcap, file);
+  if (state.dumper == nullptr) {
+    std::fclose(file);
+    return std::unexpected(error(path, ENOMEM));
+  }
+  return writer;
+}
+
+CaptureWriter::CaptureWriter(CaptureWriter&& other) noexcept { *this = std::move(other); }
+
+CaptureWriter& CaptureWriter::operator=(CaptureWriter&& other) noexcept {
+  std::swap(state_, other.state_);
+  std::swap(path_, other.path_);
+  std::swap(final_, other.final_);
+  std::swap(temporary_, other.temporary_);
+  std::swap(packets_, other.packets_);
+  std::swap(failure_, other.failure_);
+  return *this;
+}
+
+CaptureWriter::~CaptureWriter() { remove_temporary(); }
+
+void CaptureWriter::remove_temporary() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  temporary_.clear();
+}
+
+void CaptureWriter::write(std::uint64_t timestamp_ns, std::uint32_t wire_length,
+                          std::span<const std::byte> head, std::span<const std::byte> tail) {
+  if (failure_ != 0) return;
+  std::span<const std::byte> bytes = head;
+  if (!tail.empty()) {
+    state_->packet.assign(head.begin(), head.end());
+    state_->packet.insert(state_->packet.end(), tail.begin(), tail.end());
+    bytes = state_->packet;
+  }
+  const auto below_second = timestamp_ns % 1'000'000'000;
+  pcap_pkthdr header{};
+  header.ts.tv_sec = static_cast<time_t>(timestamp_ns / 1'000'000'000);
+  header.ts.tv_usec =
+      static_cast<suseconds_t>(state_->nanoseconds ? below_second : below_second / 1000);
+  header.caplen = static_cast<bpf_u_int32>(bytes.size());
+  header.len = wire_length;
+  pcap_dump(reinterpret_cast<u_char*>(state_->dumper), &header,
+            reinterpret_cast<const u_char*>(bytes.data()));
+  if (std::ferror(pcap_dump_file(state_->dumper)) != 0) {
+    failure_ = errno;
+  } else {
+    ++packets_;
+  }
+}
+
+Result<void> CaptureWriter::finish() {
+  errno = 0;
+  if (failure_ == 0 && pcap_dump_flush(state_->dumper) != 0) failure_ = errno;
+  state_.reset();
+  if (failure_ == 0 && !temporary_.empty() &&
+      std::rename(temporary_.c_str(), final_.c_str()) != 0) {
+    failure_ = errno;
+  }
+  if (failure_ != 0) {
+    remove_temporary();
+    Error e = error(path_, failure_);
+    e.kind = Error::Kind::failed;
+    return std::unexpected(std::move(e));
+  }
+  temporary_.clear();
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,187 @@
+#include "port/replay_port.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define MILLRACE_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define MILLRACE_ASAN 1
+#endif
+#endif
+#ifdef MILLRACE_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+namespace millrace {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kNsPerMs = 1'000'000;
+
+/// Lets the address sanitizer catch whoever reads past a packet, although its slot is larger.
+void fence([[maybe_unused]] std::byte* packet, [[maybe_unused]] std::size_t length) {
+#ifdef MILLRACE_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(packet, length);
+  ASAN_POISON_MEMORY_REGION(packet + length, ReplayPort::kOffered - length);
+#endif
+}
+
+void unfence([[maybe_unused]] std::byte* packet) {
+#ifdef MILLRACE_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(packet, ReplayPort::kOffered);
+#endif
+}
+
+/// Whole cache lines: `to` has room for kOffered bytes, `from` for Capture::kSlack more than
+/// `length`.
+void copy_lines(std::byte* to, const std::byte* from, std::size_t length) {
+  static_assert(Capture::kSlack >= 64 && ReplayPort::kOffered % 64 == 0);
+  for (std::size_t i = 0; i < length; i += 64) std::memcpy(to + i, from + i, 64);
+}
+
+std::uint32_t offered(const Capture::Packet& packet) {
+  return std::min(packet.captured, std::uint32_t{ReplayPort::kOffered});
+}
+
+std::uint32_t offered_wire(const Capture::Packet& packet) {
+  return std::max(packet.wire_length, offered(packet));
+}
+
+std::string what_is_wrong(const ReplayOptions& options) {
+  std::string wrong;
+  if (options.burst < 1 || options.burst > Burst::kMax) {
+    wrong += fmt::format("; a burst of {} packets: choose 1 to {}", options.burst, Burst::kMax);
+  }
+  if (options.loops < 1) wrong += "; 0 loops: choose 1 or more";
+  return wrong.empty() ? wrong : wrong.substr(2);
+}
+
+}  // namespace
+
+Result<ReplayPort> ReplayPort::create(const Capture& capture, const ReplayOptions& options,
+                                      std::optional<CaptureWriter> output) {
+  if (std::string wrong = what_is_wrong(options); !wrong.empty()) {
+    return std::unexpected(Error{std::move(wrong), Error::Kind::usage});
+  }
+  return ReplayPort(capture, options, std::move(output));
+}
+
+ReplayPort::ReplayPort(const Capture& capture, const ReplayOptions& options,
+                       std::optional<CaptureWriter> output)
+    : capture_(&capture),
+      options_(options),
+      output_(std::move(output)),
+      slots_(std::make_unique<Slot[]>(std::size_t{kBurstsInFlight} * Burst::kMax)) {
+  const std::uint64_t gaps = std::max<std::uint64_t>(capture.size(), 2) - 1;
+  period_ns_ = capture.span_ns() + std::max<std::uint64_t>(capture.span_ns() / gaps, 1);
+}
+
+bool ReplayPort::receive(Burst& burst) {
+  burst.size = 0;
+  if (ended()) return false;
+  if (step_time(burst)) fill(burst);
+  return true;
+}
+
+bool ReplayPort::ended() {
+  if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) stopped_ = true;
+  if (position_ == capture_->size()) {
+    position_ = 0;
+    ++loop_;
+  }
+  return stopped_ || capture_->size() == 0 || loop_ >= options_.loops ||
+         (output_ && output_->failed());
+}
+
+/// False: time has passed, but not yet to the next packet.
+bool ReplayPort::step_time(Burst& burst) {
+  std::uint64_t next_ms;
+  if (options_.clock == Clock::wall) {
+    const auto now = SteadyClock::now();
+    if (!start_) start_ = now;
+    next_ms = static_cast<std::uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - *start_).count());
+  } else {
+    const std::uint64_t first = capture_->packet(0).timestamp_ns;
+    const std::uint64_t at = std::max(capture_->packet(position_).timestamp_ns, first);
+    next_ms = (at - first + loop_ * period_ns_) / kNsPerMs;
+  }
+  const bool arrived = next_ms <= now_ms_ + kLongestStepMs;
+  now_ms_ = std::max(now_ms_, std::min(next_ms, now_ms_ + kLongestStepMs));
+  burst.now = Tick{static_cast<std::uint32_t>(now_ms_)};
+  return arrived;
+}
+
+void ReplayPort::fill(Burst& burst) {
+  // Packets whose first bytes are on their way meanwhile. Alone, the hardware's prefetcher does as
+  // well; among a table's random accesses it may lose the stream.
+  constexpr std::size_t kAhead = 16;
+  const Capture& capture = *capture_;
+  const std::size_t count = capture.size();
+  const std::size_t end = std::min<std::size_t>(count, position_ + options_.burst);
+  const std::uint64_t latest =
+      options_.clock == Clock::wall
+          ? UINT64_MAX
+          : capture.packet(position_).timestamp_ns + std::uint64_t{options_.max_step_ms} * kNsPerMs;
+  Slot* slots = &slots_[std::size_t{ring_} * Burst::kMax];
+  unsigned n = 0;
+  for (std::size_t i = position_; i < end; ++i, ++n) {
+    const Capture::Packet& packet = capture.packet(i);
+    if (packet.timestamp_ns > latest) break;
+    const Capture::Packet& later = capture.packet(std::min(i + kAhead, count - 1));
+    __builtin_prefetch(later.data);
+    __builtin_prefetch(later.data + 64);
+    std::byte* to = slots[n].bytes.data() + kHeadroom;
+    const std::uint32_t length = offered(packet);
+    unfence(to);
+    copy_lines(to, packet.data, length);
+    fence(to, length);
+    burst.data[n] = to;
+    burst.length[n] = static_cast<std::uint16_t>(length);
+    burst.wire_length[n] = std::max(packet.wire_length, length);
+    burst.handle[n] = std::uint64_t{loop_} << 32 | i;
+  }
+  burst.size = n;
+  position_ += n;
+  ring_ = (ring_ + 1) % kBurstsInFlight;
+}
+
+void ReplayPort::send(const Burst& burst, std::uint64_t forward) {
+  if (!output_) return;
+  const auto start = SteadyClock::now();
+  for (; forward != 0; forward &= forward - 1) {
+    write(burst, static_cast<unsigned>(std::countr_zero(forward)));
+  }
+  output_ns_ += static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now() - start).count());
+}
+
+void ReplayPort::write(const Burst& burst, unsigned i) {
+  const Capture::Packet& packet = capture_->packet(burst.handle[i] & UINT32_MAX);
+  const std::uint64_t loop = burst.handle[i] >> 32;
+  // What the function added or took away counts on the wire, too.
+  const std::uint32_t wire_length =
+      packet.wire_length + (burst.wire_length[i] - offered_wire(packet));
+  output_->write(packet.timestamp_ns + loop * period_ns_, wire_length,
+                 {burst.data[i], burst.length[i]}, packet.bytes().subspan(offered(packet)));
+}
+
+Result<void> ReplayPort::finish() {
+  if (!output_) return {};
+  const auto start = SteadyClock::now();
+  auto done = output_->finish();
+  output_ns_ += static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now() - start).count());
+  output_.reset();
+  return done;
+}
+
+}  // namespace millrace

@@ -1,0 +1,247 @@
+#include "port/replay_port.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "port/test_files.h"
+
+namespace millrace {
+namespace {
+
+using test::Directory;
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr std::uint64_t kStart = 1'700'000'000'000'000'000;
+
+ReplayPort port_over(const Capture& capture, const ReplayOptions& options,
+                     std::optional<CaptureWriter> output = std::nullopt) {
+  auto port = ReplayPort::create(capture, options, std::move(output));
+  EXPECT_TRUE(port.has_value());
+  return std::move(*port);
+}
+
+struct Seen {
+  std::uint32_t now_ms;
+  unsigned size;
+  friend bool operator==(const Seen&, const Seen&) = default;
+};
+
+/// When each burst was, and how many packets it had.
+std::vector<Seen> bursts(const Capture& capture, const ReplayOptions& options) {
+  ReplayPort port = port_over(capture, options);
+  std::vector<Seen> all;
+  Burst burst;
+  while (port.receive(burst)) all.push_back({burst.now.ms, burst.size});
+  EXPECT_FALSE(port.receive(burst));
+  return all;
+}
+
+Capture capture_at_ms(std::vector<std::uint64_t> times) {
+  for (auto& t : times) t = kStart + t * kMs;
+  return test::capture_at(times);
+}
+
+std::uint64_t all_of(const Burst& burst) {
+  return burst.size == 64 ? UINT64_MAX : (std::uint64_t{1} << burst.size) - 1;
+}
+
+TEST(ReplayPort, OffersEveryPacketInOrder) {
+  const Capture capture = test::capture_at(std::vector<std::uint64_t>(150, kStart));
+  for (const unsigned size : {1U, 7U, 32U, 64U}) {
+    ReplayPort port = port_over(capture, {.burst = size});
+    Burst burst;
+    std::size_t next = 0;
+    while (port.receive(burst)) {
+      ASSERT_LE(burst.size, size);
+      for (unsigned i = 0; i < burst.size; ++i, ++next) {
+        const auto expected = capture.packet(next);
+        ASSERT_EQ(burst.handle[i], next);
+        ASSERT_EQ(burst.wire_length[i], expected.wire_length);
+        ASSERT_TRUE(
+            std::ranges::equal(std::span(burst.data[i], burst.length[i]), expected.bytes()));
+      }
+    }
+    EXPECT_EQ(next, capture.size());
+  }
+}
+
+TEST(ReplayPort, MemoryLastsForTheBurstsInFlight) {
+  const Capture capture = test::capture_at(std::vector<std::uint64_t>(60, kStart));
+  ReplayPort port = port_over(capture, {.burst = 10});
+  std::array<Burst, kBurstsInFlight> flight;
+  for (auto& burst : flight) {
+    ASSERT_TRUE(port.receive(burst));
+    for (unsigned i = 0; i < burst.size; ++i) {
+      std::fill_n(burst.data[i] - ReplayPort::kHeadroom, ReplayPort::kHeadroom, std::byte{0xee});
+    }
+  }
+  for (const auto& burst : flight) {
+    for (unsigned i = 0; i < burst.size; ++i) {
+      ASSERT_TRUE(std::ranges::equal(std::span(burst.data[i], burst.length[i]),
+                                     capture.packet(burst.handle[i]).bytes()));
+    }
+  }
+}
+
+TEST(ReplayPort, NeverWritesTheCapture) {
+  const Capture capture = test::capture_at({kStart});
+  ReplayPort port = port_over(capture, {});
+  Burst burst;
+  ASSERT_TRUE(port.receive(burst));
+  std::fill_n(burst.data[0], burst.length[0], std::byte{});
+  EXPECT_TRUE(std::ranges::equal(capture.packet(0).bytes(), test::numbered_bytes(60, 0)));
+}
+
+TEST(ReplayPort, TimeCutsBursts) {
+  const Capture capture = capture_at_ms({0, 4, 10, 11, 21, 22, 500});
+  EXPECT_EQ(bursts(capture, {}), (std::vector<Seen>{{0, 3}, {11, 2}, {22, 1}, {500, 1}}));
+  EXPECT_EQ(bursts(capture, {.max_step_ms = 0}).size(), 7U);
+  EXPECT_EQ(bursts(capture, {.max_step_ms = 1000}), (std::vector<Seen>{{0, 7}}));
+}
+
+TEST(ReplayPort, TimeNeverGoesBack) {
+  EXPECT_EQ(bursts(capture_at_ms({100, 50, 300, 120, 310}), {.burst = 1}),
+            (std::vector<Seen>{{0, 1}, {0, 1}, {200, 1}, {200, 1}, {210, 1}}));
+}
+
+// Span 30 ms and the average gap of 10 ms: each loop begins 40 ms after the one before.
+TEST(ReplayPort, LoopsAdvanceTime) {
+  EXPECT_EQ(bursts(capture_at_ms({0, 0, 10, 30}), {.loops = 3, .max_step_ms = 5}),
+            (std::vector<Seen>{
+                {0, 2}, {10, 1}, {30, 1}, {40, 2}, {50, 1}, {70, 1}, {80, 2}, {90, 1}, {110, 1}}));
+}
+
+TEST(ReplayPort, LongGapsPassInEmptyBursts) {
+  const auto step = ReplayPort::kLongestStepMs;
+  const auto seen = bursts(capture_at_ms({0, 2 * step + 5}), {});
+  const auto ms = [](std::uint64_t t) { return static_cast<std::uint32_t>(t); };
+  EXPECT_EQ(seen,
+            (std::vector<Seen>{{0, 1}, {ms(step), 0}, {ms(2 * step), 0}, {ms(2 * step + 5), 1}}));
+}
+
+TEST(ReplayPort, NothingInNothingOut) {
+  EXPECT_TRUE(bursts(Capture(CaptureFormat{}), {.loops = 5}).empty());
+}
+
+TEST(ReplayPort, WallClockDoesNotCut) {
+  const Capture capture = capture_at_ms({0, 5000, 100000});
+  ReplayPort port = port_over(capture, {.clock = Clock::wall});
+  Burst burst;
+  ASSERT_TRUE(port.receive(burst));
+  EXPECT_EQ(burst.size, 3U);
+  EXPECT_EQ(burst.now.ms, 0U);
+}
+
+TEST(ReplayPort, StopsWhenTold) {
+  const Capture capture = capture_at_ms({0, 100, 200});
+  std::atomic<bool> stop = false;
+  ReplayPort port = port_over(capture, {.stop = &stop});
+  Burst burst;
+  ASSERT_TRUE(port.receive(burst));
+  EXPECT_FALSE(port.stopped());
+  stop = true;
+  EXPECT_FALSE(port.receive(burst));
+  EXPECT_TRUE(port.stopped());
+}
+
+TEST(ReplayPort, RefusesOptionsOutOfRange) {
+  const Capture capture = capture_at_ms({0});
+  const auto port = ReplayPort::create(capture, {.burst = 65, .loops = 0});
+  ASSERT_FALSE(port.has_value());
+  EXPECT_EQ(port.error().kind, Error::Kind::usage);
+  EXPECT_NE(port.error().message.find("burst"), std::string::npos);
+  EXPECT_NE(port.error().message.find("loops"), std::string::npos);
+  EXPECT_FALSE(ReplayPort::create(capture, {.burst = 0}).has_value());
+}
+
+/// The file that comes out when everything is forwarded.
+void forward_all(const Capture& capture, const ReplayOptions& options, const std::string& path) {
+  auto writer = CaptureWriter::create(path, capture.format());
+  ASSERT_TRUE(writer.has_value());
+  ReplayPort port = port_over(capture, options, std::move(*writer));
+  Burst burst;
+  while (port.receive(burst)) port.send(burst, all_of(burst));
+  ASSERT_TRUE(port.finish().has_value());
+}
+
+TEST(ReplayPort, UntouchedPacketsComeOutByteIdentical) {
+  const Directory directory;
+  Capture capture({1, 3000, false});
+  for (unsigned i = 0; i < 200; ++i) {
+    const auto bytes = test::numbered_bytes(i * 13 % 1600, i);  // some longer than what is offered
+    // Some wire lengths contradict what was captured; they stay as they are.
+    ASSERT_TRUE(capture.append(kStart + i * kMs, i * 11, bytes).has_value());
+  }
+  test::save(capture, directory / "in");
+  forward_all(capture, {}, directory / "out");
+  EXPECT_EQ(test::read_file(directory / "in"), test::read_file(directory / "out"));
+}
+
+TEST(ReplayPort, OffersWireLengthsThatAreNoLie) {
+  Capture capture({});
+  ASSERT_TRUE(capture.append(kStart, 3, test::numbered_bytes(1000, 1)).has_value());
+  ReplayPort port = port_over(capture, {});
+  Burst burst;
+  ASSERT_TRUE(port.receive(burst));
+  EXPECT_EQ(burst.length[0], ReplayPort::kOffered);
+  EXPECT_EQ(burst.wire_length[0], ReplayPort::kOffered);
+}
+
+TEST(ReplayPort, LoopsAdvanceTheTimestampsOnTheWayOut) {
+  const Directory directory;
+  forward_all(capture_at_ms({0, 10}), {.loops = 2}, directory / "out");
+  const auto out = Capture::load(directory / "out");
+  ASSERT_EQ(out->size(), 4U);
+  for (unsigned i = 0; i < 4; ++i) EXPECT_EQ(out->packet(i).timestamp_ns, kStart + i * 10 * kMs);
+}
+
+TEST(ReplayPort, SendsWhatIsForwardedAsItIsThen) {
+  const Directory directory;
+  Capture capture({});
+  for (unsigned i = 0; i < 3; ++i) {
+    ASSERT_TRUE(capture.append(kStart, 2000, test::numbered_bytes(600, i)).has_value());
+  }
+  auto writer = CaptureWriter::create(directory / "out", capture.format());
+  ReplayPort port = port_over(capture, {}, std::move(*writer));
+  Burst burst;
+  ASSERT_TRUE(port.receive(burst));
+  burst.data[2][0] = std::byte{0x42};
+  burst.data[2] -= 8;  // a header of eight bytes, put in front
+  burst.length[2] += 8;
+  burst.wire_length[2] += 8;
+  port.send(burst, 0b101);
+  EXPECT_GT(port.output_ns(), 0U);
+  ASSERT_TRUE(port.finish().has_value());
+
+  const auto out = Capture::load(directory / "out");
+  ASSERT_EQ(out->size(), 2U);
+  EXPECT_TRUE(std::ranges::equal(out->packet(0).bytes(), capture.packet(0).bytes()));
+  EXPECT_EQ(out->packet(1).captured, 608U);
+  EXPECT_EQ(out->packet(1).wire_length, 2008U);
+  EXPECT_EQ(out->packet(1).data[8], std::byte{0x42});
+  EXPECT_TRUE(
+      std::ranges::equal(out->packet(1).bytes().subspan(9), capture.packet(2).bytes().subspan(1)));
+}
+
+TEST(ReplayPort, EndsEarlyWhenTheOutputFails) {
+  Capture capture({});
+  for (unsigned i = 0; i < 5000; ++i) {
+    ASSERT_TRUE(capture.append(kStart, 1000, test::numbered_bytes(1000, i)).has_value());
+  }
+  auto writer = CaptureWriter::create("/dev/full", {});
+  ReplayPort port = port_over(capture, {.loops = 100}, std::move(*writer));
+  Burst burst;
+  std::size_t packets = 0;
+  while (port.receive(burst)) {
+    packets += burst.size;
+    port.send(burst, all_of(burst));
+  }
+  EXPECT_LT(packets, 5000U);
+  EXPECT_EQ(port.finish().error().kind, Error::Kind::failed);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,41 @@
+// Windows: a capture several times over at once, each copy with addresses and ports of its own.
+//
+// A plain function; any thread. The captures belong to the caller.
+#pragma once
+
+#include <functional>
+
+#include "millrace/key.h"
+#include "millrace/types.h"
+#include "port/capture.h"
+
+namespace millrace {
+
+/// Which addresses stay as they are in every window. Empty functions: none.
+///
+/// With services configured these are the virtual addresses and the backends, so that every
+/// window's packets still meet them. A service that takes everything (0.0.0.0/0) is none of them.
+struct Shift {
+  std::function<bool(const AddressV4&)> keep_v4;
+  std::function<bool(const AddressV6&)> keep_v6;
+};
+
+/// `capture` `count` times (1 or more): for each packet its `count` copies, at the same time.
+/// Window 0 is the capture untouched. In window w
+///
+/// - an end of a packet is shifted unless its address is kept; where both ends are kept, both are
+///   shifted after all, since the windows would coincide otherwise;
+/// - a shifted address becomes another one, the same for the same address throughout the window, so
+///   that both directions of a conversation shift alike, and different for different addresses. No
+///   two windows share a shifted address, none of them occurs anywhere in the capture, and none is
+///   kept: connections of different windows never coincide;
+/// - a shifted port p above 0 becomes 1 + (p - 1 + w) mod 65535; ICMP identifiers stay.
+///
+/// New IPv4 addresses are unicast, outside of 0, 10, 127 and 169.254; new IPv6 addresses are of one
+/// unique local prefix. Checksums stay as right or wrong as they are. Packets without a key (ARP,
+/// fragments after the first, ICMP errors, ...) are copied as they are.
+///
+/// Errors: usage (count 0), failed (not enough memory, not enough free addresses).
+Result<Capture> windows(const Capture& capture, unsigned count, const Shift& shift);
+
+}  // namespace millrace

@@ -1,0 +1,87 @@
+// The configuration: what a user may set in a TOML file, and what holds where nothing is set.
+// docs/configuration.md says of every key its meaning, unit, default, effect and when to touch it.
+//
+// All problems of a file are reported together, one a line, as
+//   file:line: key: what is wrong: what would be right
+// Plain functions and values; any thread may call them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "function/balance/balance.h"
+#include "millrace/types.h"
+#include "worker/line.h"
+
+namespace millrace {
+
+struct Config {
+  enum class WhenFull : std::uint8_t { stateless, drop };
+  enum class Unmatched : std::uint8_t { pass, drop };
+
+  struct Table {
+    std::string scheme = "race";
+    std::size_t capacity = 1'000'000;
+    std::optional<std::size_t> capacity_v6;  ///< none: an eighth of `capacity`
+    WhenFull when_full = WhenFull::stateless;
+
+    /// ConnId has 32 bits, and a table has more slots than it promises connections.
+    static constexpr std::int64_t kMaxCapacity = 2'000'000'000;
+  };
+  struct Timeouts {
+    std::uint32_t tcp_established = 7440;
+    std::uint32_t udp = 120;
+    std::uint32_t sctp = 210;
+    std::uint32_t icmp = 60;
+    std::uint32_t other = 600;
+  };
+  struct Ageing {
+    std::string scheme = "wheel";
+    std::uint32_t interval_ms = 10;
+    Timeouts timeout_s;
+
+    /// 23 days: ticks compare correctly up to 24.
+    static constexpr std::int64_t kMaxTimeout = 2'000'000;
+  };
+  struct Balance {
+    bool stateful = true;
+    Unmatched unmatched = Unmatched::pass;
+    BalanceKey key = kDefaultBalanceKey;
+    std::uint32_t maglev_table_size = Maglev::kDefaultSize;
+  };
+
+  std::string function = "balance";
+  unsigned workers = 1;
+  std::string sharing = "sharded";
+  Table table;
+  Ageing ageing;
+  Balance balance;
+  bool services_given = false;  ///< else `services` are the default ones
+  Services services = default_services();
+};
+
+/// The schemes that exist; a configuration that names another is refused.
+struct SchemeNames {
+  std::vector<std::string> tables;
+  std::vector<std::string> sharing;
+  std::vector<std::string> ageing;
+};
+
+/// The configuration that `text` describes; `name` stands for the file in messages. Errors are of
+/// kind `usage`.
+Result<Config> parse_config(std::string_view text, std::string_view name,
+                            const SchemeNames& schemes);
+/// The same of a file; `unreadable` where it cannot be read.
+Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
+
+// What the parts of a line are told, after the command line has had its say.
+
+BalanceConfig balance_config(const Config& config);
+/// Everything but pages, secret and clock.
+LineConfig line_config(const Config& config);
+
+}  // namespace millrace

@@ -1,0 +1,260 @@
+// How a TOML table becomes a struct: a list of keys, each with a reader that knows what it takes.
+// To add a setting, add a member to the struct and a line to its list.
+#pragma once
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/types.h"
+
+namespace millrace::config {
+
+/// Collects what is wrong with a file.
+class Problems {
+ public:
+  explicit Problems(std::string_view file) : file_(file) {}
+
+  void add(std::uint32_t line, std::string_view key, std::string_view what) {
+    std::string text = file_ + ":" + std::to_string(line) + ": ";
+    if (!key.empty()) text.append(key).append(": ");
+    text += what;
+    std::ranges::replace(text, '\n', ' ');
+    found_.emplace_back(line, std::move(text));
+  }
+  bool none() const { return found_.empty(); }
+
+  /// All of them, in the order of the file.
+  Error error() {
+    std::ranges::stable_sort(found_, {}, [](const auto& problem) { return problem.first; });
+    std::string all;
+    for (const auto& problem : found_) {
+      if (!all.empty()) all += '\n';
+      all += problem.second;
+    }
+    return {all, Error::Kind::usage};
+  }
+
+ private:
+  std::string file_;
+  std::vector<std::pair<std::uint32_t, std::string>> found_;
+};
+
+/// A value being read: where problems go, and its name there.
+struct Context {
+  Problems& problems;
+  std::string key;
+
+  void problem(const toml::node& at, std::string_view what) const {
+    problems.add(at.source().begin.line, key, what);
+  }
+  Context sub(std::string_view name) const {
+    return {problems, key.empty() ? std::string(name) : key + "." + std::string(name)};
+  }
+};
+
+template <class T>
+struct KeyOf {
+  std::string_view name;
+  std::function<void(const Context&, const toml::node&, T&)> read;
+  bool required = false;
+};
+template <class T>
+using Keys = std::vector<KeyOf<T>>;
+
+/// A value with the line it stands on, for what can only be checked later.
+template <class V>
+struct Located {
+  V value{};
+  std::uint32_t line = 0;
+  bool given = false;  ///< false too where it was of a wrong type
+};
+
+/// How many letters must be added, left out or replaced to make one of the other (Levenshtein).
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+inline std::string in_quotes(std::string_view text) {
+  std::string result = "\"";
+  return result.append(text).append("\"");
+}
+
+inline std::string joined(const std::vector<std::string>& names, std::string_view between) {
+  std::string all;
+  for (const auto& name : names) all.append(all.empty() ? "" : between).append(in_quotes(name));
+  return all;
+}
+
+/// "is a string", "is an array".
+inline std::string kind_of(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table:
+      return "is a table";
+    case toml::node_type::array:
+      return "is an array";
+    case toml::node_type::string:
+      return "is a string";
+    case toml::node_type::integer:
+      return "is an integer";
+    case toml::node_type::floating_point:
+      return "is a floating-point number";
+    case toml::node_type::boolean:
+      return "is a boolean";
+    default:
+      return "is a date or time";
+  }
+}
+
+template <class T>
+void read_keys(const Context& context, const toml::table& table, const Keys<T>& keys, T& out) {
+  for (const auto& [name, node] : table) {
+    const auto known = std::ranges::find(keys, name.str(), &KeyOf<T>::name);
+    const Context here = context.sub(name.str());
+    if (known != keys.end()) {
+      known->read(here, node, out);
+      continue;
+    }
+    const auto nearest = std::ranges::min_element(
+        keys, {}, [&](const KeyOf<T>& key) { return edit_distance(key.name, name.str()); });
+    // A key stands before its value on the same line, but a table's value is its header.
+    here.problem(node, "unknown key: the nearest known is " + in_quotes(nearest->name));
+  }
+  for (const auto& key : keys) {
+    if (key.required && !table.contains(key.name)) {
+      context.sub(key.name).problem(table, "is missing: give it");
+    }
+  }
+}
+
+// --- readers
+
+template <class V>
+void assign(V& to, std::int64_t value) {
+  to = static_cast<V>(value);
+}
+template <class V>
+void assign(std::optional<V>& to, std::int64_t value) {
+  to = static_cast<V>(value);
+}
+
+template <class T, class V>
+auto integer(V T::* member, std::int64_t least, std::int64_t most, std::string_view unit = "") {
+  return [=](const Context& context, const toml::node& node, T& out) {
+    std::string right = ": give " + std::to_string(least);
+    if (most > least) right.append(" to ").append(std::to_string(most));
+    if (!unit.empty()) right.append(" ").append(unit);
+    const auto* value = node.as_integer();
+    if (value == nullptr) return context.problem(node, kind_of(node) + right);
+    if (**value < least || **value > most) {
+      return context.problem(node, std::to_string(**value) + " is out of range" + right);
+    }
+    assign(out.*member, **value);
+  };
+}
+
+template <class T>
+auto boolean(bool T::* member) {
+  return [=](const Context& context, const toml::node& node, T& out) {
+    const auto* value = node.as_boolean();
+    if (value == nullptr) return context.problem(node, kind_of(node) + ": give true or false");
+    out.*member = **value;
+  };
+}
+
+template <class T>
+auto text(Located<std::string> T::* member) {
+  return [=](const Context& context, const toml::node& node, T& out) {
+    const auto* value = node.as_string();
+    if (value == nullptr) return context.problem(node, kind_of(node) + ": give a string");
+    out.*member = {**value, node.source().begin.line, true};
+  };
+}
+
+/// One of the names in `values`; those in `later` belong to versions to come.
+template <class T, class V>
+auto choice(V T::* member, std::vector<std::pair<std::string, V>> values,
+            std::vector<std::string> later = {}) {
+  return [=](const Context& context, const toml::node& node, T& out) {
+    std::vector<std::string> names;
+    for (const auto& known : values) names.push_back(known.first);
+    const std::string right = ": give " + joined(names, " or ");
+    const auto* value = node.as_string();
+    if (value == nullptr) return context.problem(node, kind_of(node) + right);
+    for (const auto& [name, meaning] : values) {
+      if (name == **value) {
+        out.*member = meaning;
+        return;
+      }
+    }
+    const bool known = std::ranges::find(later, **value) != later.end();
+    context.problem(
+        node, in_quotes(**value) + (known ? " is not in this version" : " is not known") + right);
+  };
+}
+
+/// A choice that is kept by its name.
+template <class T>
+auto name(std::string T::* member, const std::vector<std::string>& names,
+          std::vector<std::string> later = {}) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const auto& known : names) values.emplace_back(known, known);
+  return choice(member, std::move(values), std::move(later));
+}
+
+template <class T, class S>
+auto table(S T::* member, Keys<S> keys) {
+  return [=](const Context& context, const toml::node& node, T& out) {
+    const auto* value = node.as_table();
+    if (value == nullptr) return context.problem(node, kind_of(node) + ": give a table");
+    read_keys(context, *value, keys, out.*member);
+  };
+}
+
+/// An array of tables; each element learns its `line`.
+template <class T, class S>
+auto tables(std::vector<S> T::* member, Keys<S> keys) {
+  return [=](const Context& context, const toml::node& node, T& out) {
+    const auto* array = node.as_array();
+    if (array == nullptr) {
+      return context.problem(node, kind_of(node) + ": give an array of tables");
+    }
+    for (const toml::node& element : *array) {
+      if (!element.is_table()) {
+        context.problem(element, kind_of(element) + ": give a table");
+        continue;
+      }
+      S& item = (out.*member).emplace_back();
+      item.line = element.source().begin.line;
+      read_keys(context, *element.as_table(), keys, item);
+    }
+  };
+}
+
+/// A key that no value makes right.
+template <class T>
+auto refused(std::string why) {
+  return [=](const Context& context, const toml::node& node, T&) { context.problem(node, why); };
+}
+
+}  // namespace millrace::config

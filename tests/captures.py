@@ -1,0 +1,137 @@
+"""Reads pcap and pcapng files and writes pcap, with the standard library alone.
+
+It shares no code with millrace and none with libpcap, so that it can judge what they did. A packet
+is a tuple (time in ns, length on the wire, captured bytes).
+"""
+
+import mmap
+import os
+import struct
+
+# LINKTYPE_* values as they stand in a file's header.
+ETHERNET, RAW_OLD, RAW, SLL, IPV4, IPV6, SLL2 = 1, 12, 101, 113, 228, 229, 276
+
+SECOND = 1_000_000_000
+_MAX_SNAPLEN = 262_144
+
+# Magic number: (byte order, ns a unit of the fraction, bytes of a record header)
+_PCAP = {
+    b"\xd4\xc3\xb2\xa1": ("<", 1000, 16),
+    b"\xa1\xb2\xc3\xd4": (">", 1000, 16),
+    b"\x4d\x3c\xb2\xa1": ("<", 1, 16),
+    b"\xa1\xb2\x3c\x4d": (">", 1, 16),
+    b"\x34\xcd\xb2\xa1": ("<", 1000, 24),  # Kuznetzov's, with an interface behind the lengths
+    b"\xa1\xb2\xcd\x34": (">", 1000, 24),
+}
+_SECTION, _INTERFACE, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 3, 6
+_IF_TSRESOL, _IF_TSOFFSET = 9, 14
+
+
+class NotACapture(Exception):
+    pass
+
+
+class Capture:
+    """An open capture: iterate over it for its packets, as far as the file goes."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < 24:
+                raise NotACapture(f"{path}: too short for a capture")
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        magic = self._data[:4]
+        if magic in _PCAP:
+            self._order, self._unit, self._record = _PCAP[magic]
+            snaplen, link = struct.unpack_from(self._order + "II", self._data, 16)
+            self.link_type = link & 0x0FFFFFFF
+            self._snaplen = snaplen if 0 < snaplen <= _MAX_SNAPLEN else _MAX_SNAPLEN
+            self._packets = self._pcap
+        elif magic == b"\x0a\x0d\x0d\x0a":
+            self.link_type = None
+            for _ in self._pcapng(headers_only=True):
+                pass
+            if self.link_type is None:
+                raise NotACapture(f"{path}: pcapng without an interface")
+            self._packets = self._pcapng
+        else:
+            raise NotACapture(f"{path}: neither pcap nor pcapng")
+
+    def __iter__(self):
+        return self._packets()
+
+    def _pcap(self):
+        data, unit, header, snaplen = self._data, self._unit, self._record, self._snaplen
+        unpack = struct.Struct(self._order + "IIII").unpack_from
+        at, end = 24, len(data)
+        while at + header <= end:
+            seconds, fraction, captured, wire = unpack(data, at)
+            at += header
+            if at + captured > end:
+                return
+            packet = data[at : at + min(captured, snaplen)]
+            yield seconds * SECOND + fraction * unit, wire, packet
+            at += captured
+
+    def _pcapng(self, headers_only=False):
+        """All sections; every interface must have the link type and the snapshot length of the
+        first, as libpcap asks."""
+        data, at, order, interfaces = self._data, 0, "<", []
+        while at + 12 <= len(data):
+            if data[at : at + 4] == b"\x0a\x0d\x0d\x0a":
+                order = "<" if data[at + 8 : at + 12] == b"\x4d\x3c\x2b\x1a" else ">"
+                interfaces = []
+            kind, length = struct.unpack_from(order + "II", data, at)
+            if length < 12 or length % 4 or at + length > len(data):
+                return
+            body = at + 8
+            if kind == _INTERFACE:
+                interfaces.append(self._interface(order, body, at + length - 4))
+                if self.link_type is None:
+                    self.link_type = interfaces[-1][0]
+                if headers_only:
+                    return
+                if interfaces[-1][:2] != interfaces[0][:2] or interfaces[-1][0] != self.link_type:
+                    return
+            elif kind == _ENHANCED and not headers_only:
+                number, high, low, captured, wire = struct.unpack_from(order + "IIIII", data, body)
+                if number >= len(interfaces) or captured > length - 32:
+                    return
+                _, snaplen, per_second, offset = interfaces[number]
+                units = (high << 32) | low
+                time = units * SECOND // per_second + offset * SECOND
+                start = body + 20
+                yield time, wire, data[start : start + min(captured, snaplen)]
+            elif kind == _SIMPLE and not headers_only and interfaces:
+                (wire,) = struct.unpack_from(order + "I", data, body)
+                captured = min(wire, interfaces[0][1], length - 16)
+                yield 0, wire, data[body + 4 : body + 4 + captured]
+            at += length
+
+    def _interface(self, order, at, end):
+        link, _, snaplen = struct.unpack_from(order + "HHI", self._data, at)
+        per_second, offset = 1_000_000, 0
+        at += 8
+        while at + 4 <= end:
+            option, length = struct.unpack_from(order + "HH", self._data, at)
+            value = self._data[at + 4 : at + 4 + length]
+            if option == 0:
+                break
+            if option == _IF_TSRESOL and length == 1:
+                per_second = 2 ** (value[0] & 0x7F) if value[0] & 0x80 else 10 ** value[0]
+            elif option == _IF_TSOFFSET and length == 8:
+                (offset,) = struct.unpack(order + "q", value)
+            at += 4 + (length + 3 & ~3)
+        return link, snaplen if 0 < snaplen <= _MAX_SNAPLEN else _MAX_SNAPLEN, per_second, offset
+
+
+def write(path, link_type, packets, nanoseconds=True):
+    """Writes `packets` as a little-endian pcap file."""
+    unit = 1 if nanoseconds else 1000
+    magic = 0xA1B23C4D if nanoseconds else 0xA1B2C3D4
+    pack = struct.Struct("<IIII").pack
+    with open(path, "wb") as file:
+        file.write(struct.pack("<IHHiIII", magic, 2, 4, 0, 0, _MAX_SNAPLEN, link_type))
+        for time, wire, data in packets:
+            file.write(pack(time // SECOND, time % SECOND // unit, len(data), wire))
+            file.write(data)

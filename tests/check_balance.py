@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""Judges what a load balancer did to a capture, packet by packet.
+
+    check_balance.py ORIGINAL TRANSLATED [--stats stats.json] [--config balance.toml]
+                     [--timeout SECONDS | --timeout PROTOCOL=SECONDS ...]
+
+Confirms that all packets of a live connection went to one backend; that a translated packet differs
+from the original in one end's address and port and in the checksums over them, and those by exactly
+the rewriting's difference; that every other packet is byte-identical; that times and lengths are
+the original's; and, given the statistics, that their counters say the same. Exit status 1 where any
+of it does not hold, 2 where a file cannot be read.
+"""
+
+import argparse
+import collections
+import ipaddress
+import json
+import sys
+
+import captures
+import packets
+from packets import SCTP, UDP, sum16
+
+TIMEOUTS_S = {"tcp": 7440, "udp": 120, "icmp": 60, "sctp": 210, "other": 600}
+_PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp", 132: "sctp"}
+_PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
+_TICK_NS = 2_000_000  # the program counts time in ms: nearer than this to a timeout, both are right
+_SHOWN = 10
+
+
+class Service:
+    """A virtual address, or a prefix, and the backends behind it: (address, port or None)."""
+
+    def __init__(self, table):
+        network = ipaddress.ip_network(table["address"], strict=False)
+        self.low = network.network_address.packed
+        self.high = network.broadcast_address.packed
+        self.one_address = network.num_addresses == 1
+        self.port = table.get("port")
+        protocol = table.get("protocol")
+        self.protocol = _PROTOCOL_NUMBERS.get(protocol, protocol)
+        self.backends = {(_packed(b["address"]), b.get("port")) for b in table["backends"]}
+
+    def takes(self, address, port, protocol):
+        return (
+            len(address) == len(self.low)
+            and self.low <= address <= self.high
+            and self.port in (None, port)
+            and self.protocol in (None, protocol)
+        )
+
+
+def _packed(address):
+    return ipaddress.ip_address(address).packed
+
+
+def services_of(config):
+    """The services of a TOML configuration."""
+    import tomllib
+
+    with open(config, "rb") as file:
+        return [Service(table) for table in tomllib.load(file)["service"]]
+
+
+def default_services():
+    """What `millrace replay` does without configuration: ten backends take everything."""
+    v4 = [{"address": f"10.0.0.{i}"} for i in range(1, 11)]
+    v6 = [{"address": f"fd00::{i:x}"} for i in range(1, 11)]
+    return [
+        Service({"address": "0.0.0.0/0", "backends": v4}),
+        Service({"address": "::/0", "backends": v6}),
+    ]
+
+
+def _place(flow, source):
+    """Where this end's address begins, how long it is, and where its port stands or 0."""
+    if flow.family == 4:
+        at, size = flow.l3 + (12 if source else 16), 4
+    else:
+        at, size = flow.l3 + (8 if source else 24), 16
+    return at, size, flow.ports and flow.ports + (0 if source else 2)
+
+
+def _port(data, at):
+    return data[at] << 8 | data[at + 1] if at else 0
+
+
+def rewriting_error(flow, before, after, source):
+    """What is wrong with `after` as `before` with one end rewritten, or None."""
+    at, size, port = _place(flow, source)
+    expected = bytearray(before)
+    expected[at : at + size] = after[at : at + size]
+    change = sum16(after[at : at + size]) - sum16(before[at : at + size])
+    if flow.family == 4:
+        place = flow.l3 + 10
+        if (_port(before, place) - change - _port(after, place)) % 65535:
+            return "IP checksum changed by something else than the rewriting's difference"
+        expected[place : place + 2] = after[place : place + 2]
+    moved = port and before[port : port + 2] != after[port : port + 2]
+    if moved:
+        change += _port(after, port) - _port(before, port)
+        expected[port : port + 2] = after[port : port + 2]
+    place = flow.l4 + packets.L4_CHECKSUM.get(flow.protocol, 1 << 20)
+    if place + 2 <= flow.end:
+        old, new = _port(before, place), _port(after, place)
+        if flow.protocol != UDP or old != 0:
+            if (old - change - new) % 65535:
+                return "layer 4 checksum changed by something else than the rewriting's difference"
+            if flow.protocol == UDP and new == 0:
+                return "UDP checksum became 0, which means that there is none"
+            expected[place : place + 2] = after[place : place + 2]
+    elif moved and flow.protocol == SCTP and flow.l4 + 12 <= flow.end and not flow.fragment:
+        offset = port - flow.l4
+        flip = bytes(a ^ b for a, b in zip(before[port : port + 2], after[port : port + 2]))
+        crc = int.from_bytes(before[flow.l4 + 8 : flow.l4 + 12], "little")
+        crc ^= packets.crc32c_change(flip, flow.l4_wire - offset - 2)
+        expected[flow.l4 + 8 : flow.l4 + 12] = crc.to_bytes(4, "little")
+    if expected != after:
+        where = next(i for i, (a, b) in enumerate(zip(expected, after)) if a != b)
+        return f"byte {where} is {after[where]:#04x} and should be {expected[where]:#04x}"
+    return None
+
+
+class Judge:
+    """Takes pairs of packets in the order of the capture and collects what is wrong with them."""
+
+    def __init__(self, link_type, services, timeouts_s):
+        self.link_type = link_type
+        self.services = services
+        self.timeout_ns = collections.defaultdict(lambda: timeouts_s["other"] * captures.SECOND)
+        for number, name in _PROTOCOLS.items():
+            self.timeout_ns[number] = timeouts_s[name] * captures.SECOND
+        # The one service of a family that takes all its packets, where there is one.
+        self.catch_all = {4: None, 6: None}
+        for family, size in ((4, 4), (6, 16)):
+            own = [s for s in services if len(s.low) == size]
+            if len(own) == 1 and own[0].low == bytes(size) and own[0].high == b"\xff" * size:
+                if own[0].port is None and own[0].protocol is None:
+                    self.catch_all[family] = own[0]
+        self.backend_addresses = {a for s in services for a, _ in s.backends}
+        self.now = 0
+        self.live = {}  # key of a flow: [backend, time of the last packet]
+        self.errors = []
+        self.wrong = 0
+        self.translated = 0
+        self.untouched = 0
+        self.replies = 0
+        self.passed_by = 0  # of the untouched: whole packets for a service
+        self.connections = 0
+        self.packets_of = collections.Counter()  # by backend: (address, port)
+        self.connections_of = collections.Counter()
+
+    def error(self, number, text):
+        self.wrong += 1
+        if len(self.errors) < _SHOWN:
+            self.errors.append(f"packet {number}: {text}")
+
+    def service_of(self, flow, address, port):
+        service = self.catch_all[flow.family]
+        if service is not None:
+            return service
+        for service in self.services:
+            if service.takes(address, port, flow.protocol):
+                return service
+        return None
+
+    def pair(self, number, original, translated):
+        time, wire, before = original
+        if time != translated[0] or wire != translated[1] or len(before) != len(translated[2]):
+            self.error(number, "time or length differs from the original's")
+            return
+        if time > self.now:
+            self.now = time
+        after = translated[2]
+        flow = packets.dissect(self.link_type, before)
+        if flow is None:
+            self.untouched += 1
+            if before != after:
+                self.error(number, "changed, though it has no five-tuple of its own")
+            return
+        at, size, port_at = _place(flow, source=False)
+        address, port = before[at : at + size], _port(before, port_at)
+        service = self.service_of(flow, address, port)
+        backend = (after[at : at + size], _port(after, port_at))
+        if before == after and (service is None or not self._allowed(service, backend, port)):
+            self.untouched += 1
+            if service is not None and flow.whole and flow.l4 + flow.l4_wire <= wire:
+                self.passed_by += 1
+            return
+        if before != after and backend == (address, port):
+            self._reply(number, flow, before, after)
+            return
+        if service is None:
+            self.error(number, "rewritten, though it is for no service")
+        elif not self._allowed(service, backend, port):
+            self.error(number, f"went to {_name(backend)}, which is no backend of its service")
+        else:
+            text = rewriting_error(flow, before, after, source=False)
+            if text:
+                self.error(number, text)
+            self._served(number, flow, backend)
+
+    def _allowed(self, service, backend, port):
+        address, new_port = backend
+        allowed = service.backends
+        if new_port == port and (address, None) in allowed:
+            return True
+        return (address, new_port) in allowed
+
+    def _served(self, number, flow, backend):
+        self.translated += 1
+        self.packets_of[backend[0]] += 1
+        entry = self.live.get(flow.key)
+        # Nearer than a tick to the timeout, the connection may have ended or not.
+        if entry is None or self.now - entry[1] > self.timeout_ns[flow.protocol] - _TICK_NS:
+            self.live[flow.key] = [backend, self.now]
+            self.connections += 1
+            self.connections_of[backend[0]] += 1
+            return
+        if entry[0] != backend:
+            self.error(number, f"its live connection moved from {_name(entry[0])} to {_name(backend)}")
+            entry[0] = backend
+        entry[1] = self.now
+
+    def _reply(self, number, flow, before, after):
+        """The source was rewritten: from a backend to the address of one of its services."""
+        at, size, port_at = _place(flow, source=True)
+        old = (before[at : at + size], _port(before, port_at))
+        new = (after[at : at + size], _port(after, port_at))
+        known = any(
+            s.one_address
+            and s.takes(*new, flow.protocol)
+            and ((*old,) in s.backends or (new[1] == old[1] and (old[0], None) in s.backends))
+            for s in self.services
+        )
+        if not known:
+            self.error(number, f"source rewritten from {_name(old)} to {_name(new)} for no reason")
+        text = rewriting_error(flow, before, after, source=True)
+        if text:
+            self.error(number, text)
+        self.replies += 1
+
+
+def _name(end):
+    address = ipaddress.ip_address(end[0])
+    return f"{address} port {end[1]}" if end[1] else str(address)
+
+
+def _same_packet(link_type, original, translated):
+    """Whether `translated` is `original`, possibly rewritten."""
+    if original[:2] != translated[:2] or len(original[2]) != len(translated[2]):
+        return False
+    if original[2] == translated[2]:
+        return True
+    flow = packets.dissect(link_type, original[2])
+    if flow is None:
+        return False
+    return any(rewriting_error(flow, original[2], translated[2], source) is None for source in (0, 1))
+
+
+def _pairs(original, translated, in_order):
+    """Each packet of the original with its translation, or with None where it was dropped; at the
+    end packets of the translation that belong to none, with None before them."""
+    outs = iter(translated)
+    out = next(outs, None)
+    for packet in original:
+        if out is not None and (in_order or _same_packet(original.link_type, packet, out)):
+            yield packet, out
+            out = next(outs, None)
+        else:
+            yield packet, None
+    while out is not None:
+        yield None, out
+        out = next(outs, None)
+
+
+def _compare_statistics(judge, stats, counts, catch_all):
+    """The program's own account beside ours."""
+    read, written, missing = counts
+    said = stats["packets"]
+    for name, theirs, ours in (
+        ("packets.in", said["in"], read),
+        ("packets.out", said["out"], written),
+        ("the sum of packets.dropped", sum(said["dropped"].values()), missing),
+    ):
+        if theirs != ours:
+            yield f"{name} is {theirs}, the captures say {ours}"
+    if not catch_all:
+        return
+    if said["tracked"] + said["stateless"] != judge.translated:
+        yield (
+            f"packets.tracked and .stateless are {said['tracked'] + said['stateless']}, "
+            f"the captures say {judge.translated}"
+        )
+    untracked = sum(said["untracked"].values())
+    if untracked != judge.untouched:
+        yield f"the sum of packets.untracked is {untracked}, the captures say {judge.untouched}"
+    theirs = collections.Counter()
+    for backend in stats["backends"]:
+        theirs[_packed(backend["address"])] += backend["packets"]
+    if +theirs != judge.packets_of:
+        yield "backends[].packets differ from what the captures say"
+
+
+def check(original_path, translated_path, stats=None, config=None, timeouts_s=None):
+    """The judge with its verdict, and (packets read, written, missing)."""
+    original = captures.Capture(original_path)
+    translated = captures.Capture(translated_path)
+    services = services_of(config) if config else default_services()
+    judge = Judge(original.link_type, services, timeouts_s or TIMEOUTS_S)
+    if translated.link_type != original.link_type:
+        judge.error(0, f"link type {translated.link_type}, the original's is {original.link_type}")
+    dropped = sum(stats["packets"]["dropped"].values()) if stats else 0
+    read = written = missing = 0
+    for packet, out in _pairs(original, translated, in_order=dropped == 0):
+        if packet is None:
+            written += 1
+            judge.error(written, "of the translated capture stands in no place of the original")
+            continue
+        read += 1
+        if out is None:
+            missing += 1
+        else:
+            written += 1
+            judge.pair(read, packet, out)
+    if missing and not stats:
+        judge.error(read, f"is the last of the original, and {missing} are missing")
+    if judge.passed_by * 1000 > judge.translated + judge.passed_by:
+        judge.error(read, f"is the last: {judge.passed_by} whole packets for a service passed by")
+    if stats:
+        for text in _compare_statistics(judge, stats, (read, written, missing), config is None):
+            judge.wrong += 1
+            judge.errors.append(f"statistics: {text}")
+    return judge, (read, written, missing)
+
+
+def timeouts_from(arguments):
+    timeouts = dict(TIMEOUTS_S)
+    for argument in arguments:
+        name, _, value = argument.rpartition("=")
+        if name and name not in timeouts:
+            raise argparse.ArgumentTypeError(f"protocol {name}: one of {', '.join(timeouts)}")
+        for protocol in [name] if name else timeouts:
+            timeouts[protocol] = float(value)
+    return timeouts
+
+
+def report(judge, counts):
+    read, _, missing = counts
+    print(
+        f"checked {read:,} packets: {judge.translated:,} to backends, "
+        + (f"{judge.replies:,} replies, " if judge.replies else "")
+        + f"{judge.untouched:,} untouched, {missing:,} missing"
+    )
+    if judge.passed_by:
+        print(f"{judge.passed_by:,} of the untouched have a five-tuple and were passed by")
+    if judge.wrong:
+        print(f"WRONG in {judge.wrong:,} places:")
+        print("\n".join(f"  {error}" for error in judge.errors))
+    else:
+        print(f"each of {judge.connections:,} connections went to one backend while it lived")
+        print("each checksum changed by exactly what the rewriting changed")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("original")
+    parser.add_argument("translated")
+    parser.add_argument("--stats", help="the statistics of the same run, compared too")
+    parser.add_argument("--config", help="the run's configuration; none: the ten default backends")
+    parser.add_argument("--timeout", action="append", default=[], metavar="[PROTOCOL=]SECONDS")
+    options = parser.parse_args()
+    try:
+        stats = None
+        if options.stats:
+            with open(options.stats, encoding="utf-8") as file:
+                stats = json.load(file)
+        judge, counts = check(
+            options.original,
+            options.translated,
+            stats,
+            options.config,
+            timeouts_from(options.timeout),
+        )
+    except (OSError, ValueError, captures.NotACapture, argparse.ArgumentTypeError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    report(judge, counts)
+    return 1 if judge.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

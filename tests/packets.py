@@ -1,0 +1,235 @@
+"""Finds the headers of a packet and does one's complement arithmetic, independently of millrace.
+
+`dissect` answers a `Flow`: what identifies the packet's flow, and where the fields stand that a load
+balancer may rewrite. Written from the RFCs and from the text of the design, not from its code.
+"""
+
+from typing import NamedTuple
+
+import captures
+
+ICMP, TCP, UDP, DCCP, ICMPV6, SCTP, UDP_LITE = 1, 6, 17, 33, 58, 132, 136
+_HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
+# Queries by type: what carries an identifier (RFC 792, 950, 4443, 8335).
+_QUERIES = {ICMP: {0, 8, 13, 14, 15, 16, 17, 18, 42, 43}, ICMPV6: {128, 129, 160, 161}}
+
+_TAGS = {0x8100, 0x88A8, 0x9100, 0x9200}
+_MPLS = {0x8847, 0x8848}
+_PPPOE = 0x8864
+_PPP_IP = {0x21: 0x0800, 0x57: 0x86DD}
+
+_L4_MINIMUM = {TCP: 20, UDP: 8, SCTP: 12}
+# Where the checksum stands whose pseudo-header holds the addresses (RFC 9293, 768, 8200, 4340, 3828).
+L4_CHECKSUM = {TCP: 16, UDP: 6, ICMPV6: 2, DCCP: 6, UDP_LITE: 6}
+
+
+class Flow(NamedTuple):
+    key: bytes  # family, protocol, source, destination, ports: equal for packets of one flow
+    family: int
+    protocol: int
+    l3: int
+    l4: int
+    end: int  # one past the last captured byte of the IP packet
+    l4_wire: int  # bytes behind the headers on the wire, by the IP header
+    fragment: bool  # the first of several
+    ports: int  # where source and destination port stand, or 0
+    whole: bool  # all of the layer 4 header was captured, and nothing in it contradicts itself
+
+
+def _behind_ethernet(data, at, kind):
+    """Where an IP header begins behind an EtherType and any tags, and of which family; or None."""
+    length = len(data)
+    while True:
+        if kind == 0x0800:
+            return at, 4
+        if kind == 0x86DD:
+            return at, 6
+        if kind in _TAGS:
+            if at + 4 > length:
+                return None
+            kind = data[at + 2] << 8 | data[at + 3]
+            at += 4
+        elif kind in _MPLS:
+            while True:
+                if at + 4 > length:
+                    return None
+                bottom = data[at + 2] & 1
+                at += 4
+                if bottom:
+                    break
+            return _by_nibble(data, at)
+        elif kind == _PPPOE:
+            if at + 8 > length or data[at] != 0x11 or data[at + 1] != 0:
+                return None
+            short = data[at + 6] & 1  # one byte where the first is odd (RFC 1661, 6.5)
+            kind = _PPP_IP.get(data[at + 6] if short else data[at + 6] << 8 | data[at + 7], 0)
+            at += 7 if short else 8
+        elif kind < 1536 and data[at : at + 6] == b"\xaa\xaa\x03\x00\x00\x00" and at + 8 <= length:
+            kind = data[at + 6] << 8 | data[at + 7]
+            if kind < 1536:
+                return None
+            at += 8
+        else:
+            return None
+
+
+def _by_nibble(data, at):
+    if at >= len(data) or data[at] >> 4 not in (4, 6):
+        return None
+    return at, data[at] >> 4
+
+
+def find_ip(link_type, data):
+    if link_type == captures.ETHERNET:
+        if len(data) < 14:
+            return None
+        return _behind_ethernet(data, 14, data[12] << 8 | data[13])
+    if link_type == captures.SLL:
+        return _behind_ethernet(data, 16, data[14] << 8 | data[15]) if len(data) >= 16 else None
+    if link_type == captures.SLL2:
+        return _behind_ethernet(data, 20, data[0] << 8 | data[1]) if len(data) >= 20 else None
+    return _by_nibble(data, 0)
+
+
+def _v4(data, l3):
+    """(l4, protocol, one past the IP packet on the wire, more fragments) or None."""
+    first = data[l3]
+    header = (first & 15) * 4
+    total = data[l3 + 2] << 8 | data[l3 + 3]
+    if first >> 4 != 4 or header < 20 or l3 + header > len(data):
+        return None
+    if total == 0:  # segmentation offload: the length was not known yet
+        total = len(data) - l3
+    if total < header or (data[l3 + 6] & 0x1F) or data[l3 + 7]:
+        return None
+    kind, at = data[l3 + 9], l3 + header
+    while kind == _AUTHENTICATION:
+        if at + 8 > len(data):
+            return None
+        kind, at = data[at], at + (data[at + 1] + 2) * 4
+    return at, kind, l3 + total, bool(data[l3 + 6] & 0x20)
+
+
+def _v6(data, l3):
+    if data[l3] >> 4 != 6:
+        return None
+    payload = data[l3 + 4] << 8 | data[l3 + 5]
+    kind, at = data[l3 + 6], l3 + 40
+    fragment = False
+    jumbogram = payload == 0 and kind == _HOP_BY_HOP  # RFC 2675
+    wire_end = len(data) if jumbogram else at + payload
+    end = min(len(data), wire_end)
+    while kind in (_HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION):
+        if at + 8 > end:
+            return None
+        if kind == _ROUTING and data[at + 3]:
+            return None  # the destination is a hop, not the end
+        if kind == _FRAGMENT:
+            if data[at + 2] or data[at + 3] & 0xF8:
+                return None
+            fragment = bool(data[at + 3] & 1)
+            size = 8
+        elif kind == _AUTHENTICATION:
+            size = (data[at + 1] + 2) * 4
+        else:
+            size = (data[at + 1] + 1) * 8
+        kind = data[at]
+        at += size
+    return (at, kind, wire_end, fragment) if at <= end else None
+
+
+def _source_routed(data, at, end):
+    """Whether IPv4 options name a further hop (RFC 791, loose and strict source routing)."""
+    while at + 3 <= end and data[at] != 0:
+        if data[at] == 1:
+            at += 1
+            continue
+        if data[at] in (0x83, 0x89):
+            return data[at + 2] <= data[at + 1]
+        at += data[at + 1] or end
+    return False
+
+
+def dissect(link_type, data):
+    """The packet's `Flow`, or None where it has none (no IP, a later fragment, cut too short, ...)."""
+    found = find_ip(link_type, data)
+    if found is None:
+        return None
+    l3, family = found
+    length = len(data)
+    if family == 4:
+        if l3 + 20 > length:
+            return None
+        behind = _v4(data, l3)
+        addresses = data[l3 + 12 : l3 + 20]
+    else:
+        if l3 + 40 > length:
+            return None
+        behind = _v6(data, l3)
+        addresses = data[l3 + 8 : l3 + 40]
+    if behind is None:
+        return None
+    l4, protocol, wire_end, fragment = behind
+    end = wire_end if wire_end < length else length
+    ports, identity = 0, b""
+    options = family == 4 and data[l3] & 15 > 5
+    whole = not (options and _source_routed(data, l3 + 20, l3 + (data[l3] & 15) * 4))
+    if protocol in (TCP, UDP, SCTP):
+        if l4 + 4 > end:
+            return None
+        ports, identity = l4, data[l4 : l4 + 4]
+        whole = whole and l4 + _L4_MINIMUM[protocol] <= end
+        if protocol == TCP and whole:
+            header = (data[l4 + 12] >> 4) * 4
+            whole = header >= 20 and l4 + header <= end
+        elif protocol == UDP and whole:
+            claimed = data[l4 + 4] << 8 | data[l4 + 5]
+            whole = 8 <= claimed <= wire_end - l4
+    elif protocol == ICMP or protocol == ICMPV6:
+        if (protocol == ICMP) == (family == 4):
+            if l4 + 6 > end or data[l4] not in _QUERIES[protocol]:
+                return None
+            identity = data[l4 + 4 : l4 + 6]
+    key = bytes((family, protocol)) + addresses + identity
+    return Flow(key, family, protocol, l3, l4, end, wire_end - l4, fragment, ports, whole)
+
+
+def sum16(data):
+    """The one's complement sum of `data`, an even number of bytes, as a residue modulo 65535."""
+    return int.from_bytes(data, "big") % 65535  # 2^16 = 1 modulo 65535: the sum is the number
+
+
+def adjusted(checksum, old, new):
+    """RFC 1624, equation 3: the checksum after the bytes `old` under it became `new`."""
+    total = (~checksum & 0xFFFF) + (~sum16(old) & 0xFFFF) + sum16(new)
+    total = (total & 0xFFFF) + (total >> 16)
+    total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def checksum(data):
+    """The Internet checksum of `data` (RFC 1071), in which some byte is not 0."""
+    return ~(sum16(data + b"\0" if len(data) % 2 else data) or 0xFFFF) & 0xFFFF
+
+
+def _crc32c_table():
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        table.append(value)
+    return table
+
+
+_CRC32C = _crc32c_table()
+
+
+def crc32c_change(change, behind):
+    """What CRC32c (RFC 9260, appendix A) is XORed with when bytes are XORed with `change`, `behind`
+    unchanged bytes before the message's end: the CRC is linear, so nothing else matters."""
+    crc = 0
+    for byte in change:
+        crc = _CRC32C[(crc ^ byte) & 0xFF] ^ crc >> 8
+    for _ in range(behind):
+        crc = _CRC32C[crc & 0xFF] ^ crc >> 8
+    return crc

@@ -1,0 +1,320 @@
+#!/usr/bin/python3
+"""Compares the parser with tshark's dissection, packet by packet, on all captures of a folder.
+
+    compare_tshark.py --dump PATH/parse_dump [TRACES]
+
+For each packet, both name the outermost IP header's five-tuple or say that there is none. Every
+difference must fall into one of the CATEGORIES below, each a rule and a reason (also in
+docs/parse.md); one that does not fails. So does tracking under 99.9 % of the packets whose
+five-tuple tshark sees whole. Captures that libpcap refuses or whose link type is not read are
+listed. Exit status: 0 agreed, 1 not, 77 (skipped) where the captures or tshark are absent.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import functools
+import ipaddress
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+TRACES = pathlib.Path(__file__).resolve().parents[3] / "shared" / "traces"
+SKIPPED = 77
+WANTED_SHARE = 0.999
+
+# Each packet is dissected for itself: nothing is reassembled, so later fragments gain no ports, and
+# nothing is decrypted; names are not resolved.
+TSHARK = [
+    "tshark", "-n", "-Q",
+    "-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE",
+    "-o", "tcp.desegment_tcp_streams:FALSE", "-o", "tcp.reassemble_out_of_order:FALSE",
+    "-o", "sctp.reassembly:FALSE", "-o", "esp.enable_null_encryption_decode_heuristic:FALSE",
+    "-o", "esp.enable_encryption_decode:FALSE",
+]  # fmt: skip
+
+FIELDS = {
+    "protocols": "frame.protocols",
+    "type": "eth.type",
+    "source4": "ip.src", "destination4": "ip.dst", "protocol4": "ip.proto",
+    "offset4": "ip.frag_offset", "version4": "ip.version", "header4": "ip.hdr_len",
+    "source6": "ipv6.src", "destination6": "ipv6.dst", "next6": "ipv6.nxt",
+    "hopopts_next": "ipv6.hopopts.nxt", "routing_next": "ipv6.routing.nxt",
+    "dstopts_next": "ipv6.dstopts.nxt", "fragment_next": "ipv6.fraghdr.nxt",
+    "ah_next": "ah.next_header", "offset6": "ipv6.fraghdr.offset",
+    "segments_left": "ipv6.routing.segleft", "option4": "ip.opt.type",
+    "tcp_source": "tcp.srcport", "tcp_destination": "tcp.dstport",
+    "udp_source": "udp.srcport", "udp_destination": "udp.dstport",
+    "sctp_source": "sctp.srcport", "sctp_destination": "sctp.dstport",
+    "icmp_type": "icmp.type", "icmp_identifier": "icmp.ident",
+    "icmp6_type": "icmpv6.type", "icmp6_identifier": "icmpv6.echo.identifier",
+}  # fmt: skip
+
+PORTS = {6: "tcp", 17: "udp", 132: "sctp"}
+EXTENSIONS = {
+    "ipv6.hopopts": "hopopts_next", "ipv6.routing": "routing_next", "ipv6.dstopts": "dstopts_next",
+    "ipv6.fraghdr": "fragment_next", "ah": "ah_next",
+}  # fmt: skip
+ICMP_QUERIES = {0, 8, 13, 14, 15, 16, 17, 18, 42, 43}
+ICMP_ERRORS = {3, 4, 11, 12}
+ICMP6_QUERIES = {128, 129, 160, 161}
+
+
+def number(text):
+    """The first of a field's values, or None."""
+    first = text.split(",")[0]
+    if first in ("True", "False"):
+        return int(first == "True")
+    return int(first, 0) if first else None
+
+
+def numbers(text):
+    return [int(value, 0) for value in text.split(",") if value]
+
+
+@functools.cache
+def file_type(capture):
+    command = ["capinfos", "-T", "-r", "-t", str(capture)]
+    kind = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return kind.rstrip("\n").split("\t")[-1]
+
+
+class Theirs:
+    """What tshark says about a packet's outermost IP header.
+
+    kind is "whole" (five has the five-tuple), "fragment", "icmp_error", "icmp_control", "partial"
+    (an IP header, but not all of the five-tuple) or "none" (no IP header).
+    """
+
+    def __init__(self, capture, row):
+        self.capture = capture
+        self.row = row
+        self.layers = row["protocols"].split(":")
+        self.five = None
+        ip = next((i for i, name in enumerate(self.layers) if name in ("ip", "ipv6")), None)
+        self.kind = "none" if ip is None else self._network(self.layers[ip], self.layers[ip + 1 :])
+
+    def _network(self, family, above):
+        row = self.row
+        four = family == "ip"
+        source, destination = (row["source4"], row["destination4"]) if four else (
+            row["source6"], row["destination6"])  # fmt: skip
+        protocol = number(row["protocol4"] if four else row["next6"])
+        if not source or not destination or protocol is None:
+            return "partial"
+        seen = collections.Counter()
+        while above and above[0] in EXTENSIONS and (not four or above[0] == "ah"):
+            values = [v for v in row[EXTENSIONS[above[0]]].split(",") if v]
+            if seen[above[0]] >= len(values):
+                return "partial"
+            protocol = int(values[seen[above[0]]], 0)
+            seen[above.pop(0)] += 1
+        offset = row["offset4"] if four else row["offset6"] if seen["ipv6.fraghdr"] else ""
+        if number(offset):
+            return "fragment"
+        self.addresses = (source.split(",")[0], destination.split(",")[0])
+        self.protocol = protocol
+        return self._transport(protocol, 1 if four else 58)
+
+    def _transport(self, protocol, control):
+        row = self.row
+        ports = (0, 0)
+        if protocol in PORTS:
+            name = PORTS[protocol]
+            ports = number(row[name + "_source"]), number(row[name + "_destination"])
+        elif protocol == control:
+            prefix = "icmp" if control == 1 else "icmp6"
+            kind = number(row[prefix + "_type"])
+            if kind is None:
+                return "partial"
+            if kind in ICMP_ERRORS if control == 1 else kind < 128:
+                return "icmp_error"
+            if kind not in (ICMP_QUERIES if control == 1 else ICMP6_QUERIES):
+                return "icmp_control"
+            ports = (number(row[prefix + "_identifier"]),) * 2
+        if None in ports:
+            return "partial"
+        source, destination = (str(ipaddress.ip_address(a)) for a in self.addresses)
+        self.five = (source, ports[0], destination, ports[1], protocol)
+        return "whole"
+
+
+class Ours:
+    def __init__(self, line):
+        words = line.split()
+        self.verdict = words[1]
+        self.five = None
+        if len(words) > 2:
+            source, destination = (str(ipaddress.ip_address(words[i])) for i in (2, 4))
+            self.five = (source, int(words[3]), destination, int(words[5]), int(words[6]))
+
+
+# What we say where tshark's kind is ...
+AGREEMENT = {
+    "fragment": {"fragment"},
+    "icmp_error": {"icmp_error"},
+    "icmp_control": {"icmp_control"},
+    "partial": {"truncated", "malformed"},
+    "none": {"not_ip", "truncated"},
+}
+
+
+def agree(theirs, ours):
+    if theirs.kind == "whole":
+        return ours.five == theirs.five
+    return ours.verdict in AGREEMENT[theirs.kind]
+
+
+CATEGORIES = []
+
+
+def category(name, reason):
+    def add(rule):
+        CATEGORIES.append((name, reason, rule))
+        return rule
+
+    return add
+
+
+@category("source routed", "further hops are named, so the addresses are not the packet's endpoints")
+def _(theirs, ours):
+    hops = numbers(theirs.row["segments_left"]) + numbers(theirs.row["option4"])
+    return ours.verdict == "source_routed" and any(hops)
+
+
+@category("long chain", "more than 8 extension headers are not followed")
+def _(theirs, ours):
+    extensions = sum(layer in EXTENSIONS for layer in theirs.layers)
+    return ours.verdict == "header_chain" and extensions > 8
+
+
+@category("extension header cut short", "tshark shows what follows an extension header that is not whole")
+def _(theirs, ours):
+    return ours.verdict == "truncated" and theirs.layers[-1] in EXTENSIONS
+
+
+@category("wrong version", "the EtherType says IP, the first nibble another version; tshark gives up")
+def _(theirs, ours):
+    is_ip = set(numbers(theirs.row["type"])) & {0x0800, 0x86DD}
+    return ours.verdict == "malformed" and theirs.kind == "none" and bool(is_ip)
+
+
+@category("no version", "raw IP of neither version, which tshark shows as IPv4")
+def _(theirs, ours):
+    return ours.verdict == "not_ip" and not set(numbers(theirs.row["version4"])) & {4, 6}
+
+
+@category("broken options", "IPv4 options contradict their lengths, which tshark reads past")
+def _(theirs, ours):
+    return ours.verdict == "malformed" and (number(theirs.row["header4"]) or 0) > 20
+
+
+@category("another pcap", "tshark guesses a variant of the file format, so it sees other bytes than libpcap")
+def _(theirs, ours):
+    return theirs.kind == "none" and file_type(theirs.capture) not in ("pcap", "pcapng")
+
+
+def explain(theirs, ours):
+    for name, _, rule in CATEGORIES:
+        if rule(theirs, ours):
+            return name
+    return None
+
+
+def rows(capture):
+    command = TSHARK + ["-r", str(capture), "-T", "fields", "-E", "occurrence=a"]
+    for field in FIELDS.values():
+        command += ["-e", field]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                          text=True, errors="replace") as tshark:  # fmt: skip
+        for line in tshark.stdout:
+            values = line.rstrip("\n").split("\t")
+            yield dict(zip(FIELDS, values + [""] * (len(FIELDS) - len(values))))
+
+
+class Result:
+    def __init__(self):
+        self.unread = None
+        self.packets = self.whole = self.tracked = 0
+        self.categories = collections.Counter()
+        self.unexplained = []
+
+
+def compare(dump, capture):
+    result = Result()
+    run = subprocess.run([dump, str(capture)], capture_output=True, text=True, check=False)
+    if run.returncode == 3:
+        result.unread = run.stderr.strip()
+        return result
+    if run.returncode != 0:
+        raise RuntimeError(f"{dump} {capture}: exit status {run.returncode}: {run.stderr}")
+    lines = run.stdout.splitlines()
+    for row in rows(capture):
+        if result.packets == len(lines):
+            break  # the capture ends in the middle of a packet, and tshark shows that one
+        theirs, ours = Theirs(capture, row), Ours(lines[result.packets])
+        result.packets += 1
+        if theirs.kind == "whole":
+            result.whole += 1
+            result.tracked += ours.five is not None
+        if not agree(theirs, ours):
+            name = explain(theirs, ours)
+            if name is None:
+                result.unexplained.append((result.packets, theirs, ours))
+            else:
+                result.categories[name] += 1
+    if result.packets != len(lines):
+        raise RuntimeError(f"{capture}: {len(lines)} packets, tshark saw {result.packets}")
+    return result
+
+
+def report(captures, results):
+    total = Result()
+    for capture, result in zip(captures, results):
+        if result.unread is not None:
+            print(f"not read: {capture.name}: {result.unread}")
+            continue
+        total.packets += result.packets
+        total.whole += result.whole
+        total.tracked += result.tracked
+        total.categories += result.categories
+        for count, (index, theirs, ours) in enumerate(result.unexplained):
+            total.unexplained.append(index)
+            if count < 10:
+                print(f"UNEXPLAINED {capture.name} packet {index}: tshark {theirs.kind} "
+                      f"{theirs.five}, millrace {ours.verdict} {ours.five} "
+                      f"({theirs.row['protocols']})")  # fmt: skip
+    return total
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--dump", required=True, help="the program parse_dump")
+    arguments.add_argument("traces", nargs="?", type=pathlib.Path, default=TRACES)
+    options = arguments.parse_args()
+    if not options.traces.is_dir():
+        print(f"SKIP: no captures in {options.traces}")
+        return SKIPPED
+    if shutil.which("tshark") is None:
+        print("SKIP: tshark is not installed")
+        return SKIPPED
+
+    captures = sorted(p for p in options.traces.rglob("*") if p.is_file() and p.suffix != ".md")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(lambda c: compare(options.dump, c), captures))
+    total = report(captures, results)
+
+    print(f"{total.packets} packets in {sum(r.unread is None for r in results)} captures")
+    for name, reason, _ in CATEGORIES:
+        print(f"{total.categories[name]:7} {name}: {reason}")
+    share = total.tracked / total.whole if total.whole else 0
+    print(f"{len(total.unexplained)} differences unexplained")
+    print(f"{total.tracked} of {total.whole} five-tuples that tshark sees whole are tracked "
+          f"({share:.4%}; wanted: {WANTED_SHARE:.1%})")  # fmt: skip
+    return 0 if not total.unexplained and share >= WANTED_SHARE else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

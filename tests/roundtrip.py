@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Sends a capture's real conversations through the balancer and back.
+
+    roundtrip.py MILLRACE CAPTURE [--servers 20] [--keep FOLDER]
+
+The capture's busiest servers become services. First the capture goes through the balancer as it is,
+which tells the backend of each conversation. Then once more, with each captured reply presented as
+coming from that backend: what comes out must be byte-identical to the captured reply, and
+everything else to what came out the first time. Exit status 1 where it is not, 2 where it cannot be
+tried.
+"""
+
+import argparse
+import collections
+import ipaddress
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import captures
+import check_balance
+import packets
+from packets import TCP, UDP
+
+_SHOWN = 10
+_NAMES = {TCP: "tcp", UDP: "udp"}
+
+
+def ends(flow, data):
+    """(source, destination), each an address and a port."""
+    result = []
+    for source in (True, False):
+        at, size, port = check_balance._place(flow, source)
+        result.append((data[at : at + size], data[port] << 8 | data[port + 1]))
+    return result
+
+
+def conversations(capture):
+    """Yields (packet number, flow, source, destination) of each TCP and UDP packet."""
+    for number, (_, _, data) in enumerate(capture):
+        flow = packets.dissect(capture.link_type, data)
+        if flow is not None and flow.protocol in _NAMES:
+            yield number, flow, *ends(flow, data)
+
+
+def busiest_servers(capture, wanted):
+    """The ends that answer most packets: (address, port, protocol), the busiest first. No two of
+    them talk to each other: a packet between them would be a reply and a request at once."""
+    opener = {}
+    answered = collections.Counter()
+    talks_to = collections.defaultdict(set)
+    for _, flow, source, destination in conversations(capture):
+        pair = (flow.protocol, *sorted((source, destination)))
+        first = opener.setdefault(pair, source)
+        if source != first:
+            answered[(*source, flow.protocol)] += 1
+        talks_to[(*source, flow.protocol)].add((*destination, flow.protocol))
+        talks_to[(*destination, flow.protocol)].add((*source, flow.protocol))
+    chosen = []
+    for server, _ in answered.most_common():
+        if server[1] and not talks_to[server].intersection(chosen) and server not in talks_to[server]:
+            chosen.append(server)
+            if len(chosen) == wanted:
+                break
+    return chosen
+
+
+def unused_prefixes(capture):
+    """A prefix for backends of each family that occurs nowhere in the capture."""
+    seen = set()
+    for _, _, source, destination in conversations(capture):
+        seen.update((source[0], destination[0]))
+    v4 = next(p for p in range(18, 255) if all(a[:2] != bytes((198, p)) for a in seen))
+    v6 = next(p for p in range(256) if all(a[:2] != bytes((0xFD, p)) for a in seen))
+    return bytes((198, v4)), bytes((0xFD, v6))
+
+
+def services(servers, prefixes):
+    """For each server, three backends of its own; the second listens on another port."""
+    result = []
+    for number, (address, port, protocol) in enumerate(servers):
+        backends = []
+        for i in range(3):
+            prefix = prefixes[len(address) == 16]
+            host = bytes(len(address) - 4) + bytes((number + 1, i + 1))
+            backend = {"address": str(ipaddress.ip_address(prefix + host))}
+            if i == 1:
+                backend["port"] = (port + 8000) % 65535 + 1
+            backends.append(backend)
+        result.append(
+            {
+                "address": str(ipaddress.ip_address(address)),
+                "port": port,
+                "protocol": _NAMES[protocol],
+                "backends": backends,
+            }
+        )
+    return result
+
+
+def write_config(path, tables):
+    with open(path, "w", encoding="utf-8") as file:
+        print('function = "balance"\n\n[balance]\nstateful = true\nunmatched = "pass"', file=file)
+        for table in tables:
+            print("\n[[service]]", file=file)
+            for key in ("address", "port", "protocol"):
+                print(f"{key} = {json.dumps(table[key])}", file=file)
+            print('scheduler = "maglev"\nbackends = [', file=file)
+            for b in table["backends"]:
+                inner = ", ".join(f"{k} = {json.dumps(v)}" for k, v in b.items())
+                print(f"  {{ {inner} }},", file=file)
+            print("]", file=file)
+
+
+def replay(millrace, capture, config, out, stats):
+    command = [millrace, "replay", "--in", capture, "--config", config, "--out", out]
+    command += ["--stats", stats, "--seed", "1", "--clock", "capture", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
+
+
+def rewritten_source(flow, data, end):
+    """`data` as it would come from `end`."""
+    at, size, port_at = check_balance._place(flow, source=True)
+    out = bytearray(data)
+    out[at : at + size] = end[0]
+    if flow.family == 4:
+        place = flow.l3 + 10
+        value = packets.adjusted(data[place] << 8 | data[place + 1], data[at : at + size], end[0])
+        out[place : place + 2] = value.to_bytes(2, "big")
+    out[port_at : port_at + 2] = end[1].to_bytes(2, "big")
+    place = flow.l4 + packets.L4_CHECKSUM[flow.protocol]
+    if place + 2 <= flow.end:
+        value = data[place] << 8 | data[place + 1]
+        if value or flow.protocol == TCP:
+            old = data[at : at + size] + data[port_at : port_at + 2]
+            value = packets.adjusted(value, old, end[0] + end[1].to_bytes(2, "big"))
+            value = value or (0xFFFF if flow.protocol == UDP else 0)
+            out[place : place + 2] = value.to_bytes(2, "big")
+    return bytes(out)
+
+
+class Presenter:
+    """Turns captured replies into what the backends of their conversations would have sent."""
+
+    def __init__(self, link_type, servers):
+        self.link_type = link_type
+        self.servers = set(servers)
+        self.backend = {}  # (client, server, protocol): [backend, last seen]
+        self.now = 0
+        self.presented = self.unanswered = 0
+
+    def packet(self, time, data, translated):
+        """What to present for `data`, which the first run turned into `translated`."""
+        self.now = max(self.now, time)
+        flow = packets.dissect(self.link_type, data)
+        if flow is None or flow.protocol not in _NAMES:
+            return data
+        source, destination = ends(flow, data)
+        timeout = check_balance.TIMEOUTS_S[_NAMES[flow.protocol]] * captures.SECOND
+        if (*destination, flow.protocol) in self.servers:
+            backend = ends(flow, translated)[1]
+            if backend != destination:
+                self.backend[source, destination, flow.protocol] = [backend, self.now]
+        elif (*source, flow.protocol) in self.servers:
+            known = self.backend.get((destination, source, flow.protocol))
+            # Without a live connection there is no backend that could have answered.
+            if known is None or self.now - known[1] > timeout - 2 * captures.SECOND:
+                self.unanswered += 1
+                return data
+            known[1] = self.now
+            self.presented += 1
+            return rewritten_source(flow, data, known[0])
+        return data
+
+
+def differs(link_type, expected, got):
+    """Where two packets differ, or None. In one's complement 0xffff and 0 are one number, so a
+    captured IP or TCP checksum of 0xffff, which no sender computes, cannot come back as it was."""
+    if expected == got:
+        return None
+    flow = packets.dissect(link_type, expected)
+    zero = {b"\0\0", b"\xff\xff"}
+    if flow is not None and len(expected) == len(got):
+        places = [flow.l3 + 10] if flow.family == 4 else []
+        places += [flow.l4 + packets.L4_CHECKSUM[TCP]] if flow.protocol == TCP else []
+        for at in places:
+            if {expected[at : at + 2], got[at : at + 2]} == zero:
+                got = got[:at] + expected[at : at + 2] + got[at + 2 :]
+    if expected == got:
+        return None
+    return next((i for i, (a, b) in enumerate(zip(expected, got)) if a != b), len(got))
+
+
+def round_trip(millrace, path, wanted, folder):
+    capture = captures.Capture(path)
+    servers = busiest_servers(capture, wanted)
+    if not servers:
+        raise RuntimeError(f"{path}: no TCP or UDP conversation in both directions")
+    files = {n: os.path.join(folder, n) for n in ("first.pcap", "back.pcap", "second.pcap")}
+    config, stats = os.path.join(folder, "services.toml"), os.path.join(folder, "stats.json")
+    write_config(config, services(servers, unused_prefixes(capture)))
+
+    replay(millrace, path, config, files["first.pcap"], stats)
+    with open(stats, encoding="utf-8") as file:
+        judge, counts = check_balance.check(path, files["first.pcap"], json.load(file), config)
+    if counts[2]:
+        raise RuntimeError(f"{counts[2]} packets were dropped: choose fewer servers")
+
+    presenter = Presenter(capture.link_type, servers)
+    presented = []
+    for (time, wire, data), (_, _, out) in zip(capture, captures.Capture(files["first.pcap"])):
+        presented.append((time, wire, presenter.packet(time, data, out)))
+    captures.write(files["back.pcap"], capture.link_type, presented)
+    replay(millrace, files["back.pcap"], config, files["second.pcap"], stats)
+
+    errors = list(judge.errors)
+    second = captures.Capture(files["second.pcap"])
+    identical = 0
+    runs = zip(capture, captures.Capture(files["first.pcap"]), presented, second)
+    total = 0
+    for number, (original, first, sent, came) in enumerate(runs, 1):
+        total = number
+        is_reply = sent[2] != original[2]
+        expected = original if is_reply else first
+        where = differs(capture.link_type, expected[2], came[2])
+        if where is not None or expected[:2] != came[:2]:
+            what = "reply" if is_reply else "packet"
+            errors.append(f"packet {number}: the {what} came out different at byte {where}")
+        identical += is_reply and where is None
+    if total != len(presented):
+        errors.append(f"{len(presented)} packets went in the second time, {total} came out")
+    print(
+        f"{len(servers)} servers, {judge.connections:,} connections, {judge.translated:,} packets "
+        f"to backends, {presenter.presented:,} replies presented ({presenter.unanswered:,} more had "
+        f"no connection), {identical:,} came out byte-identical"
+    )
+    if not presenter.presented:
+        errors.append("no reply belonged to a connection: nothing was tried")
+    return errors
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("millrace", help="the program")
+    parser.add_argument("capture")
+    parser.add_argument("--servers", type=int, default=20, help="how many become services")
+    parser.add_argument("--keep", metavar="FOLDER", help="leave the files there")
+    options = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            errors = round_trip(
+                options.millrace, options.capture, options.servers, options.keep or scratch
+            )
+    except (OSError, RuntimeError, captures.NotACapture) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    for error in errors[:_SHOWN]:
+        print(f"  {error}")
+    if errors:
+        print(f"WRONG in {len(errors):,} places")
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
