@@ -50,7 +50,7 @@ class ParseAndTouch {
                                       std::size_t state_v6, Pages pages) {
     auto v4 = Race<KeyV4>::create({capacity, state_v4, pages, Secret::from_seed(1)});
     if (!v4) return std::unexpected(v4.error());
-    auto v6 = Race<KeyV6>::create({capacity / 8 + 1, state_v6, pages, Secret::from_seed(1)});
+    auto v6 = Race<KeyV6>::create({capacity / 2 + 1, state_v6, pages, Secret::from_seed(1)});
     if (!v6) return std::unexpected(v6.error());
     return ParseAndTouch(std::move(*v4), std::move(*v6));
   }
@@ -150,7 +150,7 @@ Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Pro
   // Two directions of a campus connection are two entries here: each is balanced on its own.
   const std::size_t capacity = traffic == Profile::uniform ? live : 2 * live;
   LineConfig config{.capacity = capacity,
-                    .capacity_v6 = capacity / 8 + 1,
+                    .capacity_v6 = capacity / 2 + 1,
                     .timeouts = Timeouts::all(2'000'000'000),
                     .pages = options.pages,
                     .secret = Secret::from_seed(options.seed)};

@@ -92,7 +92,7 @@ int generate_file(const Options& options) {
   if (auto possible = check(options.plan); !possible) return failed(possible.error());
   auto writer = CaptureWriter::create(options.out, {1, options.plan.snaplen, true});
   if (!writer) return failed(writer.error());
-  auto generator = Generator::create(options.plan);
+  auto generator = Generator::create(options.plan, &interrupted);
   if (!generator) return failed(generator.error());
   const Written written = write_all(*generator, *writer, options);
   if (auto done = writer->finish(); !done) return failed(done.error());
@@ -117,6 +117,12 @@ void catch_signals() {
 }  // namespace
 
 void add_generate(CLI::App& app, Run& run) {
+  // CLI11 would take -5 as 2^64 - 5.
+  const CLI::Validator not_negative(
+      [](std::string& value) {
+        return value.starts_with('-') ? value + " is negative" : std::string{};
+      },
+      "");
   auto options = std::make_shared<Options>();
   TrafficPlan& plan = options->plan;
   auto* command = app.add_subcommand("generate", "Write a made-up trace");
@@ -127,14 +133,21 @@ void add_generate(CLI::App& app, Run& run) {
       ->check(CLI::IsMember({"campus", "uniform", "flood"}))
       ->capture_default_str();
   command->add_option("--connections", plan.connections, "Connections, exactly")
+      ->check(not_negative)
       ->capture_default_str();
-  command->add_option("--packets", options->packets,
-                      "Packets, exactly (default: ten times the connections; flood: as many)");
+  command
+      ->add_option("--packets", options->packets,
+                   "Packets, exactly (default: ten times the connections; flood: as many)")
+      ->check(not_negative);
   command->add_option("--seed", plan.seed, "The same seed gives the same file")
+      ->check(not_negative)
       ->capture_default_str();
   command->add_option("--out", options->out, "The pcap file to write")->required();
-  command->add_option("--snaplen", plan.snaplen, "Bytes kept of a packet")->capture_default_str();
+  command->add_option("--snaplen", plan.snaplen, "Bytes kept of a packet")
+      ->check(not_negative)
+      ->capture_default_str();
   command->add_option("--duration", plan.duration_s, "Seconds within which connections begin")
+      ->check(not_negative)
       ->capture_default_str();
   command->add_flag("--quiet", options->quiet, "No progress, no summary");
   command->footer(

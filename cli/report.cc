@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "version.h"
@@ -64,9 +65,13 @@ double share(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-double rounded(double value, double unit) { return std::round(value / unit) * unit; }
+/// To so many decimals.
+double rounded(double value, int decimals) {
+  const double scale = std::pow(10.0, decimals);
+  return std::round(value * scale) / scale;
+}
 
-/// Of the IPv4 tables, which hold most connections; of the IPv6 ones where there are no others.
+/// Of the IPv4 tables, everything included.
 double bytes_per_connection(const RunReport& report) {
   const TableReport v4 = report.line->report_v4();
   return v4.capacity == 0 ? 0.0 : share(v4.memory_bytes, v4.capacity);
@@ -144,7 +149,7 @@ void print_memory(Table& table, const RunReport& report) {
   table.line("{:<14}{:>14} MiB for {} IPv4 and {} IPv6 connections, {:.0f} bytes an IPv4 one, {} pages",
              "memory", (v4.memory_bytes + v6.memory_bytes) >> 20, grouped(v4.capacity),
              grouped(v6.capacity), bytes_per_connection(report),
-             to_string(std::max(v4.pages, v6.pages)));
+             to_string(v4.pages));
 }
 
 void print_backends(Table& table, const RunReport& report) {
@@ -212,14 +217,14 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"sharing", report.config.sharing},
         {"capacity", v4.capacity},
         {"capacity_v6", v6.capacity},
-        {"load", rounded(share(v4.live + v6.live, v4.slots + v6.slots), 1e-4)},
+        {"load", rounded(share(v4.live + v6.live, v4.slots + v6.slots), 4)},
         {"bytes", v4.memory_bytes + v6.memory_bytes},
-        {"bytes_per_connection", rounded(bytes_per_connection(report), 0.1)},
-        {"pages", to_string(std::max(v4.pages, v6.pages))}}},
+        {"bytes_per_connection", rounded(bytes_per_connection(report), 1)},
+        {"pages", to_string(v4.pages)}}},
       {"ageing", {{"scheme", report.config.ageing}, {"interval_ms", report.config.interval_ms}}},
       {"elapsed_s", static_cast<double>(report.elapsed_ns) / 1e9},
-      {"ns_per_packet", rounded(ns_per_packet(report), 0.01)},
-      {"mpps", rounded(mpps(report), 0.001)},
+      {"ns_per_packet", rounded(ns_per_packet(report), 2)},
+      {"mpps", rounded(mpps(report), 3)},
       {"workers",
        {{{"packets", totals.in}, {"connections", counters.opened.value()}}}},
       {"services", services_of(report)},

@@ -325,7 +325,9 @@ def check(original_path, translated_path, stats=None, config=None, timeouts_s=No
             judge.pair(read, packet, out)
     if missing and not stats:
         judge.error(read, f"is the last of the original, and {missing} are missing")
-    if judge.passed_by * 1000 > judge.translated + judge.passed_by:
+    # Of what has a whole five-tuple, one in a thousand may pass by, beside more headers than are read.
+    allowed = read // 1000 + (stats["packets"]["untracked"].get("header_chain", 0) if stats else 0)
+    if judge.passed_by > allowed:
         judge.error(read, f"is the last: {judge.passed_by} whole packets for a service passed by")
     if stats:
         for text in _compare_statistics(judge, stats, (read, written, missing), config is None):

@@ -84,7 +84,7 @@ class Race {
   std::size_t capacity() const { return capacity_; }
   std::size_t slots() const { return records_.count(); }
   std::size_t memory_bytes() const { return index_.bytes() + records_.memory_bytes(); }
-  Pages pages() const { return std::max(index_.pages(), records_.pages()); }
+  Pages pages() const { return records_.pages(); }
   Result<void> check_invariants() const;
 
   /// How many live entries stand in their first home, their second, and the area.

@@ -115,6 +115,7 @@ void check(LinkType link, std::span<const std::uint8_t> packet) {
 }  // namespace
 }  // namespace millrace
 
+// NOLINTNEXTLINE(readability-identifier-naming): libFuzzer calls it so.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0 || size > 0xffff) return -1;
   millrace::check(static_cast<millrace::LinkType>(data[0] % 4), {data + 1, size - 1});

@@ -57,7 +57,7 @@ unsigned l4_error(const Bytes& p, const Layout& layout) {
   return ~plain_sum(p.data() + layout.l4, size, sum) & 0xffff;
 }
 unsigned l3_error(const Bytes& p) {
-  return ~plain_sum(p.data(), (std::to_integer<unsigned>(p[0]) & 15) * 4, 0) & 0xffff;
+  return ~plain_sum(p.data(), (std::to_integer<std::size_t>(p[0]) & 15) * 4, 0) & 0xffff;
 }
 
 void make_right(Bytes& p, const Layout& layout) {
@@ -127,11 +127,11 @@ TYPED_TEST(Rewrite, RightStaysRight) {
       }
 
       // And nothing else has changed.
-      const unsigned place = end == End::source ? 0 : 1;
+      const std::size_t place = end == End::source ? 0 : 1;
       Bytes expected = p;
       std::memcpy(expected.data() + layout.source() + place * layout.address(),
                   address.bytes.data(), address.bytes.size());
-      if (this->ports(protocol)) put(expected, layout.l4 + 2 * place, port);
+      if (this->ports(protocol)) put(expected, layout.l4 + (end == End::source ? 0 : 2), port);
       make_right(expected, layout);
       ASSERT_EQ(q, expected) << protocol;
     }

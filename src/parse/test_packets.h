@@ -50,7 +50,7 @@ inline Bytes cooked2(unsigned type) { return be(type) + zeros(18); }
 struct V4 {
   unsigned protocol = 6;
   unsigned fragment = 0x4000;  // the flags and the offset
-  Bytes options = {};
+  Bytes options;
   int total = -1;  // as computed where negative
   unsigned version = 4;
 };

@@ -139,12 +139,12 @@ struct Generator::Sweep final : Generator::Source {
 
 /// campus: a calendar of the live connections, and the next arrival.
 struct Generator::Campus final : Generator::Source {
-  explicit Campus(const TrafficPlan& plan)
+  Campus(const TrafficPlan& plan, const std::atomic<bool>* stop)
       : plan_(plan),
         clients_(plan.connections, 32, plan.seed),
         drafts_(draft_stream()),
         random_(plan.seed ^ 0x63616d707573) {
-    sum_up();
+    sum_up(stop);
     arrival_ns_ = random_.exponential(mean_arrival_ns());
   }
 
@@ -181,10 +181,14 @@ struct Generator::Campus final : Generator::Source {
   std::uint64_t mean_arrival_ns() const { return duration_ns() / plan_.connections; }
 
   /// Draws all drafts once, to learn what the packets beyond the fewest are to be divided by.
-  void sum_up() {
+  void sum_up(const std::atomic<bool>* stop) {
     Random random = draft_stream();
     std::uint64_t fewest = 0;
     for (std::uint64_t i = 0; i < plan_.connections; ++i) {
+      if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
+        begun_ = plan_.connections;  // nothing will arrive
+        return;
+      }
       const Draft draft = draw_draft(random);
       fewest += fewest_packets(draft.purpose);
       weights_ += draft.weight;
@@ -260,9 +264,9 @@ Result<void> check(const TrafficPlan& plan) {
   return std::unexpected(Error{std::move(wrong), Error::Kind::usage});
 }
 
-Result<Generator> Generator::create(const TrafficPlan& plan) {
+Result<Generator> Generator::create(const TrafficPlan& plan, const std::atomic<bool>* stop) {
   if (auto possible = check(plan); !possible) return std::unexpected(possible.error());
-  if (plan.profile == Profile::campus) return Generator(std::make_unique<Campus>(plan), plan);
+  if (plan.profile == Profile::campus) return Generator(std::make_unique<Campus>(plan, stop), plan);
   return Generator(std::make_unique<Sweep>(plan), plan);
 }
 

@@ -4,6 +4,7 @@
 // profiles contain, and where their distributions come from: README.md.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -59,8 +60,9 @@ class Generator {
     std::span<const std::byte> bytes;  ///< up to the snaplen; valid until the next call
   };
 
-  /// Errors: those of `check`. For campus this walks all connections once, half a second a million.
-  static Result<Generator> create(const TrafficPlan& plan);
+  /// Errors: those of `check`. For campus this walks all connections once, a fraction of a second a
+  /// million. `stop`, set from outside meanwhile, ends that: the generator then has no packets.
+  static Result<Generator> create(const TrafficPlan& plan, const std::atomic<bool>* stop = nullptr);
   Generator(Generator&&) noexcept;
   Generator& operator=(Generator&&) noexcept;
   ~Generator();

@@ -100,6 +100,19 @@ TEST(Windows, ConnectionsNeverCoincide) {
                   false);
 }
 
+// Windows of windows: the addresses that would be given out first are taken, or kept.
+TEST(Windows, PassOverWhatIsTaken) {
+  check_bijection(windows_of(campus(100, 500), 3), 3, {}, false);
+  const Shift keep{[](const AddressV4& a) { return a.bytes[0] == 1; }, nullptr};
+  const Capture out = windows_of(campus(100, 500), 2, keep);
+  for (std::size_t i = 1; i < out.size(); i += 2) {
+    const View to(out.packet(i));
+    if (!to.ipv6()) {
+      ASSERT_NE(to.source()[0], 1);
+    }
+  }
+}
+
 TEST(Windows, PortsShiftByTheWindow) {
   const Capture in = campus(200, 1000);
   const Capture out = windows_of(in, 3, keep_servers());

@@ -48,7 +48,10 @@ struct RawConfig {
 void read_key(const Context& context, const toml::node& node, Config::Balance& out) {
   constexpr std::string_view kRight = ": give 32 hexadecimal digits";
   const auto* text = node.as_string();
-  if (text == nullptr) return context.problem(node, config::kind_of(node).append(kRight));
+  if (text == nullptr) {
+    context.problem(node, config::kind_of(node).append(kRight));
+    return;
+  }
   const std::string& digits = text->get();
   bool good = digits.size() == 2 * out.key.size();
   for (std::size_t i = 0; good && i < out.key.size(); ++i) {
@@ -71,7 +74,8 @@ void read_table_size(const Context& context, const toml::node& node, Config::Bal
 
 void read_function(const Context& context, const toml::node& node, RawConfig& out) {
   if (node.is_array()) {
-    return context.problem(node, "a chain is not in this version: give \"balance\"");
+    context.problem(node, "a chain is not in this version: give \"balance\"");
+    return;
   }
   config::name(&Config::function, {"balance"}, {"forward", "nat", "firewall"})(context, node,
                                                                                out.config);
@@ -89,7 +93,7 @@ std::vector<std::pair<std::string, std::uint8_t>> protocol_choices() {
 
 /// Reads what belongs to Config itself.
 template <class Read>
-auto in_config(Read read) {
+auto in_config(const Read& read) {
   return [read](const Context& context, const toml::node& node, RawConfig& out) {
     read(context, node, out.config);
   };
@@ -216,13 +220,15 @@ class ServiceReader {
 
  private:
   void read_prefix(const RawService& raw, std::string_view bits, ServiceSpec<A>& spec) {
-    const char* end = bits.data() + bits.size();
-    const auto parsed = std::from_chars(bits.data(), end, spec.prefix_bits);
+    const std::string digits(bits);
+    const char* end = digits.c_str() + digits.size();
+    const auto parsed = std::from_chars(digits.c_str(), end, spec.prefix_bits);
     constexpr unsigned kMost = 8 * A::kBytes;
     if (parsed.ec != std::errc{} || parsed.ptr != end || spec.prefix_bits > kMost) {
       spec.prefix_bits = kMost;
-      return problem(raw.address.line, "address",
-                     in_quotes(bits) + " is no prefix length: give 0 to " + std::to_string(kMost));
+      problem(raw.address.line, "address",
+              in_quotes(bits) + " is no prefix length: give 0 to " + std::to_string(kMost));
+      return;
     }
     const A prefix = prefix_of(spec.address, spec.prefix_bits);
     if (prefix == spec.address) return;

@@ -165,9 +165,13 @@ auto integer(V T::* member, std::int64_t least, std::int64_t most, std::string_v
     if (most > least) right.append(" to ").append(std::to_string(most));
     if (!unit.empty()) right.append(" ").append(unit);
     const auto* value = node.as_integer();
-    if (value == nullptr) return context.problem(node, kind_of(node) + right);
+    if (value == nullptr) {
+      context.problem(node, kind_of(node) + right);
+      return;
+    }
     if (**value < least || **value > most) {
-      return context.problem(node, std::to_string(**value) + " is out of range" + right);
+      context.problem(node, std::to_string(**value) + " is out of range" + right);
+      return;
     }
     assign(out.*member, **value);
   };
@@ -177,7 +181,10 @@ template <class T>
 auto boolean(bool T::* member) {
   return [=](const Context& context, const toml::node& node, T& out) {
     const auto* value = node.as_boolean();
-    if (value == nullptr) return context.problem(node, kind_of(node) + ": give true or false");
+    if (value == nullptr) {
+      context.problem(node, kind_of(node) + ": give true or false");
+      return;
+    }
     out.*member = **value;
   };
 }
@@ -186,7 +193,10 @@ template <class T>
 auto text(Located<std::string> T::* member) {
   return [=](const Context& context, const toml::node& node, T& out) {
     const auto* value = node.as_string();
-    if (value == nullptr) return context.problem(node, kind_of(node) + ": give a string");
+    if (value == nullptr) {
+      context.problem(node, kind_of(node) + ": give a string");
+      return;
+    }
     out.*member = {**value, node.source().begin.line, true};
   };
 }
@@ -200,7 +210,10 @@ auto choice(V T::* member, std::vector<std::pair<std::string, V>> values,
     for (const auto& known : values) names.push_back(known.first);
     const std::string right = ": give " + joined(names, " or ");
     const auto* value = node.as_string();
-    if (value == nullptr) return context.problem(node, kind_of(node) + right);
+    if (value == nullptr) {
+      context.problem(node, kind_of(node) + right);
+      return;
+    }
     for (const auto& [name, meaning] : values) {
       if (name == **value) {
         out.*member = meaning;
@@ -226,7 +239,10 @@ template <class T, class S>
 auto table(S T::* member, Keys<S> keys) {
   return [=](const Context& context, const toml::node& node, T& out) {
     const auto* value = node.as_table();
-    if (value == nullptr) return context.problem(node, kind_of(node) + ": give a table");
+    if (value == nullptr) {
+      context.problem(node, kind_of(node) + ": give a table");
+      return;
+    }
     read_keys(context, *value, keys, out.*member);
   };
 }
@@ -237,7 +253,8 @@ auto tables(std::vector<S> T::* member, Keys<S> keys) {
   return [=](const Context& context, const toml::node& node, T& out) {
     const auto* array = node.as_array();
     if (array == nullptr) {
-      return context.problem(node, kind_of(node) + ": give an array of tables");
+      context.problem(node, kind_of(node) + ": give an array of tables");
+      return;
     }
     for (const toml::node& element : *array) {
       if (!element.is_table()) {

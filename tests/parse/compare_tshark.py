@@ -75,10 +75,9 @@ def numbers(text):
 
 
 @functools.cache
-def file_type(capture):
-    command = ["capinfos", "-T", "-r", "-t", str(capture)]
-    kind = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return kind.rstrip("\n").split("\t")[-1]
+def is_sound(capture):
+    command = ["capinfos", "-t", str(capture)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 class Theirs:
@@ -211,9 +210,9 @@ def _(theirs, ours):
     return ours.verdict == "malformed" and (number(theirs.row["header4"]) or 0) > 20
 
 
-@category("another pcap", "tshark guesses a variant of the file format, so it sees other bytes than libpcap")
+@category("damaged file", "tshark guesses at the file's variant of pcap, and sees other bytes than libpcap")
 def _(theirs, ours):
-    return theirs.kind == "none" and file_type(theirs.capture) not in ("pcap", "pcapng")
+    return theirs.kind == "none" and not is_sound(theirs.capture)
 
 
 def explain(theirs, ours):
@@ -238,6 +237,7 @@ class Result:
     def __init__(self):
         self.unread = None
         self.packets = self.whole = self.tracked = 0
+        self.agreed = collections.Counter()  # by our verdict
         self.categories = collections.Counter()
         self.unexplained = []
 
@@ -259,7 +259,9 @@ def compare(dump, capture):
         if theirs.kind == "whole":
             result.whole += 1
             result.tracked += ours.five is not None
-        if not agree(theirs, ours):
+        if agree(theirs, ours):
+            result.agreed[ours.verdict] += 1
+        else:
             name = explain(theirs, ours)
             if name is None:
                 result.unexplained.append((result.packets, theirs, ours))
@@ -279,6 +281,7 @@ def report(captures, results):
         total.packets += result.packets
         total.whole += result.whole
         total.tracked += result.tracked
+        total.agreed += result.agreed
         total.categories += result.categories
         for count, (index, theirs, ours) in enumerate(result.unexplained):
             total.unexplained.append(index)
@@ -306,7 +309,10 @@ def main():
         results = list(pool.map(lambda c: compare(options.dump, c), captures))
     total = report(captures, results)
 
-    print(f"{total.packets} packets in {sum(r.unread is None for r in results)} captures")
+    print(f"{total.packets} packets in {sum(r.unread is None for r in results)} captures; agreed:")
+    for verdict, count in total.agreed.most_common():
+        print(f"{count:7} {verdict}")
+    print("differences explained:")
     for name, reason, _ in CATEGORIES:
         print(f"{total.categories[name]:7} {name}: {reason}")
     share = total.tracked / total.whole if total.whole else 0

@@ -6,11 +6,13 @@
 #include <arpa/inet.h>
 #include <pcap/pcap.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <optional>
-#include <vector>
+#include <string>
 
 #include "parse/parse.h"
 
@@ -43,10 +45,12 @@ std::array<char, INET6_ADDRSTRLEN> text(const A& address) {
   return buffer;
 }
 
+std::string name(Verdict verdict) { return std::string(to_string(verdict)); }
+
 template <class K>
 void print(const Lane<K>& lane, unsigned number, Verdict verdict) {
   const K& key = lane.key[0];
-  std::printf("%u %s %s %u %s %u %u\n", number, to_string(verdict).data(), text(key.source).data(),
+  std::printf("%u %s %s %u %s %u %u\n", number, name(verdict).c_str(), text(key.source).data(),
               key.source_port, text(key.destination).data(), key.destination_port, key.protocol);
 }
 
@@ -58,7 +62,7 @@ void print(Burst& burst, LinkType link, unsigned number) {
   } else if (burst.v6.originator.size != 0) {
     print(burst.v6.originator, number, verdict);
   } else {
-    std::printf("%u %s\n", number, to_string(verdict).data());
+    std::printf("%u %s\n", number, name(verdict).c_str());
   }
 }
 

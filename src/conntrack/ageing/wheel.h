@@ -1,8 +1,10 @@
-// `wheel`: a timer wheel (Varghese and Lauck, SOSP 1987, scheme 6) of 4096 slots, one interval each.
+// `wheel`: a hierarchical timer wheel (Varghese and Lauck, SOSP 1987, scheme 7) of two levels: 4096
+// slots of one interval each, and 4096 of one turn of those each. At 10 ms that is 41 s and 46 h;
+// later deadlines wait in the farthest slot.
 //
 // A connection is filed under its deadline when it is born and then left alone: packets move the
 // deadline, not the timer. When the slot fires, the deadline is read again; what is not due is filed
-// anew. Deadlines beyond the wheel's horizon wait in its farthest slot.
+// anew.
 //
 // Slack: no connection is removed before its deadline, and an idle one at most one interval after
 // it, plus what the budget of `sweep` leaves for later.
@@ -29,10 +31,10 @@ class Wheel {
   static constexpr std::string_view kName = "wheel";
   static constexpr std::string_view kSummary =
       "timer wheel, deadlines read again when a slot fires; the default";
-  static constexpr std::uint32_t kSlots = 4096;
+  static constexpr std::uint32_t kSlots = 4096;  // of each level
 
   static Result<Wheel> create(const AgeingConfig& config) {
-    auto memory = Memory::map((config.ids + kSlots) * sizeof(Link), config.pages);
+    auto memory = Memory::map((config.ids + kHeads) * sizeof(Link), config.pages);
     if (!memory) return std::unexpected(memory.error());
     return Wheel(std::move(*memory), config);
   }
@@ -47,14 +49,14 @@ class Wheel {
   template <Lives L, class Expire>
   bool sweep(Tick now, unsigned budget, const L& lives, Expire&& expire) {
     advance(now);
-    // Slots whose interval has passed whole; after a long sleep, each slot once.
-    const std::uint64_t due = elapsed_ms_ / interval_ms_;
-    if (due > fired_ + kSlots) fired_ = due - kSlots;
+    const std::uint64_t due = elapsed_ms_ / interval_ms_;  // slots whose interval has passed whole
     unsigned steps = std::max(budget, 1U) * kStepsPerLook;
     while (fired_ < due && budget > 0 && steps-- > 0) {
-      const unsigned looked = look(fired_ % kSlots, budget, lives, expire);
+      unsigned looked = 0;
+      if (fired_ % kSlots == 0) looked = look(coarse_head(fired_ / kSlots), budget, lives, expire);
+      if (looked == 0) looked = look(fine_head(fired_), budget, lives, expire);
       budget -= looked;
-      if (looked == 0) ++fired_;
+      if (looked == 0) fired_ = next_to_fire(due);
     }
     return fired_ == due;
   }
@@ -63,14 +65,13 @@ class Wheel {
 
   Result<void> check_invariants() const {
     std::size_t filed = 0;
-    for (std::uint32_t slot = 0; slot < kSlots; ++slot) {
-      const std::uint32_t head = ids_ + slot;
+    for (std::uint32_t head = ids_; head < ids_ + kHeads; ++head) {
       for (std::uint32_t at = link(head).next; at != head; at = link(at).next) {
         if (at >= ids_ || ++filed > ids_) return broken("1: a ring does not close");
       }
     }
     std::size_t alone = 0;
-    for (std::uint32_t at = 0; at < ids_ + kSlots; ++at) {
+    for (std::uint32_t at = 0; at < ids_ + kHeads; ++at) {
       if (link(link(at).next).prev != at) return broken("2: a link is not mutual");
       alone += at < ids_ && link(at).next == at;
     }
@@ -83,6 +84,7 @@ class Wheel {
     std::uint32_t next;
     std::uint32_t prev;
   };
+  static constexpr std::uint32_t kHeads = 2 * kSlots;
   static constexpr unsigned kBatch = 16;
   static constexpr unsigned kStepsPerLook = 8;  // an empty slot is cheaper than a connection
 
@@ -90,7 +92,7 @@ class Wheel {
       : memory_(std::move(memory)),
         ids_(static_cast<std::uint32_t>(config.ids)),
         interval_ms_(std::max(config.interval_ms, 1U)) {
-    for (std::uint32_t i = 0; i < ids_ + kSlots; ++i) link(i) = {i, i};
+    for (std::uint32_t i = 0; i < ids_ + kHeads; ++i) link(i) = {i, i};
   }
 
   static std::unexpected<Error> broken(std::string_view what) {
@@ -114,23 +116,45 @@ class Wheel {
     link(at) = {at, at};
   }
 
-  /// Files under the first slot that fires at or after the deadline.
+  // Slots are numbered from the beginning of time; heads stand behind the ids.
+  std::uint32_t fine_head(std::uint64_t slot) const {
+    return ids_ + static_cast<std::uint32_t>(slot % kSlots);
+  }
+  std::uint32_t coarse_head(std::uint64_t turn) const {
+    return ids_ + kSlots + static_cast<std::uint32_t>(turn % kSlots);
+  }
+
+  /// The next slot that may hold anything, or `due`: long sleeps are skipped, not counted through.
+  std::uint64_t next_to_fire(std::uint64_t due) const {
+    if (fired_ < latest_fine_) return fired_ + 1;
+    const std::uint64_t turn = fired_ / kSlots;
+    return turn < latest_coarse_ ? std::min(due, (turn + 1) * kSlots) : due;
+  }
+
+  /// Files under the first slot that fires at or after the deadline, or the turn that it lies in.
   void file(std::uint32_t at, Tick deadline) {
-    const std::int64_t left = deadline - now_;
-    const std::uint64_t when = elapsed_ms_ + static_cast<std::uint64_t>(std::max<std::int64_t>(left, 0));
-    const std::uint64_t slot =
-        std::clamp((when + interval_ms_ - 1) / interval_ms_, fired_ + 1, fired_ + kSlots) - 1;
-    const std::uint32_t head = ids_ + static_cast<std::uint32_t>(slot % kSlots);
+    const std::int64_t left = std::max(deadline - now_, 0);
+    const std::uint64_t when = elapsed_ms_ + static_cast<std::uint64_t>(left);
+    const std::uint64_t slot = std::max((when + interval_ms_ - 1) / interval_ms_, fired_ + 1) - 1;
+    if (slot < fired_ + kSlots) {
+      latest_fine_ = std::max(latest_fine_, slot);
+      return append(fine_head(slot), at);
+    }
+    const std::uint64_t turn = std::min(slot / kSlots, fired_ / kSlots + kSlots - 1);
+    latest_coarse_ = std::max(latest_coarse_, turn);
+    append(coarse_head(turn), at);
+  }
+
+  void append(std::uint32_t head, std::uint32_t at) {
     const std::uint32_t last = link(head).prev;
     link(at) = {head, last};
     link(last).next = at;
     link(head).prev = at;
   }
 
-  /// Looks at some connections of a slot, records fetched together; returns how many.
+  /// Looks at some connections of a ring, records fetched together; returns how many.
   template <class L, class Expire>
-  unsigned look(std::uint64_t slot, unsigned budget, const L& lives, Expire&& expire) {
-    const std::uint32_t head = ids_ + static_cast<std::uint32_t>(slot);
+  unsigned look(std::uint32_t head, unsigned budget, const L& lives, Expire&& expire) {
     std::array<ConnId, kBatch> batch;
     unsigned count = 0;
     for (; count < std::min(budget, kBatch) && link(head).next != head; ++count) {
@@ -156,6 +180,8 @@ class Wheel {
   Tick now_;                      // the latest seen
   std::uint64_t elapsed_ms_ = 0;  // since the first seen; does not wrap
   std::uint64_t fired_ = 0;       // slots that have fired
+  std::uint64_t latest_fine_ = 0;    // slot, and turn, beyond which nothing is filed
+  std::uint64_t latest_coarse_ = 0;
 };
 
 static_assert(Ageing<Wheel>);

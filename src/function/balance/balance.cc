@@ -104,15 +104,23 @@ void BalanceFor<K>::open(const Burst& burst, std::span<Opening<K>> openings) {
 template <class K>
 void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
   Service* service = find(opening.key);
-  if (service == nullptr) return refuse(opening, nullptr, Verdict::no_service);
-  if (service->willing == 0) return refuse(opening, service, Verdict::no_backend);
+  if (service == nullptr) {
+    refuse(opening, nullptr, Verdict::no_service);
+    return;
+  }
+  if (service->willing == 0) {
+    refuse(opening, service, Verdict::no_backend);
+    return;
+  }
   if (opening.attempt == 0) {
-    return accept(*service, service->listed[first_choice(*service, burst, opening)], opening);
+    accept(*service, service->listed[first_choice(*service, burst, opening)], opening);
+    return;
   }
   service->collisions.add(1);
   // `attempt` must not wrap around to a first one.
   if (opening.attempt >= service->willing || opening.attempt == UINT8_MAX) {
-    return refuse(opening, service, Verdict::reply_collision);
+    refuse(opening, service, Verdict::reply_collision);
+    return;
   }
   accept(*service, service->listed[next_choice(*service, opening)], opening);
 }

@@ -25,6 +25,7 @@ std::vector<Walker> walkers(std::span<const Maglev::Member> members, std::uint32
   std::ranges::sort(
       order, {}, [&](std::uint16_t i) { return std::tuple(members[i].offset, members[i].skip); });
   std::vector<Walker> result;
+  result.reserve(order.size());
   for (const std::uint16_t i : order) {
     result.push_back({.at = members[i].offset % size,
                       .skip = members[i].skip % (size - 1) + 1,

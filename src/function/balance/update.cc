@@ -179,8 +179,10 @@ void BalanceFor<K>::index_services() {
   settled_ = true;
   table_.build(specs);
   std::vector<Spec> hosts;
+  hosts.reserve(sources.size());
   for (const Address& address : sources) hosts.push_back({.address = address, .backends = {}});
   std::vector<const Spec*> pointers;
+  pointers.reserve(hosts.size());
   for (const Spec& host : hosts) pointers.push_back(&host);
   reply_sources_.build(pointers);
 }
