@@ -12,6 +12,7 @@ import struct
 ETHERNET, RAW_OLD, RAW, SLL, IPV4, IPV6, SLL2 = 1, 12, 101, 113, 228, 229, 276
 
 SECOND = 1_000_000_000
+NO_TIME = -1  # of a pcap record whose fraction is a second or more: whatever that is, no time
 _MAX_SNAPLEN = 262_144
 
 # Magic number: (byte order, ns a unit of the fraction, bytes of a record header)
@@ -70,7 +71,8 @@ class Capture:
             if at + captured > end:
                 return
             packet = data[at : at + min(captured, snaplen)]
-            yield seconds * SECOND + fraction * unit, wire, packet
+            fraction *= unit
+            yield seconds * SECOND + fraction if fraction < SECOND else NO_TIME, wire, packet
             at += captured
 
     def _pcapng(self, headers_only=False):

@@ -166,7 +166,7 @@ class Judge:
 
     def pair(self, number, original, translated):
         time, wire, before = original
-        if time != translated[0] or wire != translated[1] or len(before) != len(translated[2]):
+        if not _same_place(original, translated):
             self.error(number, "time or length differs from the original's")
             return
         if time > self.now:
@@ -246,9 +246,14 @@ def _name(end):
     return f"{address} port {end[1]}" if end[1] else str(address)
 
 
+def _same_place(original, translated):
+    same_time = original[0] in (translated[0], captures.NO_TIME)
+    return same_time and original[1] == translated[1] and len(original[2]) == len(translated[2])
+
+
 def _same_packet(link_type, original, translated):
     """Whether `translated` is `original`, possibly rewritten."""
-    if original[:2] != translated[:2] or len(original[2]) != len(translated[2]):
+    if not _same_place(original, translated):
         return False
     if original[2] == translated[2]:
         return True

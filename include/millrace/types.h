@@ -22,7 +22,7 @@ struct Tick {
   std::uint32_t ms = 0;
 
   friend constexpr bool operator==(Tick, Tick) = default;
-  friend constexpr Tick operator+(Tick t, std::uint32_t ms) { return {t.ms + ms}; }
+  friend constexpr Tick operator+(Tick t, std::uint32_t later_ms) { return {t.ms + later_ms}; }
   friend constexpr std::int32_t operator-(Tick a, Tick b) {
     return static_cast<std::int32_t>(a.ms - b.ms);
   }

@@ -22,6 +22,8 @@ class CaptureWriter {
   /// permission, a directory itself), failed (no space).
   static Result<CaptureWriter> create(const std::string& path, const CaptureFormat& format);
 
+  CaptureWriter(const CaptureWriter&) = delete;
+  CaptureWriter& operator=(const CaptureWriter&) = delete;
   CaptureWriter(CaptureWriter&& other) noexcept;
   CaptureWriter& operator=(CaptureWriter&& other) noexcept;
   /// Removes the temporary file unless finished.

@@ -143,9 +143,9 @@ struct Generator::Campus final : Generator::Source {
       : plan_(plan),
         clients_(plan.connections, 32, plan.seed),
         drafts_(draft_stream()),
-        random_(plan.seed ^ 0x63616d707573) {
+        random_(plan.seed ^ 0x63616d707573),
+        arrival_ns_(random_.exponential(mean_arrival_ns())) {
     sum_up(stop);
-    arrival_ns_ = random_.exponential(mean_arrival_ns());
   }
 
   bool next(Timed& timed) override {
@@ -238,14 +238,14 @@ struct Generator::Campus final : Generator::Source {
   bool cut_short_ = false;
   bool even_ = false;  // no connection can grow by itself: all grow alike
   std::uint64_t begun_ = 0;
-  std::uint64_t arrival_ns_ = 0;
+  std::uint64_t arrival_ns_;
   std::vector<Conversation> live_;
   std::vector<std::uint32_t> free_;
   std::priority_queue<Entry> calendar_;
 };
 
 std::optional<Profile> profile_named(std::string_view name) {
-  const auto at = std::find(kProfileNames.begin(), kProfileNames.end(), name);
+  const auto* const at = std::find(kProfileNames.begin(), kProfileNames.end(), name);
   if (at == kProfileNames.end()) return std::nullopt;
   return static_cast<Profile>(at - kProfileNames.begin());
 }

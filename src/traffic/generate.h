@@ -63,6 +63,8 @@ class Generator {
   /// Errors: those of `check`. For campus this walks all connections once, a fraction of a second a
   /// million. `stop`, set from outside meanwhile, ends that: the generator then has no packets.
   static Result<Generator> create(const TrafficPlan& plan, const std::atomic<bool>* stop = nullptr);
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
   Generator(Generator&&) noexcept;
   Generator& operator=(Generator&&) noexcept;
   ~Generator();

@@ -90,9 +90,12 @@ std::uint64_t exp2_q32(std::uint64_t e) {
 }
 
 Permutation::Permutation(std::uint64_t n, std::uint64_t seed)
-    : n_(n), mask_(std::bit_ceil(n) - 1), shift_(0), factor_(), offset_() {
+    : n_(n),
+      mask_(std::bit_ceil(n) - 1),
+      shift_(static_cast<unsigned>(std::popcount(mask_) + 1) / 2),
+      factor_(),
+      offset_() {
   Random random(seed);
-  shift_ = static_cast<unsigned>(std::popcount(mask_) + 1) / 2;
   for (auto& factor : factor_) factor = random() | 1;
   for (auto& offset : offset_) offset = random();
 }
