@@ -98,7 +98,7 @@ void add_path(CLI::App& bench, Run& run) {
   const auto path = std::make_shared<PathCommand>();
   command->add_option("--live", path->options.live, "Connections; 786432 and 3145728")
       ->delimiter(',')
-      ->check(CLI::Range(1, 100'000'000))
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100000000}))
       ->type_name("N,...");
   command->add_option("--traffic", path->traffic, "uniform, campus; both")
       ->delimiter(',')

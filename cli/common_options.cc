@@ -37,7 +37,9 @@ void CommonOptions::add_to(CLI::App& command) {
   command.add_option("--pages", pages, "Best memory to try: huge, transparent or small")
       ->check(CLI::IsMember({"huge", "transparent", "small"}))
       ->capture_default_str();
-  command.add_option("--seed", seed, "Fix everything random; drawn if left out")->type_name("N");
+  command.add_option("--seed", seed, "Fix everything random; drawn if left out")
+      ->check(not_negative())
+      ->type_name("N");
   command.add_flag("--quiet", quiet, "No progress, no warnings");
 }
 
@@ -63,6 +65,14 @@ BalanceConfig CommonOptions::balance_config(const Config& config) const {
   BalanceConfig balance = millrace::balance_config(config);
   if (timeout_s) balance.quiet_ms = std::max(milliseconds(*timeout_s), balance.quiet_ms);
   return balance;
+}
+
+CLI::Validator not_negative() {
+  return CLI::Validator(
+      [](std::string& value) {
+        return value.starts_with('-') ? value + " is negative" : std::string{};
+      },
+      "");
 }
 
 SchemeNames scheme_names() {

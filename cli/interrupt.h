@@ -16,6 +16,8 @@ inline void catch_interrupts() {
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  // A limit on a file's size is an error of writing like a full disk, not a death.
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 }  // namespace millrace::cli

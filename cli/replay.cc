@@ -1,13 +1,11 @@
 // `millrace replay`: a capture through the dataplane, as fast as one core goes.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <stop_token>
-#include <thread>
+#include <functional>
+#include <memory>
+#include <vector>
 
 #include "command.h"
 #include "common_options.h"
@@ -15,6 +13,7 @@
 #include "interrupt.h"
 #include "output.h"
 #include "port/replay_port.h"
+#include "progress.h"
 #include "report.h"
 #include "traffic/windows.h"
 #include "worker/config.h"
@@ -57,31 +56,6 @@ std::function<bool(const A&)> keeps(const Config& config) {
   std::ranges::sort(kept);
   return [kept = std::move(kept)](const A& address) { return std::ranges::binary_search(kept, address); };
 }
-
-/// Shows how far the line has come, on a terminal, until it is destroyed.
-class Progress {
- public:
-  Progress(const Line& line, std::uint64_t packets) {
-    thread_ = std::jthread([&line, packets, this](const std::stop_token& stop) {
-      std::unique_lock lock(mutex_);
-      const auto never = [] { return false; };
-      while (!wake_.wait_for(lock, stop, std::chrono::milliseconds(200), never) && !stop.stop_requested()) {
-        const std::uint64_t done = line.counters().in.value();
-        fmt::print(stderr, "\r{:5.1f} %  {:.1f} of {:.1f} M packets ",
-                   100.0 * static_cast<double>(done) / static_cast<double>(packets),
-                   static_cast<double>(done) / 1e6, static_cast<double>(packets) / 1e6);
-        shown_ = true;
-      }
-      if (shown_) fmt::print(stderr, "\r{:60}\r", "");
-    });
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable_any wake_;
-  bool shown_ = false;
-  std::jthread thread_;  // last: it uses the others
-};
 
 std::uint64_t nanoseconds_since(std::chrono::steady_clock::time_point start) {
   return static_cast<std::uint64_t>(
@@ -136,10 +110,8 @@ Result<int> ReplayCommand::replay() const {
   if (!capture->warning().empty()) report.warnings.push_back(capture->warning());
   catch_interrupts();
   {
-    std::optional<Progress> progress;
-    if (!common.quiet && ::isatty(STDERR_FILENO) != 0) {
-      progress.emplace(**line, capture->size() * loops);
-    }
+    const Progress progress(common.quiet, "replaying", capture->size() * loops,
+                            [&line] { return (*line)->counters().in.value(); });
     const auto start = std::chrono::steady_clock::now();
     (*line)->run(*port);
     report.elapsed_ns = nanoseconds_since(start) - port->output_ns();

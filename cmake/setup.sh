@@ -45,7 +45,9 @@ installed() {
 }
 
 available() {
-  apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'
+  local policy
+  policy=$(apt-cache policy "$1" 2>/dev/null)
+  [[ $policy =~ Candidate:\ [^\(] ]]
 }
 
 # Runs a command as root, or says what somebody else has to run.

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "core/verdict.h"
-#include "measure/counter.h"
+#include "core/counter.h"
 
 namespace millrace {
 

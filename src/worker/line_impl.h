@@ -133,6 +133,7 @@ class Family {
     unsigned again = 0;
     for (Opening<K>& opening : openings) {
       if (opening.answer == Opening<K>::Answer::refused) {
+        if (opening.attempt > 0) function_->closed(opening.state);
         give_up(burst, lane, opening, opening.refusal);
         continue;
       }

@@ -28,7 +28,7 @@
 #include "function/balance/scheduler.h"
 #include "function/balance/service.h"
 #include "function/balance/service_table.h"
-#include "function/balance/tally.h"
+#include "core/counter.h"
 #include "function/function.h"
 
 namespace millrace {
@@ -107,10 +107,10 @@ class BalanceFor final : public FunctionFor<K> {
   struct alignas(64) Backend {
     Address address;
     Address virtual_address;  ///< of its service
-    Tally packets;
-    Tally replies;
-    Tally connections;
-    Tally live;
+    Counter packets;
+    Counter replies;
+    Counter connections;
+    Counter live;
     // Not read for packets of known connections:
     std::uint32_t weight = 0;
     std::uint32_t place = kNoPlace;  ///< in its service's list; none once it is configured no more
@@ -129,9 +129,9 @@ class BalanceFor final : public FunctionFor<K> {
     bool removed = false;     ///< kept for the connections of `draining` only
     bool overflowed = false;  ///< `quiet_ms` have not yet passed since `overflowed_at`
     Tick overflowed_at;
-    Tally refused;
-    Tally collisions;
-    Tally stateless;
+    Counter refused;
+    Counter collisions;
+    Counter stateless;
   };
 
   enum class Side : std::uint8_t { originator, reply, none };

@@ -10,14 +10,14 @@
 #include <string_view>
 
 #include "function/balance/maglev.h"
-#include "function/balance/tally.h"
+#include "core/counter.h"
 
 namespace millrace {
 
 /// A backend as schedulers see it. Its place in the list is its name here.
 struct Candidate {
   std::uint32_t weight = 1;
-  const Tally* live = nullptr;  ///< connections it serves now
+  const Counter* live = nullptr;  ///< connections it serves now
 };
 
 class Scheduler {

@@ -32,7 +32,7 @@ struct Fixture {
     return places;
   }
 
-  std::vector<Tally> live;
+  std::vector<Counter> live;
   std::vector<Candidate> candidates;
   Maglev maglev;
   std::unique_ptr<Scheduler> scheduler;

@@ -43,7 +43,7 @@ Result<void> BalanceFor<K>::check(const std::vector<Spec>& specs) const {
     }
     ids += backends.size();
   }
-  for (const Backend& backend : backends_) ids += backend.live.read() > 0 ? 1 : 0;
+  for (const Backend& backend : backends_) ids += backend.live.value() > 0 ? 1 : 0;
   if (ids > kMaxBackends) {
     return wrong("more than 65536 backends of one family, draining ones included: list fewer");
   }
@@ -86,7 +86,7 @@ void BalanceFor<K>::unlist(Service& service) {
   std::erase_if(service.draining, [&](std::uint16_t id) {
     Backend& backend = backends_[id];
     backend.place = kNoPlace;
-    if (backend.live.read() > 0) return false;
+    if (backend.live.value() > 0) return false;
     const bool wanted = std::ranges::any_of(
         service.spec.backends, [&](const auto& spec) { return is_same(backend, spec); });
     if (!wanted) free_ids_.push_back(id);
@@ -194,18 +194,18 @@ void BalanceFor<K>::append_statistics(std::vector<ServiceStatistics>& all) const
     out.service = to_string(service->spec);
     out.scheduler = service->spec.scheduler;
     out.draining = service->removed;
-    out.refused = service->refused.read();
-    out.collisions = service->collisions.read();
-    out.stateless = service->stateless.read();
+    out.refused = service->refused.value();
+    out.collisions = service->collisions.value();
+    out.stateless = service->stateless.value();
     const auto append = [&](std::uint16_t id, bool draining) {
       const Backend& backend = backends_[id];
       out.backends.push_back({.address = with_port(backend.address, backend.port),
                               .weight = backend.weight,
                               .draining = draining,
-                              .packets = backend.packets.read(),
-                              .replies = backend.replies.read(),
-                              .connections = backend.connections.read(),
-                              .live = backend.live.read()});
+                              .packets = backend.packets.value(),
+                              .replies = backend.replies.value(),
+                              .connections = backend.connections.value(),
+                              .live = backend.live.value()});
     };
     for (const std::uint16_t id : service->listed) append(id, false);
     for (const std::uint16_t id : service->draining) append(id, true);
@@ -218,7 +218,7 @@ Result<void> BalanceFor<K>::check_invariants() const {
   std::set<std::uint16_t> ids(free_ids_.begin(), free_ids_.end());
   if (ids.size() != free_ids_.size()) return broken("an id is free twice");
   for (const std::uint16_t id : free_ids_) {
-    if (backends_[id].live.read() != 0) return broken("a free id has live connections");
+    if (backends_[id].live.value() != 0) return broken("a free id has live connections");
   }
   for (const auto& service : services_) {
     for (std::size_t place = 0; place < service->listed.size(); ++place) {

@@ -22,8 +22,8 @@ class LeastConnections final : public Scheduler {
 
  private:
   bool freer(std::size_t a, std::size_t b) const {
-    return (candidates_[a].live->read() + 1) * candidates_[b].weight <
-           (candidates_[b].live->read() + 1) * candidates_[a].weight;
+    return (candidates_[a].live->value() + 1) * candidates_[b].weight <
+           (candidates_[b].live->value() + 1) * candidates_[a].weight;
   }
 
   std::span<const Candidate> candidates_;
