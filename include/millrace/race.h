@@ -38,6 +38,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/detail/prefetch.h"
 #include "millrace/detail/tags.h"
 #include "millrace/table.h"
 
@@ -56,7 +57,7 @@ class Race {
   static Result<Race> create(const TableConfig& config);
 
   void prefetch(std::span<const Hash> hashes) const {
-    for (const Hash hash : hashes) __builtin_prefetch(&bucket(first_of(hash)));
+    for (const Hash hash : hashes) detail::prefetch<detail::Intent::read>(&bucket(first_of(hash)));
   }
 
   void prefetch_records(std::span<const Hash> hashes) const;
@@ -279,7 +280,7 @@ void Race<K>::prefetch_records(std::span<const Hash> hashes) const {
     if (match != 0) {
       records_.prefetch(id_of(first, static_cast<unsigned>(std::countr_zero(match))));
     } else if (bucket(first).passed(filter_of(hash)) != 0 && count < kLater) {
-      __builtin_prefetch(&bucket(home_of(hash, 1)));
+      detail::prefetch<detail::Intent::read>(&bucket(home_of(hash, 1)));
       later[count++] = hash;
     }
   }

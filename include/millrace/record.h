@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <string>
 
+#include "millrace/detail/prefetch.h"
 #include "millrace/key.h"
 #include "millrace/memory.h"
 #include "millrace/types.h"
@@ -54,7 +55,7 @@ class Records {
   }
   /// The function's state, 8-byte aligned.
   std::byte* state(ConnId id) const { return at(id) + sizeof(RecordHeader<K>); }
-  void prefetch(ConnId id) const { __builtin_prefetch(at(id), 1); }
+  void prefetch(ConnId id) const { detail::prefetch<detail::Intent::write>(at(id)); }
 
   std::size_t count() const { return count_; }
   std::size_t stride() const { return std::size_t{1} << shift_; }

@@ -267,15 +267,30 @@ class LineOf final : public Line {
     probe_.done(Stage::send);
   }
 
+  /// A bounded number of connections each burst, until nothing is left to do at that tick.
   void age(Tick now) {
-    while (!v4_.age(now) && catch_up_) {
-    }
-    while (!v6_.age(now) && catch_up_) {
-    }
+    if (aged_ && now == aged_until_) return;
+    do {
+      aged_ = v4_.age(now);
+      aged_ = v6_.age(now) && aged_;
+    } while (!aged_ && catch_up_);
+    aged_until_ = now;
+  }
+
+  static bool all_tracked(const Burst& burst) {
+    unsigned others = 0;
+    for (unsigned i = 0; i < burst.size; ++i) others += burst.verdict[i] != Verdict::tracked;
+    return others == 0;
   }
 
   /// Counts the verdicts; the packets that go out, a bit each.
   std::uint64_t forwarded(const Burst& burst) {
+    counters_->in.add(burst.size);
+    if (all_tracked(burst)) [[likely]] {
+      counters_->verdict[static_cast<std::size_t>(Verdict::tracked)].add(burst.size);
+      counters_->out.add(burst.size);
+      return burst.size == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << burst.size) - 1;
+    }
     std::array<std::uint32_t, kVerdicts> count{};
     std::uint64_t forward = 0;
     for (unsigned i = 0; i < burst.size; ++i) {
@@ -287,7 +302,6 @@ class LineOf final : public Line {
     for (std::size_t v = 0; v < kVerdicts; ++v) {
       if (count[v] != 0) counters_->verdict[v].add(count[v]);
     }
-    counters_->in.add(burst.size);
     counters_->out.add(static_cast<std::uint64_t>(std::popcount(forward)));
     return forward;
   }
@@ -299,6 +313,8 @@ class LineOf final : public Line {
   V6 v6_;
   bool pass_unmatched_;
   bool catch_up_;
+  bool aged_ = false;
+  Tick aged_until_;
   std::array<std::unique_ptr<Burst>, 3> bursts_;
   [[no_unique_address]] Probe probe_;
 };
