@@ -68,6 +68,13 @@ struct Burst {
   Lanes<KeyV4> v4;
   Lanes<KeyV6> v6;
 
+  /// No packets, no keys.
+  void clear() {
+    size = 0;
+    v4.originator.size = v4.reply.size = 0;
+    v6.originator.size = v6.reply.size = 0;
+  }
+
   template <class K>
   Lanes<K>& lanes() {
     if constexpr (std::is_same_v<K, KeyV4>) {

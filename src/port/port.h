@@ -18,7 +18,7 @@ class Port {
   virtual ~Port() = default;
   virtual LinkType link_type() const = 0;
   /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`. False at the end: nothing
-  /// more will ever arrive. A burst may be empty while time passes.
+  /// more will ever arrive. A burst may be empty while time passes; it comes in empty.
   virtual bool receive(Burst& burst) = 0;
   /// Sends the packets whose bit in `forward` is set (bit i for packet i), in order; the others go
   /// back to where their memory came from.

@@ -229,7 +229,6 @@ class LineOf final : public Line {
 
   /// A new burst begins its way.
   bool enter(Port& port, std::unique_ptr<Burst>& burst) {
-    burst->size = 0;
     const bool more = port.receive(*burst);
     probe_.done(Stage::receive);
     parse(*burst, port.link_type());
@@ -264,6 +263,7 @@ class LineOf final : public Line {
     v6_.process(*burst);
     probe_.done(Stage::process);
     port.send(*burst, forwarded(*burst));
+    burst->clear();
     probe_.done(Stage::send);
   }
 

@@ -1,0 +1,312 @@
+// The whole line on captures made in memory: every table, every ageing scheme, real packets.
+#include "worker/line.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "conntrack/schemes.h"
+#include "function/balance/balance.h"
+#include "parse/test_packets.h"
+#include "port/replay_port.h"
+#include "traffic/generate.h"
+
+namespace millrace {
+namespace {
+
+using test::operator+;
+using test::be;
+using test::bytes;
+using test::Bytes;
+using test::ethernet;
+using test::zeros;
+
+constexpr std::uint8_t kSyn = 2;
+constexpr std::uint8_t kAck = 16;
+
+struct Endpoint {
+  std::array<std::uint8_t, 4> address;
+  std::uint16_t port;
+};
+constexpr Endpoint kVirtual{{203, 0, 113, 10}, 80};
+constexpr Endpoint kVirtual2{{203, 0, 113, 11}, 80};
+
+Endpoint client(unsigned n) {
+  return {{192, 0, static_cast<std::uint8_t>(2 + (n >> 8 & 1)), static_cast<std::uint8_t>(n)},
+          static_cast<std::uint16_t>(1024 + n % 60000)};
+}
+
+Bytes packet(const Endpoint& from, const Endpoint& to, std::uint8_t flags = kSyn) {
+  Bytes ip = bytes({0x45, 0}) + be(40) + be(0) + be(0x4000) + bytes({64, 6, 0, 0});
+  for (const auto& end : {from, to}) {
+    for (const unsigned byte : end.address) ip = ip + bytes({byte});
+  }
+  return ethernet(0x0800) + ip + be(from.port) + be(to.port) + zeros(8) + bytes({0x50, flags}) +
+         zeros(6);
+}
+
+/// Collects what leaves, and plays what it is given, one packet a burst.
+class TestPort final : public Port {
+ public:
+  LinkType link_type() const override { return LinkType::ethernet; }
+  void add(const Bytes& p, std::uint32_t at_ms) { input_.push_back({p, at_ms}); }
+  bool receive(Burst& burst) override {
+    if (next_ == input_.size()) return false;
+    auto& [data, at_ms] = input_[next_];
+    burst.size = 1;
+    burst.now = Tick{at_ms};
+    burst.data[0] = data.data();
+    burst.length[0] = static_cast<std::uint16_t>(data.size());
+    burst.wire_length[0] = burst.length[0];
+    burst.handle[0] = next_++;
+    return true;
+  }
+  void send(const Burst& burst, std::uint64_t forward) override {
+    for (unsigned i = 0; i < burst.size; ++i) {
+      if (forward >> i & 1) sent.push_back(input_[burst.handle[i]].first);
+    }
+  }
+  std::vector<Bytes> sent;
+
+ private:
+  std::vector<std::pair<Bytes, std::uint32_t>> input_;
+  std::size_t next_ = 0;
+};
+
+Endpoint end_of(const Bytes& p, unsigned address_at, unsigned port_at) {
+  Endpoint end{};
+  for (unsigned i = 0; i < 4; ++i) end.address[i] = static_cast<std::uint8_t>(p[address_at + i]);
+  end.port = static_cast<std::uint16_t>(static_cast<unsigned>(p[port_at]) << 8 |
+                                        static_cast<unsigned>(p[port_at + 1]));
+  return end;
+}
+Endpoint source_of(const Bytes& p) { return end_of(p, 26, 34); }
+Endpoint destination_of(const Bytes& p) { return end_of(p, 30, 36); }
+bool operator==(const Endpoint& a, const Endpoint& b) { return a.address == b.address && a.port == b.port; }
+
+ServiceSpec<AddressV4> service(const Endpoint& address, std::vector<std::uint8_t> backends) {
+  ServiceSpec<AddressV4> spec{.address = {address.address}, .port = address.port, .protocol = 6,
+                              .scheduler = "round-robin"};
+  for (const std::uint8_t last : backends) spec.backends.push_back({{{10, 0, 0, last}}, 8080});
+  return spec;
+}
+
+struct Scheme {
+  std::string table;
+  std::string ageing;
+};
+
+class LineTest : public testing::TestWithParam<Scheme> {
+ protected:
+  struct Made {
+    std::unique_ptr<Balance> balance;
+    std::unique_ptr<Line> line;
+  };
+  static Made make(const BalanceConfig& balance_config, LineConfig config) {
+    auto balance = Balance::create(balance_config);
+    EXPECT_TRUE(balance.has_value());
+    config.table = GetParam().table;
+    config.ageing = GetParam().ageing;
+    config.pages = Pages::small;
+    config.catch_up = true;
+    auto line = make_line(config, **balance);
+    EXPECT_TRUE(line.has_value());
+    return {std::move(*balance), std::move(*line)};
+  }
+  static LineConfig small(std::size_t capacity = 100) {
+    return {.capacity = capacity, .capacity_v6 = 20, .timeouts = Timeouts::all(1000)};
+  }
+  static void check(const Made& made) {
+    const WorkerCounters& c = made.line->counters();
+    std::uint64_t verdicts = 0;
+    std::uint64_t dropped = 0;
+    for (std::size_t v = 0; v < kVerdicts; ++v) {
+      verdicts += c.verdict[v].value();
+      if (is_drop(static_cast<Verdict>(v))) dropped += c.verdict[v].value();
+    }
+    EXPECT_EQ(c.in.value(), verdicts);
+    EXPECT_EQ(c.in.value(), c.out.value() + dropped);
+    EXPECT_EQ(c.opened.value() - c.timed_out.value(),
+              made.line->report_v4().live + made.line->report_v6().live);
+    std::uint64_t live = 0;
+    for (const auto& s : made.balance->statistics()) {
+      for (const auto& backend : s.backends) live += backend.live;
+    }
+    EXPECT_EQ(live, made.line->report_v4().live + made.line->report_v6().live);
+    for (const auto& ok : {made.line->check_invariants(), made.balance->check_invariants()}) {
+      EXPECT_TRUE(ok.has_value()) << ok.error().message;
+    }
+  }
+  static std::uint64_t count(const Made& made, Verdict verdict) {
+    return made.line->counters().verdict[static_cast<std::size_t>(verdict)].value();
+  }
+};
+
+std::vector<Scheme> all_schemes() {
+  std::vector<Scheme> all;
+  for (const auto& table : TableSchemes::names()) {
+    for (const auto& ageing : AgeingSchemes::names()) all.push_back({table, ageing});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(AllSchemes, LineTest, testing::ValuesIn(all_schemes()), [](const auto& p) {
+  return p.param.table + "_" + p.param.ageing;
+});
+
+TEST_P(LineTest, CampusTrafficPassesAndAddsUp) {
+  auto capture = generate({.connections = 2000, .packets = 20'000, .seed = 5});
+  ASSERT_TRUE(capture.has_value());
+  auto made = make({}, {.capacity = 5000, .capacity_v6 = 5000, .timeouts = Timeouts::all(3'000)});
+  auto port = ReplayPort::create(*capture, {});
+  made.line->run(*port);
+  EXPECT_EQ(made.line->counters().in.value(), 20'000U);
+  EXPECT_EQ(made.line->counters().out.value(), 20'000U);
+  EXPECT_GT(count(made, Verdict::tracked), 19'000U);
+  EXPECT_EQ(made.line->counters().timed_out.value() > 0, GetParam().ageing != "none");
+  check(made);
+}
+
+TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
+  BalanceConfig config;
+  config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
+  auto made = make(config, small());
+  TestPort port;
+  for (unsigned n = 0; n < 20; ++n) port.add(packet(client(n), kVirtual), n);
+  made.line->run(port);
+  ASSERT_EQ(port.sent.size(), 20U);
+  TestPort back;
+  for (unsigned n = 0; n < 20; ++n) {
+    EXPECT_EQ(destination_of(port.sent[n]).port, 8080);
+    back.add(packet(destination_of(port.sent[n]), client(n), kSyn | kAck), 30);
+  }
+  back.add(packet({{10, 0, 0, 1}, 8080}, {{192, 0, 2, 99}, 5}, kAck), 30);  // of no connection
+  made.line->run(back);
+  ASSERT_EQ(back.sent.size(), 21U);
+  for (unsigned n = 0; n < 20; ++n) {
+    EXPECT_TRUE(source_of(back.sent[n]) == kVirtual);
+    EXPECT_TRUE(destination_of(back.sent[n]) == client(n));
+  }
+  EXPECT_TRUE((source_of(back.sent[20]) == Endpoint{{10, 0, 0, 1}, 8080}));
+  EXPECT_EQ(count(made, Verdict::no_service), 1U);
+  check(made);
+}
+
+// Two services share a backend: one client's connections to both would have the same reply.
+TEST_P(LineTest, RepliesThatCollideGetAnotherBackendOrNone) {
+  BalanceConfig config;
+  config.services = {.v4 = {service(kVirtual, {1, 2}), service(kVirtual2, {1, 2})}};
+  auto made = make(config, small());
+  TestPort port;
+  port.add(packet(client(7), kVirtual), 0);
+  port.add(packet(client(7), kVirtual2), 1);
+  made.line->run(port);
+  ASSERT_EQ(port.sent.size(), 2U);
+  EXPECT_NE(destination_of(port.sent[0]).address, destination_of(port.sent[1]).address);
+  EXPECT_EQ(made.line->counters().collisions.value(), 1U);
+
+  config.services = {.v4 = {service(kVirtual, {1}), service(kVirtual2, {1})}};
+  auto tight = make(config, small());
+  TestPort second;
+  second.add(packet(client(7), kVirtual), 0);
+  second.add(packet(client(7), kVirtual2), 1);
+  second.add(packet(client(8), kVirtual2), 2);
+  tight.line->run(second);
+  EXPECT_EQ(second.sent.size(), 2U);
+  EXPECT_EQ(count(tight, Verdict::reply_collision), 1U);
+  check(made);
+  check(tight);
+}
+
+TEST_P(LineTest, AFullTableDropsOrServesStateless) {
+  for (const bool stateless : {false, true}) {
+    BalanceConfig config;
+    config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
+    config.stateless_when_full = stateless;
+    auto made = make(config, small(1));
+    TestPort port;
+    for (unsigned n = 0; n < 400; ++n) {
+      port.add(packet(client(n), kVirtual), n / 10);
+      port.add(packet(client(n), kVirtual, kAck), n / 10);
+    }
+    made.line->run(port);
+    const std::uint64_t refused = made.line->counters().refused.value();
+    EXPECT_GT(refused, 0U);
+    EXPECT_EQ(count(made, stateless ? Verdict::stateless : Verdict::table_full), refused);
+    EXPECT_EQ(port.sent.size(), stateless ? 800U : 800U - refused);
+    if (stateless) {
+      for (unsigned n = 0; n < 400; ++n) {
+        EXPECT_TRUE(destination_of(port.sent[2 * n]) == destination_of(port.sent[2 * n + 1]));
+      }
+    }
+    check(made);
+  }
+}
+
+TEST_P(LineTest, UnmatchedTrafficPassesOrIsDropped) {
+  for (const bool pass : {true, false}) {
+    BalanceConfig config;
+    config.services = {.v4 = {service(kVirtual, {1})}};
+    LineConfig line_config = small();
+    line_config.pass_unmatched = pass;
+    auto made = make(config, line_config);
+    TestPort port;
+    const Bytes other = packet(client(1), {{198, 51, 100, 1}, 80});
+    port.add(other, 0);
+    port.add(ethernet(0x0806) + zeros(28), 0);
+    port.add(packet(client(1), kVirtual), 0);
+    made.line->run(port);
+    ASSERT_EQ(port.sent.size(), pass ? 3U : 1U);
+    if (pass) {
+      EXPECT_EQ(port.sent[0], other);
+    }
+    EXPECT_EQ(count(made, Verdict::no_service), 1U);
+    EXPECT_EQ(count(made, Verdict::not_ip), 1U);
+    EXPECT_EQ(made.line->counters().out.value(), port.sent.size());
+  }
+}
+
+TEST_P(LineTest, StatelessTracksNothing) {
+  BalanceConfig config;
+  config.stateful = false;
+  auto made = make(config, small());
+  TestPort port;
+  for (unsigned n = 0; n < 50; ++n) port.add(packet(client(n), kVirtual), 0);
+  made.line->run(port);
+  EXPECT_EQ(count(made, Verdict::stateless), 50U);
+  EXPECT_EQ(made.line->report_v4().memory_bytes, 0U);
+  EXPECT_EQ(port.sent.size(), 50U);
+}
+
+// Several packets of one new connection in one burst, and the same again: one entry.
+TEST_P(LineTest, OneConnectionInOneBurstIsOneEntry) {
+  Capture capture(CaptureFormat{});
+  for (int i = 0; i < 60; ++i) {
+    const Bytes p = packet(client(static_cast<unsigned>(i % 3)), kVirtual);
+    ASSERT_TRUE(capture.append(0, static_cast<std::uint32_t>(p.size()), p).has_value());
+  }
+  auto made = make({}, small());
+  auto port = ReplayPort::create(capture, {.burst = 64, .loops = 3});
+  made.line->run(*port);
+  EXPECT_EQ(made.line->counters().opened.value(), 3U);
+  EXPECT_EQ(count(made, Verdict::tracked), 180U);
+  check(made);
+}
+
+TEST(MakeLine, NamesWhatIsNotThereAndWhatIs) {
+  auto balance = Balance::create({});
+  LineConfig config{.capacity = 10, .capacity_v6 = 10};
+  config.table = "cuckoo";
+  auto line = make_line(config, **balance);
+  ASSERT_FALSE(line.has_value());
+  EXPECT_EQ(line.error().kind, Error::Kind::usage);
+  EXPECT_EQ(line.error().message, "table \"cuckoo\" is not known; there are: race, std");
+  config = {.ageing = "scan", .capacity = 10, .capacity_v6 = 10};
+  EXPECT_EQ(make_line(config, **balance).error().message,
+            "ageing \"scan\" is not known; there are: wheel, none");
+}
+
+}  // namespace
+}  // namespace millrace
