@@ -33,7 +33,8 @@ nlohmann::ordered_json caches() {
     const std::string at = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", i);
     const std::string size = first_line(at + "size");
     if (size.empty()) return list;
-    list.push_back(fmt::format("L{} {} {}", first_line(at + "level"), first_line(at + "type"), size));
+    list.push_back(
+        fmt::format("L{} {} {}", first_line(at + "level"), first_line(at + "type"), size));
   }
 }
 
@@ -42,15 +43,16 @@ nlohmann::ordered_json caches() {
 nlohmann::ordered_json describe_machine() {
   utsname kernel{};
   ::uname(&kernel);
-  return {{"processor", processor()},
-          {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
-          {"caches", caches()},
-          {"kernel", kernel.release},
-          {"hugepages_free", first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")},
-          {"transparent_hugepages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
-          {"compiler", MILLRACE_COMPILER},
-          {"flags", MILLRACE_COMPILER_FLAGS},
-          {"commit", MILLRACE_COMMIT}};
+  return {
+      {"processor", processor()},
+      {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
+      {"caches", caches()},
+      {"kernel", kernel.release},
+      {"hugepages_free", first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")},
+      {"transparent_hugepages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
+      {"compiler", MILLRACE_COMPILER},
+      {"flags", MILLRACE_COMPILER_FLAGS},
+      {"commit", MILLRACE_COMMIT}};
 }
 
 }  // namespace millrace::bench

@@ -143,7 +143,8 @@ Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Pro
                                                  std::uint64_t live) {
   // Looped, one packet of each connection is the uniform profile's every-other order.
   const std::uint64_t packets = traffic == Profile::uniform ? live : 4 * live;
-  auto capture = generate({.profile = traffic, .connections = live, .packets = packets, .seed = options.seed});
+  auto capture =
+      generate({.profile = traffic, .connections = live, .packets = packets, .seed = options.seed});
   if (!capture) return std::unexpected(capture.error());
   std::unique_ptr<Contest> contest(new Contest(options, traffic, std::move(*capture)));
 
@@ -165,8 +166,9 @@ Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Pro
   auto staged = StagedLine::create(config, *contest->balance_staged_);
   if (!staged) return std::unexpected(staged.error());
   contest->staged_ = std::move(*staged);
-  auto touch = ParseAndTouch::create(capacity, contest->balance_->v4().state_bytes().originator,
-                                     contest->balance_->v6().state_bytes().originator, options.pages);
+  auto touch =
+      ParseAndTouch::create(capacity, contest->balance_->v4().state_bytes().originator,
+                            contest->balance_->v6().state_bytes().originator, options.pages);
   if (!touch) return std::unexpected(touch.error());
   contest->touch_ = std::move(*touch);
   return contest;
@@ -177,10 +179,11 @@ Result<void> Contest::compare() const {
   const std::uint64_t tracked =
       whole_->counters().verdict[static_cast<std::size_t>(Verdict::tracked)].value();
   const std::uint64_t live = whole_->report_v4().live + whole_->report_v6().live;
-  if (parse_.keys != capture_.size() || touch_->touched() != parse_.keys || tracked != parse_.keys ||
-      touch_->live() != live) {
+  if (parse_.keys != capture_.size() || touch_->touched() != parse_.keys ||
+      tracked != parse_.keys || touch_->live() != live) {
     return std::unexpected(Error{fmt::format(
-        "contenders disagree on {} packets: {} parsed, {} touched, {} tracked; {} and {} connections",
+        "contenders disagree on {} packets: {} parsed, {} touched, {} tracked; {} and {} "
+        "connections",
         capture_.size(), parse_.keys, touch_->touched(), tracked, touch_->live(), live)});
   }
   return {};

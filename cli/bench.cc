@@ -32,7 +32,9 @@ struct PathCommand {
 
 Json to_json(const Spread& spread) {
   const auto cents = [](double ns) { return std::round(ns * 100.0) / 100.0; };
-  return {{"ns_median", cents(spread.median)}, {"ns_min", cents(spread.min)}, {"ns_max", cents(spread.max)}};
+  return {{"ns_median", cents(spread.median)},
+          {"ns_min", cents(spread.min)},
+          {"ns_max", cents(spread.max)}};
 }
 
 Json to_json(const PathResult& result) {
@@ -48,15 +50,17 @@ Json to_json(const PathResult& result) {
           {"stages", std::move(stages)}};
 }
 
-std::string cell(const Spread& s) { return fmt::format("{:.1f} ({:.1f}-{:.1f})", s.median, s.min, s.max); }
+std::string cell(const Spread& s) {
+  return fmt::format("{:.1f} ({:.1f}-{:.1f})", s.median, s.min, s.max);
+}
 
 void print(const std::vector<PathResult>& results) {
   fmt::print("ns a packet on one core: median (least-most)\n");
-  fmt::print("{:<9}{:>10}  {:<12}{:<20}{:<20}{:<20}{:>14}{:>14}\n", "traffic", "live", "pages", "parse",
-             "parse + touch", "whole way", "whole/touch", "above parse");
+  fmt::print("{:<9}{:>10}  {:<12}{:<20}{:<20}{:<20}{:>14}{:>14}\n", "traffic", "live", "pages",
+             "parse", "parse + touch", "whole way", "whole/touch", "above parse");
   for (const auto& r : results) {
-    fmt::print("{:<9}{:>10}  {:<12}{:<20}{:<20}{:<20}{:>14.2f}{:>11.1f} ns\n", to_string(r.traffic), r.live,
-               to_string(r.pages), cell(r.parse), cell(r.touch), cell(r.whole),
+    fmt::print("{:<9}{:>10}  {:<12}{:<20}{:<20}{:<20}{:>14.2f}{:>11.1f} ns\n", to_string(r.traffic),
+               r.live, to_string(r.pages), cell(r.parse), cell(r.touch), cell(r.whole),
                r.whole.median / r.touch.median, r.whole.median - r.parse.median);
   }
   fmt::print("\nthe whole way by stage (with the clock's reads)\n{:<9}{:>10}", "traffic", "live");
@@ -94,7 +98,8 @@ int PathCommand::run() {
 }
 
 void add_path(CLI::App& bench, Run& run) {
-  auto* command = bench.add_subcommand("path", "A packet's whole way, beside parsing and a bare touch");
+  auto* command =
+      bench.add_subcommand("path", "A packet's whole way, beside parsing and a bare touch");
   const auto path = std::make_shared<PathCommand>();
   command->add_option("--live", path->options.live, "Connections; 786432 and 3145728")
       ->delimiter(',')

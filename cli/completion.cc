@@ -21,20 +21,21 @@ std::vector<std::string> options_of(const CLI::App& app) {
 }
 
 void print_bash(const CLI::App& app) {
-  fmt::print("# millrace completion bash; in zsh after `autoload -U bashcompinit; bashcompinit`\n"
-             "_millrace() {{\n"
-             "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices\n"
-             "  case $before in\n"
-             "    --table) choices='{}' ;;\n"
-             "    --sharing) choices='{}' ;;\n"
-             "    --ageing) choices='{}' ;;\n"
-             "    --clock) choices='capture wall' ;;\n"
-             "    --pages) choices='huge transparent small' ;;\n"
-             "    --profile) choices='campus uniform flood' ;;\n"
-             "    --in|--out|--config|--stats|--json) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n"
-             "    *) case ${{COMP_WORDS[1]}} in\n",
-             fmt::join(TableSchemes::names(), " "), fmt::join(SharingSchemes::names(), " "),
-             fmt::join(AgeingSchemes::names(), " "));
+  fmt::print(
+      "# millrace completion bash; in zsh after `autoload -U bashcompinit; bashcompinit`\n"
+      "_millrace() {{\n"
+      "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices\n"
+      "  case $before in\n"
+      "    --table) choices='{}' ;;\n"
+      "    --sharing) choices='{}' ;;\n"
+      "    --ageing) choices='{}' ;;\n"
+      "    --clock) choices='capture wall' ;;\n"
+      "    --pages) choices='huge transparent small' ;;\n"
+      "    --profile) choices='campus uniform flood' ;;\n"
+      "    --in|--out|--config|--stats|--json) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n"
+      "    *) case ${{COMP_WORDS[1]}} in\n",
+      fmt::join(TableSchemes::names(), " "), fmt::join(SharingSchemes::names(), " "),
+      fmt::join(AgeingSchemes::names(), " "));
   std::vector<std::string> commands;
   for (const auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
     commands.push_back(sub->get_name());
@@ -45,13 +46,14 @@ void print_bash(const CLI::App& app) {
     }
     fmt::print("      {}) choices='{}' ;;\n", sub->get_name(), fmt::join(words, " "));
   }
-  fmt::print("      esac\n"
-             "      [ \"$COMP_CWORD\" -eq 1 ] && choices='{} --help --version' ;;\n"
-             "  esac\n"
-             "  COMPREPLY=($(compgen -W \"$choices\" -- \"$word\"))\n"
-             "}}\n"
-             "complete -F _millrace millrace\n",
-             fmt::join(commands, " "));
+  fmt::print(
+      "      esac\n"
+      "      [ \"$COMP_CWORD\" -eq 1 ] && choices='{} --help --version' ;;\n"
+      "  esac\n"
+      "  COMPREPLY=($(compgen -W \"$choices\" -- \"$word\"))\n"
+      "}}\n"
+      "complete -F _millrace millrace\n",
+      fmt::join(commands, " "));
 }
 
 }  // namespace

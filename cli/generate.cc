@@ -10,8 +10,8 @@
 
 #include "command.h"
 #include "common_options.h"
-#include "interrupt.h"
 #include "core/counter.h"
+#include "interrupt.h"
 #include "port/capture_writer.h"
 #include "progress.h"
 
@@ -69,8 +69,8 @@ int generate_file(const Options& options) {
   const Written written = write_all(*generator, *writer, options);
   if (auto done = writer->finish(); !done) return fail(done.error());
   if (written.packets < options.plan.packets) {
-    fmt::print(stderr, "millrace: interrupted: {} holds the first {} of {} packets\n",
-               options.out, written.packets, options.plan.packets);
+    fmt::print(stderr, "millrace: interrupted: {} holds the first {} of {} packets\n", options.out,
+               written.packets, options.plan.packets);
     return kInterrupted;
   }
   summarise(options, written);

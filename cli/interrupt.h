@@ -11,7 +11,7 @@ inline std::atomic<bool> interrupted{false};
 
 inline void catch_interrupts() {
   static_assert(std::atomic<bool>::is_always_lock_free);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = [](int) { interrupted.store(true); };
   action.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
   ::sigaction(SIGINT, &action, nullptr);

@@ -29,7 +29,9 @@ Error cannot(const std::string& path, int error) {
           error == ENOSPC ? Error::Kind::failed : Error::Kind::unreadable};
 }
 
-std::string beside(const std::string& path) { return fmt::format("{}.{}.partial", path, ::getpid()); }
+std::string beside(const std::string& path) {
+  return fmt::format("{}.{}.partial", path, ::getpid());
+}
 
 Result<void> write_file(const std::string& file, const std::string& named, std::string_view text) {
   File out(std::fopen(file.c_str(), "wb"));
@@ -52,7 +54,8 @@ Result<void> check_writable(const std::string& path) {
 
 Result<void> write_whole(const std::string& path, std::string_view text) {
   if (path == "-") {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return {};
+    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
+      return {};
     return std::unexpected(cannot("standard output", errno));
   }
   if (is_direct(path)) return write_file(path, path, text);

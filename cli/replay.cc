@@ -54,7 +54,9 @@ std::function<bool(const A&)> keeps(const Config& config) {
   }
   if (kept.empty()) return {};
   std::ranges::sort(kept);
-  return [kept = std::move(kept)](const A& address) { return std::ranges::binary_search(kept, address); };
+  return [kept = std::move(kept)](const A& address) {
+    return std::ranges::binary_search(kept, address);
+  };
 }
 
 std::uint64_t nanoseconds_since(std::chrono::steady_clock::time_point start) {
@@ -67,7 +69,8 @@ void ReplayCommand::warn(std::string_view message) const {
 }
 
 Result<Config> ReplayCommand::read() const {
-  auto config = config_path.empty() ? Result<Config>(Config{}) : read_config(config_path, scheme_names());
+  auto config =
+      config_path.empty() ? Result<Config>(Config{}) : read_config(config_path, scheme_names());
   if (config) common.apply_to(*config);
   return config;
 }
@@ -128,7 +131,8 @@ Result<int> ReplayCommand::replay() const {
   for (const auto& warning : report.warnings) warn(warning);
   if (stats != "-") fmt::print("{}", to_table(report));
   if (!stats.empty()) {
-    if (auto ok = write_whole(stats, to_json(report).dump(2) + "\n"); !ok) return std::unexpected(ok.error());
+    if (auto ok = write_whole(stats, to_json(report).dump(2) + "\n"); !ok)
+      return std::unexpected(ok.error());
   }
   return report.interrupted ? kInterrupted : kDone;
 }
@@ -147,8 +151,9 @@ void add_replay(CLI::App& app, Run& run) {
       ->required()
       ->type_name("FILE");
   command->add_option("--out", replay->out, "Write what leaves as pcap")->type_name("FILE");
-  command->add_option("--config", replay->config_path,
-                      "Configuration; left out: everything to ten backends")
+  command
+      ->add_option("--config", replay->config_path,
+                   "Configuration; left out: everything to ten backends")
       ->type_name("FILE");
   command->add_option("--stats", replay->stats, "Write statistics as JSON; - in place of the table")
       ->type_name("FILE");

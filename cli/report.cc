@@ -24,9 +24,15 @@ struct Totals {
 
 Totals totals_of(const RunReport& report) {
   const WorkerCounters& counters = report.line->counters();
-  const auto count = [&](Verdict v) { return counters.verdict[static_cast<std::size_t>(v)].value(); };
-  Totals totals{counters.in.value(), counters.out.value(), count(Verdict::tracked),
-                count(Verdict::stateless), {}, {}};
+  const auto count = [&](Verdict v) {
+    return counters.verdict[static_cast<std::size_t>(v)].value();
+  };
+  Totals totals{counters.in.value(),
+                counters.out.value(),
+                count(Verdict::tracked),
+                count(Verdict::stateless),
+                {},
+                {}};
   for (std::size_t v = 0; v < kVerdicts; ++v) {
     const auto verdict = static_cast<Verdict>(v);
     if (count(verdict) == 0) continue;
@@ -146,10 +152,10 @@ void print_memory(Table& table, const RunReport& report) {
   const TableReport v4 = report.line->report_v4();
   const TableReport v6 = report.line->report_v6();
   if (v4.capacity == 0) return table.line("{:<14}none: nothing is tracked", "memory");
-  table.line("{:<14}{:>14} MiB for {} IPv4 and {} IPv6 connections, {:.0f} bytes an IPv4 one, {} pages",
-             "memory", (v4.memory_bytes + v6.memory_bytes) >> 20, grouped(v4.capacity),
-             grouped(v6.capacity), bytes_per_connection(report),
-             to_string(v4.pages));
+  table.line(
+      "{:<14}{:>14} MiB for {} IPv4 and {} IPv6 connections, {:.0f} bytes an IPv4 one, {} pages",
+      "memory", (v4.memory_bytes + v6.memory_bytes) >> 20, grouped(v4.capacity),
+      grouped(v6.capacity), bytes_per_connection(report), to_string(v4.pages));
 }
 
 void print_backends(Table& table, const RunReport& report) {
@@ -176,8 +182,9 @@ void print_backends(Table& table, const RunReport& report) {
         ++hidden;
         continue;
       }
-      table.line("  {:<26}{:>13}{:>8.1f} %{:>14}  {:#<{}}", backend.address, grouped(backend.packets),
-                 100.0 * share(backend.packets, packets), grouped(backend.connections), "",
+      table.line("  {:<26}{:>13}{:>8.1f} %{:>14}  {:#<{}}", backend.address,
+                 grouped(backend.packets), 100.0 * share(backend.packets, packets),
+                 grouped(backend.connections), "",
                  static_cast<int>(kBar * share(backend.packets, most)));
     }
   }
@@ -225,8 +232,7 @@ nlohmann::ordered_json to_json(const RunReport& report) {
       {"elapsed_s", static_cast<double>(report.elapsed_ns) / 1e9},
       {"ns_per_packet", rounded(ns_per_packet(report), 2)},
       {"mpps", rounded(mpps(report), 3)},
-      {"workers",
-       {{{"packets", totals.in}, {"connections", counters.opened.value()}}}},
+      {"workers", {{{"packets", totals.in}, {"connections", counters.opened.value()}}}},
       {"services", services_of(report)},
       {"backends", backends_of(report)},
       {"seed", report.seed ? Json(*report.seed) : Json(nullptr)},

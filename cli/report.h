@@ -14,10 +14,10 @@ namespace millrace::cli {
 
 struct RunReport {
   std::string input;
-  const Line* line = nullptr;        ///< at rest
+  const Line* line = nullptr;  ///< at rest
   const Balance* balance = nullptr;
   LineConfig config;
-  std::uint64_t elapsed_ns = 0;      ///< on the packets' way, output left out
+  std::uint64_t elapsed_ns = 0;  ///< on the packets' way, output left out
   std::optional<std::uint64_t> seed;
   bool interrupted = false;
   std::vector<std::string> warnings;

@@ -18,9 +18,9 @@ static millrace_key_v6 key_of(uint8_t client, uint16_t port) {
   return key;
 }
 
-static void ended(uint32_t id, void *context) {
+static void ended(uint32_t id, void* context) {
   (void)id;
-  ++*(unsigned *)context;
+  ++*(unsigned*)context;
 }
 
 int main(void) {
@@ -30,7 +30,7 @@ int main(void) {
   options.capacity = 10000;
   options.state_bytes = sizeof(uint64_t);
   options.timeout_ms = 5000;
-  millrace_tracker *tracker = millrace_create(&options, error, sizeof error);
+  millrace_tracker* tracker = millrace_create(&options, error, sizeof error);
   if (tracker == NULL) {
     fprintf(stderr, "%s\n", error);
     return 1;
@@ -40,8 +40,8 @@ int main(void) {
   const millrace_key_v6 burst[3] = {key_of(1, 4000), key_of(2, 4000), key_of(1, 4000)};
   uint32_t ids[3];
   uint64_t fresh = millrace_track(tracker, burst, 3, 0, ids);
-  for (int i = 0; i < 3; ++i) ++*(uint64_t *)millrace_state(tracker, ids[i]);
-  uint64_t packets = *(uint64_t *)millrace_state(tracker, ids[0]);
+  for (int i = 0; i < 3; ++i) ++*(uint64_t*)millrace_state(tracker, ids[i]);
+  uint64_t packets = *(uint64_t*)millrace_state(tracker, ids[0]);
   size_t live = millrace_size(tracker);
   printf("%zu connections; the first has %u packets\n", live, (unsigned)packets);
 

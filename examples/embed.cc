@@ -34,15 +34,18 @@ Counts& counts_of(const ConnectionTracker<KeyV4>& tracker, ConnId id) {
 }  // namespace
 
 int main() {
-  auto tracker = ConnectionTracker<KeyV4>::create(
-      {.capacity = 10'000, .state_bytes = sizeof(Counts), .reply_state_bytes = 0, .timeout_ms = 5000});
+  auto tracker = ConnectionTracker<KeyV4>::create({.capacity = 10'000,
+                                                   .state_bytes = sizeof(Counts),
+                                                   .reply_state_bytes = 0,
+                                                   .timeout_ms = 5000});
   if (!tracker) {
     std::fprintf(stderr, "%s\n", tracker.error().message.c_str());
     return 1;
   }
 
   // A burst of four packets of three connections, at time 0.
-  const std::array<KeyV4, 4> burst{key_of(1, 4000), key_of(2, 4000), key_of(1, 4001), key_of(1, 4000)};
+  const std::array<KeyV4, 4> burst{key_of(1, 4000), key_of(2, 4000), key_of(1, 4001),
+                                   key_of(1, 4000)};
   std::array<ConnId, 4> ids;
   const std::uint64_t fresh = tracker->track(burst, Tick{0}, ids);
   for (std::size_t i = 0; i < burst.size(); ++i) {
@@ -58,8 +61,8 @@ int main() {
   ++counts_of(*tracker, tracker->originator(reply)).answered;
 
   const Counts first = counts_of(*tracker, ids[0]);
-  std::printf("%zu connections; the first sent %u and was answered %u\n", tracker->size(), first.sent,
-              first.answered);
+  std::printf("%zu connections; the first sent %u and was answered %u\n", tracker->size(),
+              first.sent, first.answered);
 
   // Six seconds without packets end them all.
   std::size_t ended = 0;

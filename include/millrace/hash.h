@@ -51,8 +51,8 @@ class Hasher {
       return detail::aes_low(mix(detail::aes_load(bytes), 0));
     } else {
       static_assert(sizeof(key) == 40);
-      const auto ab = detail::aes_xor(mix(detail::aes_load(bytes), 0),
-                                      mix(detail::aes_load(bytes + 16), 1));
+      const auto ab =
+          detail::aes_xor(mix(detail::aes_load(bytes), 0), mix(detail::aes_load(bytes + 16), 1));
       return detail::aes_low(detail::aes_xor(ab, mix(detail::aes_load_low(key.word(32)), 2)));
     }
   }

@@ -56,8 +56,8 @@ static_assert(sizeof(KeyV4) == 16 && sizeof(KeyV6) == 40);
 /// The key of the same conversation's other direction, where nothing is rewritten.
 template <class A>
 constexpr Key<A> reversed(const Key<A>& key) {
-  return {key.destination,      key.source,   key.destination_port,
-          key.source_port,      key.protocol, key.zone};
+  return {key.destination, key.source,   key.destination_port,
+          key.source_port, key.protocol, key.zone};
 }
 
 }  // namespace millrace

@@ -1,7 +1,7 @@
 /* millrace for C: a connection tracker to embed.
  *
- * The same as millrace/tracker.h, which says more. One thread at a time uses a tracker; calls handle
- * bursts of up to MILLRACE_BURST_MAX keys. `keys` points to an array of millrace_key_v4 or
+ * The same as millrace/tracker.h, which says more. One thread at a time uses a tracker; calls
+ * handle bursts of up to MILLRACE_BURST_MAX keys. `keys` points to an array of millrace_key_v4 or
  * millrace_key_v6, as the tracker's family is. Unused key bytes must be zero.
  */
 #ifndef MILLRACE_MILLRACE_H
@@ -39,45 +39,46 @@ typedef struct {
 
 typedef struct {
   millrace_family family;
-  size_t capacity;      /* connections promised */
-  size_t state_bytes;   /* your state a connection, at most 200, 8-byte aligned */
-  bool replies;         /* connections may have a reply entry */
+  size_t capacity;    /* connections promised */
+  size_t state_bytes; /* your state a connection, at most 200, 8-byte aligned */
+  bool replies;       /* connections may have a reply entry */
   size_t reply_state_bytes;
   uint32_t timeout_ms;  /* idle time after which millrace_sweep ends a connection */
   uint32_t interval_ms; /* 1 to 1000; how finely timeouts are told apart */
-  const uint64_t *seed; /* NULL: draw a secret */
+  const uint64_t* seed; /* NULL: draw a secret */
 } millrace_options;
 
 /* IPv4, 1,000,000 connections, 8 bytes of state, no replies, 120 s, 10 ms, drawn secret. */
 millrace_options millrace_defaults(void);
 
 /* NULL on failure, with one line in `error` (may be NULL). */
-millrace_tracker *millrace_create(const millrace_options *options, char *error, size_t error_size);
-void millrace_destroy(millrace_tracker *tracker);
+millrace_tracker* millrace_create(const millrace_options* options, char* error, size_t error_size);
+void millrace_destroy(millrace_tracker* tracker);
 
-/* Finds each key's connection or opens one; ids[i] is MILLRACE_NONE where the table is full. Bit i of
- * the result: keys[i] opened it, its state is zeroed. */
-uint64_t millrace_track(millrace_tracker *tracker, const void *keys, size_t count, uint32_t now_ms,
-                        uint32_t *ids);
+/* Finds each key's connection or opens one; ids[i] is MILLRACE_NONE where the table is full. Bit i
+ * of the result: keys[i] opened it, its state is zeroed. */
+uint64_t millrace_track(millrace_tracker* tracker, const void* keys, size_t count, uint32_t now_ms,
+                        uint32_t* ids);
 /* Finds without opening. */
-void millrace_find(millrace_tracker *tracker, const void *keys, size_t count, uint32_t now_ms,
-                   uint32_t *ids);
-/* Gives a connection its reply entry; false where that key belongs to another, or there is no place. */
-bool millrace_link(millrace_tracker *tracker, uint32_t id, const void *reply_key, uint32_t now_ms);
+void millrace_find(millrace_tracker* tracker, const void* keys, size_t count, uint32_t now_ms,
+                   uint32_t* ids);
+/* Gives a connection its reply entry; false where that key belongs to another, or there is no
+ * place. */
+bool millrace_link(millrace_tracker* tracker, uint32_t id, const void* reply_key, uint32_t now_ms);
 /* Finds reply entries. */
-void millrace_find_replies(millrace_tracker *tracker, const void *keys, size_t count,
-                           uint32_t now_ms, uint32_t *ids);
-uint32_t millrace_originator(const millrace_tracker *tracker, uint32_t reply);
-void *millrace_state(const millrace_tracker *tracker, uint32_t id);
-void *millrace_reply_state(const millrace_tracker *tracker, uint32_t reply);
+void millrace_find_replies(millrace_tracker* tracker, const void* keys, size_t count,
+                           uint32_t now_ms, uint32_t* ids);
+uint32_t millrace_originator(const millrace_tracker* tracker, uint32_t reply);
+void* millrace_state(const millrace_tracker* tracker, uint32_t id);
+void* millrace_reply_state(const millrace_tracker* tracker, uint32_t reply);
 
-void millrace_close(millrace_tracker *tracker, uint32_t id);
+void millrace_close(millrace_tracker* tracker, uint32_t id);
 /* Ends idle connections, at most `budget` looked at; true when nothing is left to do. `closed` may
  * be NULL. */
-bool millrace_sweep(millrace_tracker *tracker, uint32_t now_ms, unsigned budget,
-                    void (*closed)(uint32_t id, void *context), void *context);
-size_t millrace_size(const millrace_tracker *tracker);
-size_t millrace_memory_bytes(const millrace_tracker *tracker);
+bool millrace_sweep(millrace_tracker* tracker, uint32_t now_ms, unsigned budget,
+                    void (*closed)(uint32_t id, void* context), void* context);
+size_t millrace_size(const millrace_tracker* tracker);
+size_t millrace_memory_bytes(const millrace_tracker* tracker);
 
 #ifdef __cplusplus
 }

@@ -1,9 +1,9 @@
 // `race`: millrace's own connection table.
 //
-// A bucket is one cache line: 31 tags of 16 bits and a counting overflow filter. A slot's place says
-// which record is its own, so nothing ever moves and an id stays valid for the life of its entry;
-// the full key stands in the record, beside the state that the packet needs anyway. A hit costs two
-// lines and leaves the state in the cache, a miss one.
+// A bucket is one cache line: 31 tags of 16 bits and a counting overflow filter. A slot's place
+// says which record is its own, so nothing ever moves and an id stays valid for the life of its
+// entry; the full key stands in the record, beside the state that the packet needs anyway. A hit
+// costs two lines and leaves the state in the cache, a miss one.
 //
 //      0      2                        60     62      64
 //      +------+------+---       ---+------+----------+
@@ -11,8 +11,8 @@
 //      +------+------+---       ---+------+----------+
 //      tag: 0 free, 1 draining, else live          overflow: four counters of 4 bits
 //
-// A key has three homes, tried in this order: its first bucket, its second bucket, and a bucket of a
-// small overflow area. An insertion takes the first bucket until it holds `kFirstUntil` entries,
+// A key has three homes, tried in this order: its first bucket, its second bucket, and a bucket of
+// a small overflow area. An insertion takes the first bucket until it holds `kFirstUntil` entries,
 // then the emptier of first and second, then the area.
 //
 // Invariants (check_invariants quotes them):
@@ -50,7 +50,8 @@ class Race {
  public:
   static constexpr std::string_view kName = "race";
   static constexpr std::string_view kSummary =
-      "one line of 31 tags and a counting filter a bucket, key and state in the record; the default";
+      "one line of 31 tags and a counting filter a bucket, key and state in the record; the "
+      "default";
   /// Up to this share of its slots it accepts practically everything, under churn too.
   static constexpr double kMaxLoad = 0.85;
 
@@ -134,10 +135,10 @@ class Race {
   // A burst of openings that are all refused, and a sweep's budget, fit without an allocation.
   static constexpr std::size_t kDrainingReserve = 1024;
 
-  Bucket& bucket(std::uint32_t at) const {
-    return reinterpret_cast<Bucket*>(index_.data())[at];
+  Bucket& bucket(std::uint32_t at) const { return reinterpret_cast<Bucket*>(index_.data())[at]; }
+  static ConnId id_of(std::uint32_t bucket, unsigned slot) {
+    return ConnId{bucket * kSlots + slot};
   }
-  static ConnId id_of(std::uint32_t bucket, unsigned slot) { return ConnId{bucket * kSlots + slot}; }
   Tag& tag_of(ConnId id) const { return bucket(index(id) / kSlots).line[index(id) % kSlots]; }
 
   // The hash is spent on four choices. Its upper and lower half pick the two buckets; tag and
@@ -176,7 +177,8 @@ class Race {
   ConnId find_one(const K& key, Hash hash) const {
     const std::uint32_t first = first_of(hash);
     const ConnId id = look(first, tag_for(hash), key);
-    if (id != ConnId::none || bucket(first).passed(filter_of(hash)) == 0) [[likely]] return id;
+    if (id != ConnId::none || bucket(first).passed(filter_of(hash)) == 0) [[likely]]
+      return id;
     return find_beyond(key, hash).id;
   }
 
@@ -262,7 +264,8 @@ Result<Race<K>> Race<K>::create(const TableConfig& config) {
   const std::uint32_t buckets = std::max(2U, all - area);  // two homes that differ
   auto index = Memory::map(std::size_t{buckets + area} * sizeof(Bucket), config.pages);
   if (!index) return std::unexpected(index.error());
-  auto records = Records<K>::create(std::size_t{buckets + area} * kSlots, config.state_bytes, config.pages);
+  auto records =
+      Records<K>::create(std::size_t{buckets + area} * kSlots, config.state_bytes, config.pages);
   if (!records) return std::unexpected(records.error());
   return Race(config, std::move(*index), std::move(*records), buckets, area);
 }
@@ -287,7 +290,8 @@ void Race<K>::prefetch_records(std::span<const Hash> hashes) const {
   for (std::size_t i = 0; i < count; ++i) {
     const std::uint32_t second = home_of(later[i], 1);
     const std::uint32_t match = bucket(second).match(tag_for(later[i]));
-    if (match != 0) records_.prefetch(id_of(second, static_cast<unsigned>(std::countr_zero(match))));
+    if (match != 0)
+      records_.prefetch(id_of(second, static_cast<unsigned>(std::countr_zero(match))));
   }
 }
 
@@ -383,7 +387,9 @@ std::array<std::size_t, 3> Race<K>::homes_taken() const {
 
 template <class K>
 Result<void> Race<K>::check_invariants() const {
-  const auto broken = [](std::string what) { return std::unexpected(Error{"race: " + std::move(what)}); };
+  const auto broken = [](std::string what) {
+    return std::unexpected(Error{"race: " + std::move(what)});
+  };
   std::vector<std::array<unsigned, 4>> passed(std::size_t{buckets_} + area_);
   std::size_t live = 0;
   std::size_t draining = 0;
@@ -397,7 +403,8 @@ Result<void> Race<K>::check_invariants() const {
       ++live;
       if (home == kHomes || tag_of(id) != tag_for(hash)) wrong = "1: an entry is not at home";
       if (home == kHomes) return;
-      for (unsigned before = 0; before < home; ++before) ++passed[home_of(hash, before)][filter_of(hash)];
+      for (unsigned before = 0; before < home; ++before)
+        ++passed[home_of(hash, before)][filter_of(hash)];
       if (place_of(key, hash).id != id) wrong = "3: a key is live in two slots, or not found";
     });
   }

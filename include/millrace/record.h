@@ -21,8 +21,8 @@ namespace millrace {
 template <class K>
 struct RecordHeader {
   K key;
-  Tick last_seen;                 ///< when a packet last met this entry
-  ConnId peer = ConnId::none;     ///< the other direction's entry, in that direction's table
+  Tick last_seen;              ///< when a packet last met this entry
+  ConnId peer = ConnId::none;  ///< the other direction's entry, in that direction's table
 };
 static_assert(sizeof(RecordHeader<KeyV4>) == 24 && sizeof(RecordHeader<KeyV6>) == 48);
 
@@ -50,9 +50,7 @@ class Records {
     return Records(std::move(*memory), count, static_cast<unsigned>(std::countr_zero(stride)));
   }
 
-  RecordHeader<K>& header(ConnId id) const {
-    return *reinterpret_cast<RecordHeader<K>*>(at(id));
-  }
+  RecordHeader<K>& header(ConnId id) const { return *reinterpret_cast<RecordHeader<K>*>(at(id)); }
   /// The function's state, 8-byte aligned.
   std::byte* state(ConnId id) const { return at(id) + sizeof(RecordHeader<K>); }
   void prefetch(ConnId id) const { detail::prefetch<detail::Intent::write>(at(id)); }

@@ -1,7 +1,7 @@
 // The contract of a connection table: what every table promises, and nothing about how.
 //
-// A table maps keys to connection ids and owns the records behind them. One thread at a time uses an
-// instance, unless its sharing scheme says otherwise.
+// A table maps keys to connection ids and owns the records behind them. One thread at a time uses
+// an instance, unless its sharing scheme says otherwise.
 //
 // - `prefetch`, then `prefetch_records`, then `find` form a pipeline: each begins to fetch what the
 //   next one reads. Both are hints; `find` is right without them.
@@ -9,8 +9,8 @@
 //   nor given out again until `settle()`, so that whoever found it in this burst may still read its
 //   record.
 // - `insert` may displace an entry whose worth is below the newcomer's. Its id may then be given to
-//   the newcomer at once: keep ids that are still in use alive by their worth. Of the record, insert
-//   writes only the key; the rest is the displaced entry's until the caller overwrites it.
+//   the newcomer at once: keep ids that are still in use alive by their worth. Of the record,
+//   insert writes only the key; the rest is the displaced entry's until the caller overwrites it.
 #pragma once
 
 #include <concepts>

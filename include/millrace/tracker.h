@@ -1,9 +1,9 @@
 // A connection tracker to embed: `race` tables, a timer wheel, one address family.
 //
 // It is compiled into the library for IPv4 (KeyV4) and IPv6 (KeyV6); each call handles a burst, so
-// that memory latency is hidden and the call costs little. One thread at a time uses a tracker: give
-// every worker its own, and let both directions of a connection reach the same worker. Nothing is
-// allocated after `create`, nothing throws, nothing is printed.
+// that memory latency is hidden and the call costs little. One thread at a time uses a tracker:
+// give every worker its own, and let both directions of a connection reach the same worker. Nothing
+// is allocated after `create`, nothing throws, nothing is printed.
 //
 //   auto tracker = millrace::ConnectionTracker<millrace::KeyV4>::create({.capacity = 1'000'000});
 //   std::uint64_t fresh = tracker->track(keys, now, ids);   // bit i: keys[i] opened a connection

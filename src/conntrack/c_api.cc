@@ -60,8 +60,8 @@ extern "C" {
 
 millrace_options millrace_defaults(void) {
   const TrackerOptions options;
-  return {MILLRACE_IPV4,      options.capacity,   options.state_bytes, false, 0,
-          options.timeout_ms, options.interval_ms, nullptr};
+  return {MILLRACE_IPV4,       options.capacity, options.state_bytes, false, 0, options.timeout_ms,
+          options.interval_ms, nullptr};
 }
 
 millrace_tracker* millrace_create(const millrace_options* options, char* error, size_t error_size) {
@@ -96,9 +96,8 @@ void millrace_find(millrace_tracker* tracker, const void* keys, size_t count, ui
 }
 
 bool millrace_link(millrace_tracker* tracker, uint32_t id, const void* reply_key, uint32_t now_ms) {
-  return with_keys(*tracker, reply_key, 1, &id, [now_ms](auto& t, auto k, auto i) {
-    return t.link(i[0], k[0], Tick{now_ms});
-  });
+  return with_keys(*tracker, reply_key, 1, &id,
+                   [now_ms](auto& t, auto k, auto i) { return t.link(i[0], k[0], Tick{now_ms}); });
 }
 
 void millrace_find_replies(millrace_tracker* tracker, const void* keys, size_t count,

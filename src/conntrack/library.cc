@@ -106,8 +106,8 @@ bool ConnectionTracker<K>::link(ConnId id, const K& reply_key, Tick now) {
   auto& tracker = impl_->tracker;
   if (!tracker.has_replies() || tracker.originators().header(id).peer != ConnId::none) return false;
   const std::array<std::byte, Records<K>::kMaxStride> zero{};
-  return tracker.link(id, reply_key, now, std::span(zero).first(impl_->reply_state_bytes)).outcome ==
-         Insertion::Outcome::inserted;
+  return tracker.link(id, reply_key, now, std::span(zero).first(impl_->reply_state_bytes))
+             .outcome == Insertion::Outcome::inserted;
 }
 
 template <class K>

@@ -5,8 +5,9 @@
 // connection name each other as `peer`, age together and go together.
 //
 // A connection's way: `open` inserts the originator's entry, `link` the reply's if there is one,
-// `confirm` hands it to ageing; `sweep` or `close` ends it. What was opened and not confirmed in the
-// same burst must be abandoned. Ids that are removed during a burst stay readable until `settle`.
+// `confirm` hands it to ageing; `sweep` or `close` ends it. What was opened and not confirmed in
+// the same burst must be abandoned. Ids that are removed during a burst stay readable until
+// `settle`.
 //
 // One worker uses an instance; the sharing scheme guards what it shares with others.
 #pragma once
@@ -37,11 +38,11 @@ struct Timeouts {
 };
 
 struct TrackerConfig {
-  std::size_t capacity = 0;              ///< connections promised
-  std::size_t state_bytes = 0;           ///< function's state in the originator's record
+  std::size_t capacity = 0;                      ///< connections promised
+  std::size_t state_bytes = 0;                   ///< function's state in the originator's record
   std::optional<std::size_t> reply_state_bytes;  ///< and in the reply's; none: no reply entries
   Timeouts timeouts;
-  std::uint32_t interval_ms = 10;        ///< of ageing
+  std::uint32_t interval_ms = 10;  ///< of ageing
   Pages pages = Pages::huge;
   Secret secret;
 };
@@ -70,7 +71,9 @@ class Tracker {
 
   /// The pipeline of ConnectionTable, on originators' or replies' entries.
   void prefetch(std::span<const Hash> hashes) const { originators_.prefetch(hashes); }
-  void prefetch_records(std::span<const Hash> hashes) const { originators_.prefetch_records(hashes); }
+  void prefetch_records(std::span<const Hash> hashes) const {
+    originators_.prefetch_records(hashes);
+  }
   void prefetch_replies(std::span<const Hash> hashes) const {
     if (replies_) replies_->prefetch(hashes);
   }
@@ -79,7 +82,8 @@ class Tracker {
   }
 
   /// Finds a burst's connections and marks those found as seen now.
-  void find(std::span<const K> keys, std::span<const Hash> hashes, Tick now, std::span<ConnId> ids) {
+  void find(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
+            std::span<ConnId> ids) {
     [[maybe_unused]] const auto guard = sharing_.reading();
     find_in(originators_, keys, hashes, now, ids);
   }
@@ -108,7 +112,8 @@ class Tracker {
 
   /// Inserts the reply's entry of a connection that was opened in this burst: `inserted`, `present`
   /// where the key belongs to another connection, or `full`.
-  Insertion link(ConnId originator, const K& reply_key, Tick now, std::span<const std::byte> state) {
+  Insertion link(ConnId originator, const K& reply_key, Tick now,
+                 std::span<const std::byte> state) {
     [[maybe_unused]] const auto guard = sharing_.writing();
     const Insertion in = replies_->insert(reply_key, hasher()(reply_key), KeepAll{});
     if (in.outcome == Insertion::Outcome::inserted) {

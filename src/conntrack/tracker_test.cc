@@ -208,7 +208,8 @@ TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
     if (testing::Test::HasFatalFailure()) return;
     if (random() % 8 != 0) continue;
     life.tracker.settle();
-    life.now = life.now + static_cast<std::uint32_t>(random() % 100 == 0 ? random() % 5000 : random() % 40);
+    life.now = life.now +
+               static_cast<std::uint32_t>(random() % 100 == 0 ? random() % 5000 : random() % 40);
     if (!TypeParam::kAges) {
       EXPECT_TRUE(life.sweep(64));
       while (life.live.size() > 200) {  // someone else makes room

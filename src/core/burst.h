@@ -24,10 +24,11 @@ using Handle = std::uint64_t;
 
 /// Where a packet's headers begin, in bytes from `data`.
 struct Headers {
-  std::uint16_t l3 = 0;       ///< the IP header
-  std::uint16_t l4 = 0;       ///< what follows it and its extension headers
-  std::uint16_t l4_end = 0;   ///< one past the last captured byte of the IP payload, padding left out
-  std::uint8_t family = 0;    ///< 4 or 6; 0 where no IP header was found
+  std::uint16_t l3 = 0;  ///< the IP header
+  std::uint16_t l4 = 0;  ///< what follows it and its extension headers
+  std::uint16_t l4_end =
+      0;                    ///< one past the last captured byte of the IP payload, padding left out
+  std::uint8_t family = 0;  ///< 4 or 6; 0 where no IP header was found
   std::uint8_t protocol = 0;  ///< of the header at `l4`
 };
 static_assert(sizeof(Headers) == 8);
@@ -59,9 +60,9 @@ struct Burst {
 
   unsigned size = 0;
   Tick now;
-  std::array<std::byte*, kMax> data;           ///< first byte; 128 writable bytes of headroom before
-  std::array<std::uint16_t, kMax> length;      ///< bytes present at `data`
-  std::array<std::uint32_t, kMax> wire_length; ///< bytes on the wire, `length` or more
+  std::array<std::byte*, kMax> data;       ///< first byte; 128 writable bytes of headroom before
+  std::array<std::uint16_t, kMax> length;  ///< bytes present at `data`
+  std::array<std::uint32_t, kMax> wire_length;  ///< bytes on the wire, `length` or more
   std::array<Handle, kMax> handle;
   std::array<Headers, kMax> headers;
   std::array<Verdict, kMax> verdict;

@@ -21,7 +21,8 @@ TEST(Aes, RoundMatchesFips197) {
                                          0x23, 0xa3, 0x39, 0x39, 0x2a, 0x6c, 0x76, 0x05};
   const std::array<std::uint8_t, 16> next{0xa4, 0x9c, 0x7f, 0xf2, 0x68, 0x9f, 0x35, 0x2b,
                                           0x6b, 0x5b, 0xea, 0x43, 0x02, 0x6a, 0x50, 0x49};
-  const auto block = detail::aes_round(detail::aes_load(start.data()), detail::aes_load(key.data()));
+  const auto block =
+      detail::aes_round(detail::aes_load(start.data()), detail::aes_load(key.data()));
   std::uint64_t low = 0;
   std::memcpy(&low, next.data(), 8);
   EXPECT_EQ(detail::aes_low(block), low);
@@ -67,7 +68,8 @@ TEST(Memory, IsZeroedAndReportsItsPages) {
     ASSERT_TRUE(memory.has_value());
     EXPECT_GE(memory->bytes(), std::size_t{5} << 20);
     EXPECT_GE(memory->pages(), best);
-    for (std::size_t i = 0; i < memory->bytes(); i += 511) ASSERT_EQ(memory->data()[i], std::byte{});
+    for (std::size_t i = 0; i < memory->bytes(); i += 511)
+      ASSERT_EQ(memory->data()[i], std::byte{});
   }
 }
 

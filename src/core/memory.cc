@@ -16,10 +16,13 @@ namespace {
 constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 constexpr std::array<std::string_view, 3> kPagesNames{"huge", "transparent", "small"};
 
-std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+std::size_t rounded(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
 
 std::byte* map_anonymous(std::size_t bytes, int flags) {
-  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  void* at =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
@@ -88,14 +91,16 @@ Result<Memory> Memory::map(std::size_t bytes, Pages best) {
       ::munmap(at, size);
     }
   }
-  const std::size_t unit = best == Pages::small ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kHugeBytes;
+  const std::size_t unit =
+      best == Pages::small ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kHugeBytes;
   const std::size_t size = rounded(bytes == 0 ? 1 : bytes, unit);
   std::byte* at = map_aligned(size);
   if (at == nullptr) return none();
   Memory memory(at, size, Pages::small);
   ::madvise(at, size, best == Pages::small ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   if (!prefault(at, size)) return none();
-  if (best != Pages::small && transparent_bytes(at) >= size / 10 * 9) memory.pages_ = Pages::transparent;
+  if (best != Pages::small && transparent_bytes(at) >= size / 10 * 9)
+    memory.pages_ = Pages::transparent;
   return memory;
 }
 

@@ -35,13 +35,15 @@ enum class Verdict : std::uint8_t {
 inline constexpr std::size_t kVerdicts = 14;
 
 inline constexpr std::array<std::string_view, kVerdicts> kVerdictNames{
-    "tracked",      "stateless",     "not_ip",       "truncated",  "malformed",
-    "fragment",     "icmp_error",    "icmp_control", "source_routed", "header_chain",
-    "no_service",   "no_backend",    "table_full",   "reply_collision"};
+    "tracked",    "stateless",  "not_ip",       "truncated",      "malformed",
+    "fragment",   "icmp_error", "icmp_control", "source_routed",  "header_chain",
+    "no_service", "no_backend", "table_full",   "reply_collision"};
 static_assert(static_cast<std::size_t>(Verdict::reply_collision) + 1 == kVerdicts);
 
 /// As it appears in statistics.
-constexpr std::string_view to_string(Verdict v) { return kVerdictNames[static_cast<std::size_t>(v)]; }
+constexpr std::string_view to_string(Verdict v) {
+  return kVerdictNames[static_cast<std::size_t>(v)];
+}
 
 /// True for the reasons that configuration decides about (`unmatched = "pass" | "drop"`).
 constexpr bool is_unmatched(Verdict v) { return v >= Verdict::not_ip && v <= Verdict::no_service; }

@@ -26,11 +26,12 @@ template <class K>
 struct Opening {
   static constexpr std::size_t kReplyStateMax = 64;
 
-  std::uint8_t packet = 0;      ///< its first packet's place in the burst
-  std::uint8_t attempt = 0;     ///< how many answers collided with another connection's reply
+  std::uint8_t packet = 0;           ///< its first packet's place in the burst
+  std::uint8_t attempt = 0;          ///< how many answers collided with another connection's reply
   ConnId connection = ConnId::none;  ///< the originator's entry
-  K key;                        ///< the originator's key
-  std::byte* state = nullptr;   ///< the originator's state, to be written; it keeps what an earlier attempt wrote
+  K key;                             ///< the originator's key
+  std::byte* state =
+      nullptr;  ///< the originator's state, to be written; it keeps what an earlier attempt wrote
 
   enum class Answer : std::uint8_t {
     one_way,  ///< open it; there is no reply entry
@@ -57,8 +58,9 @@ class FunctionFor {
   };
   virtual StateBytes state_bytes() const = 0;
 
-  /// The parser filed all keys under `originator`. Moves those that meet a reply's entry to `reply`,
-  /// in order; gives packets that concern it not the verdict `no_service` and takes them out.
+  /// The parser filed all keys under `originator`. Moves those that meet a reply's entry to
+  /// `reply`, in order; gives packets that concern it not the verdict `no_service` and takes them
+  /// out.
   virtual void sides(Burst& burst) = 0;
 
   /// Answers each opening. Called again for those whose reply collided, with `attempt` one higher;

@@ -5,8 +5,8 @@
 
 #include <array>
 
-#include "core/verdict.h"
 #include "core/counter.h"
+#include "core/verdict.h"
 
 namespace millrace {
 

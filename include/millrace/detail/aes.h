@@ -72,11 +72,12 @@ constexpr std::array<std::uint32_t, 256> aes_column_table() {
   std::uint8_t inverse = 1;
   do {
     p = static_cast<std::uint8_t>(p ^ aes_times2(p));
-    for (const unsigned shift : {1U, 2U, 4U}) inverse ^= static_cast<std::uint8_t>(inverse << shift);
+    for (const unsigned shift : {1U, 2U, 4U})
+      inverse ^= static_cast<std::uint8_t>(inverse << shift);
     if (inverse & 0x80) inverse ^= 0x09;
-    put(p, static_cast<std::uint8_t>(0x63 ^ inverse ^ std::rotl(inverse, 1) ^
-                                     std::rotl(inverse, 2) ^ std::rotl(inverse, 3) ^
-                                     std::rotl(inverse, 4)));
+    put(p,
+        static_cast<std::uint8_t>(0x63 ^ inverse ^ std::rotl(inverse, 1) ^ std::rotl(inverse, 2) ^
+                                  std::rotl(inverse, 3) ^ std::rotl(inverse, 4)));
   } while (p != 1);
   put(0, 0x63);
   return table;
@@ -89,7 +90,8 @@ inline AesBlock aes_round(const AesBlock& state, const AesBlock& key) {
   for (unsigned column = 0; column < 4; ++column) {
     for (unsigned row = 0; row < 4; ++row) {
       const std::uint32_t from = state.columns[(column + row) % 4];
-      next.columns[column] ^= std::rotl(kAesColumn[from >> (8 * row) & 0xff], 8 * static_cast<int>(row));
+      next.columns[column] ^=
+          std::rotl(kAesColumn[from >> (8 * row) & 0xff], 8 * static_cast<int>(row));
     }
   }
   return next;

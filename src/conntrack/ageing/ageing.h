@@ -15,8 +15,8 @@
 namespace millrace {
 
 struct AgeingConfig {
-  std::size_t ids = 0;            ///< ids are below this
-  std::uint32_t interval_ms = 10; ///< how finely deadlines are told apart, 1 to 1000
+  std::size_t ids = 0;             ///< ids are below this
+  std::uint32_t interval_ms = 10;  ///< how finely deadlines are told apart, 1 to 1000
   Pages pages = Pages::huge;
 };
 
@@ -34,20 +34,20 @@ struct AnyLives {
 };
 
 template <class A>
-concept Ageing = requires(A ageing, const A view, ConnId id, Tick tick, AnyLives lives,
-                          void (*expire)(ConnId)) {
-  { A::kName } -> std::convertible_to<std::string_view>;
-  { A::create(AgeingConfig{}) } -> std::same_as<Result<A>>;
-  /// A connection was opened now; its first deadline.
-  { ageing.born(id, tick, tick) } -> std::same_as<void>;
-  /// It was removed by someone else than `sweep`.
-  { ageing.gone(id) } -> std::same_as<void>;
-  /// Calls `expire` for connections whose deadline is at or before now; it must remove them, and
-  /// must not call `gone`. Looks at `budget` connections at most. True when nothing is left to do
-  /// at that time.
-  { ageing.sweep(tick, 64U, lives, expire) } -> std::same_as<bool>;
-  { view.memory_bytes() } -> std::same_as<std::size_t>;
-  { view.check_invariants() } -> std::same_as<Result<void>>;
-};
+concept Ageing =
+    requires(A ageing, const A view, ConnId id, Tick tick, AnyLives lives, void (*expire)(ConnId)) {
+      { A::kName } -> std::convertible_to<std::string_view>;
+      { A::create(AgeingConfig{}) } -> std::same_as<Result<A>>;
+      /// A connection was opened now; its first deadline.
+      { ageing.born(id, tick, tick) } -> std::same_as<void>;
+      /// It was removed by someone else than `sweep`.
+      { ageing.gone(id) } -> std::same_as<void>;
+      /// Calls `expire` for connections whose deadline is at or before now; it must remove them,
+      /// and must not call `gone`. Looks at `budget` connections at most. True when nothing is left
+      /// to do at that time.
+      { ageing.sweep(tick, 64U, lives, expire) } -> std::same_as<bool>;
+      { view.memory_bytes() } -> std::same_as<std::size_t>;
+      { view.check_invariants() } -> std::same_as<Result<void>>;
+    };
 
 }  // namespace millrace

@@ -3,8 +3,8 @@
 // later deadlines wait in the farthest slot.
 //
 // A connection is filed under its deadline when it is born and then left alone: packets move the
-// deadline, not the timer. When the slot fires, the deadline is read again; what is not due is filed
-// anew.
+// deadline, not the timer. When the slot fires, the deadline is read again; what is not due is
+// filed anew.
 //
 // Slack: no connection is removed before its deadline, and an idle one at most one interval after
 // it, plus what the budget of `sweep` leaves for later.
@@ -177,10 +177,10 @@ class Wheel {
   std::uint32_t ids_;
   std::uint32_t interval_ms_;
   bool started_ = false;
-  Tick now_;                      // the latest seen
-  std::uint64_t elapsed_ms_ = 0;  // since the first seen; does not wrap
-  std::uint64_t fired_ = 0;       // slots that have fired
-  std::uint64_t latest_fine_ = 0;    // slot, and turn, beyond which nothing is filed
+  Tick now_;                       // the latest seen
+  std::uint64_t elapsed_ms_ = 0;   // since the first seen; does not wrap
+  std::uint64_t fired_ = 0;        // slots that have fired
+  std::uint64_t latest_fine_ = 0;  // slot, and turn, beyond which nothing is filed
   std::uint64_t latest_coarse_ = 0;
 };
 

@@ -33,7 +33,9 @@ TEST(Wheel, FiresWithinOneIntervalAfterTheDeadline) {
     std::size_t left = kIds;
     Tick now{0xffff0000};
     for (std::uint32_t id = 0; id < kIds; ++id) {
-      deadlines.at[id] = now + static_cast<std::uint32_t>(random() % (id % 2 == 0 ? 100 * interval : 3 * Wheel::kSlots * interval));
+      deadlines.at[id] =
+          now + static_cast<std::uint32_t>(
+                    random() % (id % 2 == 0 ? 100 * interval : 3 * Wheel::kSlots * interval));
       wheel.born(ConnId{id}, now, deadlines.at[id]);
     }
     for (int moved = 0; left > 0; ++moved) {

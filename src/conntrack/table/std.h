@@ -90,7 +90,8 @@ class Std {
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
     auto bucket = static_cast<std::size_t>(cursor);
-    for (std::size_t visited = 0; bucket < map_.bucket_count() && visited < about; ++bucket, ++visited) {
+    for (std::size_t visited = 0; bucket < map_.bucket_count() && visited < about;
+         ++bucket, ++visited) {
       for (auto at = map_.begin(bucket); at != map_.end(bucket); ++at, ++visited) visit(at->second);
     }
     return bucket == map_.bucket_count() ? Cursor::end : Cursor{bucket};
@@ -103,7 +104,8 @@ class Std {
   /// Nodes as glibc's allocator rounds them, live ones only.
   std::size_t memory_bytes() const {
     constexpr std::size_t kNode = (sizeof(void*) + sizeof(std::pair<HashedKey<K>, ConnId>) +
-                                   sizeof(std::size_t) + sizeof(void*) + 15) / 16 * 16;
+                                   sizeof(std::size_t) + sizeof(void*) + 15) /
+                                  16 * 16;
     return records_.memory_bytes() + ids_.memory_bytes() + map_.bucket_count() * sizeof(void*) +
            map_.size() * kNode;
   }
@@ -114,8 +116,10 @@ class Std {
       return std::unexpected(Error{"std: live, free and draining ids do not add up"});
     }
     for (const auto& [hashed, id] : map_) {
-      if (records_.header(id).key != hashed.key) return std::unexpected(Error{"std: a record has another key"});
-      if (hasher_(hashed.key) != hashed.hash) return std::unexpected(Error{"std: a hash is not the key's"});
+      if (records_.header(id).key != hashed.key)
+        return std::unexpected(Error{"std: a record has another key"});
+      if (hasher_(hashed.key) != hashed.hash)
+        return std::unexpected(Error{"std: a hash is not the key's"});
     }
     return {};
   }

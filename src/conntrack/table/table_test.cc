@@ -55,7 +55,9 @@ class TableTest : public testing::Test {
     table.find({&key, 1}, {&hash, 1}, {&id, 1});
     return id;
   }
-  static ConnId erase(T& table, const KeyType& key) { return table.erase(key, table.hasher()(key)); }
+  static ConnId erase(T& table, const KeyType& key) {
+    return table.erase(key, table.hasher()(key));
+  }
   static void check(const T& table) {
     const auto ok = table.check_invariants();
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
@@ -113,7 +115,8 @@ TYPED_TEST(TableTest, AgreesWithAnOracleUnderChurn) {
   }
   for (std::size_t n = 0; n < 2 * kCapacity; ++n) {
     const auto known = oracle.find(nth_key<K>(n));
-    ASSERT_EQ(this->find(table, nth_key<K>(n)), known == oracle.end() ? ConnId::none : known->second);
+    ASSERT_EQ(this->find(table, nth_key<K>(n)),
+              known == oracle.end() ? ConnId::none : known->second);
   }
   this->check(table);
 }
@@ -155,10 +158,12 @@ TYPED_TEST(TableTest, KeepsItsPromiseAndThenSaysFull) {
         ASSERT_NE(in.id, ConnId::none) << "capacity " << capacity;
       }
     }
-    for (std::size_t n = 0; n < ids.size(); ++n) ASSERT_EQ(this->find(table, nth_key<K>(n)), ids[n]);
+    for (std::size_t n = 0; n < ids.size(); ++n)
+      ASSERT_EQ(this->find(table, nth_key<K>(n)), ids[n]);
     EXPECT_LE(table.size(), table.slots());
     this->check(table);
-    for (std::size_t n = 0; n < ids.size(); ++n) ASSERT_EQ(this->erase(table, nth_key<K>(n)), ids[n]);
+    for (std::size_t n = 0; n < ids.size(); ++n)
+      ASSERT_EQ(this->erase(table, nth_key<K>(n)), ids[n]);
     EXPECT_EQ(table.size(), 0U);
     table.settle();
     this->check(table);
@@ -191,7 +196,8 @@ TYPED_TEST(TableTest, ErasedIdsDrainUntilSettled) {
   table.settle();
   this->check(table);
   bool reused = false;
-  for (int i = 0; i < 1000 && !reused; ++i) reused = this->insert(table, nth_key<K>(1'000'000 + i)).id == gone;
+  for (int i = 0; i < 1000 && !reused; ++i)
+    reused = this->insert(table, nth_key<K>(1'000'000 + i)).id == gone;
   EXPECT_TRUE(reused);
 }
 
@@ -227,7 +233,8 @@ TYPED_TEST(TableTest, AFullTableGivesUpWhatIsWorthLess) {
   }
   const std::size_t size = table.size();
   Listed worth;
-  for (const auto& [id, key] : live) worth.list[id] = static_cast<std::uint8_t>(index(id) % 2 == 0 ? 3 : 200);
+  for (const auto& [id, key] : live)
+    worth.list[id] = static_cast<std::uint8_t>(index(id) % 2 == 0 ? 3 : 200);
   std::size_t displaced = 0;
   for (std::uint64_t n = 0; n < 200; ++n) {
     const K key = nth_key<K>(1'000'000 + n);

@@ -24,11 +24,11 @@
 #include <string>
 #include <vector>
 
+#include "core/counter.h"
 #include "function/balance/maglev.h"
 #include "function/balance/scheduler.h"
 #include "function/balance/service.h"
 #include "function/balance/service_table.h"
-#include "core/counter.h"
 #include "function/function.h"
 
 namespace millrace {

@@ -9,8 +9,8 @@
 #include <span>
 #include <string_view>
 
-#include "function/balance/maglev.h"
 #include "core/counter.h"
+#include "function/balance/maglev.h"
 
 namespace millrace {
 

@@ -85,10 +85,14 @@ Endpoint end_of(const Bytes& p, unsigned address_at, unsigned port_at) {
 }
 Endpoint source_of(const Bytes& p) { return end_of(p, 26, 34); }
 Endpoint destination_of(const Bytes& p) { return end_of(p, 30, 36); }
-bool operator==(const Endpoint& a, const Endpoint& b) { return a.address == b.address && a.port == b.port; }
+bool operator==(const Endpoint& a, const Endpoint& b) {
+  return a.address == b.address && a.port == b.port;
+}
 
 ServiceSpec<AddressV4> service(const Endpoint& address, std::vector<std::uint8_t> backends) {
-  ServiceSpec<AddressV4> spec{.address = {address.address}, .port = address.port, .protocol = 6,
+  ServiceSpec<AddressV4> spec{.address = {address.address},
+                              .port = address.port,
+                              .protocol = 6,
                               .scheduler = "round-robin"};
   for (const std::uint8_t last : backends) spec.backends.push_back({{{10, 0, 0, last}}, 8080});
   return spec;
@@ -152,9 +156,8 @@ std::vector<Scheme> all_schemes() {
   }
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(AllSchemes, LineTest, testing::ValuesIn(all_schemes()), [](const auto& p) {
-  return p.param.table + "_" + p.param.ageing;
-});
+INSTANTIATE_TEST_SUITE_P(AllSchemes, LineTest, testing::ValuesIn(all_schemes()),
+                         [](const auto& p) { return p.param.table + "_" + p.param.ageing; });
 
 TEST_P(LineTest, CampusTrafficPassesAndAddsUp) {
   auto capture = generate({.connections = 2000, .packets = 20'000, .seed = 5});
