@@ -50,15 +50,8 @@ available() {
   [[ $policy =~ Candidate:\ [^\(] ]]
 }
 
-# Runs a command as root, or says what somebody else has to run.
 as_root() {
-  if [ "$(id -u)" = 0 ]; then
-    "$@"
-  elif command -v sudo >/dev/null; then
-    sudo "$@"
-  else
-    die "not root, and there is no sudo. Ask somebody who is root to run: $*"
-  fi
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
 apt_install() {
@@ -90,6 +83,9 @@ set_up() {
   [ ${#missing[@]} -gt 0 ] || return 0
 
   say "Packages that are needed and missing: ${missing[*]}"
+  if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+    die "not root, and there is no sudo. As root, run: apt-get update; apt-get install ${missing[*]}"
+  fi
   local updated=no
   for package in "${missing[@]}"; do
     if [ "$updated" = no ] && ! available "$package"; then

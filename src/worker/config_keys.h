@@ -205,7 +205,8 @@ auto text(Located<std::string> T::* member) {
 template <class T, class V>
 auto choice(V T::* member, std::vector<std::pair<std::string, V>> values,
             std::vector<std::string> later = {}) {
-  return [=](const Context& context, const toml::node& node, T& out) {
+  return [member, values = std::move(values), later = std::move(later)](
+             const Context& context, const toml::node& node, T& out) {
     std::vector<std::string> names;
     for (const auto& known : values) names.push_back(known.first);
     const std::string right = ": give " + joined(names, " or ");
@@ -237,7 +238,7 @@ auto name(std::string T::* member, const std::vector<std::string>& names,
 
 template <class T, class S>
 auto table(S T::* member, Keys<S> keys) {
-  return [=](const Context& context, const toml::node& node, T& out) {
+  return [member, keys = std::move(keys)](const Context& context, const toml::node& node, T& out) {
     const auto* value = node.as_table();
     if (value == nullptr) {
       context.problem(node, kind_of(node) + ": give a table");
@@ -250,7 +251,7 @@ auto table(S T::* member, Keys<S> keys) {
 /// An array of tables; each element learns its `line`.
 template <class T, class S>
 auto tables(std::vector<S> T::* member, Keys<S> keys) {
-  return [=](const Context& context, const toml::node& node, T& out) {
+  return [member, keys = std::move(keys)](const Context& context, const toml::node& node, T& out) {
     const auto* array = node.as_array();
     if (array == nullptr) {
       context.problem(node, kind_of(node) + ": give an array of tables");
@@ -271,7 +272,9 @@ auto tables(std::vector<S> T::* member, Keys<S> keys) {
 /// A key that no value makes right.
 template <class T>
 auto refused(std::string why) {
-  return [=](const Context& context, const toml::node& node, T&) { context.problem(node, why); };
+  return [why = std::move(why)](const Context& context, const toml::node& node, T&) {
+    context.problem(node, why);
+  };
 }
 
 }  // namespace millrace::config

@@ -30,7 +30,7 @@ std::optional<A> parse_address(std::string_view text) {
 
 template <class A>
 std::string with_port(const A& address, std::uint16_t port) {
-  const std::string text = to_string(address);
+  std::string text = to_string(address);
   if (port == 0) return text;
   return (A::kBytes == 4 ? text : "[" + text + "]") + ":" + std::to_string(port);
 }
