@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "conntrack/schemes.h"
 
@@ -11,6 +12,17 @@ namespace millrace::cli {
 namespace {
 
 constexpr double kMaxTimeoutSeconds = static_cast<double>(Config::Ageing::kMaxTimeout);
+
+/// CLI::Range lets "nan" pass.
+CLI::Validator finite() {
+  return CLI::Validator(
+      [](std::string& value) {
+        return std::isfinite(std::strtod(value.c_str(), nullptr))
+                   ? std::string{}
+                   : value + " is no number of seconds";
+      },
+      "");
+}
 
 std::uint32_t milliseconds(double seconds) {
   return static_cast<std::uint32_t>(std::max(1.0, std::round(seconds * 1000.0)));
@@ -29,7 +41,7 @@ void CommonOptions::add_to(CLI::App& command) {
       ->check(CLI::Range(std::int64_t{1}, Config::Table::kMaxCapacity))
       ->type_name("N");
   command.add_option("--timeout", timeout_s, "Idle seconds, in place of every timeout")
-      ->check(CLI::Range(0.001, kMaxTimeoutSeconds))
+      ->check(CLI::Range(0.001, kMaxTimeoutSeconds) & finite())
       ->type_name("S");
   command.add_option("--workers", workers, "Worker threads; this version runs one")
       ->check(CLI::Range(1, 1))

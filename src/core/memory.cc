@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+#include "core/available_memory.h"
+
 namespace millrace {
 namespace {
 
@@ -94,6 +96,8 @@ Result<Memory> Memory::map(std::size_t bytes, Pages best) {
   const std::size_t unit =
       best == Pages::small ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kHugeBytes;
   const std::size_t size = rounded(bytes == 0 ? 1 : bytes, unit);
+  // Prefaulting more than there is would not fail but get some process killed.
+  if (size > available_memory_bytes()) return none();
   std::byte* at = map_aligned(size);
   if (at == nullptr) return none();
   Memory memory(at, size, Pages::small);

@@ -11,7 +11,7 @@
 #include <new>
 #include <string_view>
 
-#include "port/available_memory.h"
+#include "core/available_memory.h"
 
 namespace millrace {
 namespace {

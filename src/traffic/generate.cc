@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "port/available_memory.h"
+#include "core/available_memory.h"
 #include "traffic/conversation.h"
 #include "traffic/frame.h"
 #include "traffic/random.h"

@@ -11,7 +11,7 @@
 
 #include "parse/parse.h"
 #include "parse/rewrite.h"
-#include "port/available_memory.h"
+#include "core/available_memory.h"
 #include "port/replay_port.h"
 
 namespace millrace {

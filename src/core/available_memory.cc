@@ -1,4 +1,4 @@
-#include "port/available_memory.h"
+#include "core/available_memory.h"
 
 #include <algorithm>
 #include <fstream>
