@@ -197,6 +197,25 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
   check(made);
 }
 
+// A capture may hold a connection's first packet and its reply a few packets apart.
+TEST_P(LineTest, AReplyInTheBurstThatOpensItsConnectionIsFound) {
+  BalanceConfig config;
+  config.services = {.v4 = {service(kVirtual, {1})}};
+  auto made = make(config, small());
+  Capture capture(CaptureFormat{});
+  const Endpoint backend{{10, 0, 0, 1}, 8080};
+  for (unsigned n = 0; n < 40; ++n) {
+    for (const Bytes& p : {packet(client(n), kVirtual), packet(backend, client(n), kSyn | kAck)}) {
+      ASSERT_TRUE(capture.append(0, static_cast<std::uint32_t>(p.size()), p).has_value());
+    }
+  }
+  auto port = ReplayPort::create(capture, {.burst = 64});
+  made.line->run(*port);
+  EXPECT_EQ(count(made, Verdict::tracked), 80U);
+  EXPECT_EQ(made.balance->statistics()[0].backends[0].replies, 40U);
+  check(made);
+}
+
 // Two services share a backend: one client's connections to both would have the same reply.
 TEST_P(LineTest, RepliesThatCollideGetAnotherBackendOrNone) {
   BalanceConfig config;

@@ -97,6 +97,7 @@ class Family {
       function_->open(burst, pending);
       pending = pending.first(settle(burst, lane, pending));
     }
+    if (count > 0) find_early_replies(burst);
   }
 
   void process(Burst& burst) {
@@ -159,6 +160,13 @@ class Family {
         ->link(opening.connection, opening.reply_key, burst.now,
                std::span(opening.reply_state).first(function_->state_bytes().reply))
         .outcome;
+  }
+
+  /// A reply may stand in the very burst that opened its connection.
+  void find_early_replies(Burst& burst) {
+    Lane<K>& reply = burst.lanes<K>().reply;
+    if (std::ranges::find(reply.connections(), ConnId::none) == reply.connections().end()) return;
+    tracker_->find_replies(reply.keys(), reply.hashes(), burst.now, reply.connections());
   }
 
   /// Takes an opening back; all packets of the burst that were to belong to it get its verdict.
