@@ -43,7 +43,8 @@ class Memory {
   std::byte* data() const { return data_; }
   /// Bytes mapped, whole pages.
   std::size_t bytes() const { return bytes_; }
-  /// The kind obtained; `transparent` only where at least nine tenths are such pages.
+  /// The kind obtained; `transparent` only where at least nine tenths are such pages. A mapping
+  /// smaller than one huge page counts as `huge`: nothing better could be had.
   Pages pages() const { return pages_; }
 
  private:

@@ -18,20 +18,28 @@ extern "C" {
 #define MILLRACE_NONE UINT32_MAX /* no connection */
 #define MILLRACE_BURST_MAX 64
 
+#ifdef __cplusplus
+#define MILLRACE_ALIGNED alignas(8)
+#else
+#define MILLRACE_ALIGNED _Alignas(8)
+#endif
+
 typedef struct millrace_tracker millrace_tracker;
 
 typedef enum { MILLRACE_IPV4 = 4, MILLRACE_IPV6 = 6 } millrace_family;
 
 /* Addresses as on the wire, ports in host byte order. */
 typedef struct {
-  uint8_t source[4], destination[4];
+  MILLRACE_ALIGNED uint8_t source[4];
+  uint8_t destination[4];
   uint16_t source_port, destination_port;
   uint8_t protocol;
   uint8_t zone[3];
 } millrace_key_v4;
 
 typedef struct {
-  uint8_t source[16], destination[16];
+  MILLRACE_ALIGNED uint8_t source[16];
+  uint8_t destination[16];
   uint16_t source_port, destination_port;
   uint8_t protocol;
   uint8_t zone[3];

@@ -86,7 +86,7 @@ class Race {
   std::size_t capacity() const { return capacity_; }
   std::size_t slots() const { return records_.count(); }
   std::size_t memory_bytes() const { return index_.bytes() + records_.memory_bytes(); }
-  Pages pages() const { return records_.pages(); }
+  Pages pages() const { return std::max(index_.pages(), records_.pages()); }
   Result<void> check_invariants() const;
 
   /// How many live entries stand in their first home, their second, and the area.
@@ -255,7 +255,7 @@ template <class K>
 Result<Race<K>> Race<K>::create(const TableConfig& config) {
   const double wanted = static_cast<double>(config.capacity) / kMaxLoad;
   if (config.capacity == 0 || wanted >= 4'290'000'000.0) {
-    return std::unexpected(Error{"the capacity of a table is from 1 to 3,800,000,000, not " +
+    return std::unexpected(Error{"the capacity of a table is from 1 to 3,646,000,000, not " +
                                      std::to_string(config.capacity),
                                  Error::Kind::usage});
   }

@@ -90,7 +90,7 @@ concept ConnectionTable =
       { view.slots() } -> std::same_as<std::size_t>;
       /// Index and records together.
       { view.memory_bytes() } -> std::same_as<std::size_t>;
-      /// The kind that its records lie on, its largest memory.
+      /// The worst kind among its memories.
       { view.pages() } -> std::same_as<Pages>;
       /// Reads the whole structure; the error names the first rule that is broken.
       { view.check_invariants() } -> std::same_as<Result<void>>;

@@ -48,6 +48,8 @@ class ConnectionTracker {
  public:
   /// Keys per call at most.
   static constexpr std::size_t kBurstMax = 64;
+  /// Connections that one sweep looks at, at most.
+  static constexpr unsigned kSweepMax = 1024;
 
   /// Errors: an option out of its range (usage), or no memory (failed).
   static Result<ConnectionTracker> create(const TrackerOptions& options);
@@ -75,8 +77,9 @@ class ConnectionTracker {
   void close(ConnId id);
 
   /// Ends connections that were idle too long; `closed` is told each one's id while its records are
-  /// still readable. Looks at `budget` connections at most; true when nothing is left to do. Not
-  /// to be called while ids of an unfinished burst are held.
+  /// still readable. Looks at `budget` connections at most, and no more than `kSweepMax`; true when
+  /// nothing is left to do. Not to be called while ids of an unfinished burst are held, but at
+  /// least once in 24 days, or ticks cannot be told apart.
   bool sweep(Tick now, unsigned budget = 64, const std::function<void(ConnId)>& closed = {});
 
   const K& key(ConnId id) const;

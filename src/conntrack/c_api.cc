@@ -12,6 +12,8 @@
 using namespace millrace;
 
 static_assert(sizeof(millrace_key_v4) == sizeof(KeyV4) && sizeof(millrace_key_v6) == sizeof(KeyV6));
+static_assert(alignof(millrace_key_v4) == alignof(KeyV4) &&
+              alignof(millrace_key_v6) == alignof(KeyV6));
 static_assert(offsetof(millrace_key_v6, protocol) == offsetof(KeyV6, protocol));
 
 struct millrace_tracker {
@@ -65,6 +67,10 @@ millrace_options millrace_defaults(void) {
 }
 
 millrace_tracker* millrace_create(const millrace_options* options, char* error, size_t error_size) {
+  if (options->family != MILLRACE_IPV4 && options->family != MILLRACE_IPV6) {
+    say("family must be MILLRACE_IPV4 or MILLRACE_IPV6", error, error_size);
+    return nullptr;
+  }
   TrackerOptions wanted{.capacity = options->capacity,
                         .state_bytes = options->state_bytes,
                         .timeout_ms = options->timeout_ms,

@@ -128,7 +128,7 @@ void ConnectionTracker<K>::close(ConnId id) {
 template <class K>
 bool ConnectionTracker<K>::sweep(Tick now, unsigned budget,
                                  const std::function<void(ConnId)>& closed) {
-  const bool done = impl_->tracker.sweep(now, budget, [&closed](ConnId id) {
+  const bool done = impl_->tracker.sweep(now, std::min(budget, kSweepMax), [&closed](ConnId id) {
     if (closed) closed(id);
   });
   impl_->tracker.settle();
@@ -161,7 +161,7 @@ std::size_t ConnectionTracker<K>::memory_bytes() const {
 }
 template <class K>
 Pages ConnectionTracker<K>::pages() const {
-  return impl_->tracker.table().pages();
+  return impl_->tracker.pages();
 }
 
 template class ConnectionTracker<KeyV4>;

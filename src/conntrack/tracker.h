@@ -158,17 +158,21 @@ class Tracker {
     if (replies_) replies_->settle();
   }
 
-  /// Lives: what an ageing scheme asks.
+  /// Lives: what an ageing scheme asks. The stamps of both entries become the later one, so that
+  /// neither grows so old that it seems to lie in the future; looks are days apart at most.
   Tick deadline(ConnId id) const {
-    const auto& header = originators().header(id);
-    Tick seen = header.last_seen;
+    auto& header = originators().header(id);
     if (header.peer != ConnId::none) {
-      const Tick reply_seen = replies().header(header.peer).last_seen;
-      if (reply_seen - seen > 0) seen = reply_seen;
+      Tick& reply_seen = replies().header(header.peer).last_seen;
+      if (reply_seen - header.last_seen > 0) header.last_seen = reply_seen;
+      reply_seen = header.last_seen;
     }
-    return seen + timeouts_.ms[header.key.protocol];
+    return header.last_seen + timeouts_.ms[header.key.protocol];
   }
   void prefetch(ConnId id) const { originators().prefetch(id); }
+
+  /// The worst kind of pages among its tables.
+  Pages pages() const { return std::max(originators_.pages(), table_of_replies().pages()); }
 
   Result<void> check_invariants() const;
 

@@ -62,10 +62,11 @@ class TrackerTest : public testing::Test {
   using KeyType = typename C::Key;
   using Tracked = typename C::Tracked;
 
-  static Tracked make(std::size_t capacity, bool replies = true) {
+  static Tracked make(std::size_t capacity, bool replies = true,
+                      std::uint32_t timeout_ms = kTimeoutMs) {
     TrackerConfig config{.capacity = capacity,
                          .state_bytes = 8,
-                         .timeouts = Timeouts::all(kTimeoutMs),
+                         .timeouts = Timeouts::all(timeout_ms),
                          .interval_ms = kIntervalMs,
                          .pages = Pages::small,
                          .secret = Secret::from_seed(test::seed())};
@@ -277,6 +278,25 @@ TYPED_TEST(TrackerTest, AReplyKeepsItsConnectionAlive) {
     }
   }
   EXPECT_EQ(this->find(tracker, nth_key<K>(1), Tick{10 * kTimeoutMs}), id);
+}
+
+// One direction alone keeps a connection for longer than half the tick's range: the other's stamp
+// must not come back as a future one.
+TYPED_TEST(TrackerTest, OneDirectionAloneKeepsAConnectionForMonths) {
+  using K = typename TestFixture::KeyType;
+  auto tracker = this->make(10, true, 1'000'000);
+  const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
+  EXPECT_EQ(this->link(tracker, id, nth_key<K>(2), Tick{0}).outcome, inserted);
+  tracker.confirm(id);
+  Tick now{0};
+  bool ended = false;
+  for (int step = 0; step < 6000; ++step) {  // two months
+    now = now + 900'000;
+    ASSERT_EQ(this->find(tracker, nth_key<K>(1), now), id);
+    while (!tracker.sweep(now, 64, [&ended](ConnId) { ended = true; })) {
+    }
+    ASSERT_FALSE(ended) << "after " << step << " quarters of an hour";
+  }
 }
 
 // An id closed by someone else must not be swept later, when it names another connection.

@@ -27,8 +27,17 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
   return std::nullopt;
 }
 
-/// The least limit of its control groups (version 2). What they use already is left out: most of it
-/// tends to be page cache, which gives way.
+/// What a control group's processes hold that cannot give way as page cache does.
+std::uint64_t anonymous_bytes(const std::string& group) {
+  std::ifstream stat(group + "/memory.stat");
+  std::string name;
+  for (std::uint64_t bytes = 0; stat >> name >> bytes;) {
+    if (name == "anon") return bytes;
+  }
+  return 0;
+}
+
+/// The least that its control groups (version 2) leave.
 std::uint64_t group_bytes() {
   std::ifstream own("/proc/self/cgroup");
   std::string group;
@@ -36,8 +45,9 @@ std::uint64_t group_bytes() {
   }
   std::uint64_t least = kUnknown;
   for (group.erase(0, 3); !group.empty(); group.erase(group.rfind('/'))) {
-    const auto limit = number_in("/sys/fs/cgroup" + group + "/memory.max");
-    least = std::min(least, limit.value_or(kUnknown));
+    const std::string folder = "/sys/fs/cgroup" + group;
+    const auto limit = number_in(folder + "/memory.max");
+    if (limit) least = std::min(least, *limit - std::min(*limit, anonymous_bytes(folder)));
   }
   return least;
 }

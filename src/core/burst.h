@@ -35,6 +35,10 @@ static_assert(sizeof(Headers) == 8);
 
 inline constexpr unsigned kBurstMax = 64;
 
+/// Bytes of a packet that a port offers at least, where it has so many. Whoever reads headers must
+/// find them within.
+inline constexpr unsigned kOfferedBytes = 512;
+
 template <class K>
 struct Lane {
   unsigned size = 0;

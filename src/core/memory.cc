@@ -100,7 +100,7 @@ Result<Memory> Memory::map(std::size_t bytes, Pages best) {
   if (size > available_memory_bytes()) return none();
   std::byte* at = map_aligned(size);
   if (at == nullptr) return none();
-  Memory memory(at, size, Pages::small);
+  Memory memory(at, size, bytes < kHugeBytes ? Pages::huge : Pages::small);
   ::madvise(at, size, best == Pages::small ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
   if (!prefault(at, size)) return none();
   if (best != Pages::small && transparent_bytes(at) >= size / 10 * 9)

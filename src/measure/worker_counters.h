@@ -16,7 +16,7 @@ struct alignas(64) WorkerCounters {
   std::array<Counter, kVerdicts> verdict;
   Counter opened;      ///< connections that got their entries
   Counter timed_out;   ///< connections that were idle too long
-  Counter refused;     ///< new connections that got no entry
+  Counter refused;     ///< attempts to open a connection that got no entry; each packet is one
   Counter collisions;  ///< reply keys that belonged to another connection
   Counter peak;        ///< most connections live at once
 };

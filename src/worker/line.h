@@ -40,7 +40,7 @@ struct TableReport {
   std::size_t slots = 0;
   std::size_t live = 0;
   std::size_t memory_bytes = 0;  ///< both directions' entries, index, records and ageing
-  Pages pages = Pages::huge;     ///< the kind that the records lie on
+  Pages pages = Pages::huge;     ///< the worst kind among them
 };
 
 class Line {

@@ -42,7 +42,8 @@ class Family {
   TableReport report() const {
     if (!tracker_) return {};
     const auto& table = tracker_->table();
-    return {table.capacity(), table.slots(), table.size(), tracker_->memory_bytes(), table.pages()};
+    return {table.capacity(), table.slots(), table.size(), tracker_->memory_bytes(),
+            tracker_->pages()};
   }
 
   void sides(Burst& burst) { function_->sides(burst); }

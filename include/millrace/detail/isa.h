@@ -4,19 +4,21 @@
 #pragma once
 
 #if defined(__AVX512BW__) && defined(__AES__)
+#define MILLRACE_ISA isa_avx512_aes
+#elif defined(__AVX512BW__)
 #define MILLRACE_ISA isa_avx512
 #elif defined(__AVX2__) && defined(__AES__)
+#define MILLRACE_ISA isa_avx2_aes
+#elif defined(__AVX2__)
 #define MILLRACE_ISA isa_avx2
+#elif defined(__SSE2__) && defined(__AES__)
+#define MILLRACE_ISA isa_sse2_aes
 #elif defined(__SSE2__)
 #define MILLRACE_ISA isa_sse2
-#elif defined(__ARM_NEON) && defined(__ARM_FEATURE_AES)
-#define MILLRACE_ISA isa_neon_aes
 #else
 #define MILLRACE_ISA isa_portable
 #endif
 
 #if defined(__SSE2__)
 #include <immintrin.h>
-#elif defined(__ARM_NEON)
-#include <arm_neon.h>
 #endif

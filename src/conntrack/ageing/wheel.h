@@ -50,7 +50,7 @@ class Wheel {
   bool sweep(Tick now, unsigned budget, const L& lives, Expire&& expire) {
     advance(now);
     const std::uint64_t due = elapsed_ms_ / interval_ms_;  // slots whose interval has passed whole
-    unsigned steps = std::max(budget, 1U) * kStepsPerLook;
+    std::uint64_t steps = std::uint64_t{kStepsPerLook} * std::max(budget, 1U);
     while (fired_ < due && budget > 0 && steps-- > 0) {
       unsigned looked = 0;
       if (fired_ % kSlots == 0) looked = look(coarse_head(fired_ / kSlots), budget, lives, expire);

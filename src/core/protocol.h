@@ -1,0 +1,26 @@
+// IP protocol numbers (IANA) that the line knows, IPv6's extension headers among them.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+
+inline constexpr std::uint8_t kProtocolHopByHop = 0;
+inline constexpr std::uint8_t kProtocolIcmp = 1;
+inline constexpr std::uint8_t kProtocolTcp = 6;
+inline constexpr std::uint8_t kProtocolUdp = 17;
+inline constexpr std::uint8_t kProtocolDccp = 33;
+inline constexpr std::uint8_t kProtocolRouting = 43;
+inline constexpr std::uint8_t kProtocolFragment = 44;
+inline constexpr std::uint8_t kProtocolAuthentication = 51;
+inline constexpr std::uint8_t kProtocolIcmpV6 = 58;
+inline constexpr std::uint8_t kProtocolDestinationOptions = 60;
+inline constexpr std::uint8_t kProtocolSctp = 132;
+inline constexpr std::uint8_t kProtocolUdpLite = 136;
+
+/// True for protocols whose ports are read, that a service may name, and that a rewrite changes.
+constexpr bool has_ports(std::uint8_t protocol) {
+  return protocol == kProtocolTcp || protocol == kProtocolUdp || protocol == kProtocolSctp;
+}
+
+}  // namespace millrace
