@@ -8,6 +8,7 @@
 #include <string>
 
 #include "build_info.h"
+#include "commit.h"
 
 namespace millrace::bench {
 namespace {

@@ -44,7 +44,7 @@ MAX_LINES = 500  # over 400 is a question, over 500 the answer was no
 CODE = (".h", ".cc", ".c", ".py", ".sh", ".cmake")
 TEXT = CODE + (".md", ".json", ".txt", ".toml", ".in")
 SCRIPTS = ("demo", "check", ".ci/run")
-SKIPPED = {"build", "demo-out", ".git", "__pycache__", ".cache"}
+SKIPPED = {"build", ".git", "__pycache__", ".cache"}
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 # Absolute paths of somebody's machine; "[x]" keeps this file from matching itself.
