@@ -85,15 +85,15 @@ int PathCommand::run() {
   }
   const bool show = !quiet && ::isatty(STDERR_FILENO) != 0;
   const auto results = bench::run_path(options, [show](const std::string& what) {
-    if (show) fmt::print(stderr, "\r\033[K{}", what);
+    if (show) say(fmt::format("\r\033[K{}", what));
   });
-  if (show) fmt::print(stderr, "\r\033[K");
+  if (show) say("\r\033[K");
   if (!results) return fail(results.error());
   if (json != "-") print(*results);
   if (json.empty()) return kDone;
   Json all{{"suite", "path"}, {"machine", bench::describe_machine()}, {"results", Json::array()}};
   for (const auto& result : *results) all["results"].push_back(to_json(result));
-  const auto ok = write_whole(json, all.dump(2) + "\n");
+  const auto ok = write_whole(json, to_text(all));
   return ok ? kDone : fail(ok.error());
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "conntrack/schemes.h"
+#include "output.h"
 
 namespace millrace::cli {
 namespace {
@@ -79,6 +80,14 @@ BalanceConfig CommonOptions::balance_config(const Config& config) const {
   return balance;
 }
 
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](std::string& value) {
+        return value.empty() ? std::string("is empty: give a file") : std::string{};
+      },
+      "");
+}
+
 CLI::Validator not_negative() {
   return CLI::Validator(
       [](std::string& value) {
@@ -95,7 +104,7 @@ int fail(const Error& error) {
   std::string_view left = error.message;
   while (!left.empty()) {
     const auto end = std::min(left.find('\n'), left.size());
-    fmt::print(stderr, "millrace: {}\n", left.substr(0, end));
+    say(fmt::format("millrace: {}\n", left.substr(0, end)));
     left.remove_prefix(std::min(end + 1, left.size()));
   }
   return static_cast<int>(error.kind);

@@ -1,4 +1,5 @@
-// Options that `replay` and `bench` share, and how they override a configuration.
+// Options that say how `replay` tracks connections, and how they override a configuration. `bench`
+// has its own: what it compares is fixed.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,7 +19,7 @@ struct CommonOptions {
   std::optional<std::string> ageing;
   std::optional<std::size_t> capacity;
   std::optional<double> timeout_s;
-  unsigned workers = 1;
+  unsigned workers = 1;  ///< checked only: this version runs one
   std::string pages = "huge";
   std::optional<std::uint64_t> seed;
   bool quiet = false;
@@ -33,6 +34,9 @@ struct CommonOptions {
 
 /// The names that configuration and command line may use.
 SchemeNames scheme_names();
+
+/// For names of files: an empty one is a mistake, of an unset variable most often.
+CLI::Validator not_empty();
 
 /// For unsigned numbers: CLI11 would take -5 as 2^64 - 5.
 CLI::Validator not_negative();

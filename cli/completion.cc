@@ -3,14 +3,24 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "command.h"
-#include "conntrack/schemes.h"
 
 namespace millrace::cli {
 namespace {
+
+using Values = std::map<std::string, std::string>;
+
+constexpr std::string_view kFile = "FILE";
+
+auto subcommands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
 
 std::vector<std::string> options_of(const CLI::App& app) {
   std::vector<std::string> names;
@@ -20,27 +30,53 @@ std::vector<std::string> options_of(const CLI::App& app) {
   return names;
 }
 
+/// The names of a fixed set, which CLI11 describes as TEXT:{one,two}; nothing for other options.
+std::string choices_of(const CLI::Option& option) {
+  std::string type = option.get_type_name();
+  const auto open = type.find('{');
+  const auto close = type.find('}', std::min(open, type.size()));
+  if (close == std::string::npos) return {};
+  std::string names = type.substr(open + 1, close - open - 1);
+  std::ranges::replace(names, ',', ' ');
+  return names;
+}
+
+/// What the options of `app` and below take: names, or `kFile`.
+void note_values(const CLI::App& app, Values& values) {
+  for (const auto* option : app.get_options()) {
+    const bool file = option->get_type_name() == kFile;
+    const std::string choices = file ? std::string(kFile) : choices_of(*option);
+    if (choices.empty()) continue;
+    for (const auto& name : option->get_lnames()) values["--" + name] = choices;
+  }
+  for (const auto* sub : subcommands_of(app)) note_values(*sub, values);
+}
+
+void print_values(const CLI::App& app) {
+  Values values;
+  note_values(app, values);
+  for (const auto& [option, choices] : values) {
+    if (choices == kFile) {
+      fmt::print("    {}) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", option);
+    } else {
+      fmt::print("    {}) choices='{}' ;;\n", option, choices);
+    }
+  }
+}
+
 void print_bash(const CLI::App& app) {
   fmt::print(
       "# millrace completion bash; in zsh after `autoload -U bashcompinit; bashcompinit`\n"
       "_millrace() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices\n"
-      "  case $before in\n"
-      "    --table) choices='{}' ;;\n"
-      "    --sharing) choices='{}' ;;\n"
-      "    --ageing) choices='{}' ;;\n"
-      "    --clock) choices='capture wall' ;;\n"
-      "    --pages) choices='huge transparent small' ;;\n"
-      "    --profile) choices='campus uniform flood' ;;\n"
-      "    --in|--out|--config|--stats|--json) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n"
-      "    *) case ${{COMP_WORDS[1]}} in\n",
-      fmt::join(TableSchemes::names(), " "), fmt::join(SharingSchemes::names(), " "),
-      fmt::join(AgeingSchemes::names(), " "));
+      "  case $before in\n");
+  print_values(app);
+  fmt::print("    *) case ${{COMP_WORDS[1]}} in\n");
   std::vector<std::string> commands;
-  for (const auto* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+  for (const auto* sub : subcommands_of(app)) {
     commands.push_back(sub->get_name());
     auto words = options_of(*sub);
-    for (const auto* inner : sub->get_subcommands([](const CLI::App*) { return true; })) {
+    for (const auto* inner : subcommands_of(*sub)) {
       words.push_back(inner->get_name());
       for (const auto& option : options_of(*inner)) words.push_back(option);
     }

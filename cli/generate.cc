@@ -12,6 +12,7 @@
 #include "common_options.h"
 #include "core/counter.h"
 #include "interrupt.h"
+#include "output.h"
 #include "port/capture_writer.h"
 #include "progress.h"
 
@@ -61,6 +62,13 @@ void summarise(const Options& options, const Written& written) {
 }
 
 int generate_file(const Options& options) {
+  const bool mixed = is_standard_output(options.out) && !options.quiet;
+  if (options.out == "-" || mixed) {
+    return fail(
+        {fmt::format("--out: {} is standard output: give a file, or /dev/stdout with --quiet",
+                     options.out),
+         Error::Kind::usage});
+  }
   if (auto possible = check(options.plan); !possible) return fail(possible.error());
   auto writer = CaptureWriter::create(options.out, {1, options.plan.snaplen, true});
   if (!writer) return fail(writer.error());
@@ -69,8 +77,8 @@ int generate_file(const Options& options) {
   const Written written = write_all(*generator, *writer, options);
   if (auto done = writer->finish(); !done) return fail(done.error());
   if (written.packets < options.plan.packets) {
-    fmt::print(stderr, "millrace: interrupted: {} holds the first {} of {} packets\n", options.out,
-               written.packets, options.plan.packets);
+    say(fmt::format("millrace: interrupted: {} holds the first {} of {} packets\n", options.out,
+                    written.packets, options.plan.packets));
     return kInterrupted;
   }
   summarise(options, written);
@@ -99,7 +107,10 @@ void add_generate(CLI::App& app, Run& run) {
   command->add_option("--seed", plan.seed, "The same seed gives the same file")
       ->check(not_negative())
       ->capture_default_str();
-  command->add_option("--out", options->out, "The pcap file to write")->required();
+  command->add_option("--out", options->out, "The pcap file to write")
+      ->check(not_empty())
+      ->required()
+      ->type_name("FILE");
   command->add_option("--snaplen", plan.snaplen, "Bytes kept of a packet")
       ->check(not_negative())
       ->capture_default_str();

@@ -1,34 +1,67 @@
 // millrace: the command line. Each subcommand is a file of its own.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
 
 #include "command.h"
+#include "common_options.h"
+#include "output.h"
 #include "version.h"
 
-int main(int argc, char** argv) {
-  using namespace millrace::cli;
+namespace millrace::cli {
+namespace {
+
+/// A standard stream that is closed must not become a file that is opened later: what is printed
+/// would end up there. What is meant for standard output then counts as lost.
+void hold_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) == -1) {
+      static_cast<void>(::open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_WRONLY));
+    }
+  }
+}
+
+/// Results that got lost are a failure, unless a failure was reported already. A reader that went
+/// away ends the program as usual: SIGPIPE.
+int with_output(int status) {
+  if (status == kFailed) return status;
+  const auto written = flush_standard_output();
+  return written ? status : fail(written.error());
+}
+
+int run(int argc, char** argv) {
   CLI::App app{"Connection tracking at line rate on ordinary servers.", "millrace"};
   app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
   app.require_subcommand(1);
   app.footer("\nTry: millrace replay --in capture.pcap");
-  Run run;
-  add_replay(app, run);
-  add_generate(app, run);
-  add_bench(app, run);
-  add_schemes(app, run);
-  add_completion(app, run);
+  Run chosen;
+  add_replay(app, chosen);
+  add_generate(app, chosen);
+  add_bench(app, chosen);
+  add_schemes(app, chosen);
+  add_completion(app, chosen);
   try {
     app.parse(argc, argv);
-    return run();
+    return chosen();
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& wrong) {
-    fmt::print(stderr, "millrace: {} (millrace --help shows what there is)\n", wrong.what());
+    say(fmt::format("millrace: {} (millrace --help shows what there is)\n", wrong.what()));
     return kUsage;
   } catch (const std::exception& failure) {
-    fmt::print(stderr, "millrace: {}\n", failure.what());
+    say(fmt::format("millrace: {}\n", failure.what()));
     return kFailed;
   }
+}
+
+}  // namespace
+}  // namespace millrace::cli
+
+int main(int argc, char** argv) {
+  using namespace millrace::cli;
+  hold_standard_streams();
+  return with_output(run(argc, argv));
 }

@@ -1,6 +1,7 @@
 #include "output.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 namespace millrace::cli {
 namespace {
@@ -24,13 +26,48 @@ bool is_direct(const std::string& path) {
   return fs::exists(path, none) && !fs::is_regular_file(path, none);
 }
 
-Error cannot(const std::string& path, int error) {
-  return {fmt::format("{}: cannot be written: {}", path, std::strerror(error)),
-          error == ENOSPC ? Error::Kind::failed : Error::Kind::unreadable};
+std::string_view what_is_right(int why) {
+  switch (why) {
+    case ENOENT:
+    case ENOTDIR:
+      return "create the directory first";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "choose a place where you may write";
+    case EISDIR:
+      return "give a file name";
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return "free some space or write elsewhere";
+    default:
+      return "write elsewhere";
+  }
 }
 
-std::string beside(const std::string& path) {
-  return fmt::format("{}.{}.partial", path, ::getpid());
+/// As CaptureWriter says it.
+Error cannot(const std::string& path, int why) {
+  const bool place = why != ENOSPC && why != EDQUOT && why != EFBIG && why != EIO;
+  return {
+      fmt::format("{}: cannot be written: {}: {}", path, std::strerror(why), what_is_right(why)),
+      place ? Error::Kind::unreadable : Error::Kind::failed};
+}
+
+/// Where writing to `path` ends up, whether that exists or not.
+std::string target_of(const std::string& path) {
+  constexpr int kMostLinks = 40;
+  fs::path at = path;
+  std::error_code none;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(at, none); ++i) {
+    const fs::path to = fs::read_symlink(at, none);
+    at = to.is_absolute() ? to : at.parent_path() / to;
+  }
+  return at.string();
+}
+
+std::string beside(const std::string& target) {
+  return fmt::format("{}.{}.partial", target, ::getpid());
 }
 
 Result<void> write_file(const std::string& file, const std::string& named, std::string_view text) {
@@ -41,30 +78,80 @@ Result<void> write_file(const std::string& file, const std::string& named, std::
   return {};
 }
 
+Result<void> check_replaceable(const std::string& path) {
+  std::error_code none;
+  if (fs::is_directory(path, none)) return std::unexpected(cannot(path, EISDIR));
+  if (::access(path.c_str(), W_OK) == 0 || errno == ENOENT) return {};
+  return std::unexpected(cannot(path, errno));
+}
+
+std::optional<struct stat> status_of(const std::string& path) {
+  struct stat s{};
+  if (::stat(path.c_str(), &s) != 0) return std::nullopt;
+  return s;
+}
+
+bool same(const struct stat& a, const struct stat& b) {
+  return !S_ISCHR(a.st_mode) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
 }  // namespace
 
+void say(const std::string& text) { static_cast<void>(std::fputs(text.c_str(), stderr)); }
+
 Result<void> check_writable(const std::string& path) {
-  if (path == "-" || (is_direct(path) && !fs::is_directory(path))) return {};
-  if (fs::is_directory(path)) return std::unexpected(cannot(path, EISDIR));
-  auto ok = write_file(beside(path), path, "");
+  if (path == "-") return {};
+  if (auto ok = check_replaceable(path); !ok || is_direct(path)) return ok;
+  const std::string temporary = beside(target_of(path));
+  auto ok = write_file(temporary, path, "");
   std::error_code ignored;
-  fs::remove(beside(path), ignored);
+  fs::remove(temporary, ignored);
   return ok;
+}
+
+std::string to_text(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 Result<void> write_whole(const std::string& path, std::string_view text) {
   if (path == "-") {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0)
-      return {};
+    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size())
+      return flush_standard_output();
     return std::unexpected(cannot("standard output", errno));
   }
+  if (auto ok = check_replaceable(path); !ok) return ok;
   if (is_direct(path)) return write_file(path, path, text);
+  const std::string target = target_of(path);
+  const std::string temporary = beside(target);
   std::error_code error;
-  auto ok = write_file(beside(path), path, text);
-  if (ok) fs::rename(beside(path), path, error);
+  auto ok = write_file(temporary, path, text);
+  if (ok) fs::rename(temporary, target, error);
   if (ok && error) ok = std::unexpected(cannot(path, error.value()));
-  if (!ok) fs::remove(beside(path), error);
+  if (!ok) fs::remove(temporary, error);
   return ok;
+}
+
+bool same_file(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty() || a == "-" || b == "-") return false;
+  const auto status_a = status_of(a);
+  const auto status_b = status_of(b);
+  if (status_a && status_b) return same(*status_a, *status_b);
+  if (status_a || status_b) return false;
+  std::error_code none;
+  return fs::weakly_canonical(target_of(a), none) == fs::weakly_canonical(target_of(b), none);
+}
+
+bool is_standard_output(const std::string& path) {
+  const auto status = status_of(path);
+  struct stat output{};
+  return status && ::fstat(STDOUT_FILENO, &output) == 0 && same(*status, output);
+}
+
+Result<void> flush_standard_output() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
+  return std::unexpected(
+      Error{cannot("standard output", errno == 0 ? EIO : errno).message, Error::Kind::failed});
 }
 
 }  // namespace millrace::cli

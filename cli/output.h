@@ -1,6 +1,8 @@
-// Small text files that appear whole or not at all; `-` is standard output.
+// Files that the program writes: small text files that appear whole or not at all (`-` is standard
+// output), and what may not be written to. Messages say what would be right.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -8,10 +10,26 @@
 
 namespace millrace::cli {
 
-/// Checks, before long work, that `write_whole` could create `path`.
+/// Text for people, to standard error. That it may be gone (a closed terminal) ends nothing.
+void say(const std::string& text);
+
+/// Checks, before long work, that a file could be created at `path`; leaves nothing there.
 Result<void> check_writable(const std::string& path);
 
-/// Writes beside the file, then renames.
+/// JSON for a file. Names of files may hold any bytes: what is no UTF-8 is replaced.
+std::string to_text(const nlohmann::ordered_json& json);
+
+/// Writes beside the file, then renames. A symbolic link stays, what it points to is replaced.
 Result<void> write_whole(const std::string& path, std::string_view text);
+
+/// Whether both names lead to one file, by way of links too. Devices such as /dev/null may serve
+/// several purposes and are never the same. `-` is no file.
+bool same_file(const std::string& a, const std::string& b);
+
+/// True where `path` is what standard output goes to.
+bool is_standard_output(const std::string& path);
+
+/// Whatever waits for standard output, out. Error (failed): it could not be written.
+Result<void> flush_standard_output();
 
 }  // namespace millrace::cli

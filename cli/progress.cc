@@ -8,6 +8,8 @@
 #include <mutex>
 #include <utility>
 
+#include "output.h"
+
 namespace millrace::cli {
 namespace {
 
@@ -20,12 +22,12 @@ void show(const std::stop_token& stop, const std::string& what, std::uint64_t to
   const auto stopped = [&stop] { return stop.stop_requested(); };
   while (!wake.wait_for(lock, stop, std::chrono::milliseconds(200), stopped)) {
     const auto packets = static_cast<double>(done());
-    fmt::print(stderr, "\r{}: {:.0f} %, {:.1f} of {:.1f} M packets ", what,
-               100.0 * packets / static_cast<double>(total), packets / 1e6,
-               static_cast<double>(total) / 1e6);
+    say(fmt::format("\r{}: {:.0f} %, {:.1f} of {:.1f} M packets ", what,
+                    100.0 * packets / static_cast<double>(total), packets / 1e6,
+                    static_cast<double>(total) / 1e6));
     shown = true;
   }
-  if (shown) fmt::print(stderr, "\r\033[K");
+  if (shown) say("\r\033[K");
 }
 
 }  // namespace

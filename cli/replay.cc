@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "command.h"
 #include "common_options.h"
+#include "function/balance/address.h"
 #include "function/balance/balance.h"
 #include "interrupt.h"
 #include "output.h"
@@ -21,6 +24,9 @@
 
 namespace millrace::cli {
 namespace {
+
+/// Tables of fewer bytes gain nothing from huge pages.
+constexpr std::size_t kWorthHugePages = std::size_t{2} << 20;
 
 struct ReplayCommand {
   CommonOptions common;
@@ -36,26 +42,34 @@ struct ReplayCommand {
   int run() const;
 
  private:
+  Result<void> check_files() const;
   Result<Config> read() const;
   Result<Capture> load(const Config& config) const;
   Result<ReplayPort> open_port(const Capture& capture) const;
+  std::optional<std::string> small_pages(const Line& line) const;
   Result<int> replay() const;
+  Result<int> show(const RunReport& report) const;
   void warn(std::string_view message) const;
 };
 
-/// Virtual addresses and backends keep their places in every window.
+/// Virtual addresses, prefixes and backends keep their places in every window; what takes
+/// everything has none.
 template <class A>
 std::function<bool(const A&)> keeps(const Config& config) {
-  std::vector<A> kept;
+  constexpr unsigned kWhole = 8 * A::kBytes;
+  std::map<unsigned, std::vector<A>> kept;  // by prefix length
   for (const auto& service : config.services.family<A>()) {
-    if (service.two_way()) kept.push_back(service.address);
-    if (!service.two_way() && !config.services_given) continue;
-    for (const auto& backend : service.backends) kept.push_back(backend.address);
+    if (!config.services_given) continue;
+    if (service.prefix_bits > 0) kept[service.prefix_bits].push_back(service.address);
+    for (const auto& backend : service.backends) kept[kWhole].push_back(backend.address);
   }
   if (kept.empty()) return {};
-  std::ranges::sort(kept);
+  for (auto& [bits, prefixes] : kept) std::ranges::sort(prefixes);
   return [kept = std::move(kept)](const A& address) {
-    return std::ranges::binary_search(kept, address);
+    return std::ranges::any_of(kept, [&address](const auto& of_length) {
+      const auto& [bits, prefixes] = of_length;
+      return std::ranges::binary_search(prefixes, prefix_of(address, bits));
+    });
   };
 }
 
@@ -64,8 +78,50 @@ std::uint64_t nanoseconds_since(std::chrono::steady_clock::time_point start) {
       std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
 }
 
+/// What `/proc/meminfo` says of that name; 0 where it says nothing.
+std::size_t meminfo(std::string_view name) {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  std::size_t value = 0;
+  while (file >> word) {
+    if (word.starts_with(name) && word.ends_with(':')) file >> value;
+  }
+  return value;
+}
+
+/// What vm.nr_hugepages must be for so many more bytes, in several mappings; never less than now.
+std::size_t huge_pages_for(std::size_t bytes) {
+  constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
+  constexpr std::size_t kMappings = 8;  // each is rounded up
+  const std::size_t total = meminfo("HugePages_Total");
+  const std::size_t taken = total - meminfo("HugePages_Free") + meminfo("HugePages_Rsvd");
+  return std::max(total, taken + bytes / kHugeBytes + kMappings);
+}
+
 void ReplayCommand::warn(std::string_view message) const {
-  if (!common.quiet) fmt::print(stderr, "millrace: warning: {}\n", message);
+  if (!common.quiet) say(fmt::format("millrace: warning: {}\n", message));
+}
+
+/// Refuses to write where something else is read or written.
+Result<void> ReplayCommand::check_files() const {
+  const auto refuse = [](std::string_view option, const std::string& path, std::string_view what) {
+    return std::unexpected(Error{fmt::format("{}: {} is {}: give another file", option, path, what),
+                                 Error::Kind::usage});
+  };
+  if (out == "-" || is_standard_output(out)) {
+    return refuse("--out", out, "standard output, where the results go");
+  }
+  if (same_file(out, stats)) return refuse("--out", out, "the file of --stats");
+  for (const auto& [option, path] : {std::pair{"--out", &out}, std::pair{"--stats", &stats}}) {
+    if (same_file(*path, in == "-" ? "/dev/stdin" : in))
+      return refuse(option, *path, "the file of --in");
+    if (same_file(*path, config_path)) return refuse(option, *path, "the file of --config");
+  }
+  for (const std::string& path : {out, stats}) {
+    if (path.empty()) continue;
+    if (auto ok = check_writable(path); !ok) return ok;
+  }
+  return {};
 }
 
 Result<Config> ReplayCommand::read() const {
@@ -92,16 +148,31 @@ Result<ReplayPort> ReplayCommand::open_port(const Capture& capture) const {
   return ReplayPort::create(capture, options, std::move(*writer));
 }
 
+/// A warning where the tables would be faster on larger pages than they got.
+std::optional<std::string> ReplayCommand::small_pages(const Line& line) const {
+  std::size_t bytes = 0;
+  bool small = false;
+  for (const TableReport& table : {line.report_v4(), line.report_v6()}) {
+    bytes += table.memory_bytes;
+    small |= table.pages == Pages::small && table.memory_bytes > kWorthHugePages;
+  }
+  if (common.pages == "small" || !small) return std::nullopt;
+  return fmt::format(
+      "the tables ({} MiB) lie on small pages, which is slower: reserve huge pages{}: "
+      "sysctl vm.nr_hugepages={}",
+      bytes >> 20, common.pages == "huge" ? "" : " and ask for --pages huge",
+      huge_pages_for(bytes));
+}
+
 Result<int> ReplayCommand::replay() const {
+  catch_interrupts();
   auto config = read();
   if (!config) return std::unexpected(config.error());
-  if (!stats.empty()) {
-    if (auto ok = check_writable(stats); !ok) return std::unexpected(ok.error());
-  }
+  if (auto ok = check_files(); !ok) return std::unexpected(ok.error());
+
+  exit_on_interrupt();  // nothing is on the disk until the tables are ready
   auto capture = load(*config);
   if (!capture) return std::unexpected(capture.error());
-  auto port = open_port(*capture);
-  if (!port) return std::unexpected(port.error());
   auto balance = Balance::create(common.balance_config(*config));
   if (!balance) return std::unexpected(balance.error());
   LineConfig line_config = common.line_config(*config);
@@ -109,9 +180,17 @@ Result<int> ReplayCommand::replay() const {
   auto line = make_line(line_config, **balance);
   if (!line) return std::unexpected(line.error());
 
-  RunReport report{.input = in, .config = line_config, .seed = common.seed};
-  if (!capture->warning().empty()) report.warnings.push_back(capture->warning());
   catch_interrupts();
+  auto port = open_port(*capture);
+  if (!port) return std::unexpected(port.error());
+  if (interrupted) return kInterrupted;
+  RunReport report{.input = in,
+                   .line = line->get(),
+                   .balance = balance->get(),
+                   .config = line_config,
+                   .seed = common.seed};
+  if (!capture->warning().empty()) report.warnings.push_back(capture->warning());
+  if (auto warning = small_pages(**line)) report.warnings.push_back(std::move(*warning));
   {
     const Progress progress(common.quiet, "replaying", capture->size() * loops,
                             [&line] { return (*line)->counters().in.value(); });
@@ -121,19 +200,22 @@ Result<int> ReplayCommand::replay() const {
   }
   if (auto ok = port->finish(); !ok) return std::unexpected(ok.error());
 
-  report.line = line->get();
-  report.balance = balance->get();
   report.interrupted = port->stopped();
   if (report.interrupted) {
     report.warnings.push_back(fmt::format("interrupted after {} of {} packets",
                                           (*line)->counters().in.value(), capture->size() * loops));
   }
-  for (const auto& warning : report.warnings) warn(warning);
-  if (stats != "-") fmt::print("{}", to_table(report));
+  return show(report);
+}
+
+/// Files first: a reader of standard output may go away at any time.
+Result<int> ReplayCommand::show(const RunReport& report) const {
   if (!stats.empty()) {
-    if (auto ok = write_whole(stats, to_json(report).dump(2) + "\n"); !ok)
+    if (auto ok = write_whole(stats, to_text(to_json(report))); !ok)
       return std::unexpected(ok.error());
   }
+  for (const auto& warning : report.warnings) warn(warning);
+  if (stats != "-") fmt::print("{}", to_table(report));
   return report.interrupted ? kInterrupted : kDone;
 }
 
@@ -148,14 +230,19 @@ void add_replay(CLI::App& app, Run& run) {
   auto* command = app.add_subcommand("replay", "Run a capture through the dataplane");
   const auto replay = std::make_shared<ReplayCommand>();
   command->add_option("--in", replay->in, "Capture to read: pcap or pcapng, - is standard input")
+      ->check(not_empty())
       ->required()
       ->type_name("FILE");
-  command->add_option("--out", replay->out, "Write what leaves as pcap")->type_name("FILE");
+  command->add_option("--out", replay->out, "Write what leaves as pcap")
+      ->check(not_empty())
+      ->type_name("FILE");
   command
       ->add_option("--config", replay->config_path,
                    "Configuration; left out: everything to ten backends")
+      ->check(not_empty())
       ->type_name("FILE");
   command->add_option("--stats", replay->stats, "Write statistics as JSON; - in place of the table")
+      ->check(not_empty())
       ->type_name("FILE");
   command->add_option("--clock", replay->clock, "Time: capture (deterministic) or wall (for speed)")
       ->check(CLI::IsMember({"capture", "wall"}))

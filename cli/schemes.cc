@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "command.h"
+#include "function/balance/scheduler.h"
 
 namespace millrace::cli {
 namespace {
@@ -13,10 +14,16 @@ void print(std::string_view axis, const std::vector<SchemeDescription>& schemes)
   for (const auto& scheme : schemes) fmt::print("  {:<12}{}\n", scheme.name, scheme.summary);
 }
 
+void print_schedulers() {
+  fmt::print("scheduler (of a service, in the configuration)\n");
+  for (const auto& kind : schedulers()) fmt::print("  {:<22}{}\n", kind.name, kind.what);
+}
+
 }  // namespace
 
 void add_schemes(CLI::App& app, Run& run) {
-  auto* command = app.add_subcommand("schemes", "List tables, sharing and ageing schemes");
+  auto* command =
+      app.add_subcommand("schemes", "List tables, sharing and ageing schemes, and schedulers");
   command->footer("\nExample: millrace schemes");
   command->callback([&run] {
     run = [] {
@@ -24,6 +31,7 @@ void add_schemes(CLI::App& app, Run& run) {
       print("--sharing", SharingSchemes::descriptions());
       print("--ageing", AgeingSchemes::descriptions());
       fmt::print("Any table goes with any sharing and any ageing scheme.\n");
+      print_schedulers();
       return kDone;
     };
   });
