@@ -267,6 +267,34 @@ TEST_P(LineTest, AFullTableDropsOrServesStateless) {
   }
 }
 
+// Served without an entry first, then given a place whose reply belongs to another connection: it
+// must not move.
+TEST_P(LineTest, AnOverflowAndThenACollisionMoveNothing) {
+  BalanceConfig config;
+  config.services = {.v4 = {service(kVirtual, {1, 2}), service(kVirtual2, {1, 2})}};
+  auto made = make(config, small(500));
+  TestPort port;
+  constexpr unsigned kClients = 100;
+  for (unsigned n = 0; n < 2000; ++n) {
+    const Endpoint filler{
+        {198, 51, static_cast<std::uint8_t>(n >> 8), static_cast<std::uint8_t>(n)}, 9};
+    port.add(packet(filler, kVirtual), 0);
+  }
+  for (unsigned n = 0; n < kClients; ++n) port.add(packet(client(n), kVirtual2), 10);
+  for (unsigned n = 0; n < kClients; ++n) {
+    port.add(packet(client(n), kVirtual), 3000);
+    port.add(packet(client(n), kVirtual2, kAck), 3001);
+  }
+  made.line->run(port);
+  ASSERT_EQ(port.sent.size(), 2000 + 3 * kClients);
+  for (unsigned n = 0; n < kClients; ++n) {
+    EXPECT_EQ(destination_of(port.sent[2000 + n]).address,
+              destination_of(port.sent[2000 + kClients + 2 * n + 1]).address);
+  }
+  EXPECT_EQ(made.line->counters().collisions.value() > 0, GetParam().ageing != "none");
+  check(made);
+}
+
 TEST_P(LineTest, UnmatchedTrafficPassesOrIsDropped) {
   for (const bool pass : {true, false}) {
     BalanceConfig config;

@@ -8,7 +8,7 @@
 //   open     new connections: the function chooses, and names the reply's key
 //   (link)   the tracker inserts the replies' entries; a collision asks `open` again
 //   process  every packet: rewrite, count, give the verdict
-//   closed   a connection ended
+//   closed   a connection ended; or `abandoned`: it never began
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct Opening {
   static constexpr std::size_t kReplyStateMax = 64;
 
   std::uint8_t packet = 0;           ///< its first packet's place in the burst
-  std::uint8_t attempt = 0;          ///< how many answers collided with another connection's reply
+  std::uint32_t attempt = 0;         ///< how many answers collided with another connection's reply
   ConnId connection = ConnId::none;  ///< the originator's entry
   K key;                             ///< the originator's key
   std::byte* state =
@@ -65,7 +65,8 @@ class FunctionFor {
 
   /// Answers each opening. Called again for those whose reply collided, with `attempt` one higher;
   /// each attempt must answer with a reply key not tried before, or refuse. An opening that is
-  /// refused, or that the tracker gives up (table full), gets `closed` if an attempt was accepted.
+  /// refused, or that the tracker gives up (table full), gets `abandoned` if an attempt was
+  /// accepted.
   virtual void open(const Burst& burst, std::span<Opening<K>> openings) = 0;
 
   /// Serves the packets of both lanes. Where `connection` is none, the packet has the verdict
@@ -76,6 +77,10 @@ class FunctionFor {
 
   /// The connection with this originator's state has ended; its entries are gone.
   virtual void closed(const std::byte* state) = 0;
+
+  /// The opening with this originator's state, accepted before, was given up: it is to count as if
+  /// it had never been accepted.
+  virtual void abandoned(const std::byte* state) = 0;
 };
 
 class Function {

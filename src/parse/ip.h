@@ -9,31 +9,13 @@
 #include <limits>
 
 #include "core/burst.h"
+#include "core/protocol.h"
 #include "core/verdict.h"
 #include "millrace/key.h"
 #include "parse/packet.h"
 #include "parse/parse.h"
 
 namespace millrace::detail {
-
-enum Protocol : std::uint8_t {
-  kHopByHop = 0,
-  kIcmp = 1,
-  kTcp = 6,
-  kUdp = 17,
-  kDccp = 33,
-  kRouting = 43,
-  kFragment = 44,
-  kAuthentication = 51,
-  kIcmpV6 = 58,
-  kDestinationOptions = 60,
-  kSctp = 132,
-  kUdpLite = 136,
-};
-
-constexpr bool has_ports(std::uint8_t protocol) {
-  return protocol == kTcp || protocol == kUdp || protocol == kSctp;
-}
 
 /// One bit for each protocol number below 64.
 constexpr std::uint64_t bits(std::initializer_list<unsigned> protocols) {
@@ -71,8 +53,8 @@ struct Ipv4 {
   static constexpr std::uint8_t kFamily = 4;
   static constexpr unsigned kHeader = 20;
   static constexpr unsigned kSource = 12;
-  static constexpr std::uint8_t kControl = kIcmp;
-  static constexpr std::uint64_t kExtensions = bits({kAuthentication});
+  static constexpr std::uint8_t kControl = kProtocolIcmp;
+  static constexpr std::uint64_t kExtensions = bits({kProtocolAuthentication});
 
   /// RFC 792, RFC 950 (address mask), RFC 8335 (extended echo). Redirects are control.
   static Message message(std::uint8_t type) {
@@ -130,9 +112,10 @@ struct Ipv6 {
   static constexpr std::uint8_t kFamily = 6;
   static constexpr unsigned kHeader = 40;
   static constexpr unsigned kSource = 8;
-  static constexpr std::uint8_t kControl = kIcmpV6;
+  static constexpr std::uint8_t kControl = kProtocolIcmpV6;
   static constexpr std::uint64_t kExtensions =
-      bits({kHopByHop, kRouting, kFragment, kAuthentication, kDestinationOptions});
+      bits({kProtocolHopByHop, kProtocolRouting, kProtocolFragment, kProtocolAuthentication,
+            kProtocolDestinationOptions});
 
   /// RFC 4443, 2.1 (errors have no high bit) and 4; RFC 8335 (extended echo).
   static Message message(std::uint8_t type) {
@@ -146,15 +129,15 @@ struct Ipv6 {
     const unsigned bytes = packet.u16(l3 + 4);
     payload.at = l3 + kHeader;
     payload.protocol = packet.u8(l3 + 6);
-    if (bytes != 0 || payload.protocol != kHopByHop) payload.end = payload.at + bytes;
+    if (bytes != 0 || payload.protocol != kProtocolHopByHop) payload.end = payload.at + bytes;
     return Verdict::tracked;
   }
 };
 
 /// Bytes of the extension header `protocol` whose length field is `field` (RFC 8200, 4; RFC 4302).
 constexpr unsigned extension_bytes(std::uint8_t protocol, unsigned field) {
-  if (protocol == kFragment) return 8;
-  return protocol == kAuthentication ? (field + 2) * 4 : (field + 1) * 8;
+  if (protocol == kProtocolFragment) return 8;
+  return protocol == kProtocolAuthentication ? (field + 2) * 4 : (field + 1) * 8;
 }
 
 /// Moves `payload` behind the extension header at which it stands.
@@ -166,8 +149,9 @@ inline Verdict skip_extension(Packet packet, Payload& payload) {
   if (const Verdict verdict = need(packet, payload, bytes); verdict != Verdict::tracked) {
     return verdict;
   }
-  if (payload.protocol == kRouting && packet.u8(at + 3) != 0) return Verdict::source_routed;
-  if (payload.protocol == kFragment) payload.later_fragment = (packet.u16(at + 2) & 0xfff8) != 0;
+  if (payload.protocol == kProtocolRouting && packet.u8(at + 3) != 0) return Verdict::source_routed;
+  if (payload.protocol == kProtocolFragment)
+    payload.later_fragment = (packet.u16(at + 2) & 0xfff8) != 0;
   payload.protocol = packet.u8(at);
   payload.at = at + bytes;
   return Verdict::tracked;

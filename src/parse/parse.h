@@ -12,8 +12,11 @@ namespace millrace {
 inline constexpr unsigned kMaxLinkHeaders = 16;
 /// Extension headers of one packet that are followed.
 inline constexpr unsigned kMaxExtensions = 8;
-/// Bytes from the packet's beginning within which its headers must end.
-inline constexpr unsigned kMaxReach = 1024;
+/// Bytes from the packet's beginning within which its extension headers must end. What follows them
+/// and is read or rewritten, ports and checksum, lies within the next `kTransportBytes`.
+inline constexpr unsigned kMaxReach = 448;
+inline constexpr unsigned kTransportBytes = 18;  // up to the end of TCP's checksum
+static_assert(kMaxReach + kTransportBytes <= kOfferedBytes);
 
 /// Reads `size`, `data` and `length`. Writes `headers` and
 /// `verdict` of every packet, and files the key of every packet that gets `Verdict::tracked`, with

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "core/protocol.h"
 #include "parse/parse.h"
 #include "parse/rewrite.h"
 
@@ -57,7 +58,7 @@ bool is_covered(const Burst& burst) {
   const Headers& h = burst.headers[0];
   const unsigned at = detail::checksum_at<detail::IpOf<K>>(h.protocol);
   if (at == 0 || h.l4 + at + 2 > h.l4_end) return false;
-  return at != 6 || detail::load<std::uint16_t>(burst.data[0] + h.l4 + at) != 0;
+  return h.protocol != kProtocolUdp || detail::load<std::uint16_t>(burst.data[0] + h.l4 + at) != 0;
 }
 
 /// Rewrites one end and parses again: only that end may have changed.
@@ -67,7 +68,7 @@ K rewrite_and_parse(Burst& burst, LinkType link, End end, const typename K::Addr
   const Headers before = burst.headers[0];
   K expected = burst.lanes<K>().originator.key[0];
   (end == End::source ? expected.source : expected.destination) = address;
-  if (detail::has_ports(before.protocol)) {
+  if (has_ports(before.protocol)) {
     (end == End::source ? expected.source_port : expected.destination_port) = port;
   }
   const bool covered = is_covered<K>(burst);

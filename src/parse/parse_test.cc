@@ -312,6 +312,13 @@ TEST(ParseIpv6, ChainsEndSomewhere) {
   EXPECT_EQ(raw_verdict(ipv6({.next = 60}, chain + extension(60) + extension(17) + udp())),
             Verdict::header_chain);
   const unsigned units = (kMaxReach - 40) / 8;
+  // What the parser reads lies within what every port offers.
+  const Bytes longest = ipv6({.next = 60}, extension(6, units) + tcp(1000));
+  expect_tracked(raw(cut(longest, kOfferedBytes)), key6(6, 1024, 443));
+  EXPECT_LE(raw(longest).headers.l4 + kTransportBytes, kOfferedBytes);
+  EXPECT_EQ(
+      raw_verdict(cut(ipv6({.next = 60}, extension(6, units + 1) + tcp(1000)), kOfferedBytes)),
+      Verdict::header_chain);
   EXPECT_EQ(raw_verdict(ipv6({.next = 60}, extension(17, units) + udp())), Verdict::tracked);
   EXPECT_EQ(raw_verdict(ipv6({.next = 60}, extension(17, units + 1) + udp())),
             Verdict::header_chain);

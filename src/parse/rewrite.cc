@@ -46,7 +46,7 @@ unsigned datagram_bytes(const std::byte* packet, const Headers& headers) {
   std::uint8_t protocol = u8(ip + 6);
   for (unsigned at = headers.l3 + Ipv6::kHeader; at < headers.l4;) {
     const std::byte* extension = packet + at;
-    if (protocol == kFragment && (u16(extension + 2) & 1) != 0) return 0;
+    if (protocol == kProtocolFragment && (u16(extension + 2) & 1) != 0) return 0;
     at += extension_bytes(protocol, u8(extension + 1));
     protocol = u8(extension);
   }

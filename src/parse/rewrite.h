@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/burst.h"
+#include "core/protocol.h"
 #include "millrace/key.h"
 #include "parse/bytes.h"
 #include "parse/checksum.h"
@@ -26,13 +27,13 @@ using IpOf = std::conditional_t<std::is_same_v<K, KeyV4>, Ipv4, Ipv6>;
 template <class Ip>
 constexpr unsigned checksum_at(std::uint8_t protocol) {
   switch (protocol) {
-    case kTcp:
+    case kProtocolTcp:
       return 16;
-    case kUdp:
-    case kDccp:     // RFC 4340, 9.1
-    case kUdpLite:  // RFC 3828, 3.1
+    case kProtocolUdp:
+    case kProtocolDccp:     // RFC 4340, 9.1
+    case kProtocolUdpLite:  // RFC 3828, 3.1
       return 6;
-    case kIcmpV6:
+    case kProtocolIcmpV6:
       return Ip::kFamily == 6 ? 2 : 0;
     default:
       return 0;
@@ -59,11 +60,19 @@ inline void replace_port(std::byte* at, std::uint16_t port, Difference& differen
   store(at, word);
 }
 
-inline void update_checksum(std::byte* at, bool zero_means_none, const Difference& difference) {
+inline void update_checksum(std::byte* at, const Difference& difference) {
+  store(at, difference.apply_to(load<std::uint16_t>(at)));
+}
+
+/// UDP's 0 means that there is none (RFC 768); UDP-Lite's must not be 0 (RFC 3828, 3.1). Both write
+/// a result of 0 as all ones, the same number; DCCP does not.
+inline void update_transport_checksum(std::byte* at, std::uint8_t protocol,
+                                      const Difference& difference) {
   const auto was = load<std::uint16_t>(at);
-  if (zero_means_none && was == 0) return;
+  if (was == 0 && protocol == kProtocolUdp) return;
   const std::uint16_t is = difference.apply_to(was);
-  store<std::uint16_t>(at, zero_means_none && is == 0 ? 0xffff : is);
+  const bool never_zero = protocol == kProtocolUdp || protocol == kProtocolUdpLite;
+  store<std::uint16_t>(at, never_zero && is == 0 ? 0xffff : is);
 }
 
 }  // namespace detail
@@ -75,11 +84,11 @@ inline void update_checksum(std::byte* at, bool zero_means_none, const Differenc
 ///
 /// The IPv4 header checksum and the checksum of TCP, UDP, UDP-Lite, DCCP and ICMPv6 are updated
 /// incrementally (RFC 1624, equation 3): a right one stays right, a wrong one stays exactly as
-/// wrong (modulo 0xffff: 0xffff and 0 are the same number). A UDP checksum of 0 is kept, one that
-/// becomes 0 is written as 0xffff. SCTP's CRC32c covers ports but no addresses; it is updated from
-/// the packet's length alone, so also where the capture is cut short. It cannot be in the first
-/// fragment of a datagram, whose length is not known, and is left alone there. A checksum field
-/// that was not captured is not touched.
+/// wrong (modulo 0xffff: 0xffff and 0 are the same number). A UDP checksum of 0 is kept; a UDP or
+/// UDP-Lite checksum that becomes 0 is written as 0xffff. SCTP's CRC32c covers ports but no
+/// addresses; it is updated from the packet's length alone, so also where the capture is cut short.
+/// It cannot be in the first fragment of a datagram, whose length is not known, and is left alone
+/// there. A checksum field that was not captured is not touched.
 template <class K>
 inline void rewrite(End end, std::byte* packet, [[maybe_unused]] std::uint16_t length,
                     const Headers& headers, const typename K::Address& address,
@@ -92,18 +101,18 @@ inline void rewrite(End end, std::byte* packet, [[maybe_unused]] std::uint16_t l
   Difference difference;
   detail::replace_address(ip + Ip::kSource + (source ? 0 : K::Address::kBytes), address,
                           difference);
-  if constexpr (Ip::kFamily == 4) detail::update_checksum(ip + 10, false, difference);
+  if constexpr (Ip::kFamily == 4) detail::update_checksum(ip + 10, difference);
 
-  if (headers.protocol == detail::kSctp) [[unlikely]] {
+  if (headers.protocol == kProtocolSctp) [[unlikely]] {
     detail::rewrite_sctp_port(end, packet, headers, port);
     return;
   }
-  if (detail::has_ports(headers.protocol)) {
+  if (has_ports(headers.protocol)) {
     detail::replace_port(payload + (source ? 0 : 2), port, difference);
   }
   const unsigned at = detail::checksum_at<Ip>(headers.protocol);
   if (at == 0 || headers.l4 + at + 2 > headers.l4_end) return;
-  detail::update_checksum(payload + at, at == 6, difference);
+  detail::update_transport_checksum(payload + at, headers.protocol, difference);
 }
 
 }  // namespace millrace

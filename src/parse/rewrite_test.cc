@@ -68,7 +68,8 @@ void make_right(Bytes& p, const Layout& layout) {
   const unsigned at = layout.l4 + layout.checksum();
   put(p, at, 0);
   const unsigned checksum = l4_error(p, layout);
-  put(p, at, checksum == 0 && layout.protocol == 17 ? 0xffff : checksum);
+  put(p, at,
+      checksum == 0 && (layout.protocol == 17 || layout.protocol == 136) ? 0xffff : checksum);
 }
 
 Bytes packet(unsigned family, unsigned protocol, std::mt19937& random, std::size_t size) {
@@ -195,6 +196,37 @@ TYPED_TEST(Rewrite, UdpChecksumThatBecomesZeroIsAllOnes) {
   const Bytes q = rewritten<TypeParam>(End::destination, p, address, port);
   EXPECT_EQ(get(q, layout.l4 + 6), 0xffffU);
   EXPECT_EQ(l4_error(q, layout) % 0xffff, 0U);
+}
+
+// DCCP's and UDP-Lite's 0 is a checksum like any other: it has to follow the rewriting.
+TYPED_TEST(Rewrite, ZeroMeansNoneForUdpOnly) {
+  for (const unsigned protocol : {33U, 136U}) {
+    const Layout layout = this->layout(protocol);
+    Bytes p = packet(layout.family, protocol, this->random, 30);
+    put(p, layout.l4 + 6, 0);
+    const auto address = random_address<TypeParam>(this->random);
+    const Bytes q = rewritten<TypeParam>(End::destination, p, address, 9);
+    EXPECT_NE(get(q, layout.l4 + 6), 0U) << protocol;
+    EXPECT_EQ(distance(l4_error(q, layout), l4_error(p, layout)), 0U) << protocol;
+  }
+}
+
+TYPED_TEST(Rewrite, ResultZeroIsAllOnesWhereItIsForbidden) {
+  for (const unsigned protocol : {33U, 136U}) {
+    const Layout layout = this->layout(protocol);
+    const auto address = random_address<TypeParam>(this->random);
+    Bytes p = packet(layout.family, protocol, this->random, 30);
+    make_right(p, layout);
+    // The word of payload that brings the sum of everything but the checksum to 0xffff.
+    Bytes q = rewritten<TypeParam>(End::destination, p, address, 0);
+    put(q, layout.l4 + 6, 0);
+    put(q, layout.l4 + 8, 0);
+    put(p, layout.l4 + 8, l4_error(q, layout));
+    make_right(p, layout);
+    q = rewritten<TypeParam>(End::destination, p, address, 0);
+    EXPECT_EQ(get(q, layout.l4 + 6), protocol == 33 ? 0U : 0xffffU);
+    EXPECT_EQ(l4_error(q, layout) % 0xffff, 0U);
+  }
 }
 
 TYPED_TEST(Rewrite, OtherProtocolsKeepTheirBytes) {

@@ -142,7 +142,7 @@ Result<std::byte*> Capture::append(std::uint64_t timestamp_ns, std::uint32_t wir
   }
   const bool fits =
       ((size_ & kBlockMask) != 0 || size_ >> kBlockShift < index_.size() || add_block()) &&
-      (bytes.size() <= free_bytes_ || add_chunk(bytes.size()));
+      ((free_ != nullptr && bytes.size() <= free_bytes_) || add_chunk(bytes.size()));
   if (!fits) {
     return std::unexpected(Error{fmt::format(
         "no memory after {} packets ({} MiB): use a smaller capture", size_, memory_bytes_ >> 20)});

@@ -32,9 +32,9 @@ class Capture {
  public:
   struct Packet {
     std::uint64_t timestamp_ns;  ///< since 1970; below 2^63
-    const std::byte* data;
-    std::uint32_t captured;     ///< bytes at `data`
-    std::uint32_t wire_length;  ///< bytes on the wire; as the file says, even if below `captured`
+    const std::byte* data;       ///< never null, also without bytes
+    std::uint32_t captured;      ///< bytes at `data`
+    std::uint32_t wire_length;   ///< bytes on the wire; as the file says, even if below `captured`
 
     std::span<const std::byte> bytes() const { return {data, captured}; }
   };

@@ -199,6 +199,18 @@ TEST(CaptureAppend, TakesPacketsOfAnySize) {
   EXPECT_TRUE(std::ranges::equal(capture.packet(0).bytes(), large));
 }
 
+// Whoever copies or prefetches may form addresses within the slack of every packet.
+TEST(CaptureAppend, EmptyPacketsHaveAnAddressToo) {
+  Capture capture({});
+  for (unsigned i = 0; i < 3; ++i) {
+    const auto at = capture.append(i, 60, {});
+    ASSERT_TRUE(at.has_value());
+    EXPECT_NE(*at, nullptr);
+    EXPECT_NE(capture.packet(i).data, nullptr);
+    EXPECT_TRUE(capture.packet(i).bytes().empty());
+  }
+}
+
 TEST(CaptureAppend, SpanCountsFromTheFirstPacket) {
   const Capture capture = test::capture_at({500, 100, 900, 700});
   EXPECT_EQ(capture.span_ns(), 400U);

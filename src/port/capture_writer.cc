@@ -44,6 +44,9 @@ Error error(const std::string& path, int why) {
       space ? Error::Kind::failed : Error::Kind::unreadable};
 }
 
+/// Never 0, which would say that all is well.
+int why_not() { return errno != 0 ? errno : EIO; }
+
 /// Where writing to `path` ends up: a symbolic link stays, what it points to is replaced.
 std::string resolved(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
@@ -82,11 +85,18 @@ struct CaptureWriter::State {
   std::vector<char> buffer;       // the file's, so it outlives the dumper
   std::vector<std::byte> packet;  // where head and tail are put together
 
+  /// False where the file's last bytes were lost. pcap_dump_close is this fclose, but does not
+  /// tell.
+  bool close() {
+    if (dumper == nullptr) return true;
+    return std::fclose(pcap_dump_file(std::exchange(dumper, nullptr))) == 0;
+  }
+
   State() = default;
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State() {
-    if (dumper != nullptr) pcap_dump_close(dumper);
+    close();
     if (pcap != nullptr) pcap_close(pcap);
   }
 };
@@ -156,10 +166,11 @@ void CaptureWriter::write(std::uint64_t timestamp_ns, std::uint32_t wire_length,
       static_cast<suseconds_t>(state_->nanoseconds ? below_second : below_second / 1000);
   header.caplen = static_cast<bpf_u_int32>(bytes.size());
   header.len = wire_length;
+  errno = 0;
   pcap_dump(reinterpret_cast<u_char*>(state_->dumper), &header,
             reinterpret_cast<const u_char*>(bytes.data()));
   if (std::ferror(pcap_dump_file(state_->dumper)) != 0) {
-    failure_ = errno;
+    failure_ = why_not();
   } else {
     ++packets_;
   }
@@ -167,11 +178,13 @@ void CaptureWriter::write(std::uint64_t timestamp_ns, std::uint32_t wire_length,
 
 Result<void> CaptureWriter::finish() {
   errno = 0;
-  if (failure_ == 0 && pcap_dump_flush(state_->dumper) != 0) failure_ = errno;
+  if (failure_ == 0 && pcap_dump_flush(state_->dumper) != 0) failure_ = why_not();
+  errno = 0;
+  if (!state_->close() && failure_ == 0) failure_ = why_not();
   state_.reset();
   if (failure_ == 0 && !temporary_.empty() &&
       std::rename(temporary_.c_str(), final_.c_str()) != 0) {
-    failure_ = errno;
+    failure_ = why_not();
   }
   if (failure_ != 0) {
     remove_temporary();

@@ -55,12 +55,33 @@ std::uint32_t offered_wire(const Capture::Packet& packet) {
   return std::max(packet.wire_length, offered(packet));
 }
 
-std::string what_is_wrong(const ReplayOptions& options) {
+/// By which a loop advances time: the span and one average gap.
+std::uint64_t period_of(const Capture& capture) {
+  const std::uint64_t gaps = std::max<std::uint64_t>(capture.size(), 2) - 1;
+  return capture.span_ns() + std::max<std::uint64_t>(capture.span_ns() / gaps, 1);
+}
+
+/// How many loops may follow the first until the time of a packet no longer fits in 64 bits.
+std::uint64_t further_loops(const Capture& capture) {
+  if (capture.size() == 0) return UINT64_MAX;
+  const std::uint64_t latest = capture.packet(0).timestamp_ns + capture.span_ns();
+  return (UINT64_MAX - latest) / period_of(capture);
+}
+
+std::string what_is_wrong(const Capture& capture, const ReplayOptions& options, bool output) {
   std::string wrong;
   if (options.burst < 1 || options.burst > Burst::kMax) {
     wrong += fmt::format("; a burst of {} packets: choose 1 to {}", options.burst, Burst::kMax);
   }
   if (options.loops < 1) wrong += "; 0 loops: choose 1 or more";
+  const bool times_matter = options.clock == Clock::capture || output;
+  if (const auto further = further_loops(capture);
+      times_matter && options.loops > 1 && options.loops - 1 > further) {
+    wrong += fmt::format(
+        "; {} loops of a capture of {} s are more time than fits in 64 bits of ns: "
+        "choose {} or fewer",
+        options.loops, capture.span_ns() / 1'000'000'000, further + 1);
+  }
   return wrong.empty() ? wrong : wrong.substr(2);
 }
 
@@ -68,7 +89,7 @@ std::string what_is_wrong(const ReplayOptions& options) {
 
 Result<ReplayPort> ReplayPort::create(const Capture& capture, const ReplayOptions& options,
                                       std::optional<CaptureWriter> output) {
-  if (std::string wrong = what_is_wrong(options); !wrong.empty()) {
+  if (std::string wrong = what_is_wrong(capture, options, output.has_value()); !wrong.empty()) {
     return std::unexpected(Error{std::move(wrong), Error::Kind::usage});
   }
   return ReplayPort(capture, options, std::move(output));
@@ -79,10 +100,8 @@ ReplayPort::ReplayPort(const Capture& capture, const ReplayOptions& options,
     : capture_(&capture),
       options_(options),
       output_(std::move(output)),
-      slots_(std::make_unique<Slot[]>(std::size_t{kBurstsInFlight} * Burst::kMax)) {
-  const std::uint64_t gaps = std::max<std::uint64_t>(capture.size(), 2) - 1;
-  period_ns_ = capture.span_ns() + std::max<std::uint64_t>(capture.span_ns() / gaps, 1);
-}
+      slots_(std::make_unique<Slot[]>(std::size_t{kBurstsInFlight} * Burst::kMax)),
+      period_ns_(period_of(capture)) {}
 
 bool ReplayPort::receive(Burst& burst) {
   burst.size = 0;

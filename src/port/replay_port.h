@@ -2,8 +2,8 @@
 //
 // One worker owns a replay port; several may walk one capture at a time. The capture outlives the
 // port and is never written: packets are copied into the port's own memory, their first
-// `kOffered` bytes that is, since no header is longer; on the way out the rest comes from the
-// capture.
+// `kOffered` bytes that is, since no header that is read reaches further; on the way out the rest
+// comes from the capture.
 #pragma once
 
 #include <array>
@@ -45,12 +45,14 @@ class ReplayPort final : public Port {
   /// captured. A capture whose wire lengths contradict it is corrected: `wire_length` is `length`
   /// or more.
   static constexpr std::size_t kOffered = 512;
+  static_assert(kOffered >= kOfferedBytes);
   static constexpr std::size_t kHeadroom = 128;
   /// Time passes by at most this much (12 days) from one burst to the next, in empty bursts where
   /// the capture's gap is longer, so that differences of ticks keep their sign.
   static constexpr std::uint64_t kLongestStepMs = std::uint64_t{1} << 30;
 
-  /// Error (usage): an option out of its range, all of them named. `output` may be none.
+  /// Error (usage): an option out of its range, or loops whose times, where they matter, go beyond
+  /// 64 bits; all of them named. `output` may be none.
   static Result<ReplayPort> create(const Capture& capture, const ReplayOptions& options,
                                    std::optional<CaptureWriter> output = std::nullopt);
 
@@ -88,7 +90,7 @@ class ReplayPort final : public Port {
   unsigned ring_ = 0;  // which burst's slots are next
   std::size_t position_ = 0;
   std::uint32_t loop_ = 0;
-  std::uint64_t period_ns_ = 0;  // by which a loop advances time
+  std::uint64_t period_ns_;  // by which a loop advances time
   std::uint64_t now_ms_ = 0;
   std::optional<std::chrono::steady_clock::time_point> start_;
   std::uint64_t output_ns_ = 0;

@@ -157,6 +157,25 @@ TEST(ReplayPort, RefusesOptionsOutOfRange) {
   EXPECT_FALSE(ReplayPort::create(capture, {.burst = 0}).has_value());
 }
 
+// From 1970 to 2023, as damaged files have it: five loops take five centuries, six too long.
+TEST(ReplayPort, RefusesLoopsBeyondTheEndOfTime) {
+  const Capture capture = test::capture_at({0, kStart});
+  const auto port = ReplayPort::create(capture, {.loops = 1'000'000});
+  ASSERT_FALSE(port.has_value());
+  EXPECT_EQ(port.error().kind, Error::Kind::usage);
+  EXPECT_NE(port.error().message.find("choose 5 or fewer"), std::string::npos)
+      << port.error().message;
+  EXPECT_FALSE(ReplayPort::create(capture, {.loops = 6}).has_value());
+  EXPECT_EQ(bursts(capture, {.burst = 1, .loops = 5}).back().size, 1U);
+  const Capture instant = test::capture_at({0});  // a loop takes 1 ns
+  EXPECT_TRUE(ReplayPort::create(instant, {.loops = UINT32_MAX}).has_value());
+  // The machine's clock does not ask for the capture's times, unless they are written.
+  EXPECT_TRUE(ReplayPort::create(capture, {.loops = 1'000'000, .clock = Clock::wall}).has_value());
+  EXPECT_FALSE(ReplayPort::create(capture, {.loops = 1'000'000, .clock = Clock::wall},
+                                  *CaptureWriter::create("/dev/null", {}))
+                   .has_value());
+}
+
 /// The file that comes out when everything is forwarded.
 void forward_all(const Capture& capture, const ReplayOptions& options, const std::string& path) {
   auto writer = CaptureWriter::create(path, capture.format());

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/available_memory.h"
 #include "parse/parse.h"
 #include "parse/rewrite.h"
-#include "core/available_memory.h"
 #include "port/replay_port.h"
 
 namespace millrace {

@@ -135,7 +135,7 @@ class Family {
     unsigned again = 0;
     for (Opening<K>& opening : openings) {
       if (opening.answer == Opening<K>::Answer::refused) {
-        if (opening.attempt > 0) function_->closed(opening.state);
+        if (opening.attempt > 0) function_->abandoned(opening.state);
         give_up(burst, lane, opening, opening.refusal);
         continue;
       }
@@ -144,7 +144,7 @@ class Family {
         tracker_->confirm(opening.connection);
         counters_->opened.add(1);
       } else if (linked == Insertion::Outcome::full) {
-        function_->closed(opening.state);
+        function_->abandoned(opening.state);
         give_up(burst, lane, opening, Verdict::table_full);
       } else {
         counters_->collisions.add(1);

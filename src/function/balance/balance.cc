@@ -44,15 +44,15 @@ typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
 // --- sides
 
 template <class K>
-std::uint32_t BalanceFor<K>::index_of(const K& key) const {
+std::uint32_t BalanceFor<K>::index_of(const ServiceTable<Address>& table, const K& key) {
   // What stands for a port without being one (an echo's identifier) must not match a service's.
-  return table_.find(key.destination, has_ports(key.protocol) ? key.destination_port : 0,
-                     key.protocol);
+  return table.find(key.destination, has_ports(key.protocol) ? key.destination_port : 0,
+                    key.protocol);
 }
 
 template <class K>
 typename BalanceFor<K>::Side BalanceFor<K>::side(const K& key) const {
-  const std::uint32_t found = index_of(key);
+  const std::uint32_t found = index_of(table_, key);
   if (found == table_.kNone) return two_way_ ? Side::reply : Side::none;
   if (!mixed_ || services_[found]->spec.two_way()) return Side::originator;
   // A prefix may take in the clients of a two-way service: what its backends send them are replies.
@@ -90,10 +90,11 @@ void BalanceFor<K>::sides(Burst& burst) {
 
 // --- open
 
+/// The service that takes what is new: one that drains does not hide a less specific one.
 template <class K>
 typename BalanceFor<K>::Service* BalanceFor<K>::find(const K& key) {
-  const std::uint32_t i = index_of(key);
-  return i == table_.kNone || services_[i]->removed ? nullptr : services_[i].get();
+  const std::uint32_t i = index_of(current_, key);
+  return i == current_.kNone ? nullptr : services_[i].get();
 }
 
 template <class K>
@@ -117,8 +118,12 @@ void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
     return;
   }
   service->collisions.add(1);
-  // `attempt` must not wrap around to a first one.
-  if (opening.attempt >= service->willing || opening.attempt == UINT8_MAX) {
+  if (service->overflowed) {
+    // It may have been served without an entry before: it stays where Maglev sent it, without one.
+    refuse(opening, nullptr, Verdict::table_full);
+    return;
+  }
+  if (opening.attempt >= service->willing) {
     refuse(opening, service, Verdict::reply_collision);
     return;
   }
@@ -154,10 +159,8 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
 /// before gave its backend up.
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {
-  Backend& tried = backends_[state_at(opening.state).backend];
-  tried.connections.subtract(1);
-  tried.live.subtract(1);
-  std::uint32_t place = tried.place;
+  abandoned(opening.state);
+  std::uint32_t place = backends_[state_at(opening.state).backend].place;
   do {
     if (++place >= service.listed.size()) place = 0;
   } while (service.candidates[place].weight == 0);
@@ -187,6 +190,12 @@ void BalanceFor<K>::accept(const Service& service, std::uint16_t id, Opening<K>&
 template <class K>
 void BalanceFor<K>::closed(const std::byte* state) {
   backends_[state_at(state).backend].live.subtract(1);
+}
+
+template <class K>
+void BalanceFor<K>::abandoned(const std::byte* state) {
+  backends_[state_at(state).backend].connections.subtract(1);
+  closed(state);
 }
 
 // --- process

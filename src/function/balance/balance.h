@@ -48,10 +48,11 @@ struct BalanceConfig {
 struct BackendStatistics {
   std::string address;  ///< with its port where one is configured
   std::uint32_t weight = 0;
-  bool draining = false;          ///< no longer configured; serves the connections it has
-  std::uint64_t packets = 0;      ///< sent to it
-  std::uint64_t replies = 0;      ///< rewritten on their way back
-  std::uint64_t connections = 0;  ///< given to it, also those that then found no place in the table
+  bool draining = false;      ///< no longer configured; serves the connections it has
+  std::uint64_t packets = 0;  ///< sent to it
+  std::uint64_t replies = 0;  ///< rewritten on their way back
+  std::uint64_t connections =
+      0;  ///< given to it; what was given up before it opened is not counted
   std::uint64_t live = 0;
 };
 
@@ -84,6 +85,7 @@ class BalanceFor final : public FunctionFor<K> {
   void open(const Burst& burst, std::span<Opening<K>> openings) override;
   void process(Burst& burst, const Records<K>& originators, const Records<K>& replies) override;
   void closed(const std::byte* state) override;
+  void abandoned(const std::byte* state) override;
 
  private:
   static constexpr std::uint32_t kMaxBackends = 65536;
@@ -124,6 +126,7 @@ class BalanceFor final : public FunctionFor<K> {
     std::vector<Candidate> candidates;    ///< of `listed`
     std::vector<Maglev::Member> members;  ///< of `listed`
     Maglev maglev;                        ///< of `members`
+    const SchedulerKind* kind = nullptr;  ///< of `scheduler`
     std::unique_ptr<Scheduler> scheduler;
     unsigned willing = 0;     ///< listed backends that have weight
     bool removed = false;     ///< kept for the connections of `draining` only
@@ -138,7 +141,7 @@ class BalanceFor final : public FunctionFor<K> {
 
   Side side(const K& key) const;
   Service* find(const K& key);
-  std::uint32_t index_of(const K& key) const;
+  static std::uint32_t index_of(const ServiceTable<Address>& table, const K& key);
 
   void answer(const Burst& burst, Opening<K>& opening);
   void refuse(Opening<K>& opening, Service* service, Verdict why);
@@ -161,6 +164,8 @@ class BalanceFor final : public FunctionFor<K> {
   std::uint16_t backend_for(Service& service, const BackendSpec<Address>& wanted);
   std::uint16_t new_id();
   void wire(Service& service);
+  void refresh_candidates(Service& service);
+  std::size_t draining_after(const std::vector<Spec>& specs) const;
   void index_services();
 
   Hasher hash_;
@@ -173,7 +178,8 @@ class BalanceFor final : public FunctionFor<K> {
   bool replies_ = false;  ///< `state_bytes().replies`
   bool two_way_ = false;  ///< some service has replies
   bool mixed_ = false;    ///< and some has none
-  ServiceTable<Address> table_;
+  ServiceTable<Address> table_;          ///< of all services: what concerns the balancer
+  ServiceTable<Address> current_;        ///< without removed ones: who gets what is new
   ServiceTable<Address> reply_sources_;  ///< backends' addresses, where `mixed_`
   std::vector<std::unique_ptr<Service>> services_;
   std::vector<Backend> backends_;

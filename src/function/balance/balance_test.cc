@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <map>
 #include <set>
 #include <string>
 
@@ -175,7 +177,124 @@ TYPED_TEST(BalanceTest, ACollisionGetsAnotherBackendUntilAllWereTried) {
   EXPECT_EQ(statistics[1].backends[1].live, 1U);
   EXPECT_EQ(statistics[2].collisions, 2U);
   EXPECT_EQ(statistics[2].refused, 1U);
-  EXPECT_EQ(statistics[2].backends[0].live + statistics[2].backends[1].live, 0U);
+  for (const auto& backend : statistics[2].backends) {
+    EXPECT_EQ(backend.live, 0U);
+    EXPECT_EQ(backend.connections, 0U) << "a refused connection was given to nobody";
+  }
+}
+
+TYPED_TEST(BalanceTest, AConnectionThatFindsNoPlaceForItsRepliesWasNotGiven) {
+  auto config = TestFixture::config({TestFixture::service("a")});
+  typename TestFixture::Line line(config);
+  line.replies_full = true;
+  EXPECT_EQ(line.send(TestFixture::udp("x:1", "v:80")).verdict, Verdict::stateless);
+  line.replies_full = false;
+  EXPECT_EQ(line.send(TestFixture::udp("x:2", "v:80")).verdict, Verdict::tracked);
+  const auto backend = line.balance().statistics()[0].backends[0];
+  EXPECT_EQ(backend.connections, 1U);
+  EXPECT_EQ(backend.live, 1U);
+}
+
+/// `count` backends of one service, at port 1, 2, ... of the virtual address itself.
+template <class Spec>
+Spec with_backends(Spec spec, unsigned count) {
+  const auto host = spec.address;
+  for (unsigned port = 1; port <= count; ++port) {
+    spec.backends.push_back({.address = host, .port = static_cast<std::uint16_t>(port)});
+  }
+  return spec;
+}
+
+TYPED_TEST(BalanceTest, CollisionsTryEveryBackendOfMany) {
+  constexpr unsigned kBackends = 300;
+  auto spec = with_backends(TestFixture::service(""), kBackends);
+  typename TestFixture::Line line(TestFixture::config({spec}));
+  Opening<TypeParam> opening;
+  opening.key = {.source = TestFixture::Line::host('x'),
+                 .destination = spec.address,
+                 .source_port = 1,
+                 .destination_port = 80,
+                 .protocol = TestFixture::Line::kUdp};
+  std::array<std::byte, 64> state{};
+  opening.state = state.data();
+  std::set<std::uint16_t> tried;
+  for (;; ++opening.attempt) {
+    line.function().open(line.burst(), {&opening, 1});
+    if (opening.answer == Opening<TypeParam>::Answer::refused) break;
+    tried.insert(opening.reply_key.source_port);
+    ASSERT_LT(opening.attempt, kBackends);
+  }
+  EXPECT_EQ(opening.refusal, Verdict::reply_collision);
+  EXPECT_EQ(tried.size(), kBackends);
+  line.function().abandoned(opening.state);
+  const auto statistics = line.balance().statistics();
+  for (const auto& backend : statistics[0].backends) {
+    EXPECT_EQ(backend.connections + backend.live, 0U);
+  }
+}
+
+// Backends that stay do not count as draining ones, too.
+TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
+  constexpr unsigned kServices = 40;
+  constexpr unsigned kBackends = 1000;
+  std::vector<typename TestFixture::Spec> specs;
+  for (unsigned i = 0; i < kServices; ++i) {
+    specs.push_back(with_backends(TestFixture::service(""), kBackends));
+    specs.back().port = static_cast<std::uint16_t>(1 + i);
+  }
+  auto config = TestFixture::config(specs);
+  config.maglev_table_size = 1009;
+  typename TestFixture::Line line(config);
+  std::array<std::byte, 64> state{};
+  Opening<TypeParam> opening;
+  opening.state = state.data();
+  for (unsigned n = 0; n < kServices * kBackends; ++n) {  // round robin: one each
+    opening.key = {.source = TestFixture::Line::host('x'),
+                   .destination = specs[0].address,
+                   .source_port = static_cast<std::uint16_t>(n / kServices),
+                   .destination_port = static_cast<std::uint16_t>(1 + n % kServices),
+                   .protocol = TestFixture::Line::kUdp};
+    line.function().open(line.burst(), {&opening, 1});
+  }
+  line.update(TestFixture::only(specs));
+  EXPECT_EQ(line.balance().statistics()[0].backends[0].live, 1U);
+  // All of them drain, and as many new ones come: more than there are ids.
+  for (auto& spec : specs) {
+    for (auto& backend : spec.backends) backend.address = TestFixture::Line::host('b');
+  }
+  const auto other = line.balance().update(TestFixture::only(specs));
+  ASSERT_FALSE(other.has_value());
+  EXPECT_NE(other.error().message.find("draining ones included"), std::string::npos);
+}
+
+TYPED_TEST(BalanceTest, SchedulersGoOnWhereTheirBackendsStay) {
+  typename TestFixture::Line line(TestFixture::config({TestFixture::service("abc")}));
+  EXPECT_EQ(line.send(TestFixture::udp("x:1", "v:80")).to, "a:80");
+  auto other = TestFixture::service("mnop");  // whose backends may move all others in memory
+  other.address = TestFixture::Line::host('w');
+  line.update(TestFixture::only({TestFixture::service("abc"), other}));
+  EXPECT_EQ(line.send(TestFixture::udp("x:2", "v:80")).to, "b:80");
+  auto least = TestFixture::service("abc", "least-connections");
+  line.update(TestFixture::only({least}));
+  EXPECT_EQ(line.send(TestFixture::udp("x:3", "v:80")).to, "c:80") << "the only free one";
+  EXPECT_EQ(line.send(TestFixture::udp("x:4", "v:80")).to, "a:80");
+  other.backends.insert(other.backends.end(), 20, other.backends[0]);
+  for (std::uint16_t i = 0; i < other.backends.size(); ++i) other.backends[i].port = i;
+  line.update(TestFixture::only({least, other}));
+  line.close(TestFixture::udp("x:2", "v:80"));
+  EXPECT_EQ(line.send(TestFixture::udp("x:5", "v:80")).to, "b:80") << "it still sees its counters";
+}
+
+TYPED_TEST(BalanceTest, AServiceThatDrainsHidesNoOther) {
+  typename TestFixture::Line line(
+      TestFixture::config({TestFixture::service("a"), TestFixture::everything("m")}));
+  EXPECT_EQ(line.send(TestFixture::udp("x:1", "v:80")).to, "a:80");
+  line.update(TestFixture::only({TestFixture::everything("m")}));
+  EXPECT_EQ(line.send(TestFixture::udp("x:1", "v:80")).to, "a:80");
+  EXPECT_EQ(line.send(TestFixture::udp("a:80", "x:1")).from, "v:80");
+  EXPECT_EQ(line.send(TestFixture::udp("x:2", "v:80")).to, "m:80");
+  line.full = true;
+  EXPECT_EQ(line.send(TestFixture::udp("x:3", "v:80")).to, "m:80");
 }
 
 TYPED_TEST(BalanceTest, RefusesWithoutBackends) {

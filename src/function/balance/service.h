@@ -10,20 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/protocol.h"
 #include "millrace/key.h"
 
 namespace millrace {
-
-inline constexpr std::uint8_t kProtocolIcmp = 1;
-inline constexpr std::uint8_t kProtocolTcp = 6;
-inline constexpr std::uint8_t kProtocolUdp = 17;
-inline constexpr std::uint8_t kProtocolIcmpV6 = 58;
-inline constexpr std::uint8_t kProtocolSctp = 132;
-
-/// True for protocols whose packets carry ports that a service may name and a rewrite changes.
-constexpr bool has_ports(std::uint8_t protocol) {
-  return protocol == kProtocolTcp || protocol == kProtocolUdp || protocol == kProtocolSctp;
-}
 
 /// "tcp"; the number where it has no name here.
 std::string protocol_name(std::uint8_t protocol);

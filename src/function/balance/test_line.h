@@ -95,7 +95,8 @@ class TestLine {
   void at(std::uint32_t ms) { burst_->now = {ms}; }
   Burst& burst() { return *burst_; }
 
-  bool full = false;  ///< no place for new connections
+  bool full = false;          ///< no place for new connections
+  bool replies_full = false;  ///< nor for their replies
 
  private:
   static constexpr std::size_t kRecords = 4096;
@@ -159,11 +160,15 @@ class TestLine {
     for (;; ++opening.attempt) {
       function().open(*burst_, {&opening, 1});
       if (opening.answer == Answer::refused) {
-        if (opening.attempt > 0) function().closed(opening.state);
+        if (opening.attempt > 0) function().abandoned(opening.state);
         burst_->verdict[0] = opening.refusal;
         return ConnId::none;
       }
       if (opening.answer == Answer::one_way) break;
+      if (replies_full) {
+        function().abandoned(opening.state);
+        return ConnId::none;
+      }
       if (!by_reply_.emplace(text(opening.reply_key), id).second) continue;
       std::memcpy(replies_.state(id), opening.reply_state.data(), function().state_bytes().reply);
       break;

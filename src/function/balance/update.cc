@@ -43,11 +43,33 @@ Result<void> BalanceFor<K>::check(const std::vector<Spec>& specs) const {
     }
     ids += backends.size();
   }
-  for (const Backend& backend : backends_) ids += backend.live.value() > 0 ? 1 : 0;
-  if (ids > kMaxBackends) {
+  if (ids + draining_after(specs) > kMaxBackends) {
     return wrong("more than 65536 backends of one family, draining ones included: list fewer");
   }
   return {};
+}
+
+/// Backends with connections that are not among their service's in `specs`.
+template <class K>
+std::size_t BalanceFor<K>::draining_after(const std::vector<Spec>& specs) const {
+  std::map<typename ServiceTable<Address>::Words, const Spec*> wanted;
+  for (const Spec& spec : specs) wanted.emplace(ServiceTable<Address>::identity(spec), &spec);
+  std::size_t draining = 0;
+  for (const auto& service : services_) {
+    std::set<std::pair<Address, std::uint16_t>> stay;
+    if (const auto at = wanted.find(ServiceTable<Address>::identity(service->spec));
+        at != wanted.end()) {
+      for (const auto& backend : at->second->backends) stay.emplace(backend.address, backend.port);
+    }
+    for (const auto* ids : {&service->listed, &service->draining}) {
+      for (const std::uint16_t id : *ids) {
+        const Backend& backend = backends_[id];
+        const bool stays = stay.contains({backend.address, backend.port});
+        draining += !stays && backend.live.value() > 0 ? 1 : 0;
+      }
+    }
+  }
+  return draining;
 }
 
 template <class K>
@@ -139,35 +161,49 @@ std::uint16_t BalanceFor<K>::new_id() {
   return id;
 }
 
-/// Builds what schedules the service's connections, once all backends have their final place in
-/// memory.
+/// Points to the listed backends, once all have their final place in memory. Schedulers see the
+/// candidates where they are, so as many as before stay in their place.
+template <class K>
+void BalanceFor<K>::refresh_candidates(Service& service) {
+  service.candidates.resize(service.listed.size());
+  service.willing = 0;
+  for (std::size_t place = 0; place < service.listed.size(); ++place) {
+    const Backend& backend = backends_[service.listed[place]];
+    service.candidates[place] = {.weight = backend.weight, .live = &backend.live};
+    if (backend.weight > 0) ++service.willing;
+  }
+}
+
+/// Builds what schedules the service's connections; what has not changed goes on where it was.
 template <class K>
 void BalanceFor<K>::wire(Service& service) {
+  refresh_candidates(service);
   std::vector<Maglev::Member> members;
-  service.candidates.clear();
-  service.willing = 0;
+  members.reserve(service.listed.size());
   for (const std::uint16_t id : service.listed) {
     const Backend& backend = backends_[id];
     members.push_back(Maglev::member(hash_, backend.address, backend.port, backend.weight));
-    service.candidates.push_back({.weight = backend.weight, .live = &backend.live});
-    if (backend.weight > 0) ++service.willing;
   }
-  if (members != service.members) service.maglev = Maglev::build(members, maglev_size_);
+  const SchedulerKind* kind = scheduler_named(service.spec.scheduler);
+  const bool changed = members != service.members;
+  if (!changed && kind == service.kind) return;
+  if (changed) service.maglev = Maglev::build(members, maglev_size_);
   service.members = std::move(members);
+  service.kind = kind;
   service.scheduler.reset();
-  if (service.willing == 0) return;
-  service.scheduler =
-      scheduler_named(service.spec.scheduler)->create({service.candidates, service.maglev});
+  if (service.willing > 0) service.scheduler = kind->create({service.candidates, service.maglev});
 }
 
 template <class K>
 void BalanceFor<K>::index_services() {
   std::vector<const Spec*> specs;
+  std::vector<const Spec*> live;  // the first of `services_`, so that both tables' indexes agree
   std::set<Address> sources;
   bool one_way = false;
   two_way_ = false;
   for (const auto& service : services_) {
     specs.push_back(&service->spec);
+    if (!service->removed) live.push_back(&service->spec);
     const bool two_way = stateful_ && service->spec.two_way();
     (two_way ? two_way_ : one_way) = true;
     if (!two_way) continue;
@@ -178,6 +214,7 @@ void BalanceFor<K>::index_services() {
   if (!settled_) replies_ = two_way_;
   settled_ = true;
   table_.build(specs);
+  current_.build(live);
   std::vector<Spec> hosts;
   hosts.reserve(sources.size());
   for (const Address& address : sources) hosts.push_back({.address = address, .backends = {}});
