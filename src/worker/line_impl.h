@@ -90,6 +90,7 @@ class Family {
   /// Gives entries to the connections that begin in this burst.
   void open(Burst& burst) {
     Lane<K>& lane = burst.lanes<K>().originator;
+    if (std::ranges::count(lane.connections(), ConnId::none) == 0) return;
     unsigned count = 0;
     for (unsigned i = 0; i < lane.size; ++i) {
       if (lane.connection[i] == ConnId::none) count += admit(burst, lane, i, openings_[count]);
