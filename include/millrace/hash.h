@@ -3,11 +3,11 @@
 // An attacker who picks five-tuples must not be able to pile them into one bucket. Each 16-byte
 // block of the key goes through four rounds of AES with round keys of its own, and the blocks are
 // XORed. For independent random round keys the probability that two given inputs meet any one given
-// output difference is at most 2^-113 (Keliher and Sui, IET Information Security 2007, for the bound
-// over four rounds; Minematsu and Tsunoo, FSE 2006, for its use as a universal hash). A bucket is
-// picked by some 20 bits of the output, so for buckets this is a good reason and no proof: summed
-// over all differences that agree in those bits, the bound says nothing. It is no MAC: its output
-// must not be shown to the attacker.
+// output difference is at most 2^-113 (Keliher and Sui, IET Information Security 2007, for the
+// bound over four rounds; Minematsu and Tsunoo, FSE 2006, for its use as a universal hash). A
+// bucket is picked by some 20 bits of the output, so for buckets this is a good reason and no
+// proof: summed over all differences that agree in those bits, the bound says nothing. It is no
+// MAC: its output must not be shown to the attacker.
 #pragma once
 
 #include <array>

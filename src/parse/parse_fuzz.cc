@@ -56,7 +56,7 @@ unsigned checksum_error(const Burst& burst, const K& key) {
 template <class K>
 bool is_covered(const Burst& burst) {
   const Headers& h = burst.headers[0];
-  const unsigned at = detail::checksum_at<detail::IpOf<K>>(h.protocol);
+  const unsigned at = detail::kChecksumAt<detail::IpOf<K>>[h.protocol];
   if (at == 0 || h.l4 + at + 2 > h.l4_end) return false;
   return h.protocol != kProtocolUdp || detail::load<std::uint16_t>(burst.data[0] + h.l4 + at) != 0;
 }
