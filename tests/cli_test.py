@@ -249,27 +249,37 @@ class Cli(unittest.TestCase):
         os.mkfifo(fifo)
         before = sorted(os.listdir(self.dir))
         for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            process = subprocess.Popen(
-                [MILLRACE, "replay", "--in", fifo, "--out", self.path("out.pcap"),
-                 "--stats", self.path("stats.json")], stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE)
+            process = self.start("replay", "--in", fifo, "--out", self.path("out.pcap"),
+                                 "--stats", self.path("stats.json"))
             with open(fifo, "wb") as file, open(self.good, "rb") as good:
                 file.write(good.read(1000))  # opened: it is loading; more never comes
                 file.flush()
                 process.send_signal(sent)
-                self.assertEqual(process.communicate(timeout=60), (b"", b""))
+                self.assertEqual(process.communicate(timeout=60), ("", ""))
             self.assertEqual(process.returncode, INTERRUPTED)
             self.assertEqual(sorted(os.listdir(self.dir)), before)
 
     def test_an_ignored_hangup_stays_ignored(self):
         out = self.path("out.pcap")
-        process = subprocess.Popen(
-            [MILLRACE, *self.replay("--loops", "300", "--out", out)], stdout=subprocess.DEVNULL,
-            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        process = self.start(*self.replay("--loops", "300", "--out", out),
+                             ignored=signal.SIGHUP)
         self.wait_for_output(process)
         process.send_signal(signal.SIGHUP)
-        self.assertEqual(process.wait(timeout=60), DONE)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, DONE)
         self.assertEqual(self.packets_in(out), 300 * 3000)
+
+    def start(self, *arguments, ignored=None):
+        """With its signals as in a foreground shell, whatever this test itself inherited."""
+        def signals():
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
+
+        process = subprocess.Popen([MILLRACE, *arguments], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, preexec_fn=signals)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
 
     def wait_for_output(self, process):
         """It has begun once its temporary file grows."""
@@ -280,9 +290,7 @@ class Cli(unittest.TestCase):
 
     def interrupt(self, sent):
         out = self.path("out.pcap")
-        arguments = [MILLRACE, *self.replay("--loops", "1000000", "--out", out, "--stats", "-")]
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True)
+        process = self.start(*self.replay("--loops", "20000", "--out", out, "--stats", "-"))
         self.wait_for_output(process)
         process.send_signal(sent)
         stdout, stderr = process.communicate(timeout=60)
