@@ -31,7 +31,7 @@ struct TrackerOptions {
   /// Bytes of your state in each connection's record, 8-byte aligned, at most 200.
   std::size_t state_bytes = 8;
   /// Bytes of state in a reply's record; none: connections have no reply entry of their own.
-  std::optional<std::size_t> reply_state_bytes = {};
+  std::optional<std::size_t> reply_state_bytes = std::nullopt;
   /// Idle milliseconds after which `sweep` ends a connection, 1 to 2^31 - 1. An established TCP
   /// connection should be kept 2 h 4 min (RFC 5382), a UDP one 2 min (RFC 4787).
   std::uint32_t timeout_ms = 120'000;
@@ -40,7 +40,7 @@ struct TrackerOptions {
   /// The best kind of memory to try; worse is taken where there is none, see `pages`.
   Pages pages = Pages::huge;
   /// Fixes the hash, for reproducible runs; none: a secret is drawn, as hostile traffic demands.
-  std::optional<std::uint64_t> seed = {};
+  std::optional<std::uint64_t> seed = std::nullopt;
 };
 
 template <class K>
