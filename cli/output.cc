@@ -11,6 +11,8 @@
 #include <memory>
 #include <optional>
 
+#include "port/write_error.h"
+
 namespace millrace::cli {
 namespace {
 
@@ -24,34 +26,6 @@ using File = std::unique_ptr<std::FILE, Close>;
 bool is_direct(const std::string& path) {
   std::error_code none;
   return fs::exists(path, none) && !fs::is_regular_file(path, none);
-}
-
-std::string_view what_is_right(int why) {
-  switch (why) {
-    case ENOENT:
-    case ENOTDIR:
-      return "create the directory first";
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return "choose a place where you may write";
-    case EISDIR:
-      return "give a file name";
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return "free some space or write elsewhere";
-    default:
-      return "write elsewhere";
-  }
-}
-
-/// As CaptureWriter says it.
-Error cannot(const std::string& path, int why) {
-  const bool place = why != ENOSPC && why != EDQUOT && why != EFBIG && why != EIO;
-  return {
-      fmt::format("{}: cannot be written: {}: {}", path, std::strerror(why), what_is_right(why)),
-      place ? Error::Kind::unreadable : Error::Kind::failed};
 }
 
 /// Where writing to `path` ends up, whether that exists or not.
@@ -72,17 +46,17 @@ std::string beside(const std::string& target) {
 
 Result<void> write_file(const std::string& file, const std::string& named, std::string_view text) {
   File out(std::fopen(file.c_str(), "wb"));
-  if (!out) return std::unexpected(cannot(named, errno));
+  if (!out) return std::unexpected(write_error(named, errno));
   const bool whole = std::fwrite(text.data(), 1, text.size(), out.get()) == text.size();
-  if (!whole || std::fclose(out.release()) != 0) return std::unexpected(cannot(named, errno));
+  if (!whole || std::fclose(out.release()) != 0) return std::unexpected(write_error(named, errno));
   return {};
 }
 
 Result<void> check_replaceable(const std::string& path) {
   std::error_code none;
-  if (fs::is_directory(path, none)) return std::unexpected(cannot(path, EISDIR));
+  if (fs::is_directory(path, none)) return std::unexpected(write_error(path, EISDIR));
   if (::access(path.c_str(), W_OK) == 0 || errno == ENOENT) return {};
-  return std::unexpected(cannot(path, errno));
+  return std::unexpected(write_error(path, errno));
 }
 
 std::optional<struct stat> status_of(const std::string& path) {
@@ -117,7 +91,7 @@ Result<void> write_whole(const std::string& path, std::string_view text) {
   if (path == "-") {
     if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size())
       return flush_standard_output();
-    return std::unexpected(cannot("standard output", errno));
+    return std::unexpected(write_error("standard output", errno));
   }
   if (auto ok = check_replaceable(path); !ok) return ok;
   if (is_direct(path)) return write_file(path, path, text);
@@ -126,7 +100,7 @@ Result<void> write_whole(const std::string& path, std::string_view text) {
   std::error_code error;
   auto ok = write_file(temporary, path, text);
   if (ok) fs::rename(temporary, target, error);
-  if (ok && error) ok = std::unexpected(cannot(path, error.value()));
+  if (ok && error) ok = std::unexpected(write_error(path, error.value()));
   if (!ok) fs::remove(temporary, error);
   return ok;
 }
@@ -151,7 +125,7 @@ Result<void> flush_standard_output() {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
   return std::unexpected(
-      Error{cannot("standard output", errno == 0 ? EIO : errno).message, Error::Kind::failed});
+      Error{write_error("standard output", errno == 0 ? EIO : errno).message, Error::Kind::failed});
 }
 
 }  // namespace millrace::cli

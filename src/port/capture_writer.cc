@@ -12,37 +12,12 @@
 #include <utility>
 #include <vector>
 
+#include "port/write_error.h"
+
 namespace millrace {
 namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
-
-std::string_view what_is_right(int why) {
-  switch (why) {
-    case ENOENT:
-    case ENOTDIR:
-      return "create the directory first";
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return "choose a place where you may write";
-    case EISDIR:
-      return "give a file name";
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return "free some space or write elsewhere";
-    default:
-      return "write elsewhere";
-  }
-}
-
-Error error(const std::string& path, int why) {
-  const bool space = why == ENOSPC || why == EDQUOT || why == EFBIG || why == EIO;
-  return {
-      fmt::format("{}: cannot be written: {}: {}", path, std::strerror(why), what_is_right(why)),
-      space ? Error::Kind::failed : Error::Kind::unreadable};
-}
 
 /// Never 0, which would say that all is well.
 int why_not() { return errno != 0 ? errno : EIO; }
@@ -107,13 +82,13 @@ Result<CaptureWriter> CaptureWriter::create(const std::string& path, const Captu
   writer.final_ = resolved(path);
   std::string temporary;
   const int fd = open_output(writer.final_, temporary);
-  if (fd < 0) return std::unexpected(error(path, errno));
+  if (fd < 0) return std::unexpected(write_error(path, errno));
   writer.temporary_ = std::move(temporary);
   std::FILE* file = ::fdopen(fd, "wb");
   if (file == nullptr) {
     const int why = errno;
     ::close(fd);
-    return std::unexpected(error(path, why));
+    return std::unexpected(write_error(path, why));
   }
   writer.state_ = std::make_unique<State>();
   State& state = *writer.state_;
@@ -126,7 +101,7 @@ Result<CaptureWriter> CaptureWriter::create(const std::string& path, const Captu
   if (state.pcap != nullptr) state.dumper = pcap_dump_fopen(state.pcap, file);
   if (state.dumper == nullptr) {
     std::fclose(file);
-    return std::unexpected(error(path, ENOMEM));
+    return std::unexpected(write_error(path, ENOMEM));
   }
   return writer;
 }
@@ -188,7 +163,7 @@ Result<void> CaptureWriter::finish() {
   }
   if (failure_ != 0) {
     remove_temporary();
-    Error e = error(path_, failure_);
+    Error e = write_error(path_, failure_);
     e.kind = Error::Kind::failed;
     return std::unexpected(std::move(e));
   }
