@@ -8,6 +8,10 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 warns falsely about inlined string and fmt code (GCC bug 105651 and its kin).
   target_compile_options(millrace_flags INTERFACE -Wno-restrict -Wno-stringop-overflow)
 endif()
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  # libstdc++ 12's stable_sort uses what it has itself deprecated.
+  target_compile_options(millrace_flags INTERFACE -Wno-deprecated-declarations)
+endif()
 if(MILLRACE_NATIVE)
   target_compile_options(millrace_flags INTERFACE -march=native)
 endif()
