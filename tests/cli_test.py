@@ -140,6 +140,7 @@ class Cli(unittest.TestCase):
             ('[[service]]\naddress = "203.0.113.300"\n' + backend, ["f.toml:2", "203.0.113.300"]),
             (service + 'backends = [{address = "fd00::1"}]\n', ["f.toml:3", "fd00::1"]),
             ("[table\n", ["f.toml:1"]),
+            ("[=(", ["f.toml:1", "TOML"]),
         ]:
             with self.subTest(text):
                 self.refuse_config(text, words)

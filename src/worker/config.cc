@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "function/balance/address.h"
@@ -352,18 +353,28 @@ Result<std::string> contents(const std::string& path) {
   return text;
 }
 
+std::optional<toml::table> parse_toml(std::string_view text, std::string_view name,
+                                      config::Problems& problems) {
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& wrong) {
+    problems.add(wrong.source().begin.line, "", wrong.description());
+    return std::nullopt;
+  } catch (const std::runtime_error& assertion) {
+    problems.add(1, "", assertion.what());
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 Result<Config> parse_config(std::string_view text, std::string_view name,
                             const SchemeNames& schemes) {
   config::Problems problems(name);
-  const toml::parse_result parsed = toml::parse(text, name);
-  if (!parsed) {
-    problems.add(parsed.error().source().begin.line, "", parsed.error().description());
-    return std::unexpected(problems.error());
-  }
+  const auto parsed = parse_toml(text, name, problems);
+  if (!parsed) return std::unexpected(problems.error());
   RawConfig raw;
-  config::read_keys({problems, ""}, parsed.table(), root_keys(schemes), raw);
+  config::read_keys({problems, ""}, *parsed, root_keys(schemes), raw);
   read_services(problems, raw.services, raw.config);
   if (!problems.none()) return std::unexpected(problems.error());
   return raw.config;

@@ -2,7 +2,14 @@
 // To add a setting, add a member to the struct and a line to its list.
 #pragma once
 
-#define TOML_EXCEPTIONS 0
+#include <stdexcept>
+
+namespace millrace::config {
+[[noreturn]] inline void not_toml() { throw std::runtime_error("is no valid TOML"); }
+}  // namespace millrace::config
+
+// Some texts that are no TOML ("[=(") fail an assertion of toml++ 3.3: an error like others.
+#define TOML_ASSERT(expr) ((expr) ? static_cast<void>(0) : ::millrace::config::not_toml())
 #include <toml++/toml.h>
 
 #include <algorithm>
