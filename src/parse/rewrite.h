@@ -25,7 +25,7 @@ template <class K>
 using IpOf = std::conditional_t<std::is_same_v<K, KeyV4>, Ipv4, Ipv6>;
 
 /// Where the Internet checksum that covers the pseudo header stands, by protocol; 0 where there is
-/// none. A table, because mixed traffic defeats a branch's prediction.
+/// none.
 template <class Ip>
 inline constexpr auto kChecksumAt = [] {
   std::array<std::uint8_t, 256> at{};
