@@ -62,7 +62,6 @@ void CommonOptions::apply_to(Config& config) const {
   if (ageing) config.ageing.scheme = *ageing;
   if (capacity) {
     config.table.capacity = *capacity;
-    config.table.capacity_v6.reset();
   }
 }
 

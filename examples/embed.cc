@@ -56,7 +56,7 @@ int main() {
   // An answer to the first one: its own entry says whose it is.
   const KeyV4 answer = reversed(burst[0]);
   ConnId reply{};
-  tracker->find_replies({&answer, 1}, Tick{20}, {&reply, 1});
+  tracker->find(Side::reply, {&answer, 1}, Tick{20}, {&reply, 1});
   if (reply == ConnId::none) return 1;
   ++counts_of(*tracker, tracker->originator(reply)).answered;
 

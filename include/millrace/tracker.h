@@ -63,15 +63,13 @@ class ConnectionTracker {
   /// `kBurstMax` keys; `ids` is as long or longer. Ids stay valid until their connection ends.
   std::uint64_t track(std::span<const K> keys, Tick now, std::span<ConnId> ids);
 
-  /// Finds without opening.
-  void find(std::span<const K> keys, Tick now, std::span<ConnId> ids);
+  /// Finds without opening. On the reply's side `ids[i]` is the *reply's* entry, for `reply_state`
+  /// and `originator`.
+  void find(Side side, std::span<const K> keys, Tick now, std::span<ConnId> ids);
 
   /// Gives connection `id` a reply entry. False, and nothing changes, where `reply_key` belongs to
   /// another connection, the table is full, `id` has a reply, or there are no reply entries.
   bool link(ConnId id, const K& reply_key, Tick now);
-
-  /// Finds reply entries: `ids[i]` is that of the *reply*, for `reply_state` and `originator`.
-  void find_replies(std::span<const K> keys, Tick now, std::span<ConnId> ids);
 
   /// Ends a live connection with its reply entry; its ids may be given out again at once.
   void close(ConnId id);

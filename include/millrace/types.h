@@ -16,6 +16,9 @@ enum class ConnId : std::uint32_t { none = 0xffffffff };
 
 constexpr std::uint32_t index(ConnId id) { return static_cast<std::uint32_t>(id); }
 
+/// Which entry of a connection: that of its first packet's direction, or that of the replies.
+enum class Side : std::uint8_t { originator, reply };
+
 /// Coarse time: milliseconds since start, wrapping after 49.7 days. Differences are signed, so two
 /// ticks compare correctly when they are less than 24.8 days apart.
 struct Tick {

@@ -98,7 +98,7 @@ uint64_t millrace_track(millrace_tracker* tracker, const void* keys, size_t coun
 void millrace_find(millrace_tracker* tracker, const void* keys, size_t count, uint32_t now_ms,
                    uint32_t* ids) {
   with_keys(*tracker, keys, count, ids,
-            [now_ms](auto& t, auto k, auto i) { t.find(k, Tick{now_ms}, i); });
+            [now_ms](auto& t, auto k, auto i) { t.find(Side::originator, k, Tick{now_ms}, i); });
 }
 
 bool millrace_link(millrace_tracker* tracker, uint32_t id, const void* reply_key, uint32_t now_ms) {
@@ -109,7 +109,7 @@ bool millrace_link(millrace_tracker* tracker, uint32_t id, const void* reply_key
 void millrace_find_replies(millrace_tracker* tracker, const void* keys, size_t count,
                            uint32_t now_ms, uint32_t* ids) {
   with_keys(*tracker, keys, count, ids,
-            [now_ms](auto& t, auto k, auto i) { t.find_replies(k, Tick{now_ms}, i); });
+            [now_ms](auto& t, auto k, auto i) { t.find(Side::reply, k, Tick{now_ms}, i); });
 }
 
 uint32_t millrace_originator(const millrace_tracker* tracker, uint32_t reply) {

@@ -77,7 +77,7 @@ ConnectionTracker<K>::~ConnectionTracker() = default;
 template <class K>
 std::uint64_t ConnectionTracker<K>::track(std::span<const K> keys, Tick now,
                                           std::span<ConnId> ids) {
-  find(keys, now, ids);
+  find(Side::originator, keys, now, ids);
   auto& tracker = impl_->tracker;
   std::uint64_t fresh = 0;
   for (std::size_t i = 0; i < std::min(keys.size(), kBurstMax); ++i) {
@@ -93,12 +93,13 @@ std::uint64_t ConnectionTracker<K>::track(std::span<const K> keys, Tick now,
 }
 
 template <class K>
-void ConnectionTracker<K>::find(std::span<const K> keys, Tick now, std::span<ConnId> ids) {
+void ConnectionTracker<K>::find(Side side, std::span<const K> keys, Tick now,
+                                std::span<ConnId> ids) {
   keys = keys.first(std::min(keys.size(), kBurstMax));
   const auto hashes = impl_->hashed(keys);
-  impl_->tracker.prefetch(hashes);
-  impl_->tracker.prefetch_records(hashes);
-  impl_->tracker.find(keys, hashes, now, ids);
+  impl_->tracker.prefetch(side, hashes);
+  impl_->tracker.prefetch_records(side, hashes);
+  impl_->tracker.find(side, keys, hashes, now, ids);
 }
 
 template <class K>
@@ -108,15 +109,6 @@ bool ConnectionTracker<K>::link(ConnId id, const K& reply_key, Tick now) {
   const std::array<std::byte, Records<K>::kMaxStride> zero{};
   return tracker.link(id, reply_key, now, std::span(zero).first(impl_->reply_state_bytes))
              .outcome == Insertion::Outcome::inserted;
-}
-
-template <class K>
-void ConnectionTracker<K>::find_replies(std::span<const K> keys, Tick now, std::span<ConnId> ids) {
-  keys = keys.first(std::min(keys.size(), kBurstMax));
-  const auto hashes = impl_->hashed(keys);
-  impl_->tracker.prefetch_replies(hashes);
-  impl_->tracker.prefetch_reply_records(hashes);
-  impl_->tracker.find_replies(keys, hashes, now, ids);
 }
 
 template <class K>

@@ -39,7 +39,7 @@ TYPED_TEST(LibraryTest, TracksLinksAndEnds) {
   EXPECT_FALSE(tracker->link(ids[2], reversed(keys[0]), Tick{0})) << "it is another's";
   const TypeParam answer = reversed(keys[0]);
   ConnId reply{};
-  tracker->find_replies({&answer, 1}, Tick{900}, {&reply, 1});
+  tracker->find(Side::reply, {&answer, 1}, Tick{900}, {&reply, 1});
   ASSERT_NE(reply, ConnId::none);
   EXPECT_EQ(tracker->originator(reply), ids[0]);
   EXPECT_EQ(tracker->reply_state(reply)[7], std::byte{0});
@@ -49,7 +49,7 @@ TYPED_TEST(LibraryTest, TracksLinksAndEnds) {
   EXPECT_EQ(ended.size(), 31U) << "all but the one that was answered";
   tracker->close(ids[0]);
   EXPECT_EQ(tracker->size(), 0U);
-  tracker->find_replies({&answer, 1}, Tick{1500}, {&reply, 1});
+  tracker->find(Side::reply, {&answer, 1}, Tick{1500}, {&reply, 1});
   EXPECT_EQ(reply, ConnId::none);
 }
 

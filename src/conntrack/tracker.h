@@ -59,7 +59,7 @@ class Tracker {
 
   const Hasher& hasher() const { return originators_.hasher(); }
   const Records<K>& originators() const { return originators_.records(); }
-  const Records<K>& replies() const { return table_of_replies().records(); }
+  const Records<K>& replies() const { return table_of(Side::reply).records(); }
   bool has_replies() const { return replies_.has_value(); }
 
   const Table& table() const { return originators_; }
@@ -69,31 +69,26 @@ class Tracker {
            ageing_.memory_bytes();
   }
 
-  /// The pipeline of ConnectionTable, on originators' or replies' entries.
-  void prefetch(std::span<const Hash> hashes) const { originators_.prefetch(hashes); }
-  void prefetch_records(std::span<const Hash> hashes) const {
-    originators_.prefetch_records(hashes);
+  /// The pipeline of ConnectionTable, on one side's entries.
+  void prefetch(Side side, std::span<const Hash> hashes) const {
+    if (has(side)) table_of(side).prefetch(hashes);
   }
-  void prefetch_replies(std::span<const Hash> hashes) const {
-    if (replies_) replies_->prefetch(hashes);
-  }
-  void prefetch_reply_records(std::span<const Hash> hashes) const {
-    if (replies_) replies_->prefetch_records(hashes);
+  void prefetch_records(Side side, std::span<const Hash> hashes) const {
+    if (has(side)) table_of(side).prefetch_records(hashes);
   }
 
-  /// Finds a burst's connections and marks those found as seen now.
-  void find(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
+  /// Finds a burst's entries and marks those found as seen now.
+  void find(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
             std::span<ConnId> ids) {
     [[maybe_unused]] const auto guard = sharing_.reading();
-    find_in(originators_, keys, hashes, now, ids);
-  }
-  void find_replies(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
-                    std::span<ConnId> ids) {
-    [[maybe_unused]] const auto guard = sharing_.reading();
-    if (replies_) {
-      find_in(*replies_, keys, hashes, now, ids);
-    } else {
+    if (!has(side)) {
       std::ranges::fill(ids.first(keys.size()), ConnId::none);
+      return;
+    }
+    const Table& table = table_of(side);
+    table.find(keys, hashes, ids);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (ids[i] != ConnId::none) table.records().header(ids[i]).last_seen = now;
     }
   }
 
@@ -172,7 +167,7 @@ class Tracker {
   void prefetch(ConnId id) const { originators().prefetch(id); }
 
   /// The worst kind of pages among its tables.
-  Pages pages() const { return std::max(originators_.pages(), table_of_replies().pages()); }
+  Pages pages() const { return std::max(originators_.pages(), table_of(Side::reply).pages()); }
 
   Result<void> check_invariants() const;
 
@@ -184,14 +179,9 @@ class Tracker {
         replies_(std::move(replies)),
         ageing_(std::move(ageing)) {}
 
-  const Table& table_of_replies() const { return replies_ ? *replies_ : originators_; }
-
-  void find_in(const Table& table, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
-               std::span<ConnId> ids) {
-    table.find(keys, hashes, ids);
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (ids[i] != ConnId::none) table.records().header(ids[i]).last_seen = now;
-    }
+  bool has(Side side) const { return side == Side::originator || replies_.has_value(); }
+  const Table& table_of(Side side) const {
+    return side == Side::reply && replies_ ? *replies_ : originators_;
   }
 
   void erase(ConnId id) {

@@ -79,9 +79,9 @@ class TrackerTest : public testing::Test {
     const Hash hash = tracker.hasher()(key);
     ConnId id{};
     if (reply) {
-      tracker.find_replies({&key, 1}, {&hash, 1}, now, {&id, 1});
+      tracker.find(Side::reply, {&key, 1}, {&hash, 1}, now, {&id, 1});
     } else {
-      tracker.find({&key, 1}, {&hash, 1}, now, {&id, 1});
+      tracker.find(Side::originator, {&key, 1}, {&hash, 1}, now, {&id, 1});
     }
     return id;
   }
@@ -124,13 +124,13 @@ struct Simulation {
     const Hash hash = tracker.hasher()(key);
     ConnId id{};
     if (!reply) {
-      tracker.find({&key, 1}, {&hash, 1}, now, {&id, 1});
+      tracker.find(Side::originator, {&key, 1}, {&hash, 1}, now, {&id, 1});
       const auto known = live.find(n);
       ASSERT_EQ(id, known == live.end() ? ConnId::none : known->second.id);
       if (known != live.end()) known->second.seen = now;
       return;
     }
-    tracker.find_replies({&key, 1}, {&hash, 1}, now, {&id, 1});
+    tracker.find(Side::reply, {&key, 1}, {&hash, 1}, now, {&id, 1});
     const auto owner = owner_of_reply.find(n);
     ASSERT_EQ(id == ConnId::none, owner == owner_of_reply.end());
     if (id == ConnId::none) return;

@@ -54,15 +54,15 @@ class Family {
     for (Lane<K>* lane : {&lanes.originator, &lanes.reply}) {
       tracker_->hasher()(lane->keys(), std::span(lane->hash));
     }
-    tracker_->prefetch(lanes.originator.hashes());
-    tracker_->prefetch_replies(lanes.reply.hashes());
+    tracker_->prefetch(Side::originator, lanes.originator.hashes());
+    tracker_->prefetch(Side::reply, lanes.reply.hashes());
   }
 
   void prefetch_records(Burst& burst) const {
     if (!tracker_) return;
     auto& lanes = burst.lanes<K>();
-    tracker_->prefetch_records(lanes.originator.hashes());
-    tracker_->prefetch_reply_records(lanes.reply.hashes());
+    tracker_->prefetch_records(Side::originator, lanes.originator.hashes());
+    tracker_->prefetch_records(Side::reply, lanes.reply.hashes());
   }
 
   /// True when nothing is left to do at that time.
@@ -83,8 +83,9 @@ class Family {
       std::ranges::fill(reply.connections(), ConnId::none);
       return;
     }
-    tracker_->find(originator.keys(), originator.hashes(), burst.now, originator.connections());
-    tracker_->find_replies(reply.keys(), reply.hashes(), burst.now, reply.connections());
+    tracker_->find(Side::originator, originator.keys(), originator.hashes(), burst.now,
+                   originator.connections());
+    tracker_->find(Side::reply, reply.keys(), reply.hashes(), burst.now, reply.connections());
   }
 
   /// Gives entries to the connections that begin in this burst.
@@ -168,7 +169,7 @@ class Family {
   void find_early_replies(Burst& burst) {
     Lane<K>& reply = burst.lanes<K>().reply;
     if (std::ranges::find(reply.connections(), ConnId::none) == reply.connections().end()) return;
-    tracker_->find_replies(reply.keys(), reply.hashes(), burst.now, reply.connections());
+    tracker_->find(Side::reply, reply.keys(), reply.hashes(), burst.now, reply.connections());
   }
 
   /// Takes an opening back; all packets of the burst that were to belong to it get its verdict.

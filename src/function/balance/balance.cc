@@ -51,9 +51,9 @@ std::uint32_t BalanceFor<K>::index_of(const ServiceTable<Address>& table, const 
 }
 
 template <class K>
-typename BalanceFor<K>::Side BalanceFor<K>::side(const K& key) const {
+std::optional<Side> BalanceFor<K>::side(const K& key) const {
   const std::uint32_t found = index_of(table_, key);
-  if (found == table_.kNone) return two_way_ ? Side::reply : Side::none;
+  if (found == table_.kNone) return two_way_ ? std::optional(Side::reply) : std::nullopt;
   if (!mixed_ || services_[found]->spec.two_way()) return Side::originator;
   // A prefix may take in the clients of a two-way service: what its backends send them are replies.
   return reply_sources_.find(key.source, 0, 0) != reply_sources_.kNone ? Side::reply
@@ -73,16 +73,13 @@ void BalanceFor<K>::sides(Burst& burst) {
   };
   unsigned kept = 0;
   for (unsigned i = 0; i < originator.size; ++i) {
-    switch (side(originator.key[i])) {
-      case Side::originator:
-        move(i, originator, kept++);
-        break;
-      case Side::reply:
-        move(i, reply, reply.size++);
-        break;
-      case Side::none:
-        burst.verdict[originator.packet[i]] = Verdict::no_service;
-        break;
+    const auto met = side(originator.key[i]);
+    if (met == Side::originator) {
+      move(i, originator, kept++);
+    } else if (met == Side::reply) {
+      move(i, reply, reply.size++);
+    } else {
+      burst.verdict[originator.packet[i]] = Verdict::no_service;
     }
   }
   originator.size = kept;

@@ -6,12 +6,10 @@
 // except while `update` runs.
 //
 // What keeps packets of one connection together:
-// - A tracked connection's record names its backend, and a backend's id is not given out again
-// while
-//   a connection lives on it, so no update moves a connection.
-// - Without an entry, a packet that is no TCP SYN goes where Maglev says, under any scheduler: it
-// may
-//   belong to a connection that another machine, or this one before a restart, sent there.
+// - A tracked connection's record names its backend, and a backend's id is not given out again as
+//   long as a connection lives on it, so no update moves a connection.
+// - Without an entry, a packet that is no TCP SYN goes where Maglev says, under any scheduler: its
+//   connection may be one that another machine, or this one before a restart, sent there.
 // - A service that has served packets without entries (table full) schedules *everything* by Maglev
 //   until `quiet_ms` have passed since the last of them: a connection that began without an entry
 //   keeps its backend when it finds a place, a retransmitted SYN included.
@@ -20,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -137,9 +136,8 @@ class BalanceFor final : public FunctionFor<K> {
     Counter stateless;
   };
 
-  enum class Side : std::uint8_t { originator, reply, none };
-
-  Side side(const K& key) const;
+  /// The side that the packet with this key meets; none: no service is concerned.
+  std::optional<Side> side(const K& key) const;
   Service* find(const K& key);
   static std::uint32_t index_of(const ServiceTable<Address>& table, const K& key);
 
