@@ -64,8 +64,8 @@ class ParseAndTouch {
       parse(*bursts[0], port.link_type());
       prefetch(v4_, bursts[0]->v4.originator);
       prefetch(v6_, bursts[0]->v6.originator);
-      v4_.prefetch_records(bursts[1]->v4.originator.hashes());
-      v6_.prefetch_records(bursts[1]->v6.originator.hashes());
+      prefetch_records(v4_, bursts[1]->v4.originator);
+      prefetch_records(v6_, bursts[1]->v6.originator);
       touch(v4_, bursts[2]->v4.originator, bursts[2]->now);
       touch(v6_, bursts[2]->v6.originator, bursts[2]->now);
       port.send(*bursts[2], 0);
@@ -83,6 +83,11 @@ class ParseAndTouch {
   static void prefetch(const Race<K>& table, Lane<K>& lane) {
     table.hasher()(lane.keys(), std::span(lane.hash));
     table.prefetch(lane.hashes());
+  }
+
+  template <class K>
+  static void prefetch_records(const Race<K>& table, const Lane<K>& lane) {
+    table.prefetch_records(lane.keys(), lane.hashes());
   }
 
   template <class K>

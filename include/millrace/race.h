@@ -54,6 +54,7 @@ class Race {
       "default";
   /// Up to this share of its slots it accepts practically everything, under churn too.
   static constexpr double kMaxLoad = 0.85;
+  static constexpr bool kKeyInRecord = true;
 
   static Result<Race> create(const TableConfig& config);
 
@@ -61,7 +62,7 @@ class Race {
     for (const Hash hash : hashes) detail::prefetch<detail::Intent::read>(&bucket(first_of(hash)));
   }
 
-  void prefetch_records(std::span<const Hash> hashes) const;
+  void prefetch_records(std::span<const K>, std::span<const Hash> hashes) const;
 
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
     for (std::size_t i = 0; i < keys.size(); ++i) ids[i] = find_one(keys[i], hashes[i]);
@@ -271,7 +272,7 @@ Result<Race<K>> Race<K>::create(const TableConfig& config) {
 }
 
 template <class K>
-void Race<K>::prefetch_records(std::span<const Hash> hashes) const {
+void Race<K>::prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
   // A key that went past its first home needs two further fetches, one after the other: the first
   // pass begins the one, and the second pass, by when it may have arrived, the other.
   constexpr std::size_t kLater = 64;

@@ -31,6 +31,8 @@ struct TableConfig {
   std::size_t state_bytes = 0;  ///< function's state in each record
   Pages pages = Pages::huge;    ///< best kind of memory to try
   Secret secret;                ///< of the hash
+  /// Room beyond the capacity, as a share of it, in tables that can hold more than they promise.
+  double headroom = 0;
 };
 
 struct Insertion {
@@ -65,11 +67,15 @@ concept ConnectionTable =
              std::span<ConnId> ids, const K& key, Hash hash, KeepAll worth, Cursor cursor,
              void (*visit)(ConnId)) {
       { T::kName } -> std::convertible_to<std::string_view>;
+      /// The share of its index's places up to which it keeps what it promises.
+      { T::kMaxLoad } -> std::convertible_to<double>;
+      /// True where `find` compares keys in records, so that it pays to prefetch them.
+      { T::kKeyInRecord } -> std::convertible_to<bool>;
       { T::create(TableConfig{}) } -> std::same_as<Result<T>>;
       /// Every hash given to this table is this hasher's.
       { view.hasher() } -> std::same_as<const Hasher&>;
       { view.prefetch(hashes) } -> std::same_as<void>;
-      { view.prefetch_records(hashes) } -> std::same_as<void>;
+      { view.prefetch_records(keys, hashes) } -> std::same_as<void>;
       /// A burst of any length; `ids[i]` becomes the entry of `keys[i]`, or none.
       { view.find(keys, hashes, ids) } -> std::same_as<void>;
       { table.insert(key, hash, worth) } -> std::same_as<Insertion>;

@@ -2,8 +2,10 @@
 // at start go through them; to add one, write its header and name it here.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -23,6 +25,9 @@ struct TableScheme {
   static constexpr std::string_view kName = T<KeyV4>::kName;
   static constexpr std::string_view kSummary = T<KeyV4>::kSummary;
 };
+/// A table in another form than the one that is offered by name: for tests and benchmarks.
+template <template <class> class T>
+using TableVariant = TableScheme<T>;
 
 struct SchemeDescription {
   std::string name;
@@ -31,6 +36,10 @@ struct SchemeDescription {
 
 template <class... Scheme>
 struct SchemeList {
+  static constexpr std::size_t kSize = sizeof...(Scheme);
+  template <std::size_t i>
+  using At = std::tuple_element_t<i, std::tuple<Scheme...>>;
+
   static std::vector<std::string> names() { return {std::string(Scheme::kName)...}; }
   static std::vector<SchemeDescription> descriptions() {
     return {{std::string(Scheme::kName), std::string(Scheme::kSummary)}...};
@@ -43,7 +52,26 @@ struct SchemeList {
   }
 };
 
-using TableSchemes = SchemeList<TableScheme<Race>, TableScheme<Std>>;
+/// The lists one after the other.
+template <class... List>
+struct Joined;
+template <class List>
+struct Joined<List> {
+  using Type = List;
+};
+template <class... A, class... B, class... Rest>
+struct Joined<SchemeList<A...>, SchemeList<B...>, Rest...> {
+  using Type = typename Joined<SchemeList<A..., B...>, Rest...>::Type;
+};
+
+// A line a table: the build counts these lines, since each is compiled by itself.
+using TableSchemes = SchemeList<  //
+    TableScheme<Race>,            //
+    TableScheme<Std>>;
+
+using TableVariants = SchemeList<>;
+
+using AllTables = Joined<TableSchemes, TableVariants>::Type;
 using SharingSchemes = SchemeList<Sharded>;
 using AgeingSchemes = SchemeList<Wheel, NoAgeing>;
 

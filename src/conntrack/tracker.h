@@ -73,8 +73,8 @@ class Tracker {
   void prefetch(Side side, std::span<const Hash> hashes) const {
     if (has(side)) table_of(side).prefetch(hashes);
   }
-  void prefetch_records(Side side, std::span<const Hash> hashes) const {
-    if (has(side)) table_of(side).prefetch_records(hashes);
+  void prefetch_records(Side side, std::span<const K> keys, std::span<const Hash> hashes) const {
+    if (has(side)) table_of(side).prefetch_records(keys, hashes);
   }
 
   /// Finds a burst's entries and marks those found as seen now.

@@ -61,8 +61,9 @@ class Family {
   void prefetch_records(Burst& burst) const {
     if (!tracker_) return;
     auto& lanes = burst.lanes<K>();
-    tracker_->prefetch_records(Side::originator, lanes.originator.hashes());
-    tracker_->prefetch_records(Side::reply, lanes.reply.hashes());
+    tracker_->prefetch_records(Side::originator, lanes.originator.keys(),
+                               lanes.originator.hashes());
+    tracker_->prefetch_records(Side::reply, lanes.reply.keys(), lanes.reply.hashes());
   }
 
   /// True when nothing is left to do at that time.

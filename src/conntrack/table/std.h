@@ -32,6 +32,7 @@ class Std {
   static constexpr std::string_view kName = "std";
   static constexpr std::string_view kSummary = "std::unordered_map, the baseline";
   static constexpr double kMaxLoad = 1.0;  // entries per bucket; more would only lengthen chains
+  static constexpr bool kKeyInRecord = false;
 
   static Result<Std> create(const TableConfig& config) {
     if (config.capacity == 0 || config.capacity >= 0xffffffff) {
@@ -48,7 +49,7 @@ class Std {
 
   /// A node's place is known only by following its bucket's chain: there is nothing to prefetch.
   void prefetch(std::span<const Hash>) const {}
-  void prefetch_records(std::span<const Hash>) const {}
+  void prefetch_records(std::span<const K>, std::span<const Hash>) const {}
 
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
     for (std::size_t i = 0; i < keys.size(); ++i) {
