@@ -21,11 +21,6 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-Spread spread_of(std::vector<double> values) {
-  std::ranges::sort(values);
-  return {values[values.size() / 2], values.front(), values.back()};
-}
-
 /// Receive and parse, nothing else. Counts keys, so that nothing can be left out.
 struct ParseOnly {
   std::uint64_t keys = 0;

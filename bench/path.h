@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/spread.h"
 #include "millrace/memory.h"
 #include "millrace/types.h"
 #include "traffic/generate.h"
@@ -21,12 +22,6 @@ struct PathOptions {
   unsigned burst = 32;
   std::uint64_t seed = 1;
   Pages pages = Pages::huge;
-};
-
-struct Spread {
-  double median = 0;
-  double min = 0;
-  double max = 0;
 };
 
 /// One kind of traffic with so many live connections; nanoseconds a packet.

@@ -33,7 +33,7 @@ FREE = ("tests", "bench", "examples")
 
 # Libraries that belong in few places: (header, folders that may include it)
 CONFINED = (
-    (re.compile(r"rte_"), ("src/port", "src/shard")),
+    (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/conntrack/table/dpdk_")),
     (re.compile(r"pcap"), ("src/port", "src/traffic", "tests")),
     (re.compile(r"nlohmann/"), ("cli", "bench", "tests")),
     (re.compile(r"CLI/"), ("cli", "bench")),

@@ -4,12 +4,14 @@
 
 # To build and run millrace.
 readonly PACKAGES_DEMO=(
-  g++ cmake ninja-build python3
+  g++ cmake ninja-build python3 pkg-config
   libpcap-dev libcli11-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev
+  libabsl-dev libcuckoo-dev libtsl-hopscotch-map-dev robin-map-dev
+  libdpdk-dev
 )
 # To test it, in addition.
 readonly PACKAGES_CHECK=(
-  pkg-config libgtest-dev python3-jsonschema shellcheck
+  libgtest-dev python3-jsonschema shellcheck
 )
 # To test it, where the system has them: a step that lacks its own is skipped, and says so.
 readonly PACKAGES_CHECK_OPTIONAL=(

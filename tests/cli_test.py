@@ -108,7 +108,7 @@ class Cli(unittest.TestCase):
         self.refuse(USAGE, ["subcommand"])
         self.refuse(USAGE, ["--in"], "replay")
         self.refuse(USAGE, ["--tabel"], *self.replay("--tabel", "race"))
-        self.refuse(USAGE, ["race", "std"], *self.replay("--table", "cuckoo"))
+        self.refuse(USAGE, ["race", "std"], *self.replay("--table", "cukoo"))
         self.refuse(USAGE, ["wheel"], *self.replay("--ageing", "scan"))
         self.refuse(USAGE, ["sharded"], *self.replay("--sharing", "mutex"))
         for capacity in ("0", "-1", "99999999999999999999", "x"):
@@ -133,7 +133,7 @@ class Cli(unittest.TestCase):
             ("[table]\ncapacty = 5\n", ["f.toml:2", "capacty", "capacity"]),
             ("[table]\ncapacity = 0\n", ["f.toml:2", "capacity", "1"]),
             ('[table]\ncapacity = "many"\n', ["f.toml:2", "is a string: give 1"]),
-            ('[table]\nscheme = "cuckoo"\n', ["f.toml:2", "cuckoo", "race"]),
+            ('[table]\nscheme = "cukoo"\n', ["f.toml:2", "cukoo", "race"]),
             (service + "backends = []\n", ["f.toml:3", "backends"]),
             (service, ["f.toml", "backends"]),
             (service + 'backends = [{address="10.0.0.1"}, {address="10.0.0.1"}]\n', ["f.toml:3"]),
@@ -427,6 +427,33 @@ class Cli(unittest.TestCase):
                 self.assertEqual(set(spread), {"ns_median", "ns_min", "ns_max"})
                 self.assertLessEqual(spread["ns_min"], spread["ns_median"])
                 self.assertLessEqual(spread["ns_median"], spread["ns_max"])
+
+    def test_the_bench_of_the_tables(self):
+        tables = ["race", "std", "cuckoo"]
+        result = json.loads(self.run_ok("bench", "tables", "--quick", "--repetitions", "1",
+                                        "--table", ",".join(tables), "--json", "-").stdout)
+        self.assertEqual(result["suite"], "tables")
+        self.assertTrue(result["machine"])
+        fields = {"table", "key_bytes", "places", "live", "load", "operation", "burst", "ns_median",
+                  "ns_min", "ns_max", "limit_ns", "bytes_per_entry", "index_bytes_per_entry",
+                  "pages"}
+        for measured in result["results"]:
+            self.assertEqual(set(measured), fields)
+            self.assertLessEqual(measured["ns_min"], measured["ns_max"])
+            self.assertGreater(measured["limit_ns"], 0)
+        for table in tables:
+            for key_bytes in (16, 40):
+                done = [r for r in result["results"]
+                        if (r["table"], r["key_bytes"]) == (table, key_bytes)]
+                self.assertEqual({r["operation"] for r in done},
+                                 {"touch", "hit", "miss", "insert", "delete", "mix"})
+                self.assertEqual({r["burst"] for r in done if r["operation"] == "touch"},
+                                 {1, 8, 32, 64})
+        self.assertEqual({r["table"] for r in result["insertion_times"]}, set(tables))
+        for past in result["overload"]:
+            self.assertLessEqual(past["refused_beyond"], past["offered_beyond"])
+        self.assertIn("dependent_read", result["limits"][0])
+        self.refuse(USAGE, ["race"], "bench", "tables", "--table", "rase")
 
     def test_memory_is_what_the_statistics_say(self):
         """Resident and huge pages of the process, less those of the same run at a smaller capacity:

@@ -1,26 +1,26 @@
 // `race`: millrace's own connection table.
 //
-// A bucket is one cache line: 31 tags of 16 bits and a counting overflow filter. A slot's place
+// A bucket is one cache line: 28 tags of 16 bits and a counting overflow filter. A slot's place
 // says which record is its own, so nothing ever moves and an id stays valid for the life of its
 // entry; the full key stands in the record, beside the state that the packet needs anyway. A hit
 // costs two lines and leaves the state in the cache, a miss one.
 //
-//      0      2                        60     62      64
-//      +------+------+---       ---+------+----------+
-//      | tag0 | tag1 |     ...     | tag30| overflow |     record of slot s in bucket b: 31 b + s
-//      +------+------+---       ---+------+----------+
-//      tag: 0 free, 1 draining, else live          overflow: four counters of 4 bits
+//      0      2                        54     56                64
+//      +------+------+---       ---+------+-------------------+
+//      | tag0 | tag1 |     ...     | tag27|     overflow      |   record of slot s in bucket b: 28
+//      b + s
+//      +------+------+---       ---+------+-------------------+
+//      tag: 0 free, 1 draining, else live   overflow: 21 counters of 3 bits
 //
 // A key has three homes, tried in this order: its first bucket, its second bucket, and a bucket of
-// a small overflow area. An insertion takes the first bucket until it holds `kFirstUntil` entries,
-// then the emptier of first and second, then the area.
+// a small overflow area. An insertion takes the first of them that is not full.
 //
 // Invariants (check_invariants quotes them):
 //  1. A live slot's tag is its key's tag, and its bucket is one of its key's three homes.
 //  2. Of a key's homes, each one before the bucket that holds it counts it: counter `filter(hash)`
 //     of a bucket is the number of entries of that filter value that went past it. So a lookup that
 //     meets a counter of 0 need not look further. Counters are exact and never saturate: an
-//     insertion that would need a sixteenth count in one counter is refused that home.
+//     insertion that would need an eighth count in one counter is refused that home.
 //  3. A key is live in one slot at most.
 //  4. The draining slots are those on the draining list.
 //  5. size() is the number of live slots.
@@ -31,6 +31,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,7 +51,7 @@ class Race {
  public:
   static constexpr std::string_view kName = "race";
   static constexpr std::string_view kSummary =
-      "one line of 31 tags and a counting filter a bucket, key and state in the record; the "
+      "one line of 28 tags and a counting filter a bucket, key and state in the record; the "
       "default";
   /// Up to this share of its slots it accepts practically everything, under churn too.
   static constexpr double kMaxLoad = 0.85;
@@ -90,29 +91,39 @@ class Race {
   Pages pages() const { return std::max(index_.pages(), records_.pages()); }
   Result<void> check_invariants() const;
 
-  /// How many live entries stand in their first home, their second, and the area.
-  std::array<std::size_t, 3> homes_taken() const;
+  /// How many buckets a look-up of the key reads, 1 to 3: what an attacker would raise.
+  unsigned buckets_read(const K& key) const;
 
  private:
   using Tag = std::uint16_t;
   static constexpr Tag kFree = 0;
   static constexpr Tag kDraining = 1;
-  static constexpr unsigned kSlots = 31;
+  static constexpr unsigned kSlots = 28;
   static constexpr std::uint32_t kSlotMask = (1U << kSlots) - 1;
-  static constexpr unsigned kFirstUntil = 30;
+  static constexpr unsigned kFilters = 21;
+  static constexpr unsigned kFilterBits = 3;
+  static constexpr std::uint64_t kPassedMax = (1U << kFilterBits) - 1;
   static constexpr unsigned kHomes = 3;
-  static constexpr std::uint32_t kBucketsPerAreaBucket = 64;
+  static constexpr std::uint32_t kBucketsPerAreaBucket = 32;
 
   struct alignas(64) Bucket {
-    std::array<Tag, kSlots + 1> line{};  // the last element is the overflow filter
+    std::array<Tag, kSlots + 4> line{};  // the last four are the overflow filter
 
     std::uint32_t match(Tag tag) const { return detail::match_tags(line, tag) & kSlotMask; }
     std::uint32_t free() const { return match(kFree); }
-    unsigned filled() const { return kSlots - static_cast<unsigned>(std::popcount(free())); }
-    unsigned passed(unsigned filter) const { return line[kSlots] >> 4 * filter & 0xfU; }
-    bool can_pass(unsigned filter) const { return passed(filter) < 15; }
-    void count_passed(unsigned filter, int by) {
-      line[kSlots] = static_cast<Tag>(line[kSlots] + by * (1 << 4 * filter));
+    std::uint64_t overflow() const {
+      std::uint64_t counters;
+      std::memcpy(&counters, &line[kSlots], sizeof(counters));
+      return counters;
+    }
+    std::uint64_t passed(unsigned filter) const {
+      return overflow() >> kFilterBits * filter & kPassedMax;
+    }
+    bool can_pass(unsigned filter) const { return passed(filter) < kPassedMax; }
+    void count_passed(unsigned filter, std::int64_t by) {
+      const std::uint64_t counters =
+          overflow() + (static_cast<std::uint64_t>(by) << kFilterBits * filter);
+      std::memcpy(&line[kSlots], &counters, sizeof(counters));
     }
   };
   static_assert(sizeof(Bucket) == 64);
@@ -142,29 +153,31 @@ class Race {
   }
   Tag& tag_of(ConnId id) const { return bucket(index(id) / kSlots).line[index(id) % kSlots]; }
 
-  // The hash is spent on four choices. Its upper and lower half pick the two buckets; tag and
+  // The hash is spent on five choices. Its upper and lower half pick the two buckets; tag and
   // filter come from a product in which all bits meet, since entries of one bucket share the bits
-  // that picked it.
-  static std::uint32_t range(std::uint32_t bits, std::uint32_t size) {
-    return static_cast<std::uint32_t>(std::uint64_t{bits} * size >> 32);
+  // that picked it, and the area's bucket from another.
+  static std::uint32_t range(std::uint64_t bits, std::uint32_t size) {
+    return static_cast<std::uint32_t>(bits * size >> 32);
   }
-  std::uint32_t first_of(Hash hash) const {
-    return range(static_cast<std::uint32_t>(hash >> 32), buckets_);
-  }
+  std::uint32_t first_of(Hash hash) const { return range(hash >> 32, buckets_); }
   std::uint32_t home_of(Hash hash, unsigned home) const {
     const std::uint32_t first = first_of(hash);
     if (home == 0) return first;
-    if (home == 2) return buckets_ + range(static_cast<std::uint32_t>(mixed(hash) >> 14), area_);
-    const std::uint32_t second = range(static_cast<std::uint32_t>(hash), buckets_);
+    if (home == 2) return buckets_ + range(mixed(hash, 0xd6e8feb86659fd93) >> 32, area_);
+    const std::uint32_t second = range(hash & UINT32_MAX, buckets_);
     if (second != first) return second;
     return second + 1 == buckets_ ? 0 : second + 1;
   }
-  static std::uint64_t mixed(Hash hash) { return hash * 0x9e3779b97f4a7c15; }
+  static std::uint64_t mixed(Hash hash, std::uint64_t factor = 0x9e3779b97f4a7c15) {
+    return hash * factor;
+  }
   static Tag tag_for(Hash hash) {
     const Tag tag = static_cast<Tag>(mixed(hash) >> 48);
     return tag > kDraining ? tag : static_cast<Tag>(tag + 2);
   }
-  static unsigned filter_of(Hash hash) { return static_cast<unsigned>(mixed(hash) >> 46) & 3; }
+  static unsigned filter_of(Hash hash) {
+    return static_cast<unsigned>((mixed(hash) >> 32 & 0xffff) * kFilters >> 16);
+  }
 
   /// The key's entry in the bucket `at`, or none.
   ConnId look(std::uint32_t at, Tag tag, const K& key) const {
@@ -320,18 +333,14 @@ Insertion Race<K>::insert(const K& key, Hash hash, const W& worth) {
 
 template <class K>
 auto Race<K>::free_place(Hash hash) const -> Place {
-  const unsigned open = homes_open(hash);
-  const unsigned first = bucket(home_of(hash, 0)).filled();
-  unsigned home = 0;
-  if (first >= kFirstUntil && open > 1) {
-    const unsigned second = bucket(home_of(hash, 1)).filled();
-    if (second < first) home = 1;
-    if (std::min(first, second) == kSlots && open > 2) home = 2;
+  for (unsigned home = 0; home < kHomes; ++home) {
+    const std::uint32_t at = home_of(hash, home);
+    if (const std::uint32_t free = bucket(at).free(); free != 0) {
+      return {id_of(at, static_cast<unsigned>(std::countr_zero(free))), home};
+    }
+    if (!bucket(at).can_pass(filter_of(hash))) break;
   }
-  const std::uint32_t at = home_of(hash, home);
-  const std::uint32_t free = bucket(at).free();
-  if (free == 0) return {};
-  return {id_of(at, static_cast<unsigned>(std::countr_zero(free))), home};
+  return {};
 }
 
 template <class K>
@@ -378,12 +387,14 @@ Cursor Race<K>::walk(Cursor cursor, std::size_t about, Visit&& visit) const {
 }
 
 template <class K>
-std::array<std::size_t, 3> Race<K>::homes_taken() const {
-  std::array<std::size_t, 3> taken{};
-  for (std::uint32_t at = 0; at < buckets_ + area_; ++at) {
-    for_each_live(at, [&](ConnId id) { ++taken[home_in(id, hasher_(records_.header(id).key))]; });
+unsigned Race<K>::buckets_read(const K& key) const {
+  const Hash hash = hasher_(key);
+  for (unsigned home = 0; home < kHomes; ++home) {
+    const std::uint32_t at = home_of(hash, home);
+    const bool found = look(at, tag_for(hash), key) != ConnId::none;
+    if (found || bucket(at).passed(filter_of(hash)) == 0) return home + 1;
   }
-  return taken;
+  return kHomes;
 }
 
 template <class K>
@@ -391,7 +402,7 @@ Result<void> Race<K>::check_invariants() const {
   const auto broken = [](std::string what) {
     return std::unexpected(Error{"race: " + std::move(what)});
   };
-  std::vector<std::array<unsigned, 4>> passed(std::size_t{buckets_} + area_);
+  std::vector<std::array<unsigned, kFilters>> passed(std::size_t{buckets_} + area_);
   std::size_t live = 0;
   std::size_t draining = 0;
   std::string wrong;
@@ -410,7 +421,7 @@ Result<void> Race<K>::check_invariants() const {
     });
   }
   for (std::uint32_t at = 0; at < buckets_ + area_; ++at) {
-    for (unsigned filter = 0; filter < 4; ++filter) {
+    for (unsigned filter = 0; filter < kFilters; ++filter) {
       if (bucket(at).passed(filter) != passed[at][filter]) wrong = "2: an overflow counter is off";
     }
   }

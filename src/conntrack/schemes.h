@@ -12,7 +12,11 @@
 #include "conntrack/ageing/none.h"
 #include "conntrack/ageing/wheel.h"
 #include "conntrack/sharing/sharded.h"
+#include "conntrack/table/cuckoo_rte_hash.h"
+#include "conntrack/table/hopscotch.h"
+#include "conntrack/table/robin_hood.h"
 #include "conntrack/table/std.h"
+#include "conntrack/table/swiss.h"
 #include "millrace/race.h"
 
 namespace millrace {
@@ -67,9 +71,14 @@ struct Joined<SchemeList<A...>, SchemeList<B...>, Rest...> {
 // A line a table: the build counts these lines, since each is compiled by itself.
 using TableSchemes = SchemeList<  //
     TableScheme<Race>,            //
+    TableScheme<Cuckoo>,          //
+    TableScheme<Hopscotch>,       //
+    TableScheme<RobinHood>,       //
+    TableScheme<Swiss>,           //
     TableScheme<Std>>;
 
-using TableVariants = SchemeList<>;
+using TableVariants = SchemeList<  //
+    TableVariant<CuckooExtendable>>;
 
 using AllTables = Joined<TableSchemes, TableVariants>::Type;
 using SharingSchemes = SchemeList<Sharded>;

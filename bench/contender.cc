@@ -1,0 +1,24 @@
+// Compiled once a table.
+#include "bench/contender_of.h"
+#include "bench/contenders.h"
+#include "bench/entrant_at.h"
+
+namespace millrace::bench {
+
+template <class Table>
+concept FromLibrary = Table::kLibrary;
+
+template <>
+Entrant entrant_at<MILLRACE_TABLE>() {
+  using Scheme = AllContenders::At<MILLRACE_TABLE>;
+  using V4 = Scheme::Of<KeyV4>;
+  using V6 = Scheme::Of<KeyV6>;
+  return {.name = V4::kName,
+          .max_load = V4::kMaxLoad,
+          .key_in_record = V4::kKeyInRecord,
+          .library = FromLibrary<V4>,
+          .v4 = ContenderOf<V4, KeyV4>::create,
+          .v6 = ContenderOf<V6, KeyV6>::create};  // namespace millrace::bench
+}
+
+}  // namespace millrace::bench

@@ -1,0 +1,109 @@
+// A table in a race against others: the operations that are timed, each over a whole stream of
+// keys, in bursts, as a worker would do it.
+//
+// All contenders get the same keys, the same hash, the same pages and the same pipeline: three
+// bursts in flight, so that the memory of two is on its way while the third is worked on, and the
+// pipeline does not drain between bursts. Where `find` compares keys in records, these are
+// prefetched before it; where it does not, behind it, for the update. In bursts of 1 there is no
+// pipeline: hash, find, update.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "millrace/table.h"
+
+namespace millrace::bench {
+
+/// The mix of operations of a running connection table. In each burst of lookups those that miss
+/// are inserted; then `leaving` goes on so far that as many were erased as inserted.
+template <class K>
+struct Mix {
+  std::vector<K> lookups;
+  std::vector<K> leaving;
+  std::vector<std::uint32_t> left_after;  ///< erased in all after each burst of kBurst lookups
+  static constexpr unsigned kBurst = 32;
+};
+
+template <class K>
+class Contender {
+ public:
+  static constexpr unsigned kBurstMax = 64;
+
+  virtual ~Contender() = default;
+  virtual std::size_t size() const = 0;
+  virtual std::size_t index_bytes() const = 0;   ///< all but the records
+  virtual std::size_t record_bytes() const = 0;  ///< 64 a record
+  virtual Pages pages() const = 0;
+  virtual Result<void> check_invariants() const = 0;
+
+  /// Finds each key's id; how many were found.
+  virtual std::size_t find(std::span<const K> keys, unsigned burst) = 0;
+  /// Finds each key's connection and updates its record; how many were found.
+  virtual std::size_t touch(std::span<const K> keys, unsigned burst) = 0;
+  /// How many were inserted; the others were there, or found no place.
+  virtual std::size_t insert(std::span<const K> keys, unsigned burst) = 0;
+  /// How many were erased.
+  virtual std::size_t erase(std::span<const K> keys, unsigned burst) = 0;
+  /// Erases a burst and inserts one, in turn; how many were inserted.
+  virtual std::size_t churn(std::span<const K> leaving, std::span<const K> coming) = 0;
+  /// Touches, insertions and deletions together. How many were touched and how many inserted.
+  virtual std::pair<std::size_t, std::size_t> mix(const Mix<K>& mix) = 0;
+  /// Before each insertion one key leaves, untimed. Nanoseconds of each insertion, the clock's own
+  /// cost taken off.
+  virtual std::vector<float> insertion_ns(std::span<const K> coming,
+                                          std::span<const K> leaving) = 0;
+  /// Each key's id, one after the other.
+  virtual std::vector<ConnId> ids(std::span<const K> keys) = 0;
+  /// The key in that id's record.
+  virtual const K& key(ConnId id) const = 0;
+};
+
+/// A table that takes part.
+struct Entrant {
+  std::string_view name;
+  double max_load = 0;
+  bool key_in_record = false;
+  bool library = false;
+  template <class K>
+  using Make = std::function<Result<std::unique_ptr<Contender<K>>>(const TableConfig&)>;
+  Make<KeyV4> v4;
+  Make<KeyV6> v6;
+
+  template <class K>
+  const Make<K>& make() const {
+    if constexpr (sizeof(K) == sizeof(KeyV4)) {
+      return v4;
+    } else {
+      return v6;
+    }
+  }
+};
+
+/// All tables, their variants and their peers, in the order of their lists.
+const std::vector<Entrant>& entrants();
+
+/// State bytes with which a record of either family is one line, with room for a table's own link.
+template <class K>
+constexpr std::size_t kStateBytes = 60 - sizeof(RecordHeader<K>);
+
+/// The n-th of a set of distinct keys.
+template <class K>
+K key_number(std::uint64_t n) {
+  K key;
+  for (unsigned i = 0; i < 4; ++i) {
+    key.source.bytes[i] = static_cast<std::uint8_t>(n >> 8 * i);
+    key.destination.bytes[i] = static_cast<std::uint8_t>(0xcb >> i);
+  }
+  key.source_port = static_cast<std::uint16_t>(1024 + (n >> 32));
+  key.destination_port = 443;
+  key.protocol = 6;
+  return key;
+}
+
+}  // namespace millrace::bench

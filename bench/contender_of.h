@@ -1,0 +1,239 @@
+// The contender of any table.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "bench/clock.h"
+#include "bench/contender.h"
+
+namespace millrace::bench {
+
+template <class Table, class K>
+class ContenderOf final : public Contender<K> {
+ public:
+  static Result<std::unique_ptr<Contender<K>>> create(const TableConfig& config) {
+    auto table = Table::create(config);
+    if (!table) return std::unexpected(table.error());
+    return std::make_unique<ContenderOf>(std::move(*table));
+  }
+  explicit ContenderOf(Table table) : table_(std::move(table)) {}
+
+  std::size_t size() const override { return table_.size(); }
+  std::size_t index_bytes() const override { return table_.memory_bytes() - record_bytes(); }
+  std::size_t record_bytes() const override { return table_.records().memory_bytes(); }
+  Pages pages() const override { return table_.pages(); }
+  Result<void> check_invariants() const override { return table_.check_invariants(); }
+
+  std::size_t find(std::span<const K> keys, unsigned burst) override {
+    std::size_t found = 0;
+    const auto serve = [&](Flight& f) {
+      find_in(f);
+      for (std::size_t i = 0; i < f.keys.size(); ++i) found += f.ids[i] != ConnId::none;
+    };
+    fly(keys, burst, [this](Flight& f) { approach(f); }, serve);
+    return found;
+  }
+
+  std::size_t touch(std::span<const K> keys, unsigned burst) override {
+    std::size_t found = 0;
+    const auto serve = [&](Flight& f) {
+      if (Table::kKeyInRecord || burst == 1) find_in(f);
+      for (std::size_t i = 0; i < f.keys.size(); ++i) {
+        if (f.ids[i] == ConnId::none) continue;
+        update(f.ids[i]);
+        ++found;
+      }
+    };
+    fly(keys, burst, [this](Flight& f) { approach_to_update(f); }, serve);
+    return found;
+  }
+
+  std::size_t insert(std::span<const K> keys, unsigned burst) override {
+    const std::size_t before = table_.size();
+    fly(keys, burst, [this](Flight& f) { approach(f); }, [this](Flight& f) { insert_in(f); });
+    return table_.size() - before;
+  }
+
+  std::size_t erase(std::span<const K> keys, unsigned burst) override {
+    const std::size_t before = table_.size();
+    fly(keys, burst, [this](Flight& f) { approach(f); }, [this](Flight& f) { erase_in(f); });
+    return before - table_.size();
+  }
+
+  std::size_t churn(std::span<const K> leaving, std::span<const K> coming) override {
+    std::size_t inserted = 0;
+    for (std::size_t i = 0; i < coming.size(); i += 32) {
+      const std::size_t count = std::min<std::size_t>(32, coming.size() - i);
+      erase(leaving.subspan(i, count), 32);
+      inserted += insert(coming.subspan(i, count), 32);
+    }
+    return inserted;
+  }
+
+  std::pair<std::size_t, std::size_t> mix(const Mix<K>& mix) override {
+    std::size_t touched = 0;
+    std::size_t inserted = 0;
+    std::size_t entered = 0;
+    std::size_t served = 0;
+    std::size_t left = 0;
+    std::array<Flight, 3> leaving;  // on their way beside the lookups, a burst behind them
+    const auto approach_both = [&](Flight& f) {
+      approach_to_update(f);
+      const std::size_t until = mix.left_after[entered];
+      Flight& next = leaving[entered++ % 3];
+      next.keys = std::span(mix.leaving).subspan(left, until - left);
+      left = until;
+      enter_flight(next);
+    };
+    const auto serve = [&](Flight& f) {
+      if constexpr (Table::kKeyInRecord) find_in(f);
+      for (std::size_t i = 0; i < f.keys.size(); ++i) {
+        ConnId id = f.ids[i];
+        if (id == ConnId::none) {
+          id = table_.insert(f.keys[i], f.hashes[i], KeepAll{}).id;
+          if (id == ConnId::none) continue;
+          begin(id);
+          ++inserted;
+        } else {
+          update(id);
+          ++touched;
+        }
+      }
+      approach(leaving[served % 3]);
+      if (served > 0) erase_in(leaving[(served - 1) % 3]);
+      ++served;
+    };
+    fly(std::span<const K>(mix.lookups), Mix<K>::kBurst, approach_both, serve);
+    if (served > 0) erase_in(leaving[(served - 1) % 3]);
+    return {touched, inserted};
+  }
+
+  std::vector<float> insertion_ns(std::span<const K> coming, std::span<const K> leaving) override {
+    std::vector<float> all;
+    all.reserve(coming.size());
+    const Clock clock;
+    for (std::size_t i = 0; i < coming.size(); ++i) {
+      table_.erase(leaving[i], table_.hasher()(leaving[i]));
+      table_.settle();
+      const auto start = clock.begin();
+      const Insertion in = table_.insert(coming[i], table_.hasher()(coming[i]), KeepAll{});
+      asm volatile("" : : "r"(in.id) : "memory");
+      all.push_back(static_cast<float>(clock.ns_since(start)));
+    }
+    return all;
+  }
+
+  std::vector<ConnId> ids(std::span<const K> keys) override {
+    std::vector<ConnId> all;
+    all.reserve(keys.size());
+    const auto serve = [&](Flight& f) {
+      find_in(f);
+      all.insert(all.end(), f.ids.begin(),
+                 f.ids.begin() + static_cast<std::ptrdiff_t>(f.keys.size()));
+    };
+    fly(keys, 32, [this](Flight& f) { approach(f); }, serve);
+    return all;
+  }
+  const K& key(ConnId id) const override { return table_.records().header(id).key; }
+
+ private:
+  /// A burst on its way.
+  struct Flight {
+    std::span<const K> keys;
+    std::array<Hash, Contender<K>::kBurstMax> hashes{};
+    std::array<ConnId, Contender<K>::kBurstMax> ids{};
+    std::span<const Hash> hashed() const { return std::span(hashes).first(keys.size()); }
+  };
+
+  /// What a connection tracker keeps behind the header.
+  struct State {
+    std::uint32_t packets;
+    std::uint32_t bytes;
+    std::uint32_t seen;
+  };
+  static_assert(sizeof(State) <= kStateBytes<K>);
+
+  /// Bursts enter, approach and are served, three in flight; of 1 they are only served.
+  template <class Approach, class Serve>
+  void fly(std::span<const K> keys, unsigned burst, Approach&& approach, Serve&& serve) {
+    std::array<Flight, 3> flights;
+    if (burst == 1) {
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        flights[0].keys = keys.subspan(i, 1);
+        flights[0].hashes[0] = table_.hasher()(keys[i]);
+        serve(flights[0]);
+      }
+      return;
+    }
+    Flight* entering = &flights[0];
+    Flight* approaching = &flights[1];
+    Flight* served = &flights[2];
+    const std::size_t bursts = (keys.size() + burst - 1) / burst;
+    for (std::size_t n = 0; n < bursts + 2; ++n) {
+      if (n < bursts) {
+        entering->keys =
+            keys.subspan(n * burst, std::min<std::size_t>(burst, keys.size() - n * burst));
+        enter_flight(*entering);
+      }
+      if (n > 0 && n <= bursts) approach(*approaching);
+      if (n > 1) serve(*served);
+      Flight* const last = served;
+      served = approaching;
+      approaching = entering;
+      entering = last;
+    }
+  }
+
+  void enter_flight(Flight& f) {
+    table_.hasher()(f.keys, std::span(f.hashes).first(f.keys.size()));
+    table_.prefetch(f.hashed());
+  }
+  void approach(Flight& f) {
+    if constexpr (Table::kKeyInRecord) table_.prefetch_records(f.keys, f.hashed());
+  }
+  void approach_to_update(Flight& f) {
+    if constexpr (Table::kKeyInRecord) {
+      table_.prefetch_records(f.keys, f.hashed());
+    } else {
+      find_in(f);
+      for (std::size_t i = 0; i < f.keys.size(); ++i) {
+        if (f.ids[i] != ConnId::none) table_.records().prefetch(f.ids[i]);
+      }
+    }
+  }
+
+  void find_in(Flight& f) {
+    table_.find(f.keys, f.hashed(), std::span(f.ids).first(f.keys.size()));
+  }
+  void insert_in(Flight& f) {
+    for (std::size_t i = 0; i < f.keys.size(); ++i) {
+      const ConnId id = table_.insert(f.keys[i], f.hashes[i], KeepAll{}).id;
+      if (id != ConnId::none) begin(id);
+    }
+  }
+  void erase_in(Flight& f) {
+    for (std::size_t i = 0; i < f.keys.size(); ++i) table_.erase(f.keys[i], f.hashes[i]);
+    table_.settle();
+  }
+
+  void begin(ConnId id) {
+    std::memset(table_.records().state(id), 0, sizeof(State));
+    table_.records().header(id).last_seen = {};
+  }
+  void update(ConnId id) {
+    auto& header = table_.records().header(id);
+    auto& state = *reinterpret_cast<State*>(table_.records().state(id));
+    header.last_seen = Tick{now_};
+    ++state.packets;
+    state.bytes += 64;
+    state.seen |= 1;
+  }
+
+  Table table_;
+  std::uint32_t now_ = 1;
+};
+
+}  // namespace millrace::bench

@@ -1,0 +1,26 @@
+// Who takes part: all tables and their variants, and peers that are no choice in millrace itself.
+#pragma once
+
+#include "bench/peer/boost_flat.h"
+#include "bench/peer/libcuckoo.h"
+#include "conntrack/schemes.h"
+
+namespace millrace::bench {
+
+/// A table that only takes part in benchmarks.
+template <template <class> class T>
+using PeerTable = TableScheme<T>;
+
+// A line a table, as in conntrack/schemes.h. The build leaves the last out where Boost is too old.
+using PeerTables = SchemeList<  //
+#ifdef MILLRACE_BOOST_FLAT
+    PeerTable<Libcuckoo>,  //
+    PeerTable<BoostFlat>
+#else
+    PeerTable<Libcuckoo>
+#endif
+    >;
+
+using AllContenders = Joined<AllTables, PeerTables>::Type;
+
+}  // namespace millrace::bench

@@ -1,0 +1,13 @@
+// The contender at one place of the list; each is compiled by itself.
+#pragma once
+
+#include <cstddef>
+
+#include "bench/contender.h"
+
+namespace millrace::bench {
+
+template <std::size_t place>
+Entrant entrant_at();
+
+}  // namespace millrace::bench

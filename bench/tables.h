@@ -1,0 +1,94 @@
+// The question: which table is how fast, and how far is each from what the machine can do?
+//
+// One process, one core; contenders take turns, each repetition with a table made and filled anew,
+// so that a repetition also sees other pages. A table of 2^n places is filled to a load and then
+// churned, until every entry has been replaced in random order, before anything is measured.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/spread.h"
+#include "millrace/memory.h"
+#include "millrace/types.h"
+
+namespace millrace::bench {
+
+struct TablesOptions {
+  std::vector<std::string> tables;             ///< none: all
+  std::vector<unsigned> bits{16, 20, 22, 24};  ///< places: 2 to that power
+  std::vector<double> loads{0.75};
+  bool at_maximum = true;  ///< each table at the load that it promises, too
+  std::vector<unsigned> key_bytes{16, 40};
+  std::vector<unsigned> bursts{1, 8, 32, 64};
+  unsigned repetitions = 5;
+  std::uint64_t seed = 1;
+  Pages pages = Pages::huge;
+};
+
+struct TableResult {
+  std::string_view table;
+  unsigned key_bytes = 0;
+  unsigned bits = 0;
+  std::size_t live = 0;
+  double load = 0;             ///< live / 2^bits; of an insertion from empty, 0
+  std::string_view operation;  ///< touch, hit, miss, insert, delete, mix
+  unsigned burst = 0;
+  Spread ns;                   ///< an operation
+  double limit_ns = 0;         ///< the fetches that it cannot avoid, in the same run
+  double bytes_per_entry = 0;  ///< everything that the table holds, live
+  double index_per_entry = 0;  ///< all but the records
+  Pages pages = Pages::huge;   ///< the worst that it got
+};
+
+/// How long single insertions took, from all repetitions.
+struct InsertionTimes {
+  std::string_view table;
+  unsigned key_bytes = 0;
+  unsigned bits = 0;
+  double load = 0;
+  std::size_t count = 0;
+  std::vector<std::pair<double, double>> percentiles;  ///< percent, ns
+};
+
+/// What became of insertions up to 1.2 times the promised capacity.
+struct OverloadResult {
+  std::string_view table;
+  unsigned key_bytes = 0;
+  unsigned bits = 0;
+  std::size_t promised = 0;
+  std::size_t offered = 0;
+  std::size_t refused_below = 0;  ///< before as many were in as promised, churn included
+  std::size_t refused_beyond = 0;
+  Spread ns;  ///< an insertion beyond the promise
+};
+
+/// The machine, for memory of the sizes that `race` would have.
+struct MachineLimit {
+  unsigned bits = 0;
+  Pages pages = Pages::huge;
+  std::size_t index_bytes = 0;
+  std::size_t record_bytes = 0;
+  Spread dependent_ns;  ///< a line of the records, one after the other
+  Spread one_read_ns;   ///< a line of the records
+  Spread one_update_ns;
+  Spread two_read_ns;     ///< a line of the index and one of the records
+  Spread read_update_ns;  ///< the same, the second updated: the floor of a touch
+};
+
+struct TablesResult {
+  std::vector<TableResult> operations;
+  std::vector<InsertionTimes> insertions;
+  std::vector<OverloadResult> overloads;
+  std::vector<MachineLimit> limits;
+};
+
+/// Errors: an unknown table (usage), no memory, or a table that answers what the reference does
+/// not.
+Result<TablesResult> run_tables(const TablesOptions& options,
+                                const std::function<void(const std::string&)>& progress);
+
+}  // namespace millrace::bench

@@ -1,0 +1,283 @@
+// `cuckoo` and `cuckoo-ext`: DPDK's rte_hash as a connection table.
+//
+// A bucket is a cache line: 8 tags of 16 bits and 8 positions in a store of keys. A key has two
+// buckets; an insertion that finds its first one full moves others to their second (a breadth-first
+// search of some 250 buckets), and then fails, or, with extendable buckets, chains a further
+// bucket. Keys move between buckets, but keep their positions: a position is the `ConnId`.
+//
+// What is rte_hash's own stands in `rte_hash_adaptor.h`; here is what a table of ours needs beyond
+// it: which positions are live, draining, and displacement.
+//
+// rte_hash of DPDK 22.11 cannot keep a removed key's position back (NO_FREE_ON_DEL) in a table with
+// extendable buckets: it writes through a null pointer when a chained bucket becomes empty. There
+// its order serves: free positions are given out first come, first served, so those freed since the
+// last `settle` are the last in the queue, and an insertion that would reach them is refused.
+//
+// Invariants (check_invariants quotes them):
+//  1. A live id's record holds the key that rte_hash has at that position.
+//  2. rte_hash has no other keys.
+//  3. The draining ids are not live, and each is on the list once.
+//  4. size() is the number of live ids.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "conntrack/table/rte_hash_adaptor.h"
+#include "millrace/table.h"
+
+namespace millrace {
+
+/// `kFlags` are rte_hash's, see `RteHashFlags`.
+template <class K, std::uint8_t kFlags>
+class CuckooRteHash {
+  static constexpr bool kExtendable = (kFlags & RteHashFlags::kExtendable) != 0;
+
+ public:
+  static constexpr std::string_view kName = kExtendable ? "cuckoo-ext" : "cuckoo";
+  static constexpr std::string_view kSummary =
+      kExtendable
+          ? "DPDK's rte_hash with extendable buckets: it refuses nothing that it has places for"
+          : "DPDK's rte_hash: 8 tags a bucket, two buckets a key, keys in a store of their own";
+  /// A key's two buckets differ in a tag of 16 bits, which from 2^16 buckets on has bits in common
+  /// with the bucket's number: a large table consists of parts that do not exchange keys, and the
+  /// fullest part decides. The first refusal comes at a load of 0.97 with 2^20 slots, 0.965 with
+  /// 2^24, some 0.92 with 2^27. Chained buckets know no such limit, but cost a line more each.
+  static constexpr double kMaxLoad = kExtendable ? 0.95 : 0.9;
+  static constexpr bool kKeyInRecord = false;
+  static constexpr bool kLibrary = true;
+
+  static Result<CuckooRteHash> create(const TableConfig& config);
+
+  /// rte_hash shows nobody where its buckets are; its burst lookup prefetches for itself.
+  void prefetch(std::span<const Hash>) const {}
+  void prefetch_records(std::span<const K>, std::span<const Hash>) const {}
+
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
+    index_.find(keys.data(), sizeof(K), hashes.first(keys.size()), ids);
+  }
+
+  template <WorthFunction W>
+  Insertion insert(const K& key, Hash hash, const W& worth);
+
+  ConnId erase(const K& key, Hash hash) {
+    const ConnId id = index_.remove(&key, hash);
+    if (id == ConnId::none) return id;
+    vacate(id);
+    draining_.push_back(id);
+    return id;
+  }
+
+  void settle() {
+    if constexpr (!kExtendable) {
+      for (const ConnId id : draining_) index_.release(id);
+    }
+    draining_.clear();
+  }
+
+  template <class Visit>
+  Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const;
+
+  const Hasher& hasher() const { return hasher_; }
+  const Records<K>& records() const { return records_; }
+  std::size_t size() const { return size_; }
+  std::size_t capacity() const { return capacity_; }
+  std::size_t slots() const { return records_.count(); }
+  std::size_t memory_bytes() const {
+    return index_.memory_bytes() + records_.memory_bytes() + live_.size() * sizeof(live_[0]);
+  }
+  Pages pages() const { return std::max(index_.pages(), records_.pages()); }
+  Result<void> check_invariants() const;
+
+ private:
+  static constexpr std::uint8_t kIndexFlags =
+      kExtendable ? kFlags : static_cast<std::uint8_t>(kFlags | RteHashFlags::kReleaseLater);
+  // With fewer buckets the second is too often the first.
+  static constexpr std::size_t kMinSlots = 512;
+  static constexpr std::size_t kDrainingReserve = 1024;
+
+  CuckooRteHash(const TableConfig& config, RteHash index, Records<K> records)
+      : hasher_(config.secret),
+        index_(std::move(index)),
+        records_(std::move(records)),
+        capacity_(config.capacity),
+        live_(records_.count() / 64 + 1) {
+    draining_.reserve(kDrainingReserve);
+  }
+
+  static Result<std::size_t> slots_for(const TableConfig& config);
+
+  std::uint64_t& word_of(ConnId id) { return live_[index(id) / 64]; }
+  static std::uint64_t bit_of(ConnId id) { return std::uint64_t{1} << index(id) % 64; }
+  bool is_live(ConnId id) const { return (live_[index(id) / 64] & bit_of(id)) != 0; }
+
+  ConnId find_one(const K& key, Hash hash) const {
+    ConnId id = ConnId::none;
+    index_.find(&key, sizeof(K), {&hash, 1}, {&id, 1});
+    return id;
+  }
+  /// Whether rte_hash's next free position is not a draining one.
+  bool has_free_position() const { return size_ + draining_.size() < records_.count(); }
+
+  Insertion occupy(ConnId id, const K& key, ConnId displaced) {
+    word_of(id) |= bit_of(id);
+    records_.header(id).key = key;
+    ++size_;
+    return {id, Insertion::Outcome::inserted, displaced};
+  }
+  void vacate(ConnId id) {
+    word_of(id) &= ~bit_of(id);
+    --size_;
+  }
+  template <WorthFunction W>
+  static Insertion found(ConnId id, const W& worth) {
+    if (worth(id) != 0) return {id, Insertion::Outcome::present, ConnId::none};
+    return {id, Insertion::Outcome::inserted, id};
+  }
+  template <WorthFunction W>
+  Insertion displace(const K& key, Hash hash, const W& worth);
+
+  Hasher hasher_;
+  RteHash index_;
+  Records<K> records_;
+  std::size_t capacity_ = 0;
+  std::size_t size_ = 0;
+  std::vector<std::uint64_t> live_;  // a bit an id
+  std::vector<ConnId> draining_;
+};
+
+template <class K, std::uint8_t kFlags>
+Result<std::size_t> CuckooRteHash<K, kFlags>::slots_for(const TableConfig& config) {
+  const std::size_t most = RteHash::max_slots(sizeof(K));
+  const auto promise = static_cast<std::size_t>(static_cast<double>(most) * kMaxLoad);
+  // A table without chains cannot use headroom: its last places are hard to reach.
+  const double room =
+      static_cast<double>(config.capacity) * (kExtendable ? 1 + config.headroom : 1);
+  const auto fits = [&](std::size_t slots) {
+    return static_cast<double>(config.capacity) <= static_cast<double>(slots) * kMaxLoad &&
+           room <= static_cast<double>(slots - 1);
+  };
+  std::size_t slots = kMinSlots;
+  while (slots < most && !fits(slots)) slots *= 2;
+  if (config.capacity != 0 && fits(slots)) return slots;
+  return std::unexpected(Error{"the capacity of a " + std::string(kName) + " table is from 1 to " +
+                                   std::to_string(promise) + " with its headroom, not " +
+                                   std::to_string(config.capacity),
+                               Error::Kind::usage});
+}
+
+template <class K, std::uint8_t kFlags>
+auto CuckooRteHash<K, kFlags>::create(const TableConfig& config) -> Result<CuckooRteHash> {
+  const auto slots = slots_for(config);
+  if (!slots) return std::unexpected(slots.error());
+  auto hash = RteHash::create(*slots, sizeof(K), kIndexFlags, config.pages);
+  if (!hash) return std::unexpected(hash.error());
+  auto records = Records<K>::create(*slots - 1, config.state_bytes, config.pages);
+  if (!records) return std::unexpected(records.error());
+  return CuckooRteHash(config, std::move(*hash), std::move(*records));
+}
+
+template <class K, std::uint8_t kFlags>
+template <WorthFunction W>
+Insertion CuckooRteHash<K, kFlags>::insert(const K& key, Hash hash, const W& worth) {
+  if (has_free_position()) {
+    const ConnId id = index_.add(&key, hash);
+    if (id != ConnId::none) {
+      return is_live(id) ? found(id, worth) : occupy(id, key, ConnId::none);
+    }
+  } else if (const ConnId id = find_one(key, hash); id != ConnId::none) {
+    return found(id, worth);
+  }
+  if constexpr (std::is_same_v<W, KeepAll>) return {};
+  return displace(key, hash, worth);
+}
+
+template <class K, std::uint8_t kFlags>
+template <WorthFunction W>
+Insertion CuckooRteHash<K, kFlags>::displace(const K& key, Hash hash, const W& worth) {
+  const bool last = !has_free_position();
+  // The least worthy one's position would queue behind the draining ones: after `settle` again.
+  if (last && kExtendable && !draining_.empty()) return {};
+  ConnId least = ConnId::none;
+  std::uint8_t least_worth = worth(ConnId::none);
+  index_.for_each_candidate(hash, [&](ConnId id) {
+    if (const std::uint8_t w = worth(id); w < least_worth) {
+      least = id;
+      least_worth = w;
+    }
+  });
+  if (least == ConnId::none) return {};
+  const K leaving = records_.header(least).key;
+  if (last) {
+    index_.remove(&leaving, hasher_(leaving));
+    if constexpr (!kExtendable) index_.release(least);
+    vacate(least);
+  } else {
+    erase(leaving, hasher_(leaving));
+  }
+  const ConnId id = index_.add(&key, hash);
+  // It cannot fail, as one of its two buckets has room now.
+  if (id == ConnId::none) return {ConnId::none, Insertion::Outcome::full, least};
+  return occupy(id, key, least);
+}
+
+template <class K, std::uint8_t kFlags>
+template <class Visit>
+Cursor CuckooRteHash<K, kFlags>::walk(Cursor cursor, std::size_t about, Visit&& visit) const {
+  // Empty words count too, so that a step is bounded whatever the load is.
+  auto at = static_cast<std::size_t>(cursor);
+  for (std::size_t visited = 0; at < live_.size() && visited < about; ++at, ++visited) {
+    for (std::uint64_t word = live_[at]; word != 0; word &= word - 1, ++visited) {
+      visit(ConnId{
+          static_cast<std::uint32_t>(at * 64 + static_cast<unsigned>(std::countr_zero(word)))});
+    }
+  }
+  return at == live_.size() ? Cursor::end : Cursor{at};
+}
+
+template <class K, std::uint8_t kFlags>
+Result<void> CuckooRteHash<K, kFlags>::check_invariants() const {
+  const auto broken = [](const std::string& rule) {
+    return std::unexpected(Error{std::string(kName) + ": " + rule});
+  };
+  std::size_t live = 0;
+  for (std::uint32_t i = 0; i < records_.count(); ++i) {
+    const ConnId id{i};
+    if (!is_live(id)) continue;
+    ++live;
+    const K& key = records_.header(id).key;
+    if (find_one(key, hasher_(key)) != id)
+      return broken("1: a record's key is not at its position " + std::to_string(i));
+  }
+  if (live != size_) return broken("4: size() is not the number of live ids");
+  if (index_.taken() != size_ + (kExtendable ? 0 : draining_.size()))
+    return broken("2: rte_hash has other keys");
+  std::vector<ConnId> draining = draining_;
+  std::ranges::sort(draining);
+  if (std::ranges::adjacent_find(draining) != draining.end())
+    return broken("3: an id drains twice");
+  for (const ConnId id : draining) {
+    if (is_live(id)) return broken("3: a draining id is live");
+  }
+  return {};
+}
+
+template <class K>
+using Cuckoo = CuckooRteHash<K, RteHashFlags::kNone>;
+template <class K>
+using CuckooExtendable = CuckooRteHash<K, RteHashFlags::kExtendable>;
+
+static_assert(ConnectionTable<Cuckoo<KeyV4>, KeyV4> && ConnectionTable<Cuckoo<KeyV6>, KeyV6>);
+static_assert(ConnectionTable<CuckooExtendable<KeyV4>, KeyV4> &&
+              ConnectionTable<CuckooExtendable<KeyV6>, KeyV6>);
+
+}  // namespace millrace

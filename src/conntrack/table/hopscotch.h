@@ -1,0 +1,72 @@
+// `hopscotch`: tsl::hopscotch_map as a connection table.
+//
+// An entry stands within 62 buckets of its home, which has a bitmap of those that are its own; a
+// newcomer that finds room further away swaps it nearer. (Herlihy, Shavit and Tzafrir, DISC 2008.)
+#pragma once
+
+#include <tsl/hopscotch_map.h>
+
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+#include "conntrack/table/library_map.h"
+
+namespace millrace {
+
+template <class K>
+class HopscotchLibrary {
+ public:
+  static constexpr std::string_view kName = "hopscotch";
+  static constexpr std::string_view kSummary =
+      "tsl::hopscotch_map: linear probing within 62 buckets of home";
+  /// The library looks for room in the next 744 buckets only. Under churn at this load it refuses
+  /// 0.0006 % of insertions (none at 0.8, 0.03 % at 0.9): runs of full buckets grow longer than
+  /// that.
+  static constexpr double kMaxLoad = 0.85;
+
+  /// None for its overflow list, which it would search from one end to the other: it is for more
+  /// than 62 keys of one bucket.
+  static std::size_t nodes(std::size_t) { return 0; }
+  static std::size_t limit(const PageArena&) { return 0; }
+
+  HopscotchLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
+      : source_(source),
+        map_(buckets_for(entries, kMaxLoad), LibraryHash<K>{source}, LibraryEqual<K>{},
+             Allocator(arena)),
+        buckets_(arena->latest(), map_.bucket_count()) {
+    map_.max_load_factor(0.95F);  // the library's highest, so that it never wants to grow at ours
+  }
+
+  void prefetch(Hash hash) const { buckets_.prefetch(hash); }
+
+  ConnId find(const HashedKey<K>& key) const {
+    const auto at = map_.find(key.key, key.hash);
+    return at == map_.end() ? ConnId::none : at->second;
+  }
+  ConnId insert(const HashedKey<K>& key, ConnId id) {
+    source_->announce(key);
+    return map_.try_emplace(key.key, id).first->second;
+  }
+  ConnId erase(const HashedKey<K>& key) {
+    const ConnId id = find(key);
+    // Erasing by the iterator would hash the key again.
+    if (id != ConnId::none) map_.erase(key.key, key.hash);
+    return id;
+  }
+  std::size_t size() const { return map_.size(); }
+
+ private:
+  using Allocator = PageAllocator<std::pair<K, ConnId>>;
+
+  HashSource<K>* source_;
+  tsl::hopscotch_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>, Allocator> map_;
+  BucketArray buckets_;
+};
+
+template <class K>
+using Hopscotch = LibraryMap<K, HopscotchLibrary<K>>;
+
+static_assert(ConnectionTable<Hopscotch<KeyV4>, KeyV4> && ConnectionTable<Hopscotch<KeyV6>, KeyV6>);
+
+}  // namespace millrace

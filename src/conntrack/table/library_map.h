@@ -1,0 +1,323 @@
+// Hash maps of libraries as connection tables: one adaptor for all of them.
+//
+// The library's map holds keys and ids, an array of records stands beside it, and ids come from a
+// pool. What differs from one library to the next is a small type, `Library` below.
+//
+// Nothing allocates after creation: the map is made at its final size from an arena that is then
+// sealed, so a map that would grow refuses the insertion, and the table says *full*. A full table
+// looks at a few entries under a rotating hand, and gives up the least worthy.
+//
+// Invariants (check_invariants quotes them):
+//  1. The map holds as many entries as there are live ids.
+//  2. It finds each live id under the key in the id's record.
+//  And those of `IdPool`.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "conntrack/table/id_pool.h"
+#include "conntrack/table/page_allocator.h"
+#include "millrace/detail/prefetch.h"
+#include "millrace/table.h"
+
+namespace millrace {
+
+/// A key to look for, with the hash that its caller computed, so that no library hashes it again.
+template <class K>
+struct HashedKey {
+  const K& key;
+  Hash hash;
+  operator const K&() const { return key; }  // NOLINT(google-explicit-constructor)
+};
+
+/// Hashes the keys that a library hands back without their hash: those it moves, and, where it
+/// cannot be given a `HashedKey` to insert, the newcomer, whose hash was announced.
+template <class K>
+struct HashSource {
+  explicit HashSource(const Secret& secret)
+      : hasher(secret), announced(), announced_hash(hasher(announced)) {}
+
+  void announce(const HashedKey<K>& newcomer) {
+    announced = newcomer.key;
+    announced_hash = newcomer.hash;
+  }
+  Hash operator()(const K& key) const { return key == announced ? announced_hash : hasher(key); }
+
+  Hasher hasher;
+  K announced;
+  Hash announced_hash;
+};
+
+/// The hash function given to libraries.
+template <class K>
+struct LibraryHash {
+  using is_transparent = void;
+  using is_avalanching = void;
+  std::size_t operator()(const HashedKey<K>& key) const { return key.hash; }
+  std::size_t operator()(const K& key) const { return (*source)(key); }
+
+  const HashSource<K>* source;
+};
+
+/// The comparison given to libraries; HashedKey converts.
+template <class K>
+struct LibraryEqual {
+  using is_transparent = void;
+  bool operator()(const K& a, const K& b) const { return a == b; }
+};
+
+/// What the adaptor needs of a library. Constructing and inserting may throw: then nothing has
+/// changed. `source` and the arena outlive it.
+template <class L, class K>
+concept Library = std::is_nothrow_move_constructible_v<L> &&
+                  requires(L map, const L view, std::size_t entries, HashSource<K>* source,
+                           PageArena* arena, const HashedKey<K>& key, ConnId id, Hash hash) {
+                    { L::kName } -> std::convertible_to<std::string_view>;
+                    { L::kSummary } -> std::convertible_to<std::string_view>;
+                    { L::kMaxLoad } -> std::convertible_to<double>;
+                    /// Nodes beside the arrays that a map of that many entries may use.
+                    { L::nodes(entries) } -> std::same_as<std::size_t>;
+                    /// The largest array that may still be allocated after creation, given the
+                    /// arena.
+                    { L::limit(*arena) } -> std::same_as<std::size_t>;
+                    L(entries, source, arena);
+                    { view.prefetch(hash) } -> std::same_as<void>;
+                    { view.find(key) } -> std::same_as<ConnId>;
+                    /// The id that now stands under the key: `id`, or that which stood there
+                    /// before.
+                    { map.insert(key, id) } -> std::same_as<ConnId>;
+                    /// The id that stood under the key, or none.
+                    { map.erase(key) } -> std::same_as<ConnId>;
+                    { view.size() } -> std::same_as<std::size_t>;
+                  };
+
+/// The power of two of buckets in which that many entries are a share of at most `max_load`.
+inline std::size_t buckets_for(std::size_t entries, double max_load) {
+  return std::bit_ceil(
+      static_cast<std::size_t>(std::ceil(static_cast<double>(entries) / max_load)));
+}
+
+/// Where a map's buckets lie, if they are one array in the order of the hash's low bits. The
+/// library itself does not tell, but its documented growth policy and its allocator do.
+class BucketArray {
+ public:
+  explicit BucketArray(const PageArena::Array& array, std::size_t buckets)
+      : data_(array.data), bucket_bytes_(array.element_bytes), mask_(buckets - 1) {}
+
+  void prefetch(Hash hash) const {
+    detail::prefetch<detail::Intent::read>(data_ + (hash & mask_) * bucket_bytes_);
+  }
+
+ private:
+  const std::byte* data_;
+  std::size_t bucket_bytes_;
+  std::size_t mask_;
+};
+
+template <class K, Library<K> L>
+class LibraryMap {
+ public:
+  static constexpr std::string_view kName = L::kName;
+  static constexpr std::string_view kSummary = L::kSummary;
+  static constexpr double kMaxLoad = L::kMaxLoad;
+  static constexpr bool kKeyInRecord = false;
+  static constexpr bool kLibrary = true;
+
+  static Result<LibraryMap> create(const TableConfig& config);
+
+  LibraryMap(LibraryMap&&) noexcept = default;
+  // The old map returns its memory to the old arena, which therefore has to live until then.
+  LibraryMap& operator=(LibraryMap&& other) noexcept {
+    if (this != &other) {
+      std::destroy_at(this);
+      std::construct_at(this, std::move(other));
+    }
+    return *this;
+  }
+  ~LibraryMap() = default;
+
+  const Hasher& hasher() const { return base_->source.hasher; }
+
+  void prefetch(std::span<const Hash> hashes) const {
+    for (const Hash hash : hashes) map_.prefetch(hash);
+  }
+  /// The map has the keys: `find` reads no record.
+  void prefetch_records(std::span<const K>, std::span<const Hash>) const {}
+
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      ids[i] = map_.find(HashedKey<K>{keys[i], hashes[i]});
+  }
+
+  template <WorthFunction W>
+  Insertion insert(const K& key, Hash hash, const W& worth);
+
+  ConnId erase(const K& key, Hash hash) {
+    const ConnId id = map_.erase(HashedKey<K>{key, hash});
+    if (id != ConnId::none) ids_.give_back(id);
+    return id;
+  }
+
+  void settle() { ids_.settle(); }
+
+  template <class Visit>
+  Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
+    return ids_.walk(cursor, about, visit);
+  }
+
+  const Records<K>& records() const { return records_; }
+  std::size_t size() const { return ids_.live(); }
+  std::size_t capacity() const { return capacity_; }
+  std::size_t slots() const { return records_.count(); }
+  std::size_t memory_bytes() const {
+    return base_->arena.bytes() + ids_.memory_bytes() + records_.memory_bytes();
+  }
+  Pages pages() const { return std::max({base_->arena.pages(), ids_.pages(), records_.pages()}); }
+  Result<void> check_invariants() const;
+
+ private:
+  /// What the map points to, at an address that stays.
+  struct Base {
+    PageArena arena;
+    HashSource<K> source;
+  };
+  static constexpr std::size_t kSample = 8;
+
+  /// Throws where there is no memory for the map.
+  LibraryMap(const TableConfig& config, Records<K> records, IdPool ids)
+      : base_(new Base{PageArena(config.pages, L::nodes(records.count())),
+                       HashSource<K>(config.secret)}),
+        map_(records.count(), &base_->source, &base_->arena),
+        records_(std::move(records)),
+        ids_(std::move(ids)),
+        capacity_(config.capacity) {
+    base_->arena.seal(L::limit(base_->arena));
+  }
+
+  /// The id under the key, which is `id` where the key is new; none where the map refuses.
+  ConnId place(const HashedKey<K>& key, ConnId id) {
+    try {
+      return map_.insert(key, id);
+    } catch (const std::exception&) {
+      return ConnId::none;
+    }
+  }
+
+  template <WorthFunction W>
+  Insertion met(ConnId id, const W& worth) const {
+    if (worth(id) != 0) return {id, Insertion::Outcome::present, ConnId::none};
+    return {id, Insertion::Outcome::inserted, id};
+  }
+
+  template <WorthFunction W>
+  Insertion insert_into_full(const HashedKey<K>& key, const W& worth);
+  template <WorthFunction W>
+  ConnId least_worthy(const W& worth);
+
+  std::unique_ptr<Base> base_;
+  L map_;
+  Records<K> records_;
+  IdPool ids_;
+  std::size_t capacity_ = 0;
+  Cursor hand_ = Cursor::begin;  // where the next search for something worth less begins
+};
+
+template <class K, Library<K> L>
+Result<LibraryMap<K, L>> LibraryMap<K, L>::create(const TableConfig& config) {
+  const double wanted = static_cast<double>(config.capacity) * (1 + config.headroom);
+  if (config.capacity == 0 || wanted >= 4'294'967'295.0) {
+    return std::unexpected(Error{"the capacity of a table is from 1 to 4,294,967,294, not " +
+                                     std::to_string(config.capacity),
+                                 Error::Kind::usage});
+  }
+  const auto slots = static_cast<std::size_t>(wanted);
+  auto records = Records<K>::create(slots, config.state_bytes, config.pages);
+  if (!records) return std::unexpected(records.error());
+  auto ids = IdPool::create(slots, config.pages);
+  if (!ids) return std::unexpected(ids.error());
+  try {
+    return LibraryMap(config, std::move(*records), std::move(*ids));
+  } catch (const std::exception&) {
+    return std::unexpected(Error{"no memory for the index of " + std::to_string(slots) +
+                                 " entries: lower the capacity or free memory"});
+  }
+}
+
+template <class K, Library<K> L>
+template <WorthFunction W>
+Insertion LibraryMap<K, L>::insert(const K& key, Hash hash, const W& worth) {
+  const HashedKey<K> hashed{key, hash};
+  const ConnId id = ids_.take();
+  if (id == ConnId::none) return insert_into_full(hashed, worth);
+  const ConnId there = place(hashed, id);
+  if (there != id) {
+    ids_.put_back(id);
+    return there == ConnId::none ? Insertion{} : met(there, worth);
+  }
+  records_.header(id).key = key;
+  return {id, Insertion::Outcome::inserted, ConnId::none};
+}
+
+template <class K, Library<K> L>
+template <WorthFunction W>
+Insertion LibraryMap<K, L>::insert_into_full(const HashedKey<K>& key, const W& worth) {
+  if (const ConnId there = map_.find(key); there != ConnId::none) return met(there, worth);
+  if constexpr (std::is_same_v<W, KeepAll>) return {};
+  const ConnId id = least_worthy(worth);
+  if (id == ConnId::none) return {};
+  const K old = records_.header(id).key;
+  // In this order, so that nothing is lost where the map refuses the newcomer.
+  if (place(key, id) == ConnId::none) return {};
+  map_.erase(HashedKey<K>{old, hasher()(old)});
+  records_.header(id).key = key.key;
+  return {id, Insertion::Outcome::inserted, id};
+}
+
+template <class K, Library<K> L>
+template <WorthFunction W>
+ConnId LibraryMap<K, L>::least_worthy(const W& worth) {
+  ConnId least = ConnId::none;
+  std::uint8_t least_worth = worth(ConnId::none);
+  std::size_t seen = 0;
+  const auto consider = [&](ConnId id) {
+    ++seen;
+    if (const std::uint8_t w = worth(id); w < least_worth) {
+      least = id;
+      least_worth = w;
+    }
+  };
+  hand_ = ids_.walk(hand_, kSample, consider);
+  if (hand_ == Cursor::end) hand_ = ids_.walk(Cursor::begin, kSample - seen, consider);
+  return least;
+}
+
+template <class K, Library<K> L>
+Result<void> LibraryMap<K, L>::check_invariants() const {
+  const auto broken = [](std::string what) {
+    return std::unexpected(Error{std::string(kName) + ": " + std::move(what)});
+  };
+  if (const auto ok = ids_.check_invariants(); !ok) return broken(ok.error().message);
+  if (map_.size() != ids_.live())
+    return broken("1: the map has more or fewer entries than ids live");
+  bool found = true;
+  ids_.walk(Cursor::begin, SIZE_MAX, [&](ConnId id) {
+    const K& key = records_.header(id).key;
+    found = found && map_.find(HashedKey<K>{key, hasher()(key)}) == id;
+  });
+  if (!found) return broken("2: the map does not find an entry under its record's key");
+  return {};
+}
+
+}  // namespace millrace
