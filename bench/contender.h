@@ -26,8 +26,8 @@ template <class K>
 struct Mix {
   std::vector<K> lookups;
   std::vector<K> leaving;
-  std::vector<std::uint32_t> left_after;  ///< erased in all after each burst of kBurst lookups
-  static constexpr unsigned kBurst = 32;
+  std::vector<std::uint32_t> left_after;  ///< how many of `leaving`, after each kStep of `lookups`
+  static constexpr unsigned kStep = 16;
 };
 
 template <class K>

@@ -11,6 +11,10 @@
 
 namespace millrace::bench {
 
+/// A library's own look-up of whole bursts, which prefetches within.
+template <class Table>
+concept OwnBurst = Table::kOwnBurst;
+
 template <class Table, class K>
 class ContenderOf final : public Contender<K> {
  public:
@@ -53,7 +57,9 @@ class ContenderOf final : public Contender<K> {
 
   std::size_t insert(std::span<const K> keys, unsigned burst) override {
     const std::size_t before = table_.size();
-    fly(keys, burst, [this](Flight& f) { approach(f); }, [this](Flight& f) { insert_in(f); });
+    fly(
+        keys, burst, [this](Flight& f) { prefetch_to_open(table_, f.keys, f.hashed()); },
+        [this](Flight& f) { insert_in(f); });
     return table_.size() - before;
   }
 
@@ -77,12 +83,18 @@ class ContenderOf final : public Contender<K> {
     std::size_t touched = 0;
     std::size_t inserted = 0;
     std::size_t entered = 0;
+    std::size_t looked_up = 0;
     std::size_t served = 0;
     std::size_t left = 0;
     std::array<Flight, 3> leaving;  // on their way beside the lookups, a burst behind them
     const auto approach_both = [&](Flight& f) {
-      approach_to_update(f);
-      const std::size_t until = mix.left_after[entered];
+      if constexpr (Table::kKeyInRecord) {
+        prefetch_to_open(table_, f.keys, f.hashed());
+      } else {
+        approach_to_update(f);
+      }
+      looked_up += f.keys.size();
+      const std::size_t until = mix.left_after[(looked_up - 1) / Mix<K>::kStep];
       Flight& next = leaving[entered++ % 3];
       next.keys = std::span(mix.leaving).subspan(left, until - left);
       left = until;
@@ -106,7 +118,7 @@ class ContenderOf final : public Contender<K> {
       if (served > 0) erase_in(leaving[(served - 1) % 3]);
       ++served;
     };
-    fly(std::span<const K>(mix.lookups), Mix<K>::kBurst, approach_both, serve);
+    fly(std::span<const K>(mix.lookups), 32, approach_both, serve);
     if (served > 0) erase_in(leaving[(served - 1) % 3]);
     return {touched, inserted};
   }
@@ -140,6 +152,9 @@ class ContenderOf final : public Contender<K> {
   const K& key(ConnId id) const override { return table_.records().header(id).key; }
 
  private:
+  /// As many lines as a core fetches at once, and no more: what exceeds it waits in the way.
+  static constexpr unsigned kInFlight = 16;
+
   /// A burst on its way.
   struct Flight {
     std::span<const K> keys;
@@ -156,9 +171,11 @@ class ContenderOf final : public Contender<K> {
   };
   static_assert(sizeof(State) <= kStateBytes<K>);
 
-  /// Bursts enter, approach and are served, three in flight; of 1 they are only served.
+  /// Bursts enter, approach and are served, three in flight, in halves or quarters where the table
+  /// itself has no form for whole ones; of 1 they are only served.
   template <class Approach, class Serve>
   void fly(std::span<const K> keys, unsigned burst, Approach&& approach, Serve&& serve) {
+    if (!OwnBurst<Table>) burst = std::min(burst, kInFlight);
     std::array<Flight, 3> flights;
     if (burst == 1) {
       for (std::size_t i = 0; i < keys.size(); ++i) {

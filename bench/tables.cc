@@ -127,9 +127,9 @@ template <class K>
 Result<void> Turn<K>::fill() {
   std::size_t in = 0;
   record_.fill_ns.push_back(
-      ns_each(work_.first.size(), [&] { in = table_->insert(work_.first, 32); }));
+      ns_each(work_.filling.size(), [&] { in = table_->insert(work_.filling, 32); }));
   if (in != table_->size()) return wrong("entries after filling", table_->size(), in);
-  record_.refused_below += work_.first.size() - in;
+  record_.refused_below += work_.filling.size() - in;
   table_->churn(work_.first, work_.second);
   record_.refused_below += refused();
   return {};

@@ -12,11 +12,13 @@
 
 namespace millrace::bench {
 
-/// Keys in the order of a table's life: `first` fill it, `second` replace them one by one in random
-/// order; then some of `second` leave for `third`, back and forth; then the mix begins.
+/// Keys in the order of a table's life: `filling` fill it, `second` replace them one by one in the
+/// order of `first`, which is random; then some of `second` leave for `third`, back and forth; then
+/// the mix begins.
 template <class K>
 struct Workload {
-  std::vector<K> first;
+  std::vector<K> filling;
+  std::vector<K> first;  ///< the same in another order
   std::vector<K> second;
   std::vector<K> third;
   std::vector<std::uint32_t> hit_of;  ///< which of `second` each of `hits` is
@@ -42,18 +44,14 @@ struct Workload {
     for (K& key : keys) key = key_number<K>(next_++);
     return keys;
   }
+  void make_lives(std::size_t live);
   void make_hits(std::size_t live);
   void make_mix(std::span<const K> stay, std::span<const K> leave);
 };
 
 template <class K>
 Workload<K>::Workload(std::size_t live, std::size_t promised, std::uint64_t seed) : random_(seed) {
-  constexpr std::size_t kStream = std::size_t{1} << 20;
-  first = fresh(live);
-  std::ranges::shuffle(first, random_);
-  second = fresh(live);
-  third = fresh(std::min(live / 4, std::size_t{1} << 18));
-  misses = fresh(kStream);
+  make_lives(live);
   make_hits(live);
   const std::span<const K> rest = std::span(second).subspan(third.size());
   const std::size_t quarter = std::min(live / 4, std::size_t{1} << 15);
@@ -62,6 +60,15 @@ Workload<K>::Workload(std::size_t live, std::size_t promised, std::uint64_t seed
                  rest.begin() + static_cast<std::ptrdiff_t>(2 * quarter));
   coming = fresh(leaving.size());
   if (promised > 0) beyond = fresh(promised * 6 / 5 - std::min(live, promised));
+}
+
+template <class K>
+void Workload<K>::make_lives(std::size_t live) {
+  first = filling = fresh(live);
+  std::ranges::shuffle(first, random_);
+  second = fresh(live);
+  third = fresh(std::min(live / 4, std::size_t{1} << 18));
+  misses = fresh(std::size_t{1} << 20);
 }
 
 /// Each key as often as any other, as far apart as can be, in a new order each round.
@@ -83,7 +90,7 @@ void Workload<K>::make_hits(std::size_t live) {
 /// 95 hits to 4 misses, which are inserted while as many of `leave` are erased.
 template <class K>
 void Workload<K>::make_mix(std::span<const K> stay, std::span<const K> leave) {
-  const std::size_t count = leave.size() * 99 / 4 / Mix<K>::kBurst * Mix<K>::kBurst;
+  const std::size_t count = leave.size() * 99 / 4 / Mix<K>::kStep * Mix<K>::kStep;
   std::uint32_t gone = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (random_() % 99 < 4 && gone < leave.size()) {
@@ -93,7 +100,7 @@ void Workload<K>::make_mix(std::span<const K> stay, std::span<const K> leave) {
       mix.lookups.push_back(stay[random_() % stay.size()]);
       ++mixed_hits;
     }
-    if (i % Mix<K>::kBurst == Mix<K>::kBurst - 1) mix.left_after.push_back(gone);
+    if (i % Mix<K>::kStep == Mix<K>::kStep - 1) mix.left_after.push_back(gone);
   }
   mix.leaving.assign(leave.begin(), leave.end());
 }

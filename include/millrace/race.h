@@ -63,7 +63,12 @@ class Race {
     for (const Hash hash : hashes) detail::prefetch<detail::Intent::read>(&bucket(first_of(hash)));
   }
 
-  void prefetch_records(std::span<const K>, std::span<const Hash> hashes) const;
+  void prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
+    prefetch_records<Miss::ends>(hashes);
+  }
+  void prefetch_to_open(std::span<const K>, std::span<const Hash> hashes) const {
+    prefetch_records<Miss::opens>(hashes);
+  }
 
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
     for (std::size_t i = 0; i < keys.size(); ++i) ids[i] = find_one(keys[i], hashes[i]);
@@ -104,7 +109,7 @@ class Race {
   static constexpr unsigned kFilterBits = 3;
   static constexpr std::uint64_t kPassedMax = (1U << kFilterBits) - 1;
   static constexpr unsigned kHomes = 3;
-  static constexpr std::uint32_t kBucketsPerAreaBucket = 32;
+  static constexpr std::uint32_t kBucketsPerAreaBucket = 24;
 
   struct alignas(64) Bucket {
     std::array<Tag, kSlots + 4> line{};  // the last four are the overflow filter
@@ -172,8 +177,7 @@ class Race {
     return hash * factor;
   }
   static Tag tag_for(Hash hash) {
-    const Tag tag = static_cast<Tag>(mixed(hash) >> 48);
-    return tag > kDraining ? tag : static_cast<Tag>(tag + 2);
+    return static_cast<Tag>(mixed(hash) >> 48 | 2);  // neither free nor draining
   }
   static unsigned filter_of(Hash hash) {
     return static_cast<unsigned>((mixed(hash) >> 32 & 0xffff) * kFilters >> 16);
@@ -190,26 +194,26 @@ class Race {
 
   ConnId find_one(const K& key, Hash hash) const {
     const std::uint32_t first = first_of(hash);
-    const ConnId id = look(first, tag_for(hash), key);
-    if (id != ConnId::none || bucket(first).passed(filter_of(hash)) == 0) [[likely]]
-      return id;
-    return find_beyond(key, hash).id;
+    const std::uint32_t match = bucket(first).match(tag_for(hash));
+    if (match != 0) [[likely]] {
+      const ConnId id = id_of(first, static_cast<unsigned>(std::countr_zero(match)));
+      if (records_.header(id).key == key) [[likely]]
+        return id;
+    } else if (bucket(first).passed(filter_of(hash)) == 0) {
+      return ConnId::none;
+    }
+    return place_of(key, hash).id;
   }
 
-  /// The search behind the first home.
-  Place find_beyond(const K& key, Hash hash) const {
-    for (unsigned home = 1; home < kHomes; ++home) {
+  /// The whole search. Out of line: `find_one` needs it rarely, and the registers for itself.
+  [[gnu::noinline]] Place place_of(const K& key, Hash hash) const {
+    for (unsigned home = 0; home < kHomes; ++home) {
       const std::uint32_t at = home_of(hash, home);
       const ConnId id = look(at, tag_for(hash), key);
       if (id != ConnId::none) return {id, home};
       if (bucket(at).passed(filter_of(hash)) == 0) break;
     }
     return {};
-  }
-
-  Place place_of(const K& key, Hash hash) const {
-    const ConnId id = look(first_of(hash), tag_for(hash), key);
-    return id != ConnId::none ? Place{id, 0} : find_beyond(key, hash);
   }
 
   /// Counts an entry of that hash, which stands in `home`, in or out of the homes before it.
@@ -227,6 +231,11 @@ class Race {
     return kHomes;
   }
 
+  /// What follows a look-up that finds nothing.
+  enum class Miss : std::uint8_t { ends, opens };
+  template <Miss kMiss>
+  void prefetch_records(std::span<const Hash> hashes) const;
+  void prefetch_beyond(std::span<const Hash> hashes) const;
   Place free_place(Hash hash) const;
   template <WorthFunction W>
   Place least_worthy(Hash hash, const W& worth) const;
@@ -285,25 +294,36 @@ Result<Race<K>> Race<K>::create(const TableConfig& config) {
 }
 
 template <class K>
-void Race<K>::prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
-  // A key that went past its first home needs two further fetches, one after the other: the first
-  // pass begins the one, and the second pass, by when it may have arrived, the other.
+template <typename Race<K>::Miss kMiss>
+void Race<K>::prefetch_records(std::span<const Hash> hashes) const {
   constexpr std::size_t kLater = 64;
   std::array<Hash, kLater> later;
   std::size_t count = 0;
   for (const Hash hash : hashes) {
     const std::uint32_t first = first_of(hash);
     const std::uint32_t match = bucket(first).match(tag_for(hash));
-    if (match != 0) {
+    if (match != 0) [[likely]] {
       records_.prefetch(id_of(first, static_cast<unsigned>(std::countr_zero(match))));
-    } else if (bucket(first).passed(filter_of(hash)) != 0 && count < kLater) {
-      detail::prefetch<detail::Intent::read>(&bucket(home_of(hash, 1)));
-      later[count++] = hash;
+    } else if (bucket(first).passed(filter_of(hash)) != 0) {
+      later[count++ % kLater] = hash;
+    } else if constexpr (kMiss == Miss::opens) {
+      if (const std::uint32_t free = bucket(first).free(); free != 0)
+        records_.prefetch(id_of(first, static_cast<unsigned>(std::countr_zero(free))));
     }
   }
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::uint32_t second = home_of(later[i], 1);
-    const std::uint32_t match = bucket(second).match(tag_for(later[i]));
+  if (count != 0) prefetch_beyond(std::span(later).first(std::min(count, kLater)));
+}
+
+/// Keys that went past their first home need two further fetches, one after the other: the first
+/// pass begins the one, and the second pass, by when it may have arrived, the other.
+template <class K>
+[[gnu::noinline]] void Race<K>::prefetch_beyond(std::span<const Hash> hashes) const {
+  for (const Hash hash : hashes) {
+    detail::prefetch<detail::Intent::read>(&bucket(home_of(hash, 1)));
+  }
+  for (const Hash hash : hashes) {
+    const std::uint32_t second = home_of(hash, 1);
+    const std::uint32_t match = bucket(second).match(tag_for(hash));
     if (match != 0)
       records_.prefetch(id_of(second, static_cast<unsigned>(std::countr_zero(match))));
   }

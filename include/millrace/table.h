@@ -61,6 +61,17 @@ struct KeepAll {
   std::uint8_t operator()(ConnId) const { return 1; }
 };
 
+/// As `prefetch_records`, where keys that are not found will be inserted: begins to fetch what that
+/// writes, too, in tables that can tell.
+template <class T, class K>
+void prefetch_to_open(const T& table, std::span<const K> keys, std::span<const Hash> hashes) {
+  if constexpr (requires { table.prefetch_to_open(keys, hashes); }) {
+    table.prefetch_to_open(keys, hashes);
+  } else {
+    table.prefetch_records(keys, hashes);
+  }
+}
+
 template <class T, class K>
 concept ConnectionTable =
     requires(T table, const T view, std::span<const K> keys, std::span<const Hash> hashes,

@@ -12,8 +12,12 @@
 #include "conntrack/ageing/none.h"
 #include "conntrack/ageing/wheel.h"
 #include "conntrack/sharing/sharded.h"
+#include "conntrack/table/chained.h"
+#include "conntrack/table/cuckoo_plus_plus.h"
 #include "conntrack/table/cuckoo_rte_hash.h"
+#include "conntrack/table/dhash.h"
 #include "conntrack/table/hopscotch.h"
+#include "conntrack/table/horton.h"
 #include "conntrack/table/robin_hood.h"
 #include "conntrack/table/std.h"
 #include "conntrack/table/swiss.h"
@@ -71,14 +75,23 @@ struct Joined<SchemeList<A...>, SchemeList<B...>, Rest...> {
 // A line a table: the build counts these lines, since each is compiled by itself.
 using TableSchemes = SchemeList<  //
     TableScheme<Race>,            //
+    TableScheme<CuckooPlusPlus>,  //
     TableScheme<Cuckoo>,          //
+    TableScheme<Horton>,          //
+    TableScheme<DHash>,           //
+    TableScheme<Chained>,         //
     TableScheme<Hopscotch>,       //
     TableScheme<RobinHood>,       //
     TableScheme<Swiss>,           //
     TableScheme<Std>>;
 
 using TableVariants = SchemeList<  //
-    TableVariant<CuckooExtendable>>;
+    TableVariant<CuckooPlusPlusTimers>,
+    TableVariant<CuckooExtendable>,  //
+    TableVariant<DHashPlain>,        //
+    TableVariant<DHashXor>,          //
+    TableVariant<DHashCrcXor>,       //
+    TableVariant<DHashXorCrc>>;
 
 using AllTables = Joined<TableSchemes, TableVariants>::Type;
 using SharingSchemes = SchemeList<Sharded>;

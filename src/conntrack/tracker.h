@@ -74,7 +74,11 @@ class Tracker {
     if (has(side)) table_of(side).prefetch(hashes);
   }
   void prefetch_records(Side side, std::span<const K> keys, std::span<const Hash> hashes) const {
-    if (has(side)) table_of(side).prefetch_records(keys, hashes);
+    if (side == Side::originator) {
+      prefetch_to_open(originators_, keys, hashes);
+    } else if (replies_) {
+      replies_->prefetch_records(keys, hashes);
+    }
   }
 
   /// Finds a burst's entries and marks those found as seen now.

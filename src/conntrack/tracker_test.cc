@@ -43,7 +43,7 @@ auto with_ageing(SchemeList<A...>)
     -> testing::Types<Combination<T, S, A, KeyV4>..., Combination<T, S, A, KeyV6>...>;
 template <class T, class... S>
 auto with_sharing(SchemeList<S...>) -> decltype(joined_all(with_ageing<T, S>(AgeingSchemes{})...));
-using Combinations = decltype(with_sharing<AllTables::At<MILLRACE_TABLE>>(SharingSchemes{}));
+using Combinations = decltype(with_sharing<TableSchemes::At<MILLRACE_TABLE>>(SharingSchemes{}));
 
 struct CombinationNames {
   template <class C>

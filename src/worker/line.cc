@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <type_traits>
+#include <utility>
+
 #include "conntrack/schemes.h"
 #include "worker/line_of_table.h"
 
@@ -14,9 +17,11 @@ Result<std::unique_ptr<Line>> make(const LineConfig& config, Function& function,
                                    std::index_sequence<place...>) {
   Result<std::unique_ptr<Line>> line =
       std::unexpected(unknown_scheme("table", config.table, TableSchemes::names()));
-  ((TableSchemes::At<place>::kName == config.table &&
-    (line = make_line_of_table<place>(config, function), true)) ||
-   ...);
+  const auto make_if_named = [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
+    if (TableSchemes::At<at>::kName == config.table)
+      line = make_line_of_table<at>(config, function);
+  };
+  (make_if_named(std::integral_constant<std::size_t, place>{}), ...);
   return line;
 }
 

@@ -55,6 +55,7 @@ class CuckooRteHash {
   static constexpr double kMaxLoad = kExtendable ? 0.95 : 0.9;
   static constexpr bool kKeyInRecord = false;
   static constexpr bool kLibrary = true;
+  static constexpr bool kOwnBurst = true;
 
   static Result<CuckooRteHash> create(const TableConfig& config);
 

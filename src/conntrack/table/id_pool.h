@@ -43,6 +43,11 @@ class IdPool {
     flip(id);
     return id;
   }
+  /// What a `take` some insertions from now will give: its record may be fetched ahead.
+  ConnId upcoming() const {
+    constexpr std::size_t kAhead = 16;
+    return ids()[free_ > kAhead ? free_ - 1 - kAhead : 0];
+  }
   /// Undoes a `take`: nobody has seen the id, so it need not drain.
   void put_back(ConnId id) {
     flip(id);

@@ -267,6 +267,7 @@ Insertion LibraryMap<K, L>::insert(const K& key, Hash hash, const W& worth) {
     return there == ConnId::none ? Insertion{} : met(there, worth);
   }
   records_.header(id).key = key;
+  records_.prefetch(ids_.upcoming());
   return {id, Insertion::Outcome::inserted, ConnId::none};
 }
 

@@ -144,9 +144,10 @@ class PageAllocator {
   using propagate_on_container_swap = std::true_type;
 
   explicit PageAllocator(PageArena* arena) : arena_(arena) {}
+  // Allocators convert.
   template <class U>
-  PageAllocator(const PageAllocator<U>& other)
-      : arena_(other.arena()) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  PageAllocator(const PageAllocator<U>& other) : arena_(other.arena()) {}
 
   T* allocate(std::size_t n) {
     static_assert(alignof(T) <= 64);

@@ -1,0 +1,281 @@
+// `chained`: the table that most stacks have (FastClick's HashTableMP, Libnids): an array of heads,
+// and behind each a singly linked list of the records whose hash leads there.
+//
+//     heads   0       4       8
+//             +-------+-------+---           id of the first record, or none
+//             | head0 | head1 |  ...
+//             +-------+-------+---
+//     record  0                                    stride - 4     stride
+//             +---------------------+--------------+--------------+
+//             | RecordHeader        | State        | next         |
+//             +---------------------+--------------+--------------+
+//
+// The link stands in the record, so that a step along a chain costs one line where the record is
+// not larger than a line. New entries go to the head of their chain. Ids come from a pool. When it
+// is empty, a newcomer may displace the least worthy entry of the chains whose heads lie in one
+// line with its own: its own is often empty.
+//
+// Invariants (check_invariants quotes them):
+//  1. Every chain ends, and every entry stands in the chain of its key's bucket.
+//  2. A key is live once.
+//  3. An id is live (in one chain), draining or free.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "conntrack/table/id_pool.h"
+#include "millrace/detail/prefetch.h"
+#include "millrace/table.h"
+
+namespace millrace {
+
+template <class K>
+class Chained {
+ public:
+  static constexpr std::string_view kName = "chained";
+  static constexpr std::string_view kSummary = "a list of records behind each bucket";
+  /// Entries a record of the pool.
+  static constexpr double kMaxLoad = 1.0;
+  static constexpr bool kKeyInRecord = true;
+  /// Of a table made without saying how many: its best case (docs/chained.md).
+  static constexpr std::size_t kBucketsPerEntry = 4;
+
+  static Result<Chained> create(const TableConfig& config) {
+    return create(config,
+                  std::min(config.capacity, kMaxBuckets / kBucketsPerEntry) * kBucketsPerEntry);
+  }
+  /// `buckets`: 1 to 2^32 - 1, any number.
+  static Result<Chained> create(const TableConfig& config, std::size_t buckets);
+
+  void prefetch(std::span<const Hash> hashes) const {
+    for (const Hash hash : hashes) detail::prefetch<detail::Intent::read>(&head(hash));
+  }
+  void prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
+    for (const Hash hash : hashes)
+      if (const ConnId id = head(hash); id != ConnId::none) records_.prefetch(id);
+  }
+
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
+    for (std::size_t from = 0; from < keys.size(); from += kTogether) {
+      const std::size_t count = std::min(kTogether, keys.size() - from);
+      find_together(&keys[from], &hashes[from], &ids[from], count);
+    }
+  }
+
+  template <WorthFunction W>
+  Insertion insert(const K& key, Hash hash, const W& worth);
+
+  ConnId erase(const K& key, Hash hash);
+
+  void settle() { ids_.settle(); }
+
+  /// In the order of ids: an entry keeps its id, and chains need not be followed.
+  template <class Visit>
+  Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
+    return ids_.walk(cursor, about, visit);
+  }
+
+  const Hasher& hasher() const { return hasher_; }
+  const Records<K>& records() const { return records_; }
+  std::size_t size() const { return ids_.live(); }
+  std::size_t capacity() const { return capacity_; }
+  std::size_t slots() const { return records_.count(); }
+  std::size_t buckets() const { return buckets_; }
+  std::size_t memory_bytes() const {
+    return heads_.bytes() + records_.memory_bytes() + ids_.memory_bytes();
+  }
+  Pages pages() const { return std::max({heads_.pages(), records_.pages(), ids_.pages()}); }
+  Result<void> check_invariants() const;
+
+ private:
+  static constexpr std::size_t kMaxBuckets = 0xffffffff;
+  /// Records beyond what is promised, for entries that drain while as many others come.
+  static constexpr std::size_t kBurst = 256;
+  /// Chains that `find` follows side by side.
+  static constexpr std::size_t kTogether = 64;
+
+  Chained(const TableConfig& config, Memory memory, Records<K> records, IdPool ids,
+          std::uint32_t buckets)
+      : hasher_(config.secret),
+        heads_(std::move(memory)),
+        records_(std::move(records)),
+        ids_(std::move(ids)),
+        links_(reinterpret_cast<std::byte*>(&records_.header(ConnId{0})) + records_.stride() -
+               sizeof(ConnId)),
+        stride_(records_.stride()),
+        buckets_(buckets),
+        capacity_(config.capacity) {
+    std::fill_n(heads(), buckets, ConnId::none);
+  }
+
+  ConnId* heads() const { return reinterpret_cast<ConnId*>(heads_.data()); }
+  std::size_t bucket_of(Hash hash) const { return (hash >> 32) * buckets_ >> 32; }
+  ConnId& head(Hash hash) const { return heads()[bucket_of(hash)]; }
+  ConnId& next(ConnId id) const { return *reinterpret_cast<ConnId*>(links_ + index(id) * stride_); }
+  /// What leads to the key's entry: a head or another entry's link. Points to none where there is
+  /// no entry.
+  ConnId* link_to(const K& key, Hash hash) const {
+    ConnId* link = &head(hash);
+    while (*link != ConnId::none && !(records_.header(*link).key == key)) link = &next(*link);
+    return link;
+  }
+  void find_together(const K* keys, const Hash* hashes, ConnId* ids, std::size_t count) const;
+  template <WorthFunction W>
+  ConnId* link_to_least_worthy(Hash hash, const W& worth) const;
+
+  Hasher hasher_;
+  Memory heads_;
+  Records<K> records_;
+  IdPool ids_;
+  std::byte* links_ = nullptr;  // that of record 0
+  std::size_t stride_ = 0;
+  std::uint32_t buckets_ = 0;
+  std::size_t capacity_ = 0;
+};
+
+template <class K>
+Result<Chained<K>> Chained<K>::create(const TableConfig& config, std::size_t buckets) {
+  const double entries = static_cast<double>(config.capacity) * (1 + config.headroom);
+  if (config.capacity == 0 || entries >= 4'290'000'000.0) {
+    return std::unexpected(
+        Error{"the capacity of a chained table, its headroom included, is from 1 to 4,290,000,000, "
+              "not " +
+                  std::to_string(config.capacity),
+              Error::Kind::usage});
+  }
+  if (buckets == 0 || buckets > kMaxBuckets) {
+    return std::unexpected(
+        Error{"a chained table has from 1 to 4,294,967,295 buckets, not " + std::to_string(buckets),
+              Error::Kind::usage});
+  }
+  auto heads = Memory::map(buckets * sizeof(ConnId), config.pages);
+  if (!heads) return std::unexpected(heads.error());
+  auto records = Records<K>::create(static_cast<std::size_t>(std::ceil(entries)) + kBurst,
+                                    config.state_bytes + sizeof(ConnId), config.pages);
+  if (!records) return std::unexpected(records.error());
+  auto ids = IdPool::create(records->count(), config.pages);
+  if (!ids) return std::unexpected(ids.error());
+  return Chained(config, std::move(*heads), std::move(*records), std::move(*ids),
+                 static_cast<std::uint32_t>(buckets));
+}
+
+/// All chains one step, then those that go on another: the fetches of a step overlap.
+template <class K>
+void Chained<K>::find_together(const K* keys, const Hash* hashes, ConnId* ids,
+                               std::size_t count) const {
+  std::array<std::uint8_t, kTogether> going;
+  std::size_t left = 0;
+  const auto step = [&](std::size_t i, ConnId id) {
+    if (id != ConnId::none && !(records_.header(id).key == keys[i])) {
+      id = next(id);
+      if (id != ConnId::none) {
+        records_.prefetch(id);
+        going[left++] = static_cast<std::uint8_t>(i);
+      }
+    }
+    ids[i] = id;
+  };
+  for (std::size_t i = 0; i < count; ++i) step(i, head(hashes[i]));
+  while (left != 0) {
+    const std::size_t now = std::exchange(left, 0);
+    for (std::size_t g = 0; g < now; ++g) step(going[g], ids[going[g]]);
+  }
+}
+
+template <class K>
+template <WorthFunction W>
+Insertion Chained<K>::insert(const K& key, Hash hash, const W& worth) {
+  using enum Insertion::Outcome;
+  if (const ConnId found = *link_to(key, hash); found != ConnId::none) {
+    if (worth(found) != 0) return {found, present, ConnId::none};
+    return {found, inserted, found};
+  }
+  ConnId displaced = ConnId::none;
+  ConnId id = ids_.take();
+  if (id == ConnId::none) {
+    if constexpr (std::is_same_v<W, KeepAll>) return {};
+    ConnId* const link = link_to_least_worthy(hash, worth);
+    if (link == nullptr) return {};
+    id = displaced = *link;
+    *link = next(id);
+  }
+  next(id) = std::exchange(head(hash), id);
+  records_.header(id).key = key;
+  records_.prefetch(ids_.upcoming());
+  return {id, inserted, displaced};
+}
+
+/// Among the chains whose heads share a line with the hash's own, which may well be empty.
+template <class K>
+template <WorthFunction W>
+ConnId* Chained<K>::link_to_least_worthy(Hash hash, const W& worth) const {
+  constexpr std::size_t kHeadsALine = 64 / sizeof(ConnId);
+  const std::size_t own = bucket_of(hash);
+  const std::size_t from = own - own % kHeadsALine;
+  const std::size_t to = std::min<std::size_t>(from + kHeadsALine, buckets_);
+  for (std::size_t at = from; at < to; ++at)
+    if (heads()[at] != ConnId::none) records_.prefetch(heads()[at]);
+  ConnId* least = nullptr;
+  std::uint8_t least_worth = worth(ConnId::none);
+  for (std::size_t at = from; at < to; ++at) {
+    for (ConnId* link = &heads()[at]; *link != ConnId::none; link = &next(*link)) {
+      if (const std::uint8_t w = worth(*link); w < least_worth) {
+        least = link;
+        least_worth = w;
+      }
+    }
+  }
+  return least;
+}
+
+template <class K>
+ConnId Chained<K>::erase(const K& key, Hash hash) {
+  ConnId* const link = link_to(key, hash);
+  const ConnId id = *link;
+  if (id == ConnId::none) return id;
+  *link = next(id);
+  ids_.give_back(id);
+  return id;
+}
+
+template <class K>
+Result<void> Chained<K>::check_invariants() const {
+  const auto broken = [](const char* what) {
+    return std::unexpected(Error{std::string("chained: ") + what});
+  };
+  std::vector<bool> seen(records_.count());
+  std::size_t live = 0;
+  for (const ConnId& first : std::span<const ConnId>(heads(), buckets_)) {
+    for (ConnId id = first; id != ConnId::none; id = next(id), ++live) {
+      if (index(id) >= seen.size() || seen[index(id)]) return broken("1: a chain does not end");
+      seen[index(id)] = true;
+      const K& key = records_.header(id).key;
+      if (&head(hasher_(key)) != &first) return broken("1: an entry stands in another's chain");
+      if (*link_to(key, hasher_(key)) != id) return broken("2: a key is live twice");
+    }
+  }
+  std::size_t visited = 0;
+  for (auto at = Cursor::begin; at != Cursor::end;) {
+    at = walk(at, 4096, [&](ConnId id) {
+      visited += seen[index(id)];
+      seen[index(id)] = false;
+    });
+  }
+  if (live != size() || visited != live)
+    return broken("3: the ids in chains are not the live ones");
+  return ids_.check_invariants();
+}
+
+static_assert(ConnectionTable<Chained<KeyV4>, KeyV4> && ConnectionTable<Chained<KeyV6>, KeyV6>);
+
+}  // namespace millrace

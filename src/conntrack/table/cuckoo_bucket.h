@@ -1,0 +1,253 @@
+// What `cuckoo++` and `horton` share: a bucket of one cache line, and the index of such buckets
+// with the records and ids that belong to it.
+//
+//      0      2           16    20            48                 64
+//      +------+--     ----+-----+--     ------+------------------+
+//      | tag0 | ... tag7  | id0 |  ...   id7  | the table's own  |
+//      +------+--     ----+-----+--     ------+------------------+
+//      tag: 0 free, else live
+//
+// Entries move between buckets, so ids come from a pool and say nothing about a slot. Keys stand in
+// the records only: whatever moves an entry has to make do with bucket and tag.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conntrack/table/id_pool.h"
+#include "millrace/detail/prefetch.h"
+#include "millrace/table.h"
+
+namespace millrace {
+
+using CuckooTag = std::uint16_t;
+
+inline namespace MILLRACE_ISA {
+
+/// Of a mask of slots that is not 0.
+constexpr unsigned lowest_slot(std::uint32_t slots) {
+  return static_cast<unsigned>(std::countr_zero(slots));
+}
+
+/// `Own` are the 16 bytes that the table adds.
+template <class Own>
+struct alignas(64) CuckooBucket {
+  static constexpr unsigned kSlots = 8;
+  static constexpr std::uint32_t kSlotMask = (1U << kSlots) - 1;
+
+  std::array<CuckooTag, kSlots> tags{};
+  std::array<ConnId, kSlots> ids{};
+  Own own{};
+
+  /// Bit i is set where slot i has that tag.
+  std::uint32_t match(CuckooTag tag) const {
+#if defined(__SSE2__)
+    const __m128i equal =
+        _mm_cmpeq_epi16(_mm_load_si128(reinterpret_cast<const __m128i*>(tags.data())),
+                        _mm_set1_epi16(static_cast<short>(tag)));
+    return static_cast<std::uint32_t>(_mm_movemask_epi8(_mm_packs_epi16(equal, equal))) & kSlotMask;
+#else
+    std::uint32_t mask = 0;
+    for (unsigned slot = 0; slot < kSlots; ++slot) mask |= std::uint32_t{tags[slot] == tag} << slot;
+    return mask;
+#endif
+  }
+  std::uint32_t free() const { return match(0); }
+  std::uint32_t live() const { return ~free() & kSlotMask; }
+  unsigned free_slots() const { return static_cast<unsigned>(std::popcount(free())); }
+};
+
+/// Where an entry stands, or could.
+struct CuckooPlace {
+  static constexpr unsigned kNowhere = 8;
+  std::uint32_t bucket = 0;
+  unsigned slot = kNowhere;
+
+  explicit operator bool() const { return slot != kNowhere; }
+};
+
+/// Buckets, a power of two of them, with records and ids; no rule which bucket is whose but the
+/// first one's. Plain parts: the table that owns the index sees to the invariants.
+template <class K, class Own>
+class CuckooIndex {
+ public:
+  using Bucket = CuckooBucket<Own>;
+  using Tag = CuckooTag;
+  using Place = CuckooPlace;
+  static constexpr unsigned kSlots = Bucket::kSlots;
+  static_assert(sizeof(Bucket) == 64 && offsetof(Bucket, ids) == 16 && offsetof(Bucket, own) == 48);
+  static_assert(Place::kNowhere == kSlots);
+
+  static Result<CuckooIndex> create(const TableConfig& config, double max_load) {
+    constexpr std::size_t kMostCapacity = 2'000'000'000;
+    if (config.capacity == 0 || config.capacity > kMostCapacity) {
+      return std::unexpected(Error{"the capacity of a table is from 1 to 2,000,000,000, not " +
+                                       std::to_string(config.capacity),
+                                   Error::Kind::usage});
+    }
+    const std::size_t buckets = buckets_for(config.capacity, max_load);
+    auto index = Memory::map(buckets * sizeof(Bucket), config.pages);
+    if (!index) return std::unexpected(index.error());
+    const std::size_t count = places(config, buckets * kSlots);
+    auto records = Records<K>::create(count, config.state_bytes, config.pages);
+    if (!records) return std::unexpected(records.error());
+    auto ids = IdPool::create(count, config.pages);
+    if (!ids) return std::unexpected(ids.error());
+    return CuckooIndex(config, std::move(*index), std::move(*records), std::move(*ids), buckets);
+  }
+
+  Bucket& bucket(std::uint32_t at) const { return reinterpret_cast<Bucket*>(memory_.data())[at]; }
+  std::uint32_t buckets() const { return mask_ + 1; }
+
+  // Bucket and tag are cut from opposite ends of the hash, so entries of one bucket have
+  // independent tags whatever the size is.
+  std::uint32_t first_of(Hash hash) const { return static_cast<std::uint32_t>(hash) & mask_; }
+  static Tag tag_for(Hash hash) {
+    const auto tag = static_cast<Tag>(hash >> 48);
+    return tag == 0 ? Tag{1} : tag;
+  }
+
+  /// Another bucket than `at`, and with the same bits the way back.
+  std::uint32_t across(std::uint32_t at, std::uint64_t bits) const {
+    const std::uint32_t distance = static_cast<std::uint32_t>(bits) & mask_;
+    return at ^ (distance != 0 ? distance : 1);
+  }
+
+  Tag& tag(Place place) const { return bucket(place.bucket).tags[place.slot]; }
+  ConnId& id(Place place) const { return bucket(place.bucket).ids[place.slot]; }
+
+  void prefetch(std::uint32_t at) const { detail::prefetch<detail::Intent::read>(&bucket(at)); }
+  void prefetch_to_write(std::uint32_t at) const {
+    detail::prefetch<detail::Intent::write>(&bucket(at));
+  }
+  /// Begins to fetch the record of the first slot of that tag; false where there is none.
+  bool prefetch_match(std::uint32_t at, Tag tag) const {
+    const std::uint32_t match = bucket(at).match(tag);
+    if (match == 0) return false;
+    records.prefetch(bucket(at).ids[lowest_slot(match)]);
+    return true;
+  }
+  /// The same for each hash, in its first bucket or, without a match there, in `second(first, tag)`
+  /// if that is any.
+  template <class Second>
+  void prefetch_matches(std::span<const Hash> hashes, const Second& second) const {
+    // The second bucket takes two further fetches, one after the other: this pass begins the one,
+    // and the pass below, by when it may have arrived, the other.
+    constexpr std::size_t kLater = 64;
+    struct Later {
+      std::uint32_t at;
+      Tag tag;
+    };
+    std::array<Later, kLater> later;
+    std::size_t count = 0;
+    for (const Hash hash : hashes) {
+      const std::uint32_t first = first_of(hash);
+      const Tag tag = tag_for(hash);
+      if (prefetch_match(first, tag) || count == kLater) continue;
+      if (const std::optional<std::uint32_t> at = second(first, tag)) {
+        prefetch(*at);
+        later[count++] = {*at, tag};
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) prefetch_match(later[i].at, later[i].tag);
+  }
+
+  Place look(std::uint32_t at, Tag tag, const K& key) const {
+    const Bucket& b = bucket(at);
+    for (std::uint32_t match = b.match(tag); match != 0; match &= match - 1) {
+      const unsigned slot = lowest_slot(match);
+      if (records.header(b.ids[slot]).key == key) return {at, slot};
+    }
+    return {at};
+  }
+  /// The first free slot, if any.
+  Place free_in(std::uint32_t at) const {
+    const std::uint32_t free = bucket(at).free();
+    return {at, free == 0 ? Place::kNowhere : lowest_slot(free)};
+  }
+
+  template <class Each>
+  void for_each_live(std::uint32_t at, Each&& each) const {
+    for (std::uint32_t live = bucket(at).live(); live != 0; live &= live - 1)
+      each(Place{at, lowest_slot(live)});
+  }
+  /// The entry of a bucket that is worth least, if it is worth less than `least_worth`, which
+  /// becomes its worth; else `least`.
+  template <WorthFunction W>
+  Place least_worthy(std::uint32_t at, const W& worth, std::uint8_t& least_worth,
+                     Place least) const {
+    for_each_live(at, [&](Place place) { records.prefetch(id(place)); });
+    for_each_live(at, [&](Place place) {
+      if (const std::uint8_t w = worth(id(place)); w < least_worth) {
+        least = place;
+        least_worth = w;
+      }
+    });
+    return least;
+  }
+
+  std::size_t memory_bytes() const {
+    return memory_.bytes() + records.memory_bytes() + ids.memory_bytes();
+  }
+  Pages pages() const { return std::max({memory_.pages(), records.pages(), ids.pages()}); }
+
+  /// The ids in live slots are as many as the pool has live, and no two are the same.
+  bool ids_add_up() const {
+    std::vector<bool> named(records.count());
+    std::size_t live = 0;
+    bool good = true;
+    for (std::uint32_t at = 0; at < buckets(); ++at) {
+      for_each_live(at, [&](Place place) {
+        const std::uint32_t n = millrace::index(id(place));
+        good = good && n < named.size() && !named[n];
+        if (n < named.size()) named[n] = true;
+        ++live;
+      });
+    }
+    return good && live == ids.live() && ids.check_invariants().has_value();
+  }
+
+  Hasher hasher;
+  Records<K> records;
+  IdPool ids;
+  std::size_t capacity = 0;  ///< entries promised
+
+ private:
+  CuckooIndex(const TableConfig& config, Memory memory, Records<K> all_records, IdPool all_ids,
+              std::size_t buckets)
+      : hasher(config.secret),
+        records(std::move(all_records)),
+        ids(std::move(all_ids)),
+        capacity(config.capacity),
+        memory_(std::move(memory)),
+        mask_(static_cast<std::uint32_t>(buckets - 1)) {}
+
+  /// The buckets of a small table differ more: that gets more room.
+  static std::size_t buckets_for(std::size_t capacity, double max_load) {
+    const double wanted = static_cast<double>(capacity) / max_load + (capacity < 512 ? 16 : 0);
+    return std::bit_ceil(static_cast<std::size_t>(std::ceil(wanted / kSlots)));
+  }
+
+  /// Records: what is promised, the headroom, and some for ids that drain while the table is full.
+  /// No more, so that *full* is mostly known without a search.
+  static std::size_t places(const TableConfig& config, std::size_t slots) {
+    const std::size_t draining = std::min<std::size_t>(1024, 64 + config.capacity / 32);
+    const auto wanted = static_cast<double>(config.capacity) * (1 + config.headroom);
+    return std::min(slots, static_cast<std::size_t>(wanted) + draining);
+  }
+
+  Memory memory_;
+  std::uint32_t mask_;
+};
+
+}  // namespace MILLRACE_ISA
+}  // namespace millrace

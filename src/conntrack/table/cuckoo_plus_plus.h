@@ -1,0 +1,357 @@
+// `cuckoo++`: a bucketed cuckoo table whose first bucket knows what it sent away.
+//
+// After Le Scouarnec, "Cuckoo++ hash tables: high-performance hash tables for networking
+// applications", ANCS'18, arXiv:1712.09624; written from its description, docs/cuckoo++.md tells
+// the differences.
+//
+// Here is what inserts and erases. The buckets and their filters are in cuckoo_plus_plus_index.h,
+// the search for room in cuckoo_path.h, the walk in cuckoo_walk.h.
+//
+// Invariants (check_invariants quotes them):
+//  1. A live entry stands in one of its key's two buckets, with its key's tag; its slot is *away*
+//     when that is not the home.
+//  2. `moved` of a bucket is the number of entries whose home it is and that are away. It never
+//     saturates: a bucket that has sent 254 away sends nothing more.
+//  3. Every such entry's bits are in the filter; a filter of none is empty.
+//  4. A key is live in one slot at most.
+//  5. The ids of the live slots are the pool's live ids.
+//  6. Only live slots are unseen, and a bucket is marked in the hierarchy when one of its is.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "conntrack/table/cuckoo_path.h"
+#include "conntrack/table/cuckoo_plus_plus_index.h"
+#include "conntrack/table/cuckoo_walk.h"
+#include "millrace/table.h"
+
+namespace millrace {
+inline namespace MILLRACE_ISA {
+
+/// `CuckooPlusPlus` and `CuckooPlusPlusTimers` are its names.
+template <class K, bool kTimers>
+class BasicCuckooPlusPlus {
+  using Index = CuckooPlusPlusIndex<K, kTimers>;
+  using Walk = CuckooWalk<Index>;
+  using Clock = CuckooClock;
+  using Place = CuckooPlace;
+  using Tag = CuckooTag;
+
+ public:
+  static constexpr std::string_view kName = kTimers ? "cuckoo++-timers" : "cuckoo++";
+  static constexpr std::string_view kSummary =
+      kTimers ? "cuckoo++ with a coarse time of last use beside each tag"
+              : "two 8-slot buckets a key, a Bloom filter that spares the second";
+  /// Up to this share of its slots it accepts practically everything, under churn too.
+  static constexpr double kMaxLoad = 0.95;
+  static constexpr bool kKeyInRecord = true;
+
+  static Result<BasicCuckooPlusPlus> create(const TableConfig& config) {
+    auto index = Index::create(config, kMaxLoad);
+    if (!index) return std::unexpected(index.error());
+    auto walk = Walk::create(index->buckets(), config.pages);
+    if (!walk) return std::unexpected(walk.error());
+    return BasicCuckooPlusPlus(std::move(*index), std::move(*walk));
+  }
+
+  void prefetch(std::span<const Hash> hashes) const {
+    for (const Hash hash : hashes) index_.prefetch(index_.first_of(hash));
+  }
+
+  /// Optimistic: the record of the first slot of that tag, before its key is compared.
+  void prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
+    index_.prefetch_records(hashes);
+  }
+
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      ids[i] = id_or_none(index_.look(keys[i], hashes[i]));
+  }
+
+  template <WorthFunction W>
+  Insertion insert(const K& key, Hash hash, const W& worth) {
+    return put(key, hash, worth, Clock{});
+  }
+
+  ConnId erase(const K& key, Hash hash) {
+    const Place place = index_.look(key, hash);
+    return place ? release(place) : ConnId::none;
+  }
+
+  void settle() { index_.ids.settle(); }
+
+  /// To a sharing scheme it is a writer.
+  template <class Visit>
+  Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
+    return walk_.step(index_, cursor, about, visit);
+  }
+
+  const Hasher& hasher() const { return index_.hasher; }
+  const Records<K>& records() const { return index_.records; }
+  std::size_t size() const { return index_.ids.live(); }
+  std::size_t capacity() const { return index_.capacity; }
+  std::size_t slots() const { return index_.records.count(); }
+  std::size_t memory_bytes() const { return index_.memory_bytes() + walk_.memory_bytes(); }
+  Pages pages() const { return std::max(index_.pages(), walk_.pages()); }
+  Result<void> check_invariants() const;
+
+  struct Statistics {
+    double home_share = 0;        ///< of live entries, so of lookups that hit
+    double buckets_per_miss = 0;  ///< buckets that a lookup of an unknown key reads
+  };
+  /// Reads the whole index.
+  Statistics statistics() const;
+
+  /// @name Timers
+  /// Each entry has a stamp in its bucket, so that what has expired is found and replaced without
+  /// reading a record. An entry has expired when `now` is `timeout` (1 to 255 units) or more past
+  /// its stamp. Stamps wrap: one that is not touched for 256 units looks young again, so let no
+  /// bucket go without `expire` for longer than 256 - `timeout`.
+  /// @{
+
+  /// `find` that stamps what it finds.
+  void touch(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
+             CuckooStamp now)
+    requires kTimers
+  {
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const Place place = index_.look(keys[i], hashes[i]);
+      ids[i] = id_or_none(place);
+      if (place) index_.set_stamp(place, now);
+    }
+  }
+  /// `insert` with a stamp; without one it stamps 0. Where no slot is at hand it replaces an entry
+  /// of its two buckets that has expired, of whatever worth, before it searches for a path or
+  /// displaces another, and reports that as displaced. An expired entry of the key itself is as
+  /// good as dead.
+  template <WorthFunction W>
+  Insertion insert(const K& key, Hash hash, const W& worth, CuckooStamp now, CuckooStamp timeout)
+    requires kTimers
+  {
+    return put(key, hash, worth, Clock{now, timeout});
+  }
+  /// Erases what has expired in a bucket, 0 to buckets() - 1, and calls `each(id)` for it; the ids
+  /// drain.
+  template <class Each>
+  void expire(std::uint32_t bucket, CuckooStamp now, CuckooStamp timeout, Each&& each)
+    requires kTimers
+  {
+    index_.for_each_live(bucket, [&](Place place) {
+      if (index_.has_expired(place, {now, timeout})) each(release(place));
+    });
+  }
+  std::uint32_t buckets() const
+    requires kTimers
+  {
+    return index_.buckets();
+  }
+  /// @}
+
+ private:
+  BasicCuckooPlusPlus(Index index, Walk walk) : index_(std::move(index)), walk_(std::move(walk)) {}
+
+  ConnId id_or_none(Place place) const { return place ? index_.id(place) : ConnId::none; }
+
+  template <WorthFunction W>
+  Insertion put(const K& key, Hash hash, const W& worth, Clock clock);
+  template <WorthFunction W>
+  Place place_for(std::uint32_t home, Tag tag, const W& worth, Clock clock);
+  Place free_place(std::uint32_t home, Tag tag);
+  Place send_one_home(std::uint32_t from);
+  Place expired_place(std::uint32_t home, Tag tag, Clock clock) const;
+  Place room_by_moving(std::uint32_t home, Tag tag);
+  template <WorthFunction W>
+  Place least_worthy(std::uint32_t home, Tag tag, const W& worth) const;
+
+  void move(Place from, Place to) {
+    index_.copy(from, to);
+    walk_.follow(index_, from, to);
+    vacate(from);
+  }
+  void vacate(Place place) {
+    walk_.leave(index_, place);
+    index_.vacate(place);
+  }
+  ConnId release(Place place) {
+    const ConnId id = index_.id(place);
+    vacate(place);
+    index_.ids.give_back(id);
+    return id;
+  }
+
+  const char* broken_by(Place place) const;
+
+  Index index_;
+  mutable Walk walk_;
+};
+
+template <class K, bool kTimers>
+template <WorthFunction W>
+Insertion BasicCuckooPlusPlus<K, kTimers>::put(const K& key, Hash hash, const W& worth,
+                                               Clock clock) {
+  using enum Insertion::Outcome;
+  if (const Place found = index_.look(key, hash)) {
+    const ConnId id = index_.id(found);
+    if (worth(id) != 0 && !index_.has_expired(found, clock)) return {id, present, ConnId::none};
+    index_.set_stamp(found, clock.now);
+    return {id, inserted, id};
+  }
+  const std::uint32_t home = index_.first_of(hash);
+  const Tag tag = Index::tag_for(hash);
+  const Place place = place_for(home, tag, worth, clock);
+  if (!place) return {};
+  const ConnId displaced = index_.tag(place) != 0 ? index_.id(place) : ConnId::none;
+  if (displaced != ConnId::none) vacate(place);
+  const ConnId id = displaced != ConnId::none ? displaced : index_.ids.take();
+  index_.occupy(place, home, tag, id, clock.now);
+  index_.records.header(id).key = key;
+  index_.records.prefetch(index_.ids.upcoming());
+  return {id, inserted, displaced};
+}
+
+/// A free place, if need be after moving others; else one whose entry may be displaced.
+template <class K, bool kTimers>
+template <WorthFunction W>
+CuckooPlace BasicCuckooPlusPlus<K, kTimers>::place_for(std::uint32_t home, Tag tag, const W& worth,
+                                                       Clock clock) {
+  const bool ids_left = index_.ids.free() != 0;
+  if (ids_left) {
+    if (const Place place = free_place(home, tag)) return place;
+  }
+  if constexpr (kTimers) {
+    if (const Place place = expired_place(home, tag, clock)) return place;
+  }
+  if (ids_left) {
+    if (const Place place = room_by_moving(home, tag)) return place;
+  }
+  if constexpr (std::is_same_v<W, KeepAll>)
+    return {};
+  else
+    return least_worthy(home, tag, worth);
+}
+
+/// Home comes first, and before strangers: one of them goes back if it can. Without that, churn
+/// would spread entries over both of their buckets.
+template <class K, bool kTimers>
+CuckooPlace BasicCuckooPlusPlus<K, kTimers>::free_place(std::uint32_t home, Tag tag) {
+  if (const Place place = index_.free_in(home)) return place;
+  if (const Place place = send_one_home(home)) return place;
+  return index_.can_send(home) ? index_.free_in(index_.other_of(home, tag)) : Place{};
+}
+
+template <class K, bool kTimers>
+CuckooPlace BasicCuckooPlusPlus<K, kTimers>::send_one_home(std::uint32_t from) {
+  const std::uint32_t strangers = index_.own(from).away;
+  for (std::uint32_t left = strangers; left != 0; left &= left - 1)
+    index_.prefetch_to_write(index_.home_of({from, lowest_slot(left)}));
+  for (std::uint32_t left = strangers; left != 0; left &= left - 1) {
+    const Place place{from, lowest_slot(left)};
+    const Place room = index_.free_in(index_.home_of(place));
+    if (!room) continue;
+    move(place, room);
+    return place;
+  }
+  return {};
+}
+
+template <class K, bool kTimers>
+CuckooPlace BasicCuckooPlusPlus<K, kTimers>::expired_place(std::uint32_t home, Tag tag,
+                                                           Clock clock) const {
+  Place expired;
+  const auto note = [&](Place place) {
+    if (index_.has_expired(place, clock)) expired = place;
+  };
+  index_.for_each_live(home, note);
+  if (!expired && index_.can_send(home)) index_.for_each_live(index_.other_of(home, tag), note);
+  return expired;
+}
+
+template <class K, bool kTimers>
+CuckooPlace BasicCuckooPlusPlus<K, kTimers>::room_by_moving(std::uint32_t home, Tag tag) {
+  const auto mover = [this](Place from, Place to) { move(from, to); };
+  return CuckooPath(index_, mover).room(home, tag);
+}
+
+template <class K, bool kTimers>
+template <WorthFunction W>
+CuckooPlace BasicCuckooPlusPlus<K, kTimers>::least_worthy(std::uint32_t home, Tag tag,
+                                                          const W& worth) const {
+  std::uint8_t least_worth = worth(ConnId::none);
+  const Place least = index_.least_worthy(home, worth, least_worth, {});
+  if (!index_.can_send(home)) return least;
+  return index_.least_worthy(index_.other_of(home, tag), worth, least_worth, least);
+}
+
+template <class K, bool kTimers>
+auto BasicCuckooPlusPlus<K, kTimers>::statistics() const -> Statistics {
+  std::size_t moved = 0;
+  double second = 0;
+  for (std::uint32_t at = 0; at < index_.buckets(); ++at) {
+    moved += index_.own(at).moved;
+    const double bits = std::popcount(index_.own(at).filter);
+    second += bits * bits / (Index::Own::kFilterBits * Index::Own::kFilterBits);
+  }
+  const auto live = static_cast<double>(std::max<std::size_t>(size(), 1));
+  return {1 - static_cast<double>(moved) / live, 1 + second / index_.buckets()};
+}
+
+template <class K, bool kTimers>
+Result<void> BasicCuckooPlusPlus<K, kTimers>::check_invariants() const {
+  const char* wrong = nullptr;
+  std::vector<unsigned> moved(index_.buckets());
+  for (std::uint32_t at = 0; at < index_.buckets(); ++at) {
+    index_.for_each_live(at, [&](Place place) {
+      moved[index_.home_of(place)] += index_.is_away(place);
+      if (const char* broken = broken_by(place)) wrong = broken;
+    });
+    if ((index_.own(at).away & index_.bucket(at).free()) != 0) wrong = "1: a free slot is away";
+    if (!walk_.is_sound(index_, at)) wrong = "6: an unseen slot is free, or a mark is off";
+  }
+  for (std::uint32_t at = 0; at < index_.buckets(); ++at) {
+    if (index_.own(at).moved != moved[at]) wrong = "2: a count of moved entries is off";
+    if (moved[at] == 0 && index_.own(at).filter != 0) wrong = "3: a filter of none is not empty";
+  }
+  if (!index_.ids_add_up()) wrong = "5: the ids are not the pool's live ones";
+  if (wrong == nullptr) return {};
+  return std::unexpected(Error{std::string(kName) + ": " + wrong});
+}
+
+/// The rule of 1, 3 and 4 that an entry breaks, or null.
+template <class K, bool kTimers>
+const char* BasicCuckooPlusPlus<K, kTimers>::broken_by(Place place) const {
+  const K& key = index_.records.header(index_.id(place)).key;
+  const Hash hash = index_.hasher(key);
+  const std::uint32_t home = index_.home_of(place);
+  const Tag tag = index_.tag(place);
+  if (home != index_.first_of(hash) || tag != Index::tag_for(hash))
+    return "1: an entry is not at home";
+  if (home != place.bucket && !index_.may_be_away(home, tag)) return "3: a filter misses an entry";
+  if (id_or_none(index_.look(key, hash)) != index_.id(place))
+    return "4: a key is live in two slots, or not found";
+  return nullptr;
+}
+
+/// The table as the list has it.
+template <class K>
+using CuckooPlusPlus = BasicCuckooPlusPlus<K, false>;
+/// With built-in timers.
+template <class K>
+using CuckooPlusPlusTimers = BasicCuckooPlusPlus<K, true>;
+
+}  // namespace MILLRACE_ISA
+
+static_assert(ConnectionTable<CuckooPlusPlus<KeyV4>, KeyV4> &&
+              ConnectionTable<CuckooPlusPlus<KeyV6>, KeyV6>);
+static_assert(ConnectionTable<CuckooPlusPlusTimers<KeyV4>, KeyV4> &&
+              ConnectionTable<CuckooPlusPlusTimers<KeyV6>, KeyV6>);
+
+}  // namespace millrace

@@ -1,0 +1,119 @@
+// The walk over a `cuckoo++`, among entries that move.
+//
+// Buckets are visited in their order. An entry that the walk has not seen and that moves to where
+// the walk has been gets its slot's *unseen* bit there, and the bucket a bit in a hierarchy above
+// (`ModificationBits`); behind the last bucket the walk visits what is marked. A bit moves with its
+// entry and none is set for an entry seen, so what is left to visit only shrinks: a walk ends
+// whatever is inserted meanwhile. It visits an entry once, and once more for each time that the
+// entry moved from behind the walk to before it.
+//
+// There is one set of bits, and a walk that begins takes it over. The walk before it, if it still
+// goes on, goes by ids instead, from the first one: ids do not move. So any number of walks may be
+// under way. A walk writes the bits: to a sharing scheme it is a writer.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "conntrack/table/cuckoo_bucket.h"
+#include "conntrack/table/modification_bits.h"
+#include "millrace/table.h"
+
+namespace millrace {
+inline namespace MILLRACE_ISA {
+
+/// Of one index, which each call is given. The table tells it of each entry that leaves or moves.
+template <class Index>
+class CuckooWalk {
+  using Place = CuckooPlace;
+
+ public:
+  /// None under way.
+  static Result<CuckooWalk> create(std::uint32_t buckets, Pages pages) {
+    auto marked = ModificationBits::create(buckets, pages);
+    if (!marked) return std::unexpected(marked.error());
+    return CuckooWalk(std::move(*marked));
+  }
+
+  /// Visits about that many entries and buckets, and says where to go on.
+  template <class Visit>
+  Cursor step(const Index& index, Cursor cursor, std::size_t about, Visit&& visit) {
+    if (cursor == Cursor::begin)
+      walked_ = 0;  // bits that an abandoned walk left are in buckets yet to be visited
+    else if (cursor != Cursor{ticket_})
+      return step_by_id(index, cursor, about, visit);
+    std::size_t visited = 0;
+    while (walked_ < index.buckets() && visited < about) {
+      const std::uint32_t at = walked_++;
+      visited += 1 + show(index, at, index.bucket(at).live(), visit);
+    }
+    while (marked_.any() && visited < about) {
+      const std::uint32_t at = marked_.first();
+      visited += show(index, at, index.own(at).unseen, visit);
+    }
+    if (walked_ < index.buckets() || marked_.any()) return Cursor{++ticket_};
+    walked_ = 0;
+    return Cursor::end;
+  }
+
+  /// The entry leaves that place.
+  void leave(const Index& index, Place place) {
+    std::uint8_t& unseen = index.own(place.bucket).unseen;
+    if (unseen == 0) return;
+    unseen &= static_cast<std::uint8_t>(~(1U << place.slot));
+    if (unseen == 0) marked_.clear(place.bucket);
+  }
+  /// The entry moves; it has still to leave the place where it was.
+  void follow(const Index& index, Place from, Place to) {
+    if (!is_unseen(index, from) || to.bucket >= walked_) return;
+    index.own(to.bucket).unseen |= static_cast<std::uint8_t>(1U << to.slot);
+    marked_.set(to.bucket);
+  }
+
+  /// Only live slots of the bucket are unseen, and it is marked when one is.
+  bool is_sound(const Index& index, std::uint32_t at) const {
+    const std::uint32_t unseen = index.own(at).unseen;
+    return (unseen & index.bucket(at).free()) == 0 && marked_.test(at) == (unseen != 0);
+  }
+  std::size_t memory_bytes() const { return marked_.memory_bytes(); }
+  Pages pages() const { return marked_.pages(); }
+
+ private:
+  // A cursor is a ticket, a new one for each step, or this bit and a cursor of the id pool.
+  static constexpr std::uint64_t kById = std::uint64_t{1} << 63;
+
+  explicit CuckooWalk(ModificationBits marked) : marked_(std::move(marked)) {}
+
+  bool is_unseen(const Index& index, Place place) const {
+    return place.bucket >= walked_ || (index.own(place.bucket).unseen >> place.slot & 1) != 0;
+  }
+
+  /// Visits a bucket's slots of that mask, and says how many. The bucket counts as seen before the
+  /// first visit.
+  template <class Visit>
+  std::size_t show(const Index& index, std::uint32_t at, std::uint32_t slots, Visit& visit) {
+    const auto ids = index.bucket(at).ids;
+    if (index.own(at).unseen != 0) marked_.clear(at);
+    index.own(at).unseen = 0;
+    const auto count = static_cast<std::size_t>(std::popcount(slots));
+    for (; slots != 0; slots &= slots - 1) visit(ids[lowest_slot(slots)]);
+    return count;
+  }
+
+  template <class Visit>
+  static Cursor step_by_id(const Index& index, Cursor cursor, std::size_t about, Visit& visit) {
+    const auto bits = static_cast<std::uint64_t>(cursor);
+    const auto by_id = (bits & kById) != 0 ? Cursor{bits ^ kById} : Cursor::begin;
+    const Cursor next = index.ids.walk(by_id, about, visit);
+    return next == Cursor::end ? next : Cursor{static_cast<std::uint64_t>(next) | kById};
+  }
+
+  ModificationBits marked_;   // buckets with unseen slots
+  std::uint32_t walked_ = 0;  // the walk has been in the buckets below; 0: there is none
+  std::uint64_t ticket_ = 0;  // of the walk that has the bits
+};
+
+}  // namespace MILLRACE_ISA
+}  // namespace millrace

@@ -1,0 +1,390 @@
+// `dhash`: DHash of Zhang, Wang, Hua and Lu ("DHash: A Cache-Friendly TCP Lookup Algorithm for Fast
+// Network Processing"), as a connection table.
+//
+// A bucket is one cache line of sixteen 32-bit signatures. A slot's place says which record is its
+// own; what finds its bucket full takes a record of a reserved pool and joins the bucket's conflict
+// list. Nothing ever moves. A hit costs two lines, a miss one. dhash_bucket.h and dhash_index.h
+// draw the layout.
+//
+// The published algorithm keeps an entry for both directions of a session; millrace one for each
+// direction. With `kBothWays` an entry answers to either, as published, and asymmetric signatures
+// are compared twice; hashes then come from `hash_of`. Without, a second comparison could never
+// find a key, and there is none.
+//
+// Invariants (check_invariants quotes them):
+//  1. A live slot's word is its key's signature, and its bucket is its key's.
+//  2. A live node stands in one list, its key's bucket's, with its key's signature.
+//  3. Bit L of word i is set where the bucket's list has an entry with major location i.
+//  4. A key is live in one place at most.
+//  5. The draining slots and nodes are those on the draining list; every node is live, draining or
+//     on the list of free nodes.
+//  6. size() is the number of live slots and nodes.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "conntrack/table/dhash_bucket.h"
+#include "conntrack/table/dhash_index.h"
+#include "conntrack/table/dhash_signature.h"
+#include "conntrack/table/dhash_statistics.h"
+#include "millrace/detail/prefetch.h"
+#include "millrace/table.h"
+
+namespace millrace {
+inline namespace MILLRACE_ISA {
+
+/// `Signature` is one of dhash_signature.h. With the major location a signature prefers a slot, and
+/// searches begin there; that changes what `statistics` counts, not what `find` compares at once.
+template <class K, class Signature, bool kMajorLocation, bool kBothWays = false>
+class BasicDHash {
+ public:
+  static constexpr std::string_view kName =
+      kMajorLocation
+          ? Signature::kPlainName.substr(0, Signature::kPlainName.size() - sizeof("-plain") + 1)
+          : Signature::kPlainName;
+  static constexpr std::string_view kSummary = Signature::kSummary;
+  /// Twelve entries a bucket. The pool is made for that load under churn.
+  static constexpr double kMaxLoad = 0.75;
+  static constexpr bool kKeyInRecord = true;
+  static constexpr unsigned kSlots = DHashBucket::kSlots;
+
+  static Result<BasicDHash> create(const TableConfig& config);
+
+  void prefetch(std::span<const Hash> hashes) const {
+    for (const Hash hash : hashes)
+      detail::prefetch<detail::Intent::read>(&index_.bucket(bucket_of(hash)));
+  }
+
+  void prefetch_records(std::span<const K> keys, std::span<const Hash> hashes) const {
+    prefetch_records<false>(keys, hashes);
+  }
+  void prefetch_to_open(std::span<const K> keys, std::span<const Hash> hashes) const {
+    prefetch_records<true>(keys, hashes);
+  }
+
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      ids[i] = look(bucket_of(hashes[i]), signature_of(keys[i]), keys[i]);
+  }
+
+  template <WorthFunction W>
+  Insertion insert(const K& key, Hash hash, const W& worth);
+
+  ConnId erase(const K& key, Hash hash) {
+    const std::uint32_t at = bucket_of(hash);
+    const ConnId id = look(at, signature_of(key), key);
+    if (id != ConnId::none) index_.drain(at, id);
+    return id;
+  }
+
+  void settle() { index_.settle(); }
+
+  template <class Visit>
+  Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
+    return index_.walk(cursor, about, visit);
+  }
+
+  const Hasher& hasher() const { return hasher_; }
+  const Records<K>& records() const { return records_; }
+  std::size_t size() const { return index_.size(); }
+  std::size_t capacity() const { return capacity_; }
+  std::size_t slots() const { return records_.count(); }
+  std::size_t memory_bytes() const { return index_.memory_bytes() + records_.memory_bytes(); }
+  Pages pages() const { return std::max(index_.pages(), records_.pages()); }
+  Result<void> check_invariants() const;
+
+  std::size_t buckets() const { return index_.buckets(); }
+  /// Records behind those of the slots, for entries in conflict lists.
+  std::size_t pool() const { return index_.pool(); }
+  /// What lookups of these keys would count. Not for the packet's way.
+  DHashStatistics statistics(std::span<const K> keys) const;
+
+  /// The hash of the key, with `kBothWays` the same for both directions.
+  Hash hash_of(const K& key) const {
+    if constexpr (kBothWays) return hasher_(canonical(key));
+    return hasher_(key);
+  }
+
+ private:
+  using Bucket = DHashBucket;
+  using Index = DHashIndex<Signature>;
+  using Word = Bucket::Word;
+  static constexpr bool kSecondComparison = kBothWays && !Signature::kSymmetric;
+  /// Entries that may drain while as many others come.
+  static constexpr double kBurst = 64;
+
+  template <bool kOpens>
+  void prefetch_records(std::span<const K> keys, std::span<const Hash> hashes) const;
+
+  /// What has to be looked for in a conflict list.
+  struct Listed {
+    std::uint32_t bucket;
+    Word signature;
+  };
+
+  BasicDHash(const TableConfig& config, Index index, Records<K> records)
+      : hasher_(config.secret),
+        index_(std::move(index)),
+        records_(std::move(records)),
+        capacity_(config.capacity) {}
+
+  static double pool_for(double entries, double buckets) {
+    const auto lists = dhash_theory::in_lists_under_churn(entries + kBurst, buckets);
+    // After a table was filled at one go, while its first entries leave, lists hold more than in
+    // the long run: 1.23 times as much at the load promised, where entries leave in the order of
+    // arrival.
+    return std::min(1.25 * lists.mean + 8 * std::sqrt(std::max(lists.variance, 0.0)),
+                    entries + kBurst);
+  }
+
+  std::uint32_t bucket_of(Hash hash) const {
+    return static_cast<std::uint32_t>((hash >> 32) * index_.buckets() >> 32);
+  }
+  static K canonical(const K& key) {
+    const auto order = key.source <=> key.destination;
+    return order < 0 || (order == 0 && key.source_port <= key.destination_port) ? key
+                                                                                : reversed(key);
+  }
+  static bool same(const K& stored, const K& key) {
+    if constexpr (kBothWays) return stored == key || stored == reversed(key);
+    return stored == key;
+  }
+
+  /// The key's signature, all 32 bits; another one in place of those that mark a slot once the top
+  /// bit is gone, and of those whose swapped halves do, so that swapping may come before or after.
+  static Word signature_of(const K& key) {
+    constexpr Word kOthers = 0x7fff7fff;
+    const Word signature = Signature::of(key);
+    if ((signature & kOthers) == 0) [[unlikely]]
+      return 0x55555555;
+    if ((signature & kOthers) == kOthers) [[unlikely]]
+      return 0xaaaaaaaa;
+    return signature;
+  }
+  static unsigned start_of(Word signature) {
+    return kMajorLocation ? major_location<Signature>(signature) : 0;
+  }
+  static std::uint32_t matches(const Bucket& b, Word signature) {
+    if constexpr (kSecondComparison) return b.match(signature) | b.match(halves_swapped(signature));
+    return b.match(signature);
+  }
+  static bool matches(Word stored, Word signature) {
+    return Bucket::equal(stored, signature) ||
+           (kSecondComparison && Bucket::equal(stored, halves_swapped(signature)));
+  }
+  /// The bucket's list may have the signature.
+  static bool may_list(const Bucket& b, Word signature) {
+    return b.listed(major_location<Signature>(signature));
+  }
+
+  bool is(ConnId id, const K& key) const { return same(records_.header(id).key, key); }
+  /// The key's entry, or none.
+  ConnId look(std::uint32_t at, Word signature, const K& key) const {
+    const Bucket& b = index_.bucket(at);
+    for (std::uint32_t match = matches(b, signature); match != 0; match &= match - 1) {
+      const ConnId id = Index::slot(at, static_cast<unsigned>(std::countr_zero(match)));
+      if (is(id, key)) return id;
+    }
+    if (!may_list(b, signature)) [[likely]]
+      return ConnId::none;
+    return look_in_list(at, signature, key);
+  }
+  ConnId look_in_list(std::uint32_t at, Word signature, const K& key) const {
+    return index_.find_in_list(at, [&](ConnId id) {
+      return matches(index_.node(id).signature, signature) && is(id, key);
+    });
+  }
+
+  void prefetch_listed(std::span<const Listed> wanted) const;
+  template <WorthFunction W>
+  ConnId least_worthy(std::uint32_t at, const W& worth) const;
+  void count(const K& key, DHashStatistics& all) const;
+  std::string_view wrong_entry(std::uint32_t at, ConnId id) const;
+
+  Hasher hasher_;
+  Index index_;
+  Records<K> records_;
+  std::size_t capacity_ = 0;
+};
+
+template <class K, class S, bool kMajor, bool kBoth>
+auto BasicDHash<K, S, kMajor, kBoth>::create(const TableConfig& config) -> Result<BasicDHash> {
+  const double promised = static_cast<double>(config.capacity);
+  const double entries = promised * (1 + config.headroom);
+  const double buckets = std::ceil(promised / kMaxLoad / kSlots);
+  if (config.capacity == 0 || std::max(entries, buckets * kSlots) * 1.25 >= 4'290'000'000.0) {
+    return std::unexpected(
+        Error{"the capacity of a dhash table, its headroom included, is from 1 to 2,574,000,000, "
+              "not " +
+                  std::to_string(config.capacity),
+              Error::Kind::usage});
+  }
+  auto index = Index::create(static_cast<std::uint32_t>(buckets),
+                             static_cast<std::uint32_t>(pool_for(entries, buckets)), config.pages);
+  if (!index) return std::unexpected(index.error());
+  auto records =
+      Records<K>::create(index->slots() + index->pool(), config.state_bytes, config.pages);
+  if (!records) return std::unexpected(records.error());
+  return BasicDHash(config, std::move(*index), std::move(*records));
+}
+
+template <class K, class S, bool kMajor, bool kBoth>
+template <bool kOpens>
+void BasicDHash<K, S, kMajor, kBoth>::prefetch_records(std::span<const K> keys,
+                                                       std::span<const Hash> hashes) const {
+  std::array<Listed, 64> later;
+  std::size_t waiting = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::uint32_t at = bucket_of(hashes[i]);
+    const Word signature = signature_of(keys[i]);
+    const std::uint32_t match = matches(index_.bucket(at), signature);
+    if (match != 0) {
+      records_.prefetch(Index::slot(at, static_cast<unsigned>(std::countr_zero(match))));
+    } else if (may_list(index_.bucket(at), signature) && waiting < later.size()) {
+      detail::prefetch<detail::Intent::read>(&index_.head(at));
+      later[waiting++] = {at, signature};
+    } else if (kOpens && index_.bucket(at).free() != 0) {
+      records_.prefetch(Index::slot(at, index_.bucket(at).first_free(start_of(signature))));
+    }
+  }
+  prefetch_listed(std::span(later).first(waiting));
+}
+
+/// Head, node and record come one after the other: each pass begins the fetch that the next one
+/// needs. The heads' has begun.
+template <class K, class S, bool kMajor, bool kBoth>
+void BasicDHash<K, S, kMajor, kBoth>::prefetch_listed(std::span<const Listed> wanted) const {
+  for (const Listed& each : wanted)
+    detail::prefetch<detail::Intent::read>(&index_.node(index_.head(each.bucket)));
+  for (const Listed& each : wanted) {
+    index_.for_each_in_list(each.bucket, [&](ConnId id) {
+      if (matches(index_.node(id).signature, each.signature)) records_.prefetch(id);
+    });
+  }
+}
+
+template <class K, class S, bool kMajor, bool kBoth>
+template <WorthFunction W>
+Insertion BasicDHash<K, S, kMajor, kBoth>::insert(const K& key, Hash hash, const W& worth) {
+  using enum Insertion::Outcome;
+  const std::uint32_t at = bucket_of(hash);
+  const Word signature = signature_of(key);
+  if (const ConnId found = look(at, signature, key); found != ConnId::none) {
+    if (worth(found) != 0) return {found, present, ConnId::none};
+    return {found, inserted, found};
+  }
+  ConnId displaced = ConnId::none;
+  ConnId id = index_.take(at, start_of(signature));
+  if (id == ConnId::none) {
+    if constexpr (std::is_same_v<W, KeepAll>) return {};
+    id = displaced = least_worthy(at, worth);
+    if (id == ConnId::none) return {};
+    index_.vacate(at, id);
+  }
+  index_.occupy(at, id, signature);
+  records_.header(id).key = key;
+  return {id, inserted, displaced};
+}
+
+template <class K, class S, bool kMajor, bool kBoth>
+template <WorthFunction W>
+ConnId BasicDHash<K, S, kMajor, kBoth>::least_worthy(std::uint32_t at, const W& worth) const {
+  index_.for_each_in_slots(at, [&](ConnId id) { records_.prefetch(id); });
+  ConnId least = ConnId::none;
+  std::uint8_t least_worth = worth(ConnId::none);
+  index_.for_each(at, [&](ConnId id) {
+    if (const std::uint8_t w = worth(id); w < least_worth) {
+      least = id;
+      least_worth = w;
+    }
+  });
+  return least;
+}
+
+template <class K, class S, bool kMajor, bool kBoth>
+DHashStatistics BasicDHash<K, S, kMajor, kBoth>::statistics(std::span<const K> keys) const {
+  DHashStatistics all;
+  all.entries = size();
+  for (std::uint32_t at = 0; at < index_.buckets(); ++at)
+    index_.for_each_in_list(at, [&](ConnId) { ++all.entries_in_lists; });
+  for (const K& key : keys) count(key, all);
+  return all;
+}
+
+template <class K, class S, bool kMajor, bool kBoth>
+void BasicDHash<K, S, kMajor, kBoth>::count(const K& key, DHashStatistics& all) const {
+  const std::uint32_t at = bucket_of(hash_of(key));
+  const Word signature = signature_of(key);
+  const auto wins = [&](ConnId id) {
+    const Word stored = index_.signature(id);
+    return all.compare(kSecondComparison && !Bucket::equal(stored, signature),
+                       matches(stored, signature), [&] { return is(id, key); });
+  };
+  ++all.lookups;
+  for (unsigned i = 0; i < kSlots; ++i) {
+    if (!wins(Index::slot(at, (start_of(signature) + i) % kSlots))) continue;
+    all.first_hits += i == 0;
+    return;
+  }
+  if (may_list(index_.bucket(at), signature)) index_.find_in_list(at, wins);
+}
+
+template <class K, class S, bool kMajor, bool kBoth>
+Result<void> BasicDHash<K, S, kMajor, kBoth>::check_invariants() const {
+  std::string_view wrong = index_.wrong();
+  for (std::uint32_t at = 0; at < index_.buckets() && wrong.empty(); ++at) {
+    index_.for_each(at, [&](ConnId id) {
+      if (wrong.empty()) wrong = wrong_entry(at, id);
+    });
+  }
+  if (wrong.empty()) return {};
+  return std::unexpected(Error{std::string(kName) + ": " + std::string(wrong)});
+}
+
+/// Rules 1, 2 and 4.
+template <class K, class S, bool kMajor, bool kBoth>
+std::string_view BasicDHash<K, S, kMajor, kBoth>::wrong_entry(std::uint32_t at, ConnId id) const {
+  const K& key = records_.header(id).key;
+  const Word signature = signature_of(key);
+  if (bucket_of(hash_of(key)) != at || !Bucket::equal(index_.signature(id), signature))
+    return index_.in_slot(id) ? "1: a slot is off" : "2: a node is off";
+  return look(at, signature, key) == id ? "" : "4: a key is live twice, or not found";
+}
+
+/// The paper's best: algorithm 4 with major location. `-plain` is without.
+template <class K>
+using DHash = BasicDHash<K, CrcPairSignature, true>;
+template <class K>
+using DHashPlain = BasicDHash<K, CrcPairSignature, false>;
+template <class K>
+using DHashXor = BasicDHash<K, XorSignature, true>;
+template <class K>
+using DHashXorPlain = BasicDHash<K, XorSignature, false>;
+template <class K>
+using DHashCrcXor = BasicDHash<K, CrcOfXorSignature, true>;
+template <class K>
+using DHashCrcXorPlain = BasicDHash<K, CrcOfXorSignature, false>;
+template <class K>
+using DHashXorCrc = BasicDHash<K, XorOfCrcSignature, true>;
+template <class K>
+using DHashXorCrcPlain = BasicDHash<K, XorOfCrcSignature, false>;
+
+static_assert(DHash<KeyV4>::kName == "dhash" &&
+              DHashXorCrcPlain<KeyV4>::kName == "dhash-xor-crc-plain");
+
+}  // namespace MILLRACE_ISA
+
+static_assert(ConnectionTable<DHash<KeyV4>, KeyV4> && ConnectionTable<DHash<KeyV6>, KeyV6>);
+static_assert(ConnectionTable<DHashPlain<KeyV4>, KeyV4> && ConnectionTable<DHashXor<KeyV6>, KeyV6>);
+
+}  // namespace millrace

@@ -1,0 +1,135 @@
+// What `dhash` counts, and what the theory says that it should count (Zhang et al., section IV).
+//
+// Everything here is arithmetic; any thread may call it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace {
+
+/// Counted as the paper's loop would, one signature after the other.
+struct DHashStatistics {
+  std::uint64_t lookups = 0;
+  std::uint64_t hits = 0;
+  std::uint64_t first_hits = 0;          ///< hits at the slot where the search began
+  std::uint64_t comparisons = 0;         ///< slots and list elements looked at
+  std::uint64_t second_comparisons = 0;  ///< those that were compared once more, halves swapped
+  std::uint64_t false_positives = 0;     ///< signatures that matched where the key did not
+  std::size_t entries = 0;
+  std::size_t entries_in_lists = 0;
+
+  /// Counts the comparison with a stored signature, `twice` where halves were swapped for it; true
+  /// if it ends the search. Keys are compared only where the signature matches.
+  template <class SameKey>
+  bool compare(bool twice, bool matches, SameKey&& same_key) {
+    ++comparisons;
+    second_comparisons += twice;
+    if (!matches) return false;
+    const bool hit = same_key();
+    hits += hit;
+    false_positives += !hit;
+    return hit;
+  }
+
+  double false_positive_rate() const { return share(false_positives, lookups); }
+  double first_hit_ratio() const { return share(first_hits, hits); }
+  double comparisons_a_lookup() const { return share(comparisons, lookups); }
+  double share_in_lists() const { return share(entries_in_lists, entries); }
+
+  static double share(std::uint64_t part, std::uint64_t whole) {
+    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+  }
+};
+
+namespace dhash_theory {
+
+inline constexpr unsigned kSlots = 16;
+
+struct Estimate {
+  double mean = 0;
+  double variance = 0;
+};
+
+/// Calls `each(k, P(X = k))` for X of the Poisson distribution, as far as it matters.
+template <class Each>
+void for_poisson(double mean, Each&& each) {
+  const auto last = static_cast<unsigned>(mean + 20 * std::sqrt(mean) + 40);
+  for (unsigned k = 0; k <= last; ++k)
+    each(k, std::exp(k * std::log(mean) - mean - std::lgamma(k + 1.0)));
+}
+
+/// Entries in conflict lists after so many entries were put into an empty table: all but the first
+/// sixteen of each bucket. The variance is that for a fixed number of entries.
+inline Estimate in_lists_after_filling(double entries, double buckets) {
+  const double mean = entries / buckets;
+  double over = 0;
+  double square = 0;
+  double product = 0;
+  for_poisson(mean, [&](unsigned k, double p) {
+    if (k <= kSlots) return;
+    over += p * (k - kSlots);
+    square += p * (k - kSlots) * (k - kSlots);
+    product += p * (k - kSlots) * k;
+  });
+  const double covariance = product - over * mean;
+  return {buckets * over, buckets * (square - over * over - covariance * covariance / mean)};
+}
+
+/// Entries in conflict lists in the long run, where entries come and go and none ever moves: what
+/// found its bucket full stays in the list though slots become free. That is a telephone exchange
+/// whose sixteen lines overflow (Erlang 1917 for the mean, which holds for every distribution of
+/// lifetimes; Kosten 1937 for the variance, which is an upper bound for a fixed number of entries).
+inline Estimate in_lists_under_churn(double entries, double buckets) {
+  const double offered = entries / buckets;
+  double inverse = 1;
+  for (unsigned n = 1; n <= kSlots; ++n) inverse = 1 + n / offered * inverse;
+  const double mean = offered / inverse;
+  const double variance = mean * (1 - mean + offered / (kSlots + 1 - offered + mean));
+  return {buckets * mean, buckets * variance};
+}
+
+/// False positives when each of the entries is looked up once: one for every two of a bucket with
+/// the same of `signatures` signatures, so k(k-1)/2n in a bucket of k.
+inline Estimate false_positives(double entries, double buckets, double signatures) {
+  const double pairs = entries * (entries - 1) / 2 / buckets / signatures;
+  return {pairs, pairs};
+}
+
+struct Search {
+  double comparisons = 0;
+  double first_hits = 0;  ///< a share
+};
+
+/// A search for one of the entries of a table that was filled and not touched since. With the major
+/// location a bucket is a hash table of sixteen slots with linear probing: Knuth, volume 3, 6.4,
+/// theorem K. Without, the n-th entry to come stands in the n-th slot.
+inline Search successful_search(double entries, double buckets, bool major_location) {
+  const double mean = entries / buckets;
+  Search all;
+  for_poisson(mean, [&](unsigned k, double p) {
+    const unsigned in_slots = std::min(k, kSlots);
+    double cost = in_slots * (in_slots + 1) / 2.0;
+    double first = k > 0 ? 1 : 0;
+    if (major_location && k > 0) {
+      double q = 0;
+      double term = 1;
+      for (unsigned i = 0; i < in_slots; ++i) {
+        q += term;
+        term *= static_cast<double>(in_slots - 1 - i) / kSlots;
+      }
+      cost = in_slots * (1 + q) / 2;
+      first = in_slots - in_slots * (in_slots - 1) / 2.0 / kSlots;
+    }
+    const unsigned listed = k - in_slots;
+    cost += listed * kSlots + listed * (listed + 1) / 2.0;
+    all.comparisons += p * cost;
+    all.first_hits += p * first;
+  });
+  return {all.comparisons / mean, all.first_hits / mean};
+}
+
+}  // namespace dhash_theory
+}  // namespace millrace
