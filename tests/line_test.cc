@@ -357,8 +357,7 @@ TEST(MakeLine, NamesWhatIsNotThereAndWhatIs) {
   auto line = make_line(config, **balance);
   ASSERT_FALSE(line.has_value());
   EXPECT_EQ(line.error().kind, Error::Kind::usage);
-  EXPECT_TRUE(
-      line.error().message.starts_with("table \"cukoo\" is not known; there are: race, "))
+  EXPECT_TRUE(line.error().message.starts_with("table \"cukoo\" is not known; there are: race, "))
       << line.error().message;
   config = {.ageing = "scan", .capacity = 10, .capacity_v6 = 10};
   EXPECT_EQ(make_line(config, **balance).error().message,
