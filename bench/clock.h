@@ -11,9 +11,9 @@
 namespace millrace::bench {
 
 /// Reads the time-stamp counter where there is one, with what was begun before kept before.
-class Clock {
+class CycleClock {
  public:
-  Clock() {
+  CycleClock() {
     const auto start = std::chrono::steady_clock::now();
     const std::uint64_t ticks = read();
     while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(20)) {

@@ -5,9 +5,6 @@
 
 namespace millrace::bench {
 
-template <class Table>
-concept FromLibrary = Table::kLibrary;
-
 template <>
 Entrant entrant_at<MILLRACE_TABLE>() {
   using Scheme = AllContenders::At<MILLRACE_TABLE>;
@@ -16,7 +13,6 @@ Entrant entrant_at<MILLRACE_TABLE>() {
   return {.name = V4::kName,
           .max_load = V4::kMaxLoad,
           .key_in_record = V4::kKeyInRecord,
-          .library = FromLibrary<V4>,
           .v4 = ContenderOf<V4, KeyV4>::create,
           .v6 = ContenderOf<V6, KeyV6>::create};  // namespace millrace::bench
 }

@@ -35,6 +35,10 @@ class Contender {
  public:
   static constexpr unsigned kBurstMax = 64;
 
+  /// Keys a sub-burst, from 2 on: about as many lines as a core fetches at once. What exceeds that
+  /// waits, and all behind it.
+  unsigned in_flight = 16;
+
   virtual ~Contender() = default;
   virtual std::size_t size() const = 0;
   virtual std::size_t index_bytes() const = 0;   ///< all but the records
@@ -69,7 +73,6 @@ struct Entrant {
   std::string_view name;
   double max_load = 0;
   bool key_in_record = false;
-  bool library = false;
   template <class K>
   using Make = std::function<Result<std::unique_ptr<Contender<K>>>(const TableConfig&)>;
   Make<KeyV4> v4;
@@ -92,15 +95,17 @@ const std::vector<Entrant>& entrants();
 template <class K>
 constexpr std::size_t kStateBytes = 60 - sizeof(RecordHeader<K>);
 
-/// The n-th of a set of distinct keys.
+/// The n-th of a set of 2^48 distinct keys.
 template <class K>
 K key_number(std::uint64_t n) {
+  // An odd factor permutes the numbers of 48 bits.
+  const std::uint64_t bits = n * 0x9e3779b97f4a7c15;
   K key;
   for (unsigned i = 0; i < 4; ++i) {
-    key.source.bytes[i] = static_cast<std::uint8_t>(n >> 8 * i);
+    key.source.bytes[i] = static_cast<std::uint8_t>(bits >> 8 * i);
     key.destination.bytes[i] = static_cast<std::uint8_t>(0xcb >> i);
   }
-  key.source_port = static_cast<std::uint16_t>(1024 + (n >> 32));
+  key.source_port = static_cast<std::uint16_t>(bits >> 32);
   key.destination_port = 443;
   key.protocol = 6;
   return key;

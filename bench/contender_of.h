@@ -126,12 +126,13 @@ class ContenderOf final : public Contender<K> {
   std::vector<float> insertion_ns(std::span<const K> coming, std::span<const K> leaving) override {
     std::vector<float> all;
     all.reserve(coming.size());
-    const Clock clock;
+    const CycleClock clock;
     for (std::size_t i = 0; i < coming.size(); ++i) {
       table_.erase(leaving[i], table_.hasher()(leaving[i]));
       table_.settle();
+      const Hash hash = table_.hasher()(coming[i]);
       const auto start = clock.begin();
-      const Insertion in = table_.insert(coming[i], table_.hasher()(coming[i]), KeepAll{});
+      const Insertion in = table_.insert(coming[i], hash, KeepAll{});
       asm volatile("" : : "r"(in.id) : "memory");
       all.push_back(static_cast<float>(clock.ns_since(start)));
     }
@@ -152,9 +153,6 @@ class ContenderOf final : public Contender<K> {
   const K& key(ConnId id) const override { return table_.records().header(id).key; }
 
  private:
-  /// As many lines as a core fetches at once, and no more: what exceeds it waits in the way.
-  static constexpr unsigned kInFlight = 16;
-
   /// A burst on its way.
   struct Flight {
     std::span<const K> keys;
@@ -175,7 +173,7 @@ class ContenderOf final : public Contender<K> {
   /// itself has no form for whole ones; of 1 they are only served.
   template <class Approach, class Serve>
   void fly(std::span<const K> keys, unsigned burst, Approach&& approach, Serve&& serve) {
-    if (!OwnBurst<Table>) burst = std::min(burst, kInFlight);
+    if (!OwnBurst<Table>) burst = std::min(burst, this->in_flight);
     std::array<Flight, 3> flights;
     if (burst == 1) {
       for (std::size_t i = 0; i < keys.size(); ++i) {

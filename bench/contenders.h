@@ -11,7 +11,8 @@ namespace millrace::bench {
 template <template <class> class T>
 using PeerTable = TableScheme<T>;
 
-// A line a table, as in conntrack/schemes.h. The build leaves the last out where Boost is too old.
+// A line a table, as in conntrack/schemes.h; their number stands in CMakeLists.txt, too. The build
+// leaves the last out where Boost is too old.
 using PeerTables = SchemeList<  //
 #ifdef MILLRACE_BOOST_FLAT
     PeerTable<Libcuckoo>,  //

@@ -25,6 +25,7 @@ struct TablesOptions {
   std::vector<unsigned> key_bytes{16, 40};
   std::vector<unsigned> bursts{1, 8, 32, 64};
   unsigned repetitions = 5;
+  unsigned in_flight = 16;  ///< keys a sub-burst, see Contender
   std::uint64_t seed = 1;
   Pages pages = Pages::huge;
 };
@@ -34,6 +35,7 @@ struct TableResult {
   unsigned key_bytes = 0;
   unsigned bits = 0;
   std::size_t live = 0;
+  bool at_maximum = false;     ///< measured at the load that this table promises
   double load = 0;             ///< live / 2^bits; of an insertion from empty, 0
   std::string_view operation;  ///< touch, hit, miss, insert, delete, mix
   unsigned burst = 0;
@@ -86,8 +88,8 @@ struct TablesResult {
   std::vector<MachineLimit> limits;
 };
 
-/// Errors: an unknown table (usage), no memory, or a table that answers what the reference does
-/// not.
+/// `options.tables` names entrants. Errors: no memory, or a table that answers what the reference
+/// does not.
 Result<TablesResult> run_tables(const TablesOptions& options,
                                 const std::function<void(const std::string&)>& progress);
 

@@ -22,13 +22,16 @@ struct Workload {
   std::vector<K> second;
   std::vector<K> third;
   std::vector<std::uint32_t> hit_of;  ///< which of `second` each of `hits` is
-  std::vector<K> hits;
-  std::vector<K> misses;  ///< never inserted
+  std::vector<K> hits;                ///< kStreams streams, for one timing after the other
+  std::vector<K> misses;              ///< never inserted
   Mix<K> mix;
   std::size_t mixed_hits = 0;  ///< of mix.lookups
   std::vector<K> coming;       ///< for single insertions
   std::vector<K> leaving;      ///< before each of them
   std::vector<K> beyond;       ///< past the promise
+
+  static constexpr std::size_t kStream = std::size_t{1} << 20;
+  static constexpr std::size_t kStreams = 4;
 
   Workload(std::size_t live, std::size_t promised, std::uint64_t seed);
 
@@ -68,13 +71,13 @@ void Workload<K>::make_lives(std::size_t live) {
   std::ranges::shuffle(first, random_);
   second = fresh(live);
   third = fresh(std::min(live / 4, std::size_t{1} << 18));
-  misses = fresh(std::size_t{1} << 20);
+  misses = fresh(kStream);
 }
 
 /// Each key as often as any other, as far apart as can be, in a new order each round.
 template <class K>
 void Workload<K>::make_hits(std::size_t live) {
-  const std::size_t count = misses.size();
+  const std::size_t count = kStream * kStreams;
   std::vector<std::uint32_t> order(live);
   for (std::size_t i = 0; i < live; ++i) order[i] = static_cast<std::uint32_t>(i);
   while (hit_of.size() < count) {

@@ -38,6 +38,7 @@ Json to_json(const TableResult& r) {
             {"places", std::uint64_t{1} << r.bits},
             {"live", r.live},
             {"load", std::round(r.load * 1e4) / 1e4},
+            {"at_maximum", r.at_maximum},
             {"operation", r.operation},
             {"burst", r.burst}};
   line.update(spread_json(r.ns));
@@ -107,11 +108,11 @@ void print_group(const std::vector<const TableResult*>& group) {
     };
     if (cell == nullptr || distance(r) < distance(cell)) cell = r;
   }
-  fmt::print("{:<22}", "");
+  fmt::print("{:<16}{:>6}", "", "load");
   for (const auto operation : kOperations) fmt::print("{:>9}", operation);
   fmt::print("{:>13}{:>10}{:>9}  {}\n", "touch/limit", "bytes", "index", "pages");
   for (const auto name : order) {
-    fmt::print("{:<22}", name);
+    fmt::print("{:<16}{:>6.2f}", name, rows[name]["touch"]->load);
     for (const auto operation : kOperations) {
       const TableResult* r = rows[name][operation];
       fmt::print("{:>9}", r == nullptr ? "" : fmt::format("{:.1f}", r->ns.median));
@@ -132,14 +133,16 @@ void print(const TablesResult& result) {
                cell(limit.one_read_ns), cell(limit.one_update_ns), cell(limit.two_read_ns),
                cell(limit.read_update_ns));
   }
-  std::vector<std::tuple<unsigned, unsigned, bool>> keys;
   std::map<std::tuple<unsigned, unsigned, bool, double>, std::vector<const TableResult*>> groups;
   for (const auto& r : result.operations) {
-    if (r.load > 0) groups[{r.key_bytes, r.bits, false, r.load}].push_back(&r);
+    if (r.load > 0)
+      groups[{r.key_bytes, r.bits, r.at_maximum, r.at_maximum ? 0 : r.load}].push_back(&r);
   }
   for (const auto& [group, lines] : groups) {
-    fmt::print("\n{}-byte keys, 2^{} places, load {:.3g}: ns an operation, one core\n",
-               std::get<0>(group), std::get<1>(group), std::get<3>(group));
+    const auto& [key_bytes, bits, at_maximum, load] = group;
+    fmt::print("\n{}-byte keys, 2^{} places, {}: ns an operation, one core\n", key_bytes, bits,
+               at_maximum ? "each at the highest load that it promises"
+                          : fmt::format("load {:.3g}", load));
     print_group(lines);
   }
   if (result.overloads.empty()) return;
@@ -157,10 +160,6 @@ void print(const TablesResult& result) {
 
 int TablesCommand::run() {
   options.pages = pages_named(pages).value_or(Pages::huge);
-  if (quick) {
-    options.bits = {14};
-    options.repetitions = 2;
-  }
   if (!json.empty()) {
     if (auto ok = check_writable(json); !ok) return fail(ok.error());
   }
@@ -197,11 +196,11 @@ void add_bench_tables(CLI::App& bench, Run& run) {
       ->type_name("NAME,...");
   command->add_option("--bits", options.bits, "Places: 2 to this power; 16,20,22,24")
       ->delimiter(',')
-      ->check(CLI::Range(8, 26))
+      ->check(CLI::Range(10, 26))
       ->type_name("N,...");
   command->add_option("--load", options.loads, "Live entries a place; 0.75")
       ->delimiter(',')
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(CLI::Range(0.05, 1.0))
       ->type_name("X,...");
   command
       ->add_flag("--at-maximum,!--no-maximum", options.at_maximum,
@@ -215,6 +214,10 @@ void add_bench_tables(CLI::App& bench, Run& run) {
       ->delimiter(',')
       ->check(CLI::Range(1, 64))
       ->type_name("N,...");
+  command->add_option("--in-flight", options.in_flight, "Keys fetched at once, within a burst")
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str()
+      ->type_name("N");
   command->add_option("--repetitions", options.repetitions, "Turns of each table")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()
@@ -230,7 +233,11 @@ void add_bench_tables(CLI::App& bench, Run& run) {
   command->add_flag("--quick", tables->quick, "A small size only: does it still work?");
   command->add_flag("--quiet", tables->quiet, "No progress");
   command->footer("\nExample: millrace bench tables --bits 20 --key-bytes 16 --json tables.json");
-  command->callback([&run, tables] { run = [tables] { return tables->run(); }; });
+  command->callback([&run, tables, command] {
+    if (tables->quick && command->count("--bits") == 0) tables->options.bits = {14};
+    if (tables->quick && command->count("--repetitions") == 0) tables->options.repetitions = 2;
+    run = [tables] { return tables->run(); };
+  });
 }
 
 }  // namespace millrace::cli

@@ -7,10 +7,10 @@
 //
 //      0      2                        54     56                64
 //      +------+------+---       ---+------+-------------------+
-//      | tag0 | tag1 |     ...     | tag27|     overflow      |   record of slot s in bucket b: 28
-//      b + s
+//      | tag0 | tag1 |     ...     | tag27|     overflow      |
 //      +------+------+---       ---+------+-------------------+
 //      tag: 0 free, 1 draining, else live   overflow: 21 counters of 3 bits
+//      the record of slot s in bucket b is number 28 b + s
 //
 // A key has three homes, tried in this order: its first bucket, its second bucket, and a bucket of
 // a small overflow area. An insertion takes the first of them that is not full.

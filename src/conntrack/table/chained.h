@@ -47,6 +47,7 @@ class Chained {
   /// Entries a record of the pool.
   static constexpr double kMaxLoad = 1.0;
   static constexpr bool kKeyInRecord = true;
+  static constexpr bool kHoldsHeadroom = true;
   /// Of a table made without saying how many: its best case (docs/chained.md).
   static constexpr std::size_t kBucketsPerEntry = 4;
 

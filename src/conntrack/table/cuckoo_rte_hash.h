@@ -54,7 +54,7 @@ class CuckooRteHash {
   /// 2^24, some 0.92 with 2^27. Chained buckets know no such limit, but cost a line more each.
   static constexpr double kMaxLoad = kExtendable ? 0.95 : 0.9;
   static constexpr bool kKeyInRecord = false;
-  static constexpr bool kLibrary = true;
+  static constexpr bool kHoldsHeadroom = kExtendable;
   static constexpr bool kOwnBurst = true;
 
   static Result<CuckooRteHash> create(const TableConfig& config);

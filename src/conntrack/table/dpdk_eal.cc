@@ -7,6 +7,7 @@
 #include <rte_lcore.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <string>
@@ -31,7 +32,7 @@ int start() {
   static std::array<char*, arguments.size() + 1> argv{};
   for (std::size_t i = 0; i < arguments.size(); ++i) argv[i] = arguments[i].data();
   const int result = rte_eal_init(static_cast<int>(arguments.size()), argv.data());
-  return result < 0 ? -rte_errno : result;
+  return result < 0 ? -std::max(rte_errno, 1) : result;
 }
 
 Result<void> start_once() {

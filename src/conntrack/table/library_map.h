@@ -3,9 +3,10 @@
 // The library's map holds keys and ids, an array of records stands beside it, and ids come from a
 // pool. What differs from one library to the next is a small type, `Library` below.
 //
-// Nothing allocates after creation: the map is made at its final size from an arena that is then
-// sealed, so a map that would grow refuses the insertion, and the table says *full*. A full table
-// looks at a few entries under a rotating hand, and gives up the least worthy.
+// Nothing but Boost's rehash at the same size allocates after creation: the map is made at its
+// final size from an arena that is then sealed, so a map that would grow refuses the insertion, and
+// the table says *full*. A full table looks at a few entries under a rotating hand, and gives up
+// the least worthy.
 //
 // Invariants (check_invariants quotes them):
 //  1. The map holds as many entries as there are live ids.
@@ -133,7 +134,7 @@ class LibraryMap {
   static constexpr std::string_view kSummary = L::kSummary;
   static constexpr double kMaxLoad = L::kMaxLoad;
   static constexpr bool kKeyInRecord = false;
-  static constexpr bool kLibrary = true;
+  static constexpr bool kHoldsHeadroom = true;
 
   static Result<LibraryMap> create(const TableConfig& config);
 

@@ -167,6 +167,33 @@ TYPED_TEST(TableTest, KeepsItsPromiseAndThenSaysFull) {
   }
 }
 
+/// Tables that grow or chain: what exceeds the capacity is kept as far as there is headroom.
+template <class T>
+concept HoldsHeadroom = T::kHoldsHeadroom;
+
+// A fifth more than promised: tables that can grow or chain lose nothing, the others say full, and
+// whatever was taken in is found.
+TYPED_TEST(TableTest, OverloadIsAnAnswer) {
+  SCOPED_TRACE(test::repeat());
+  using K = typename TestFixture::KeyType;
+  constexpr std::size_t kCapacity = 5000;
+  auto made = TypeParam::create(
+      {kCapacity, 8, Pages::small, Secret::from_seed(test::seed()), /*headroom=*/0.25});
+  ASSERT_TRUE(made.has_value());
+  TypeParam& table = *made;
+  std::map<std::uint64_t, ConnId> ids;
+  for (std::uint64_t n = 0; n < kCapacity * 6 / 5; ++n) {
+    const Insertion in = this->insert(table, nth_key<K>(n));
+    if (in.outcome == inserted) ids[n] = in.id;
+    if (n < kCapacity || HoldsHeadroom<TypeParam>) {
+      ASSERT_EQ(in.outcome, inserted) << n;
+    }
+  }
+  EXPECT_EQ(table.size(), ids.size());
+  for (const auto& [n, id] : ids) ASSERT_EQ(this->find(table, nth_key<K>(n)), id);
+  this->check(table);
+}
+
 TYPED_TEST(TableTest, RefusesToBeMadeForNothing) {
   EXPECT_FALSE(TypeParam::create({.capacity = 0}).has_value());
   EXPECT_FALSE(TypeParam::create({.capacity = SIZE_MAX}).has_value());
