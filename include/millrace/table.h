@@ -31,7 +31,8 @@ struct TableConfig {
   std::size_t state_bytes = 0;  ///< function's state in each record
   Pages pages = Pages::huge;    ///< best kind of memory to try
   Secret secret;                ///< of the hash
-  /// Room beyond the capacity, as a share of it, in tables that can hold more than they promise.
+  /// Room beyond the capacity, as a share of it, in tables that can hold more than they promise:
+  /// those that grow or chain, which say so by `kHoldsHeadroom`.
   double headroom = 0;
 };
 

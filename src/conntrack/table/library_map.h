@@ -40,6 +40,7 @@ template <class K>
 struct HashedKey {
   const K& key;
   Hash hash;
+  // Implicit: libraries compare and construct their keys from it.
   operator const K&() const { return key; }  // NOLINT(google-explicit-constructor)
 };
 
@@ -134,7 +135,7 @@ class LibraryMap {
   static constexpr std::string_view kSummary = L::kSummary;
   static constexpr double kMaxLoad = L::kMaxLoad;
   static constexpr bool kKeyInRecord = false;
-  static constexpr bool kHoldsHeadroom = true;
+  static constexpr bool kHoldsHeadroom = true;  // see TableConfig::headroom
 
   static Result<LibraryMap> create(const TableConfig& config);
 

@@ -144,7 +144,7 @@ class PageAllocator {
   using propagate_on_container_swap = std::true_type;
 
   explicit PageAllocator(PageArena* arena) : arena_(arena) {}
-  // Allocators convert.
+  // Implicit: containers convert an allocator to that of another type (allocator requirements).
   template <class U>
   // NOLINTNEXTLINE(google-explicit-constructor)
   PageAllocator(const PageAllocator<U>& other) : arena_(other.arena()) {}
