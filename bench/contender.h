@@ -35,10 +35,6 @@ class Contender {
  public:
   static constexpr unsigned kBurstMax = 64;
 
-  /// Keys a sub-burst, from 2 on: about as many lines as a core fetches at once. What exceeds that
-  /// waits, and all behind it.
-  unsigned in_flight = 16;
-
   virtual ~Contender() = default;
   virtual std::size_t size() const = 0;
   virtual std::size_t index_bytes() const = 0;   ///< all but the records

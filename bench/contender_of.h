@@ -11,10 +11,6 @@
 
 namespace millrace::bench {
 
-/// A library's own look-up of whole bursts, which prefetches within.
-template <class Table>
-concept OwnBurst = Table::kOwnBurst;
-
 template <class Table, class K>
 class ContenderOf final : public Contender<K> {
  public:
@@ -35,7 +31,8 @@ class ContenderOf final : public Contender<K> {
     std::size_t found = 0;
     const auto serve = [&](Flight& f) {
       find_in(f);
-      for (std::size_t i = 0; i < f.keys.size(); ++i) found += f.ids[i] != ConnId::none;
+      found +=
+          f.keys.size() - static_cast<std::size_t>(std::ranges::count(f.found(), ConnId::none));
     };
     fly(keys, burst, [this](Flight& f) { approach(f); }, serve);
     return found;
@@ -45,11 +42,7 @@ class ContenderOf final : public Contender<K> {
     std::size_t found = 0;
     const auto serve = [&](Flight& f) {
       if (Table::kKeyInRecord || burst == 1) find_in(f);
-      for (std::size_t i = 0; i < f.keys.size(); ++i) {
-        if (f.ids[i] == ConnId::none) continue;
-        update(f.ids[i]);
-        ++found;
-      }
+      found += update_found(f);
     };
     fly(keys, burst, [this](Flight& f) { approach_to_update(f); }, serve);
     return found;
@@ -58,7 +51,7 @@ class ContenderOf final : public Contender<K> {
   std::size_t insert(std::span<const K> keys, unsigned burst) override {
     const std::size_t before = table_.size();
     fly(
-        keys, burst, [this](Flight& f) { prefetch_to_open(table_, f.keys, f.hashed()); },
+        keys, burst, [this](Flight& f) { approach_to_open(f); },
         [this](Flight& f) { insert_in(f); });
     return table_.size() - before;
   }
@@ -89,7 +82,7 @@ class ContenderOf final : public Contender<K> {
     std::array<Flight, 3> leaving;  // on their way beside the lookups, a burst behind them
     const auto approach_both = [&](Flight& f) {
       if constexpr (Table::kKeyInRecord) {
-        prefetch_to_open(table_, f.keys, f.hashed());
+        approach_to_open(f);
       } else {
         approach_to_update(f);
       }
@@ -102,17 +95,13 @@ class ContenderOf final : public Contender<K> {
     };
     const auto serve = [&](Flight& f) {
       if constexpr (Table::kKeyInRecord) find_in(f);
+      touched += update_found(f);
       for (std::size_t i = 0; i < f.keys.size(); ++i) {
-        ConnId id = f.ids[i];
-        if (id == ConnId::none) {
-          id = table_.insert(f.keys[i], f.hashes[i], KeepAll{}).id;
-          if (id == ConnId::none) continue;
-          begin(id);
-          ++inserted;
-        } else {
-          update(id);
-          ++touched;
-        }
+        if (f.ids[i] != ConnId::none) continue;
+        const ConnId id = table_.insert(f.keys[i], f.hashes[i], KeepAll{}).id;
+        if (id == ConnId::none) continue;
+        begin(id);
+        ++inserted;
       }
       approach(leaving[served % 3]);
       if (served > 0) erase_in(leaving[(served - 1) % 3]);
@@ -144,8 +133,7 @@ class ContenderOf final : public Contender<K> {
     all.reserve(keys.size());
     const auto serve = [&](Flight& f) {
       find_in(f);
-      all.insert(all.end(), f.ids.begin(),
-                 f.ids.begin() + static_cast<std::ptrdiff_t>(f.keys.size()));
+      all.insert(all.end(), f.found().begin(), f.found().end());
     };
     fly(keys, 32, [this](Flight& f) { approach(f); }, serve);
     return all;
@@ -158,7 +146,9 @@ class ContenderOf final : public Contender<K> {
     std::span<const K> keys;
     std::array<Hash, Contender<K>::kBurstMax> hashes{};
     std::array<ConnId, Contender<K>::kBurstMax> ids{};
+    Stragglers stragglers;
     std::span<const Hash> hashed() const { return std::span(hashes).first(keys.size()); }
+    std::span<ConnId> found() { return std::span(ids).first(keys.size()); }
   };
 
   /// What a connection tracker keeps behind the header.
@@ -169,11 +159,9 @@ class ContenderOf final : public Contender<K> {
   };
   static_assert(sizeof(State) <= kStateBytes<K>);
 
-  /// Bursts enter, approach and are served, three in flight, in halves or quarters where the table
-  /// itself has no form for whole ones; of 1 they are only served.
+  /// Bursts enter, approach and are served, three in flight; of 1 they are only served.
   template <class Approach, class Serve>
   void fly(std::span<const K> keys, unsigned burst, Approach&& approach, Serve&& serve) {
-    if (!OwnBurst<Table>) burst = std::min(burst, this->in_flight);
     std::array<Flight, 3> flights;
     if (burst == 1) {
       for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -188,6 +176,7 @@ class ContenderOf final : public Contender<K> {
     Flight* served = &flights[2];
     const std::size_t bursts = (keys.size() + burst - 1) / burst;
     for (std::size_t n = 0; n < bursts + 2; ++n) {
+      if (n > 1) table_.prefetch_stragglers(served->keys, served->hashed(), served->stragglers);
       if (n < bursts) {
         entering->keys =
             keys.subspan(n * burst, std::min<std::size_t>(burst, keys.size() - n * burst));
@@ -207,22 +196,31 @@ class ContenderOf final : public Contender<K> {
     table_.prefetch(f.hashed());
   }
   void approach(Flight& f) {
-    if constexpr (Table::kKeyInRecord) table_.prefetch_records(f.keys, f.hashed());
+    if constexpr (Table::kKeyInRecord) f.stragglers = table_.prefetch_records(f.keys, f.hashed());
   }
+  void approach_to_open(Flight& f) { f.stragglers = prefetch_to_open(table_, f.keys, f.hashed()); }
   void approach_to_update(Flight& f) {
     if constexpr (Table::kKeyInRecord) {
-      table_.prefetch_records(f.keys, f.hashed());
+      approach(f);
     } else {
       find_in(f);
-      for (std::size_t i = 0; i < f.keys.size(); ++i) {
-        if (f.ids[i] != ConnId::none) table_.records().prefetch(f.ids[i]);
+      for (const ConnId id : f.found()) {
+        if (id != ConnId::none) table_.records().prefetch(id);
       }
     }
   }
 
-  void find_in(Flight& f) {
-    table_.find(f.keys, f.hashed(), std::span(f.ids).first(f.keys.size()));
+  std::size_t update_found(Flight& f) {
+    std::size_t updated = 0;
+    for (const ConnId id : f.found()) {
+      if (id == ConnId::none) continue;
+      update(id);
+      ++updated;
+    }
+    return updated;
   }
+
+  [[gnu::noinline]] void find_in(Flight& f) { table_.find(f.keys, f.hashed(), f.found(), f.stragglers); }
   void insert_in(Flight& f) {
     for (std::size_t i = 0; i < f.keys.size(); ++i) {
       const ConnId id = table_.insert(f.keys[i], f.hashes[i], KeepAll{}).id;

@@ -54,6 +54,8 @@ class ParseAndTouch {
     std::array<std::unique_ptr<Burst>, 3> bursts{
         std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()};
     for (unsigned left = 3; left > 0;) {
+      prefetch_stragglers(v4_, bursts[2]->v4.originator);
+      prefetch_stragglers(v6_, bursts[2]->v6.originator);
       bursts[0]->size = 0;
       if (left < 3 || !port.receive(*bursts[0])) --left;
       parse(*bursts[0], port.link_type());
@@ -81,13 +83,18 @@ class ParseAndTouch {
   }
 
   template <class K>
-  static void prefetch_records(const Race<K>& table, const Lane<K>& lane) {
-    table.prefetch_records(lane.keys(), lane.hashes());
+  static void prefetch_records(const Race<K>& table, Lane<K>& lane) {
+    lane.stragglers = table.prefetch_records(lane.keys(), lane.hashes());
+  }
+
+  template <class K>
+  static void prefetch_stragglers(const Race<K>& table, const Lane<K>& lane) {
+    table.prefetch_stragglers(lane.keys(), lane.hashes(), lane.stragglers);
   }
 
   template <class K>
   void touch(Race<K>& table, Lane<K>& lane, Tick now) {
-    table.find(lane.keys(), lane.hashes(), lane.connections());
+    table.find(lane.keys(), lane.hashes(), lane.connections(), lane.stragglers);
     for (unsigned i = 0; i < lane.size; ++i) {
       ConnId id = lane.connection[i];
       if (id == ConnId::none) [[unlikely]] {

@@ -107,7 +107,6 @@ Result<void> Turn<K>::make(unsigned repetition, double headroom) {
         Error{fmt::format("{}: {}", entrant_.name, table.error().message), table.error().kind});
   }
   table_ = std::move(*table);
-  table_->in_flight = options_.in_flight;
   return {};
 }
 

@@ -25,7 +25,6 @@ struct TablesOptions {
   std::vector<unsigned> key_bytes{16, 40};
   std::vector<unsigned> bursts{1, 8, 32, 64};
   unsigned repetitions = 5;
-  unsigned in_flight = 16;  ///< keys a sub-burst, see Contender
   std::uint64_t seed = 1;
   Pages pages = Pages::huge;
 };

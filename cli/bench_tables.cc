@@ -214,10 +214,6 @@ void add_bench_tables(CLI::App& bench, Run& run) {
       ->delimiter(',')
       ->check(CLI::Range(1, 64))
       ->type_name("N,...");
-  command->add_option("--in-flight", options.in_flight, "Keys fetched at once, within a burst")
-      ->check(CLI::Range(2, 64))
-      ->capture_default_str()
-      ->type_name("N");
   command->add_option("--repetitions", options.repetitions, "Turns of each table")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str()

@@ -60,18 +60,29 @@ class Race {
   static Result<Race> create(const TableConfig& config);
 
   void prefetch(std::span<const Hash> hashes) const {
-    for (const Hash hash : hashes) detail::prefetch<detail::Intent::read>(&bucket(first_of(hash)));
+    for (const Hash hash : hashes) detail::prefetch(&bucket(first_of(hash)));
   }
 
-  void prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
-    prefetch_records<Miss::ends>(hashes);
+  Stragglers prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
+    return prefetch_records<Miss::ends>(hashes);
   }
-  void prefetch_to_open(std::span<const K>, std::span<const Hash> hashes) const {
-    prefetch_records<Miss::opens>(hashes);
+  Stragglers prefetch_to_open(std::span<const K>, std::span<const Hash> hashes) const {
+    return prefetch_records<Miss::opens>(hashes);
+  }
+  void prefetch_stragglers(std::span<const K>, std::span<const Hash> hashes,
+                           Stragglers stragglers) const {
+    stragglers.for_each([&](std::size_t i) {
+      const std::uint32_t second = home_of(hashes[i], 1);
+      if (!prefetch_match(second, hashes[i]) && bucket(second).passed(filter_of(hashes[i])) != 0)
+        prefetch_match(home_of(hashes[i], 2), hashes[i]);
+    });
   }
 
-  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
-    for (std::size_t i = 0; i < keys.size(); ++i) ids[i] = find_one(keys[i], hashes[i]);
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
+            Stragglers stragglers = {}) const {
+    stragglers.for_each_other(keys.size(),
+                              [&](std::size_t i) { ids[i] = find_from<0>(keys[i], hashes[i]); });
+    stragglers.for_each([&](std::size_t i) { ids[i] = find_from<1>(keys[i], hashes[i]); });
   }
 
   template <WorthFunction W>
@@ -152,6 +163,9 @@ class Race {
   // A burst of openings that are all refused, and a sweep's budget, fit without an allocation.
   static constexpr std::size_t kDrainingReserve = 1024;
 
+  static unsigned lowest(std::uint32_t slots) {
+    return static_cast<unsigned>(std::countr_zero(slots));
+  }
   Bucket& bucket(std::uint32_t at) const { return reinterpret_cast<Bucket*>(index_.data())[at]; }
   static ConnId id_of(std::uint32_t bucket, unsigned slot) {
     return ConnId{bucket * kSlots + slot};
@@ -186,26 +200,35 @@ class Race {
   /// The key's entry in the bucket `at`, or none.
   ConnId look(std::uint32_t at, Tag tag, const K& key) const {
     for (std::uint32_t match = bucket(at).match(tag); match != 0; match &= match - 1) {
-      const ConnId id = id_of(at, static_cast<unsigned>(std::countr_zero(match)));
+      const ConnId id = id_of(at, lowest(match));
       if (records_.header(id).key == key) return id;
     }
     return ConnId::none;
   }
 
-  ConnId find_one(const K& key, Hash hash) const {
-    const std::uint32_t first = first_of(hash);
-    const std::uint32_t match = bucket(first).match(tag_for(hash));
+  /// The key's entry, or none; most probably in the home `kHome`, if anywhere.
+  template <unsigned kHome>
+  ConnId find_from(const K& key, Hash hash) const {
+    const std::uint32_t at = home_of(hash, kHome);
+    const std::uint32_t match = bucket(at).match(tag_for(hash));
     if (match != 0) [[likely]] {
-      const ConnId id = id_of(first, static_cast<unsigned>(std::countr_zero(match)));
+      const ConnId id = id_of(at, lowest(match));
       if (records_.header(id).key == key) [[likely]]
         return id;
-    } else if (bucket(first).passed(filter_of(hash)) == 0) {
+    } else if (kHome == 0 && bucket(at).passed(filter_of(hash)) == 0) {
       return ConnId::none;
     }
     return place_of(key, hash).id;
   }
+  /// Whether a slot has that tag; begins to fetch the record of the first one.
+  bool prefetch_match(std::uint32_t at, Hash hash) const {
+    const std::uint32_t match = bucket(at).match(tag_for(hash));
+    if (match != 0) [[likely]]
+      records_.prefetch(id_of(at, lowest(match)));
+    return match != 0;
+  }
 
-  /// The whole search. Out of line: `find_one` needs it rarely, and the registers for itself.
+  /// The whole search. Out of line: `find_from` needs it rarely, and the registers for itself.
   [[gnu::noinline]] Place place_of(const K& key, Hash hash) const {
     for (unsigned home = 0; home < kHomes; ++home) {
       const std::uint32_t at = home_of(hash, home);
@@ -234,8 +257,7 @@ class Race {
   /// What follows a look-up that finds nothing.
   enum class Miss : std::uint8_t { ends, opens };
   template <Miss kMiss>
-  void prefetch_records(std::span<const Hash> hashes) const;
-  void prefetch_beyond(std::span<const Hash> hashes) const;
+  Stragglers prefetch_records(std::span<const Hash> hashes) const;
   Place free_place(Hash hash) const;
   template <WorthFunction W>
   Place least_worthy(Hash hash, const W& worth) const;
@@ -260,7 +282,7 @@ class Race {
     const Bucket& b = bucket(at);
     for (std::uint32_t live = ~(b.free() | b.match(kDraining)) & kSlotMask; live != 0;
          live &= live - 1) {
-      each(id_of(at, static_cast<unsigned>(std::countr_zero(live))));
+      each(id_of(at, lowest(live)));
     }
   }
 
@@ -295,38 +317,21 @@ Result<Race<K>> Race<K>::create(const TableConfig& config) {
 
 template <class K>
 template <typename Race<K>::Miss kMiss>
-void Race<K>::prefetch_records(std::span<const Hash> hashes) const {
-  constexpr std::size_t kLater = 64;
-  std::array<Hash, kLater> later;
-  std::size_t count = 0;
-  for (const Hash hash : hashes) {
+Stragglers Race<K>::prefetch_records(std::span<const Hash> hashes) const {
+  Stragglers stragglers;
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    const Hash hash = hashes[i];
     const std::uint32_t first = first_of(hash);
-    const std::uint32_t match = bucket(first).match(tag_for(hash));
-    if (match != 0) [[likely]] {
-      records_.prefetch(id_of(first, static_cast<unsigned>(std::countr_zero(match))));
-    } else if (bucket(first).passed(filter_of(hash)) != 0) {
-      later[count++ % kLater] = hash;
+    if (prefetch_match(first, hash)) continue;
+    if (bucket(first).passed(filter_of(hash)) != 0) {
+      stragglers.add(i);
+      detail::prefetch(&bucket(home_of(hash, 1)));
     } else if constexpr (kMiss == Miss::opens) {
       if (const std::uint32_t free = bucket(first).free(); free != 0)
-        records_.prefetch(id_of(first, static_cast<unsigned>(std::countr_zero(free))));
+        records_.prefetch(id_of(first, lowest(free)));
     }
   }
-  if (count != 0) prefetch_beyond(std::span(later).first(std::min(count, kLater)));
-}
-
-/// Keys that went past their first home need two further fetches, one after the other: the first
-/// pass begins the one, and the second pass, by when it may have arrived, the other.
-template <class K>
-[[gnu::noinline]] void Race<K>::prefetch_beyond(std::span<const Hash> hashes) const {
-  for (const Hash hash : hashes) {
-    detail::prefetch<detail::Intent::read>(&bucket(home_of(hash, 1)));
-  }
-  for (const Hash hash : hashes) {
-    const std::uint32_t second = home_of(hash, 1);
-    const std::uint32_t match = bucket(second).match(tag_for(hash));
-    if (match != 0)
-      records_.prefetch(id_of(second, static_cast<unsigned>(std::countr_zero(match))));
-  }
+  return stragglers;
 }
 
 template <class K>
@@ -356,7 +361,7 @@ auto Race<K>::free_place(Hash hash) const -> Place {
   for (unsigned home = 0; home < kHomes; ++home) {
     const std::uint32_t at = home_of(hash, home);
     if (const std::uint32_t free = bucket(at).free(); free != 0) {
-      return {id_of(at, static_cast<unsigned>(std::countr_zero(free))), home};
+      return {id_of(at, lowest(free)), home};
     }
     if (!bucket(at).can_pass(filter_of(hash))) break;
   }

@@ -53,7 +53,7 @@ class Records {
   RecordHeader<K>& header(ConnId id) const { return *reinterpret_cast<RecordHeader<K>*>(at(id)); }
   /// The function's state, 8-byte aligned.
   std::byte* state(ConnId id) const { return at(id) + sizeof(RecordHeader<K>); }
-  void prefetch(ConnId id) const { detail::prefetch<detail::Intent::write>(at(id)); }
+  void prefetch(ConnId id) const { detail::prefetch(at(id)); }
 
   std::size_t count() const { return count_; }
   std::size_t stride() const { return std::size_t{1} << shift_; }

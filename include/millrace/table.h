@@ -3,8 +3,10 @@
 // A table maps keys to connection ids and owns the records behind them. One thread at a time uses
 // an instance, unless its sharing scheme says otherwise.
 //
-// - `prefetch`, then `prefetch_records`, then `find` form a pipeline: each begins to fetch what the
-//   next one reads. Both are hints; `find` is right without them.
+// - `prefetch`, then `prefetch_records`, then `prefetch_stragglers`, then `find` form a pipeline
+// for
+//   a burst of at most 64 keys: each begins to fetch what the next one reads. All but `find` are
+//   hints; it is right without them.
 // - An id stays valid for the life of its entry. An erased entry's id is *draining*: neither found
 //   nor given out again until `settle()`, so that whoever found it in this burst may still read its
 //   record.
@@ -19,6 +21,7 @@
 #include <span>
 #include <string_view>
 
+#include "millrace/detail/stragglers.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
 #include "millrace/record.h"
@@ -65,19 +68,19 @@ struct KeepAll {
 /// As `prefetch_records`, where keys that are not found will be inserted: begins to fetch what that
 /// writes, too, in tables that can tell.
 template <class T, class K>
-void prefetch_to_open(const T& table, std::span<const K> keys, std::span<const Hash> hashes) {
+Stragglers prefetch_to_open(const T& table, std::span<const K> keys, std::span<const Hash> hashes) {
   if constexpr (requires { table.prefetch_to_open(keys, hashes); }) {
-    table.prefetch_to_open(keys, hashes);
+    return table.prefetch_to_open(keys, hashes);
   } else {
-    table.prefetch_records(keys, hashes);
+    return table.prefetch_records(keys, hashes);
   }
 }
 
 template <class T, class K>
 concept ConnectionTable =
     requires(T table, const T view, std::span<const K> keys, std::span<const Hash> hashes,
-             std::span<ConnId> ids, const K& key, Hash hash, KeepAll worth, Cursor cursor,
-             void (*visit)(ConnId)) {
+             std::span<ConnId> ids, Stragglers stragglers, const K& key, Hash hash, KeepAll worth,
+             Cursor cursor, void (*visit)(ConnId)) {
       { T::kName } -> std::convertible_to<std::string_view>;
       /// The share of its index's places up to which it keeps what it promises.
       { T::kMaxLoad } -> std::convertible_to<double>;
@@ -87,9 +90,12 @@ concept ConnectionTable =
       /// Every hash given to this table is this hasher's.
       { view.hasher() } -> std::same_as<const Hasher&>;
       { view.prefetch(hashes) } -> std::same_as<void>;
-      { view.prefetch_records(keys, hashes) } -> std::same_as<void>;
-      /// A burst of any length; `ids[i]` becomes the entry of `keys[i]`, or none.
+      /// Which keys are to be looked for further on.
+      { view.prefetch_records(keys, hashes) } -> std::same_as<Stragglers>;
+      { view.prefetch_stragglers(keys, hashes, stragglers) } -> std::same_as<void>;
+      /// `ids[i]` becomes the entry of `keys[i]`, or none.
       { view.find(keys, hashes, ids) } -> std::same_as<void>;
+      { view.find(keys, hashes, ids, stragglers) } -> std::same_as<void>;
       { table.insert(key, hash, worth) } -> std::same_as<Insertion>;
       /// The id that was freed and is now draining, or none.
       { table.erase(key, hash) } -> std::same_as<ConnId>;

@@ -98,8 +98,9 @@ void ConnectionTracker<K>::find(Side side, std::span<const K> keys, Tick now,
   keys = keys.first(std::min(keys.size(), kBurstMax));
   const auto hashes = impl_->hashed(keys);
   impl_->tracker.prefetch(side, hashes);
-  impl_->tracker.prefetch_records(side, keys, hashes);
-  impl_->tracker.find(side, keys, hashes, now, ids);
+  const Stragglers stragglers = impl_->tracker.prefetch_records(side, keys, hashes);
+  impl_->tracker.prefetch_stragglers(side, keys, hashes, stragglers);
+  impl_->tracker.find(side, keys, hashes, now, ids, stragglers);
 }
 
 template <class K>

@@ -73,24 +73,27 @@ class Tracker {
   void prefetch(Side side, std::span<const Hash> hashes) const {
     if (has(side)) table_of(side).prefetch(hashes);
   }
-  void prefetch_records(Side side, std::span<const K> keys, std::span<const Hash> hashes) const {
-    if (side == Side::originator) {
-      prefetch_to_open(originators_, keys, hashes);
-    } else if (replies_) {
-      replies_->prefetch_records(keys, hashes);
-    }
+  Stragglers prefetch_records(Side side, std::span<const K> keys,
+                              std::span<const Hash> hashes) const {
+    if (!has(side)) return {};
+    if (side == Side::originator) return prefetch_to_open(originators_, keys, hashes);
+    return replies_->prefetch_records(keys, hashes);
+  }
+  void prefetch_stragglers(Side side, std::span<const K> keys, std::span<const Hash> hashes,
+                           Stragglers stragglers) const {
+    if (has(side)) table_of(side).prefetch_stragglers(keys, hashes, stragglers);
   }
 
   /// Finds a burst's entries and marks those found as seen now.
   void find(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
-            std::span<ConnId> ids) {
+            std::span<ConnId> ids, Stragglers stragglers = {}) {
     [[maybe_unused]] const auto guard = sharing_.reading();
     if (!has(side)) {
       std::ranges::fill(ids.first(keys.size()), ConnId::none);
       return;
     }
     const Table& table = table_of(side);
-    table.find(keys, hashes, ids);
+    table.find(keys, hashes, ids, stragglers);
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (ids[i] != ConnId::none) table.records().header(ids[i]).last_seen = now;
     }

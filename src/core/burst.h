@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "core/verdict.h"
+#include "millrace/detail/stragglers.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
 #include "millrace/types.h"
@@ -46,6 +47,7 @@ struct Lane {
   std::array<K, kBurstMax> key;
   std::array<Hash, kBurstMax> hash;
   std::array<ConnId, kBurstMax> connection;
+  Stragglers stragglers;
 
   std::span<const K> keys() const { return {key.data(), size}; }
   std::span<const Hash> hashes() const { return {hash.data(), size}; }

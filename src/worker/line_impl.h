@@ -50,20 +50,24 @@ class Family {
 
   void prefetch(Burst& burst) const {
     if (!tracker_) return;
-    auto& lanes = burst.lanes<K>();
-    for (Lane<K>* lane : {&lanes.originator, &lanes.reply}) {
-      tracker_->hasher()(lane->keys(), std::span(lane->hash));
-    }
-    tracker_->prefetch(Side::originator, lanes.originator.hashes());
-    tracker_->prefetch(Side::reply, lanes.reply.hashes());
+    for_each_side(burst, [this](Side side, Lane<K>& lane) {
+      tracker_->hasher()(lane.keys(), std::span(lane.hash));
+      tracker_->prefetch(side, lane.hashes());
+    });
   }
 
   void prefetch_records(Burst& burst) const {
     if (!tracker_) return;
-    auto& lanes = burst.lanes<K>();
-    tracker_->prefetch_records(Side::originator, lanes.originator.keys(),
-                               lanes.originator.hashes());
-    tracker_->prefetch_records(Side::reply, lanes.reply.keys(), lanes.reply.hashes());
+    for_each_side(burst, [this](Side side, Lane<K>& lane) {
+      lane.stragglers = tracker_->prefetch_records(side, lane.keys(), lane.hashes());
+    });
+  }
+
+  void prefetch_stragglers(Burst& burst) const {
+    if (!tracker_) return;
+    for_each_side(burst, [this](Side side, Lane<K>& lane) {
+      tracker_->prefetch_stragglers(side, lane.keys(), lane.hashes(), lane.stragglers);
+    });
   }
 
   /// True when nothing is left to do at that time.
@@ -78,15 +82,14 @@ class Family {
   }
 
   void find(Burst& burst) {
-    auto& [originator, reply] = burst.lanes<K>();
-    if (!tracker_) {
-      std::ranges::fill(originator.connections(), ConnId::none);
-      std::ranges::fill(reply.connections(), ConnId::none);
-      return;
-    }
-    tracker_->find(Side::originator, originator.keys(), originator.hashes(), burst.now,
-                   originator.connections());
-    tracker_->find(Side::reply, reply.keys(), reply.hashes(), burst.now, reply.connections());
+    for_each_side(burst, [&](Side side, Lane<K>& lane) {
+      if (tracker_) {
+        tracker_->find(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
+                       lane.stragglers);
+      } else {
+        std::ranges::fill(lane.connections(), ConnId::none);
+      }
+    });
   }
 
   /// Gives entries to the connections that begin in this burst.
@@ -115,6 +118,13 @@ class Family {
 
   Family(std::optional<TrackerType> tracker, FunctionFor<K>& function, WorkerCounters& counters)
       : tracker_(std::move(tracker)), function_(&function), counters_(&counters) {}
+
+  template <class Each>
+  static void for_each_side(Burst& burst, Each&& each) {
+    auto& lanes = burst.lanes<K>();
+    each(Side::originator, lanes.originator);
+    each(Side::reply, lanes.reply);
+  }
 
   /// Opens the connection of the lane's packet `i`; true when the function has to be asked.
   bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening) {
@@ -205,16 +215,19 @@ class LineOf final : public Line {
   }
 
   /// Three bursts are in flight: while one is served, the next one's records are on their way from
-  /// memory, and the index lines of the one after.
+  /// memory, and the index lines of the one after. Before, what the one to be served still needs is
+  /// asked for.
   void run(Port& port) override {
     probe_.start();
     for (bool more = true; more;) {
+      approach_stragglers(*bursts_[2]);
       more = enter(port, bursts_[0]);
       approach(bursts_[1]);
       serve(port, bursts_[2]);
       rotate();
     }
     for (unsigned left = 2; left > 0; --left) {
+      approach_stragglers(*bursts_[2]);
       approach(bursts_[1]);
       serve(port, bursts_[2]);
       rotate();
@@ -257,6 +270,13 @@ class LineOf final : public Line {
   void approach(std::unique_ptr<Burst>& burst) {
     v4_.prefetch_records(*burst);
     v6_.prefetch_records(*burst);
+    probe_.done(Stage::prefetch);
+  }
+
+  /// So have those of stragglers.
+  void approach_stragglers(Burst& burst) {
+    v4_.prefetch_stragglers(burst);
+    v6_.prefetch_stragglers(burst);
     probe_.done(Stage::prefetch);
   }
 

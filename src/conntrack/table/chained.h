@@ -59,14 +59,18 @@ class Chained {
   static Result<Chained> create(const TableConfig& config, std::size_t buckets);
 
   void prefetch(std::span<const Hash> hashes) const {
-    for (const Hash hash : hashes) detail::prefetch<detail::Intent::read>(&head(hash));
+    for (const Hash hash : hashes) detail::prefetch(&head(hash));
   }
-  void prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
+  Stragglers prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
     for (const Hash hash : hashes)
       if (const ConnId id = head(hash); id != ConnId::none) records_.prefetch(id);
+    return {};
   }
+  /// `find` follows the rest of all chains side by side.
+  void prefetch_stragglers(std::span<const K>, std::span<const Hash>, Stragglers) const {}
 
-  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
+            Stragglers = {}) const {
     for (std::size_t from = 0; from < keys.size(); from += kTogether) {
       const std::size_t count = std::min(kTogether, keys.size() - from);
       find_together(&keys[from], &hashes[from], &ids[from], count);

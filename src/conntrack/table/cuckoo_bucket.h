@@ -125,10 +125,7 @@ class CuckooIndex {
   Tag& tag(Place place) const { return bucket(place.bucket).tags[place.slot]; }
   ConnId& id(Place place) const { return bucket(place.bucket).ids[place.slot]; }
 
-  void prefetch(std::uint32_t at) const { detail::prefetch<detail::Intent::read>(&bucket(at)); }
-  void prefetch_to_write(std::uint32_t at) const {
-    detail::prefetch<detail::Intent::write>(&bucket(at));
-  }
+  void prefetch(std::uint32_t at) const { detail::prefetch(&bucket(at)); }
   /// Begins to fetch the record of the first slot of that tag; false where there is none.
   bool prefetch_match(std::uint32_t at, Tag tag) const {
     const std::uint32_t match = bucket(at).match(tag);
@@ -136,29 +133,30 @@ class CuckooIndex {
     records.prefetch(bucket(at).ids[lowest_slot(match)]);
     return true;
   }
-  /// The same for each hash, in its first bucket or, without a match there, in `second(first, tag)`
-  /// if that is any.
+  /// The same for each hash in its first bucket. Those without a match there are stragglers if
+  /// `second(first, tag)` is a bucket, which is begun to be fetched.
   template <class Second>
-  void prefetch_matches(std::span<const Hash> hashes, const Second& second) const {
-    // The second bucket takes two further fetches, one after the other: this pass begins the one,
-    // and the pass below, by when it may have arrived, the other.
-    constexpr std::size_t kLater = 64;
-    struct Later {
-      std::uint32_t at;
-      Tag tag;
-    };
-    std::array<Later, kLater> later;
-    std::size_t count = 0;
-    for (const Hash hash : hashes) {
-      const std::uint32_t first = first_of(hash);
-      const Tag tag = tag_for(hash);
-      if (prefetch_match(first, tag) || count == kLater) continue;
+  Stragglers prefetch_matches(std::span<const Hash> hashes, const Second& second) const {
+    Stragglers stragglers;
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      const std::uint32_t first = first_of(hashes[i]);
+      const Tag tag = tag_for(hashes[i]);
+      if (prefetch_match(first, tag)) continue;
       if (const std::optional<std::uint32_t> at = second(first, tag)) {
         prefetch(*at);
-        later[count++] = {*at, tag};
+        stragglers.add(i);
       }
     }
-    for (std::size_t i = 0; i < count; ++i) prefetch_match(later[i].at, later[i].tag);
+    return stragglers;
+  }
+  template <class Second>
+  void prefetch_stragglers(std::span<const Hash> hashes, Stragglers stragglers,
+                           const Second& second) const {
+    stragglers.for_each([&](std::size_t i) {
+      const Tag tag = tag_for(hashes[i]);
+      if (const std::optional<std::uint32_t> at = second(first_of(hashes[i]), tag))
+        prefetch_match(*at, tag);
+    });
   }
 
   Place look(std::uint32_t at, Tag tag, const K& key) const {

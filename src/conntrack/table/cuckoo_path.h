@@ -56,8 +56,7 @@ class CuckooPath {
   /// else lists them.
   Place extend(unsigned at) {
     const std::uint32_t from = steps_[at].bucket;
-    for (const Tag tag : index_.bucket(from).tags)
-      index_.prefetch_to_write(index_.other_of(from, tag));
+    for (const Tag tag : index_.bucket(from).tags) index_.prefetch(index_.other_of(from, tag));
     for (unsigned slot = 0; slot < Index::kSlots; ++slot) {
       const Place place{from, slot};
       const std::uint32_t to = index_.other_of(from, index_.tag(place));

@@ -68,13 +68,18 @@ class BasicCuckooPlusPlus {
   }
 
   /// Optimistic: the record of the first slot of that tag, before its key is compared.
-  void prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
-    index_.prefetch_records(hashes);
+  Stragglers prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
+    return index_.prefetch_matches(hashes, second());
+  }
+  void prefetch_stragglers(std::span<const K>, std::span<const Hash> hashes,
+                           Stragglers stragglers) const {
+    index_.prefetch_stragglers(hashes, stragglers, second());
   }
 
-  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
-    for (std::size_t i = 0; i < keys.size(); ++i)
-      ids[i] = id_or_none(index_.look(keys[i], hashes[i]));
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
+            Stragglers stragglers = {}) const {
+    stragglers.for_each_last(
+        keys.size(), [&](std::size_t i) { ids[i] = id_or_none(index_.look(keys[i], hashes[i])); });
   }
 
   template <WorthFunction W>
@@ -159,6 +164,9 @@ class BasicCuckooPlusPlus {
  private:
   BasicCuckooPlusPlus(Index index, Walk walk) : index_(std::move(index)), walk_(std::move(walk)) {}
 
+  auto second() const {
+    return [this](std::uint32_t home, Tag tag) { return index_.away_of(home, tag); };
+  }
   ConnId id_or_none(Place place) const { return place ? index_.id(place) : ConnId::none; }
 
   template <WorthFunction W>
@@ -252,7 +260,7 @@ template <class K, bool kTimers>
 CuckooPlace BasicCuckooPlusPlus<K, kTimers>::send_one_home(std::uint32_t from) {
   const std::uint32_t strangers = index_.own(from).away;
   for (std::uint32_t left = strangers; left != 0; left &= left - 1)
-    index_.prefetch_to_write(index_.home_of({from, lowest_slot(left)}));
+    index_.prefetch(index_.home_of({from, lowest_slot(left)}));
   for (std::uint32_t left = strangers; left != 0; left &= left - 1) {
     const Place place{from, lowest_slot(left)};
     const Place room = index_.free_in(index_.home_of(place));

@@ -102,10 +102,9 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
       return place;
     return look(other_of(home, tag), tag, key);
   }
-  void prefetch_records(std::span<const Hash> hashes) const {
-    this->prefetch_matches(hashes, [this](std::uint32_t home, Tag tag) {
-      return may_be_away(home, tag) ? std::optional(other_of(home, tag)) : std::nullopt;
-    });
+  /// The other bucket, if an entry of that tag may have gone there.
+  std::optional<std::uint32_t> away_of(std::uint32_t home, Tag tag) const {
+    return may_be_away(home, tag) ? std::optional(other_of(home, tag)) : std::nullopt;
   }
 
   /// Into a free place of one of the key's buckets.

@@ -55,15 +55,16 @@ class CuckooRteHash {
   static constexpr double kMaxLoad = kExtendable ? 0.95 : 0.9;
   static constexpr bool kKeyInRecord = false;
   static constexpr bool kHoldsHeadroom = kExtendable;
-  static constexpr bool kOwnBurst = true;
 
   static Result<CuckooRteHash> create(const TableConfig& config);
 
   /// rte_hash shows nobody where its buckets are; its burst lookup prefetches for itself.
   void prefetch(std::span<const Hash>) const {}
-  void prefetch_records(std::span<const K>, std::span<const Hash>) const {}
+  Stragglers prefetch_records(std::span<const K>, std::span<const Hash>) const { return {}; }
+  void prefetch_stragglers(std::span<const K>, std::span<const Hash>, Stragglers) const {}
 
-  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
+            Stragglers = {}) const {
     index_.find(keys.data(), sizeof(K), hashes.first(keys.size()), ids);
   }
 

@@ -61,20 +61,23 @@ class BasicDHash {
   static Result<BasicDHash> create(const TableConfig& config);
 
   void prefetch(std::span<const Hash> hashes) const {
-    for (const Hash hash : hashes)
-      detail::prefetch<detail::Intent::read>(&index_.bucket(bucket_of(hash)));
+    for (const Hash hash : hashes) detail::prefetch(&index_.bucket(bucket_of(hash)));
   }
 
-  void prefetch_records(std::span<const K> keys, std::span<const Hash> hashes) const {
-    prefetch_records<false>(keys, hashes);
+  Stragglers prefetch_records(std::span<const K> keys, std::span<const Hash> hashes) const {
+    return prefetch_records<false>(keys, hashes);
   }
-  void prefetch_to_open(std::span<const K> keys, std::span<const Hash> hashes) const {
-    prefetch_records<true>(keys, hashes);
+  Stragglers prefetch_to_open(std::span<const K> keys, std::span<const Hash> hashes) const {
+    return prefetch_records<true>(keys, hashes);
   }
+  void prefetch_stragglers(std::span<const K> keys, std::span<const Hash> hashes,
+                           Stragglers stragglers) const;
 
-  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
-    for (std::size_t i = 0; i < keys.size(); ++i)
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
+            Stragglers stragglers = {}) const {
+    stragglers.for_each_last(keys.size(), [&](std::size_t i) {
       ids[i] = look(bucket_of(hashes[i]), signature_of(keys[i]), keys[i]);
+    });
   }
 
   template <WorthFunction W>
@@ -124,13 +127,9 @@ class BasicDHash {
   static constexpr double kBurst = 64;
 
   template <bool kOpens>
-  void prefetch_records(std::span<const K> keys, std::span<const Hash> hashes) const;
+  Stragglers prefetch_records(std::span<const K> keys, std::span<const Hash> hashes) const;
 
   /// What has to be looked for in a conflict list.
-  struct Listed {
-    std::uint32_t bucket;
-    Word signature;
-  };
 
   BasicDHash(const TableConfig& config, Index index, Records<K> records)
       : hasher_(config.secret),
@@ -205,7 +204,6 @@ class BasicDHash {
     });
   }
 
-  void prefetch_listed(std::span<const Listed> wanted) const;
   template <WorthFunction W>
   ConnId least_worthy(std::uint32_t at, const W& worth) const;
   void count(const K& key, DHashStatistics& all) const;
@@ -240,37 +238,39 @@ auto BasicDHash<K, S, kMajor, kBoth>::create(const TableConfig& config) -> Resul
 
 template <class K, class S, bool kMajor, bool kBoth>
 template <bool kOpens>
-void BasicDHash<K, S, kMajor, kBoth>::prefetch_records(std::span<const K> keys,
-                                                       std::span<const Hash> hashes) const {
-  std::array<Listed, 64> later;
-  std::size_t waiting = 0;
+Stragglers BasicDHash<K, S, kMajor, kBoth>::prefetch_records(std::span<const K> keys,
+                                                             std::span<const Hash> hashes) const {
+  Stragglers stragglers;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::uint32_t at = bucket_of(hashes[i]);
     const Word signature = signature_of(keys[i]);
     const std::uint32_t match = matches(index_.bucket(at), signature);
     if (match != 0) {
       records_.prefetch(Index::slot(at, static_cast<unsigned>(std::countr_zero(match))));
-    } else if (may_list(index_.bucket(at), signature) && waiting < later.size()) {
-      detail::prefetch<detail::Intent::read>(&index_.head(at));
-      later[waiting++] = {at, signature};
+    } else if (may_list(index_.bucket(at), signature)) {
+      stragglers.add(i);
+      detail::prefetch(&index_.head(at));
     } else if (kOpens && index_.bucket(at).free() != 0) {
       records_.prefetch(Index::slot(at, index_.bucket(at).first_free(start_of(signature))));
     }
   }
-  prefetch_listed(std::span(later).first(waiting));
+  return stragglers;
 }
 
 /// Head, node and record come one after the other: each pass begins the fetch that the next one
 /// needs. The heads' has begun.
 template <class K, class S, bool kMajor, bool kBoth>
-void BasicDHash<K, S, kMajor, kBoth>::prefetch_listed(std::span<const Listed> wanted) const {
-  for (const Listed& each : wanted)
-    detail::prefetch<detail::Intent::read>(&index_.node(index_.head(each.bucket)));
-  for (const Listed& each : wanted) {
-    index_.for_each_in_list(each.bucket, [&](ConnId id) {
-      if (matches(index_.node(id).signature, each.signature)) records_.prefetch(id);
+void BasicDHash<K, S, kMajor, kBoth>::prefetch_stragglers(std::span<const K> keys,
+                                                          std::span<const Hash> hashes,
+                                                          Stragglers stragglers) const {
+  stragglers.for_each(
+      [&](std::size_t i) { detail::prefetch(&index_.node(index_.head(bucket_of(hashes[i])))); });
+  stragglers.for_each([&](std::size_t i) {
+    const Word signature = signature_of(keys[i]);
+    index_.for_each_in_list(bucket_of(hashes[i]), [&](ConnId id) {
+      if (matches(index_.node(id).signature, signature)) records_.prefetch(id);
     });
-  }
+  });
 }
 
 template <class K, class S, bool kMajor, bool kBoth>

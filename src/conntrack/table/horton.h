@@ -91,18 +91,20 @@ class Horton {
   }
 
   /// Optimistic: the record of the first slot of that tag, before its key is compared.
-  void prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
-    index_.prefetch_matches(hashes, [this](std::uint32_t primary, Tag tag) {
-      const Remap remap = remap_at(primary, group_of(tag));
-      return remap.function != 0 ? std::optional(secondary(remap)) : std::nullopt;
-    });
+  Stragglers prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
+    return index_.prefetch_matches(hashes, second());
+  }
+  void prefetch_stragglers(std::span<const K>, std::span<const Hash> hashes,
+                           Stragglers stragglers) const {
+    index_.prefetch_stragglers(hashes, stragglers, second());
   }
 
-  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
-    for (std::size_t i = 0; i < keys.size(); ++i) {
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
+            Stragglers stragglers = {}) const {
+    stragglers.for_each_last(keys.size(), [&](std::size_t i) {
       const Place place = look(keys[i], hashes[i]);
       ids[i] = place ? index_.id(place) : ConnId::none;
-    }
+    });
   }
 
   template <WorthFunction W>
@@ -175,6 +177,13 @@ class Horton {
   }
   bool is_primary(Place place) const { return own(place.bucket).function(place.slot) == 0; }
 
+  /// Where the entries of a tag went that left their primary bucket, if any did.
+  auto second() const {
+    return [this](std::uint32_t primary, Tag tag) {
+      const Remap remap = remap_at(primary, group_of(tag));
+      return remap.function != 0 ? std::optional(secondary(remap)) : std::nullopt;
+    };
+  }
   Place look(const K& key, Hash hash) const {
     const std::uint32_t primary = index_.first_of(hash);
     const Tag tag = Index::tag_for(hash);
@@ -346,7 +355,7 @@ auto Horton<K>::remapped_room(std::uint32_t primary, unsigned group) -> Target {
 template <class K>
 unsigned Horton<K>::emptiest(std::uint32_t primary, unsigned group, unsigned needed) const {
   for (unsigned function = 1; function <= kFunctions; ++function)
-    index_.prefetch_to_write(across(primary, group, function));
+    index_.prefetch(across(primary, group, function));
   unsigned best = 0;
   unsigned most = needed - 1;
   for (unsigned function = 1; function <= kFunctions; ++function) {

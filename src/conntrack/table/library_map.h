@@ -118,9 +118,7 @@ class BucketArray {
   explicit BucketArray(const PageArena::Array& array, std::size_t buckets)
       : data_(array.data), bucket_bytes_(array.element_bytes), mask_(buckets - 1) {}
 
-  void prefetch(Hash hash) const {
-    detail::prefetch<detail::Intent::read>(data_ + (hash & mask_) * bucket_bytes_);
-  }
+  void prefetch(Hash hash) const { detail::prefetch(data_ + (hash & mask_) * bucket_bytes_); }
 
  private:
   const std::byte* data_;
@@ -156,9 +154,11 @@ class LibraryMap {
     for (const Hash hash : hashes) map_.prefetch(hash);
   }
   /// The map has the keys: `find` reads no record.
-  void prefetch_records(std::span<const K>, std::span<const Hash>) const {}
+  Stragglers prefetch_records(std::span<const K>, std::span<const Hash>) const { return {}; }
+  void prefetch_stragglers(std::span<const K>, std::span<const Hash>, Stragglers) const {}
 
-  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids) const {
+  void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
+            Stragglers = {}) const {
     for (std::size_t i = 0; i < keys.size(); ++i)
       ids[i] = map_.find(HashedKey<K>{keys[i], hashes[i]});
   }

@@ -48,8 +48,9 @@ class TableTest : public testing::Test {
     const Hash hash = table.hasher()(key);
     ConnId id{};
     table.prefetch({&hash, 1});
-    table.prefetch_records({&key, 1}, {&hash, 1});
-    table.find({&key, 1}, {&hash, 1}, {&id, 1});
+    const Stragglers stragglers = table.prefetch_records({&key, 1}, {&hash, 1});
+    table.prefetch_stragglers({&key, 1}, {&hash, 1}, stragglers);
+    table.find({&key, 1}, {&hash, 1}, {&id, 1}, stragglers);
     return id;
   }
   static ConnId erase(T& table, const KeyType& key) {
@@ -128,12 +129,16 @@ TYPED_TEST(TableTest, FindsABurstOfHitsAndMisses) {
   for (std::uint64_t n = 0; n < 64; ++n) keys[n] = nth_key<K>(n);
   table.hasher()(std::span<const K>(keys), std::span<Hash>(hashes));
   table.prefetch(hashes);
-  table.prefetch_records(keys, hashes);
-  table.find(keys, hashes, found);
-  for (std::uint64_t n = 0; n < 64; ++n) {
-    EXPECT_EQ(found[n], n % 2 == 0 ? ids[n] : ConnId::none);
-    if (found[n] != ConnId::none) {
-      EXPECT_EQ(table.records().header(found[n]).key, keys[n]);
+  Stragglers wrong;
+  for (std::size_t n = 0; n < 64; n += 3) wrong.add(n);
+  for (const Stragglers stragglers : {table.prefetch_records(keys, hashes), Stragglers{}, wrong}) {
+    table.prefetch_stragglers(keys, hashes, stragglers);
+    table.find(keys, hashes, found, stragglers);
+    for (std::uint64_t n = 0; n < 64; ++n) {
+      EXPECT_EQ(found[n], n % 2 == 0 ? ids[n] : ConnId::none);
+      if (found[n] != ConnId::none) {
+        EXPECT_EQ(table.records().header(found[n]).key, keys[n]);
+      }
     }
   }
 }
