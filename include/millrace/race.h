@@ -64,17 +64,20 @@ class Race {
   }
 
   Stragglers prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
-    return prefetch_records<Miss::ends>(hashes);
+    return prefetch_records<false>(hashes);
   }
   Stragglers prefetch_to_open(std::span<const K>, std::span<const Hash> hashes) const {
-    return prefetch_records<Miss::opens>(hashes);
+    return prefetch_records<true>(hashes);
   }
   void prefetch_stragglers(std::span<const K>, std::span<const Hash> hashes,
                            Stragglers stragglers) const {
     stragglers.for_each([&](std::size_t i) {
       const std::uint32_t second = home_of(hashes[i], 1);
-      if (!prefetch_match(second, hashes[i]) && bucket(second).passed(filter_of(hashes[i])) != 0)
-        prefetch_match(home_of(hashes[i], 2), hashes[i]);
+      if (prefetch_match(second, hashes[i])) return;
+      if (bucket(second).passed(filter_of(hashes[i])) != 0 &&
+          prefetch_match(home_of(hashes[i], 2), hashes[i]))
+        return;
+      if (stragglers.may_open() && !prefetch_free(second)) prefetch_free(home_of(hashes[i], 2));
     });
   }
 
@@ -228,6 +231,13 @@ class Race {
     return match != 0;
   }
 
+  /// Whether a slot is free; begins to fetch its record.
+  bool prefetch_free(std::uint32_t at) const {
+    const std::uint32_t free = bucket(at).free();
+    if (free != 0) records_.prefetch(id_of(at, lowest(free)));
+    return free != 0;
+  }
+
   /// The whole search. Out of line: `find_from` needs it rarely, and the registers for itself.
   [[gnu::noinline]] Place place_of(const K& key, Hash hash) const {
     for (unsigned home = 0; home < kHomes; ++home) {
@@ -254,10 +264,10 @@ class Race {
     return kHomes;
   }
 
-  /// What follows a look-up that finds nothing.
-  enum class Miss : std::uint8_t { ends, opens };
-  template <Miss kMiss>
+  template <bool kMayOpen>
   Stragglers prefetch_records(std::span<const Hash> hashes) const;
+  template <WorthFunction W>
+  Insertion insert_anywhere(const K& key, Hash hash, const W& worth);
   Place free_place(Hash hash) const;
   template <WorthFunction W>
   Place least_worthy(Hash hash, const W& worth) const;
@@ -316,20 +326,17 @@ Result<Race<K>> Race<K>::create(const TableConfig& config) {
 }
 
 template <class K>
-template <typename Race<K>::Miss kMiss>
+template <bool kMayOpen>
 Stragglers Race<K>::prefetch_records(std::span<const Hash> hashes) const {
-  Stragglers stragglers;
+  Stragglers stragglers(kMayOpen);
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     const Hash hash = hashes[i];
     const std::uint32_t first = first_of(hash);
     if (prefetch_match(first, hash)) continue;
-    if (bucket(first).passed(filter_of(hash)) != 0) {
-      stragglers.add(i);
-      detail::prefetch(&bucket(home_of(hash, 1)));
-    } else if constexpr (kMiss == Miss::opens) {
-      if (const std::uint32_t free = bucket(first).free(); free != 0)
-        records_.prefetch(id_of(first, lowest(free)));
-    }
+    if (bucket(first).passed(filter_of(hash)) == 0 && !(kMayOpen && !prefetch_free(first)))
+      continue;
+    stragglers.add(i);
+    detail::prefetch(&bucket(home_of(hash, 1)));
   }
   return stragglers;
 }
@@ -337,6 +344,21 @@ Stragglers Race<K>::prefetch_records(std::span<const Hash> hashes) const {
 template <class K>
 template <WorthFunction W>
 Insertion Race<K>::insert(const K& key, Hash hash, const W& worth) {
+  const std::uint32_t first = first_of(hash);
+  const Bucket& b = bucket(first);
+  if (b.match(tag_for(hash)) == 0 && b.passed(filter_of(hash)) == 0) [[likely]] {
+    if (const std::uint32_t free = b.free(); free != 0) [[likely]] {
+      const ConnId id = id_of(first, lowest(free));
+      occupy({id, 0}, key, hash);
+      return {id, Insertion::Outcome::inserted, ConnId::none};
+    }
+  }
+  return insert_anywhere(key, hash, worth);
+}
+
+template <class K>
+template <WorthFunction W>
+[[gnu::noinline]] Insertion Race<K>::insert_anywhere(const K& key, Hash hash, const W& worth) {
   using enum Insertion::Outcome;
   if (const Place found = place_of(key, hash); found.id != ConnId::none) {
     if (worth(found.id) != 0) return {found.id, present, ConnId::none};

@@ -12,6 +12,11 @@ namespace millrace {
 /// and keys that do not are each looked up without a branch that is often mispredicted.
 class Stragglers {
  public:
+  Stragglers() = default;
+  explicit Stragglers(bool may_open) : may_open_(may_open) {}
+
+  /// Whether keys that are not found will be inserted.
+  bool may_open() const { return may_open_; }
   void add(std::size_t key) { keys_ |= std::uint64_t{1} << key; }
 
   /// Calls `each(i)` for every straggler.
@@ -39,6 +44,7 @@ class Stragglers {
   }
 
   std::uint64_t keys_ = 0;
+  bool may_open_ = false;
 };
 
 }  // namespace millrace
