@@ -50,7 +50,7 @@ class Contender {
   virtual std::size_t insert(std::span<const K> keys, unsigned burst) = 0;
   /// How many were erased.
   virtual std::size_t erase(std::span<const K> keys, unsigned burst) = 0;
-  /// Erases a burst and inserts one, in turn; how many were inserted.
+  /// Erases a burst and inserts one, in turn; how many are live then, by what the table answered.
   virtual std::size_t churn(std::span<const K> leaving, std::span<const K> coming) = 0;
   /// Touches, insertions and deletions together. How many were touched and how many inserted.
   virtual std::pair<std::size_t, std::size_t> mix(const Mix<K>& mix) = 0;

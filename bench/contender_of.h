@@ -49,27 +49,27 @@ class ContenderOf final : public Contender<K> {
   }
 
   std::size_t insert(std::span<const K> keys, unsigned burst) override {
-    const std::size_t before = table_.size();
+    std::size_t inserted = 0;
     fly(
         keys, burst, [this](Flight& f) { approach_to_open(f); },
-        [this](Flight& f) { insert_in(f); });
-    return table_.size() - before;
+        [&](Flight& f) { inserted += insert_in(f); });
+    return inserted;
   }
 
   std::size_t erase(std::span<const K> keys, unsigned burst) override {
-    const std::size_t before = table_.size();
-    fly(keys, burst, [this](Flight& f) { approach(f); }, [this](Flight& f) { erase_in(f); });
-    return before - table_.size();
+    std::size_t erased = 0;
+    fly(keys, burst, [this](Flight& f) { approach(f); }, [&](Flight& f) { erased += erase_in(f); });
+    return erased;
   }
 
   std::size_t churn(std::span<const K> leaving, std::span<const K> coming) override {
-    std::size_t inserted = 0;
+    std::size_t live = table_.size();
     for (std::size_t i = 0; i < coming.size(); i += 32) {
       const std::size_t count = std::min<std::size_t>(32, coming.size() - i);
-      erase(leaving.subspan(i, count), 32);
-      inserted += insert(coming.subspan(i, count), 32);
+      live -= erase(leaving.subspan(i, count), 32);
+      live += insert(coming.subspan(i, count), 32);
     }
-    return inserted;
+    return live;
   }
 
   std::pair<std::size_t, std::size_t> mix(const Mix<K>& mix) override {
@@ -105,6 +105,7 @@ class ContenderOf final : public Contender<K> {
       }
       approach(leaving[served % 3]);
       if (served > 0) erase_in(leaving[(served - 1) % 3]);
+      approach_stragglers(leaving[served % 3]);
       ++served;
     };
     fly(std::span<const K>(mix.lookups), 32, approach_both, serve);
@@ -176,7 +177,7 @@ class ContenderOf final : public Contender<K> {
     Flight* served = &flights[2];
     const std::size_t bursts = (keys.size() + burst - 1) / burst;
     for (std::size_t n = 0; n < bursts + 2; ++n) {
-      if (n > 1) table_.prefetch_stragglers(served->keys, served->hashed(), served->stragglers);
+      if (n > 1) approach_stragglers(*served);
       if (n < bursts) {
         entering->keys =
             keys.subspan(n * burst, std::min<std::size_t>(burst, keys.size() - n * burst));
@@ -197,6 +198,9 @@ class ContenderOf final : public Contender<K> {
   }
   void approach(Flight& f) {
     if constexpr (Table::kKeyInRecord) f.stragglers = table_.prefetch_records(f.keys, f.hashed());
+  }
+  void approach_stragglers(const Flight& f) {
+    table_.prefetch_stragglers(f.keys, f.hashed(), f.stragglers);
   }
   void approach_to_open(Flight& f) { f.stragglers = prefetch_to_open(table_, f.keys, f.hashed()); }
   void approach_to_update(Flight& f) {
@@ -220,16 +224,25 @@ class ContenderOf final : public Contender<K> {
     return updated;
   }
 
-  [[gnu::noinline]] void find_in(Flight& f) { table_.find(f.keys, f.hashed(), f.found(), f.stragglers); }
-  void insert_in(Flight& f) {
-    for (std::size_t i = 0; i < f.keys.size(); ++i) {
-      const ConnId id = table_.insert(f.keys[i], f.hashes[i], KeepAll{}).id;
-      if (id != ConnId::none) begin(id);
-    }
+  // Out of line, as in a tracker's own stage: in a caller's loop it lacks registers.
+  [[gnu::noinline]] void find_in(Flight& f) {
+    table_.find(f.keys, f.hashed(), f.found(), f.stragglers);
   }
-  void erase_in(Flight& f) {
-    for (std::size_t i = 0; i < f.keys.size(); ++i) table_.erase(f.keys[i], f.hashes[i]);
+  std::size_t insert_in(Flight& f) {
+    std::size_t inserted = 0;
+    for (std::size_t i = 0; i < f.keys.size(); ++i) {
+      const Insertion in = table_.insert(f.keys[i], f.hashes[i], KeepAll{});
+      if (in.id != ConnId::none) begin(in.id);
+      inserted += in.outcome == Insertion::Outcome::inserted;
+    }
+    return inserted;
+  }
+  std::size_t erase_in(Flight& f) {
+    std::size_t erased = 0;
+    for (std::size_t i = 0; i < f.keys.size(); ++i)
+      erased += table_.erase(f.keys[i], f.hashes[i]) != ConnId::none;
     table_.settle();
+    return erased;
   }
 
   void begin(ConnId id) {

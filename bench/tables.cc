@@ -136,7 +136,8 @@ Result<void> Turn<K>::fill() {
       ns_each(work_.filling.size(), [&] { in = table_->insert(work_.filling, 32); }));
   if (in != table_->size()) return wrong("entries after filling", table_->size(), in);
   record_.refused_below += work_.filling.size() - in;
-  table_->churn(work_.first, work_.second);
+  const std::size_t live = table_->churn(work_.first, work_.second);
+  if (live != table_->size()) return wrong("entries after churn", table_->size(), live);
   record_.refused_below += refused();
   return {};
 }
@@ -210,6 +211,7 @@ Result<void> Turn<K>::time_changes() {
   std::size_t erased = 0;
   std::size_t inserted = 0;
   const std::size_t missing = refused();
+  const std::size_t before = table_->size();
   for (std::size_t round = 0; round < rounds; ++round) {
     for (std::size_t i = 0; i < inside.size(); i += step) {
       const std::size_t count = std::min(step, inside.size() - i);
@@ -222,6 +224,8 @@ Result<void> Turn<K>::time_changes() {
   }
   record_.ns[{"delete", 32}].push_back(erase_ns / static_cast<double>(changes));
   record_.ns[{"insert", 32}].push_back(insert_ns / static_cast<double>(changes));
+  if (table_->size() != before - erased + inserted)
+    return wrong("entries after changes", table_->size(), before - erased + inserted);
   if (missing == 0 && refused() == 0) {
     if (erased != changes) return wrong("erased", erased, changes);
     if (inserted != changes) return wrong("inserted", inserted, changes);
@@ -316,7 +320,7 @@ template <class K>
 Result<void> Contest<K>::run() {
   for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
     for (std::size_t i = 0; i < entrants_.size(); ++i) {
-      progress_(fmt::format("{}-byte keys, 2^{} places, {}: repetition {} of {}: {}", sizeof(K),
+      progress_(fmt::format("{}-byte keys, 2^{} slots, {}: repetition {} of {}: {}", sizeof(K),
                             case_.bits,
                             case_.load ? fmt::format("load {}", *case_.load) : "highest load",
                             repetition + 1, options_.repetitions, entrants_[i]->name));
@@ -404,7 +408,7 @@ void Contest<K>::report(TablesResult& result) const {
 
 Result<void> measure_machine(const TablesOptions& options, unsigned bits, TablesResult& result) {
   const std::size_t records = (std::size_t{1} << bits) * 64;
-  const std::size_t index = records / 28;  // a line for every 28 places
+  const std::size_t index = records / 28;  // a line for every 28 slots
   for (const Pages pages : {options.pages, Pages::small}) {
     if (pages == Pages::small && options.pages == Pages::small) break;
     auto limit = Limit::create(index, records, pages);
@@ -441,7 +445,7 @@ Result<TablesResult> run_tables(const TablesOptions& options, const Progress& pr
   TablesResult result;
   const auto entrants = chosen(options.tables);
   for (const unsigned bits : options.bits) {
-    progress(fmt::format("2^{} places: the machine", bits));
+    progress(fmt::format("2^{} slots: the machine", bits));
     if (auto ok = measure_machine(options, bits, result); !ok) return std::unexpected(ok.error());
     std::vector<Case> cases;
     for (const double load : options.loads) cases.push_back({bits, load});

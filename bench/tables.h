@@ -1,7 +1,7 @@
 // The question: which table is how fast, and how far is each from what the machine can do?
 //
 // One process, one core; contenders take turns, each repetition with a table made and filled anew,
-// so that a repetition also sees other pages. A table of 2^n places is filled to a load and then
+// so that a repetition also sees other pages. A table of 2^n slots is filled to a load and then
 // churned, until every entry has been replaced in random order, before anything is measured.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace millrace::bench {
 
 struct TablesOptions {
   std::vector<std::string> tables;             ///< none: all
-  std::vector<unsigned> bits{16, 20, 22, 24};  ///< places: 2 to that power
+  std::vector<unsigned> bits{16, 20, 22, 24};  ///< slots: 2 to that power
   std::vector<double> loads{0.75};
   bool at_maximum = true;  ///< each table at the load that it promises, too
   std::vector<unsigned> key_bytes{16, 40};

@@ -8,11 +8,15 @@
 
 namespace millrace::cli {
 
+double rounded(double value, int digits) {
+  const double scale = std::pow(10, digits);
+  return std::round(value * scale) / scale;
+}
+
 Json spread_json(const Spread& spread) {
-  const auto cents = [](double ns) { return std::round(ns * 100.0) / 100.0; };
-  return {{"ns_median", cents(spread.median)},
-          {"ns_min", cents(spread.min)},
-          {"ns_max", cents(spread.max)}};
+  return {{"ns_median", rounded(spread.median)},
+          {"ns_min", rounded(spread.min)},
+          {"ns_max", rounded(spread.max)}};
 }
 
 std::string cell(const Spread& spread) {

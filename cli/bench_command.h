@@ -18,7 +18,9 @@ using bench::Spread;
 void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);
 
-/// ns_median, ns_min, ns_max: to hundredths.
+/// To that many decimal places, as results are written.
+double rounded(double value, int digits = 2);
+/// ns_median, ns_min, ns_max
 Json spread_json(const Spread& spread);
 /// "median (least-most)"
 std::string cell(const Spread& spread);

@@ -30,21 +30,19 @@ struct TablesCommand {
   int run();
 };
 
-double hundredths(double value) { return std::round(value * 100.0) / 100.0; }
-
 Json to_json(const TableResult& r) {
   Json line{{"table", r.table},
             {"key_bytes", r.key_bytes},
-            {"places", std::uint64_t{1} << r.bits},
+            {"slots", std::uint64_t{1} << r.bits},
             {"live", r.live},
-            {"load", std::round(r.load * 1e4) / 1e4},
+            {"load", rounded(r.load, 4)},
             {"at_maximum", r.at_maximum},
             {"operation", r.operation},
             {"burst", r.burst}};
   line.update(spread_json(r.ns));
-  line.update(Json{{"limit_ns", hundredths(r.limit_ns)},
-                   {"bytes_per_entry", hundredths(r.bytes_per_entry)},
-                   {"index_bytes_per_entry", hundredths(r.index_per_entry)},
+  line.update(Json{{"limit_ns", rounded(r.limit_ns)},
+                   {"bytes_per_entry", rounded(r.bytes_per_entry)},
+                   {"index_bytes_per_entry", rounded(r.index_per_entry)},
                    {"pages", to_string(r.pages)}});
   return line;
 }
@@ -56,8 +54,8 @@ Json to_json(const bench::InsertionTimes& r) {
   }
   return {{"table", r.table},
           {"key_bytes", r.key_bytes},
-          {"places", std::uint64_t{1} << r.bits},
-          {"load", std::round(r.load * 1e4) / 1e4},
+          {"slots", std::uint64_t{1} << r.bits},
+          {"load", rounded(r.load, 4)},
           {"count", r.count},
           {"ns_by_percentile", std::move(percentiles)}};
 }
@@ -65,7 +63,7 @@ Json to_json(const bench::InsertionTimes& r) {
 Json to_json(const bench::OverloadResult& r) {
   Json line{{"table", r.table},
             {"key_bytes", r.key_bytes},
-            {"places", std::uint64_t{1} << r.bits},
+            {"slots", std::uint64_t{1} << r.bits},
             {"promised", r.promised},
             {"refused_below", r.refused_below},
             {"offered_beyond", r.offered},
@@ -75,7 +73,7 @@ Json to_json(const bench::OverloadResult& r) {
 }
 
 Json to_json(const bench::MachineLimit& r) {
-  return {{"places", std::uint64_t{1} << r.bits},
+  return {{"slots", std::uint64_t{1} << r.bits},
           {"pages", to_string(r.pages)},
           {"index_bytes", r.index_bytes},
           {"record_bytes", r.record_bytes},
@@ -125,8 +123,8 @@ void print_group(const std::vector<const TableResult*>& group) {
 
 void print(const TablesResult& result) {
   fmt::print("The machine: ns for one random line, or one of the index and one of the records\n");
-  fmt::print("{:>9}  {:<12}{:>18}{:>20}{:>20}{:>20}{:>20}\n", "places", "pages", "dependent",
-             "read", "update", "two read", "read + update");
+  fmt::print("{:>9}  {:<12}{:>18}{:>20}{:>20}{:>20}{:>20}\n", "slots", "pages", "dependent", "read",
+             "update", "two read", "read + update");
   for (const auto& limit : result.limits) {
     fmt::print("{:>9}  {:<12}{:>18}{:>20}{:>20}{:>20}{:>20}\n", std::uint64_t{1} << limit.bits,
                to_string(limit.pages), fmt::format("{:.0f}", limit.dependent_ns.median),
@@ -140,7 +138,7 @@ void print(const TablesResult& result) {
   }
   for (const auto& [group, lines] : groups) {
     const auto& [key_bytes, bits, at_maximum, load] = group;
-    fmt::print("\n{}-byte keys, 2^{} places, {}: ns an operation, one core\n", key_bytes, bits,
+    fmt::print("\n{}-byte keys, 2^{} slots, {}: ns an operation, one core\n", key_bytes, bits,
                at_maximum ? "each at the highest load that it promises"
                           : fmt::format("load {:.3g}", load));
     print_group(lines);
@@ -194,11 +192,11 @@ void add_bench_tables(CLI::App& bench, Run& run) {
       ->delimiter(',')
       ->check(CLI::IsMember(table_names()))
       ->type_name("NAME,...");
-  command->add_option("--bits", options.bits, "Places: 2 to this power; 16,20,22,24")
+  command->add_option("--bits", options.bits, "Slots: 2 to this power; 16,20,22,24")
       ->delimiter(',')
       ->check(CLI::Range(10, 26))
       ->type_name("N,...");
-  command->add_option("--load", options.loads, "Live entries a place; 0.75")
+  command->add_option("--load", options.loads, "Live entries a slot; 0.75")
       ->delimiter(',')
       ->check(CLI::Range(0.05, 1.0))
       ->type_name("X,...");

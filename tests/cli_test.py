@@ -434,7 +434,7 @@ class Cli(unittest.TestCase):
                                         "--table", ",".join(tables), "--json", "-").stdout)
         self.assertEqual(result["suite"], "tables")
         self.assertTrue(result["machine"])
-        fields = {"table", "key_bytes", "places", "live", "load", "at_maximum", "operation", "burst", "ns_median",
+        fields = {"table", "key_bytes", "slots", "live", "load", "at_maximum", "operation", "burst", "ns_median",
                   "ns_min", "ns_max", "limit_ns", "bytes_per_entry", "index_bytes_per_entry",
                   "pages"}
         for measured in result["results"]:

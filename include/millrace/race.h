@@ -46,6 +46,9 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
+/// A connection table, as table.h has it: the thread rule, the stages of the pipeline and the life
+/// of ids are said there. Source: its own (docs/race.md); the filter's counters after Fan, Cao,
+/// Almeida and Broder, "Summary Cache", 2000.
 template <class K>
 class Race {
  public:
@@ -57,6 +60,8 @@ class Race {
   static constexpr double kMaxLoad = 0.85;
   static constexpr bool kKeyInRecord = true;
 
+  /// Errors: a capacity of 0 or above 3,646,000,000, or more than 256 bytes a record (usage); no
+  /// memory (failed).
   static Result<Race> create(const TableConfig& config);
 
   void prefetch(std::span<const Hash> hashes) const {
@@ -71,13 +76,15 @@ class Race {
   }
   void prefetch_stragglers(std::span<const K>, std::span<const Hash> hashes,
                            Stragglers stragglers) const {
-    stragglers.for_each([&](std::size_t i) {
+    stragglers.for_each(hashes.size(), [&](std::size_t i) {
       const std::uint32_t second = home_of(hashes[i], 1);
       if (prefetch_match(second, hashes[i])) return;
-      if (bucket(second).passed(filter_of(hashes[i])) != 0 &&
-          prefetch_match(home_of(hashes[i], 2), hashes[i]))
+      const std::uint32_t third = home_of(hashes[i], 2);
+      if (bucket(second).passed(filter_of(hashes[i])) != 0 && prefetch_match(third, hashes[i]))
         return;
-      if (stragglers.may_open() && !prefetch_free(second)) prefetch_free(home_of(hashes[i], 2));
+      if (!stragglers.may_open()) return;
+      for (const std::uint32_t home : {first_of(hashes[i]), second, third})
+        if (prefetch_free(home)) break;
     });
   }
 
@@ -85,7 +92,8 @@ class Race {
             Stragglers stragglers = {}) const {
     stragglers.for_each_other(keys.size(),
                               [&](std::size_t i) { ids[i] = find_from<0>(keys[i], hashes[i]); });
-    stragglers.for_each([&](std::size_t i) { ids[i] = find_from<1>(keys[i], hashes[i]); });
+    stragglers.for_each(keys.size(),
+                        [&](std::size_t i) { ids[i] = find_from<1>(keys[i], hashes[i]); });
   }
 
   template <WorthFunction W>
@@ -218,7 +226,8 @@ class Race {
       const ConnId id = id_of(at, lowest(match));
       if (records_.header(id).key == key) [[likely]]
         return id;
-    } else if (kHome == 0 && bucket(at).passed(filter_of(hash)) == 0) {
+    } else if (bucket(at).passed(filter_of(hash)) == 0 &&
+               (kHome == 0 || bucket(first_of(hash)).match(tag_for(hash)) == 0)) {
       return ConnId::none;
     }
     return place_of(key, hash).id;

@@ -3,10 +3,9 @@
 // A table maps keys to connection ids and owns the records behind them. One thread at a time uses
 // an instance, unless its sharing scheme says otherwise.
 //
-// - `prefetch`, then `prefetch_records`, then `prefetch_stragglers`, then `find` form a pipeline
-// for
-//   a burst of at most 64 keys: each begins to fetch what the next one reads. All but `find` are
-//   hints; it is right without them.
+// - `prefetch`, `prefetch_records`, `prefetch_stragglers` and `find` form a pipeline for a burst of
+//   at most 64 keys (Stragglers::kMax): each begins to fetch what the next one reads. All but
+//   `find` are hints; it is right without them.
 // - An id stays valid for the life of its entry. An erased entry's id is *draining*: neither found
 //   nor given out again until `settle()`, so that whoever found it in this burst may still read its
 //   record.
@@ -21,10 +20,10 @@
 #include <span>
 #include <string_view>
 
-#include "millrace/detail/stragglers.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
 #include "millrace/record.h"
+#include "millrace/stragglers.h"
 #include "millrace/types.h"
 
 namespace millrace {

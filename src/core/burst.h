@@ -13,9 +13,9 @@
 #include <type_traits>
 
 #include "core/verdict.h"
-#include "millrace/detail/stragglers.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
+#include "millrace/stragglers.h"
 #include "millrace/types.h"
 
 namespace millrace {

@@ -152,7 +152,7 @@ class CuckooIndex {
   template <class Second>
   void prefetch_stragglers(std::span<const Hash> hashes, Stragglers stragglers,
                            const Second& second) const {
-    stragglers.for_each([&](std::size_t i) {
+    stragglers.for_each(hashes.size(), [&](std::size_t i) {
       const Tag tag = tag_for(hashes[i]);
       if (const std::optional<std::uint32_t> at = second(first_of(hashes[i]), tag))
         prefetch_match(*at, tag);

@@ -126,8 +126,13 @@ class BasicDHash {
   /// Entries that may drain while as many others come.
   static constexpr double kBurst = 64;
 
-  template <bool kOpens>
+  template <bool kMayOpen>
   Stragglers prefetch_records(std::span<const K> keys, std::span<const Hash> hashes) const;
+  /// Begins to fetch the record that an insertion into the bucket writes.
+  void prefetch_free(std::uint32_t at, Word signature) const {
+    if (index_.bucket(at).free() != 0)
+      records_.prefetch(Index::slot(at, index_.bucket(at).first_free(start_of(signature))));
+  }
 
   /// What has to be looked for in a conflict list.
 
@@ -237,10 +242,10 @@ auto BasicDHash<K, S, kMajor, kBoth>::create(const TableConfig& config) -> Resul
 }
 
 template <class K, class S, bool kMajor, bool kBoth>
-template <bool kOpens>
+template <bool kMayOpen>
 Stragglers BasicDHash<K, S, kMajor, kBoth>::prefetch_records(std::span<const K> keys,
                                                              std::span<const Hash> hashes) const {
-  Stragglers stragglers;
+  Stragglers stragglers(kMayOpen);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const std::uint32_t at = bucket_of(hashes[i]);
     const Word signature = signature_of(keys[i]);
@@ -250,8 +255,8 @@ Stragglers BasicDHash<K, S, kMajor, kBoth>::prefetch_records(std::span<const K> 
     } else if (may_list(index_.bucket(at), signature)) {
       stragglers.add(i);
       detail::prefetch(&index_.head(at));
-    } else if (kOpens && index_.bucket(at).free() != 0) {
-      records_.prefetch(Index::slot(at, index_.bucket(at).first_free(start_of(signature))));
+    } else if constexpr (kMayOpen) {
+      prefetch_free(at, signature);
     }
   }
   return stragglers;
@@ -263,13 +268,20 @@ template <class K, class S, bool kMajor, bool kBoth>
 void BasicDHash<K, S, kMajor, kBoth>::prefetch_stragglers(std::span<const K> keys,
                                                           std::span<const Hash> hashes,
                                                           Stragglers stragglers) const {
-  stragglers.for_each(
-      [&](std::size_t i) { detail::prefetch(&index_.node(index_.head(bucket_of(hashes[i])))); });
-  stragglers.for_each([&](std::size_t i) {
+  stragglers.for_each(keys.size(), [&](std::size_t i) {
+    const ConnId head = index_.head(bucket_of(hashes[i]));
+    if (head != ConnId::none) detail::prefetch(&index_.node(head));
+  });
+  stragglers.for_each(keys.size(), [&](std::size_t i) {
+    const std::uint32_t at = bucket_of(hashes[i]);
     const Word signature = signature_of(keys[i]);
-    index_.for_each_in_list(bucket_of(hashes[i]), [&](ConnId id) {
-      if (matches(index_.node(id).signature, signature)) records_.prefetch(id);
+    bool listed = false;
+    index_.for_each_in_list(at, [&](ConnId id) {
+      if (!matches(index_.node(id).signature, signature)) return;
+      records_.prefetch(id);
+      listed = true;
     });
+    if (!listed && stragglers.may_open()) prefetch_free(at, signature);
   });
 }
 

@@ -1,5 +1,5 @@
 // The paper's Table IV: what the four signature algorithms of `dhash` make of sessions that look
-// like a site's. A test calls this small, a benchmark at the paper's size.
+// like a site's. Tests call this.
 #pragma once
 
 #include <array>
