@@ -5,6 +5,11 @@
 
 namespace millrace::bench {
 
+#ifdef MILLRACE_COUNTED
+static_assert(AllContenders::kSize == MILLRACE_COUNTED,
+              "the list has another form than the build counts");
+#endif
+
 template <>
 Entrant entrant_at<MILLRACE_TABLE>() {
   using Scheme = AllContenders::At<MILLRACE_TABLE>;
@@ -14,7 +19,7 @@ Entrant entrant_at<MILLRACE_TABLE>() {
           .max_load = V4::kMaxLoad,
           .key_in_record = V4::kKeyInRecord,
           .v4 = ContenderOf<V4, KeyV4>::create,
-          .v6 = ContenderOf<V6, KeyV6>::create};  // namespace millrace::bench
+          .v6 = ContenderOf<V6, KeyV6>::create};
 }
 
 }  // namespace millrace::bench

@@ -15,8 +15,9 @@ constexpr std::size_t kFetches = std::size_t{1} << 20;
 constexpr std::size_t kLine = 64;
 
 /// Kinds of prefetch, as __builtin_prefetch counts locality: into all levels, the second and third,
-/// and past them.
-constexpr std::array kLocalities{3, 2, 0};
+/// and past them; and into all to be written.
+constexpr int kToWrite = 4;
+constexpr std::array kKinds{3, 2, 0, kToWrite};
 constexpr std::array<std::size_t, 4> kDistances{12, 24, 48, 96};
 
 /// Random lines of one memory.
@@ -40,10 +41,11 @@ std::uint64_t scattered(std::uint64_t i) {
   return (i ^ i >> 29) * 0xbf58476d1ce4e5b9;
 }
 
-template <Access kAccess, int kLocality>
+template <Access kAccess, int kKind>
 void begin(const Lines& lines, std::uint64_t random) {
   if constexpr (kAccess != Access::none) {
-    __builtin_prefetch(lines.at(random), kAccess == Access::update, kLocality);
+    constexpr bool kWrites = kKind == kToWrite && kAccess == Access::update;
+    __builtin_prefetch(lines.at(random), kWrites, kKind == kToWrite ? 3 : kKind);
     asm volatile("");
   }
 }
@@ -56,7 +58,7 @@ std::uint64_t use(const Lines& lines, std::uint64_t random) {
   return word;
 }
 
-template <Access kIndex, Access kRecords, int kLocality>
+template <Access kIndex, Access kRecords, int kKind>
 double run(const Lines& index, const Lines& records, std::size_t distance) {
   // Other lines in each run: none is in a cache because the last run left it there.
   static std::uint64_t base = 0;
@@ -65,8 +67,8 @@ double run(const Lines& index, const Lines& records, std::size_t distance) {
   const auto start = SteadyClock::now();
   for (std::uint64_t i = first; i < first + kFetches; ++i) {
     const std::uint64_t ahead = scattered(i + distance);
-    begin<kIndex, kLocality>(index, ahead);
-    begin<kRecords, kLocality>(records, ahead << 20 | ahead >> 44);
+    begin<kIndex, kKind>(index, ahead);
+    begin<kRecords, kKind>(records, ahead << 20 | ahead >> 44);
     const std::uint64_t now = scattered(i);
     sum += use<kIndex>(index, now) + use<kRecords>(records, now << 20 | now >> 44);
   }
@@ -78,14 +80,14 @@ double run(const Lines& index, const Lines& records, std::size_t distance) {
 template <Access kIndex, Access kRecords>
 double best(const Lines& index, const Lines& records) {
   double least = std::numeric_limits<double>::max();
-  const auto with = [&]<int kLocality>(std::integral_constant<int, kLocality>) {
+  const auto with = [&]<int kKind>(std::integral_constant<int, kKind>) {
     for (const std::size_t distance : kDistances) {
-      least = std::min(least, run<kIndex, kRecords, kLocality>(index, records, distance));
+      least = std::min(least, run<kIndex, kRecords, kKind>(index, records, distance));
     }
   };
   [&]<std::size_t... i>(std::index_sequence<i...>) {
-    (with(std::integral_constant<int, kLocalities[i]>{}), ...);
-  }(std::make_index_sequence<kLocalities.size()>{});
+    (with(std::integral_constant<int, kKinds[i]>{}), ...);
+  }(std::make_index_sequence<kKinds.size()>{});
   return least;
 }
 

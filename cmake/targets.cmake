@@ -45,13 +45,18 @@ millrace_count_tables(MILLRACE_VARIANTS ${PROJECT_SOURCE_DIR}/src/conntrack/sche
 
 # millrace_per_table(TARGET SOURCE count...)
 # Compiles SOURCE into TARGET once for each table of a list, `MILLRACE_TABLE` being its place there;
-# the counts of lists that are joined are added up. A wrong count fails to compile or to link.
+# the counts of lists that are joined are added up. SOURCE compares the sum, `MILLRACE_COUNTED`, with
+# the list; where only a few tables are built there is nothing to compare.
 function(millrace_per_table target source)
   list(JOIN ARGN "+" sum)
+  math(EXPR counted "${sum}")
   math(EXPR last "${sum}-1")
   foreach(i RANGE ${last})
     add_library(${target}_${i} OBJECT ${source})
     target_compile_definitions(${target}_${i} PRIVATE MILLRACE_TABLE=${i})
+    if(NOT MILLRACE_FEW_TABLES)
+      target_compile_definitions(${target}_${i} PRIVATE MILLRACE_COUNTED=${counted})
+    endif()
     if(target MATCHES "_test$")
       set_target_properties(${target}_${i} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
       target_compile_options(${target}_${i} PRIVATE -O1)

@@ -11,25 +11,23 @@
 #if defined(BOOST_VERSION) && BOOST_VERSION >= 108100
 #define MILLRACE_BOOST_FLAT 1
 
-// Without its assertions, as a release has it.
-#pragma push_macro("NDEBUG")
-#undef NDEBUG
-#define NDEBUG 1
-#include <boost/unordered/unordered_flat_map.hpp>
-#pragma pop_macro("NDEBUG")
-#include <cassert>
-
-#include <algorithm>
 #include <cstddef>
 #include <string_view>
 #include <utility>
 
 #include "conntrack/table/library_map.h"
 
+#define MILLRACE_LIBRARY <boost/unordered/unordered_flat_map.hpp>
+#include "conntrack/table/without_assertions.inc"
+
 namespace millrace {
 
 template <class K>
-class BoostFlatLibrary {
+using BoostFlatMap = boost::unordered_flat_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>,
+                                               PageAllocator<std::pair<const K, ConnId>>>;
+
+template <class K>
+class BoostFlatLibrary : public MapLibrary<K, BoostFlatMap<K>> {
  public:
   static constexpr std::string_view kName = "boost-flat";
   static constexpr std::string_view kSummary =
@@ -38,44 +36,24 @@ class BoostFlatLibrary {
   /// erased entries, rehashes into as many slots; above it may double.
   static constexpr double kMaxLoad = 0.79;
 
-  static std::size_t nodes(std::size_t) { return 0; }
   /// Rehashing needs a second array of the same size for as long as it lasts.
   static std::size_t limit(const PageArena& arena) {
     return arena.latest().count * arena.latest().element_bytes;
   }
 
   BoostFlatLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
-      : source_(source),
-        map_(std::max(kFewest, buckets_for(entries, kMaxLoad)) / 16 * 15 - 1,
-             LibraryHash<K>{source}, LibraryEqual<K>{}, Allocator(arena)) {}
+      : MapLibrary<K, BoostFlatMap<K>>(
+            source, power_of_two_slots(entries, kMaxLoad, kUtmostLoad) / 16 * 15 - 1,
+            LibraryHash<K>{source}, LibraryEqual<K>{},
+            PageAllocator<std::pair<const K, ConnId>>(arena)) {}
 
   /// 1.81 has no call for it, and does not tell where a group lies.
   void prefetch(Hash) const {}
-
-  ConnId find(const HashedKey<K>& key) const {
-    const auto at = map_.find(key);
-    return at == map_.end() ? ConnId::none : at->second;
-  }
-  ConnId insert(const HashedKey<K>& key, ConnId id) {
-    source_->announce(key);
-    return map_.try_emplace(key.key, id).first->second;
-  }
-  ConnId erase(const HashedKey<K>& key) {
-    const auto at = map_.find(key);
-    if (at == map_.end()) return ConnId::none;
-    const ConnId id = at->second;
-    map_.erase(at);
-    return id;
-  }
-  std::size_t size() const { return map_.size(); }
+  /// A group's sixteenth slot holds no entry.
+  std::size_t slots() const { return (this->map_.bucket_count() + 1) / 15 * 16; }
 
  private:
-  using Allocator = PageAllocator<std::pair<const K, ConnId>>;
-
-  static constexpr std::size_t kFewest = 32;
-
-  HashSource<K>* source_;
-  boost::unordered_flat_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>, Allocator> map_;
+  static constexpr double kUtmostLoad = 0.8;
 };
 
 template <class K>

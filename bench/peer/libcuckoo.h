@@ -4,14 +4,6 @@
 // one holds all of its locks for good (`lock_table`), so that no operation takes any.
 #pragma once
 
-// Without its assertions, as a release has it.
-#pragma push_macro("NDEBUG")
-#undef NDEBUG
-#define NDEBUG 1
-#include <libcuckoo/cuckoohash_map.hh>
-#pragma pop_macro("NDEBUG")
-#include <cassert>
-
 #include <cstddef>
 #include <memory>
 #include <string_view>
@@ -19,51 +11,49 @@
 
 #include "conntrack/table/library_map.h"
 
+#define MILLRACE_LIBRARY <libcuckoo/cuckoohash_map.hh>
+#include "conntrack/table/without_assertions.inc"
+
 namespace millrace {
 
 template <class K>
-class LibcuckooLibrary {
+using LibcuckooMap = libcuckoo::cuckoohash_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>,
+                                               PageAllocator<std::pair<const K, ConnId>>>;
+
+/// Owns the map whose locks the library below holds.
+template <class K>
+struct LibcuckooOwner {
+  std::unique_ptr<LibcuckooMap<K>> map;
+};
+
+template <class K>
+class LibcuckooLibrary : LibcuckooOwner<K>,
+                         public MapLibrary<K, typename LibcuckooMap<K>::locked_table> {
+  using Locked = MapLibrary<K, typename LibcuckooMap<K>::locked_table>;
+  using Locked::map_;
+
  public:
   static constexpr std::string_view kName = "libcuckoo";
   static constexpr std::string_view kSummary =
       "libcuckoo::cuckoohash_map, all locks held: two buckets of four entries";
   static constexpr double kMaxLoad = 0.93;
 
-  static std::size_t nodes(std::size_t) { return 0; }
-  static std::size_t limit(const PageArena&) { return 0; }
-
   LibcuckooLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
-      : map_(std::make_unique<Map>(buckets_for(entries, kMaxLoad), LibraryHash<K>{source},
-                                   LibraryEqual<K>{}, Allocator(arena))),
-        locked_(map_->lock_table()) {
-    locked_.maximum_hashpower(locked_.hashpower());
+      : LibcuckooOwner<K>{std::make_unique<LibcuckooMap<K>>(
+            power_of_two_slots(entries, kMaxLoad, kUtmostLoad), LibraryHash<K>{source},
+            LibraryEqual<K>{}, PageAllocator<std::pair<const K, ConnId>>(arena))},
+        Locked(source, this->map->lock_table()) {
+    map_.maximum_hashpower(map_.hashpower());
   }
 
   /// It has no call for it, and does not tell where a key's buckets lie.
   void prefetch(Hash) const {}
 
-  ConnId find(const HashedKey<K>& key) const {
-    const auto at = locked_.find(key);
-    return at == locked_.end() ? ConnId::none : at->second;
-  }
-  ConnId insert(const HashedKey<K>& key, ConnId id) {
-    return locked_.insert(key, id).first->second;
-  }
-  ConnId erase(const HashedKey<K>& key) {
-    auto at = locked_.find(key);
-    if (at == locked_.end()) return ConnId::none;
-    const ConnId id = at->second;
-    locked_.erase(at);
-    return id;
-  }
-  std::size_t size() const { return locked_.size(); }
+  ConnId insert(const HashedKey<K>& key, ConnId id) { return map_.insert(key, id).first->second; }
+  std::size_t slots() const { return map_.capacity(); }
 
  private:
-  using Allocator = PageAllocator<std::pair<const K, ConnId>>;
-  using Map = libcuckoo::cuckoohash_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>, Allocator>;
-
-  std::unique_ptr<Map> map_;
-  typename Map::locked_table locked_;
+  static constexpr double kUtmostLoad = 0.95;
 };
 
 template <class K>

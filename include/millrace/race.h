@@ -60,8 +60,8 @@ class Race {
   static constexpr double kMaxLoad = 0.85;
   static constexpr bool kKeyInRecord = true;
 
-  /// Errors: a capacity of 0 or above 3,646,000,000, or more than 256 bytes a record (usage); no
-  /// memory (failed).
+  /// Errors: a capacity of 0 or above 3,646,000,000, headroom included, or more than 256 bytes a
+  /// record (usage); no memory (failed).
   static Result<Race> create(const TableConfig& config);
 
   void prefetch(std::span<const Hash> hashes) const {
@@ -119,7 +119,7 @@ class Race {
   Result<void> check_invariants() const;
 
   /// How many buckets a look-up of the key reads, 1 to 3: what an attacker would raise.
-  unsigned buckets_read(const K& key) const;
+  unsigned buckets_read(const K& key) const { return place_of(key, hasher_(key)).home + 1; }
 
  private:
   using Tag = std::uint16_t;
@@ -155,6 +155,7 @@ class Race {
   };
   static_assert(sizeof(Bucket) == 64);
 
+  /// Of no entry: the home that a look-up reads last.
   struct Place {
     ConnId id = ConnId::none;
     unsigned home = 0;
@@ -249,13 +250,12 @@ class Race {
 
   /// The whole search. Out of line: `find_from` needs it rarely, and the registers for itself.
   [[gnu::noinline]] Place place_of(const K& key, Hash hash) const {
-    for (unsigned home = 0; home < kHomes; ++home) {
+    for (unsigned home = 0;; ++home) {
       const std::uint32_t at = home_of(hash, home);
       const ConnId id = look(at, tag_for(hash), key);
-      if (id != ConnId::none) return {id, home};
-      if (bucket(at).passed(filter_of(hash)) == 0) break;
+      const bool last = home + 1 == kHomes || bucket(at).passed(filter_of(hash)) == 0;
+      if (id != ConnId::none || last) return {id, home};
     }
-    return {};
   }
 
   /// Counts an entry of that hash, which stands in `home`, in or out of the homes before it.
@@ -317,12 +317,9 @@ class Race {
 
 template <class K>
 Result<Race<K>> Race<K>::create(const TableConfig& config) {
-  const double wanted = static_cast<double>(config.capacity) / kMaxLoad;
-  if (config.capacity == 0 || wanted >= 4'290'000'000.0) {
-    return std::unexpected(Error{"the capacity of a table is from 1 to 3,646,000,000, not " +
-                                     std::to_string(config.capacity),
-                                 Error::Kind::usage});
-  }
+  if (auto ok = entries_wanted(config, 3'646'000'000); !ok) return std::unexpected(ok.error());
+  // A draining id keeps its slot.
+  const double wanted = static_cast<double>(config.capacity + kDrainingRoom) / kMaxLoad;
   const auto all = static_cast<std::uint32_t>(wanted / kSlots) + 1;
   const std::uint32_t area = std::max(1U, all / kBucketsPerAreaBucket);
   const std::uint32_t buckets = std::max(2U, all - area);  // two homes that differ
@@ -368,11 +365,8 @@ Insertion Race<K>::insert(const K& key, Hash hash, const W& worth) {
 template <class K>
 template <WorthFunction W>
 [[gnu::noinline]] Insertion Race<K>::insert_anywhere(const K& key, Hash hash, const W& worth) {
-  using enum Insertion::Outcome;
-  if (const Place found = place_of(key, hash); found.id != ConnId::none) {
-    if (worth(found.id) != 0) return {found.id, present, ConnId::none};
-    return {found.id, inserted, found.id};
-  }
+  if (const Place found = place_of(key, hash); found.id != ConnId::none)
+    return Insertion::met(found.id, worth(found.id) != 0);
   Place place = free_place(hash);
   ConnId displaced = ConnId::none;
   if (place.id == ConnId::none) {
@@ -384,7 +378,7 @@ template <WorthFunction W>
     vacate({displaced, home_in(displaced, old)}, old, kFree);
   }
   occupy(place, key, hash);
-  return {place.id, inserted, displaced};
+  return {place.id, Insertion::Outcome::inserted, displaced};
 }
 
 template <class K>
@@ -402,21 +396,16 @@ auto Race<K>::free_place(Hash hash) const -> Place {
 template <class K>
 template <WorthFunction W>
 auto Race<K>::least_worthy(Hash hash, const W& worth) const -> Place {
+  // Not in the overflow area: the newcomer's look-ups would all cost three buckets.
   const unsigned open = std::min(homes_open(hash), 2U);
   for (unsigned home = 0; home < open; ++home) {
     for_each_live(home_of(hash, home), [&](ConnId id) { records_.prefetch(id); });
   }
-  Place least;
-  std::uint8_t least_worth = worth(ConnId::none);
+  Victim victim(worth, Place{});
   for (unsigned home = 0; home < open; ++home) {
-    for_each_live(home_of(hash, home), [&](ConnId id) {
-      if (const std::uint8_t w = worth(id); w < least_worth) {
-        least = {id, home};
-        least_worth = w;
-      }
-    });
+    for_each_live(home_of(hash, home), [&](ConnId id) { victim.consider(id, {id, home}); });
   }
-  return least;
+  return victim.place();
 }
 
 template <class K>
@@ -440,17 +429,6 @@ Cursor Race<K>::walk(Cursor cursor, std::size_t about, Visit&& visit) const {
     });
   }
   return at == buckets_ + area_ ? Cursor::end : Cursor{at};
-}
-
-template <class K>
-unsigned Race<K>::buckets_read(const K& key) const {
-  const Hash hash = hasher_(key);
-  for (unsigned home = 0; home < kHomes; ++home) {
-    const std::uint32_t at = home_of(hash, home);
-    const bool found = look(at, tag_for(hash), key) != ConnId::none;
-    if (found || bucket(at).passed(filter_of(hash)) == 0) return home + 1;
-  }
-  return kHomes;
 }
 
 template <class K>

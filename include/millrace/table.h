@@ -14,10 +14,12 @@
 //   insert writes only the key; the rest is the displaced entry's until the caller overwrites it.
 #pragma once
 
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "millrace/hash.h"
@@ -33,10 +35,32 @@ struct TableConfig {
   std::size_t state_bytes = 0;  ///< function's state in each record
   Pages pages = Pages::huge;    ///< best kind of memory to try
   Secret secret;                ///< of the hash
-  /// Room beyond the capacity, as a share of it, in tables that can hold more than they promise:
-  /// those that grow or chain, which say so by `kHoldsHeadroom`.
+  /// Room beyond the capacity, as a share of it from 0 to 1, in tables that can hold more than they
+  /// promise: those that grow or chain, which say so by `kHoldsHeadroom`.
   double headroom = 0;
 };
+
+/// Entries to make room for, at most `most`: the capacity and its headroom. Errors (usage): a
+/// capacity or a headroom out of its range.
+inline Result<std::size_t> entries_wanted(const TableConfig& config, std::size_t most) {
+  if (!(config.headroom >= 0 && config.headroom <= 1)) {  // nor NaN
+    return std::unexpected(Error{"the headroom of a table is from 0 to 1 of its capacity, not " +
+                                     std::to_string(config.headroom),
+                                 Error::Kind::usage});
+  }
+  const double wanted = std::ceil(static_cast<double>(config.capacity) * (1 + config.headroom));
+  if (config.capacity == 0 || wanted > static_cast<double>(most)) {
+    return std::unexpected(Error{"the capacity of a table, its headroom included, is from 1 to " +
+                                     std::to_string(most) + ", not " +
+                                     std::to_string(config.capacity),
+                                 Error::Kind::usage});
+  }
+  return static_cast<std::size_t>(wanted);
+}
+
+/// Ids beyond those promised, as many as a burst may open: with them a table keeps its promise
+/// while any number of others drain.
+constexpr std::size_t kDrainingRoom = Stragglers::kMax;
 
 struct Insertion {
   enum class Outcome : std::uint8_t {
@@ -47,6 +71,12 @@ struct Insertion {
   ConnId id = ConnId::none;
   Outcome outcome = Outcome::full;
   ConnId displaced = ConnId::none;  ///< the entry that gave way, possibly the same id
+
+  /// The answer where the key is there already: a dead entry gives way in its own place.
+  static constexpr Insertion met(ConnId entry, bool alive) {
+    if (alive) return {entry, Outcome::present, ConnId::none};
+    return {entry, Outcome::inserted, entry};
+  }
 };
 
 /// Where a walk stands. A walk starts at `begin` and is over at `end`.
@@ -62,6 +92,29 @@ concept WorthFunction = requires(const W worth, ConnId id) {
 /// Everything is worth the same: an insertion displaces nothing.
 struct KeepAll {
   std::uint8_t operator()(ConnId) const { return 1; }
+};
+
+/// The least worthy of the entries considered, if it is worth less than the newcomer; `Place` says
+/// where it stands.
+template <WorthFunction W, class Place>
+class Victim {
+ public:
+  /// `nowhere` is its place while there is none.
+  Victim(const W& worth, Place nowhere)
+      : worth_(worth), least_(worth(ConnId::none)), place_(nowhere) {}
+
+  void consider(ConnId id, const Place& place) {
+    const std::uint8_t worth = worth_(id);
+    if (worth >= least_) return;
+    least_ = worth;
+    place_ = place;
+  }
+  const Place& place() const { return place_; }
+
+ private:
+  const W& worth_;
+  std::uint8_t least_;
+  Place place_;
 };
 
 /// As `prefetch_records`, where keys that are not found will be inserted: begins to fetch what that
@@ -81,7 +134,7 @@ concept ConnectionTable =
              std::span<ConnId> ids, Stragglers stragglers, const K& key, Hash hash, KeepAll worth,
              Cursor cursor, void (*visit)(ConnId)) {
       { T::kName } -> std::convertible_to<std::string_view>;
-      /// The share of its index's places up to which it keeps what it promises.
+      /// The load, `size() / slots()`, up to which it keeps what it promises.
       { T::kMaxLoad } -> std::convertible_to<double>;
       /// True where `find` compares keys in records, so that it pays to prefetch them.
       { T::kKeyInRecord } -> std::convertible_to<bool>;
@@ -109,7 +162,8 @@ concept ConnectionTable =
       { view.size() } -> std::same_as<std::size_t>;
       /// Entries promised at creation.
       { view.capacity() } -> std::same_as<std::size_t>;
-      /// Places for entries, `capacity()` or more.
+      /// Places of the index, `capacity()` or more, of which its load is a share. Ids, and so live
+      /// entries, are bounded by `records().count()`, which may be more or less.
       { view.slots() } -> std::same_as<std::size_t>;
       /// Index and records together.
       { view.memory_bytes() } -> std::same_as<std::size_t>;

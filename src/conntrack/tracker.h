@@ -222,7 +222,8 @@ auto Tracker<TableOf, SharingScheme, AgeingScheme, K>::create(const TrackerConfi
     if (!table) return std::unexpected(table.error());
     replies = std::move(*table);
   }
-  auto ageing = AgeingScheme::create({originators->slots(), config.interval_ms, config.pages});
+  auto ageing =
+      AgeingScheme::create({originators->records().count(), config.interval_ms, config.pages});
   if (!ageing) return std::unexpected(ageing.error());
   return Tracker(config, std::move(*originators), std::move(replies), std::move(*ageing));
 }

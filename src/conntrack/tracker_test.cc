@@ -20,6 +20,11 @@ namespace {
 using test::nth_key;
 using enum Insertion::Outcome;
 
+#ifdef MILLRACE_COUNTED
+static_assert(TableSchemes::kSize == MILLRACE_COUNTED,
+              "the list has another form than the build counts");
+#endif
+
 template <class T, class S, class A, class K>
 struct Combination {
   using Key = K;
@@ -95,6 +100,9 @@ class TrackerTest : public testing::Test {
     const auto ok = tracker.check_invariants();
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
   }
+
+ private:
+  testing::ScopedTrace repeat_{__FILE__, __LINE__, test::repeat()};
 };
 TYPED_TEST_SUITE(TrackerTest, Combinations, CombinationNames);
 
@@ -193,7 +201,6 @@ struct Simulation {
 };
 
 TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
-  SCOPED_TRACE(test::repeat());
   constexpr std::size_t kCapacity = 300;
   std::mt19937_64 random(test::seed());
   Simulation<TypeParam> life{this->make(kCapacity)};

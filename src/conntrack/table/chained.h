@@ -23,7 +23,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -44,7 +43,7 @@ class Chained {
  public:
   static constexpr std::string_view kName = "chained";
   static constexpr std::string_view kSummary = "a list of records behind each bucket";
-  /// Entries a record of the pool.
+  /// Entries a record: its load is counted by records, since heads hold any number of entries.
   static constexpr double kMaxLoad = 1.0;
   static constexpr bool kKeyInRecord = true;
   static constexpr bool kHoldsHeadroom = true;
@@ -94,6 +93,7 @@ class Chained {
   const Records<K>& records() const { return records_; }
   std::size_t size() const { return ids_.live(); }
   std::size_t capacity() const { return capacity_; }
+  /// Records.
   std::size_t slots() const { return records_.count(); }
   std::size_t buckets() const { return buckets_; }
   std::size_t memory_bytes() const {
@@ -104,8 +104,6 @@ class Chained {
 
  private:
   static constexpr std::size_t kMaxBuckets = 0xffffffff;
-  /// Records beyond what is promised, for entries that drain while as many others come.
-  static constexpr std::size_t kBurst = 256;
   /// Chains that `find` follows side by side.
   static constexpr std::size_t kTogether = 64;
 
@@ -150,14 +148,8 @@ class Chained {
 
 template <class K>
 Result<Chained<K>> Chained<K>::create(const TableConfig& config, std::size_t buckets) {
-  const double entries = static_cast<double>(config.capacity) * (1 + config.headroom);
-  if (config.capacity == 0 || entries >= 4'290'000'000.0) {
-    return std::unexpected(
-        Error{"the capacity of a chained table, its headroom included, is from 1 to 4,290,000,000, "
-              "not " +
-                  std::to_string(config.capacity),
-              Error::Kind::usage});
-  }
+  const auto entries = entries_wanted(config, 4'290'000'000);
+  if (!entries) return std::unexpected(entries.error());
   if (buckets == 0 || buckets > kMaxBuckets) {
     return std::unexpected(
         Error{"a chained table has from 1 to 4,294,967,295 buckets, not " + std::to_string(buckets),
@@ -165,8 +157,8 @@ Result<Chained<K>> Chained<K>::create(const TableConfig& config, std::size_t buc
   }
   auto heads = Memory::map(buckets * sizeof(ConnId), config.pages);
   if (!heads) return std::unexpected(heads.error());
-  auto records = Records<K>::create(static_cast<std::size_t>(std::ceil(entries)) + kBurst,
-                                    config.state_bytes + sizeof(ConnId), config.pages);
+  auto records = Records<K>::create(*entries + kDrainingRoom, config.state_bytes + sizeof(ConnId),
+                                    config.pages);
   if (!records) return std::unexpected(records.error());
   auto ids = IdPool::create(records->count(), config.pages);
   if (!ids) return std::unexpected(ids.error());
@@ -200,11 +192,8 @@ void Chained<K>::find_together(const K* keys, const Hash* hashes, ConnId* ids,
 template <class K>
 template <WorthFunction W>
 Insertion Chained<K>::insert(const K& key, Hash hash, const W& worth) {
-  using enum Insertion::Outcome;
-  if (const ConnId found = *link_to(key, hash); found != ConnId::none) {
-    if (worth(found) != 0) return {found, present, ConnId::none};
-    return {found, inserted, found};
-  }
+  if (const ConnId found = *link_to(key, hash); found != ConnId::none)
+    return Insertion::met(found, worth(found) != 0);
   ConnId displaced = ConnId::none;
   ConnId id = ids_.take();
   if (id == ConnId::none) {
@@ -217,7 +206,7 @@ Insertion Chained<K>::insert(const K& key, Hash hash, const W& worth) {
   next(id) = std::exchange(head(hash), id);
   records_.header(id).key = key;
   records_.prefetch(ids_.upcoming());
-  return {id, inserted, displaced};
+  return {id, Insertion::Outcome::inserted, displaced};
 }
 
 /// Among the chains whose heads share a line with the hash's own, which may well be empty.
@@ -230,17 +219,12 @@ ConnId* Chained<K>::link_to_least_worthy(Hash hash, const W& worth) const {
   const std::size_t to = std::min<std::size_t>(from + kHeadsALine, buckets_);
   for (std::size_t at = from; at < to; ++at)
     if (heads()[at] != ConnId::none) records_.prefetch(heads()[at]);
-  ConnId* least = nullptr;
-  std::uint8_t least_worth = worth(ConnId::none);
+  Victim<W, ConnId*> victim(worth, nullptr);
   for (std::size_t at = from; at < to; ++at) {
-    for (ConnId* link = &heads()[at]; *link != ConnId::none; link = &next(*link)) {
-      if (const std::uint8_t w = worth(*link); w < least_worth) {
-        least = link;
-        least_worth = w;
-      }
-    }
+    for (ConnId* link = &heads()[at]; *link != ConnId::none; link = &next(*link))
+      victim.consider(*link, link);
   }
-  return least;
+  return victim.place();
 }
 
 template <class K>

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "conntrack/test_support.h"
@@ -62,6 +63,16 @@ TEST(Chained, TakesAnyNumberOfBuckets) {
   EXPECT_FALSE(Chained<KeyV4>::create({.capacity = 1}, std::size_t{1} << 32).has_value());
 }
 
+// Headroom is a share from 0 to 1.
+TEST(Chained, RefusesHeadroomOutOfItsRange) {
+  const auto made = [](double headroom) {
+    return Chained<KeyV4>::create({.capacity = 1, .headroom = headroom}).has_value();
+  };
+  EXPECT_TRUE(made(0) && made(1));
+  for (const double wrong : {-0.01, 1.01, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_FALSE(made(wrong)) << wrong;
+}
+
 // The link lies behind the state, whatever the state's size is.
 template <class K>
 void keeps_apart(std::size_t state_bytes) {
@@ -87,20 +98,6 @@ TEST(Chained, LinksAndStateKeepApart) {
     keeps_apart<KeyV4>(bytes);
     keeps_apart<KeyV6>(bytes);
   }
-}
-
-// What drains does not count against the promise.
-TEST(Chained, ABurstThatReplacesEntriesIsNotRefused) {
-  SCOPED_TRACE(test::repeat());
-  auto table = Chained<KeyV4>::create(
-      {.capacity = 1000, .pages = Pages::small, .secret = Secret::from_seed(test::seed())});
-  ASSERT_TRUE(table.has_value());
-  for (std::uint64_t n = 0; n < 1000; ++n) insert(*table, nth_key<KeyV4>(n));
-  for (std::uint64_t n = 0; n < 64; ++n)
-    ASSERT_NE(table->erase(nth_key<KeyV4>(n), table->hasher()(nth_key<KeyV4>(n))), ConnId::none);
-  for (std::uint64_t n = 0; n < 64; ++n)
-    ASSERT_EQ(insert(*table, nth_key<KeyV4>(5000 + n)).outcome, inserted);
-  check(*table);
 }
 
 // Overload lengthens chains: nothing is lost to 120 % of the promise with records for 125 %.

@@ -88,16 +88,13 @@ class CuckooIndex {
   static_assert(Place::kNowhere == kSlots);
 
   static Result<CuckooIndex> create(const TableConfig& config, double max_load) {
-    constexpr std::size_t kMostCapacity = 2'000'000'000;
-    if (config.capacity == 0 || config.capacity > kMostCapacity) {
-      return std::unexpected(Error{"the capacity of a table is from 1 to 2,000,000,000, not " +
-                                       std::to_string(config.capacity),
-                                   Error::Kind::usage});
-    }
+    const auto entries = entries_wanted(config, 2'000'000'000);
+    if (!entries) return std::unexpected(entries.error());
     const std::size_t buckets = buckets_for(config.capacity, max_load);
     auto index = Memory::map(buckets * sizeof(Bucket), config.pages);
     if (!index) return std::unexpected(index.error());
-    const std::size_t count = places(config, buckets * kSlots);
+    // No more than what is wanted and may drain, so that *full* is mostly known without a search.
+    const std::size_t count = std::min(buckets * kSlots, *entries) + kDrainingRoom;
     auto records = Records<K>::create(count, config.state_bytes, config.pages);
     if (!records) return std::unexpected(records.error());
     auto ids = IdPool::create(count, config.pages);
@@ -107,6 +104,7 @@ class CuckooIndex {
 
   Bucket& bucket(std::uint32_t at) const { return reinterpret_cast<Bucket*>(memory_.data())[at]; }
   std::uint32_t buckets() const { return mask_ + 1; }
+  std::size_t slots() const { return std::size_t{buckets()} * kSlots; }
 
   // Bucket and tag are cut from opposite ends of the hash, so entries of one bucket have
   // independent tags whatever the size is.
@@ -178,19 +176,11 @@ class CuckooIndex {
     for (std::uint32_t live = bucket(at).live(); live != 0; live &= live - 1)
       each(Place{at, lowest_slot(live)});
   }
-  /// The entry of a bucket that is worth least, if it is worth less than `least_worth`, which
-  /// becomes its worth; else `least`.
-  template <WorthFunction W>
-  Place least_worthy(std::uint32_t at, const W& worth, std::uint8_t& least_worth,
-                     Place least) const {
+  /// The same, where `each` reads the records, which are fetched side by side.
+  template <class Each>
+  void for_each_candidate(std::uint32_t at, Each&& each) const {
     for_each_live(at, [&](Place place) { records.prefetch(id(place)); });
-    for_each_live(at, [&](Place place) {
-      if (const std::uint8_t w = worth(id(place)); w < least_worth) {
-        least = place;
-        least_worth = w;
-      }
-    });
-    return least;
+    for_each_live(at, each);
   }
 
   std::size_t memory_bytes() const {
@@ -231,16 +221,9 @@ class CuckooIndex {
 
   /// The buckets of a small table differ more: that gets more room.
   static std::size_t buckets_for(std::size_t capacity, double max_load) {
-    const double wanted = static_cast<double>(capacity) / max_load + (capacity < 512 ? 16 : 0);
-    return std::bit_ceil(static_cast<std::size_t>(std::ceil(wanted / kSlots)));
-  }
-
-  /// Records: what is promised, the headroom, and some for ids that drain while the table is full.
-  /// No more, so that *full* is mostly known without a search.
-  static std::size_t places(const TableConfig& config, std::size_t slots) {
-    const std::size_t draining = std::min<std::size_t>(1024, 64 + config.capacity / 32);
-    const auto wanted = static_cast<double>(config.capacity) * (1 + config.headroom);
-    return std::min(slots, static_cast<std::size_t>(wanted) + draining);
+    const std::size_t places = capacity + (capacity < 512 ? kDrainingRoom : 0);
+    return std::bit_ceil(
+        static_cast<std::size_t>(std::ceil(static_cast<double>(places) / max_load / kSlots)));
   }
 
   Memory memory_;

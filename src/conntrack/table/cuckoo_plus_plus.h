@@ -104,7 +104,7 @@ class BasicCuckooPlusPlus {
   const Records<K>& records() const { return index_.records; }
   std::size_t size() const { return index_.ids.live(); }
   std::size_t capacity() const { return index_.capacity; }
-  std::size_t slots() const { return index_.records.count(); }
+  std::size_t slots() const { return index_.slots(); }
   std::size_t memory_bytes() const { return index_.memory_bytes() + walk_.memory_bytes(); }
   Pages pages() const { return std::max(index_.pages(), walk_.pages()); }
   Result<void> check_invariants() const;
@@ -206,12 +206,11 @@ template <class K, bool kTimers>
 template <WorthFunction W>
 Insertion BasicCuckooPlusPlus<K, kTimers>::put(const K& key, Hash hash, const W& worth,
                                                Clock clock) {
-  using enum Insertion::Outcome;
   if (const Place found = index_.look(key, hash)) {
     const ConnId id = index_.id(found);
-    if (worth(id) != 0 && !index_.has_expired(found, clock)) return {id, present, ConnId::none};
-    index_.set_stamp(found, clock.now);
-    return {id, inserted, id};
+    const bool alive = worth(id) != 0 && !index_.has_expired(found, clock);
+    if (!alive) index_.set_stamp(found, clock.now);
+    return Insertion::met(id, alive);
   }
   const std::uint32_t home = index_.first_of(hash);
   const Tag tag = Index::tag_for(hash);
@@ -223,7 +222,7 @@ Insertion BasicCuckooPlusPlus<K, kTimers>::put(const K& key, Hash hash, const W&
   index_.occupy(place, home, tag, id, clock.now);
   index_.records.header(id).key = key;
   index_.records.prefetch(index_.ids.upcoming());
-  return {id, inserted, displaced};
+  return {id, Insertion::Outcome::inserted, displaced};
 }
 
 /// A free place, if need be after moving others; else one whose entry may be displaced.
@@ -293,10 +292,11 @@ template <class K, bool kTimers>
 template <WorthFunction W>
 CuckooPlace BasicCuckooPlusPlus<K, kTimers>::least_worthy(std::uint32_t home, Tag tag,
                                                           const W& worth) const {
-  std::uint8_t least_worth = worth(ConnId::none);
-  const Place least = index_.least_worthy(home, worth, least_worth, {});
-  if (!index_.can_send(home)) return least;
-  return index_.least_worthy(index_.other_of(home, tag), worth, least_worth, least);
+  Victim victim(worth, Place{});
+  const auto consider = [&](Place place) { victim.consider(index_.id(place), place); };
+  index_.for_each_candidate(home, consider);
+  if (index_.can_send(home)) index_.for_each_candidate(index_.other_of(home, tag), consider);
+  return victim.place();
 }
 
 template <class K, bool kTimers>

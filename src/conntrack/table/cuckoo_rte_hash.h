@@ -22,7 +22,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,7 +31,9 @@
 #include <utility>
 #include <vector>
 
+#include "conntrack/table/live_bits.h"
 #include "conntrack/table/rte_hash_adaptor.h"
+#include "millrace/memory.h"
 #include "millrace/table.h"
 
 namespace millrace {
@@ -87,17 +88,19 @@ class CuckooRteHash {
   }
 
   template <class Visit>
-  Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const;
+  Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
+    return live_.walk(cursor, about, visit);
+  }
 
   const Hasher& hasher() const { return hasher_; }
   const Records<K>& records() const { return records_; }
   std::size_t size() const { return size_; }
   std::size_t capacity() const { return capacity_; }
-  std::size_t slots() const { return records_.count(); }
+  std::size_t slots() const { return index_.slots(); }
   std::size_t memory_bytes() const {
-    return index_.memory_bytes() + records_.memory_bytes() + live_.size() * sizeof(live_[0]);
+    return index_.memory_bytes() + records_.memory_bytes() + bits_.bytes();
   }
-  Pages pages() const { return std::max(index_.pages(), records_.pages()); }
+  Pages pages() const { return std::max({index_.pages(), records_.pages(), bits_.pages()}); }
   Result<void> check_invariants() const;
 
  private:
@@ -107,20 +110,17 @@ class CuckooRteHash {
   static constexpr std::size_t kMinSlots = 512;
   static constexpr std::size_t kDrainingReserve = 1024;
 
-  CuckooRteHash(const TableConfig& config, RteHash index, Records<K> records)
+  CuckooRteHash(const TableConfig& config, RteHash index, Records<K> records, Memory bits)
       : hasher_(config.secret),
         index_(std::move(index)),
         records_(std::move(records)),
         capacity_(config.capacity),
-        live_(records_.count() / 64 + 1) {
+        bits_(std::move(bits)),
+        live_(bits_.data(), records_.count()) {
     draining_.reserve(kDrainingReserve);
   }
 
   static Result<std::size_t> slots_for(const TableConfig& config);
-
-  std::uint64_t& word_of(ConnId id) { return live_[index(id) / 64]; }
-  static std::uint64_t bit_of(ConnId id) { return std::uint64_t{1} << index(id) % 64; }
-  bool is_live(ConnId id) const { return (live_[index(id) / 64] & bit_of(id)) != 0; }
 
   ConnId find_one(const K& key, Hash hash) const {
     ConnId id = ConnId::none;
@@ -131,19 +131,14 @@ class CuckooRteHash {
   bool has_free_position() const { return size_ + draining_.size() < records_.count(); }
 
   Insertion occupy(ConnId id, const K& key, ConnId displaced) {
-    word_of(id) |= bit_of(id);
+    live_.flip(id);
     records_.header(id).key = key;
     ++size_;
     return {id, Insertion::Outcome::inserted, displaced};
   }
   void vacate(ConnId id) {
-    word_of(id) &= ~bit_of(id);
+    live_.flip(id);
     --size_;
-  }
-  template <WorthFunction W>
-  static Insertion found(ConnId id, const W& worth) {
-    if (worth(id) != 0) return {id, Insertion::Outcome::present, ConnId::none};
-    return {id, Insertion::Outcome::inserted, id};
   }
   template <WorthFunction W>
   Insertion displace(const K& key, Hash hash, const W& worth);
@@ -153,28 +148,23 @@ class CuckooRteHash {
   Records<K> records_;
   std::size_t capacity_ = 0;
   std::size_t size_ = 0;
-  std::vector<std::uint64_t> live_;  // a bit an id
+  Memory bits_;
+  LiveBits live_;
   std::vector<ConnId> draining_;
 };
 
 template <class K, std::uint8_t kFlags>
 Result<std::size_t> CuckooRteHash<K, kFlags>::slots_for(const TableConfig& config) {
-  const std::size_t most = RteHash::max_slots(sizeof(K));
-  const auto promise = static_cast<std::size_t>(static_cast<double>(most) * kMaxLoad);
-  // A table without chains cannot use headroom: its last places are hard to reach.
-  const double room =
-      static_cast<double>(config.capacity) * (kExtendable ? 1 + config.headroom : 1);
-  const auto fits = [&](std::size_t slots) {
-    return static_cast<double>(config.capacity) <= static_cast<double>(slots) * kMaxLoad &&
-           room <= static_cast<double>(slots - 1);
+  const auto promise = [](std::size_t slots) {
+    return static_cast<std::size_t>(static_cast<double>(slots) * kMaxLoad);
   };
+  const auto entries = entries_wanted(config, promise(RteHash::max_slots(sizeof(K))));
+  if (!entries) return std::unexpected(entries.error());
+  // A table without chains cannot use headroom: its last places are hard to reach.
+  const std::size_t positions = (kExtendable ? *entries : config.capacity) + kDrainingRoom;
   std::size_t slots = kMinSlots;
-  while (slots < most && !fits(slots)) slots *= 2;
-  if (config.capacity != 0 && fits(slots)) return slots;
-  return std::unexpected(Error{"the capacity of a " + std::string(kName) + " table is from 1 to " +
-                                   std::to_string(promise) + " with its headroom, not " +
-                                   std::to_string(config.capacity),
-                               Error::Kind::usage});
+  while (config.capacity > promise(slots) || positions > slots - 1) slots *= 2;
+  return slots;
 }
 
 template <class K, std::uint8_t kFlags>
@@ -185,7 +175,9 @@ auto CuckooRteHash<K, kFlags>::create(const TableConfig& config) -> Result<Cucko
   if (!hash) return std::unexpected(hash.error());
   auto records = Records<K>::create(*slots - 1, config.state_bytes, config.pages);
   if (!records) return std::unexpected(records.error());
-  return CuckooRteHash(config, std::move(*hash), std::move(*records));
+  auto bits = Memory::map(LiveBits::words(*slots) * 8, config.pages);
+  if (!bits) return std::unexpected(bits.error());
+  return CuckooRteHash(config, std::move(*hash), std::move(*records), std::move(*bits));
 }
 
 template <class K, std::uint8_t kFlags>
@@ -193,11 +185,10 @@ template <WorthFunction W>
 Insertion CuckooRteHash<K, kFlags>::insert(const K& key, Hash hash, const W& worth) {
   if (has_free_position()) {
     const ConnId id = index_.add(&key, hash);
-    if (id != ConnId::none) {
-      return is_live(id) ? found(id, worth) : occupy(id, key, ConnId::none);
-    }
+    if (id != ConnId::none && live_[id]) return Insertion::met(id, worth(id) != 0);
+    if (id != ConnId::none) return occupy(id, key, ConnId::none);
   } else if (const ConnId id = find_one(key, hash); id != ConnId::none) {
-    return found(id, worth);
+    return Insertion::met(id, worth(id) != 0);
   }
   if constexpr (std::is_same_v<W, KeepAll>) return {};
   return displace(key, hash, worth);
@@ -209,14 +200,9 @@ Insertion CuckooRteHash<K, kFlags>::displace(const K& key, Hash hash, const W& w
   const bool last = !has_free_position();
   // The least worthy one's position would queue behind the draining ones: after `settle` again.
   if (last && kExtendable && !draining_.empty()) return {};
-  ConnId least = ConnId::none;
-  std::uint8_t least_worth = worth(ConnId::none);
-  index_.for_each_candidate(hash, [&](ConnId id) {
-    if (const std::uint8_t w = worth(id); w < least_worth) {
-      least = id;
-      least_worth = w;
-    }
-  });
+  Victim victim(worth, ConnId::none);
+  index_.for_each_candidate(hash, [&](ConnId id) { victim.consider(id, id); });
+  const ConnId least = victim.place();
   if (least == ConnId::none) return {};
   const K leaving = records_.header(least).key;
   if (last) {
@@ -233,20 +219,6 @@ Insertion CuckooRteHash<K, kFlags>::displace(const K& key, Hash hash, const W& w
 }
 
 template <class K, std::uint8_t kFlags>
-template <class Visit>
-Cursor CuckooRteHash<K, kFlags>::walk(Cursor cursor, std::size_t about, Visit&& visit) const {
-  // Empty words count too, so that a step is bounded whatever the load is.
-  auto at = static_cast<std::size_t>(cursor);
-  for (std::size_t visited = 0; at < live_.size() && visited < about; ++at, ++visited) {
-    for (std::uint64_t word = live_[at]; word != 0; word &= word - 1, ++visited) {
-      visit(ConnId{
-          static_cast<std::uint32_t>(at * 64 + static_cast<unsigned>(std::countr_zero(word)))});
-    }
-  }
-  return at == live_.size() ? Cursor::end : Cursor{at};
-}
-
-template <class K, std::uint8_t kFlags>
 Result<void> CuckooRteHash<K, kFlags>::check_invariants() const {
   const auto broken = [](const std::string& rule) {
     return std::unexpected(Error{std::string(kName) + ": " + rule});
@@ -254,7 +226,7 @@ Result<void> CuckooRteHash<K, kFlags>::check_invariants() const {
   std::size_t live = 0;
   for (std::uint32_t i = 0; i < records_.count(); ++i) {
     const ConnId id{i};
-    if (!is_live(id)) continue;
+    if (!live_[id]) continue;
     ++live;
     const K& key = records_.header(id).key;
     if (find_one(key, hasher_(key)) != id)
@@ -268,7 +240,7 @@ Result<void> CuckooRteHash<K, kFlags>::check_invariants() const {
   if (std::ranges::adjacent_find(draining) != draining.end())
     return broken("3: an id drains twice");
   for (const ConnId id : draining) {
-    if (is_live(id)) return broken("3: a draining id is live");
+    if (live_[id]) return broken("3: a draining id is live");
   }
   return {};
 }

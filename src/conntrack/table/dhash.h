@@ -101,7 +101,7 @@ class BasicDHash {
   const Records<K>& records() const { return records_; }
   std::size_t size() const { return index_.size(); }
   std::size_t capacity() const { return capacity_; }
-  std::size_t slots() const { return records_.count(); }
+  std::size_t slots() const { return index_.slots(); }
   std::size_t memory_bytes() const { return index_.memory_bytes() + records_.memory_bytes(); }
   Pages pages() const { return std::max(index_.pages(), records_.pages()); }
   Result<void> check_invariants() const;
@@ -123,8 +123,6 @@ class BasicDHash {
   using Index = DHashIndex<Signature>;
   using Word = Bucket::Word;
   static constexpr bool kSecondComparison = kBothWays && !Signature::kSymmetric;
-  /// Entries that may drain while as many others come.
-  static constexpr double kBurst = 64;
 
   template <bool kMayOpen>
   Stragglers prefetch_records(std::span<const K> keys, std::span<const Hash> hashes) const;
@@ -134,21 +132,19 @@ class BasicDHash {
       records_.prefetch(Index::slot(at, index_.bucket(at).first_free(start_of(signature))));
   }
 
-  /// What has to be looked for in a conflict list.
-
   BasicDHash(const TableConfig& config, Index index, Records<K> records)
       : hasher_(config.secret),
         index_(std::move(index)),
         records_(std::move(records)),
         capacity_(config.capacity) {}
 
-  static double pool_for(double entries, double buckets) {
-    const auto lists = dhash_theory::in_lists_under_churn(entries + kBurst, buckets);
+  static double pool_for(std::size_t places, double buckets) {
+    const auto entries = static_cast<double>(places);
+    const auto lists = dhash_theory::in_lists_under_churn(entries, buckets);
     // After a table was filled at one go, while its first entries leave, lists hold more than in
     // the long run: 1.23 times as much at the load promised, where entries leave in the order of
     // arrival.
-    return std::min(1.25 * lists.mean + 8 * std::sqrt(std::max(lists.variance, 0.0)),
-                    entries + kBurst);
+    return std::min(1.25 * lists.mean + 8 * std::sqrt(std::max(lists.variance, 0.0)), entries);
   }
 
   std::uint32_t bucket_of(Hash hash) const {
@@ -222,18 +218,12 @@ class BasicDHash {
 
 template <class K, class S, bool kMajor, bool kBoth>
 auto BasicDHash<K, S, kMajor, kBoth>::create(const TableConfig& config) -> Result<BasicDHash> {
-  const double promised = static_cast<double>(config.capacity);
-  const double entries = promised * (1 + config.headroom);
-  const double buckets = std::ceil(promised / kMaxLoad / kSlots);
-  if (config.capacity == 0 || std::max(entries, buckets * kSlots) * 1.25 >= 4'290'000'000.0) {
-    return std::unexpected(
-        Error{"the capacity of a dhash table, its headroom included, is from 1 to 2,574,000,000, "
-              "not " +
-                  std::to_string(config.capacity),
-              Error::Kind::usage});
-  }
-  auto index = Index::create(static_cast<std::uint32_t>(buckets),
-                             static_cast<std::uint32_t>(pool_for(entries, buckets)), config.pages);
+  const auto entries = entries_wanted(config, 2'574'000'000);
+  if (!entries) return std::unexpected(entries.error());
+  const double buckets = std::ceil(static_cast<double>(config.capacity) / kMaxLoad / kSlots);
+  const double pool = pool_for(*entries + kDrainingRoom, buckets);
+  auto index = Index::create(static_cast<std::uint32_t>(buckets), static_cast<std::uint32_t>(pool),
+                             config.pages);
   if (!index) return std::unexpected(index.error());
   auto records =
       Records<K>::create(index->slots() + index->pool(), config.state_bytes, config.pages);
@@ -288,13 +278,10 @@ void BasicDHash<K, S, kMajor, kBoth>::prefetch_stragglers(std::span<const K> key
 template <class K, class S, bool kMajor, bool kBoth>
 template <WorthFunction W>
 Insertion BasicDHash<K, S, kMajor, kBoth>::insert(const K& key, Hash hash, const W& worth) {
-  using enum Insertion::Outcome;
   const std::uint32_t at = bucket_of(hash);
   const Word signature = signature_of(key);
-  if (const ConnId found = look(at, signature, key); found != ConnId::none) {
-    if (worth(found) != 0) return {found, present, ConnId::none};
-    return {found, inserted, found};
-  }
+  if (const ConnId found = look(at, signature, key); found != ConnId::none)
+    return Insertion::met(found, worth(found) != 0);
   ConnId displaced = ConnId::none;
   ConnId id = index_.take(at, start_of(signature));
   if (id == ConnId::none) {
@@ -305,22 +292,16 @@ Insertion BasicDHash<K, S, kMajor, kBoth>::insert(const K& key, Hash hash, const
   }
   index_.occupy(at, id, signature);
   records_.header(id).key = key;
-  return {id, inserted, displaced};
+  return {id, Insertion::Outcome::inserted, displaced};
 }
 
 template <class K, class S, bool kMajor, bool kBoth>
 template <WorthFunction W>
 ConnId BasicDHash<K, S, kMajor, kBoth>::least_worthy(std::uint32_t at, const W& worth) const {
   index_.for_each_in_slots(at, [&](ConnId id) { records_.prefetch(id); });
-  ConnId least = ConnId::none;
-  std::uint8_t least_worth = worth(ConnId::none);
-  index_.for_each(at, [&](ConnId id) {
-    if (const std::uint8_t w = worth(id); w < least_worth) {
-      least = id;
-      least_worth = w;
-    }
-  });
-  return least;
+  Victim victim(worth, ConnId::none);
+  index_.for_each(at, [&](ConnId id) { victim.consider(id, id); });
+  return victim.place();
 }
 
 template <class K, class S, bool kMajor, bool kBoth>

@@ -10,12 +10,16 @@
 #include <string_view>
 #include <utility>
 
-#include "conntrack/table/library_map.h"
+#include "conntrack/table/tsl_library.h"
 
 namespace millrace {
 
 template <class K>
-class HopscotchLibrary {
+using HopscotchMap = tsl::hopscotch_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>,
+                                        PageAllocator<std::pair<K, ConnId>>>;
+
+template <class K>
+class HopscotchLibrary : public TslLibrary<K, HopscotchMap<K>> {
  public:
   static constexpr std::string_view kName = "hopscotch";
   static constexpr std::string_view kSummary =
@@ -28,40 +32,16 @@ class HopscotchLibrary {
   /// None for its overflow list, which it would search from one end to the other: it is for more
   /// than 62 keys of one bucket.
   static std::size_t nodes(std::size_t) { return 0; }
-  static std::size_t limit(const PageArena&) { return 0; }
 
   HopscotchLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
-      : source_(source),
-        map_(buckets_for(entries, kMaxLoad), LibraryHash<K>{source}, LibraryEqual<K>{},
-             Allocator(arena)),
-        buckets_(arena->latest(), map_.bucket_count()) {
-    map_.max_load_factor(0.95F);  // the library's highest, so that it never wants to grow at ours
-  }
+      : TslLibrary<K, HopscotchMap<K>>(entries, kMaxLoad, source, arena) {}
 
-  void prefetch(Hash hash) const { buckets_.prefetch(hash); }
-
-  ConnId find(const HashedKey<K>& key) const {
-    const auto at = map_.find(key.key, key.hash);
-    return at == map_.end() ? ConnId::none : at->second;
-  }
-  ConnId insert(const HashedKey<K>& key, ConnId id) {
-    source_->announce(key);
-    return map_.try_emplace(key.key, id).first->second;
-  }
   ConnId erase(const HashedKey<K>& key) {
-    const ConnId id = find(key);
+    const ConnId id = this->find(key);
     // Erasing by the iterator would hash the key again.
-    if (id != ConnId::none) map_.erase(key.key, key.hash);
+    if (id != ConnId::none) this->map_.erase(key.key, key.hash);
     return id;
   }
-  std::size_t size() const { return map_.size(); }
-
- private:
-  using Allocator = PageAllocator<std::pair<K, ConnId>>;
-
-  HashSource<K>* source_;
-  tsl::hopscotch_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>, Allocator> map_;
-  BucketArray buckets_;
 };
 
 template <class K>

@@ -124,7 +124,7 @@ class Horton {
   const Records<K>& records() const { return index_.records; }
   std::size_t size() const { return index_.ids.live(); }
   std::size_t capacity() const { return index_.capacity; }
-  std::size_t slots() const { return index_.records.count(); }
+  std::size_t slots() const { return index_.slots(); }
   std::size_t memory_bytes() const { return index_.memory_bytes(); }
   Pages pages() const { return index_.pages(); }
   Result<void> check_invariants() const;
@@ -239,11 +239,9 @@ class Horton {
 template <class K>
 template <WorthFunction W>
 Insertion Horton<K>::insert(const K& key, Hash hash, const W& worth) {
-  using enum Insertion::Outcome;
   if (const Place found = look(key, hash)) {
     const ConnId id = index_.id(found);
-    if (worth(id) != 0) return {id, present, ConnId::none};
-    return {id, inserted, id};
+    return Insertion::met(id, worth(id) != 0);
   }
   const std::uint32_t primary = index_.first_of(hash);
   const Tag tag = Index::tag_for(hash);
@@ -259,7 +257,7 @@ Insertion Horton<K>::insert(const K& key, Hash hash, const W& worth) {
   occupy(target, primary, tag);
   index_.records.header(id).key = key;
   index_.records.prefetch(index_.ids.upcoming());
-  return {id, inserted, displaced};
+  return {id, Insertion::Outcome::inserted, displaced};
 }
 
 /// A free place, if need be after moving others; else one whose entry may be displaced.
@@ -279,12 +277,15 @@ template <class K>
 template <WorthFunction W>
 auto Horton<K>::least_worthy(std::uint32_t primary, unsigned group, const W& worth) const
     -> Target {
-  std::uint8_t least_worth = worth(ConnId::none);
-  const Target least{index_.least_worthy(primary, worth, least_worth, {}), 0};
+  Victim victim(worth, Target{});
+  const auto consider_in = [&](std::uint32_t at, unsigned function) {
+    index_.for_each_candidate(
+        at, [&](Place place) { victim.consider(index_.id(place), {place, function}); });
+  };
+  consider_in(primary, 0);
   const Remap remap = remap_at(primary, group);
-  if (remap.function == 0) return least;
-  const Place second = index_.least_worthy(secondary(remap), worth, least_worth, {});
-  return second ? Target{second, remap.function} : least;
+  if (remap.function != 0) consider_in(secondary(remap), remap.function);
+  return victim.place();
 }
 
 /// The primary bucket comes first, and before strangers: those go on to another bucket of theirs.

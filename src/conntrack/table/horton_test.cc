@@ -26,7 +26,7 @@ TYPED_TEST(HortonTest, StaysWithinItsPromiseUnderChurnAtItsMaximumLoad) {
 TYPED_TEST(HortonTest, RefusesNothingEvenAboveItsPromise) {
   SCOPED_TRACE(test::repeat());
   using Table = Horton<TypeParam>;
-  test::Driven<Table, TypeParam> driven(test::Driven<Table, TypeParam>::sized(31'129));
+  test::Driven<Table, TypeParam> driven(test::Driven<Table, TypeParam>::sized(31'129, 0.03));
   driven.fill(31'784);  // 0.97 of 2^15 slots
   driven.churn(10 * driven.live.size());
   EXPECT_LE(driven.refused, 31U);  // 0.01 %

@@ -80,8 +80,9 @@ struct LibraryEqual {
   bool operator()(const K& a, const K& b) const { return a == b; }
 };
 
-/// What the adaptor needs of a library. Constructing and inserting may throw: then nothing has
-/// changed. `source` and the arena outlive it.
+/// What the adaptor needs of a library. Constructing may throw. Inserting may throw where nothing
+/// has changed then: a map that does not survive a refused allocation must never ask for one.
+/// `source` and the arena outlive it.
 template <class L, class K>
 concept Library = std::is_nothrow_move_constructible_v<L> &&
                   requires(L map, const L view, std::size_t entries, HashSource<K>* source,
@@ -94,6 +95,7 @@ concept Library = std::is_nothrow_move_constructible_v<L> &&
                     /// The largest array that may still be allocated after creation, given the
                     /// arena.
                     { L::limit(*arena) } -> std::same_as<std::size_t>;
+                    /// For that many entries, `kDrainingRoom` of them beyond what is promised.
                     L(entries, source, arena);
                     { view.prefetch(hash) } -> std::same_as<void>;
                     { view.find(key) } -> std::same_as<ConnId>;
@@ -103,13 +105,59 @@ concept Library = std::is_nothrow_move_constructible_v<L> &&
                     /// The id that stood under the key, or none.
                     { map.erase(key) } -> std::same_as<ConnId>;
                     { view.size() } -> std::same_as<std::size_t>;
+                    { view.slots() } -> std::same_as<std::size_t>;
                   };
 
-/// The power of two of buckets in which that many entries are a share of at most `max_load`.
-inline std::size_t buckets_for(std::size_t entries, double max_load) {
-  return std::bit_ceil(
-      static_cast<std::size_t>(std::ceil(static_cast<double>(entries) / max_load)));
+/// The fewest slots, a power of two, of which the entries are a share of at most `utmost`, and
+/// those that are promised one of at most `max_load`.
+inline std::size_t power_of_two_slots(std::size_t entries, double max_load, double utmost) {
+  const double promised = static_cast<double>(entries - kDrainingRoom) / max_load;
+  const double all = static_cast<double>(entries) / utmost;
+  return std::bit_ceil(static_cast<std::size_t>(std::ceil(std::max(promised, all))));
 }
+
+/// What libraries' maps have in common; each adds what is its own.
+template <class K, class Map>
+class MapLibrary {
+ public:
+  static std::size_t nodes(std::size_t) { return 0; }
+  static std::size_t limit(const PageArena&) { return 0; }
+
+  ConnId find(const HashedKey<K>& key) const { return id_at(map_, at(map_, key)); }
+  ConnId insert(const HashedKey<K>& key, ConnId id) {
+    source_->announce(key);
+    return map_.try_emplace(key.key, id).first->second;
+  }
+  ConnId erase(const HashedKey<K>& key) {
+    auto there = at(map_, key);
+    const ConnId id = id_at(map_, there);
+    if (id != ConnId::none) map_.erase(there);
+    return id;
+  }
+  std::size_t size() const { return map_.size(); }
+  std::size_t slots() const { return map_.bucket_count(); }
+
+ protected:
+  template <class... Arguments>
+  explicit MapLibrary(HashSource<K>* source, Arguments&&... arguments)
+      : source_(source), map_(std::forward<Arguments>(arguments)...) {}
+
+  HashSource<K>* source_;
+  Map map_;
+
+ private:
+  template <class M>
+  static auto at(M& map, const HashedKey<K>& key) {
+    if constexpr (requires { map.find(key.key, key.hash); })
+      return map.find(key.key, key.hash);
+    else
+      return map.find(key);
+  }
+  template <class M, class Iterator>
+  static ConnId id_at(M& map, Iterator there) {
+    return there == map.end() ? ConnId::none : there->second;
+  }
+};
 
 /// Where a map's buckets lie, if they are one array in the order of the hash's low bits. The
 /// library itself does not tell, but its documented growth policy and its allocator do.
@@ -182,7 +230,7 @@ class LibraryMap {
   const Records<K>& records() const { return records_; }
   std::size_t size() const { return ids_.live(); }
   std::size_t capacity() const { return capacity_; }
-  std::size_t slots() const { return records_.count(); }
+  std::size_t slots() const { return map_.slots(); }
   std::size_t memory_bytes() const {
     return base_->arena.bytes() + ids_.memory_bytes() + records_.memory_bytes();
   }
@@ -218,12 +266,6 @@ class LibraryMap {
   }
 
   template <WorthFunction W>
-  Insertion met(ConnId id, const W& worth) const {
-    if (worth(id) != 0) return {id, Insertion::Outcome::present, ConnId::none};
-    return {id, Insertion::Outcome::inserted, id};
-  }
-
-  template <WorthFunction W>
   Insertion insert_into_full(const HashedKey<K>& key, const W& worth);
   template <WorthFunction W>
   ConnId least_worthy(const W& worth);
@@ -238,21 +280,17 @@ class LibraryMap {
 
 template <class K, Library<K> L>
 Result<LibraryMap<K, L>> LibraryMap<K, L>::create(const TableConfig& config) {
-  const double wanted = static_cast<double>(config.capacity) * (1 + config.headroom);
-  if (config.capacity == 0 || wanted >= 4'294'967'295.0) {
-    return std::unexpected(Error{"the capacity of a table is from 1 to 4,294,967,294, not " +
-                                     std::to_string(config.capacity),
-                                 Error::Kind::usage});
-  }
-  const auto slots = static_cast<std::size_t>(wanted);
-  auto records = Records<K>::create(slots, config.state_bytes, config.pages);
+  const auto wanted = entries_wanted(config, 4'290'000'000);
+  if (!wanted) return std::unexpected(wanted.error());
+  const std::size_t entries = *wanted + kDrainingRoom;
+  auto records = Records<K>::create(entries, config.state_bytes, config.pages);
   if (!records) return std::unexpected(records.error());
-  auto ids = IdPool::create(slots, config.pages);
+  auto ids = IdPool::create(entries, config.pages);
   if (!ids) return std::unexpected(ids.error());
   try {
     return LibraryMap(config, std::move(*records), std::move(*ids));
   } catch (const std::exception&) {
-    return std::unexpected(Error{"no memory for the index of " + std::to_string(slots) +
+    return std::unexpected(Error{"no memory for the index of " + std::to_string(entries) +
                                  " entries: lower the capacity or free memory"});
   }
 }
@@ -266,7 +304,7 @@ Insertion LibraryMap<K, L>::insert(const K& key, Hash hash, const W& worth) {
   const ConnId there = place(hashed, id);
   if (there != id) {
     ids_.put_back(id);
-    return there == ConnId::none ? Insertion{} : met(there, worth);
+    return there == ConnId::none ? Insertion{} : Insertion::met(there, worth(there) != 0);
   }
   records_.header(id).key = key;
   records_.prefetch(ids_.upcoming());
@@ -276,7 +314,8 @@ Insertion LibraryMap<K, L>::insert(const K& key, Hash hash, const W& worth) {
 template <class K, Library<K> L>
 template <WorthFunction W>
 Insertion LibraryMap<K, L>::insert_into_full(const HashedKey<K>& key, const W& worth) {
-  if (const ConnId there = map_.find(key); there != ConnId::none) return met(there, worth);
+  if (const ConnId there = map_.find(key); there != ConnId::none)
+    return Insertion::met(there, worth(there) != 0);
   if constexpr (std::is_same_v<W, KeepAll>) return {};
   const ConnId id = least_worthy(worth);
   if (id == ConnId::none) return {};
@@ -291,19 +330,15 @@ Insertion LibraryMap<K, L>::insert_into_full(const HashedKey<K>& key, const W& w
 template <class K, Library<K> L>
 template <WorthFunction W>
 ConnId LibraryMap<K, L>::least_worthy(const W& worth) {
-  ConnId least = ConnId::none;
-  std::uint8_t least_worth = worth(ConnId::none);
+  Victim victim(worth, ConnId::none);
   std::size_t seen = 0;
   const auto consider = [&](ConnId id) {
     ++seen;
-    if (const std::uint8_t w = worth(id); w < least_worth) {
-      least = id;
-      least_worth = w;
-    }
+    victim.consider(id, id);
   };
   hand_ = ids_.walk(hand_, kSample, consider);
   if (hand_ == Cursor::end) hand_ = ids_.walk(Cursor::begin, kSample - seen, consider);
-  return least;
+  return victim.place();
 }
 
 template <class K, Library<K> L>

@@ -10,53 +10,23 @@
 #include <string_view>
 #include <utility>
 
-#include "conntrack/table/library_map.h"
+#include "conntrack/table/tsl_library.h"
 
 namespace millrace {
 
 template <class K>
-class RobinHoodLibrary {
+using RobinHoodMap =
+    tsl::robin_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>, PageAllocator<std::pair<K, ConnId>>>;
+
+template <class K>
+class RobinHoodLibrary : public TslLibrary<K, RobinHoodMap<K>> {
  public:
   static constexpr std::string_view kName = "robin-hood";
   static constexpr std::string_view kSummary = "tsl::robin_map: linear probing, Robin Hood order";
   static constexpr double kMaxLoad = 0.9;
 
-  static std::size_t nodes(std::size_t) { return 0; }
-  static std::size_t limit(const PageArena&) { return 0; }
-
   RobinHoodLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
-      : source_(source),
-        map_(buckets_for(entries, kMaxLoad), LibraryHash<K>{source}, LibraryEqual<K>{},
-             Allocator(arena)),
-        buckets_(arena->latest(), map_.bucket_count()) {
-    map_.max_load_factor(0.95F);  // the library's highest, so that it never wants to grow at ours
-  }
-
-  void prefetch(Hash hash) const { buckets_.prefetch(hash); }
-
-  ConnId find(const HashedKey<K>& key) const {
-    const auto at = map_.find(key.key, key.hash);
-    return at == map_.end() ? ConnId::none : at->second;
-  }
-  ConnId insert(const HashedKey<K>& key, ConnId id) {
-    source_->announce(key);
-    return map_.try_emplace(key.key, id).first->second;
-  }
-  ConnId erase(const HashedKey<K>& key) {
-    const auto at = map_.find(key.key, key.hash);
-    if (at == map_.end()) return ConnId::none;
-    const ConnId id = at->second;
-    map_.erase(at);
-    return id;
-  }
-  std::size_t size() const { return map_.size(); }
-
- private:
-  using Allocator = PageAllocator<std::pair<K, ConnId>>;
-
-  HashSource<K>* source_;
-  tsl::robin_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>, Allocator> map_;
-  BucketArray buckets_;
+      : TslLibrary<K, RobinHoodMap<K>>(entries, kMaxLoad, source, arena) {}
 };
 
 template <class K>

@@ -79,6 +79,7 @@ class RteHash {
 
   /// Taken positions; removed ones count until they can be given out again.
   std::size_t taken() const;
+  std::size_t slots() const { return slots_; }
   std::size_t memory_bytes() const { return memory_.bytes(); }
   Pages pages() const { return memory_.pages(); }
 

@@ -4,25 +4,28 @@
 // array beside them.
 #pragma once
 
-// Without its assertions: they look up every newcomer once more.
-#pragma push_macro("NDEBUG")
-#undef NDEBUG
-#define NDEBUG 1
-#include <absl/container/flat_hash_map.h>
-#pragma pop_macro("NDEBUG")
-#include <cassert>
-
-#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
 #include "conntrack/table/library_map.h"
 
+// Its assertions look up every newcomer once more.
+#define MILLRACE_LIBRARY <absl/container/flat_hash_map.h>
+#include "conntrack/table/without_assertions.inc"
+
 namespace millrace {
 
 template <class K>
-class SwissLibrary {
+using SwissMap = absl::flat_hash_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>,
+                                     PageAllocator<std::pair<const K, ConnId>>>;
+
+template <class K>
+class SwissLibrary : public MapLibrary<K, SwissMap<K>> {
+  using MapLibrary<K, SwissMap<K>>::map_;
+
  public:
   static constexpr std::string_view kName = "swiss";
   static constexpr std::string_view kSummary =
@@ -31,42 +34,28 @@ class SwissLibrary {
   /// 7/8 the library cleans up in place at loads to 25/32, but doubles above.
   static constexpr double kMaxLoad = 0.78;
 
-  static std::size_t nodes(std::size_t) { return 0; }
-  static std::size_t limit(const PageArena&) { return 0; }
-
   SwissLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
-      : map_(std::max(kFewest, buckets_for(entries, kMaxLoad)) - 1, LibraryHash<K>{source},
-             LibraryEqual<K>{}, Allocator(arena)) {}
+      : MapLibrary<K, SwissMap<K>>(source, power_of_two_slots(entries, kMaxLoad, kUtmostLoad) - 1,
+                                   LibraryHash<K>{source}, LibraryEqual<K>{},
+                                   PageAllocator<std::pair<const K, ConnId>>(arena)) {
+    // It must never want to grow: it notes its new capacity before it allocates, so an allocation
+    // that is refused would leave it with an array smaller than it believes.
+    if (32 * std::uint64_t{entries} > 25 * std::uint64_t{map_.capacity()})
+      throw std::length_error("absl::flat_hash_map could grow");
+  }
 
   void prefetch(Hash hash) const {
     map_.prefetch(HashedKey<K>{kAny, hash});
     asm volatile("");  // see detail/prefetch.h
   }
 
-  ConnId find(const HashedKey<K>& key) const {
-    const auto at = map_.find(key, key.hash);
-    return at == map_.end() ? ConnId::none : at->second;
-  }
   ConnId insert(const HashedKey<K>& key, ConnId id) {
     return map_.try_emplace(key, id).first->second;
   }
-  ConnId erase(const HashedKey<K>& key) {
-    const auto at = map_.find(key, key.hash);
-    if (at == map_.end()) return ConnId::none;
-    const ConnId id = at->second;
-    map_.erase(at);
-    return id;
-  }
-  std::size_t size() const { return map_.size(); }
 
  private:
-  using Allocator = PageAllocator<std::pair<const K, ConnId>>;
-
-  // Below, it never cleans up in place.
-  static constexpr std::size_t kFewest = 32;
-  static constexpr K kAny{};  // to prefetch, the hash is enough
-
-  absl::flat_hash_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>, Allocator> map_;
+  static constexpr double kUtmostLoad = 0.781;  // 25/32 of one slot less, in whole entries
+  static constexpr K kAny{};                    // to prefetch, the hash is enough
 };
 
 template <class K>

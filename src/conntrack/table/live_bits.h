@@ -1,0 +1,54 @@
+// A bit an id: which are live. For tables whose ids are no places of their index.
+//
+// A view of words that its owner keeps, zeroed; used by the owner's worker.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/table.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+class LiveBits {
+ public:
+  static constexpr std::size_t words(std::size_t ids) { return (ids + 63) / 64; }
+
+  LiveBits(std::byte* memory, std::size_t ids)
+      : words_(reinterpret_cast<std::uint64_t*>(memory)), ids_(ids) {}
+
+  bool operator[](ConnId id) const { return (words_[index(id) / 64] >> index(id) % 64 & 1) != 0; }
+  void flip(ConnId id) { words_[index(id) / 64] ^= std::uint64_t{1} << index(id) % 64; }
+
+  /// Visits about that many live ids from the cursor on, in their order, and says where to go on;
+  /// the rest of 64 ids counts as a visit where none of it is live. An id does not move, so each
+  /// that lives through a whole walk is visited, whatever else comes or goes meanwhile.
+  template <class Visit>
+  Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
+    auto at = static_cast<std::uint64_t>(cursor);
+    for (std::size_t visited = 0; at < ids_ && visited < about; ++visited) {
+      const std::uint64_t live = words_[at / 64] >> at % 64;
+      if (live == 0) {
+        at = (at / 64 + 1) * 64;
+      } else {
+        at += static_cast<unsigned>(std::countr_zero(live));
+        visit(ConnId{static_cast<std::uint32_t>(at++)});
+      }
+    }
+    return at >= ids_ ? Cursor::end : Cursor{at};
+  }
+  std::size_t count() const {
+    std::size_t live = 0;
+    for (std::size_t word = 0; word < words(ids_); ++word)
+      live += static_cast<std::size_t>(std::popcount(words_[word]));
+    return live;
+  }
+
+ private:
+  std::uint64_t* words_;
+  std::size_t ids_;
+};
+
+}  // namespace millrace
