@@ -17,6 +17,7 @@
 
 #include "conntrack/table/library_map.h"
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a header's name
 #define MILLRACE_LIBRARY <boost/unordered/unordered_flat_map.hpp>
 #include "conntrack/table/without_assertions.inc"
 

@@ -11,6 +11,7 @@
 
 #include "conntrack/table/library_map.h"
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a header's name
 #define MILLRACE_LIBRARY <libcuckoo/cuckoohash_map.hh>
 #include "conntrack/table/without_assertions.inc"
 

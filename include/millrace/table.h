@@ -43,7 +43,8 @@ struct TableConfig {
 /// Entries to make room for, at most `most`: the capacity and its headroom. Errors (usage): a
 /// capacity or a headroom out of its range.
 inline Result<std::size_t> entries_wanted(const TableConfig& config, std::size_t most) {
-  if (!(config.headroom >= 0 && config.headroom <= 1)) {  // nor NaN
+  const bool is_share = config.headroom >= 0 && config.headroom <= 1;  // false for NaN
+  if (!is_share) {
     return std::unexpected(Error{"the headroom of a table is from 0 to 1 of its capacity, not " +
                                      std::to_string(config.headroom),
                                  Error::Kind::usage});

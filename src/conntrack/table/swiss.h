@@ -13,6 +13,7 @@
 #include "conntrack/table/library_map.h"
 
 // Its assertions look up every newcomer once more.
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a header's name
 #define MILLRACE_LIBRARY <absl/container/flat_hash_map.h>
 #include "conntrack/table/without_assertions.inc"
 
