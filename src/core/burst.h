@@ -34,7 +34,7 @@ struct Headers {
 };
 static_assert(sizeof(Headers) == 8);
 
-inline constexpr unsigned kBurstMax = 64;
+inline constexpr unsigned kBurstMax = Stragglers::kMax;
 
 /// Bytes of a packet that a port offers at least, where it has so many. Whoever reads headers must
 /// find them within.

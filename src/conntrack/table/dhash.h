@@ -362,18 +362,11 @@ using DHashPlain = BasicDHash<K, CrcPairSignature, false>;
 template <class K>
 using DHashXor = BasicDHash<K, XorSignature, true>;
 template <class K>
-using DHashXorPlain = BasicDHash<K, XorSignature, false>;
-template <class K>
 using DHashCrcXor = BasicDHash<K, CrcOfXorSignature, true>;
 template <class K>
-using DHashCrcXorPlain = BasicDHash<K, CrcOfXorSignature, false>;
-template <class K>
 using DHashXorCrc = BasicDHash<K, XorOfCrcSignature, true>;
-template <class K>
-using DHashXorCrcPlain = BasicDHash<K, XorOfCrcSignature, false>;
 
-static_assert(DHash<KeyV4>::kName == "dhash" &&
-              DHashXorCrcPlain<KeyV4>::kName == "dhash-xor-crc-plain");
+static_assert(DHash<KeyV4>::kName == "dhash" && DHashPlain<KeyV4>::kName == "dhash-plain");
 
 }  // namespace MILLRACE_ISA
 
