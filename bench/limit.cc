@@ -114,7 +114,15 @@ Result<Limit> Limit::create(std::size_t index_bytes, std::size_t record_bytes, P
   return Limit(std::move(*index), std::move(*records));
 }
 
-Pages Limit::pages() const { return std::max(index_.pages(), records_.pages()); }
+Pages pages_under(std::size_t largest_bytes, Pages obtained) {
+  constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
+  return largest_bytes < kHugeBytes ? Pages::small : obtained;
+}
+
+Pages Limit::pages() const {
+  return pages_under(std::max(index_.bytes(), records_.bytes()),
+                     std::max(index_.pages(), records_.pages()));
+}
 
 double Limit::independent_ns(const Fetches& fetches) const {
   const Lines index(index_, std::min(fetches.index_bytes, index_.bytes()));

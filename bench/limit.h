@@ -26,6 +26,10 @@ struct Fetches {
   friend auto operator<=>(const Fetches&, const Fetches&) = default;
 };
 
+/// The pages under memory whose largest piece has so many bytes, and which says of itself that it
+/// lies on `obtained`: pieces smaller than a huge page lie on small ones, and call them the best.
+Pages pages_under(std::size_t largest_bytes, Pages obtained);
+
 class Limit {
  public:
   /// Memory for fetches up to these sizes. Error: there is not so much.
@@ -35,6 +39,7 @@ class Limit {
   double independent_ns(const Fetches& fetches) const;
   /// Nanoseconds for one line of the records when its address is known only from the line before.
   double dependent_ns(std::size_t record_bytes) const;
+  /// What it lies on; the worse of two.
   Pages pages() const;
 
  private:

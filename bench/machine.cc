@@ -28,6 +28,12 @@ std::string processor() {
   return "unknown";
 }
 
+/// Null where the kernel has no such pages.
+nlohmann::ordered_json free_huge_pages() {
+  const std::string line = first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+  return line.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(std::stoull(line));
+}
+
 nlohmann::ordered_json caches() {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (int i = 0;; ++i) {
@@ -44,16 +50,15 @@ nlohmann::ordered_json caches() {
 nlohmann::ordered_json describe_machine() {
   utsname kernel{};
   ::uname(&kernel);
-  return {
-      {"processor", processor()},
-      {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
-      {"caches", caches()},
-      {"kernel", kernel.release},
-      {"hugepages_free", first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")},
-      {"transparent_hugepages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
-      {"compiler", MILLRACE_COMPILER},
-      {"flags", MILLRACE_COMPILER_FLAGS},
-      {"commit", MILLRACE_COMMIT}};
+  return {{"processor", processor()},
+          {"cores", ::sysconf(_SC_NPROCESSORS_ONLN)},
+          {"caches", caches()},
+          {"kernel", kernel.release},
+          {"hugepages_free", free_huge_pages()},
+          {"transparent_hugepages", first_line("/sys/kernel/mm/transparent_hugepage/enabled")},
+          {"compiler", MILLRACE_COMPILER},
+          {"flags", MILLRACE_COMPILER_FLAGS},
+          {"commit", MILLRACE_COMMIT}};
 }
 
 }  // namespace millrace::bench

@@ -118,7 +118,7 @@ class Contest {
  public:
   static Result<std::unique_ptr<Contest>> create(const PathOptions& options, Profile traffic,
                                                  std::uint64_t live);
-  Result<PathResult> measure(const std::function<void(const std::string&)>& progress);
+  Result<std::optional<PathResult>> measure(const Progress& progress);
 
  private:
   Contest(const PathOptions& options, Profile traffic, Capture capture)
@@ -196,11 +196,12 @@ Result<void> Contest::compare() const {
   return {};
 }
 
-Result<PathResult> Contest::measure(const std::function<void(const std::string&)>& progress) {
+/// None where `progress` ended it.
+Result<std::optional<PathResult>> Contest::measure(const Progress& progress) {
   const auto say = [&](std::string_view what) {
-    progress(fmt::format("{} {}: {}", to_string(traffic_), capture_.size(), what));
+    return progress(fmt::format("{} {}: {}", to_string(traffic_), capture_.size(), what));
   };
-  say("opening the connections");
+  if (!say("opening the connections")) return std::nullopt;
   pass(parse_);
   pass(*touch_);
   pass(*whole_);
@@ -212,7 +213,8 @@ Result<PathResult> Contest::measure(const std::function<void(const std::string&)
   std::vector<double> whole_ns;
   std::array<std::vector<double>, kStages> stage_ns;
   for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
-    say(fmt::format("repetition {} of {}", repetition + 1, options_.repetitions));
+    if (!say(fmt::format("repetition {} of {}", repetition + 1, options_.repetitions)))
+      return std::nullopt;
     parse_ns.push_back(pass(parse_));
     touch_ns.push_back(pass(*touch_));
     whole_ns.push_back(pass(*whole_));
@@ -242,17 +244,18 @@ Result<PathResult> Contest::measure(const std::function<void(const std::string&)
 
 }  // namespace
 
-Result<std::vector<PathResult>> run_path(const PathOptions& options,
-                                         const std::function<void(const std::string&)>& progress) {
+Result<std::vector<PathResult>> run_path(const PathOptions& options, const Progress& progress) {
   std::vector<PathResult> results;
   for (const Profile traffic : options.traffic) {
     for (const std::uint64_t live : options.live) {
-      progress(fmt::format("{} {}: making the traffic", to_string(traffic), live));
+      if (!progress(fmt::format("{} {}: making the traffic", to_string(traffic), live)))
+        return results;
       auto contest = Contest::create(options, traffic, live);
       if (!contest) return std::unexpected(contest.error());
       auto result = (*contest)->measure(progress);
       if (!result) return std::unexpected(result.error());
-      results.push_back(std::move(*result));
+      if (!*result) return results;
+      results.push_back(std::move(**result));
     }
   }
   return results;

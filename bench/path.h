@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "bench/progress.h"
 #include "bench/spread.h"
 #include "millrace/memory.h"
 #include "millrace/types.h"
@@ -36,9 +35,8 @@ struct PathResult {
   std::vector<std::pair<std::string_view, Spread>> stages;  ///< of the line, clock reads included
 };
 
-/// Measures all of it, contenders in turn, `progress` told what is under way. Errors: no memory, or
-/// a contender that does not give the reference's answer.
-Result<std::vector<PathResult>> run_path(const PathOptions& options,
-                                         const std::function<void(const std::string&)>& progress);
+/// Measures all of it, contenders in turn; what is finished where `progress` ends it. Errors: no
+/// memory, or a contender that does not give the reference's answer.
+Result<std::vector<PathResult>> run_path(const PathOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

@@ -1,17 +1,20 @@
 // The question: which table is how fast, and how far is each from what the machine can do?
 //
-// One process, one core; contenders take turns, each repetition with a table made and filled anew,
-// so that a repetition also sees other pages. A table of 2^n slots is filled to a load and then
-// churned, until every entry has been replaced in random order, before anything is measured.
+// One process, one core; tables are measured in turn, each repetition with a table made and filled
+// anew, so that a repetition also sees other pages. A table of 2^n slots is filled to a load and
+// then churned, until every entry has been replaced in random order, before anything is measured.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "bench/contender.h"
+#include "bench/progress.h"
 #include "bench/spread.h"
+#include "bench/trial.h"
 #include "millrace/memory.h"
 #include "millrace/types.h"
 
@@ -29,14 +32,32 @@ struct TablesOptions {
   Pages pages = Pages::huge;
 };
 
+/// The tables that are measured together, on the same keys.
+struct TablesGroup {
+  Case at;
+  unsigned key_bytes = 0;
+  std::vector<const Entrant*> entrants;
+};
+
+struct TablesPlan {
+  TablesOptions options;
+  std::vector<TablesGroup> groups;    ///< those of one size one after the other
+  std::vector<std::string> left_out;  ///< who is not measured, and why: a line each
+
+  std::size_t trials() const;
+  /// The most at one time, and the time that it takes where docs/tables.md was written: estimates.
+  std::size_t memory_bytes() const;
+  double seconds() const;
+};
+
 struct TableResult {
   std::string_view table;
   unsigned key_bytes = 0;
   unsigned bits = 0;
   std::size_t live = 0;
   bool at_maximum = false;     ///< measured at the load that this table promises
-  double load = 0;             ///< live / 2^bits; of an insertion from empty, 0
-  std::string_view operation;  ///< touch, hit, miss, insert, delete, mix
+  double load = 0;             ///< live / 2^bits; of a fill, when it ends
+  std::string_view operation;  ///< touch, hit, miss, insert, delete, mix; fill: from empty
   unsigned burst = 0;
   Spread ns;                   ///< an operation
   double limit_ns = 0;         ///< the fetches that it cannot avoid, in the same run
@@ -80,16 +101,21 @@ struct MachineLimit {
   Spread read_update_ns;  ///< the same, the second updated: the floor of a touch
 };
 
+/// Of whole groups.
 struct TablesResult {
+  std::size_t groups = 0;
   std::vector<TableResult> operations;
   std::vector<InsertionTimes> insertions;
   std::vector<OverloadResult> overloads;
   std::vector<MachineLimit> limits;
 };
 
-/// `options.tables` names entrants. Errors: no memory, or a table that answers what the reference
-/// does not.
-Result<TablesResult> run_tables(const TablesOptions& options,
-                                const std::function<void(const std::string&)>& progress);
+/// Who is measured where. Tables are left out where the load is more than they promise, and where
+/// they cannot be made at all. Error: nobody is left.
+Result<TablesPlan> plan_tables(const TablesOptions& options);
+
+/// Adds to `result` what is finished, group by group, and ends early where `progress` says so.
+/// Errors: no memory, or a table that answers what the reference does not.
+Result<void> run_tables(const TablesPlan& plan, const Progress& progress, TablesResult& result);
 
 }  // namespace millrace::bench

@@ -1,9 +1,11 @@
 // `millrace bench`: measures on this machine, in one run, what the study compares.
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmath>
 
 #include "bench_command.h"
+#include "interrupt.h"
 #include "output.h"
 
 namespace millrace::cli {
@@ -19,15 +21,29 @@ Json spread_json(const Spread& spread) {
           {"ns_max", rounded(spread.max)}};
 }
 
+std::string short_ns(double ns) { return fmt::format("{:.{}f}", ns, ns < 99.95 ? 1 : 0); }
+
 std::string cell(const Spread& spread) {
-  return fmt::format("{:.1f} ({:.1f}-{:.1f})", spread.median, spread.min, spread.max);
+  return fmt::format("{} ({}-{})", short_ns(spread.median), short_ns(spread.min),
+                     short_ns(spread.max));
 }
 
-std::function<void(const std::string&)> progress_line(bool quiet) {
+bench::Progress progress_line(bool quiet) {
   const bool show = !quiet && ::isatty(STDERR_FILENO) != 0;
-  return [show](const std::string& what) {
-    if (show) say(fmt::format("\r\033[K{}", what));
+  return [show](std::string_view what) {
+    winsize window{};
+    const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1;
+    // A line that wraps could not be cleared.
+    if (show) say(fmt::format("\r\033[K{}", what.substr(0, known ? window.ws_col - 1 : 79)));
+    return !interrupted.load();
   };
+}
+
+Error in_terms_of(std::string_view option, Error error) {
+  constexpr std::string_view kCapacity = "the capacity";
+  const auto at = error.message.find(kCapacity);
+  if (at != std::string::npos) error.message.replace(at, kCapacity.size(), option);
+  return error;
 }
 
 void add_bench(CLI::App& app, Run& run) {

@@ -6,7 +6,9 @@
 #include "bench/path.h"
 #include "bench_command.h"
 #include "common_options.h"
+#include "interrupt.h"
 #include "output.h"
+#include "validators.h"
 
 namespace millrace::cli {
 namespace {
@@ -67,15 +69,32 @@ int PathCommand::run() {
   if (!json.empty()) {
     if (auto ok = check_writable(json); !ok) return fail(ok.error());
   }
+  catch_interrupts();
   const auto results = bench::run_path(options, progress_line(quiet));
   progress_line(quiet)("");
-  if (!results) return fail(results.error());
+  if (!results) return fail(in_terms_of("--live", results.error()));
+  const std::size_t asked = options.traffic.size() * options.live.size();
+  const bool complete = results->size() == asked;
+  if (!complete) {
+    say(fmt::format("millrace: warning: interrupted after {} of {} measurements\n", results->size(),
+                    asked));
+    if (results->empty()) return kInterrupted;
+  }
+  if (!json.empty()) {
+    Json all{{"suite", "path"},
+             {"complete", complete},
+             {"options",
+              {{"repetitions", options.repetitions},
+               {"burst", options.burst},
+               {"seed", options.seed},
+               {"pages", pages}}},
+             {"machine", bench::describe_machine()},
+             {"results", Json::array()}};
+    for (const auto& result : *results) all["results"].push_back(to_json(result));
+    if (auto ok = write_whole(json, to_text(all)); !ok) return fail(ok.error());
+  }
   if (json != "-") print(*results);
-  if (json.empty()) return kDone;
-  Json all{{"suite", "path"}, {"machine", bench::describe_machine()}, {"results", Json::array()}};
-  for (const auto& result : *results) all["results"].push_back(to_json(result));
-  const auto ok = write_whole(json, to_text(all));
-  return ok ? kDone : fail(ok.error());
+  return complete ? kDone : kInterrupted;
 }
 
 }  // namespace
@@ -86,31 +105,35 @@ void add_bench_path(CLI::App& bench, Run& run) {
   const auto path = std::make_shared<PathCommand>();
   command->add_option("--live", path->options.live, "Connections; 786432 and 3145728")
       ->delimiter(',')
-      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100000000}))
+      ->check(whole_number(1, 100'000'000))
       ->type_name("N,...");
   command->add_option("--traffic", path->traffic, "uniform, campus; both")
       ->delimiter(',')
-      ->check(CLI::IsMember({"uniform", "campus"}))
+      ->check(one_of({"uniform", "campus"}))
       ->type_name("NAME,...");
   command->add_option("--repetitions", path->options.repetitions, "Timed passes of each contender")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_number(1, 1000))
       ->capture_default_str()
       ->type_name("N");
   command->add_option("--burst", path->options.burst, "Packets a burst")
-      ->check(CLI::Range(1, 64))
+      ->check(whole_number(1, 64))
       ->capture_default_str()
       ->type_name("N");
   command->add_option("--pages", path->pages, "Best memory to try: huge, transparent or small")
-      ->check(CLI::IsMember({"huge", "transparent", "small"}))
+      ->check(one_of({"huge", "transparent", "small"}))
       ->capture_default_str();
   command->add_option("--seed", path->options.seed, "Fixes traffic and hash")
+      ->check(not_negative())
       ->capture_default_str()
       ->type_name("N");
   command->add_option("--json", path->json, "Write results as JSON; - in place of the table")
+      ->check(not_empty())
       ->type_name("FILE");
   command->add_flag("--quick", path->quick, "A small size only: does it still work?");
   command->add_flag("--quiet", path->quiet, "No progress");
-  command->footer("\nExample: millrace bench path --live 786432 --json path.json");
+  command->footer(
+      "\nAn interrupt ends it early: what is finished is printed and written, and the exit\n"
+      "status is 130.\n\nExample: millrace bench path --live 786432 --json path.json");
   command->callback([&run, path] { run = [path] { return path->run(); }; });
 }
 

@@ -1,26 +1,34 @@
 #include "common_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 
+#include "bench/contender.h"
 #include "conntrack/schemes.h"
 #include "output.h"
+#include "validators.h"
 
 namespace millrace::cli {
 namespace {
 
 constexpr double kMaxTimeoutSeconds = static_cast<double>(Config::Ageing::kMaxTimeout);
 
-/// CLI::Range lets "nan" pass.
-CLI::Validator finite() {
+/// Some tables are built into the benchmark only.
+CLI::Validator not_of_the_bench_only() {
   return CLI::Validator(
-      [](std::string& value) {
-        return std::isfinite(std::strtod(value.c_str(), nullptr))
-                   ? std::string{}
-                   : value + " is no number of seconds";
+      [](std::string& name) {
+        const auto names = TableSchemes::names();
+        const auto same = [&name](const auto& entrant) { return entrant.name == name; };
+        if (std::ranges::find(names, name) != names.end() ||
+            std::ranges::none_of(bench::entrants(), same))
+          return std::string{};
+        return fmt::format(
+            "'{0}' takes part in benchmarks only (millrace bench tables --table {0}): here one of "
+            "{1}",
+            name, fmt::join(names, ", "));
       },
       "");
 }
@@ -33,22 +41,23 @@ std::uint32_t milliseconds(double seconds) {
 
 void CommonOptions::add_to(CLI::App& command) {
   command.add_option("--table", table, "Table scheme (millrace schemes lists them); race")
-      ->check(CLI::IsMember(TableSchemes::names()));
+      ->check(not_of_the_bench_only())
+      ->check(one_of(TableSchemes::names()));
   command.add_option("--sharing", sharing, "How workers share tables; sharded")
-      ->check(CLI::IsMember(SharingSchemes::names()));
+      ->check(one_of(SharingSchemes::names()));
   command.add_option("--ageing", ageing, "How idle connections are found; wheel")
-      ->check(CLI::IsMember(AgeingSchemes::names()));
+      ->check(one_of(AgeingSchemes::names()));
   command.add_option("--capacity", capacity, "Connections promised; 1000000, IPv6 an eighth")
-      ->check(CLI::Range(std::int64_t{1}, Config::Table::kMaxCapacity))
+      ->check(whole_number(1, Config::Table::kMaxCapacity))
       ->type_name("N");
   command.add_option("--timeout", timeout_s, "Idle seconds, in place of every timeout")
-      ->check(CLI::Range(0.001, kMaxTimeoutSeconds) & finite())
+      ->check(number(0.001, kMaxTimeoutSeconds))
       ->type_name("S");
   command.add_option("--workers", workers, "Worker threads; this version runs one")
       ->check(CLI::Range(1, 1))
       ->type_name("N");
   command.add_option("--pages", pages, "Best memory to try: huge, transparent or small")
-      ->check(CLI::IsMember({"huge", "transparent", "small"}))
+      ->check(one_of({"huge", "transparent", "small"}))
       ->capture_default_str();
   command.add_option("--seed", seed, "Fix everything random; drawn if left out")
       ->check(not_negative())
@@ -77,22 +86,6 @@ BalanceConfig CommonOptions::balance_config(const Config& config) const {
   BalanceConfig balance = millrace::balance_config(config);
   if (timeout_s) balance.quiet_ms = std::max(milliseconds(*timeout_s), balance.quiet_ms);
   return balance;
-}
-
-CLI::Validator not_empty() {
-  return CLI::Validator(
-      [](std::string& value) {
-        return value.empty() ? std::string("is empty: give a file") : std::string{};
-      },
-      "");
-}
-
-CLI::Validator not_negative() {
-  return CLI::Validator(
-      [](std::string& value) {
-        return value.starts_with('-') ? value + " is negative" : std::string{};
-      },
-      "");
 }
 
 SchemeNames scheme_names() {

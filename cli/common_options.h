@@ -35,12 +35,6 @@ struct CommonOptions {
 /// The names that configuration and command line may use.
 SchemeNames scheme_names();
 
-/// For names of files: an empty one is a mistake, of an unset variable most often.
-CLI::Validator not_empty();
-
-/// For unsigned numbers: CLI11 would take -5 as 2^64 - 5.
-CLI::Validator not_negative();
-
 /// Prints the error as one line (or one a problem), and returns its exit status.
 int fail(const Error& error);
 

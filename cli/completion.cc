@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,8 +13,6 @@
 
 namespace millrace::cli {
 namespace {
-
-using Values = std::map<std::string, std::string>;
 
 constexpr std::string_view kFile = "FILE";
 
@@ -41,27 +39,38 @@ std::string choices_of(const CLI::Option& option) {
   return names;
 }
 
-/// What the options of `app` and below take: names, or `kFile`.
-void note_values(const CLI::App& app, Values& values) {
-  for (const auto* option : app.get_options()) {
-    const bool file = option->get_type_name() == kFile;
-    const std::string choices = file ? std::string(kFile) : choices_of(*option);
-    if (choices.empty()) continue;
-    for (const auto& name : option->get_lnames()) values["--" + name] = choices;
+/// Calls `use` with each command and its name as it is typed: "bench", "bench path".
+void each_command(const CLI::App& app, const std::string& above,
+                  const std::function<void(const CLI::App&, const std::string&)>& use) {
+  for (const auto* sub : subcommands_of(app)) {
+    const std::string name = above + sub->get_name();
+    each_command(*sub, name + " ", use);
+    use(*sub, name);
   }
-  for (const auto* sub : subcommands_of(app)) note_values(*sub, values);
 }
 
-void print_values(const CLI::App& app) {
-  Values values;
-  note_values(app, values);
-  for (const auto& [option, choices] : values) {
-    if (choices == kFile) {
-      fmt::print("    {}) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", option);
-    } else {
-      fmt::print("    {}) choices='{}' ;;\n", option, choices);
+/// The values of one command's options: a fixed set of them, or files.
+void print_values(const CLI::App& app, const std::string& command) {
+  for (const auto* option : app.get_options()) {
+    const bool file = option->get_type_name() == kFile;
+    const std::string choices = choices_of(*option);
+    if (!file && choices.empty()) continue;
+    for (const auto& name : option->get_lnames()) {
+      fmt::print("    '{} --{}') ", command, name);
+      if (file) {
+        fmt::print("COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n");
+      } else {
+        fmt::print("choices='{}' ;;\n", choices);
+      }
     }
   }
+}
+
+std::string words_of(const CLI::App& app) {
+  std::vector<std::string> words;
+  for (const auto* sub : subcommands_of(app)) words.push_back(sub->get_name());
+  for (auto& option : options_of(app)) words.push_back(std::move(option));
+  return fmt::format("{}", fmt::join(words, " "));
 }
 
 void print_bash(const CLI::App& app) {
@@ -69,27 +78,24 @@ void print_bash(const CLI::App& app) {
       "# millrace completion bash; in zsh after `autoload -U bashcompinit; bashcompinit`\n"
       "_millrace() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices\n"
-      "  case $before in\n");
-  print_values(app);
-  fmt::print("    *) case ${{COMP_WORDS[1]}} in\n");
-  std::vector<std::string> commands;
-  for (const auto* sub : subcommands_of(app)) {
-    commands.push_back(sub->get_name());
-    auto words = options_of(*sub);
-    for (const auto* inner : subcommands_of(*sub)) {
-      words.push_back(inner->get_name());
-      for (const auto& option : options_of(*inner)) words.push_back(option);
-    }
-    fmt::print("      {}) choices='{}' ;;\n", sub->get_name(), fmt::join(words, " "));
-  }
+      "  local command=${{COMP_WORDS[1]}}\n"
+      "  [ \"$command\" = bench ] && [ \"$COMP_CWORD\" -gt 2 ] && command+=\" "
+      "${{COMP_WORDS[2]}}\"\n"
+      "  case \"$command $before\" in\n");
+  each_command(app, "", print_values);
+  fmt::print("    *) case $command in\n");
+  each_command(app, "", [](const CLI::App& sub, const std::string& name) {
+    fmt::print("      '{}') choices='{}' ;;\n", name, words_of(sub));
+  });
   fmt::print(
       "      esac\n"
-      "      [ \"$COMP_CWORD\" -eq 1 ] && choices='{} --help --version' ;;\n"
+      "      [ \"$COMP_CWORD\" -eq 1 ] && choices='{}' ;;\n"
       "  esac\n"
-      "  COMPREPLY=($(compgen -W \"$choices\" -- \"$word\"))\n"
+      "  local list=${{word%\"${{word##*,}}\"}}  # what stands before the last comma\n"
+      "  COMPREPLY=($(compgen -P \"$list\" -W \"$choices\" -- \"${{word##*,}}\"))\n"
       "}}\n"
       "complete -F _millrace millrace\n",
-      fmt::join(commands, " "));
+      words_of(app));
 }
 
 }  // namespace

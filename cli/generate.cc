@@ -15,6 +15,7 @@
 #include "output.h"
 #include "port/capture_writer.h"
 #include "progress.h"
+#include "validators.h"
 
 namespace millrace::cli {
 namespace {
@@ -95,7 +96,7 @@ void add_generate(CLI::App& app, Run& run) {
       ->add_option("--profile", options->profile,
                    "campus: mixed, two-way, heavy-tailed; uniform: the worst case for a cache; "
                    "flood: every packet a new connection")
-      ->check(CLI::IsMember({"campus", "uniform", "flood"}))
+      ->check(one_of({"campus", "uniform", "flood"}))
       ->capture_default_str();
   command->add_option("--connections", plan.connections, "Connections, exactly")
       ->check(not_negative())

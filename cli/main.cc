@@ -5,6 +5,8 @@
 
 #include <cstdio>
 #include <exception>
+#include <new>
+#include <string>
 
 #include "command.h"
 #include "common_options.h"
@@ -32,6 +34,12 @@ int with_output(int status) {
   return written ? status : fail(written.error());
 }
 
+/// The command that the command line has come to, with the names above it.
+std::string chosen_of(const CLI::App& app) {
+  const auto inner = app.get_subcommands();
+  return app.get_name() + (inner.empty() ? "" : " " + chosen_of(*inner.front()));
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Connection tracking at line rate on ordinary servers.", "millrace"};
   app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
@@ -49,8 +57,12 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& wrong) {
-    say(fmt::format("millrace: {} (millrace --help shows what there is)\n", wrong.what()));
+    say(fmt::format("millrace: {} ({} --help shows what there is)\n", wrong.what(),
+                    chosen_of(app)));
     return kUsage;
+  } catch (const std::bad_alloc&) {
+    say("millrace: no memory left: free some, or ask for less\n");
+    return kFailed;
   } catch (const std::exception& failure) {
     say(fmt::format("millrace: {}\n", failure.what()));
     return kFailed;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,20 +12,19 @@
 #include "common_options.h"
 #include "function/balance/address.h"
 #include "function/balance/balance.h"
+#include "huge_pages.h"
 #include "interrupt.h"
 #include "output.h"
 #include "port/replay_port.h"
 #include "progress.h"
 #include "report.h"
 #include "traffic/windows.h"
+#include "validators.h"
 #include "worker/config.h"
 #include "worker/line.h"
 
 namespace millrace::cli {
 namespace {
-
-/// Tables of fewer bytes gain nothing from huge pages.
-constexpr std::size_t kWorthHugePages = std::size_t{2} << 20;
 
 struct ReplayCommand {
   CommonOptions common;
@@ -76,26 +74,6 @@ std::function<bool(const A&)> keeps(const Config& config) {
 std::uint64_t nanoseconds_since(std::chrono::steady_clock::time_point start) {
   return static_cast<std::uint64_t>(
       std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
-}
-
-/// What `/proc/meminfo` says of that name; 0 where it says nothing.
-std::size_t meminfo(std::string_view name) {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  std::size_t value = 0;
-  while (file >> word) {
-    if (word.starts_with(name) && word.ends_with(':')) file >> value;
-  }
-  return value;
-}
-
-/// What vm.nr_hugepages must be for so many more bytes, in several mappings; never less than now.
-std::size_t huge_pages_for(std::size_t bytes) {
-  constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
-  constexpr std::size_t kMappings = 8;  // each is rounded up
-  const std::size_t total = meminfo("HugePages_Total");
-  const std::size_t taken = total - meminfo("HugePages_Free") + meminfo("HugePages_Rsvd");
-  return std::max(total, taken + bytes / kHugeBytes + kMappings);
 }
 
 void ReplayCommand::warn(std::string_view message) const {
@@ -157,11 +135,8 @@ std::optional<std::string> ReplayCommand::small_pages(const Line& line) const {
     small |= table.pages == Pages::small && table.memory_bytes > kWorthHugePages;
   }
   if (common.pages == "small" || !small) return std::nullopt;
-  return fmt::format(
-      "the tables ({} MiB) lie on small pages, which is slower: reserve huge pages{}: "
-      "sysctl vm.nr_hugepages={}",
-      bytes >> 20, common.pages == "huge" ? "" : " and ask for --pages huge",
-      huge_pages_for(bytes));
+  return fmt::format("the tables ({} MiB) lie on small pages, which is slower: {}", bytes >> 20,
+                     huge_pages_hint(bytes, *pages_named(common.pages)));
 }
 
 Result<int> ReplayCommand::replay() const {
@@ -245,18 +220,18 @@ void add_replay(CLI::App& app, Run& run) {
       ->check(not_empty())
       ->type_name("FILE");
   command->add_option("--clock", replay->clock, "Time: capture (deterministic) or wall (for speed)")
-      ->check(CLI::IsMember({"capture", "wall"}))
+      ->check(one_of({"capture", "wall"}))
       ->capture_default_str();
   command->add_option("--windows", replay->windows, "Copies at once, addresses and ports shifted")
-      ->check(CLI::Range(1, 4096))
+      ->check(whole_number(1, 4096))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--loops", replay->loops, "Times to go through the same packets")
-      ->check(CLI::Range(1, 1'000'000))
+      ->check(whole_number(1, 1'000'000))
       ->type_name("N")
       ->capture_default_str();
   command->add_option("--burst", replay->burst, "Packets a burst")
-      ->check(CLI::Range(1, 64))
+      ->check(whole_number(1, 64))
       ->type_name("N")
       ->capture_default_str();
   replay->common.add_to(*command);

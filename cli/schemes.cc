@@ -3,15 +3,18 @@
 
 #include <fmt/format.h>
 
+#include "bench/contenders.h"
 #include "command.h"
 #include "function/balance/scheduler.h"
 
 namespace millrace::cli {
 namespace {
 
+using BenchOnly = Joined<TableVariants, bench::PeerTables>::Type;
+
 void print(std::string_view axis, const std::vector<SchemeDescription>& schemes) {
   fmt::print("{}\n", axis);
-  for (const auto& scheme : schemes) fmt::print("  {:<12}{}\n", scheme.name, scheme.summary);
+  for (const auto& scheme : schemes) fmt::print("  {:<22}{}\n", scheme.name, scheme.summary);
 }
 
 void print_schedulers() {
@@ -28,6 +31,7 @@ void add_schemes(CLI::App& app, Run& run) {
   command->callback([&run] {
     run = [] {
       print("--table", TableSchemes::descriptions());
+      print("--table of millrace bench tables only", BenchOnly::descriptions());
       print("--sharing", SharingSchemes::descriptions());
       print("--ageing", AgeingSchemes::descriptions());
       fmt::print("Any table goes with any sharing and any ageing scheme.\n");

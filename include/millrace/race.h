@@ -184,18 +184,19 @@ class Race {
   }
   Tag& tag_of(ConnId id) const { return bucket(index(id) / kSlots).line[index(id) % kSlots]; }
 
-  // The hash is spent on five choices. Its upper and lower half pick the two buckets; tag and
-  // filter come from a product in which all bits meet, since entries of one bucket share the bits
-  // that picked it, and the area's bucket from another.
+  // The hash is spent on five choices. Its upper and lower half pick the two buckets, its last bits
+  // are the tag. Entries of one bucket share the bits that picked it; so the filter comes from a
+  // product in which all bits meet, and the area's bucket from another.
   static std::uint32_t range(std::uint64_t bits, std::uint32_t size) {
-    return static_cast<std::uint32_t>(bits * size >> 32);
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<std::uint32_t>(static_cast<Wide>(bits) * size >> 64);
   }
-  std::uint32_t first_of(Hash hash) const { return range(hash >> 32, buckets_); }
+  std::uint32_t first_of(Hash hash) const { return range(hash, buckets_); }
   std::uint32_t home_of(Hash hash, unsigned home) const {
     const std::uint32_t first = first_of(hash);
     if (home == 0) return first;
-    if (home == 2) return buckets_ + range(mixed(hash, 0xd6e8feb86659fd93) >> 32, area_);
-    const std::uint32_t second = range(hash & UINT32_MAX, buckets_);
+    if (home == 2) return buckets_ + range(mixed(hash, 0xd6e8feb86659fd93), area_);
+    const std::uint32_t second = range(std::rotr(hash, 32), buckets_);
     if (second != first) return second;
     return second + 1 == buckets_ ? 0 : second + 1;
   }
@@ -203,11 +204,9 @@ class Race {
     return hash * factor;
   }
   static Tag tag_for(Hash hash) {
-    return static_cast<Tag>(mixed(hash) >> 48 | 2);  // neither free nor draining
+    return static_cast<Tag>(hash | 2);  // neither free nor draining
   }
-  static unsigned filter_of(Hash hash) {
-    return static_cast<unsigned>((mixed(hash) >> 32 & 0xffff) * kFilters >> 16);
-  }
+  static unsigned filter_of(Hash hash) { return range(mixed(hash), kFilters); }
 
   /// The key's entry in the bucket `at`, or none.
   ConnId look(std::uint32_t at, Tag tag, const K& key) const {

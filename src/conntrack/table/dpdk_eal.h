@@ -8,8 +8,9 @@ namespace millrace {
 /// Starts it, unless it runs: by an earlier call, or because the program that embeds us uses DPDK
 /// itself, which then has to come first. Any thread; takes 0.1 to 0.2 s the first time. It needs
 /// neither privileges nor huge pages: tables bring their own memory (see `rte_hash_adaptor.h`). It
-/// leaves the caller's CPU affinity alone, prints nothing, probes no device and adds one thread,
-/// which sleeps.
+/// leaves the caller's CPU affinity alone, leaves no file behind, probes no device and adds one
+/// thread, which sleeps. It prints nothing; what other threads print meanwhile is lost.
+/// Error: what it lacks, the same at each call.
 Result<void> start_dpdk_eal();
 
 }  // namespace millrace

@@ -1,0 +1,89 @@
+// One trial: a table made, filled, checked and measured once. `tables.cc` repeats it, and says
+// where the results go.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bench/contender.h"
+#include "bench/progress.h"
+#include "bench/workload.h"
+
+namespace millrace::bench {
+
+/// A size and a load: a table's own, or the same for all.
+struct Case {
+  unsigned bits = 0;
+  std::optional<double> load;  ///< none: the most that a table promises
+
+  std::size_t slots() const { return std::size_t{1} << bits; }
+  double load_of(const Entrant& entrant) const { return load.value_or(entrant.max_load); }
+  std::size_t promised(const Entrant& entrant) const {
+    return static_cast<std::size_t>(entrant.max_load * static_cast<double>(slots()));
+  }
+  std::size_t live(const Entrant& entrant) const {
+    return static_cast<std::size_t>(load_of(entrant) * static_cast<double>(slots()));
+  }
+  bool suits(const Entrant& entrant) const { return load_of(entrant) <= entrant.max_load; }
+};
+
+/// What all trials of one table came to.
+struct Samples {
+  std::map<std::pair<std::string_view, unsigned>, std::vector<double>> ns;  ///< operation, burst
+  std::vector<float> insertion_ns;
+  std::vector<double> beyond_ns;
+  std::size_t refused_below = 0;
+  std::size_t refused_beyond = 0;
+  std::size_t index_bytes = 0;
+  std::size_t record_bytes = 0;
+  Pages pages = Pages::huge;  ///< the worst
+};
+
+struct TrialOptions {
+  std::vector<unsigned> bursts;
+  Pages pages = Pages::huge;
+  std::uint64_t seed = 1;
+};
+
+/// Of KeyV4 and KeyV6.
+template <class K>
+class Trial {
+ public:
+  /// Refers to all of them.
+  Trial(const Entrant& entrant, const TrialOptions& options, const Case& at,
+        const Workload<K>& workload, Samples& samples)
+      : entrant_(entrant), options_(options), case_(at), work_(workload), samples_(samples) {}
+
+  /// False where `progress` ended it. Errors: no memory, or a table that answers what the reference
+  /// does not.
+  Result<bool> run(const Progress& progress);
+
+ private:
+  Result<void> make(double headroom);
+  Result<void> fill();
+  Result<void> check_answers();
+  Result<void> time_lookups();
+  Result<void> time_changes();
+  Result<void> time_mix();
+  Result<void> time_single_insertions();
+  Result<void> look_inside();
+  Result<void> time_past_the_promise();
+  std::unexpected<Error> wrong(std::string_view what, std::size_t got, std::size_t expected) const;
+  std::size_t refused() const { return work_.second.size() - table_->size(); }
+
+  const Entrant& entrant_;
+  const TrialOptions& options_;
+  const Case& case_;
+  const Workload<K>& work_;
+  Samples& samples_;
+  std::unique_ptr<Contender<K>> table_;
+  std::vector<bool> present_;  // of work_.second
+};
+
+}  // namespace millrace::bench

@@ -1,0 +1,40 @@
+#include "huge_pages.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string_view>
+
+namespace millrace::cli {
+namespace {
+
+/// What `/proc/meminfo` says of that name; 0 where it says nothing.
+std::size_t meminfo(std::string_view name) {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  std::size_t value = 0;
+  while (file >> word) {
+    if (word.starts_with(name) && word.ends_with(':')) file >> value;
+  }
+  return value;
+}
+
+/// What vm.nr_hugepages must be for so many more bytes, in several mappings; never less than now.
+std::size_t huge_pages_for(std::size_t bytes) {
+  constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
+  constexpr std::size_t kMappings = 8;  // each is rounded up
+  const std::size_t total = meminfo("HugePages_Total");
+  const std::size_t taken = total - meminfo("HugePages_Free") + meminfo("HugePages_Rsvd");
+  return std::max(total, taken + bytes / kHugeBytes + kMappings);
+}
+
+}  // namespace
+
+std::string huge_pages_hint(std::size_t bytes, Pages asked) {
+  return fmt::format("reserve huge pages{}: sysctl vm.nr_hugepages={}",
+                     asked == Pages::huge ? "" : " and ask for --pages huge",
+                     huge_pages_for(bytes));
+}
+
+}  // namespace millrace::cli

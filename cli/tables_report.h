@@ -1,0 +1,25 @@
+// What `millrace bench tables` reports, for people as tables and for programs as JSON
+// (docs/bench-tables.schema.json).
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/tables.h"
+
+namespace millrace::cli {
+
+struct TablesReport {
+  const bench::TablesPlan* plan = nullptr;
+  bench::TablesResult result;
+  bool complete = true;  ///< all of the plan
+  std::vector<std::string> warnings;
+};
+
+nlohmann::ordered_json to_json(const TablesReport& report);
+
+/// Tables for people, up to 100 columns wide.
+std::string to_text(const TablesReport& report);
+
+}  // namespace millrace::cli

@@ -1,0 +1,76 @@
+#include "validators.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+
+namespace millrace::cli {
+namespace {
+
+/// As `strtoull`, which also takes 0x10; the whole text.
+bool fits_64_bits(const std::string& text) {
+  char* end = nullptr;
+  errno = 0;
+  std::strtoull(text.c_str(), &end, 0);
+  return errno == 0 && end == text.c_str() + text.size();
+}
+
+template <class T>
+CLI::Validator within(T from, T to, std::string_view what) {
+  return CLI::Validator(
+      [from, to, what](std::string& text) {
+        T value{};
+        const char* end = text.data() + text.size();
+        const auto read = std::from_chars(text.data(), end, value);
+        // Written so that it is false for "nan".
+        const bool right =
+            read.ec == std::errc{} && read.ptr == end && value >= from && value <= to;
+        return right ? std::string{}
+                     : fmt::format("'{}' is no {} from {} to {}", text, what, from, to);
+      },
+      fmt::format("{} to {}", from, to));
+}
+
+}  // namespace
+
+CLI::Validator not_empty() {
+  return CLI::Validator(
+      [](std::string& value) {
+        return value.empty() ? std::string("is empty: give a file") : std::string{};
+      },
+      "");
+}
+
+CLI::Validator not_negative() {
+  return CLI::Validator(
+      [](std::string& value) {
+        if (value.starts_with('-')) return value + " is negative";
+        return fits_64_bits(value)
+                   ? std::string{}
+                   : fmt::format("'{}' is no whole number from 0 to {}", value, UINT64_MAX);
+      },
+      "");
+}
+
+CLI::Validator whole_number(std::uint64_t from, std::uint64_t to) {
+  return within(from, to, "whole number");
+}
+
+CLI::Validator number(double from, double to) { return within(from, to, "number"); }
+
+CLI::Validator one_of(std::vector<std::string> names) {
+  const std::string shown = fmt::format("{{{}}}", fmt::join(names, ","));
+  return CLI::Validator(
+      [names = std::move(names)](std::string& name) {
+        return std::ranges::find(names, name) != names.end()
+                   ? std::string{}
+                   : fmt::format("'{}' is none of {}", name, fmt::join(names, ", "));
+      },
+      shown);
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,207 @@
+"""The part of cli_test.py about `millrace bench`."""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+
+from cli_case import DONE, FAILED, INTERRUPTED, MILLRACE, NOBODY, ROOT, USAGE, Case
+
+try:
+    import jsonschema
+except ImportError:
+    jsonschema = None
+
+
+class BenchCli(Case):
+    def test_the_bench_of_the_path(self):
+        result = json.loads(self.run_ok("bench", "path", "--quick", "--repetitions", "1", "--json",
+                                        "-").stdout)
+        self.assertEqual(result["suite"], "path")
+        self.assertTrue(result["machine"])
+        self.assertEqual([r["traffic"] for r in result["results"]], ["uniform", "campus"])
+        for measured in result["results"]:
+            self.assertEqual(set(measured), {"traffic", "live", "packets", "pages", "parse",
+                                             "parse_and_touch", "whole", "stages"})
+            self.assertGreater(measured["packets"], 0)
+            self.assertIn(measured["pages"], ("huge", "transparent", "small"))
+            spreads = [measured[name] for name in ("parse", "parse_and_touch", "whole")]
+            self.assertTrue(measured["stages"])
+            for spread in spreads + list(measured["stages"].values()):
+                self.assertEqual(set(spread), {"ns_median", "ns_min", "ns_max"})
+                self.assertLessEqual(spread["ns_min"], spread["ns_median"])
+                self.assertLessEqual(spread["ns_median"], spread["ns_max"])
+
+    # As little as there is to measure.
+    ONE_GROUP = ("--repetitions", "1", "--key-bytes", "16", "--burst", "32", "--no-maximum")
+    SMALLEST = (*ONE_GROUP, "--bits", "10")
+
+    def bench(self, *arguments, **options):
+        result = self.run_it("bench", "tables", "--json", "-", *arguments, **options)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return json.loads(result.stdout), result.stderr
+
+    def test_the_bench_of_the_tables(self):
+        tables = ["race", "std", "cuckoo"]
+        result, _ = self.bench("--quick", "--repetitions", "1", "--table", ",".join(tables),
+                               "--seed", "7", "--pages", "transparent")
+        if jsonschema is not None:
+            with open(os.path.join(ROOT, "docs", "bench-tables.schema.json")) as file:
+                jsonschema.validate(result, json.load(file))
+        asked = result["options"]
+        self.assertEqual((asked["seed"], asked["pages"], asked["repetitions"], asked["tables"]),
+                         (7, "transparent", 1, tables))
+        self.assertTrue(result["complete"])
+        for measured in result["results"]:
+            self.assertLessEqual(measured["ns_min"], measured["ns_max"])
+            self.assertGreater(measured["limit_ns"], 0)
+        for table in tables:
+            for key_bytes in (16, 40):
+                done = [r for r in result["results"]
+                        if (r["table"], r["key_bytes"]) == (table, key_bytes)]
+                self.assertEqual({r["operation"] for r in done},
+                                 {"fill", "touch", "hit", "miss", "insert", "delete", "mix"})
+                self.assertEqual({r["burst"] for r in done if r["operation"] == "touch"},
+                                 {1, 8, 32, 64})
+                self.assertEqual(len([r for r in done if r["operation"] == "insert"]), 2)
+        self.assertEqual({r["table"] for r in result["insertion_times"]}, set(tables))
+        for past in result["overload"]:
+            self.assertLessEqual(past["refused_beyond"], past["offered_beyond"])
+        self.assertEqual(len(result["limits"]), 1, "memory under 2 MiB lies on small pages")
+
+    def test_bad_values_of_the_bench_of_the_tables(self):
+        for words, arguments in [
+            (["none of", "race"], ("--table", "rase")),
+            (["--load", "0.05 to 1"], ("--load", "nan")),
+            (["0.75 twice"], ("--load", "0.75,0.7500001")),
+            (["--bits", "'a'", "10 to 26"], ("--bits", "a,b")),
+            (["--bits", "14 twice"], ("--bits", "14,14")),
+            (["--key-bytes", "16, 40"], ("--key-bytes", "")),
+            (["--json", "empty"], ("--json", "")),
+            (["--seed", "negative"], ("--seed", "-1")),
+            (["--seed", "0 to 18446744073709551615"], ("--seed", "99999999999999999999")),
+            (["--at-maximum", "--no-maximum"], ("--at-maximum", "--no-maximum")),
+            (["horton", "0.95", "lower --load"],
+             ("--table", "horton", "--no-maximum", "--load", "0.97")),
+            (["millrace bench tables --help"], ("--bits", "9")),
+        ]:
+            with self.subTest(arguments):
+                self.refuse(USAGE, words, "bench", "tables", *arguments)
+        self.refuse(USAGE, ["millrace replay --help"], *self.replay("--burst", "65"))
+        self.refuse(USAGE, ["benchmarks only"], *self.replay("--table", "libcuckoo"))
+        self.refuse(USAGE, ["--json", "empty"], "bench", "path", "--json", "")
+
+    def test_tables_that_do_not_promise_a_load_are_named(self):
+        left_out = "horton promises up to 0.95: not measured at load 0.97"
+        result, shown = self.bench(*self.SMALLEST, "--table", "horton,std", "--load", "0.97")
+        self.assertEqual({r["table"] for r in result["results"]}, {"std"})
+        self.assertEqual(result["warnings"], [left_out])
+        self.assertIn(f"millrace: warning: {left_out}\n", shown)
+
+    def test_the_pages_of_the_bench(self):
+        def no_transparent_pages():
+            ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
+
+        small, shown = self.bench(*self.SMALLEST, "--table", "race", "--pages", "small")
+        self.assertEqual([limit["pages"] for limit in small["limits"]], ["small"])
+        self.assertEqual({r["pages"] for r in small["results"]}, {"small"})
+        self.assertEqual(small["warnings"], [])
+        other, shown = self.bench(*self.ONE_GROUP, "--bits", "16", "--table", "race", "--pages",
+                                  "transparent", preexec_fn=no_transparent_pages)
+        self.assertEqual(len(other["warnings"]), 1)
+        self.assertRegex(other["warnings"][0], r"small pages, .*sysctl vm\.nr_hugepages=[1-9][0-9]+$")
+        self.assertIn(other["warnings"][0], shown)
+
+    def test_without_dpdk_only_its_tables_are_missing(self):
+        hide = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs none /sys && exec "$@"', "sh"]
+        if subprocess.run([*hide, "true"], capture_output=True).returncode != 0:
+            self.skipTest("may not hide /sys")
+
+        def run(*arguments):
+            return subprocess.run([*hide, MILLRACE, *arguments], capture_output=True, text=True,
+                                  timeout=120)
+
+        done = run("bench", "tables", *self.SMALLEST, "--table", "race,cuckoo,cuckoo-ext", "--json",
+                   "-")
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual({r["table"] for r in json.loads(done.stdout)["results"]}, {"race"})
+        named = [line for line in done.stderr.split("\n") if "cuckoo" in line]
+        self.assertEqual(len(named), 1)
+        self.assertRegex(named[0], "cuckoo, cuckoo-ext.*/sys")
+        refused = run(*self.replay("--table", "cuckoo"))
+        self.assertEqual((refused.returncode, refused.stdout), (FAILED, ""))
+        self.assertEqual(refused.stderr.count("\n"), 1)
+
+    def test_dpdk_leaves_nothing_behind(self):
+        os.chmod(self.dir, 0o777)
+        os.mkdir(self.path("run"))
+        os.chmod(self.path("run"), 0o777)
+        someone = {"user": NOBODY} if os.geteuid() == 0 else {}  # root has /var/run
+        if subprocess.run(["test", "-x", MILLRACE], **someone).returncode != 0:
+            self.skipTest("the program is out of reach for another user")
+        done = self.run_it(*self.replay("--table", "cuckoo", "--capacity", "1000"), **someone,
+                           env={**os.environ, "XDG_RUNTIME_DIR": self.path("run")})
+        self.assertEqual(done.returncode, DONE, done.stderr)
+        self.assertEqual(os.listdir(self.path("run")), [])
+
+    def test_the_bench_without_memory(self):
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (420 << 20, 420 << 20))
+        for table in ("std", "race"):
+            self.refuse(FAILED, ["memory", "--bits"], "bench", "tables", *self.ONE_GROUP, "--bits",
+                        "22", "--table", table, "--pages", "small", "--quiet", preexec_fn=limit)
+
+    def interrupt_bench(self, sent, until, *arguments):
+        """Sends the signal once progress says `until`. What it then showed, printed and returned."""
+        terminal, end = os.openpty()
+        self.addCleanup(os.close, terminal)
+        process = subprocess.Popen([MILLRACE, "bench", *arguments], stderr=end,
+                                   stdout=subprocess.PIPE, text=True,
+                                   preexec_fn=lambda: signal.signal(sent, signal.SIG_DFL))
+        os.close(end)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        shown = ""
+        while until not in shown:
+            shown += os.read(terminal, 4096).decode()
+        process.send_signal(sent)
+        printed, _ = process.communicate(timeout=60)
+        try:
+            while text := os.read(terminal, 4096).decode():
+                shown += text
+        except OSError:  # the other end is closed
+            pass
+        return shown, printed, process.returncode
+
+    def test_an_interrupt_keeps_what_the_bench_finished(self):
+        out = self.path("tables.json")
+        for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            shown, printed, status = self.interrupt_bench(
+                sent, "[3/4]", "tables", *self.ONE_GROUP, "--table", "std", "--bits", "10,18", "--json", out)
+            self.assertEqual(status, INTERRUPTED, shown)
+            self.assertRegex(shown, r"\r\x1b\[Kmillrace: warning: interrupted after 1 of 2 ")
+            self.assertIn("2^10 slots", printed)
+            with open(out) as file:
+                result = json.load(file)
+            self.assertFalse(result["complete"])
+            self.assertEqual({r["slots"] for r in result["results"]}, {1024})
+        os.remove(out)
+        shown, printed, status = self.interrupt_bench(
+            signal.SIGINT, "[1/2]", "tables", *self.SMALLEST, "--table", "std", "--json", out)
+        self.assertEqual((status, printed, os.path.exists(out)), (INTERRUPTED, "", False))
+        _, printed, status = self.interrupt_bench(
+            signal.SIGINT, "campus", "path", "--quick", "--repetitions", "1", "--json", "-")
+        self.assertEqual(status, INTERRUPTED)
+        result = json.loads(printed)
+        self.assertFalse(result["complete"])
+        self.assertEqual([r["traffic"] for r in result["results"]], ["uniform"])
+
+    def test_the_printed_tables_of_the_bench(self):
+        result = self.run_ok("bench", "tables", "--repetitions", "1", "--key-bytes", "16",
+                             "--burst", "8", "--bits", "10", "--load", "0.9996",
+                             "--table", "std,cuckoo++-timers")
+        self.assertLessEqual(max(map(len, result.stdout.split("\n"))), 100)
+        self.assertIn("load 0.9996", result.stdout)
+        self.assertIn("look-ups in bursts of 8, changes of 32", result.stdout)
+        self.assertRegex(result.stderr, r"about \d+ (s|min).* of memory")

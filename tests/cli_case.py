@@ -1,0 +1,57 @@
+"""What the tests of the program share: MILLRACE is the first argument of the command line."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+NOBODY = 65534
+MILLRACE = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "millrace"
+DONE, FAILED, USAGE, UNREADABLE, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class Case(unittest.TestCase):
+    """A folder of its own, a capture `good` in it, and runs of the program."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = folder.name
+        self.good = self.path("good.pcap")
+        self.run_ok("generate", "--connections", "300", "--packets", "3000", "--out", self.good)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, content):
+        mode = "wb" if isinstance(content, bytes) else "w"
+        with open(self.path(name), mode) as file:
+            file.write(content)
+        return self.path(name)
+
+    def run_it(self, *arguments, **options):
+        return subprocess.run([MILLRACE, *arguments], capture_output=True, text=True, timeout=120,
+                              **options)
+
+    def run_ok(self, *arguments):
+        result = self.run_it(*arguments)
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return result
+
+    def refuse(self, status, words, *arguments, **options):
+        """Ends with that status and one line that holds the words; leaves no file behind."""
+        before = sorted(os.listdir(self.dir))
+        result = self.run_it(*arguments, **options)
+        self.assertEqual(result.returncode, status, (arguments, result.stderr))
+        self.assertEqual(result.stdout, "")
+        lines = result.stderr.strip().split("\n")
+        self.assertEqual(len(lines), 1, lines)
+        self.assertTrue(lines[0].startswith("millrace: "), lines)
+        for word in words:
+            self.assertIn(word, lines[0])
+        self.assertEqual(sorted(os.listdir(self.dir)), before, "something was left behind")
+
+    def replay(self, *arguments):
+        return ("replay", "--in", self.good, *arguments)
