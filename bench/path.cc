@@ -111,7 +111,7 @@ class ParseAndTouch {
   std::uint64_t touched_ = 0;
 };
 
-using StagedLine = LineOf<Race, Sharded, Wheel, StageProbe>;
+using StagedLine = LineOf<Race, Alone, Wheel, StageProbe>;
 
 /// Everything that takes part in one measurement, warm: all connections are open.
 class Contest {
@@ -170,9 +170,10 @@ Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Pro
   auto whole = make_line(config, *contest->balance_);
   if (!whole) return std::unexpected(whole.error());
   contest->whole_ = std::move(*whole);
-  auto staged = StagedLine::create(config, *contest->balance_staged_);
+  Function* const only = contest->balance_staged_.get();
+  auto staged = StagedLine::create(config, Sharded::create, {&only, 1});
   if (!staged) return std::unexpected(staged.error());
-  contest->staged_ = std::move(*staged);
+  contest->staged_ = std::move(staged->front());
   auto touch =
       ParseAndTouch::create(capacity, contest->balance_->v4().state_bytes().originator,
                             contest->balance_->v6().state_bytes().originator, options.pages);

@@ -52,6 +52,7 @@ void add_bench(CLI::App& app, Run& run) {
   command->footer("\nExample: millrace bench path --quick");
   add_bench_path(*command, run);
   add_bench_tables(*command, run);
+  add_bench_scaling(*command, run);
 }
 
 }  // namespace millrace::cli

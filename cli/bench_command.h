@@ -18,6 +18,7 @@ using Json = nlohmann::ordered_json;
 using bench::Spread;
 
 void add_bench_path(CLI::App& bench, Run& run);
+void add_bench_scaling(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);
 
 /// To that many decimal places, as results are written.

@@ -9,7 +9,9 @@
 #include "bench/contender.h"
 #include "conntrack/schemes.h"
 #include "output.h"
+#include "shard/spread.h"
 #include "validators.h"
+#include "worker/workers.h"
 
 namespace millrace::cli {
 namespace {
@@ -33,6 +35,12 @@ CLI::Validator not_of_the_bench_only() {
       "");
 }
 
+std::vector<std::string> spread_names() {
+  std::vector<std::string> names;
+  for (const SpreadKind& kind : spreads()) names.emplace_back(kind.name);
+  return names;
+}
+
 std::uint32_t milliseconds(double seconds) {
   return static_cast<std::uint32_t>(std::max(1.0, std::round(seconds * 1000.0)));
 }
@@ -53,9 +61,11 @@ void CommonOptions::add_to(CLI::App& command) {
   command.add_option("--timeout", timeout_s, "Idle seconds, in place of every timeout")
       ->check(number(0.001, kMaxTimeoutSeconds))
       ->type_name("S");
-  command.add_option("--workers", workers, "Worker threads; this version runs one")
-      ->check(CLI::Range(1, 1))
+  command.add_option("--workers", workers, "Worker threads, each on a core of its own; 1")
+      ->check(whole_number(1, Workers::kMost))
       ->type_name("N");
+  command.add_option("--spread", spread, "How packets are spread over workers; keyed")
+      ->check(one_of(spread_names()));
   command.add_option("--pages", pages, "Best memory to try: huge, transparent or small")
       ->check(one_of({"huge", "transparent", "small"}))
       ->capture_default_str();
@@ -68,6 +78,8 @@ void CommonOptions::add_to(CLI::App& command) {
 void CommonOptions::apply_to(Config& config) const {
   if (table) config.table.scheme = *table;
   if (sharing) config.sharing = *sharing;
+  if (workers) config.workers = *workers;
+  if (spread) config.spread.scheme = *spread;
   if (ageing) config.ageing.scheme = *ageing;
   if (capacity) {
     config.table.capacity = *capacity;
@@ -86,6 +98,11 @@ BalanceConfig CommonOptions::balance_config(const Config& config) const {
   BalanceConfig balance = millrace::balance_config(config);
   if (timeout_s) balance.quiet_ms = std::max(milliseconds(*timeout_s), balance.quiet_ms);
   return balance;
+}
+
+Secret CommonOptions::spread_secret() const {
+  // Another than that of the tables: a worker's keys must not share bits of its hash.
+  return seed ? Secret::from_seed(*seed ^ 0x7370726561640000) : Secret::random();
 }
 
 SchemeNames scheme_names() {

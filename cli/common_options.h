@@ -19,7 +19,8 @@ struct CommonOptions {
   std::optional<std::string> ageing;
   std::optional<std::size_t> capacity;
   std::optional<double> timeout_s;
-  unsigned workers = 1;  ///< checked only: this version runs one
+  std::optional<unsigned> workers;
+  std::optional<std::string> spread;
   std::string pages = "huge";
   std::optional<std::uint64_t> seed;
   bool quiet = false;
@@ -30,6 +31,8 @@ struct CommonOptions {
   /// Everything that a line is told. `timeout_s` replaces every timeout.
   LineConfig line_config(const Config& config) const;
   BalanceConfig balance_config(const Config& config) const;
+  /// Of the hash that picks workers.
+  Secret spread_secret() const;
 };
 
 /// The names that configuration and command line may use.

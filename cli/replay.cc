@@ -1,8 +1,7 @@
-// `millrace replay`: a capture through the dataplane, as fast as one core goes.
+// `millrace replay`: a capture through the dataplane, as fast as its workers go.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -18,13 +17,23 @@
 #include "port/replay_port.h"
 #include "progress.h"
 #include "report.h"
+#include "shard/split.h"
 #include "traffic/windows.h"
 #include "validators.h"
 #include "worker/config.h"
-#include "worker/line.h"
+#include "worker/threads.h"
+#include "worker/workers.h"
 
 namespace millrace::cli {
 namespace {
+
+/// What workers read and write.
+struct Ports {
+  std::unique_ptr<CaptureOutput> output;  // none: nothing is written
+  std::vector<ReplayPort> all;
+
+  bool stopped() const { return std::ranges::any_of(all, &ReplayPort::stopped); }
+};
 
 struct ReplayCommand {
   CommonOptions common;
@@ -43,8 +52,11 @@ struct ReplayCommand {
   Result<void> check_files() const;
   Result<Config> read() const;
   Result<Capture> load(const Config& config) const;
-  Result<ReplayPort> open_port(const Capture& capture) const;
-  std::optional<std::string> small_pages(const Line& line) const;
+  Result<std::vector<std::optional<CapturePart>>> divide(const Capture& capture,
+                                                         const Config& config,
+                                                         Workers& workers) const;
+  Result<Ports> open_ports(const Capture& capture, const Config& config, Workers& workers) const;
+  std::optional<std::string> small_pages(const Workers& workers) const;
   Result<int> replay() const;
   Result<int> show(const RunReport& report) const;
   void warn(std::string_view message) const;
@@ -69,11 +81,6 @@ std::function<bool(const A&)> keeps(const Config& config) {
       return std::ranges::binary_search(prefixes, prefix_of(address, bits));
     });
   };
-}
-
-std::uint64_t nanoseconds_since(std::chrono::steady_clock::time_point start) {
-  return static_cast<std::uint64_t>(
-      std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
 }
 
 void ReplayCommand::warn(std::string_view message) const {
@@ -105,7 +112,9 @@ Result<void> ReplayCommand::check_files() const {
 Result<Config> ReplayCommand::read() const {
   auto config =
       config_path.empty() ? Result<Config>(Config{}) : read_config(config_path, scheme_names());
-  if (config) common.apply_to(*config);
+  if (!config) return config;
+  common.apply_to(*config);
+  if (auto ok = check_spread(*config); !ok) return std::unexpected(ok.error());
   return config;
 }
 
@@ -115,22 +124,48 @@ Result<Capture> ReplayCommand::load(const Config& config) const {
   return millrace::windows(*capture, windows, {keeps<AddressV4>(config), keeps<AddressV6>(config)});
 }
 
-Result<ReplayPort> ReplayCommand::open_port(const Capture& capture) const {
+/// What each worker gets of the capture; one alone gets all.
+Result<std::vector<std::optional<CapturePart>>> ReplayCommand::divide(const Capture& capture,
+                                                                      const Config& config,
+                                                                      Workers& workers) const {
+  if (workers.count() == 1) return {{std::nullopt}};
+  const auto spread = spread_named(config.spread.scheme)->create(common.spread_secret());
+  const Indirection indirection(config.spread.entries, workers.count());
+  auto parts = split(capture, *spread, indirection, workers.count(), [&](Burst& met) {
+    workers.balance(0).v4().sides(met);
+    workers.balance(0).v6().sides(met);
+  });
+  if (!parts) return std::unexpected(parts.error());
+  return {{parts->begin(), parts->end()}};
+}
+
+Result<Ports> ReplayCommand::open_ports(const Capture& capture, const Config& config,
+                                        Workers& workers) const {
+  auto parts = divide(capture, config, workers);
+  if (!parts) return std::unexpected(parts.error());
+  Ports ports;
+  if (!out.empty()) {
+    auto writer = CaptureWriter::create(out, capture.format());
+    if (!writer) return std::unexpected(writer.error());
+    ports.output = std::make_unique<CaptureOutput>(std::move(*writer), workers.count());
+  }
   const ReplayOptions options{.burst = burst,
                               .loops = loops,
                               .clock = clock == "wall" ? Clock::wall : Clock::capture,
                               .stop = &interrupted};
-  if (out.empty()) return ReplayPort::create(capture, options);
-  auto writer = CaptureWriter::create(out, capture.format());
-  if (!writer) return std::unexpected(writer.error());
-  return ReplayPort::create(capture, options, std::move(*writer));
+  for (auto& part : *parts) {
+    auto port = ReplayPort::create(capture, options, ports.output.get(), std::move(part));
+    if (!port) return std::unexpected(port.error());
+    ports.all.push_back(std::move(*port));
+  }
+  return ports;
 }
 
 /// A warning where the tables would be faster on larger pages than they got.
-std::optional<std::string> ReplayCommand::small_pages(const Line& line) const {
+std::optional<std::string> ReplayCommand::small_pages(const Workers& workers) const {
   std::size_t bytes = 0;
   bool small = false;
-  for (const TableReport& table : {line.report_v4(), line.report_v6()}) {
+  for (const TableReport& table : {workers.report_v4(), workers.report_v6()}) {
     bytes += table.memory_bytes;
     small |= table.pages == Pages::small && table.memory_bytes > kWorthHugePages;
   }
@@ -148,37 +183,40 @@ Result<int> ReplayCommand::replay() const {
   exit_on_interrupt();  // nothing is on the disk until the tables are ready
   auto capture = load(*config);
   if (!capture) return std::unexpected(capture.error());
-  auto balance = Balance::create(common.balance_config(*config));
-  if (!balance) return std::unexpected(balance.error());
   LineConfig line_config = common.line_config(*config);
   line_config.catch_up = clock == "capture";
-  auto line = make_line(line_config, **balance);
-  if (!line) return std::unexpected(line.error());
+  auto workers = Workers::create(config->workers, line_config, common.balance_config(*config));
+  if (!workers) return std::unexpected(workers.error());
 
   catch_interrupts();
-  auto port = open_port(*capture);
-  if (!port) return std::unexpected(port.error());
+  auto ports = open_ports(*capture, *config, *workers);
+  if (!ports) return std::unexpected(ports.error());
   if (interrupted) return kInterrupted;
-  RunReport report{.input = in,
-                   .line = line->get(),
-                   .balance = balance->get(),
-                   .config = line_config,
-                   .seed = common.seed};
+  RunReport report{.input = in, .workers = &*workers, .config = line_config, .seed = common.seed};
   if (!capture->warning().empty()) report.warnings.push_back(capture->warning());
-  if (auto warning = small_pages(**line)) report.warnings.push_back(std::move(*warning));
+  if (auto warning = small_pages(*workers)) report.warnings.push_back(std::move(*warning));
+  if (workers->count() > processors()) {
+    report.warnings.push_back(
+        fmt::format("{} workers take turns on {} processors: --workers {} has one for each",
+                    workers->count(), processors(), processors()));
+  }
   {
     const Progress progress(common.quiet, "replaying", capture->size() * loops,
-                            [&line] { return (*line)->counters().in.value(); });
-    const auto start = std::chrono::steady_clock::now();
-    (*line)->run(*port);
-    report.elapsed_ns = nanoseconds_since(start) - port->output_ns();
+                            [&workers] { return workers->counters().in.value(); });
+    std::vector<Port*> pointers;
+    for (ReplayPort& port : ports->all) pointers.push_back(&port);
+    if (auto ok = workers->run(pointers); !ok) return std::unexpected(ok.error());
   }
-  if (auto ok = port->finish(); !ok) return std::unexpected(ok.error());
+  for (unsigned n = 0; n < workers->count(); ++n)
+    report.elapsed_ns.push_back(workers->elapsed_ns(n) - ports->all[n].output_ns());
+  if (ports->output) {
+    if (auto ok = ports->output->finish(); !ok) return std::unexpected(ok.error());
+  }
 
-  report.interrupted = port->stopped();
+  report.interrupted = ports->stopped();
   if (report.interrupted) {
     report.warnings.push_back(fmt::format("interrupted after {} of {} packets",
-                                          (*line)->counters().in.value(), capture->size() * loops));
+                                          workers->counters().in.value(), capture->size() * loops));
   }
   return show(report);
 }

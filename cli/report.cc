@@ -23,7 +23,7 @@ struct Totals {
 };
 
 Totals totals_of(const RunReport& report) {
-  const WorkerCounters& counters = report.line->counters();
+  const WorkerCounters counters = report.workers->counters();
   const auto count = [&](Verdict v) {
     return counters.verdict[static_cast<std::size_t>(v)].value();
   };
@@ -57,18 +57,21 @@ std::uint64_t sum(const std::vector<std::pair<std::string_view, std::uint64_t>>&
   return total;
 }
 
-double ns_per_packet(const RunReport& report) {
-  const std::uint64_t in = report.line->counters().in.value();
-  return in == 0 ? 0.0 : static_cast<double>(report.elapsed_ns) / static_cast<double>(in);
+double quotient(std::uint64_t dividend, std::uint64_t divisor) {
+  return divisor == 0 ? 0.0 : static_cast<double>(dividend) / static_cast<double>(divisor);
 }
+
+/// Of all workers together.
+double ns_per_packet(const RunReport& report) {
+  std::uint64_t ns = 0;
+  for (const std::uint64_t of_one : report.elapsed_ns) ns += of_one;
+  return quotient(ns, report.workers->counters().in.value());
+}
+
+std::uint64_t elapsed_ns(const RunReport& report) { return std::ranges::max(report.elapsed_ns); }
 
 double mpps(const RunReport& report) {
-  const double ns = ns_per_packet(report);
-  return ns == 0.0 ? 0.0 : 1000.0 / ns;
-}
-
-double share(std::uint64_t part, std::uint64_t whole) {
-  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  return 1000.0 * quotient(report.workers->counters().in.value(), elapsed_ns(report));
 }
 
 /// To so many decimals.
@@ -79,13 +82,13 @@ double rounded(double value, int decimals) {
 
 /// Of the IPv4 tables, everything included.
 double bytes_per_connection(const RunReport& report) {
-  const TableReport v4 = report.line->report_v4();
-  return v4.capacity == 0 ? 0.0 : share(v4.memory_bytes, v4.capacity);
+  const TableReport v4 = report.workers->report_v4();
+  return v4.capacity == 0 ? 0.0 : quotient(v4.memory_bytes, v4.capacity);
 }
 
 Json backends_of(const RunReport& report) {
   Json list = Json::array();
-  for (const auto& service : report.balance->statistics()) {
+  for (const auto& service : report.workers->services()) {
     for (const auto& backend : service.backends) {
       list.push_back({{"address", backend.address},
                       {"service", service.service},
@@ -100,9 +103,22 @@ Json backends_of(const RunReport& report) {
   return list;
 }
 
+Json workers_of(const RunReport& report) {
+  Json list = Json::array();
+  for (unsigned n = 0; n < report.workers->count(); ++n) {
+    const WorkerCounters& counters = report.workers->line(n).counters();
+    list.push_back(
+        {{"packets", counters.in.value()},
+         {"connections", counters.opened.value()},
+         {"ns_per_packet", rounded(quotient(report.elapsed_ns[n], counters.in.value()), 2)},
+         {"waited", rounded(quotient(counters.waited_ns.value(), report.elapsed_ns[n]), 4)}});
+  }
+  return list;
+}
+
 Json services_of(const RunReport& report) {
   Json list = Json::array();
-  for (const auto& service : report.balance->statistics()) {
+  for (const auto& service : report.workers->services()) {
     list.push_back({{"service", service.service},
                     {"scheduler", service.scheduler},
                     {"draining", service.draining},
@@ -140,7 +156,7 @@ void print_packets(Table& table, const Totals& totals) {
              grouped(totals.out), grouped(sum(totals.dropped)));
   const auto row = [&](std::string_view name, std::uint64_t count, std::string_view what) {
     table.line("  {:<16}{:>10}  {:>5.1f} %{}{}", name, grouped(count),
-               100.0 * share(count, totals.in), what.empty() ? "" : "  ", what);
+               100.0 * quotient(count, totals.in), what.empty() ? "" : "  ", what);
   };
   row("tracked", totals.tracked, "");
   if (totals.stateless != 0) row("stateless", totals.stateless, "served without an entry");
@@ -149,8 +165,8 @@ void print_packets(Table& table, const Totals& totals) {
 }
 
 void print_memory(Table& table, const RunReport& report) {
-  const TableReport v4 = report.line->report_v4();
-  const TableReport v6 = report.line->report_v6();
+  const TableReport v4 = report.workers->report_v4();
+  const TableReport v6 = report.workers->report_v6();
   if (v4.capacity == 0) return table.line("{:<14}none: nothing is tracked", "memory");
   table.line(
       "{:<14}{:>14} MiB for {} IPv4 and {} IPv6 connections, {:.0f} bytes an IPv4 one, {} pages",
@@ -158,12 +174,30 @@ void print_memory(Table& table, const RunReport& report) {
       grouped(v6.capacity), bytes_per_connection(report), to_string(v4.pages));
 }
 
+std::string on_cores(unsigned workers) {
+  return workers == 1 ? "a core" : fmt::format("on {} cores", workers);
+}
+
+/// Where one does less than others: several only.
+void print_workers(Table& table, const RunReport& report) {
+  const unsigned count = report.workers->count();
+  if (count == 1) return;
+  const std::uint64_t in = report.workers->counters().in.value();
+  for (unsigned n = 0; n < count; ++n) {
+    const WorkerCounters& counters = report.workers->line(n).counters();
+    table.line("  worker {:<9}{:>10} packets  {:>5.1f} %  {:.1f} ns each, {} connections", n + 1,
+               grouped(counters.in.value()), 100.0 * quotient(counters.in.value(), in),
+               quotient(report.elapsed_ns[n], counters.in.value()),
+               grouped(counters.opened.value()));
+  }
+}
+
 void print_backends(Table& table, const RunReport& report) {
   constexpr std::size_t kMost = 24;
   constexpr int kBar = 20;
   std::size_t shown = 0;
   std::size_t hidden = 0;
-  for (const auto& service : report.balance->statistics()) {
+  for (const auto& service : report.workers->services()) {
     std::uint64_t packets = 0;
     std::uint64_t most = 0;
     for (const auto& backend : service.backends) {
@@ -183,9 +217,9 @@ void print_backends(Table& table, const RunReport& report) {
         continue;
       }
       table.line("  {:<26}{:>13}{:>8.1f} %{:>14}  {:#<{}}", backend.address,
-                 grouped(backend.packets), 100.0 * share(backend.packets, packets),
+                 grouped(backend.packets), 100.0 * quotient(backend.packets, packets),
                  grouped(backend.connections), "",
-                 static_cast<int>(kBar * share(backend.packets, most)));
+                 static_cast<int>(kBar * quotient(backend.packets, most)));
     }
   }
   if (hidden != 0) table.line("  ... and {} more backends (--stats has all)", hidden);
@@ -194,10 +228,10 @@ void print_backends(Table& table, const RunReport& report) {
 }  // namespace
 
 nlohmann::ordered_json to_json(const RunReport& report) {
-  const WorkerCounters& counters = report.line->counters();
+  const WorkerCounters counters = report.workers->counters();
   const Totals totals = totals_of(report);
-  const TableReport v4 = report.line->report_v4();
-  const TableReport v6 = report.line->report_v6();
+  const TableReport v4 = report.workers->report_v4();
+  const TableReport v6 = report.workers->report_v6();
   return {
       {"version", MILLRACE_VERSION},
       {"input", report.input},
@@ -224,15 +258,15 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"sharing", report.config.sharing},
         {"capacity", v4.capacity},
         {"capacity_v6", v6.capacity},
-        {"load", rounded(share(v4.live + v6.live, v4.slots + v6.slots), 4)},
+        {"load", rounded(quotient(v4.live + v6.live, v4.slots + v6.slots), 4)},
         {"bytes", v4.memory_bytes + v6.memory_bytes},
         {"bytes_per_connection", rounded(bytes_per_connection(report), 1)},
         {"pages", to_string(v4.pages)}}},
       {"ageing", {{"scheme", report.config.ageing}, {"interval_ms", report.config.interval_ms}}},
-      {"elapsed_s", static_cast<double>(report.elapsed_ns) / 1e9},
+      {"elapsed_s", static_cast<double>(elapsed_ns(report)) / 1e9},
       {"ns_per_packet", rounded(ns_per_packet(report), 2)},
       {"mpps", rounded(mpps(report), 3)},
-      {"workers", {{{"packets", totals.in}, {"connections", counters.opened.value()}}}},
+      {"workers", workers_of(report)},
       {"services", services_of(report)},
       {"backends", backends_of(report)},
       {"seed", report.seed ? Json(*report.seed) : Json(nullptr)},
@@ -241,15 +275,16 @@ nlohmann::ordered_json to_json(const RunReport& report) {
 }
 
 std::string to_table(const RunReport& report) {
-  const WorkerCounters& counters = report.line->counters();
+  const WorkerCounters counters = report.workers->counters();
   Table table;
   print_packets(table, totals_of(report));
   table.line("{:<14}{:>14} opened, {} timed out, {} live at most, {} refused", "connections",
              grouped(counters.opened.value()), grouped(counters.timed_out.value()),
              grouped(counters.peak.value()), grouped(counters.refused.value()));
-  table.line("{:<14}{:>14.1f} ns a packet, {:.2f} Mpps a core ({}, {}, {})", "speed",
-             ns_per_packet(report), mpps(report), report.config.table, report.config.sharing,
-             report.config.ageing);
+  table.line("{:<14}{:>14.1f} ns a packet, {:.2f} Mpps {} ({}, {}, {})", "speed",
+             ns_per_packet(report), mpps(report), on_cores(report.workers->count()),
+             report.config.table, report.config.sharing, report.config.ageing);
+  print_workers(table, report);
   print_memory(table, report);
   print_backends(table, report);
   return std::move(table).text();

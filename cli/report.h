@@ -7,17 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "function/balance/balance.h"
-#include "worker/line.h"
+#include "worker/workers.h"
 
 namespace millrace::cli {
 
 struct RunReport {
   std::string input;
-  const Line* line = nullptr;  ///< at rest
-  const Balance* balance = nullptr;
+  const Workers* workers = nullptr;  ///< at rest
   LineConfig config;
-  std::uint64_t elapsed_ns = 0;  ///< on the packets' way, output left out
+  std::vector<std::uint64_t> elapsed_ns;  ///< of each worker on the packets' way, output left out
   std::optional<std::uint64_t> seed;
   bool interrupted = false;
   std::vector<std::string> warnings;

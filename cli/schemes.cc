@@ -6,6 +6,7 @@
 #include "bench/contenders.h"
 #include "command.h"
 #include "function/balance/scheduler.h"
+#include "shard/spread.h"
 
 namespace millrace::cli {
 namespace {
@@ -17,16 +18,17 @@ void print(std::string_view axis, const std::vector<SchemeDescription>& schemes)
   for (const auto& scheme : schemes) fmt::print("  {:<22}{}\n", scheme.name, scheme.summary);
 }
 
-void print_schedulers() {
-  fmt::print("scheduler (of a service, in the configuration)\n");
-  for (const auto& kind : schedulers()) fmt::print("  {:<22}{}\n", kind.name, kind.what);
+template <class Kind>
+void print_named(std::string_view axis, std::span<const Kind> kinds) {
+  fmt::print("{}\n", axis);
+  for (const auto& kind : kinds) fmt::print("  {:<22}{}\n", kind.name, kind.what);
 }
 
 }  // namespace
 
 void add_schemes(CLI::App& app, Run& run) {
-  auto* command =
-      app.add_subcommand("schemes", "List tables, sharing and ageing schemes, and schedulers");
+  auto* command = app.add_subcommand(
+      "schemes", "List what can be chosen by name: tables, sharing, ageing, ...");
   command->footer("\nExample: millrace schemes");
   command->callback([&run] {
     run = [] {
@@ -35,7 +37,8 @@ void add_schemes(CLI::App& app, Run& run) {
       print("--sharing", SharingSchemes::descriptions());
       print("--ageing", AgeingSchemes::descriptions());
       fmt::print("Any table goes with any sharing and any ageing scheme.\n");
-      print_schedulers();
+      print_named("--spread", spreads());
+      print_named("scheduler (of a service, in the configuration)", schedulers());
       return kDone;
     };
   });

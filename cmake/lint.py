@@ -17,15 +17,15 @@ LAYERS = {
     "include": (),
     "src/core": (),
     "src/port": ("core",),
-    "src/parse": ("core",),
-    "src/shard": ("core", "parse"),
+    "src/parse": ("core", "port"),
+    "src/shard": ("core", "port", "parse"),
     "src/conntrack": ("core",),
     "src/function": ("core", "parse"),
     "src/measure": ("core",),
     "src/traffic": ("core", "parse", "port"),
     "src/worker": ("core", "port", "parse", "shard", "conntrack", "function", "measure"),
     "cli": (
-        "core", "port", "parse", "conntrack", "function", "measure", "traffic", "worker", "bench",
+        "core", "port", "parse", "shard", "conntrack", "function", "measure", "traffic", "worker", "bench",
     ),
 }
 # Folders that use everything: they stand outside.
@@ -33,7 +33,7 @@ FREE = ("tests", "bench", "examples")
 
 # Libraries that belong in few places: (header, folders that may include it)
 CONFINED = (
-    (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/conntrack/table/dpdk_")),
+    (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/conntrack/table/dpdk_", "src/conntrack/sharing/rte_")),
     (re.compile(r"pcap"), ("src/port", "src/traffic", "tests")),
     (re.compile(r"nlohmann/"), ("cli", "bench", "tests")),
     (re.compile(r"CLI/"), ("cli", "bench")),

@@ -93,3 +93,11 @@ function(millrace_fuzz name source)
   target_link_libraries(${name} PRIVATE ${ARG_USES})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
 endfunction()
+
+# millrace_dpdk(TARGET library ...)
+# Not DPDK's compiler flags: they name a processor of their own.
+function(millrace_dpdk target)
+  target_include_directories(${target} SYSTEM PRIVATE ${DPDK_INCLUDE_DIRS})
+  target_link_directories(${target} PRIVATE ${DPDK_LIBRARY_DIRS})
+  target_link_libraries(${target} PRIVATE ${ARGN})
+endfunction()

@@ -34,6 +34,26 @@ class BenchCli(Case):
                 self.assertLessEqual(spread["ns_min"], spread["ns_median"])
                 self.assertLessEqual(spread["ns_median"], spread["ns_max"])
 
+    def test_the_bench_of_scaling(self):
+        result = json.loads(self.run_ok("bench", "scaling", "--quick", "--repetitions", "1",
+                                        "--workers", "1,3", "--json", "-").stdout)
+        self.assertEqual(result["suite"], "scaling")
+        self.assertTrue(result["complete"])
+        schemes = ("sharded", "spinlock", "mutex", "sharded+counter")
+        self.assertEqual([(r["traffic"], r["sharing"], r["workers"]) for r in result["results"]],
+                         [(traffic, sharing, workers)
+                          for traffic in ("campus", "flood", "established")
+                          for sharing in schemes for workers in (1, 3)])
+        for measured in result["results"]:
+            self.assertLessEqual(measured["mpps_min"], measured["mpps_median"])
+            self.assertLessEqual(measured["mpps_median"], measured["mpps_max"])
+            self.assertGreater(measured["mpps_min"], 0)
+            self.assertGreaterEqual(measured["waiting"], 0)
+            self.assertLessEqual(measured["latency_us"]["50"], measured["latency_us"]["99.9"])
+        self.assertEqual(result["predictions"], [])
+        self.assertIn("6 worker counts", result["no_prediction"])
+        self.refuse(USAGE, ["sharded+counter"], "bench", "scaling", "--sharing", "none")
+
     # As little as there is to measure.
     ONE_GROUP = ("--repetitions", "1", "--key-bytes", "16", "--burst", "32", "--no-maximum")
     SMALLEST = (*ONE_GROUP, "--bits", "10")

@@ -66,14 +66,16 @@ class Cli(Case):
         self.refuse(USAGE, ["--tabel"], *self.replay("--tabel", "race"))
         self.refuse(USAGE, ["race", "std"], *self.replay("--table", "cukoo"))
         self.refuse(USAGE, ["wheel"], *self.replay("--ageing", "scan"))
-        self.refuse(USAGE, ["sharded"], *self.replay("--sharing", "mutex"))
+        self.refuse(USAGE, ["sharded"], *self.replay("--sharing", "mutexes"))
+        self.refuse(USAGE, ["keyed"], *self.replay("--spread", "rss"))
         for capacity in ("0", "-1", "99999999999999999999", "x"):
             self.refuse(USAGE, ["--capacity"], *self.replay("--capacity", capacity))
         for option in ("--out", "--stats", "--config"):
             self.refuse(USAGE, [option, "empty"], *self.replay(option, ""))
         self.refuse(USAGE, ["--timeout"], *self.replay("--timeout", "0"))
         self.refuse(USAGE, ["--timeout"], *self.replay("--timeout", "nan"))
-        self.refuse(USAGE, ["--workers"], *self.replay("--workers", "2"))
+        for workers in ("0", "129", "two"):
+            self.refuse(USAGE, ["--workers"], *self.replay("--workers", workers))
         self.refuse(USAGE, ["--seed"], *self.replay("--seed", "-5"))
         self.refuse(USAGE, ["--loops"], *self.replay("--loops", "0"))
         self.refuse(USAGE, ["--burst"], *self.replay("--burst", "65"))
@@ -196,10 +198,38 @@ class Cli(Case):
                 outs.append(file.read())
         self.assertEqual(outs[0], outs[1])
 
+    def test_workers_write_what_one_writes(self):
+        outs = set()
+        for workers, sharing in ((1, "sharded"), (2, "sharded"), (5, "sharded"), (3, "mutex")):
+            out = self.path("out.pcap")
+            result = self.run_ok(*self.replay("--workers", str(workers), "--sharing", sharing,
+                                              "--loops", "3", "--out", out, "--stats", "-"))
+            stats = json.loads(result.stdout)
+            self.assertEqual(len(stats["workers"]), workers)
+            self.assertEqual(sum(worker["packets"] for worker in stats["workers"]), 9000)
+            self.assertGreater(min(worker["packets"] for worker in stats["workers"]), 0)
+            self.assertEqual(sum(backend["packets"] for backend in stats["backends"]), 9000)
+            with open(out, "rb") as file:
+                outs.add(file.read())
+        self.assertEqual(len(outs), 1)
+        self.assertIn("worker 2", self.run_ok(*self.replay("--workers", "2")).stdout)
+
+    def test_more_workers_than_processors_are_warned_of(self):
+        self.assertIn("take turns", self.run_ok(*self.replay("--workers", "128")).stderr)
+
+    def test_a_spread_that_tears_connections_apart(self):
+        config = self.write("f.toml", '[[service]]\naddress = "203.0.113.1"\n'
+                            'backends = [{address = "10.0.0.1"}]\n')
+        arguments = self.replay("--config", config, "--spread", "toeplitz-symmetric")
+        self.run_ok(*arguments)
+        self.run_ok(*arguments, "--workers", "2", "--sharing", "spinlock")
+        self.refuse(USAGE, ["toeplitz-symmetric", "keyed"], *arguments, "--workers", "2")
+
     def test_interrupted(self):
         for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(sent):
                 self.interrupt(sent)
+        self.interrupt(signal.SIGINT, "--workers", "3")
 
     def test_interrupted_before_anything_is_written(self):
         fifo = self.path("slow.pcap")
@@ -245,9 +275,10 @@ class Cli(Case):
                and time.monotonic() < deadline):
             time.sleep(0.01)
 
-    def interrupt(self, sent):
+    def interrupt(self, sent, *arguments):
         out = self.path("out.pcap")
-        process = self.start(*self.replay("--loops", "20000", "--out", out, "--stats", "-"))
+        process = self.start(*self.replay("--loops", "20000", "--out", out, "--stats", "-",
+                                          *arguments))
         self.wait_for_output(process)
         process.send_signal(sent)
         stdout, stderr = process.communicate(timeout=60)
@@ -370,6 +401,7 @@ class Cli(Case):
                              'backends = [{address = "10.0.0.1", port = 54}]\n')
         capture = self.packets_to("few.pcap", ["203.0.113.1", "203.0.113.2", "203.0.113.1"])
         for arguments in (self.replay(), self.replay("--seed", "1", "--capacity", "50"),
+                          self.replay("--workers", "2"),
                           ("replay", "--in", capture, "--config", two_way)):
             stats = json.loads(self.run_ok(*arguments, "--stats", "-").stdout)
             jsonschema.validate(stats, schema)

@@ -39,6 +39,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/detail/draining.h"
 #include "millrace/detail/prefetch.h"
 #include "millrace/detail/tags.h"
 #include "millrace/table.h"
@@ -101,9 +102,8 @@ class Race {
 
   ConnId erase(const K& key, Hash hash);
 
-  void settle() {
-    for (const ConnId id : draining_) tag_of(id) = kFree;
-    draining_.clear();
+  void settle(std::size_t oldest = kAllDraining) {
+    draining_.settle(oldest, [this](ConnId id) { tag_of(id) = kFree; });
   }
 
   template <class Visit>
@@ -112,6 +112,7 @@ class Race {
   const Hasher& hasher() const { return hasher_; }
   const Records<K>& records() const { return records_; }
   std::size_t size() const { return size_; }
+  std::size_t draining() const { return draining_.size(); }
   std::size_t capacity() const { return capacity_; }
   std::size_t slots() const { return records_.count(); }
   std::size_t memory_bytes() const { return index_.bytes() + records_.memory_bytes(); }
@@ -168,12 +169,7 @@ class Race {
         records_(std::move(records)),
         buckets_(buckets),
         area_(area),
-        capacity_(config.capacity) {
-    draining_.reserve(kDrainingReserve);
-  }
-
-  // A burst of openings that are all refused, and a sweep's budget, fit without an allocation.
-  static constexpr std::size_t kDrainingReserve = 1024;
+        capacity_(config.capacity) {}
 
   static unsigned lowest(std::uint32_t slots) {
     return static_cast<unsigned>(std::countr_zero(slots));
@@ -311,7 +307,7 @@ class Race {
   std::uint32_t area_ = 0;     // third homes, behind them
   std::size_t capacity_ = 0;
   std::size_t size_ = 0;
-  std::vector<ConnId> draining_;
+  detail::Draining draining_;
 };
 
 template <class K>
@@ -412,7 +408,7 @@ ConnId Race<K>::erase(const K& key, Hash hash) {
   const Place place = place_of(key, hash);
   if (place.id == ConnId::none) return ConnId::none;
   vacate(place, hash, kDraining);
-  draining_.push_back(place.id);
+  draining_.add(place.id);
   return place.id;
 }
 
@@ -460,7 +456,7 @@ Result<void> Race<K>::check_invariants() const {
   }
   if (!wrong.empty()) return broken(wrong);
   if (draining != draining_.size()) return broken("4: the draining list is off");
-  for (const ConnId id : draining_) {
+  for (const ConnId id : draining_.ids()) {
     if (tag_of(id) != kDraining) return broken("4: a slot on the draining list is not draining");
   }
   if (live != size_) return broken("5: size() is off");

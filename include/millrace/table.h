@@ -40,6 +40,13 @@ struct TableConfig {
   double headroom = 0;
 };
 
+/// Ids beyond those promised, as many as a burst may open: with them a table keeps its promise
+/// while any number of others drain.
+constexpr std::size_t kDrainingRoom = Stragglers::kMax;
+
+/// Of `settle`: whatever drains.
+inline constexpr std::size_t kAllDraining = SIZE_MAX;
+
 /// Entries to make room for, at most `most`: the capacity and its headroom. Errors (usage): a
 /// capacity or a headroom out of its range.
 inline Result<std::size_t> entries_wanted(const TableConfig& config, std::size_t most) {
@@ -58,10 +65,6 @@ inline Result<std::size_t> entries_wanted(const TableConfig& config, std::size_t
   }
   return static_cast<std::size_t>(wanted);
 }
-
-/// Ids beyond those promised, as many as a burst may open: with them a table keeps its promise
-/// while any number of others drain.
-constexpr std::size_t kDrainingRoom = Stragglers::kMax;
 
 struct Insertion {
   enum class Outcome : std::uint8_t {
@@ -152,8 +155,11 @@ concept ConnectionTable =
       { table.insert(key, hash, worth) } -> std::same_as<Insertion>;
       /// The id that was freed and is now draining, or none.
       { table.erase(key, hash) } -> std::same_as<ConnId>;
-      /// Ends the burst: what is draining may be given out again.
+      /// Ends the burst: what is draining, or its oldest so many, may be given out again.
       { table.settle() } -> std::same_as<void>;
+      { table.settle(std::size_t{1}) } -> std::same_as<void>;
+      /// How many ids are draining.
+      { view.draining() } -> std::same_as<std::size_t>;
       /// Visits about that many entries from the cursor on, and says where to go on. Every entry
       /// that lives through the whole walk is visited at least once, whatever else is inserted or
       /// erased meanwhile; an entry may be visited twice.

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "conntrack/ageing/wheel.h"
-#include "conntrack/sharing/sharded.h"
+#include "conntrack/sharing/alone.h"
 #include "conntrack/tracker.h"
 #include "millrace/race.h"
 #include "millrace/tracker.h"
@@ -15,7 +15,7 @@ namespace millrace {
 
 template <class K>
 struct ConnectionTracker<K>::Impl {
-  Tracker<Race, Sharded, Wheel, K> tracker;
+  Tracker<Race, Alone, Wheel, K> tracker;
   std::size_t state_bytes;
   std::size_t reply_state_bytes;
   std::array<Hash, kBurstMax> hash;
@@ -52,7 +52,7 @@ auto ConnectionTracker<K>::create(const TrackerOptions& options) -> Result<Conne
   if (std::string problems = problems_of(options); !problems.empty()) {
     return std::unexpected(Error{std::move(problems), Error::Kind::usage});
   }
-  auto tracker = Tracker<Race, Sharded, Wheel, K>::create(
+  auto tracker = Tracker<Race, Alone, Wheel, K>::create(
       {.capacity = options.capacity,
        .state_bytes = options.state_bytes,
        .reply_state_bytes = options.reply_state_bytes,

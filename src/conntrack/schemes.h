@@ -11,7 +11,9 @@
 
 #include "conntrack/ageing/none.h"
 #include "conntrack/ageing/wheel.h"
+#include "conntrack/sharing/mutex.h"
 #include "conntrack/sharing/sharded.h"
+#include "conntrack/sharing/spinlock.h"
 #include "conntrack/table/chained.h"
 #include "conntrack/table/cuckoo_plus_plus.h"
 #include "conntrack/table/cuckoo_rte_hash.h"
@@ -94,7 +96,7 @@ using TableVariants = SchemeList<  //
     TableVariant<DHashXorCrc>>;
 
 using AllTables = Joined<TableSchemes, TableVariants>::Type;
-using SharingSchemes = SchemeList<Sharded>;
+using SharingSchemes = SchemeList<Sharded, Spinlock, Mutex>;
 using AgeingSchemes = SchemeList<Wheel, NoAgeing>;
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// One suite for every table x sharing x ageing, with an oracle that expires for real; compiled once
-// a table.
+// One suite for every table x ageing, with an oracle that expires for real; compiled once a table.
+// How workers share is tested on whole lines: tests/sharing_test.cc.
 #include "conntrack/tracker.h"
 
 #include <gtest/gtest.h>
@@ -25,30 +25,20 @@ static_assert(TableSchemes::kSize == MILLRACE_COUNTED,
               "the list has another form than the build counts");
 #endif
 
-template <class T, class S, class A, class K>
+template <class T, class A, class K>
 struct Combination {
   using Key = K;
-  using Tracked = Tracker<T::template Of, S, A, K>;
+  using Tracked = Tracker<T::template Of, Alone, A, K>;
   static constexpr bool kAges = A::kName != NoAgeing::kName;
   static std::string name() {
-    return std::string(T::kName) + "_" + std::string(S::kName) + "_" + std::string(A::kName) +
-           (sizeof(K) == 16 ? "_v4" : "_v6");
+    return std::string(T::kName) + "_" + std::string(A::kName) + (sizeof(K) == 16 ? "_v4" : "_v6");
   }
 };
 
-template <class... A, class... B>
-testing::Types<A..., B...> joined(testing::Types<A...>, testing::Types<B...>);
-template <class... A>
-testing::Types<A...> joined_all(testing::Types<A...>);
-template <class A, class B, class... Rest>
-auto joined_all(A, B, Rest...) -> decltype(joined_all(joined(A{}, B{}), Rest{}...));
-
-template <class T, class S, class... A>
+template <class T, class... A>
 auto with_ageing(SchemeList<A...>)
-    -> testing::Types<Combination<T, S, A, KeyV4>..., Combination<T, S, A, KeyV6>...>;
-template <class T, class... S>
-auto with_sharing(SchemeList<S...>) -> decltype(joined_all(with_ageing<T, S>(AgeingSchemes{})...));
-using Combinations = decltype(with_sharing<TableSchemes::At<MILLRACE_TABLE>>(SharingSchemes{}));
+    -> testing::Types<Combination<T, A, KeyV4>..., Combination<T, A, KeyV6>...>;
+using Combinations = decltype(with_ageing<TableSchemes::At<MILLRACE_TABLE>>(AgeingSchemes{}));
 
 struct CombinationNames {
   template <class C>

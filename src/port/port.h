@@ -23,6 +23,8 @@ class Port {
   /// Sends the packets whose bit in `forward` is set (bit i for packet i), in order; the others go
   /// back to where their memory came from.
   virtual void send(const Burst& burst, std::uint64_t forward) = 0;
+  /// Everything has been received and sent. Called once, at the end.
+  virtual void finish() {}
 };
 
 }  // namespace millrace

@@ -74,6 +74,7 @@ std::string what_is_wrong(const Capture& capture, const ReplayOptions& options, 
     wrong += fmt::format("; a burst of {} packets: choose 1 to {}", options.burst, Burst::kMax);
   }
   if (options.loops < 1) wrong += "; 0 loops: choose 1 or more";
+  if (options.step_ms < 1) wrong += "; steps of 0 ms: choose 1 or more";
   const bool times_matter = options.clock == Clock::capture || output;
   if (const auto further = further_loops(capture);
       times_matter && options.loops > 1 && options.loops - 1 > further) {
@@ -88,36 +89,46 @@ std::string what_is_wrong(const Capture& capture, const ReplayOptions& options, 
 }  // namespace
 
 Result<ReplayPort> ReplayPort::create(const Capture& capture, const ReplayOptions& options,
-                                      std::optional<CaptureWriter> output) {
-  if (std::string wrong = what_is_wrong(capture, options, output.has_value()); !wrong.empty()) {
+                                      CaptureOutput* output, std::optional<CapturePart> part) {
+  if (std::string wrong = what_is_wrong(capture, options, output != nullptr); !wrong.empty()) {
     return std::unexpected(Error{std::move(wrong), Error::Kind::usage});
   }
-  return ReplayPort(capture, options, std::move(output));
+  return ReplayPort(capture, options, output, std::move(part));
 }
 
-ReplayPort::ReplayPort(const Capture& capture, const ReplayOptions& options,
-                       std::optional<CaptureWriter> output)
+ReplayPort::ReplayPort(const Capture& capture, const ReplayOptions& options, CaptureOutput* output,
+                       std::optional<CapturePart> part)
     : capture_(&capture),
       options_(options),
-      output_(std::move(output)),
+      output_(output),
+      part_(std::move(part)),
       slots_(std::make_unique<Slot[]>(std::size_t{kBurstsInFlight} * Burst::kMax)),
-      period_ns_(period_of(capture)) {}
+      period_ns_(period_of(capture)),
+      loop_(size() == 0 ? options.loops : 0) {}
 
 bool ReplayPort::receive(Burst& burst) {
   burst.size = 0;
-  if (ended()) return false;
-  if (step_time(burst)) fill(burst);
+  if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) stopped_ = true;
+  if (stopped_ || capture_->size() == 0 || (output_ != nullptr && output_->failed())) return false;
+  if (loop_ == options_.loops && time_is_over()) return false;
+  if (step_time(burst) && loop_ < options_.loops) fill(burst);
   return true;
 }
 
-bool ReplayPort::ended() {
-  if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) stopped_ = true;
-  if (position_ == capture_->size()) {
-    position_ = 0;
-    ++loop_;
-  }
-  return stopped_ || capture_->size() == 0 || loop_ >= options_.loops ||
-         (output_ && output_->failed());
+/// Since the first packet, in whole steps.
+std::uint64_t ReplayPort::ms_at(std::uint64_t timestamp_ns, std::uint64_t loop) const {
+  const std::uint64_t first = capture_->packet(0).timestamp_ns;
+  const std::uint64_t ms = (std::max(timestamp_ns, first) - first + loop * period_ns_) / kNsPerMs;
+  return ms - ms % options_.step_ms;
+}
+
+/// Other ports' packets may be later than the last one here.
+std::uint64_t ReplayPort::end_ms() const {
+  return ms_at(capture_->packet(0).timestamp_ns + capture_->span_ns(), options_.loops - 1);
+}
+
+bool ReplayPort::time_is_over() const {
+  return options_.clock == Clock::wall || now_ms_ >= end_ms();
 }
 
 /// False: time has passed, but not yet to the next packet.
@@ -129,9 +140,9 @@ bool ReplayPort::step_time(Burst& burst) {
     next_ms = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(now - *start_).count());
   } else {
-    const std::uint64_t first = capture_->packet(0).timestamp_ns;
-    const std::uint64_t at = std::max(capture_->packet(position_).timestamp_ns, first);
-    next_ms = (at - first + loop_ * period_ns_) / kNsPerMs;
+    next_ms = loop_ == options_.loops
+                  ? end_ms()
+                  : ms_at(capture_->packet(position(next_)).timestamp_ns, loop_);
   }
   const bool arrived = next_ms <= now_ms_ + kLongestStepMs;
   now_ms_ = std::max(now_ms_, std::min(next_ms, now_ms_ + kLongestStepMs));
@@ -144,18 +155,19 @@ void ReplayPort::fill(Burst& burst) {
   // well; among a table's random accesses it may lose the stream.
   constexpr std::size_t kAhead = 16;
   const Capture& capture = *capture_;
-  const std::size_t count = capture.size();
-  const std::size_t end = std::min<std::size_t>(count, position_ + options_.burst);
-  const std::uint64_t latest =
-      options_.clock == Clock::wall
-          ? UINT64_MAX
-          : capture.packet(position_).timestamp_ns + std::uint64_t{options_.max_step_ms} * kNsPerMs;
+  const std::size_t count = size();
+  const std::size_t end = std::min<std::size_t>(count, next_ + options_.burst);
+  const std::uint64_t step_end = options_.clock == Clock::wall
+                                     ? UINT64_MAX
+                                     : capture.packet(0).timestamp_ns - loop_ * period_ns_ +
+                                           (now_ms_ + options_.step_ms) * kNsPerMs;
   Slot* slots = &slots_[std::size_t{ring_} * Burst::kMax];
   unsigned n = 0;
-  for (std::size_t i = position_; i < end; ++i, ++n) {
-    const Capture::Packet& packet = capture.packet(i);
-    if (packet.timestamp_ns > latest) break;
-    const Capture::Packet& later = capture.packet(std::min(i + kAhead, count - 1));
+  for (std::size_t i = next_; i < end; ++i, ++n) {
+    const std::size_t at = position(i);
+    const Capture::Packet& packet = capture.packet(at);
+    if (i > next_ && packet.timestamp_ns >= step_end) break;
+    const Capture::Packet& later = capture.packet(position(std::min(i + kAhead, count - 1)));
     __builtin_prefetch(later.data);
     __builtin_prefetch(later.data + 64);
     std::byte* to = slots[n].bytes.data() + kHeadroom;
@@ -166,41 +178,42 @@ void ReplayPort::fill(Burst& burst) {
     burst.data[n] = to;
     burst.length[n] = static_cast<std::uint16_t>(length);
     burst.wire_length[n] = std::max(packet.wire_length, length);
-    burst.handle[n] = std::uint64_t{loop_} << 32 | i;
+    burst.handle[n] = std::uint64_t{loop_} << 32 | at;
   }
   burst.size = n;
-  position_ += n;
   ring_ = (ring_ + 1) % kBurstsInFlight;
+  next_ += n;
+  if (next_ < count) return;
+  next_ = 0;
+  ++loop_;
 }
 
 void ReplayPort::send(const Burst& burst, std::uint64_t forward) {
-  if (!output_) return;
+  if (output_ == nullptr || burst.size == 0) return;
   const auto start = SteadyClock::now();
+  std::array<CaptureOutput::Packet, Burst::kMax> packets;
+  std::size_t count = 0;
   for (; forward != 0; forward &= forward - 1) {
-    write(burst, static_cast<unsigned>(std::countr_zero(forward)));
+    packets[count++] = leaving(burst, static_cast<unsigned>(std::countr_zero(forward)));
   }
+  output_->write(number(), std::span(packets).first(count), burst.handle[burst.size - 1] + 1);
   output_ns_ += static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now() - start).count());
 }
 
-void ReplayPort::write(const Burst& burst, unsigned i) {
+CaptureOutput::Packet ReplayPort::leaving(const Burst& burst, unsigned i) const {
   const Capture::Packet& packet = capture_->packet(burst.handle[i] & UINT32_MAX);
   const std::uint64_t loop = burst.handle[i] >> 32;
-  // What the function added or took away counts on the wire, too.
-  const std::uint32_t wire_length =
-      packet.wire_length + (burst.wire_length[i] - offered_wire(packet));
-  output_->write(packet.timestamp_ns + loop * period_ns_, wire_length,
-                 {burst.data[i], burst.length[i]}, packet.bytes().subspan(offered(packet)));
+  return {.order = burst.handle[i],
+          .timestamp_ns = packet.timestamp_ns + loop * period_ns_,
+          // What the function added or took away counts on the wire, too.
+          .wire_length = packet.wire_length + (burst.wire_length[i] - offered_wire(packet)),
+          .head = {burst.data[i], burst.length[i]},
+          .tail = packet.bytes().subspan(offered(packet))};
 }
 
-Result<void> ReplayPort::finish() {
-  if (!output_) return {};
-  const auto start = SteadyClock::now();
-  auto done = output_->finish();
-  output_ns_ += static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now() - start).count());
-  output_.reset();
-  return done;
+void ReplayPort::finish() {
+  if (output_ != nullptr) output_->end(number());
 }
 
 }  // namespace millrace

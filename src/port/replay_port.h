@@ -1,9 +1,9 @@
 // A capture as a port: its packets arrive in bursts, and what is forwarded is written to a file.
 //
-// One worker owns a replay port; several may walk one capture at a time. The capture outlives the
-// port and is never written: packets are copied into the port's own memory, their first
-// `kOffered` bytes that is, since no header that is read reaches further; on the way out the rest
-// comes from the capture.
+// One worker owns a replay port; several may walk one capture at a time, each the whole of it or a
+// part. The capture outlives the port and is never written: packets are copied into the port's own
+// memory, their first `kOffered` bytes that is, since no header that is read reaches further; on
+// the way out the rest comes from the capture.
 #pragma once
 
 #include <array>
@@ -12,9 +12,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "port/capture.h"
-#include "port/capture_writer.h"
+#include "port/capture_output.h"
 #include "port/port.h"
 
 namespace millrace {
@@ -32,11 +33,17 @@ struct ReplayOptions {
   /// capture's span and one average gap.
   std::uint32_t loops = 1;
   Clock clock = Clock::capture;
-  /// Capture clock only: a burst ends before a packet that is more than this many milliseconds
-  /// later than its first, so that no packet's time is wrong by more.
-  unsigned max_step_ms = 10;
+  /// Capture clock only: time advances in whole steps of so many milliseconds, 1 or more, and a
+  /// burst ends with its step. So a packet's time is the same whatever else is in its burst.
+  unsigned step_ms = 10;
   /// Set from outside (a signal handler) to end after the burst at hand. Outlives the port.
   const std::atomic<bool>* stop = nullptr;
+};
+
+/// What one of several ports walks of a capture.
+struct CapturePart {
+  unsigned number = 0;                   ///< of the port, from 0
+  std::vector<std::uint32_t> positions;  ///< of its packets, ascending
 };
 
 class ReplayPort final : public Port {
@@ -52,13 +59,15 @@ class ReplayPort final : public Port {
   static constexpr std::uint64_t kLongestStepMs = std::uint64_t{1} << 30;
 
   /// Error (usage): an option out of its range, or loops whose times, where they matter, go beyond
-  /// 64 bits; all of them named. `output` may be none.
+  /// 64 bits; all of them named. `output` may be none, else it outlives the port. Without a part it
+  /// is the whole capture's only port.
   static Result<ReplayPort> create(const Capture& capture, const ReplayOptions& options,
-                                   std::optional<CaptureWriter> output = std::nullopt);
+                                   CaptureOutput* output = nullptr,
+                                   std::optional<CapturePart> part = std::nullopt);
 
   LinkType link_type() const override { return capture_->link_type(); }
-  /// `handle` is loop << 32 | position in the capture. Ends early when stopped or when the output
-  /// has failed.
+  /// `handle` is loop << 32 | position in the capture. Ends when time has reached the end of the
+  /// whole capture; early when stopped or when the output has failed.
   bool receive(Burst& burst) override;
   void send(const Burst& burst, std::uint64_t forward) override;
 
@@ -66,31 +75,35 @@ class ReplayPort final : public Port {
   bool stopped() const { return stopped_; }
   /// Time spent on the output so far, within `send`: no part of the packet's way.
   std::uint64_t output_ns() const { return output_ns_; }
-  /// Ends the output file, if there is one. To be called once, at the end. Error (failed): it could
-  /// not be written whole, and is gone.
-  Result<void> finish();
+  void finish() override;
 
  private:
   struct alignas(64) Slot {
     std::array<std::byte, kHeadroom + kOffered> bytes;
   };
 
-  ReplayPort(const Capture& capture, const ReplayOptions& options,
-             std::optional<CaptureWriter> output);
+  ReplayPort(const Capture& capture, const ReplayOptions& options, CaptureOutput* output,
+             std::optional<CapturePart> part);
 
-  bool ended();
+  unsigned number() const { return part_ ? part_->number : 0; }
+  std::size_t size() const { return part_ ? part_->positions.size() : capture_->size(); }
+  std::size_t position(std::size_t i) const { return part_ ? part_->positions[i] : i; }
+  std::uint64_t ms_at(std::uint64_t timestamp_ns, std::uint64_t loop) const;
+  std::uint64_t end_ms() const;
+  bool time_is_over() const;
   bool step_time(Burst& burst);
   void fill(Burst& burst);
-  void write(const Burst& burst, unsigned i);
+  CaptureOutput::Packet leaving(const Burst& burst, unsigned i) const;
 
   const Capture* capture_;
   ReplayOptions options_;
-  std::optional<CaptureWriter> output_;
+  CaptureOutput* output_;
+  std::optional<CapturePart> part_;
   std::unique_ptr<Slot[]> slots_;
-  unsigned ring_ = 0;  // which burst's slots are next
-  std::size_t position_ = 0;
-  std::uint32_t loop_ = 0;
+  unsigned ring_ = 0;        // which burst's slots are next
+  std::size_t next_ = 0;     // of `size()`
   std::uint64_t period_ns_;  // by which a loop advances time
+  std::uint32_t loop_;
   std::uint64_t now_ms_ = 0;
   std::optional<std::chrono::steady_clock::time_point> start_;
   std::uint64_t output_ns_ = 0;

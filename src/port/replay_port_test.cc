@@ -17,8 +17,9 @@ constexpr std::uint64_t kMs = 1'000'000;
 constexpr std::uint64_t kStart = 1'700'000'000'000'000'000;
 
 ReplayPort port_over(const Capture& capture, const ReplayOptions& options,
-                     std::optional<CaptureWriter> output = std::nullopt) {
-  auto port = ReplayPort::create(capture, options, std::move(output));
+                     CaptureOutput* output = nullptr,
+                     std::optional<CapturePart> part = std::nullopt) {
+  auto port = ReplayPort::create(capture, options, output, std::move(part));
   EXPECT_TRUE(port.has_value());
   return std::move(*port);
 }
@@ -30,8 +31,9 @@ struct Seen {
 };
 
 /// When each burst was, and how many packets it had.
-std::vector<Seen> bursts(const Capture& capture, const ReplayOptions& options) {
-  ReplayPort port = port_over(capture, options);
+std::vector<Seen> bursts(const Capture& capture, const ReplayOptions& options,
+                         std::optional<CapturePart> part = std::nullopt) {
+  ReplayPort port = port_over(capture, options, nullptr, std::move(part));
   std::vector<Seen> all;
   Burst burst;
   while (port.receive(burst)) all.push_back({burst.now.ms, burst.size});
@@ -96,10 +98,10 @@ TEST(ReplayPort, NeverWritesTheCapture) {
 }
 
 TEST(ReplayPort, TimeCutsBursts) {
-  const Capture capture = capture_at_ms({0, 4, 10, 11, 21, 22, 500});
-  EXPECT_EQ(bursts(capture, {}), (std::vector<Seen>{{0, 3}, {11, 2}, {22, 1}, {500, 1}}));
-  EXPECT_EQ(bursts(capture, {.max_step_ms = 0}).size(), 7U);
-  EXPECT_EQ(bursts(capture, {.max_step_ms = 1000}), (std::vector<Seen>{{0, 7}}));
+  const Capture capture = capture_at_ms({0, 4, 10, 11, 21, 22, 507});
+  EXPECT_EQ(bursts(capture, {}), (std::vector<Seen>{{0, 2}, {10, 2}, {20, 2}, {500, 1}}));
+  EXPECT_EQ(bursts(capture, {.step_ms = 1}).size(), 7U);
+  EXPECT_EQ(bursts(capture, {.step_ms = 1000}), (std::vector<Seen>{{0, 7}}));
 }
 
 TEST(ReplayPort, TimeNeverGoesBack) {
@@ -109,17 +111,17 @@ TEST(ReplayPort, TimeNeverGoesBack) {
 
 // Span 30 ms and the average gap of 10 ms: each loop begins 40 ms after the one before.
 TEST(ReplayPort, LoopsAdvanceTime) {
-  EXPECT_EQ(bursts(capture_at_ms({0, 0, 10, 30}), {.loops = 3, .max_step_ms = 5}),
+  EXPECT_EQ(bursts(capture_at_ms({0, 0, 10, 30}), {.loops = 3, .step_ms = 5}),
             (std::vector<Seen>{
                 {0, 2}, {10, 1}, {30, 1}, {40, 2}, {50, 1}, {70, 1}, {80, 2}, {90, 1}, {110, 1}}));
 }
 
 TEST(ReplayPort, LongGapsPassInEmptyBursts) {
   const auto step = ReplayPort::kLongestStepMs;
-  const auto seen = bursts(capture_at_ms({0, 2 * step + 5}), {});
+  const auto seen = bursts(capture_at_ms({0, 2 * step + 12}), {});
   const auto ms = [](std::uint64_t t) { return static_cast<std::uint32_t>(t); };
   EXPECT_EQ(seen,
-            (std::vector<Seen>{{0, 1}, {ms(step), 0}, {ms(2 * step), 0}, {ms(2 * step + 5), 1}}));
+            (std::vector<Seen>{{0, 1}, {ms(step), 0}, {ms(2 * step), 0}, {ms(2 * step + 12), 1}}));
 }
 
 TEST(ReplayPort, NothingInNothingOut) {
@@ -155,6 +157,7 @@ TEST(ReplayPort, RefusesOptionsOutOfRange) {
   EXPECT_NE(port.error().message.find("burst"), std::string::npos);
   EXPECT_NE(port.error().message.find("loops"), std::string::npos);
   EXPECT_FALSE(ReplayPort::create(capture, {.burst = 0}).has_value());
+  EXPECT_FALSE(ReplayPort::create(capture, {.step_ms = 0}).has_value());
 }
 
 // From 1970 to 2023, as damaged files have it: five loops take five centuries, six too long.
@@ -171,19 +174,21 @@ TEST(ReplayPort, RefusesLoopsBeyondTheEndOfTime) {
   EXPECT_TRUE(ReplayPort::create(instant, {.loops = UINT32_MAX}).has_value());
   // The machine's clock does not ask for the capture's times, unless they are written.
   EXPECT_TRUE(ReplayPort::create(capture, {.loops = 1'000'000, .clock = Clock::wall}).has_value());
-  EXPECT_FALSE(ReplayPort::create(capture, {.loops = 1'000'000, .clock = Clock::wall},
-                                  *CaptureWriter::create("/dev/null", {}))
-                   .has_value());
+  CaptureOutput output(*CaptureWriter::create("/dev/null", {}), 1);
+  EXPECT_FALSE(
+      ReplayPort::create(capture, {.loops = 1'000'000, .clock = Clock::wall}, &output).has_value());
 }
 
 /// The file that comes out when everything is forwarded.
 void forward_all(const Capture& capture, const ReplayOptions& options, const std::string& path) {
   auto writer = CaptureWriter::create(path, capture.format());
   ASSERT_TRUE(writer.has_value());
-  ReplayPort port = port_over(capture, options, std::move(*writer));
+  CaptureOutput output(std::move(*writer), 1);
+  ReplayPort port = port_over(capture, options, &output);
   Burst burst;
   while (port.receive(burst)) port.send(burst, all_of(burst));
-  ASSERT_TRUE(port.finish().has_value());
+  port.finish();
+  ASSERT_TRUE(output.finish().has_value());
 }
 
 TEST(ReplayPort, UntouchedPacketsComeOutByteIdentical) {
@@ -209,6 +214,43 @@ TEST(ReplayPort, OffersWireLengthsThatAreNoLie) {
   EXPECT_EQ(burst.wire_length[0], ReplayPort::kOffered);
 }
 
+TEST(ReplayPort, PartsTogetherAreTheWhole) {
+  const Capture capture = capture_at_ms({0, 4, 10, 11, 21, 22, 507});
+  EXPECT_EQ(bursts(capture, {.loops = 2}, CapturePart{0, {1, 3}}),
+            (std::vector<Seen>{{0, 1}, {10, 1}, {590, 1}, {600, 1}, {1090, 0}}));
+  EXPECT_EQ(bursts(capture, {}, CapturePart{1, {}}), (std::vector<Seen>{{500, 0}}));
+  EXPECT_TRUE(bursts(capture, {.clock = Clock::wall}, CapturePart{1, {}}).empty());
+}
+
+// One port sends all of its packets before the other one begins, and the other way round: waiting
+// for each other, or for nobody, the file comes out the same.
+TEST(ReplayPort, PartsLeaveInTheOrderOfTheWhole) {
+  const Directory directory;
+  Capture capture({});
+  for (unsigned i = 0; i < 20000; ++i)
+    ASSERT_TRUE(capture.append(kStart + i, 60, test::numbered_bytes(60, i)).has_value());
+  forward_all(capture, {.loops = 2}, directory / "one");
+  std::array<CapturePart, 3> parts{CapturePart{0, {}}, CapturePart{1, {}}, CapturePart{2, {}}};
+  for (std::uint32_t i = 0; i < capture.size(); ++i) {
+    // Long runs of one part's packets, so that ports run far ahead.
+    parts[i / 7000 % 2 == 0 ? i % 2 : 0].positions.push_back(i);
+  }
+  auto writer = CaptureWriter::create(directory / "three", capture.format());
+  CaptureOutput output(std::move(*writer), 3);
+  std::vector<std::jthread> threads;
+  for (const auto& part : parts) {
+    threads.emplace_back([&capture, &output, &part] {
+      ReplayPort port = port_over(capture, {.loops = 2}, &output, part);
+      Burst burst;
+      while (port.receive(burst)) port.send(burst, all_of(burst));
+      port.finish();
+    });
+  }
+  threads.clear();
+  ASSERT_TRUE(output.finish().has_value());
+  EXPECT_EQ(test::read_file(directory / "one"), test::read_file(directory / "three"));
+}
+
 TEST(ReplayPort, LoopsAdvanceTheTimestampsOnTheWayOut) {
   const Directory directory;
   forward_all(capture_at_ms({0, 10}), {.loops = 2}, directory / "out");
@@ -224,7 +266,8 @@ TEST(ReplayPort, SendsWhatIsForwardedAsItIsThen) {
     ASSERT_TRUE(capture.append(kStart, 2000, test::numbered_bytes(600, i)).has_value());
   }
   auto writer = CaptureWriter::create(directory / "out", capture.format());
-  ReplayPort port = port_over(capture, {}, std::move(*writer));
+  CaptureOutput output(std::move(*writer), 1);
+  ReplayPort port = port_over(capture, {}, &output);
   Burst burst;
   ASSERT_TRUE(port.receive(burst));
   burst.data[2][0] = std::byte{0x42};
@@ -233,7 +276,8 @@ TEST(ReplayPort, SendsWhatIsForwardedAsItIsThen) {
   burst.wire_length[2] += 8;
   port.send(burst, 0b101);
   EXPECT_GT(port.output_ns(), 0U);
-  ASSERT_TRUE(port.finish().has_value());
+  port.finish();
+  ASSERT_TRUE(output.finish().has_value());
 
   const auto out = Capture::load(directory / "out");
   ASSERT_EQ(out->size(), 2U);
@@ -251,7 +295,8 @@ TEST(ReplayPort, EndsEarlyWhenTheOutputFails) {
     ASSERT_TRUE(capture.append(kStart, 1000, test::numbered_bytes(1000, i)).has_value());
   }
   auto writer = CaptureWriter::create("/dev/full", {});
-  ReplayPort port = port_over(capture, {.loops = 100}, std::move(*writer));
+  CaptureOutput output(std::move(*writer), 1);
+  ReplayPort port = port_over(capture, {.loops = 100}, &output);
   Burst burst;
   std::size_t packets = 0;
   while (port.receive(burst)) {
@@ -259,7 +304,8 @@ TEST(ReplayPort, EndsEarlyWhenTheOutputFails) {
     port.send(burst, all_of(burst));
   }
   EXPECT_LT(packets, 5000U);
-  EXPECT_EQ(port.finish().error().kind, Error::Kind::failed);
+  port.finish();
+  EXPECT_EQ(output.finish().error().kind, Error::Kind::failed);
 }
 
 }  // namespace

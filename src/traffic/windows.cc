@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "core/available_memory.h"
-#include "parse/parse.h"
+#include "parse/capture_bursts.h"
 #include "parse/rewrite.h"
-#include "port/replay_port.h"
 
 namespace millrace {
 namespace {
@@ -124,19 +123,6 @@ class Relabelling {
   std::vector<A> images_;   // of window 1, then of window 2, ...
   std::size_t next_tidy_ = std::size_t{1} << 20;
 };
-
-/// Calls `visit(burst)` for all of the capture, parsed.
-template <class Visit>
-Result<void> for_each_burst(const Capture& capture, Visit visit) {
-  auto port = ReplayPort::create(capture, {.burst = Burst::kMax, .clock = Clock::wall});
-  if (!port) return std::unexpected(port.error());
-  Burst burst;
-  while (port->receive(burst)) {
-    parse(burst, capture.link_type());
-    if (Result<void> done = visit(burst); !done) return done;
-  }
-  return {};
-}
 
 class Windows {
  public:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -13,7 +14,9 @@
 #include <utility>
 
 #include "function/balance/address.h"
+#include "shard/spread.h"
 #include "worker/config_keys.h"
+#include "worker/workers.h"
 
 namespace millrace {
 namespace {
@@ -135,6 +138,25 @@ Keys<Config::Ageing> ageing_keys(const SchemeNames& schemes) {
   };
 }
 
+std::vector<std::string> spread_names() {
+  std::vector<std::string> names;
+  for (const SpreadKind& kind : spreads()) names.emplace_back(kind.name);
+  return names;
+}
+
+void read_entries(const Context& context, const toml::node& node, Config::Spread& out) {
+  config::integer(&Config::Spread::entries, 128, 512, "entries")(context, node, out);
+  if (std::has_single_bit(out.entries)) return;
+  context.problem(node, std::to_string(out.entries) + " is no power of two: give 128, 256 or 512");
+}
+
+Keys<Config::Spread> spread_keys() {
+  return {
+      {"scheme", config::name(&Config::Spread::scheme, spread_names())},
+      {"entries", read_entries},
+  };
+}
+
 Keys<Config::Balance> balance_keys() {
   using B = Config::Balance;
   using U = Config::Unmatched;
@@ -177,8 +199,9 @@ Keys<RawConfig> root_keys(const SchemeNames& schemes) {
   const std::string live = "belongs to `millrace run`, which is not in this version: leave it out";
   return {
       {"function", read_function},
-      {"workers", in_config(config::integer(&Config::workers, 1, 1, "(this version has one)"))},
+      {"workers", in_config(config::integer(&Config::workers, 1, Workers::kMost, "threads"))},
       {"sharing", in_config(config::name(&Config::sharing, schemes.sharing))},
+      {"spread", in_config(config::table(&Config::spread, spread_keys()))},
       {"table", in_config(config::table(&Config::table, table_keys(schemes)))},
       {"ageing", in_config(config::table(&Config::ageing, ageing_keys(schemes)))},
       {"balance", in_config(config::table(&Config::balance, balance_keys()))},
@@ -398,6 +421,20 @@ BalanceConfig balance_config(const Config& config) {
           .stateful = config.balance.stateful,
           .stateless_when_full = config.table.when_full == Config::WhenFull::stateless,
           .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000};
+}
+
+Result<void> check_spread(const Config& config) {
+  const bool any_will_do = config.workers == 1 || shares_tables(config.sharing);
+  if (any_will_do || spread_named(config.spread.scheme)->by_client) return {};
+  const auto rewritten = [](const auto& specs) {
+    return std::ranges::any_of(specs, [](const auto& spec) { return spec.two_way(); });
+  };
+  if (!rewritten(config.services.v4) && !rewritten(config.services.v6)) return {};
+  return std::unexpected(
+      Error{"spread \"" + config.spread.scheme +
+                "\" sends the replies of services to other workers than their requests: choose "
+                "\"keyed\" or \"toeplitz\", one worker, or a sharing scheme with one table for all",
+            Error::Kind::usage});
 }
 
 LineConfig line_config(const Config& config) {

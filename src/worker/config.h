@@ -54,9 +54,15 @@ struct Config {
     std::uint32_t maglev_table_size = Maglev::kDefaultSize;
   };
 
+  struct Spread {
+    std::string scheme = "keyed";
+    unsigned entries = 512;
+  };
+
   std::string function = "balance";
   unsigned workers = 1;
   std::string sharing = "sharded";
+  Spread spread;
   Table table;
   Ageing ageing;
   Balance balance;
@@ -80,6 +86,8 @@ Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
 
 // What the parts of a line are told, after the command line has had its say.
 
+/// Whether the packets of every connection reach one worker. Errors are of kind `usage`.
+Result<void> check_spread(const Config& config);
 BalanceConfig balance_config(const Config& config);
 /// Everything but pages, secret and clock.
 LineConfig line_config(const Config& config);

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-const SchemeNames kSchemes{{"race", "std"}, {"sharded"}, {"none", "wheel"}};
+const SchemeNames kSchemes{{"race", "std"}, {"sharded", "mutex"}, {"none", "wheel"}};
 
 Result<Config> parse(std::string_view text) { return parse_config(text, "f.toml", kSchemes); }
 
@@ -48,8 +48,12 @@ TEST(Config, NothingMeansTheDefaults) {
 
 constexpr std::string_view kEverything = R"(
 function = "balance"
-workers = 1
+workers = 3
 sharing = "sharded"
+
+[spread]
+scheme = "toeplitz-symmetric"
+entries = 128
 
 [table]
 scheme = "std"
@@ -91,6 +95,9 @@ address = "fd00::1"
 TEST(Config, EverySettingArrives) {
   const Config config = good(kEverything);
   EXPECT_TRUE(config.services_given);
+  EXPECT_EQ(config.workers, 3U);
+  EXPECT_EQ(config.spread.scheme, "toeplitz-symmetric");
+  EXPECT_EQ(config.spread.entries, 128U);
   const LineConfig line = line_config(config);
   EXPECT_EQ(line.table, "std");
   EXPECT_EQ(line.ageing, "none");
@@ -127,6 +134,21 @@ TEST(Config, QuietLastsAsLongAsTheLongestTimeoutOfWhatMayBegin) {
   EXPECT_EQ(balance_config(good("ageing.scheme = \"none\"")).quiet_ms, 0xffffffffU);
 }
 
+// Only a spread by the client's end keeps together what a service with replies rewrites.
+TEST(Config, RefusesToTearConnectionsApart) {
+  const std::string symmetric = "spread.scheme = \"toeplitz-symmetric\"\n";
+  const std::string two_way =
+      "service = [{ address = \"10.0.0.9\", backends = [{ address = \"10.0.0.1\" }] }]";
+  EXPECT_TRUE(check_spread(good(symmetric + "workers = 2")).has_value());
+  EXPECT_TRUE(check_spread(good(symmetric + two_way)).has_value());
+  EXPECT_TRUE(check_spread(good("workers = 2\n" + two_way)).has_value());
+  EXPECT_TRUE(
+      check_spread(good("workers = 2\nsharing = \"mutex\"\n" + symmetric + two_way)).has_value());
+  const auto torn = check_spread(good(symmetric + "workers = 2\n" + two_way));
+  ASSERT_FALSE(torn.has_value());
+  EXPECT_EQ(torn.error().kind, Error::Kind::usage);
+}
+
 TEST(Config, ATinyCapacityStillHasPlaceForIpv6) {
   EXPECT_EQ(line_config(good("table.capacity = 1")).capacity_v6, 1U);
 }
@@ -159,8 +181,14 @@ INSTANTIATE_TEST_SUITE_P(
               "f.toml:1: function: a chain is not in this version: give \"balance\""},
         Wrong{"function = \"blance\"",
               "f.toml:1: function: \"blance\" is not known: give \"balance\""},
-        Wrong{"workers = 2", "f.toml:1: workers: 2 is out of range: give 1 (this version has one)"},
-        Wrong{"sharing = \"mutex\"", "f.toml:1: sharing: \"mutex\" is not known: give \"sharded\""},
+        Wrong{"workers = 129", "f.toml:1: workers: 129 is out of range: give 1 to 128 threads"},
+        Wrong{"[spread]\nscheme = \"rss\"",
+              "f.toml:2: spread.scheme: \"rss\" is not known: give \"keyed\" or \"toeplitz\" or "
+              "\"toeplitz-symmetric\""},
+        Wrong{"[spread]\nentries = 300",
+              "f.toml:2: spread.entries: 300 is no power of two: give 128, 256 or 512"},
+        Wrong{"sharing = \"lock\"",
+              "f.toml:1: sharing: \"lock\" is not known: give \"sharded\" or \"mutex\""},
         Wrong{"[[port]]\nname = \"outside\"",
               "f.toml:1: port: belongs to `millrace run`, which is not in this version: "
               "leave it out"},
@@ -283,7 +311,7 @@ TEST(Config, ReportsAllProblemsInTheOrderOfTheFile) {
                   "  { address = \"nowhere\" },\n"
                   "  { address = \"10.0.0.1\" },\n"
                   "]\n"),
-            "f.toml:1: workers: 0 is out of range: give 1 (this version has one)\n"
+            "f.toml:1: workers: 0 is out of range: give 1 to 128 threads\n"
             "f.toml:3: table.when_full: is an integer: give \"stateless\" or \"drop\"\n"
             "f.toml:4: table.capacity: 0 is out of range: give 1 to 2000000000 connections\n"
             "f.toml:9: service.backends.address: \"nowhere\" is no address: give one of IPv4\n"

@@ -13,16 +13,16 @@ namespace millrace {
 namespace {
 
 template <std::size_t... place>
-Result<std::unique_ptr<Line>> make(const LineConfig& config, Function& function,
-                                   std::index_sequence<place...>) {
-  Result<std::unique_ptr<Line>> line =
+Result<Lines> make(const LineConfig& config, std::span<Function* const> functions,
+                   std::index_sequence<place...>) {
+  Result<Lines> lines =
       std::unexpected(unknown_scheme("table", config.table, TableSchemes::names()));
   const auto make_if_named = [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
     if (TableSchemes::At<at>::kName == config.table)
-      line = make_line_of_table<at>(config, function);
+      lines = make_lines_of_table<at>(config, functions);
   };
   (make_if_named(std::integral_constant<std::size_t, place>{}), ...);
-  return line;
+  return lines;
 }
 
 }  // namespace
@@ -33,8 +33,22 @@ Error unknown_scheme(std::string_view axis, std::string_view name,
           Error::Kind::usage};
 }
 
+Result<Lines> make_lines(const LineConfig& config, std::span<Function* const> functions) {
+  return make(config, functions, std::make_index_sequence<TableSchemes::kSize>{});
+}
+
 Result<std::unique_ptr<Line>> make_line(const LineConfig& config, Function& function) {
-  return make(config, function, std::make_index_sequence<TableSchemes::kSize>{});
+  Function* const only = &function;
+  auto lines = make_lines(config, {&only, 1});
+  if (!lines) return std::unexpected(lines.error());
+  return std::move(lines->front());
+}
+
+bool shares_tables(std::string_view sharing) {
+  bool shared = false;
+  SharingSchemes::select(sharing,
+                         [&]<class S>(std::type_identity<S>) { shared = S::Guards::kShared; });
+  return shared;
 }
 
 }  // namespace millrace

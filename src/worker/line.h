@@ -8,7 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "conntrack/tracker.h"
 #include "function/function.h"
@@ -18,6 +21,7 @@
 
 namespace millrace {
 
+/// Of one instance of tables.
 struct LineConfig {
   std::string table = "race";
   std::string sharing = "sharded";
@@ -57,7 +61,14 @@ class Line {
   virtual Result<void> check_invariants() const = 0;
 };
 
-/// The line of that combination; an error names what is not there, and what is.
+using Lines = std::vector<std::unique_ptr<Line>>;
+
+/// The lines of that combination, one for each function, over the same tables: one alone where the
+/// sharing scheme shares nothing. An error names what is not there, and what is.
+Result<Lines> make_lines(const LineConfig& config, std::span<Function* const> functions);
 Result<std::unique_ptr<Line>> make_line(const LineConfig& config, Function& function);
+
+/// Whether all workers use the same tables under the sharing scheme of that name.
+bool shares_tables(std::string_view sharing);
 
 }  // namespace millrace

@@ -5,9 +5,12 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "parse/parse.h"
 #include "worker/line.h"
@@ -19,31 +22,44 @@ namespace millrace {
 template <class TrackerType, class K>
 class Family {
  public:
-  static Result<Family> create(const LineConfig& config, std::size_t capacity, Function& function,
-                               WorkerCounters& counters) {
-    FunctionFor<K>& half = function.family<K>();
-    if (!function.stateful()) return Family(std::nullopt, half, counters);
-    const auto bytes = half.state_bytes();
-    TrackerConfig tracker_config{.capacity = capacity,
-                                 .state_bytes = bytes.originator,
-                                 .timeouts = config.timeouts,
-                                 .interval_ms = config.interval_ms,
-                                 .pages = config.pages,
-                                 .secret = config.secret};
-    if (bytes.replies) tracker_config.reply_state_bytes = bytes.reply;
-    auto tracker = TrackerType::create(tracker_config);
-    if (!tracker) return std::unexpected(tracker.error());
-    return Family(std::move(*tracker), half, counters);
+  using MakeGuards = std::function<typename TrackerType::Guards()>;
+
+  /// One for each function, over the same tables.
+  static Result<std::vector<Family>> create(
+      const LineConfig& config, std::size_t capacity, const MakeGuards& guards,
+      std::span<Function* const> functions,
+      std::span<const std::unique_ptr<WorkerCounters>> counters) {
+    const auto count = static_cast<unsigned>(functions.size());
+    std::vector<std::optional<TrackerType>> trackers(count);
+    if (functions.front()->stateful()) {
+      auto made = TrackerType::create(
+          tracker_config(config, capacity, functions.front()->family<K>()), guards(), count);
+      if (!made) return std::unexpected(made.error());
+      std::ranges::move(*made, trackers.begin());
+    }
+    std::vector<Family> families;
+    for (unsigned n = 0; n < count; ++n) {
+      families.push_back(
+          Family(std::move(trackers[n]), capacity, functions[n]->family<K>(), *counters[n]));
+    }
+    return families;
   }
 
   bool tracks() const { return tracker_.has_value(); }
   const TrackerType& tracker() const { return *tracker_; }
-  std::size_t live() const { return tracker_ ? tracker_->live() : 0; }
+  /// When it last changed something.
+  std::size_t live() const { return live_; }
   TableReport report() const {
     if (!tracker_) return {};
     const auto& table = tracker_->table();
-    return {table.capacity(), table.slots(), table.size(), tracker_->memory_bytes(),
-            tracker_->pages()};
+    return {capacity_, table.slots(), table.size(), tracker_->memory_bytes(), tracker_->pages()};
+  }
+
+  void begin() {
+    if (tracker_) tracker_->begin();
+  }
+  void end() {
+    if (tracker_) tracker_->end();
   }
 
   void sides(Burst& burst) { function_->sides(burst); }
@@ -57,14 +73,16 @@ class Family {
   }
 
   void prefetch_records(Burst& burst) const {
-    if (!tracker_) return;
+    if (!tracker_ || is_empty(burst)) return;
+    [[maybe_unused]] const auto guard = tracker_->reading();
     for_each_side(burst, [this](Side side, Lane<K>& lane) {
       lane.stragglers = tracker_->prefetch_records(side, lane.keys(), lane.hashes());
     });
   }
 
   void prefetch_stragglers(Burst& burst) const {
-    if (!tracker_) return;
+    if (!tracker_ || is_empty(burst)) return;
+    [[maybe_unused]] const auto guard = tracker_->reading();
     for_each_side(burst, [this](Side side, Lane<K>& lane) {
       tracker_->prefetch_stragglers(side, lane.keys(), lane.hashes(), lane.stragglers);
     });
@@ -73,22 +91,30 @@ class Family {
   /// True when nothing is left to do at that time.
   bool age(Tick now) {
     if (!tracker_) return true;
-    const bool done = tracker_->sweep(now, kSweepBudget, [this](ConnId id) {
-      counters_->timed_out.add(1);
-      function_->closed(tracker_->originators().state(id));
-    });
+    bool done = false;
+    {
+      [[maybe_unused]] const auto guard = tracker_->writing();
+      done = tracker_->sweep(now, kSweepBudget, [this](ConnId id) {
+        counters_->timed_out.add(1);
+        function_->closed(tracker_->originators().state(id));
+      });
+      live_ = tracker_->live();
+    }
     tracker_->settle();
     return done;
   }
 
   void find(Burst& burst) {
+    if (is_empty(burst)) return;
+    if (!tracker_) {
+      for_each_side(
+          burst, [](Side, Lane<K>& lane) { std::ranges::fill(lane.connections(), ConnId::none); });
+      return;
+    }
+    [[maybe_unused]] const auto guard = tracker_->reading();
     for_each_side(burst, [&](Side side, Lane<K>& lane) {
-      if (tracker_) {
-        tracker_->find(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
-                       lane.stragglers);
-      } else {
-        std::ranges::fill(lane.connections(), ConnId::none);
-      }
+      tracker_->find(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
+                     lane.stragglers);
     });
   }
 
@@ -96,6 +122,11 @@ class Family {
   void open(Burst& burst) {
     Lane<K>& lane = burst.lanes<K>().originator;
     if (std::ranges::count(lane.connections(), ConnId::none) == 0) return;
+    if (!tracker_) {
+      refuse_all(burst, lane);
+      return;
+    }
+    [[maybe_unused]] const auto guard = tracker_->writing();
     unsigned count = 0;
     for (unsigned i = 0; i < lane.size; ++i) {
       if (lane.connection[i] == ConnId::none) count += admit(burst, lane, i, openings_[count]);
@@ -105,6 +136,7 @@ class Family {
       pending = pending.first(settle(burst, lane, pending));
     }
     if (count > 0) find_early_replies(burst);
+    live_ = tracker_->live();
   }
 
   void process(Burst& burst) {
@@ -116,8 +148,30 @@ class Family {
  private:
   static constexpr unsigned kSweepBudget = 64;
 
-  Family(std::optional<TrackerType> tracker, FunctionFor<K>& function, WorkerCounters& counters)
-      : tracker_(std::move(tracker)), function_(&function), counters_(&counters) {}
+  Family(std::optional<TrackerType> tracker, std::size_t capacity, FunctionFor<K>& function,
+         WorkerCounters& counters)
+      : tracker_(std::move(tracker)),
+        capacity_(capacity),
+        function_(&function),
+        counters_(&counters) {}
+
+  static TrackerConfig tracker_config(const LineConfig& config, std::size_t capacity,
+                                      const FunctionFor<K>& function) {
+    const auto bytes = function.state_bytes();
+    TrackerConfig tracker{.capacity = capacity,
+                          .state_bytes = bytes.originator,
+                          .timeouts = config.timeouts,
+                          .interval_ms = config.interval_ms,
+                          .pages = config.pages,
+                          .secret = config.secret};
+    if (bytes.replies) tracker.reply_state_bytes = bytes.reply;
+    return tracker;
+  }
+
+  static bool is_empty(Burst& burst) {
+    const auto& lanes = burst.lanes<K>();
+    return lanes.originator.size == 0 && lanes.reply.size == 0;
+  }
 
   template <class Each>
   static void for_each_side(Burst& burst, Each&& each) {
@@ -126,10 +180,14 @@ class Family {
     each(Side::reply, lanes.reply);
   }
 
+  /// What nobody tracks finds no place.
+  static void refuse_all(Burst& burst, const Lane<K>& lane) {
+    for (unsigned i = 0; i < lane.size; ++i) burst.verdict[lane.packet[i]] = Verdict::table_full;
+  }
+
   /// Opens the connection of the lane's packet `i`; true when the function has to be asked.
   bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening) {
     burst.verdict[lane.packet[i]] = Verdict::table_full;
-    if (!tracker_) return false;
     const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now);
     lane.connection[i] = in.id;
     if (in.outcome == Insertion::Outcome::full) counters_->refused.add(1);
@@ -195,29 +253,44 @@ class Family {
   }
 
   std::optional<TrackerType> tracker_;
+  std::size_t capacity_;
+  std::size_t live_ = 0;
   FunctionFor<K>* function_;
   WorkerCounters* counters_;
   std::array<Opening<K>, kBurstMax> openings_;
   Records<K> nothing_;
 };
 
-template <template <class> class Table, class Sharing, class Ageing, class Probe = NoProbe>
+template <template <class> class Table, class Guards, class Ageing, class Probe = NoProbe>
 class LineOf final : public Line {
  public:
-  static Result<std::unique_ptr<LineOf>> create(const LineConfig& config, Function& function) {
-    auto counters = std::make_unique<WorkerCounters>();
-    auto v4 = V4::create(config, config.capacity, function, *counters);
+  /// One for each function, over the same tables, each instance of which `guards()` makes the
+  /// guards of.
+  static Result<std::vector<std::unique_ptr<LineOf>>> create(const LineConfig& config,
+                                                             const std::function<Guards()>& guards,
+                                                             std::span<Function* const> functions) {
+    std::vector<std::unique_ptr<WorkerCounters>> counters;
+    for (std::size_t n = 0; n < functions.size(); ++n)
+      counters.push_back(std::make_unique<WorkerCounters>());
+    auto v4 = V4::create(config, config.capacity, guards, functions, counters);
     if (!v4) return std::unexpected(v4.error());
-    auto v6 = V6::create(config, config.capacity_v6, function, *counters);
+    auto v6 = V6::create(config, config.capacity_v6, guards, functions, counters);
     if (!v6) return std::unexpected(v6.error());
-    return std::unique_ptr<LineOf>(
-        new LineOf(config, std::move(counters), std::move(*v4), std::move(*v6)));
+    std::vector<std::unique_ptr<LineOf>> lines;
+    for (std::size_t n = 0; n < functions.size(); ++n) {
+      lines.push_back(std::unique_ptr<LineOf>(
+          new LineOf(config, std::move(counters[n]), std::move((*v4)[n]), std::move((*v6)[n]))));
+    }
+    return lines;
   }
 
   /// Three bursts are in flight: while one is served, the next one's records are on their way from
   /// memory, and the index lines of the one after. Before, what the one to be served still needs is
   /// asked for.
   void run(Port& port) override {
+    const std::uint64_t waited_before = Guards::waited_ns();
+    v4_.begin();
+    v6_.begin();
     probe_.start();
     for (bool more = true; more;) {
       approach_stragglers(*bursts_[2]);
@@ -232,6 +305,10 @@ class LineOf final : public Line {
       serve(port, bursts_[2]);
       rotate();
     }
+    v4_.end();
+    v6_.end();
+    counters_->waited_ns.add(Guards::waited_ns() - waited_before);
+    port.finish();
   }
 
   const WorkerCounters& counters() const override { return *counters_; }
@@ -241,8 +318,8 @@ class LineOf final : public Line {
   const Probe& probe() const { return probe_; }
 
  private:
-  using V4 = Family<Tracker<Table, Sharing, Ageing, KeyV4>, KeyV4>;
-  using V6 = Family<Tracker<Table, Sharing, Ageing, KeyV6>, KeyV6>;
+  using V4 = Family<Tracker<Table, Guards, Ageing, KeyV4>, KeyV4>;
+  using V6 = Family<Tracker<Table, Guards, Ageing, KeyV6>, KeyV6>;
 
   LineOf(const LineConfig& config, std::unique_ptr<WorkerCounters> counters, V4 v4, V6 v6)
       : counters_(std::move(counters)),
@@ -351,8 +428,8 @@ class LineOf final : public Line {
   [[no_unique_address]] Probe probe_;
 };
 
-template <template <class> class Table, class Sharing, class Ageing, class Probe>
-Result<void> LineOf<Table, Sharing, Ageing, Probe>::check_invariants() const {
+template <template <class> class Table, class Guards, class Ageing, class Probe>
+Result<void> LineOf<Table, Guards, Ageing, Probe>::check_invariants() const {
   if (v4_.tracks()) {
     if (auto ok = v4_.tracker().check_invariants(); !ok) return ok;
   }

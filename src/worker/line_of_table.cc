@@ -1,30 +1,41 @@
 #include "worker/line_of_table.h"
 
+#include <functional>
+#include <iterator>
+
 #include "conntrack/schemes.h"
 #include "worker/line_impl.h"
 
 namespace millrace {
 namespace {
 
+template <class Table, class Guards, class Ageing>
+Result<Lines> make(const LineConfig& config, const std::function<Guards()>& guards,
+                   std::span<Function* const> functions) {
+  auto made = LineOf<Table::template Of, Guards, Ageing>::create(config, guards, functions);
+  if (!made) return std::unexpected(made.error());
+  return Lines(std::make_move_iterator(made->begin()), std::make_move_iterator(made->end()));
+}
+
 template <class Table>
-Result<std::unique_ptr<Line>> make(const LineConfig& config, Function& function) {
-  Result<std::unique_ptr<Line>> line =
+Result<Lines> make(const LineConfig& config, std::span<Function* const> functions) {
+  Result<Lines> lines =
       std::unexpected(unknown_scheme("sharing", config.sharing, SharingSchemes::names()));
   SharingSchemes::select(config.sharing, [&]<class S>(std::type_identity<S>) {
-    line = std::unexpected(unknown_scheme("ageing", config.ageing, AgeingSchemes::names()));
+    lines = std::unexpected(unknown_scheme("ageing", config.ageing, AgeingSchemes::names()));
     AgeingSchemes::select(config.ageing, [&]<class A>(std::type_identity<A>) {
-      line = LineOf<Table::template Of, S, A>::create(config, function);
+      lines = make<Table, typename S::Guards, A>(config, S::create, functions);
     });
   });
-  return line;
+  return lines;
 }
 
 }  // namespace
 
 template <>
-Result<std::unique_ptr<Line>> make_line_of_table<MILLRACE_TABLE>(const LineConfig& config,
-                                                                 Function& function) {
-  return make<TableSchemes::At<MILLRACE_TABLE>>(config, function);
+Result<Lines> make_lines_of_table<MILLRACE_TABLE>(const LineConfig& config,
+                                                  std::span<Function* const> functions) {
+  return make<TableSchemes::At<MILLRACE_TABLE>>(config, functions);
 }
 
 }  // namespace millrace

@@ -1,8 +1,8 @@
-// A line for the table at one place of the list; each is compiled by itself.
+// Lines for the table at one place of the list; each is compiled by itself.
 #pragma once
 
 #include <cstddef>
-#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,9 +11,9 @@
 
 namespace millrace {
 
-/// As `make_line`, whose `config.table` is the table at that place.
+/// As `make_lines`, whose `config.table` is the table at that place.
 template <std::size_t place>
-Result<std::unique_ptr<Line>> make_line_of_table(const LineConfig& config, Function& function);
+Result<Lines> make_lines_of_table(const LineConfig& config, std::span<Function* const> functions);
 
 /// What an unknown name on one axis is answered.
 Error unknown_scheme(std::string_view axis, std::string_view name,

@@ -1,4 +1,5 @@
-// The contract of an ageing scheme: how idle connections are found. One worker uses an instance.
+// The contract of an ageing scheme: how idle connections are found. Each worker uses an instance of
+// its own.
 //
 // The tracker writes `last_seen` into the record of every entry that a packet meets; a scheme reads
 // it, through `Lives`, when it wants to know whether a connection is still in use.
@@ -8,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "millrace/memory.h"
 #include "millrace/types.h"
@@ -37,7 +39,9 @@ template <class A>
 concept Ageing =
     requires(A ageing, const A view, ConnId id, Tick tick, AnyLives lives, void (*expire)(ConnId)) {
       { A::kName } -> std::convertible_to<std::string_view>;
-      { A::create(AgeingConfig{}) } -> std::same_as<Result<A>>;
+      /// One for each worker. Workers that share tables share the ids; an id is one worker's, from
+      /// `born` to `gone` or `expire`.
+      { A::create(AgeingConfig{}, 1U) } -> std::same_as<Result<std::vector<A>>>;
       /// A connection was opened now; its first deadline.
       { ageing.born(id, tick, tick) } -> std::same_as<void>;
       /// It was removed by someone else than `sweep`.

@@ -1,6 +1,8 @@
 // `none`: connections stay until someone removes them.
 #pragma once
 
+#include <vector>
+
 #include "conntrack/ageing/ageing.h"
 
 namespace millrace {
@@ -8,7 +10,9 @@ namespace millrace {
 struct NoAgeing {
   static constexpr std::string_view kName = "none";
   static constexpr std::string_view kSummary = "connections stay until they are removed";
-  static Result<NoAgeing> create(const AgeingConfig&) { return NoAgeing{}; }
+  static Result<std::vector<NoAgeing>> create(const AgeingConfig&, unsigned workers) {
+    return std::vector<NoAgeing>(workers);
+  }
   void born(ConnId, Tick, Tick) {}
   void gone(ConnId) {}
   template <Lives L, class Expire>

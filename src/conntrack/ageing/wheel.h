@@ -9,6 +9,9 @@
 // Slack: no connection is removed before its deadline, and an idle one at most one interval after
 // it, plus what the budget of `sweep` leaves for later.
 //
+// Workers that share tables share the links, too, and each has slots of its own: an id is in the
+// ring of the worker that filed it.
+//
 // Invariants:
 //  1. Every id is in exactly one ring: a slot's, or its own alone (not filed).
 //  2. Links are mutual: links[links[x].next].prev == x.
@@ -18,9 +21,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "conntrack/ageing/ageing.h"
 
@@ -33,10 +38,17 @@ class Wheel {
       "timer wheel, deadlines read again when a slot fires; the default";
   static constexpr std::uint32_t kSlots = 4096;  // of each level
 
-  static Result<Wheel> create(const AgeingConfig& config) {
-    auto memory = Memory::map((config.ids + kHeads) * sizeof(Link), config.pages);
-    if (!memory) return std::unexpected(memory.error());
-    return Wheel(std::move(*memory), config);
+  static Result<std::vector<Wheel>> create(const AgeingConfig& config, unsigned workers) {
+    const std::size_t links = config.ids + std::size_t{kHeads} * workers;
+    auto mapped = Memory::map(links * sizeof(Link), config.pages);
+    if (!mapped) return std::unexpected(mapped.error());
+    const auto memory = std::make_shared<Memory>(std::move(*mapped));
+    auto* const all = reinterpret_cast<Link*>(memory->data());
+    for (std::uint32_t i = 0; i < links; ++i) all[i] = {i, i};
+    std::vector<Wheel> wheels;
+    for (unsigned worker = 0; worker < workers; ++worker)
+      wheels.push_back(Wheel(memory, config, static_cast<std::uint32_t>(links), worker));
+    return wheels;
   }
 
   void born(ConnId id, Tick now, Tick deadline) {
@@ -61,17 +73,17 @@ class Wheel {
     return fired_ == due;
   }
 
-  std::size_t memory_bytes() const { return memory_.bytes(); }
+  std::size_t memory_bytes() const { return memory_->bytes(); }
 
   Result<void> check_invariants() const {
     std::size_t filed = 0;
-    for (std::uint32_t head = ids_; head < ids_ + kHeads; ++head) {
+    for (std::uint32_t head = ids_; head < links_; ++head) {
       for (std::uint32_t at = link(head).next; at != head; at = link(at).next) {
         if (at >= ids_ || ++filed > ids_) return broken("1: a ring does not close");
       }
     }
     std::size_t alone = 0;
-    for (std::uint32_t at = 0; at < ids_ + kHeads; ++at) {
+    for (std::uint32_t at = 0; at < links_; ++at) {
       if (link(link(at).next).prev != at) return broken("2: a link is not mutual");
       alone += at < ids_ && link(at).next == at;
     }
@@ -88,12 +100,13 @@ class Wheel {
   static constexpr unsigned kBatch = 16;
   static constexpr unsigned kStepsPerLook = 8;  // an empty slot is cheaper than a connection
 
-  Wheel(Memory memory, const AgeingConfig& config)
+  Wheel(std::shared_ptr<Memory> memory, const AgeingConfig& config, std::uint32_t links,
+        unsigned worker)
       : memory_(std::move(memory)),
         ids_(static_cast<std::uint32_t>(config.ids)),
-        interval_ms_(std::max(config.interval_ms, 1U)) {
-    for (std::uint32_t i = 0; i < ids_ + kHeads; ++i) link(i) = {i, i};
-  }
+        links_(links),
+        heads_(ids_ + kHeads * worker),
+        interval_ms_(std::max(config.interval_ms, 1U)) {}
 
   static std::unexpected<Error> broken(std::string_view what) {
     return std::unexpected(Error{"wheel: " + std::string(what)});
@@ -107,7 +120,7 @@ class Wheel {
     now_ = now;
   }
 
-  Link& link(std::uint32_t at) const { return reinterpret_cast<Link*>(memory_.data())[at]; }
+  Link& link(std::uint32_t at) const { return reinterpret_cast<Link*>(memory_->data())[at]; }
 
   void unlink(std::uint32_t at) {
     const Link l = link(at);
@@ -116,12 +129,12 @@ class Wheel {
     link(at) = {at, at};
   }
 
-  // Slots are numbered from the beginning of time; heads stand behind the ids.
+  // Slots are numbered from the beginning of time; heads stand behind the ids, worker by worker.
   std::uint32_t fine_head(std::uint64_t slot) const {
-    return ids_ + static_cast<std::uint32_t>(slot % kSlots);
+    return heads_ + static_cast<std::uint32_t>(slot % kSlots);
   }
   std::uint32_t coarse_head(std::uint64_t turn) const {
-    return ids_ + kSlots + static_cast<std::uint32_t>(turn % kSlots);
+    return heads_ + kSlots + static_cast<std::uint32_t>(turn % kSlots);
   }
 
   /// The next slot that may hold anything, or `due`: long sleeps are skipped, not counted through.
@@ -173,8 +186,10 @@ class Wheel {
     return count;
   }
 
-  Memory memory_;
+  std::shared_ptr<Memory> memory_;  // all workers' links
   std::uint32_t ids_;
+  std::uint32_t links_;
+  std::uint32_t heads_;  // this worker's
   std::uint32_t interval_ms_;
   bool started_ = false;
   Tick now_;                       // the latest seen

@@ -18,9 +18,9 @@ struct Deadlines {
 };
 
 Wheel make(std::size_t ids, std::uint32_t interval_ms) {
-  auto wheel = Wheel::create({ids, interval_ms, Pages::small});
-  EXPECT_TRUE(wheel.has_value());
-  return std::move(*wheel);
+  auto wheels = Wheel::create({ids, interval_ms, Pages::small}, 1);
+  EXPECT_TRUE(wheels.has_value());
+  return std::move(wheels->front());
 }
 
 TEST(Wheel, FiresWithinOneIntervalAfterTheDeadline) {

@@ -4,15 +4,15 @@
 
 #include <string_view>
 
+#include "conntrack/sharing/alone.h"
+
 namespace millrace {
 
 struct Sharded {
   static constexpr std::string_view kName = "sharded";
   static constexpr std::string_view kSummary = "one table a worker, nothing shared; the default";
-
-  struct Guard {};
-  static constexpr Guard reading() { return {}; }
-  static constexpr Guard writing() { return {}; }
+  using Guards = Alone;
+  static Guards create() { return {}; }
 };
 
 }  // namespace millrace

@@ -81,7 +81,8 @@ class Chained {
 
   ConnId erase(const K& key, Hash hash);
 
-  void settle() { ids_.settle(); }
+  void settle(std::size_t oldest = kAllDraining) { ids_.settle(oldest); }
+  std::size_t draining() const { return ids_.draining(); }
 
   /// In the order of ids: an entry keeps its id, and chains need not be followed.
   template <class Visit>

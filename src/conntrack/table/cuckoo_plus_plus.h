@@ -92,7 +92,8 @@ class BasicCuckooPlusPlus {
     return place ? release(place) : ConnId::none;
   }
 
-  void settle() { index_.ids.settle(); }
+  void settle(std::size_t oldest = kAllDraining) { index_.ids.settle(oldest); }
+  std::size_t draining() const { return index_.ids.draining(); }
 
   /// To a sharing scheme it is a writer.
   template <class Visit>

@@ -33,6 +33,7 @@
 
 #include "conntrack/table/live_bits.h"
 #include "conntrack/table/rte_hash_adaptor.h"
+#include "millrace/detail/draining.h"
 #include "millrace/memory.h"
 #include "millrace/table.h"
 
@@ -76,16 +77,16 @@ class CuckooRteHash {
     const ConnId id = index_.remove(&key, hash);
     if (id == ConnId::none) return id;
     vacate(id);
-    draining_.push_back(id);
+    draining_.add(id);
     return id;
   }
 
-  void settle() {
-    if constexpr (!kExtendable) {
-      for (const ConnId id : draining_) index_.release(id);
-    }
-    draining_.clear();
+  void settle(std::size_t oldest = kAllDraining) {
+    draining_.settle(oldest, [this](ConnId id) {
+      if constexpr (!kExtendable) index_.release(id);
+    });
   }
+  std::size_t draining() const { return draining_.size(); }
 
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
@@ -108,7 +109,6 @@ class CuckooRteHash {
       kExtendable ? kFlags : static_cast<std::uint8_t>(kFlags | RteHashFlags::kReleaseLater);
   // With fewer buckets the second is too often the first.
   static constexpr std::size_t kMinSlots = 512;
-  static constexpr std::size_t kDrainingReserve = 1024;
 
   CuckooRteHash(const TableConfig& config, RteHash index, Records<K> records, Memory bits)
       : hasher_(config.secret),
@@ -116,9 +116,7 @@ class CuckooRteHash {
         records_(std::move(records)),
         capacity_(config.capacity),
         bits_(std::move(bits)),
-        live_(bits_.data(), records_.count()) {
-    draining_.reserve(kDrainingReserve);
-  }
+        live_(bits_.data(), records_.count()) {}
 
   static Result<std::size_t> slots_for(const TableConfig& config);
 
@@ -150,7 +148,7 @@ class CuckooRteHash {
   std::size_t size_ = 0;
   Memory bits_;
   LiveBits live_;
-  std::vector<ConnId> draining_;
+  detail::Draining draining_;
 };
 
 template <class K, std::uint8_t kFlags>
@@ -199,7 +197,7 @@ template <WorthFunction W>
 Insertion CuckooRteHash<K, kFlags>::displace(const K& key, Hash hash, const W& worth) {
   const bool last = !has_free_position();
   // The least worthy one's position would queue behind the draining ones: after `settle` again.
-  if (last && kExtendable && !draining_.empty()) return {};
+  if (last && kExtendable && draining_.size() != 0) return {};
   Victim victim(worth, ConnId::none);
   index_.for_each_candidate(hash, [&](ConnId id) { victim.consider(id, id); });
   const ConnId least = victim.place();
@@ -235,7 +233,7 @@ Result<void> CuckooRteHash<K, kFlags>::check_invariants() const {
   if (live != size_) return broken("4: size() is not the number of live ids");
   if (index_.taken() != size_ + (kExtendable ? 0 : draining_.size()))
     return broken("2: rte_hash has other keys");
-  std::vector<ConnId> draining = draining_;
+  std::vector<ConnId> draining = draining_.ids();
   std::ranges::sort(draining);
   if (std::ranges::adjacent_find(draining) != draining.end())
     return broken("3: an id drains twice");

@@ -90,7 +90,8 @@ class BasicDHash {
     return id;
   }
 
-  void settle() { index_.settle(); }
+  void settle(std::size_t oldest = kAllDraining) { index_.settle(oldest); }
+  std::size_t draining() const { return index_.draining(); }
 
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {

@@ -23,6 +23,7 @@
 
 #include "conntrack/table/dhash_bucket.h"
 #include "conntrack/table/dhash_signature.h"
+#include "millrace/detail/draining.h"
 #include "millrace/memory.h"
 #include "millrace/table.h"
 
@@ -68,10 +69,10 @@ class DHashIndex {
   void vacate(std::uint32_t at, ConnId id);
   /// The live place is free after `settle`.
   void drain(std::uint32_t at, ConnId id);
-  void settle() {
-    for (const ConnId id : draining_) release(id);
-    draining_.clear();
+  void settle(std::size_t oldest) {
+    draining_.settle(oldest, [this](ConnId id) { release(id); });
   }
+  std::size_t draining() const { return draining_.size(); }
 
   template <class Each>
   void for_each_in_slots(std::uint32_t at, Each&& each) const {
@@ -151,7 +152,7 @@ class DHashIndex {
   std::uint32_t pool_ = 0;
   ConnId free_nodes_ = ConnId::none;
   std::size_t size_ = 0;
-  std::vector<ConnId> draining_;
+  detail::Draining draining_;
 };
 
 template <class S>
@@ -162,8 +163,6 @@ DHashIndex<S>::DHashIndex(Memory memory, std::uint32_t buckets, std::uint32_t po
       pool_(pool) {
   std::fill_n(&head(0), buckets_, ConnId::none);
   for (std::uint32_t n = pool_; n-- > 0;) release(ConnId{slots() + n});
-  // A burst of openings that are all refused, and a sweep's budget, fit without an allocation.
-  draining_.reserve(1024);
 }
 
 template <class S>
@@ -190,7 +189,7 @@ template <class S>
 void DHashIndex<S>::drain(std::uint32_t at, ConnId id) {
   vacate(at, id);
   write(id, Bucket::kDraining);
-  draining_.push_back(id);
+  draining_.add(id);
 }
 
 template <class S>
@@ -246,7 +245,7 @@ std::string_view DHashIndex<S>::wrong() const {
     free_slots += static_cast<std::size_t>(std::popcount(bucket(at).free()));
   }
   if (met.count != size_) return "6: size() is off";
-  for (const ConnId id : draining_) {
+  for (const ConnId id : draining_.ids()) {
     if (!met.add(id) || signature(id) != Bucket::kDraining) return "5: the draining list is off";
   }
   for (ConnId id = free_nodes_; id != ConnId::none; id = node(id).next) {

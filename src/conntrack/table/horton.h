@@ -112,7 +112,8 @@ class Horton {
 
   ConnId erase(const K& key, Hash hash);
 
-  void settle() { index_.ids.settle(); }
+  void settle(std::size_t oldest = kAllDraining) { index_.ids.settle(oldest); }
+  std::size_t draining() const { return index_.ids.draining(); }
 
   /// By ids, which do not move.
   template <class Visit>

@@ -57,11 +57,15 @@ class IdPool {
     live_.flip(id);
     ids()[count_ - ++draining_] = id;
   }
-  void settle() {
-    if (draining_ == 0) return;
-    std::copy_n(ids() + (count_ - draining_), draining_, ids() + free_);
-    free_ += draining_;
-    draining_ = 0;
+  void settle(std::size_t oldest = kAllDraining) {
+    oldest = std::min(oldest, draining_);
+    if (oldest == 0) return;
+    // The oldest first, then downwards: few live ids leave no room between.
+    ConnId* const youngest = ids() + (count_ - draining_);
+    std::rotate(youngest, ids() + (count_ - oldest), ids() + count_);
+    std::copy_n(youngest, oldest, ids() + free_);
+    free_ += oldest;
+    draining_ -= oldest;
   }
 
   /// See `LiveBits`.

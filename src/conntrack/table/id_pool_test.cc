@@ -52,7 +52,8 @@ TEST(IdPool, KeepsEveryIdInOneStateUnderChurn) {
   for (const std::size_t count : {1U, 2U, 63U, 64U, 65U, 1000U}) {
     IdPool pool = make(count);
     std::vector<ConnId> live;
-    std::set<ConnId> in_use;  // live or draining
+    std::vector<ConnId> draining;  // oldest first
+    std::set<ConnId> in_use;       // live or draining
     for (std::size_t step = 0; step < 20 * count + 200; ++step) {
       const auto action = random() % 16;
       if (action < 8) {
@@ -64,10 +65,13 @@ TEST(IdPool, KeepsEveryIdInOneStateUnderChurn) {
       } else if (action < 15 && !live.empty()) {
         std::swap(live[random() % live.size()], live.back());
         pool.give_back(live.back());
+        draining.push_back(live.back());
         live.pop_back();
       } else if (action == 15) {
-        pool.settle();
-        in_use = {live.begin(), live.end()};
+        const std::size_t oldest = random() % (draining.size() + 1);
+        pool.settle(oldest);
+        for (std::size_t i = 0; i < oldest; ++i) in_use.erase(draining[i]);
+        draining.erase(draining.begin(), draining.begin() + static_cast<std::ptrdiff_t>(oldest));
       }
       ASSERT_EQ(pool.live(), live.size());
       ASSERT_EQ(pool.draining(), in_use.size() - live.size());

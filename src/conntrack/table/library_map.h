@@ -220,7 +220,8 @@ class LibraryMap {
     return id;
   }
 
-  void settle() { ids_.settle(); }
+  void settle(std::size_t oldest = kAllDraining) { ids_.settle(oldest); }
+  std::size_t draining() const { return ids_.draining(); }
 
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {

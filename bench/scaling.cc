@@ -1,0 +1,315 @@
+#include "scaling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "bench/clock.h"
+#include "conntrack/schemes.h"
+#include "shard/split.h"
+#include "traffic/generate.h"
+#include "worker/threads.h"
+#include "worker/workers.h"
+
+namespace millrace::bench {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, ScalingTraffic>, 3> kTraffic{{
+    {"campus", ScalingTraffic::campus},
+    {"flood", ScalingTraffic::flood},
+    {"established", ScalingTraffic::established},
+}};
+
+/// A worker's port that notes how long each burst was on its way.
+class StampedPort final : public Port {
+ public:
+  StampedPort(ReplayPort port, const CycleClock& clock, std::atomic<std::uint64_t>* counter)
+      : port_(std::move(port)), clock_(&clock), counter_(counter) {}
+
+  LinkType link_type() const override { return port_.link_type(); }
+  bool receive(Burst& burst) override {
+    const bool more = port_.receive(burst);
+    if (burst.size == 0) return more;
+    arrived_[received_++ % arrived_.size()] = clock_->begin();
+    for (unsigned i = 0; counter_ != nullptr && i < burst.size; ++i)
+      counter_->fetch_add(1, std::memory_order_relaxed);
+    return more;
+  }
+  void send(const Burst& burst, std::uint64_t forward) override {
+    port_.send(burst, forward);
+    if (burst.size == 0) return;
+    const double ns = clock_->ns_since(arrived_[sent_++ % arrived_.size()]);
+    burst_us.push_back(static_cast<float>(ns / 1000));
+  }
+
+  std::vector<float> burst_us;
+
+ private:
+  ReplayPort port_;
+  const CycleClock* clock_;
+  std::atomic<std::uint64_t>* counter_;
+  std::array<std::uint64_t, 2 * kBurstsInFlight> arrived_{};
+  std::size_t received_ = 0;
+  std::size_t sent_ = 0;
+};
+
+/// A kind of traffic, and how it is passed.
+struct Passes {
+  Capture capture;
+  std::size_t capacity;
+  bool warm;            ///< a pass that is not timed comes first
+  std::uint32_t loops;  ///< of a timed pass
+};
+
+Result<Passes> make_passes(const ScalingOptions& options, ScalingTraffic traffic) {
+  TrafficPlan plan{.connections = options.live, .seed = options.seed};
+  Passes passes{Capture(CaptureFormat{}), 2 * options.live, false, 1};
+  switch (traffic) {
+    case ScalingTraffic::campus:
+      plan.packets = 10 * options.live;
+      break;
+    case ScalingTraffic::flood:
+      plan.profile = Profile::flood;
+      plan.connections = plan.packets = passes.capacity = 5 * options.live;
+      break;
+    case ScalingTraffic::established:
+      plan.profile = Profile::uniform;
+      plan.packets = options.live;
+      passes.warm = true;
+      passes.loops = 10;
+      break;
+  }
+  auto capture = generate(plan);
+  if (!capture) return std::unexpected(capture.error());
+  passes.capture = std::move(*capture);
+  return passes;
+}
+
+struct Contender {
+  std::string table;
+  std::string sharing;  ///< as shown
+  unsigned workers;
+
+  bool counts() const { return sharing == kSharedCounter; }
+  auto operator<=>(const Contender&) const = default;
+};
+
+struct Samples {
+  std::vector<double> mpps;
+  std::vector<double> ns_per_packet;
+  std::vector<double> waiting;
+  std::vector<float> burst_us;
+  Pages pages = Pages::huge;
+};
+
+/// One kind of traffic, all combinations in turn.
+class Experiment {
+ public:
+  Experiment(const ScalingOptions& options, ScalingTraffic traffic, Passes passes,
+             const std::vector<Contender>& contenders)
+      : options_(options), traffic_(traffic), passes_(std::move(passes)), contenders_(contenders) {}
+
+  /// False where `progress` ended it.
+  Result<bool> run(const Progress& progress) {
+    for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
+      for (const Contender& contender : contenders_) {
+        if (!progress(fmt::format("{}, repetition {} of {}: {}, {}, {} workers",
+                                  to_string(traffic_), repetition + 1, options_.repetitions,
+                                  contender.table, contender.sharing, contender.workers)))
+          return false;
+        if (auto ok = measure(contender); !ok) return std::unexpected(ok.error());
+      }
+    }
+    return true;
+  }
+
+  void report(ScalingReport& report) {
+    for (const Contender& contender : contenders_) {
+      Samples& of = samples_[contender];
+      std::ranges::sort(of.burst_us);
+      std::vector<std::pair<double, double>> latency;
+      for (const double percent : {50.0, 90.0, 99.0, 99.9}) {
+        const auto at =
+            static_cast<std::size_t>(percent / 100 * static_cast<double>(of.burst_us.size() - 1));
+        latency.emplace_back(percent, of.burst_us[at]);
+      }
+      report.results.push_back({contender.table, contender.sharing, traffic_, contender.workers,
+                                passes_.capture.size() * passes_.loops, spread_of(of.mpps),
+                                spread_of(of.ns_per_packet), spread_of(of.waiting).median,
+                                std::move(latency), of.pages});
+    }
+  }
+
+ private:
+  Result<void> measure(const Contender& contender);
+  Result<void> pass(Workers& workers, std::uint32_t loops, Samples* samples);
+  Result<void> check(const Contender& contender, const WorkerCounters& counters);
+
+  const ScalingOptions& options_;
+  ScalingTraffic traffic_;
+  Passes passes_;
+  const std::vector<Contender>& contenders_;
+  std::map<Contender, Samples> samples_;
+  std::map<unsigned, std::vector<CapturePart>> parts_;  // by workers
+  std::optional<std::uint64_t> opened_;                 // by whoever was first
+  CycleClock clock_;
+  std::atomic<std::uint64_t> counter_ = 0;
+  bool counts_ = false;
+};
+
+Result<void> Experiment::measure(const Contender& contender) {
+  LineConfig line{.table = contender.table,
+                  .sharing = contender.counts() ? "sharded" : contender.sharing,
+                  .capacity = passes_.capacity,
+                  .capacity_v6 = passes_.capacity,
+                  .timeouts = Timeouts::all(2'000'000'000),
+                  .pages = options_.pages,
+                  .secret = Secret::from_seed(options_.seed)};
+  auto workers = Workers::create(contender.workers, line, {});
+  if (!workers) return std::unexpected(workers.error());
+  if (!parts_.contains(contender.workers)) {
+    const auto spread = spreads().front().create(Secret::from_seed(options_.seed + 1));
+    auto parts = split(passes_.capture, *spread, Indirection(512, contender.workers),
+                       contender.workers, [&](Burst& burst) {
+                         workers->balance(0).v4().sides(burst);
+                         workers->balance(0).v6().sides(burst);
+                       });
+    if (!parts) return std::unexpected(parts.error());
+    parts_[contender.workers] = std::move(*parts);
+  }
+  counts_ = contender.counts();
+  Samples& samples = samples_[contender];
+  if (passes_.warm) {
+    if (auto ok = pass(*workers, 1, nullptr); !ok) return ok;
+  }
+  if (auto ok = pass(*workers, passes_.loops, &samples); !ok) return ok;
+  samples.pages = std::max(samples.pages, workers->report_v4().pages);
+  return check(contender, workers->counters());
+}
+
+Result<void> Experiment::pass(Workers& workers, std::uint32_t loops, Samples* samples) {
+  std::deque<StampedPort> ports;
+  std::vector<Port*> pointers;
+  const std::uint64_t waited_before = workers.counters().waited_ns.value();
+  for (const CapturePart& part : parts_.at(workers.count())) {
+    auto port = ReplayPort::create(passes_.capture,
+                                   {.burst = options_.burst, .loops = loops, .clock = Clock::wall},
+                                   nullptr, part);
+    if (!port) return std::unexpected(port.error());
+    ports.emplace_back(std::move(*port), clock_, counts_ ? &counter_ : nullptr);
+    ports.back().burst_us.reserve(part.positions.size() * loops / options_.burst + 64);
+    pointers.push_back(&ports.back());
+  }
+  if (auto ok = workers.run(pointers); !ok) return ok;
+  if (samples == nullptr) return {};
+  double longest = 0;
+  double sum = 0;
+  for (unsigned n = 0; n < workers.count(); ++n) {
+    longest = std::max(longest, static_cast<double>(workers.elapsed_ns(n)));
+    sum += static_cast<double>(workers.elapsed_ns(n));
+    const auto& us = ports[n].burst_us;
+    samples->burst_us.insert(samples->burst_us.end(), us.begin(), us.end());
+  }
+  const auto packets = static_cast<double>(passes_.capture.size() * loops);
+  samples->mpps.push_back(1000 * packets / longest);
+  samples->ns_per_packet.push_back(sum / packets);
+  const auto waited = static_cast<double>(workers.counters().waited_ns.value() - waited_before);
+  samples->waiting.push_back(waited / sum);
+  return {};
+}
+
+/// Whoever shares how: the same connections, and no packet without one.
+Result<void> Experiment::check(const Contender& contender, const WorkerCounters& counters) {
+  const std::uint64_t expected = passes_.capture.size() * (passes_.loops + (passes_.warm ? 1 : 0));
+  const std::uint64_t tracked =
+      counters.verdict[static_cast<std::size_t>(Verdict::tracked)].value();
+  if (!opened_) opened_ = counters.opened.value();
+  if (counters.in.value() == expected && tracked == expected && counters.opened.value() == *opened_)
+    return {};
+  return std::unexpected(Error{fmt::format(
+      "{}, {}, {} workers, {}: {} packets in and {} tracked of {}, {} connections opened of {}",
+      contender.table, contender.sharing, contender.workers, to_string(traffic_),
+      counters.in.value(), tracked, expected, counters.opened.value(), *opened_)});
+}
+
+std::vector<Contender> contenders_of(const ScalingOptions& options) {
+  std::vector<std::string> sharing = options.sharing;
+  if (sharing.empty()) {
+    sharing = SharingSchemes::names();
+    sharing.emplace_back(kSharedCounter);
+  }
+  std::vector<Contender> all;
+  for (const auto& table : options.tables) {
+    for (const auto& scheme : sharing) {
+      for (const unsigned workers : options.workers) all.push_back({table, scheme, workers});
+    }
+  }
+  return all;
+}
+
+/// Where there are enough points, each of them with a processor for every worker.
+void predict(const ScalingOptions& options, ScalingReport& report) {
+  const std::set<unsigned> counts(options.workers.begin(), options.workers.end());
+  const auto distinct = static_cast<std::size_t>(
+      std::ranges::count_if(counts, [](unsigned workers) { return workers <= processors(); }));
+  if (distinct < kCountsToPredict) {
+    report.no_prediction = fmt::format(
+        "no prediction: it takes {} worker counts with a processor for each worker; "
+        "here are {}, on {} processors",
+        kCountsToPredict, distinct, processors());
+    return;
+  }
+  std::map<std::tuple<std::string, std::string, ScalingTraffic>,
+           std::vector<std::pair<double, double>>>
+      points;
+  for (const ScalingResult& r : report.results) {
+    if (r.workers <= processors())
+      points[{r.table, r.sharing, r.traffic}].emplace_back(r.workers, r.mpps.median);
+  }
+  for (const auto& [what, measured] : points) {
+    const auto& [table, sharing, traffic] = what;
+    if (const auto law = fit_scalability_law(measured))
+      report.predictions.push_back({table, sharing, traffic, *law});
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(ScalingTraffic traffic) {
+  return kTraffic[static_cast<std::size_t>(traffic)].first;
+}
+
+std::optional<ScalingTraffic> scaling_traffic_named(std::string_view name) {
+  for (const auto& [known, traffic] : kTraffic) {
+    if (known == name) return traffic;
+  }
+  return std::nullopt;
+}
+
+Result<ScalingReport> run_scaling(const ScalingOptions& options, const Progress& progress) {
+  ScalingReport report;
+  const auto contenders = contenders_of(options);
+  for (const ScalingTraffic traffic : options.traffic) {
+    if (!progress(fmt::format("{}: making the traffic", to_string(traffic)))) return report;
+    auto passes = make_passes(options, traffic);
+    if (!passes) return std::unexpected(passes.error());
+    Experiment experiment(options, traffic, std::move(*passes), contenders);
+    auto whole = experiment.run(progress);
+    if (!whole) return std::unexpected(whole.error());
+    if (!*whole) return report;
+    experiment.report(report);
+  }
+  report.complete = true;
+  predict(options, report);
+  return report;
+}
+
+}  // namespace millrace::bench

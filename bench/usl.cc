@@ -1,0 +1,47 @@
+#include "bench/usl.h"
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+namespace millrace::bench {
+namespace {
+
+using Row = std::array<double, 4>;  // three unknowns and the right-hand side
+
+/// Gauss and Jordan, with pivots. False where the rows do not determine the unknowns.
+bool solve(std::array<Row, 3>& rows) {
+  for (std::size_t column = 0; column < 3; ++column) {
+    std::size_t pivot = column;
+    for (std::size_t r = column + 1; r < 3; ++r) {
+      if (std::abs(rows[r][column]) > std::abs(rows[pivot][column])) pivot = r;
+    }
+    if (std::abs(rows[pivot][column]) < 1e-9) return false;
+    std::swap(rows[pivot], rows[column]);
+    for (std::size_t r = 0; r < 3; ++r) {
+      if (r == column) continue;
+      const double factor = rows[r][column] / rows[column][column];
+      for (std::size_t c = column; c < 4; ++c) rows[r][c] -= factor * rows[column][c];
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::optional<ScalabilityLaw> fit_scalability_law(
+    std::span<const std::pair<double, double>> points) {
+  std::array<Row, 3> normal{};
+  for (const auto& [workers, throughput] : points) {
+    const std::array<double, 3> x{1, workers - 1, workers * (workers - 1)};
+    for (std::size_t i = 0; i < 3; ++i) {
+      for (std::size_t j = 0; j < 3; ++j) normal[i][j] += x[i] * x[j];
+      normal[i][3] += x[i] * workers / throughput;
+    }
+  }
+  if (!solve(normal)) return std::nullopt;
+  const auto solution = [&normal](std::size_t i) { return normal[i][3] / normal[i][i]; };
+  return ScalabilityLaw{1 / solution(0), solution(1) / solution(0), solution(2) / solution(0)};
+}
+
+}  // namespace millrace::bench

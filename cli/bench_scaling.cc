@@ -1,0 +1,205 @@
+// `millrace bench scaling`: what more workers bring, under each way to share connections.
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "bench/machine.h"
+#include "bench/scaling.h"
+#include "bench_command.h"
+#include "common_options.h"
+#include "conntrack/schemes.h"
+#include "interrupt.h"
+#include "output.h"
+#include "validators.h"
+#include "worker/threads.h"
+#include "worker/workers.h"
+
+namespace millrace::cli {
+namespace {
+
+using bench::ScalingOptions;
+using bench::ScalingPrediction;
+using bench::ScalingReport;
+using bench::ScalingResult;
+
+constexpr std::array<double, 4> kPredicted{8, 16, 32, 64};
+
+struct ScalingCommand {
+  ScalingOptions options;
+  std::vector<std::string> traffic;
+  std::string pages = "huge";
+  std::string json;
+  bool quick = false;
+  bool quiet = false;
+
+  int run();
+};
+
+Json to_json(const ScalingResult& r) {
+  Json latency = Json::object();
+  for (const auto& [percent, us] : r.latency_us)
+    latency[fmt::format("{}", percent)] = rounded(us, 3);
+  Json line{{"table", r.table},
+            {"sharing", r.sharing},
+            {"ageing", "wheel"},
+            {"traffic", to_string(r.traffic)},
+            {"workers", r.workers},
+            {"packets", r.packets},
+            {"mpps_median", rounded(r.mpps.median, 3)},
+            {"mpps_min", rounded(r.mpps.min, 3)},
+            {"mpps_max", rounded(r.mpps.max, 3)}};
+  line.update(spread_json(r.ns_per_packet));
+  line.update(Json{{"waiting", rounded(r.waiting, 4)},
+                   {"latency_us", std::move(latency)},
+                   {"pages", to_string(r.pages)}});
+  return line;
+}
+
+Json to_json(const ScalingPrediction& p) {
+  Json mpps = Json::object();
+  for (const double workers : kPredicted)
+    mpps[fmt::format("{}", workers)] = rounded(p.law.at(workers), 3);
+  return {{"table", p.table},
+          {"sharing", p.sharing},
+          {"traffic", to_string(p.traffic)},
+          {"mpps_of_one", rounded(p.law.one, 3)},
+          {"contention", rounded(p.law.contention, 6)},
+          {"coherence", rounded(p.law.coherence, 6)},
+          {"predicted_mpps", std::move(mpps)}};
+}
+
+Json to_json(const ScalingReport& report, const ScalingOptions& options) {
+  Json all{{"suite", "scaling"},
+           {"complete", report.complete},
+           {"options",
+            {{"live", options.live},
+             {"repetitions", options.repetitions},
+             {"burst", options.burst},
+             {"seed", options.seed},
+             {"pages", to_string(options.pages)}}},
+           {"machine", bench::describe_machine()},
+           {"processors", processors()},
+           {"results", Json::array()},
+           {"predictions", Json::array()},
+           {"no_prediction", report.no_prediction}};
+  for (const auto& result : report.results) all["results"].push_back(to_json(result));
+  for (const auto& prediction : report.predictions)
+    all["predictions"].push_back(to_json(prediction));
+  return all;
+}
+
+void print(const ScalingReport& report) {
+  fmt::print("Mpps of all workers: median (least-most); a burst's time from receive to send\n");
+  fmt::print("{:12} {:10} {:16}{:>8}{:>22}{:>8}{:>10}{:>9}{:>9}{:>9}\n", "traffic", "table",
+             "sharing", "workers", "Mpps", "x one", "ns each", "waiting", "50 %us", "99 %us");
+  const ScalingResult* one = nullptr;  // of the same, with the fewest workers
+  for (const auto& r : report.results) {
+    const bool same = one != nullptr && one->table == r.table && one->sharing == r.sharing &&
+                      one->traffic == r.traffic;
+    if (!same) one = &r;
+    fmt::print("{:12} {:10} {:16}{:>8}{:>22}{:>8.2f}{:>10}{:>7.1f} %{:>9.1f}{:>9.1f}\n",
+               to_string(r.traffic), r.table, r.sharing, r.workers,
+               fmt::format("{:.2f} ({:.2f}-{:.2f})", r.mpps.median, r.mpps.min, r.mpps.max),
+               r.mpps.median / one->mpps.median, short_ns(r.ns_per_packet.median), 100 * r.waiting,
+               r.latency_us[0].second, r.latency_us[2].second);
+  }
+  if (!report.no_prediction.empty()) fmt::print("{}\n", report.no_prediction);
+  for (const auto& p : report.predictions) {
+    fmt::print("PREDICTED by the Universal Scalability Law, {}, {}, {}:", to_string(p.traffic),
+               p.table, p.sharing);
+    for (const double workers : kPredicted)
+      fmt::print(" {:.1f} Mpps with {}", p.law.at(workers), workers);
+    fmt::print("\n");
+  }
+}
+
+int ScalingCommand::run() {
+  options.pages = pages_named(pages).value_or(Pages::huge);
+  if (!traffic.empty()) {
+    options.traffic.clear();
+    for (const auto& name : traffic) options.traffic.push_back(*bench::scaling_traffic_named(name));
+  }
+  std::ranges::sort(options.workers);
+  if (!json.empty()) {
+    if (auto ok = check_writable(json); !ok) return fail(ok.error());
+  }
+  if (options.workers.back() > processors() && !quiet) {
+    say(fmt::format("millrace: warning: {} workers take turns on {} processors\n",
+                    options.workers.back(), processors()));
+  }
+  catch_interrupts();
+  const auto report = bench::run_scaling(options, progress_line(quiet));
+  progress_line(quiet)("");
+  if (!report) return fail(in_terms_of("--live", report.error()));
+  if (!report->complete) {
+    say("millrace: warning: interrupted: what is finished follows\n");
+    if (report->results.empty()) return kInterrupted;
+  }
+  if (!json.empty()) {
+    if (auto ok = write_whole(json, to_text(to_json(*report, options))); !ok)
+      return fail(ok.error());
+  }
+  if (json != "-") print(*report);
+  return report->complete ? kDone : kInterrupted;
+}
+
+std::vector<std::string> sharing_names() {
+  auto names = SharingSchemes::names();
+  names.emplace_back(bench::kSharedCounter);
+  return names;
+}
+
+}  // namespace
+
+void add_bench_scaling(CLI::App& bench, Run& run) {
+  auto* command = bench.add_subcommand("scaling", "Several workers, under every sharing scheme");
+  const auto scaling = std::make_shared<ScalingCommand>();
+  ScalingOptions& options = scaling->options;
+  command->add_option("--workers", options.workers, "How many at once; 1 and 2")
+      ->delimiter(',')
+      ->check(whole_number(1, Workers::kMost))
+      ->type_name("N,...");
+  command->add_option("--table", options.tables, "Tables; race")
+      ->delimiter(',')
+      ->check(one_of(TableSchemes::names()));
+  command->add_option("--sharing", options.sharing, "Sharing schemes; all")
+      ->delimiter(',')
+      ->check(one_of(sharing_names()));
+  command->add_option("--traffic", scaling->traffic, "campus, flood, established; all")
+      ->delimiter(',')
+      ->check(one_of({"campus", "flood", "established"}));
+  command->add_option("--live", options.live, "Connections; a flood has five times as many")
+      ->check(whole_number(1, 100'000'000))
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--repetitions", options.repetitions, "Timed passes of each")
+      ->check(whole_number(1, 1000))
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--burst", options.burst, "Packets a burst")
+      ->check(whole_number(1, 64))
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--pages", scaling->pages, "Best memory to try: huge, transparent or small")
+      ->check(one_of({"huge", "transparent", "small"}))
+      ->capture_default_str();
+  command->add_option("--seed", options.seed, "Fixes traffic and hash")
+      ->check(not_negative())
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--json", scaling->json, "Write results as JSON; - in place of the table")
+      ->check(not_empty())
+      ->type_name("FILE");
+  command->add_flag("--quick", scaling->quick, "A small size only: does it still work?");
+  command->add_flag("--quiet", scaling->quiet, "No progress, no warnings");
+  command->footer(
+      "\nAn interrupt ends it early: what is finished is printed and written, and the exit\n"
+      "status is 130.\n\nExample: millrace bench scaling --workers 1,2,4 --json scaling.json");
+  command->callback([&run, scaling, command] {
+    if (scaling->quick && command->count("--live") == 0) scaling->options.live = 5'000;
+    if (scaling->quick && command->count("--repetitions") == 0) scaling->options.repetitions = 2;
+    run = [scaling] { return scaling->run(); };
+  });
+}
+
+}  // namespace millrace::cli

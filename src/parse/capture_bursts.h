@@ -1,0 +1,22 @@
+// A whole capture, parsed burst by burst.
+#pragma once
+
+#include "parse/parse.h"
+#include "port/replay_port.h"
+
+namespace millrace {
+
+/// Calls `visit(burst)`, a Result<void>, for all of the capture, in order, up to the first error.
+template <class Visit>
+Result<void> for_each_burst(const Capture& capture, Visit&& visit) {
+  auto port = ReplayPort::create(capture, {.burst = Burst::kMax, .clock = Clock::wall});
+  if (!port) return std::unexpected(port.error());
+  Burst burst;
+  while (port->receive(burst)) {
+    parse(burst, capture.link_type());
+    if (Result<void> done = visit(burst); !done) return done;
+  }
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,68 @@
+#include "port/capture_output.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace {
+
+CaptureOutput::CaptureOutput(CaptureWriter writer, unsigned ports)
+    : writer_(std::move(writer)), ports_(ports) {}
+
+void CaptureOutput::write(unsigned port, std::span<const Packet> packets, std::uint64_t settled) {
+  if (ports_.size() == 1) {
+    for (const Packet& packet : packets) put(packet);
+    return;
+  }
+  std::unique_lock lock(mutex_);
+  PortState& own = ports_[port];
+  for (const Packet& packet : packets) {
+    own.waiting.push_back({packet.order,
+                           packet.timestamp_ns,
+                           packet.wire_length,
+                           {packet.head.begin(), packet.head.end()},
+                           packet.tail});
+  }
+  own.settled = settled;
+  write_what_is_next();
+  // The port that all wait for has nothing waiting itself, so somebody always goes on.
+  written_.wait(lock, [&own] { return own.waiting.size() <= kMostWaiting; });
+}
+
+void CaptureOutput::end(unsigned port) {
+  const std::lock_guard lock(mutex_);
+  ports_[port].settled = UINT64_MAX;
+  write_what_is_next();
+}
+
+Result<void> CaptureOutput::finish() { return writer_.finish(); }
+
+void CaptureOutput::put(const Packet& packet) {
+  writer_.write(packet.timestamp_ns, packet.wire_length, packet.head, packet.tail);
+  if (writer_.failed()) failed_.store(true, std::memory_order_relaxed);
+}
+
+/// Whether no other port can still come with anything before the first packet of this one.
+bool CaptureOutput::is_next(unsigned port) const {
+  const std::uint64_t order = ports_[port].waiting.front().order;
+  return std::ranges::all_of(ports_, [order](const PortState& other) {
+    return other.waiting.empty() ? other.settled > order : other.waiting.front().order >= order;
+  });
+}
+
+void CaptureOutput::write_what_is_next() {
+  for (bool more = true; more;) {
+    more = false;
+    for (unsigned port = 0; port < ports_.size(); ++port) {
+      auto& waiting = ports_[port].waiting;
+      while (!waiting.empty() && is_next(port)) {
+        const Waiting& first = waiting.front();
+        put({first.order, first.timestamp_ns, first.wire_length, first.head, first.tail});
+        waiting.pop_front();
+        more = true;
+      }
+    }
+  }
+  written_.notify_all();
+}
+
+}  // namespace millrace

@@ -1,0 +1,69 @@
+// Where ports put what leaves: one capture, in the order of the capture that they read, however
+// many ports share the reading.
+//
+// Each port is numbered and used by one thread; different ports may write at the same time.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "port/capture_writer.h"
+
+namespace millrace {
+
+class CaptureOutput {
+ public:
+  struct Packet {
+    std::uint64_t order;  ///< its place among the packets of all ports
+    std::uint64_t timestamp_ns;
+    std::uint32_t wire_length;
+    std::span<const std::byte> head;  ///< captured bytes: copied if it has to wait
+    std::span<const std::byte> tail;  ///< and these: they stay where they are until `finish`
+  };
+
+  CaptureOutput(CaptureWriter writer, unsigned ports);
+
+  /// Packets of that port, later in order than all it wrote before. It will write nothing more that
+  /// is below `settled`. Waits where the port is far ahead of another.
+  void write(unsigned port, std::span<const Packet> packets, std::uint64_t settled);
+  /// The port writes nothing more.
+  void end(unsigned port);
+
+  /// True once anything could not be written.
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  /// Ends the file, after all ports have ended; see CaptureWriter::finish.
+  Result<void> finish();
+
+ private:
+  struct Waiting {
+    std::uint64_t order;
+    std::uint64_t timestamp_ns;
+    std::uint32_t wire_length;
+    std::vector<std::byte> head;
+    std::span<const std::byte> tail;
+  };
+  struct PortState {
+    std::deque<Waiting> waiting;
+    std::uint64_t settled = 0;
+  };
+  /// Packets of one port that wait for others at most, and a burst.
+  static constexpr std::size_t kMostWaiting = 4096;
+
+  void put(const Packet& packet);
+  bool is_next(unsigned port) const;
+  void write_what_is_next();
+
+  std::mutex mutex_;
+  std::condition_variable written_;
+  CaptureWriter writer_;
+  std::vector<PortState> ports_;
+  std::atomic<bool> failed_ = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,27 @@
+// From a hash to a worker by way of a table, so that what belongs to one worker can be moved to
+// another piece by piece.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace millrace {
+
+class Indirection {
+ public:
+  /// Entries, a power of two, 128 to 512 as NICs have; by turns over `workers`, 1 or more.
+  Indirection(unsigned entries, unsigned workers) : worker_of_(entries) {
+    for (unsigned entry = 0; entry < entries; ++entry)
+      worker_of_[entry] = static_cast<std::uint16_t>(entry % workers);
+  }
+
+  unsigned entries() const { return static_cast<unsigned>(worker_of_.size()); }
+  unsigned entry_of(std::uint32_t hash) const { return hash & (entries() - 1); }
+  unsigned worker_of(unsigned entry) const { return worker_of_[entry]; }
+
+ private:
+  std::vector<std::uint16_t> worker_of_;
+};
+
+}  // namespace millrace

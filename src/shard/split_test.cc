@@ -1,0 +1,92 @@
+#include "shard/split.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "parse/test_packets.h"
+
+namespace millrace {
+namespace {
+
+using test::operator+;
+
+void append(Capture& capture, const test::Bytes& packet) {
+  ASSERT_TRUE(
+      capture.append(1'000'000 * capture.size(), static_cast<std::uint32_t>(packet.size()), packet)
+          .has_value());
+}
+
+test::Bytes udp(unsigned client_port, bool reply) {
+  const auto ports =
+      reply ? test::be(53) + test::be(client_port) : test::be(client_port) + test::be(53);
+  auto packet = test::ethernet(0x0800) +
+                test::ipv4({.protocol = 17, .options = {}}, ports + test::be(8) + test::be(0));
+  if (reply) std::swap_ranges(packet.begin() + 26, packet.begin() + 30, packet.begin() + 30);
+  return packet;
+}
+
+/// Packets from port 53 are replies.
+void replies_from_53(Burst& burst) {
+  auto& [originator, reply] = burst.v4;
+  unsigned kept = 0;
+  for (unsigned i = 0; i < originator.size; ++i) {
+    Lane<KeyV4>& to = originator.key[i].source_port == 53 ? reply : originator;
+    const unsigned at = &to == &reply ? reply.size++ : kept++;
+    to.key[at] = originator.key[i];
+    to.packet[at] = originator.packet[i];
+  }
+  originator.size = kept;
+}
+
+class SplitTest : public testing::Test {
+ protected:
+  SplitTest() : spread_(spreads().front().create(Secret::from_seed(3))), indirection_(128, 3) {}
+
+  std::unique_ptr<Spread> spread_;
+  Indirection indirection_;
+};
+
+TEST_F(SplitTest, EveryPacketHasOneWorkerAndAConnectionToo) {
+  Capture capture({});
+  for (unsigned port = 2000; port < 2300; ++port) {
+    append(capture, udp(port, false));
+    append(capture, udp(port, true));
+  }
+  const auto parts = split(capture, *spread_, indirection_, 3, replies_from_53);
+  ASSERT_TRUE(parts.has_value());
+  std::vector<unsigned> worker_of(capture.size(), 99);
+  for (const CapturePart& part : *parts) {
+    EXPECT_GT(part.positions.size(), 100U);
+    EXPECT_TRUE(std::ranges::is_sorted(part.positions));
+    for (const auto position : part.positions) {
+      ASSERT_EQ(worker_of[position], 99U);
+      worker_of[position] = part.number;
+    }
+  }
+  for (std::size_t i = 0; i < capture.size(); i += 2) {
+    ASSERT_LT(worker_of[i], 3U);
+    ASSERT_EQ(worker_of[i], worker_of[i + 1]) << i;
+  }
+}
+
+TEST_F(SplitTest, WhatHasNoKeyGoesToTheFirst) {
+  Capture capture({});
+  for (unsigned i = 0; i < 10; ++i) append(capture, test::ethernet(0x0806) + test::zeros(28));
+  const auto parts = split(capture, *spread_, indirection_, 3, [](Burst&) {});
+  ASSERT_TRUE(parts.has_value());
+  EXPECT_EQ((*parts)[0].positions.size(), 10U);
+  EXPECT_TRUE((*parts)[1].positions.empty());
+}
+
+TEST_F(SplitTest, WhatConcernsNoServiceIsSpread) {
+  Capture capture({});
+  for (unsigned port = 2000; port < 2300; ++port) append(capture, udp(port, false));
+  const auto parts =
+      split(capture, *spread_, indirection_, 3, [](Burst& burst) { burst.v4.originator.size = 0; });
+  ASSERT_TRUE(parts.has_value());
+  for (const CapturePart& part : *parts) EXPECT_GT(part.positions.size(), 50U);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,53 @@
+// `toeplitz` and `toeplitz-symmetric`: the hash of NICs (receive-side scaling), by DPDK's
+// rte_thash, in its vectorised form where the processor has it.
+//
+// `toeplitz` hashes the client's address and port under a random key, as a NIC does that is told to
+// take source or destination only, port by port. `toeplitz-symmetric` hashes both ends under the
+// well-known key whose 16-bit pattern repeats, so that both directions hash alike: anybody can aim
+// all connections at one worker, and ends that a function rewrites break it. For comparison.
+//
+// It chooses a worker, never a bucket: it is linear, and what is known of it can be aimed.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "shard/spread.h"
+
+namespace millrace {
+
+class ToeplitzSpread final : public Spread {
+ public:
+  /// Bytes of a key: the longest input, two IPv6 addresses and two ports, and four more.
+  static constexpr std::size_t kKeyBytes = 40;
+  using RssKey = std::array<std::uint8_t, kKeyBytes>;
+  enum class Ends : std::uint8_t { client, both };
+
+  static RssKey random_key(const Secret& secret);
+  /// 6d5a, repeated.
+  static RssKey symmetric_key();
+
+  ToeplitzSpread(const RssKey& key, Ends ends);
+
+  void hash(Side side, std::span<const KeyV4> keys, std::span<std::uint32_t> hashes) const override;
+  void hash(Side side, std::span<const KeyV6> keys, std::span<std::uint32_t> hashes) const override;
+
+  /// Of `input`, at most 36 bytes, in the order of the wire.
+  std::uint32_t hash_bytes(std::span<const std::uint8_t> input) const;
+  /// The same without vectors, for tests.
+  std::uint32_t hash_bytes_portable(std::span<const std::uint8_t> input) const;
+
+ private:
+  template <class K>
+  void hash_all(Side side, std::span<const K> keys, std::span<std::uint32_t> hashes) const;
+
+  static constexpr std::size_t kInputMost = 36;
+
+  Ends ends_;
+  bool vectorised_;
+  alignas(4) RssKey key_;  // in the processor's byte order, word by word
+  std::array<std::uint64_t, kKeyBytes> matrices_{};
+};
+
+}  // namespace millrace

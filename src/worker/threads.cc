@@ -1,0 +1,65 @@
+#include "worker/threads.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+/// Numbers of the processors that this process may use.
+std::vector<unsigned> allowed() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<unsigned> numbers;
+  // It fails on machines of more than 1024 processors.
+  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return numbers;
+  for (unsigned n = 0; n < CPU_SETSIZE; ++n) {
+    if (CPU_ISSET(n, &set)) numbers.push_back(n);
+  }
+  return numbers;
+}
+
+/// A thread that may not keep to a processor works all the same.
+void keep_to(unsigned processor) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(processor, &set);
+  ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set);
+}
+
+}  // namespace
+
+unsigned processors() {
+  const auto numbers = allowed();
+  return numbers.empty() ? std::max(std::thread::hardware_concurrency(), 1U)
+                         : static_cast<unsigned>(numbers.size());
+}
+
+Result<void> on_threads(unsigned count, const std::function<void(unsigned)>& work) {
+  if (count == 1) {
+    work(0);
+    return {};
+  }
+  const auto numbers = allowed();
+  std::vector<std::jthread> threads;
+  try {
+    for (unsigned n = 0; n < count; ++n) {
+      threads.emplace_back([&work, &numbers, n] {
+        if (!numbers.empty()) keep_to(numbers[n % numbers.size()]);
+        work(n);
+      });
+    }
+  } catch (const std::system_error& error) {
+    return std::unexpected(Error{"cannot start worker " + std::to_string(threads.size() + 1) +
+                                 " of " + std::to_string(count) + ": " + error.what()});
+  }
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,119 @@
+#include "worker/workers.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "worker/threads.h"
+
+namespace millrace {
+
+std::size_t capacity_of_one(std::size_t capacity, unsigned workers) {
+  const double share = static_cast<double>(capacity) / workers;
+  const double deviation = std::sqrt(share * (1 - 1.0 / workers));
+  return std::min(capacity, static_cast<std::size_t>(std::ceil(share + 6 * deviation)));
+}
+
+Result<Workers> Workers::create(unsigned count, const LineConfig& line,
+                                const BalanceConfig& balance) {
+  const bool shared = shares_tables(line.sharing);
+  LineConfig of_one = line;
+  of_one.capacity = capacity_of_one(line.capacity, count);
+  of_one.capacity_v6 = capacity_of_one(line.capacity_v6, count);
+  std::vector<Worker> all(count);
+  std::vector<std::optional<Error>> errors(count);
+  const auto make = [&](unsigned n) {
+    auto made = Balance::create(balance);
+    if (made) {
+      all[n].balance = std::move(*made);
+    } else {
+      errors[n] = made.error();
+    }
+    if (!made || shared) return;
+    auto its_line = make_line(of_one, *all[n].balance);
+    if (its_line) {
+      all[n].line = std::move(*its_line);
+    } else {
+      errors[n] = its_line.error();
+    }
+  };
+  if (auto ok = on_threads(count, make); !ok) return std::unexpected(ok.error());
+  for (const auto& error : errors) {
+    if (error) return std::unexpected(*error);
+  }
+  if (shared) {
+    std::vector<Function*> functions;
+    for (const Worker& worker : all) functions.push_back(worker.balance.get());
+    auto lines = make_lines(line, functions);
+    if (!lines) return std::unexpected(lines.error());
+    for (unsigned n = 0; n < count; ++n) all[n].line = std::move((*lines)[n]);
+  }
+  return Workers(std::move(all), shared);
+}
+
+TableReport Workers::report(TableReport (Line::*of)() const) const {
+  TableReport sum = (*all_.front().line.*of)();
+  for (std::size_t n = 1; n < all_.size() && !shared_; ++n) {
+    const TableReport one = (*all_[n].line.*of)();
+    sum.capacity += one.capacity;
+    sum.slots += one.slots;
+    sum.live += one.live;
+    sum.memory_bytes += one.memory_bytes;
+    sum.pages = std::max(sum.pages, one.pages);
+  }
+  return sum;
+}
+
+WorkerCounters Workers::counters() const {
+  WorkerCounters sum;
+  for (const Worker& worker : all_) {
+    const WorkerCounters& one = worker.line->counters();
+    for (Counter WorkerCounters::* counter :
+         {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::opened,
+          &WorkerCounters::timed_out, &WorkerCounters::refused, &WorkerCounters::collisions,
+          &WorkerCounters::waited_ns}) {
+      (sum.*counter).add((one.*counter).value());
+    }
+    for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());
+    if (shared_) {
+      sum.peak.raise_to(one.peak.value());
+    } else {
+      sum.peak.add(one.peak.value());
+    }
+  }
+  return sum;
+}
+
+/// All have the same services with the same backends, in one order.
+std::vector<ServiceStatistics> Workers::services() const {
+  std::vector<ServiceStatistics> sum = all_.front().balance->statistics();
+  for (std::size_t n = 1; n < all_.size(); ++n) {
+    const auto one = all_[n].balance->statistics();
+    for (std::size_t s = 0; s < sum.size(); ++s) {
+      sum[s].refused += one[s].refused;
+      sum[s].collisions += one[s].collisions;
+      sum[s].stateless += one[s].stateless;
+      for (std::size_t b = 0; b < sum[s].backends.size(); ++b) {
+        sum[s].backends[b].packets += one[s].backends[b].packets;
+        sum[s].backends[b].replies += one[s].backends[b].replies;
+        sum[s].backends[b].connections += one[s].backends[b].connections;
+        sum[s].backends[b].live += one[s].backends[b].live;
+      }
+    }
+  }
+  return sum;
+}
+
+Result<void> Workers::run(std::span<Port* const> ports) {
+  using SteadyClock = std::chrono::steady_clock;
+  return on_threads(count(), [&](unsigned n) {
+    const auto start = SteadyClock::now();
+    all_[n].line->run(*ports[n]);
+    all_[n].elapsed_ns =
+        static_cast<std::uint64_t>(std::chrono::nanoseconds(SteadyClock::now() - start).count());
+  });
+}
+
+}  // namespace millrace
