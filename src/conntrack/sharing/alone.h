@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "conntrack/sharing/table_pair.h"
+#include "millrace/types.h"
 
 namespace millrace {
 
