@@ -185,7 +185,8 @@ Result<int> ReplayCommand::replay() const {
   if (!capture) return std::unexpected(capture.error());
   LineConfig line_config = common.line_config(*config);
   line_config.catch_up = clock == "capture";
-  auto workers = Workers::create(config->workers, line_config, common.balance_config(*config));
+  auto workers = Workers::create(config->workers, line_config, common.balance_config(*config),
+                                 config->spread.entries);
   if (!workers) return std::unexpected(workers.error());
 
   catch_interrupts();

@@ -209,6 +209,7 @@ class Cli(Case):
             self.assertEqual(sum(worker["packets"] for worker in stats["workers"]), 9000)
             self.assertGreater(min(worker["packets"] for worker in stats["workers"]), 0)
             self.assertEqual(sum(backend["packets"] for backend in stats["backends"]), 9000)
+            self.assertEqual(stats["table"]["capacity"], 1_000_000)
             with open(out, "rb") as file:
                 outs.add(file.read())
         self.assertEqual(len(outs), 1)
@@ -222,8 +223,10 @@ class Cli(Case):
                             'backends = [{address = "10.0.0.1"}]\n')
         arguments = self.replay("--config", config, "--spread", "toeplitz-symmetric")
         self.run_ok(*arguments)
-        self.run_ok(*arguments, "--workers", "2", "--sharing", "spinlock")
-        self.refuse(USAGE, ["toeplitz-symmetric", "keyed"], *arguments, "--workers", "2")
+        for sharing in ("sharded", "spinlock"):
+            self.refuse(USAGE, ["toeplitz-symmetric", "keyed"], *arguments, "--workers", "2",
+                        "--sharing", sharing)
+        self.run_ok(*self.replay("--spread", "toeplitz", "--workers", "2"))
 
     def test_interrupted(self):
         for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -402,6 +405,7 @@ class Cli(Case):
         capture = self.packets_to("few.pcap", ["203.0.113.1", "203.0.113.2", "203.0.113.1"])
         for arguments in (self.replay(), self.replay("--seed", "1", "--capacity", "50"),
                           self.replay("--workers", "2"),
+                          self.replay("--workers", "2", "--sharing", "mutex"),
                           ("replay", "--in", capture, "--config", two_way)):
             stats = json.loads(self.run_ok(*arguments, "--stats", "-").stdout)
             jsonschema.validate(stats, schema)

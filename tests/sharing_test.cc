@@ -46,7 +46,11 @@ struct Endpoint {
   std::uint16_t port;
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
-constexpr Endpoint kVirtual{{203, 0, 113, 10}, kService};
+/// Neighbours use different services, so that a reply that met another's record shows it.
+constexpr unsigned kServices = 5;
+Endpoint service_of(unsigned n) {
+  return {{203, 0, 113, static_cast<std::uint8_t>(10 + n % kServices)}, kService};
+}
 
 Endpoint client(unsigned n) {
   return {{10, 1, static_cast<std::uint8_t>(n >> 8), static_cast<std::uint8_t>(n)},
@@ -95,7 +99,8 @@ class RandomPort final : public Port {
   };
 
   RandomPort(const Plan& plan, Time& time) : plan_(plan), time_(&time), random_(plan.seed) {
-    for (unsigned n = 0; n < plan.clients; ++n) requests_.push_back(packet(client(n), kVirtual));
+    for (unsigned n = 0; n < plan.clients; ++n)
+      requests_.push_back(packet(client(n), service_of(n)));
     if (plan.backends == nullptr) {
       learned.resize(plan.clients);
       return;
@@ -135,9 +140,9 @@ class RandomPort final : public Port {
         learned[n] = destination;
       } else if ((burst.handle[i] & 1) != 0) {
         // Translated, or untouched where its connection has ended.
-        wrong +=
-            !(source == kVirtual || source == (*plan_.backends)[n]) || destination != client(n);
-        translated += source == kVirtual;
+        wrong += !(source == service_of(n) || source == (*plan_.backends)[n]) ||
+                 destination != client(n);
+        translated += source == service_of(n);
       } else {
         wrong += destination != (*plan_.backends)[n] || source != client(n);
       }
@@ -175,11 +180,14 @@ struct Scheme {
 class SharingTest : public testing::TestWithParam<Scheme> {
  protected:
   SharingTest() {
-    ServiceSpec<AddressV4> spec{
-        .address = {kVirtual.address}, .port = kVirtual.port, .protocol = 6, .backends = {}};
-    for (std::uint8_t last = 1; last <= kBackends; ++last)
-      spec.backends.push_back({{{10, 0, 0, last}}, kBackendPort});
-    balance_.services = {.v4 = {spec}};
+    balance_.services = {};
+    for (unsigned n = 0; n < kServices; ++n) {
+      ServiceSpec<AddressV4> spec{
+          .address = {service_of(n).address}, .port = kService, .protocol = 6, .backends = {}};
+      for (std::uint8_t last = 1; last <= kBackends; ++last)
+        spec.backends.push_back({{{10, 0, 0, last}}, kBackendPort});
+      balance_.services.v4.push_back(spec);
+    }
     balance_.maglev_table_size = 251;
   }
 
@@ -266,6 +274,12 @@ TEST_P(SharingTest, AConnectionIsOneWhoeverMeetsIt) {
     EXPECT_EQ(port.lost, 0U);
     EXPECT_GT(port.translated, 0U);
   }
+  std::uint64_t translated = 0;
+  for (const auto& port : ports) translated += port.translated;
+  for (const auto& service : workers.services()) {
+    for (const auto& backend : service.backends) translated -= backend.replies;
+  }
+  EXPECT_EQ(translated, 0U) << "replies counted and seen differ";
   EXPECT_EQ(workers.counters().opened.value(), kClients);
   EXPECT_EQ(workers.counters().refused.value(), 0U);
   EXPECT_EQ(workers.report_v4().live, kClients);

@@ -7,6 +7,7 @@
 #include <array>
 #include <functional>
 #include <ostream>
+#include <random>
 #include <set>
 #include <string>
 #include <thread>
@@ -170,11 +171,20 @@ TEST_F(WorkersTest, AnErrorOfOneIsTheErrorOfAll) {
 }
 
 TEST(CapacityOfOne, TogetherTheyKeepThePromise) {
-  EXPECT_EQ(capacity_of_one(1'000'000, 1), 1'000'000U);
-  EXPECT_EQ(capacity_of_one(1, 4), 1U);
-  for (const unsigned workers : {2U, 7U, 128U}) {
-    EXPECT_GT(capacity_of_one(1'000'000, workers) * workers, 1'000'000U);
-    EXPECT_LT(capacity_of_one(1'000'000, workers) * workers, 1'100'000U);
+  EXPECT_EQ(capacity_of_one(1'000'000, 1, 512), 1'000'000U);
+  EXPECT_EQ(capacity_of_one(1, 4, 512), 1U);
+  constexpr std::size_t kConnections = 200'000;
+  std::mt19937 random(9);
+  std::vector<std::uint32_t> hashes(kConnections);
+  for (auto& hash : hashes) hash = static_cast<std::uint32_t>(random());
+  for (const unsigned entries : {128U, 512U}) {
+    for (const unsigned workers : {2U, 3U, 5U, 7U, 50U, 100U, 128U}) {
+      const Indirection indirection(entries, workers);
+      std::vector<std::size_t> count(workers);
+      for (const auto hash : hashes) ++count[indirection.worker_of(indirection.entry_of(hash))];
+      EXPECT_LE(std::ranges::max(count), capacity_of_one(kConnections, workers, entries))
+          << workers << " workers, " << entries << " entries";
+    }
   }
 }
 

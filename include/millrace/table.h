@@ -40,11 +40,11 @@ struct TableConfig {
   double headroom = 0;
 };
 
-/// Ids beyond those promised, as many as a burst may open: with them a table keeps its promise
-/// while any number of others drain.
+/// Ids beyond those promised, as many as a burst may open: with them a table of one worker keeps
+/// its promise while any number of others drain.
 constexpr std::size_t kDrainingRoom = Stragglers::kMax;
 
-/// Of `settle`: whatever drains.
+/// Argument of `settle`: everything that drains.
 inline constexpr std::size_t kAllDraining = SIZE_MAX;
 
 /// Entries to make room for, at most `most`: the capacity and its headroom. Errors (usage): a

@@ -2,6 +2,12 @@
 // many ports share the reading.
 //
 // Each port is numbered and used by one thread; different ports may write at the same time.
+//
+// Invariants:
+//  1. The file is in ascending order.
+//  2. A packet is written only when every other port has shown a later one, settled beyond it, or
+//     ended.
+//  3. The port that all wait for has nothing waiting, so it never waits itself.
 #pragma once
 
 #include <atomic>
@@ -52,7 +58,7 @@ class CaptureOutput {
     std::deque<Waiting> waiting;
     std::uint64_t settled = 0;
   };
-  /// Packets of one port that wait for others at most, and a burst.
+  /// A port waits while more of its packets than this wait for others'.
   static constexpr std::size_t kMostWaiting = 4096;
 
   void put(const Packet& packet);

@@ -9,14 +9,14 @@
 namespace millrace {
 
 template <class A>
-struct Endpoint {
+struct ClientEnd {
   A address;
   std::uint16_t port = 0;
 };
 
 /// Of the connection whose packets on that side have that key.
 template <class A>
-Endpoint<A> client_of(Side side, const Key<A>& key) {
+ClientEnd<A> client_of(Side side, const Key<A>& key) {
   if (side == Side::originator) return {key.source, key.source_port};
   return {key.destination, key.destination_port};
 }

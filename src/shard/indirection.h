@@ -1,5 +1,4 @@
-// From a hash to a worker by way of a table, so that what belongs to one worker can be moved to
-// another piece by piece.
+// From a hash to a worker by way of a table, as NICs have one.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +9,10 @@ namespace millrace {
 
 class Indirection {
  public:
-  /// Entries, a power of two, 128 to 512 as NICs have; by turns over `workers`, 1 or more.
+  static constexpr unsigned kLeast = 128;
+  static constexpr unsigned kMost = 512;
+
+  /// Entries, a power of two, `kLeast` to `kMost` as NICs have; by turns over `workers`, 1 or more.
   Indirection(unsigned entries, unsigned workers) : worker_of_(entries) {
     for (unsigned entry = 0; entry < entries; ++entry)
       worker_of_[entry] = static_cast<std::uint16_t>(entry % workers);

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "function/balance/address.h"
+#include "shard/indirection.h"
 #include "shard/spread.h"
 #include "worker/config_keys.h"
 #include "worker/workers.h"
@@ -145,7 +146,8 @@ std::vector<std::string> spread_names() {
 }
 
 void read_entries(const Context& context, const toml::node& node, Config::Spread& out) {
-  config::integer(&Config::Spread::entries, 128, 512, "entries")(context, node, out);
+  config::integer(&Config::Spread::entries, Indirection::kLeast, Indirection::kMost, "entries")(
+      context, node, out);
   if (std::has_single_bit(out.entries)) return;
   context.problem(node, std::to_string(out.entries) + " is no power of two: give 128, 256 or 512");
 }
@@ -424,16 +426,16 @@ BalanceConfig balance_config(const Config& config) {
 }
 
 Result<void> check_spread(const Config& config) {
-  const bool any_will_do = config.workers == 1 || shares_tables(config.sharing);
-  if (any_will_do || spread_named(config.spread.scheme)->by_client) return {};
+  if (config.workers == 1 || !config.balance.stateful) return {};
+  if (spread_named(config.spread.scheme)->by_client) return {};
   const auto rewritten = [](const auto& specs) {
     return std::ranges::any_of(specs, [](const auto& spec) { return spec.two_way(); });
   };
   if (!rewritten(config.services.v4) && !rewritten(config.services.v6)) return {};
   return std::unexpected(
-      Error{"spread \"" + config.spread.scheme +
-                "\" sends the replies of services to other workers than their requests: choose "
-                "\"keyed\" or \"toeplitz\", one worker, or a sharing scheme with one table for all",
+      Error{"spread.scheme \"" + config.spread.scheme +
+                "\" (--spread) sends the replies of services to other workers than their requests: "
+                "give \"keyed\" or \"toeplitz\", or workers = 1",
             Error::Kind::usage});
 }
 

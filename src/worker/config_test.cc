@@ -142,8 +142,8 @@ TEST(Config, RefusesToTearConnectionsApart) {
   EXPECT_TRUE(check_spread(good(symmetric + "workers = 2")).has_value());
   EXPECT_TRUE(check_spread(good(symmetric + two_way)).has_value());
   EXPECT_TRUE(check_spread(good("workers = 2\n" + two_way)).has_value());
-  EXPECT_TRUE(
-      check_spread(good("workers = 2\nsharing = \"mutex\"\n" + symmetric + two_way)).has_value());
+  EXPECT_TRUE(check_spread(good("workers = 2\nbalance.stateful = false\n" + symmetric + two_way))
+                  .has_value());
   const auto torn = check_spread(good(symmetric + "workers = 2\n" + two_way));
   ASSERT_FALSE(torn.has_value());
   EXPECT_EQ(torn.error().kind, Error::Kind::usage);

@@ -21,7 +21,7 @@
 
 namespace millrace {
 
-/// Of one instance of tables.
+/// What lines over the same tables are told.
 struct LineConfig {
   std::string table = "race";
   std::string sharing = "sharded";

@@ -47,7 +47,7 @@ class Family {
 
   bool tracks() const { return tracker_.has_value(); }
   const TrackerType& tracker() const { return *tracker_; }
-  /// When it last changed something.
+  /// Live connections when this worker last changed any; others may have since.
   std::size_t live() const { return live_; }
   TableReport report() const {
     if (!tracker_) return {};
@@ -264,8 +264,8 @@ class Family {
 template <template <class> class Table, class Guards, class Ageing, class Probe = NoProbe>
 class LineOf final : public Line {
  public:
-  /// One for each function, over the same tables, each instance of which `guards()` makes the
-  /// guards of.
+  /// One line a function. Those of one address family use the same tables, which `guards()`, called
+  /// once a family, makes the guards of.
   static Result<std::vector<std::unique_ptr<LineOf>>> create(const LineConfig& config,
                                                              const std::function<Guards()>& guards,
                                                              std::span<Function* const> functions) {

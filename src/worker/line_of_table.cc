@@ -22,6 +22,13 @@ Result<Lines> make(const LineConfig& config, std::span<Function* const> function
   Result<Lines> lines =
       std::unexpected(unknown_scheme("sharing", config.sharing, SharingSchemes::names()));
   SharingSchemes::select(config.sharing, [&]<class S>(std::type_identity<S>) {
+    if (functions.size() > 1 && !S::Guards::kShared) {
+      lines = std::unexpected(
+          Error{"sharing scheme \"" + config.sharing +
+                    "\" has one worker to its tables: make lines one by one, or choose another",
+                Error::Kind::usage});
+      return;
+    }
     lines = std::unexpected(unknown_scheme("ageing", config.ageing, AgeingSchemes::names()));
     AgeingSchemes::select(config.ageing, [&]<class A>(std::type_identity<A>) {
       lines = make<Table, typename S::Guards, A>(config, S::create, functions);

@@ -4,6 +4,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -42,23 +45,42 @@ unsigned processors() {
 }
 
 Result<void> on_threads(unsigned count, const std::function<void(unsigned)>& work) {
-  if (count == 1) {
-    work(0);
-    return {};
-  }
-  const auto numbers = allowed();
-  std::vector<std::jthread> threads;
-  try {
-    for (unsigned n = 0; n < count; ++n) {
-      threads.emplace_back([&work, &numbers, n] {
-        if (!numbers.empty()) keep_to(numbers[n % numbers.size()]);
-        work(n);
-      });
+  enum class Start : std::uint8_t { wait, go, do_not };
+  std::atomic<Start> start = Start::wait;
+  std::atomic<bool> no_memory = false;
+  const auto work_on = [&](unsigned n) {
+    try {
+      work(n);
+    } catch (const std::bad_alloc&) {
+      no_memory = true;
     }
-  } catch (const std::system_error& error) {
-    return std::unexpected(Error{"cannot start worker " + std::to_string(threads.size() + 1) +
-                                 " of " + std::to_string(count) + ": " + error.what()});
+  };
+  if (count == 1) {
+    work_on(0);
+  } else {
+    const auto numbers = allowed();
+    std::vector<std::jthread> threads;
+    const auto end_waiting = [&start](Start how) {
+      start = how;
+      start.notify_all();
+    };
+    try {
+      for (unsigned n = 0; n < count; ++n) {
+        threads.emplace_back([&, n] {
+          start.wait(Start::wait);
+          if (start != Start::go) return;
+          if (!numbers.empty()) keep_to(numbers[n % numbers.size()]);
+          work_on(n);
+        });
+      }
+    } catch (const std::system_error& error) {
+      end_waiting(Start::do_not);
+      return std::unexpected(Error{"cannot start worker " + std::to_string(threads.size() + 1) +
+                                   " of " + std::to_string(count) + ": " + error.what()});
+    }
+    end_waiting(Start::go);
   }
+  if (no_memory) return std::unexpected(Error{"no memory left: lower the capacity or free memory"});
   return {};
 }
 

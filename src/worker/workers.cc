@@ -10,18 +10,19 @@
 
 namespace millrace {
 
-std::size_t capacity_of_one(std::size_t capacity, unsigned workers) {
-  const double share = static_cast<double>(capacity) / workers;
-  const double deviation = std::sqrt(share * (1 - 1.0 / workers));
-  return std::min(capacity, static_cast<std::size_t>(std::ceil(share + 6 * deviation)));
+std::size_t capacity_of_one(std::size_t capacity, unsigned workers, unsigned entries) {
+  const double share = std::ceil(static_cast<double>(entries) / workers) / entries;
+  const double mean = static_cast<double>(capacity) * share;
+  const double deviation = std::sqrt(mean * (1 - share));
+  return std::min(capacity, static_cast<std::size_t>(std::ceil(mean + 6 * deviation)));
 }
 
 Result<Workers> Workers::create(unsigned count, const LineConfig& line,
-                                const BalanceConfig& balance) {
+                                const BalanceConfig& balance, unsigned entries) {
   const bool shared = shares_tables(line.sharing);
   LineConfig of_one = line;
-  of_one.capacity = capacity_of_one(line.capacity, count);
-  of_one.capacity_v6 = capacity_of_one(line.capacity_v6, count);
+  of_one.capacity = capacity_of_one(line.capacity, count, entries);
+  of_one.capacity_v6 = capacity_of_one(line.capacity_v6, count, entries);
   std::vector<Worker> all(count);
   std::vector<std::optional<Error>> errors(count);
   const auto make = [&](unsigned n) {
@@ -50,19 +51,19 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& line,
     if (!lines) return std::unexpected(lines.error());
     for (unsigned n = 0; n < count; ++n) all[n].line = std::move((*lines)[n]);
   }
-  return Workers(std::move(all), shared);
+  return Workers(std::move(all), line, shared);
 }
 
-TableReport Workers::report(TableReport (Line::*of)() const) const {
+TableReport Workers::report(TableReport (Line::*of)() const, std::size_t capacity) const {
   TableReport sum = (*all_.front().line.*of)();
   for (std::size_t n = 1; n < all_.size() && !shared_; ++n) {
     const TableReport one = (*all_[n].line.*of)();
-    sum.capacity += one.capacity;
     sum.slots += one.slots;
     sum.live += one.live;
     sum.memory_bytes += one.memory_bytes;
     sum.pages = std::max(sum.pages, one.pages);
   }
+  if (sum.capacity != 0) sum.capacity = capacity;
   return sum;
 }
 
@@ -110,7 +111,12 @@ Result<void> Workers::run(std::span<Port* const> ports) {
   using SteadyClock = std::chrono::steady_clock;
   return on_threads(count(), [&](unsigned n) {
     const auto start = SteadyClock::now();
-    all_[n].line->run(*ports[n]);
+    try {
+      all_[n].line->run(*ports[n]);
+    } catch (...) {
+      ports[n]->finish();  // nobody shall wait for what it would have sent
+      throw;
+    }
     all_[n].elapsed_ns =
         static_cast<std::uint64_t>(std::chrono::nanoseconds(SteadyClock::now() - start).count());
   });

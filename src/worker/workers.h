@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "function/balance/balance.h"
+#include "shard/indirection.h"
 #include "worker/line.h"
 
 namespace millrace {
@@ -15,12 +16,16 @@ namespace millrace {
 /// Made, run and asked by one thread. While it runs, other threads may read counters.
 class Workers {
  public:
-  static constexpr unsigned kMost = 128;
+  /// As many as the smallest indirection table has entries.
+  static constexpr unsigned kMost = Indirection::kLeast;
 
-  /// Each worker's parts are made by a thread on its own processor, so that its memory is near.
-  /// `line.capacity` is what all promise together. Errors: as `make_line` and `Balance::create`.
+  /// `line.capacity` is what all promise together, where connections are spread by `entries` of an
+  /// indirection table. Where tables are not shared, several workers' parts are made each on its
+  /// own processor, so that their memory is near. Errors: as `make_line` and `Balance::create`, or
+  /// no memory was left.
   static Result<Workers> create(unsigned count, const LineConfig& line,
-                                const BalanceConfig& balance);
+                                const BalanceConfig& balance,
+                                unsigned entries = Indirection::kMost);
 
   unsigned count() const { return static_cast<unsigned>(all_.size()); }
   const Line& line(unsigned worker) const { return *all_[worker].line; }
@@ -28,12 +33,12 @@ class Workers {
   /// Sums so far; any thread may ask. `peak` is a bound where each has tables of its own.
   WorkerCounters counters() const;
   /// At rest: all instances of tables together, and all functions.
-  TableReport report_v4() const { return report(&Line::report_v4); }
-  TableReport report_v6() const { return report(&Line::report_v6); }
+  TableReport report_v4() const { return report(&Line::report_v4, capacity_); }
+  TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
   std::vector<ServiceStatistics> services() const;
 
-  /// Each worker serves its port, until all ports are at their ends. Error (failed): a thread could
-  /// not be started.
+  /// Each worker serves its port, the n-th of `ports`, until all are at their ends. Errors
+  /// (failed): a thread could not be started, or no memory was left.
   Result<void> run(std::span<Port* const> ports);
   /// What the last run took a worker, from its first burst to its last.
   std::uint64_t elapsed_ns(unsigned worker) const { return all_[worker].elapsed_ns; }
@@ -45,15 +50,22 @@ class Workers {
     std::uint64_t elapsed_ns = 0;
   };
 
-  TableReport report(TableReport (Line::*of)() const) const;
-  Workers(std::vector<Worker> all, bool shared) : all_(std::move(all)), shared_(shared) {}
+  TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
+  Workers(std::vector<Worker> all, const LineConfig& line, bool shared)
+      : all_(std::move(all)),
+        capacity_(line.capacity),
+        capacity_v6_(line.capacity_v6),
+        shared_(shared) {}
 
   std::vector<Worker> all_;
+  std::size_t capacity_;  // that all promise together
+  std::size_t capacity_v6_;
   bool shared_;
 };
 
 /// Connections that one of `workers` promises, so that together they keep the promise of `capacity`
-/// although they get unequal shares: as many more as six standard deviations.
-std::size_t capacity_of_one(std::size_t capacity, unsigned workers);
+/// although they get unequal shares: the largest share of the `entries`, and six standard
+/// deviations more.
+std::size_t capacity_of_one(std::size_t capacity, unsigned workers, unsigned entries);
 
 }  // namespace millrace

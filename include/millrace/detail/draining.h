@@ -11,7 +11,8 @@ namespace millrace::detail {
 
 class Draining {
  public:
-  /// A burst of openings that are all refused, and a sweep's budget, fit without an allocation.
+  /// Alone, a burst of openings that are all refused and a sweep's budget fit without an
+  /// allocation. Under sharing, where a worker lags, more may drain.
   Draining() { ids_.reserve(1024); }
 
   void add(ConnId id) { ids_.push_back(id); }

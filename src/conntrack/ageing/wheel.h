@@ -10,7 +10,7 @@
 // it, plus what the budget of `sweep` leaves for later.
 //
 // Workers that share tables share the links, too, and each has slots of its own: an id is in the
-// ring of the worker that filed it.
+// ring of the worker that filed it. Wheels that share links are called under the guard of writers.
 //
 // Invariants:
 //  1. Every id is in exactly one ring: a slot's, or its own alone (not filed).

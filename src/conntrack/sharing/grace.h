@@ -14,7 +14,12 @@
 
 namespace millrace {
 
-/// One grace period at a time: what drains meanwhile waits for the next.
+/// Invariants:
+///  1. An id that drained before a period began is settled only when that period is over.
+///  2. At most one period is under way; what drains meanwhile waits for the next.
+///  3. `period`, `originators` and `replies` change only under the guard of writers.
+///  4. While something drains, a period is under way or `drains` is set.
+/// A worker's number is used by that worker's thread only.
 class SettleAfterGrace {
  public:
   static std::size_t more_ids(unsigned workers) {
@@ -60,7 +65,7 @@ class SettleAfterGrace {
   /// Behind a pointer, so that it can be moved before it is used.
   struct State {
     std::atomic<std::uint64_t> period = kNone;  ///< under way
-    std::atomic<bool> drains = false;           ///< something that no period is under way for
+    std::atomic<bool> drains = false;           ///< something drains
     std::size_t originators = 0;                ///< so many of them may be settled after it
     std::size_t replies = 0;
   };

@@ -79,7 +79,9 @@ int start() {
 /// What EAL lacks, as far as it can be told from outside.
 std::string lacking(int error) {
   if (::access("/sys/devices/system/cpu/cpu0/topology", F_OK) != 0)
-    return "it reads the processor's topology in /sys/devices/system/cpu, which is not there";
+    return "it reads the processor's topology in /sys/devices/system/cpu, which is not there: "
+           "mount "
+           "/sys, or choose another table";
   return std::string(rte_strerror(error)) +
          "; it needs 32 MiB of memory and a processor with SSE4.2";
 }

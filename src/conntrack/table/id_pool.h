@@ -60,7 +60,8 @@ class IdPool {
   void settle(std::size_t oldest = kAllDraining) {
     oldest = std::min(oldest, draining_);
     if (oldest == 0) return;
-    // The oldest first, then downwards: few live ids leave no room between.
+    // Draining ids stand at the end, the oldest last: first the oldest move before the younger,
+    // then down behind the free ones. With few live ids the ranges overlap, which this copy may.
     ConnId* const youngest = ids() + (count_ - draining_);
     std::rotate(youngest, ids() + (count_ - oldest), ids() + count_);
     std::copy_n(youngest, oldest, ids() + free_);
