@@ -27,6 +27,9 @@
 namespace millrace::cli {
 namespace {
 
+/// What each worker gets of the capture; none: all of it.
+using Parts = std::vector<std::optional<CapturePart>>;
+
 /// What workers read and write.
 struct Ports {
   std::unique_ptr<CaptureOutput> output;  // none: nothing is written
@@ -52,10 +55,8 @@ struct ReplayCommand {
   Result<void> check_files() const;
   Result<Config> read() const;
   Result<Capture> load(const Config& config) const;
-  Result<std::vector<std::optional<CapturePart>>> divide(const Capture& capture,
-                                                         const Config& config,
-                                                         Workers& workers) const;
-  Result<Ports> open_ports(const Capture& capture, const Config& config, Workers& workers) const;
+  Result<Parts> divide(const Capture& capture, const Config& config, Workers& workers) const;
+  Result<Ports> open_ports(const Capture& capture, Parts parts) const;
   std::optional<std::string> small_pages(const Workers& workers) const;
   Result<int> replay() const;
   Result<int> show(const RunReport& report) const;
@@ -125,10 +126,10 @@ Result<Capture> ReplayCommand::load(const Config& config) const {
 }
 
 /// What each worker gets of the capture; one alone gets all.
-Result<std::vector<std::optional<CapturePart>>> ReplayCommand::divide(const Capture& capture,
-                                                                      const Config& config,
-                                                                      Workers& workers) const {
-  if (workers.count() == 1) return {{std::nullopt}};
+Result<Parts> ReplayCommand::divide(const Capture& capture, const Config& config,
+                                    Workers& workers) const {
+  Parts all(workers.count());
+  if (workers.count() == 1) return all;
   const auto spread = spread_named(config.spread.scheme)->create(common.spread_secret());
   const Indirection indirection(config.spread.entries, workers.count());
   auto parts = split(capture, *spread, indirection, workers.count(), [&](Burst& met) {
@@ -136,24 +137,23 @@ Result<std::vector<std::optional<CapturePart>>> ReplayCommand::divide(const Capt
     workers.balance(0).v6().sides(met);
   });
   if (!parts) return std::unexpected(parts.error());
-  return {{parts->begin(), parts->end()}};
+  std::ranges::move(*parts, all.begin());
+  return all;
 }
 
-Result<Ports> ReplayCommand::open_ports(const Capture& capture, const Config& config,
-                                        Workers& workers) const {
-  auto parts = divide(capture, config, workers);
-  if (!parts) return std::unexpected(parts.error());
+Result<Ports> ReplayCommand::open_ports(const Capture& capture, Parts parts) const {
   Ports ports;
   if (!out.empty()) {
     auto writer = CaptureWriter::create(out, capture.format());
     if (!writer) return std::unexpected(writer.error());
-    ports.output = std::make_unique<CaptureOutput>(std::move(*writer), workers.count());
+    ports.output =
+        std::make_unique<CaptureOutput>(std::move(*writer), static_cast<unsigned>(parts.size()));
   }
   const ReplayOptions options{.burst = burst,
                               .loops = loops,
                               .clock = clock == "wall" ? Clock::wall : Clock::capture,
                               .stop = &interrupted};
-  for (auto& part : *parts) {
+  for (auto& part : parts) {
     auto port = ReplayPort::create(capture, options, ports.output.get(), std::move(part));
     if (!port) return std::unexpected(port.error());
     ports.all.push_back(std::move(*port));
@@ -188,9 +188,11 @@ Result<int> ReplayCommand::replay() const {
   auto workers = Workers::create(config->workers, line_config, common.balance_config(*config),
                                  config->spread.entries);
   if (!workers) return std::unexpected(workers.error());
+  auto parts = divide(*capture, *config, *workers);
+  if (!parts) return std::unexpected(parts.error());
 
   catch_interrupts();
-  auto ports = open_ports(*capture, *config, *workers);
+  auto ports = open_ports(*capture, std::move(*parts));
   if (!ports) return std::unexpected(ports.error());
   if (interrupted) return kInterrupted;
   RunReport report{.input = in, .workers = &*workers, .config = line_config, .seed = common.seed};

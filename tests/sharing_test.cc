@@ -13,6 +13,7 @@
 #include <ostream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conntrack/schemes.h"
@@ -74,13 +75,17 @@ Endpoint end_of(const std::byte* p, unsigned address_at, unsigned port_at) {
   return end;
 }
 
-/// Time that passes for all workers, a millisecond a burst.
+/// Time that passes for all ports, a millisecond a burst, until the last one has given its packets.
 class Time {
  public:
+  explicit Time(unsigned ports) : giving_(ports) {}
   Tick next() { return Tick{now_.fetch_add(1) + 1}; }
+  void has_given() { --giving_; }
+  bool all_have_given() const { return giving_ == 0; }
 
  private:
   std::atomic<std::uint32_t> now_ = 0;
+  std::atomic<unsigned> giving_;
 };
 
 /// Which backend each client's connections get, learned from a worker of its own.
@@ -113,7 +118,10 @@ class RandomPort final : public Port {
   bool receive(Burst& burst) override {
     burst.size = 0;
     burst.now = time_->next();
-    if (given_ >= plan_.packets) return idle_++ < plan_.idle_bursts;
+    if (given_ >= plan_.packets) {
+      if (!std::exchange(has_given_, true)) time_->has_given();
+      return !time_->all_have_given() || idle_++ < plan_.idle_bursts;
+    }
     auto& slots = slots_[burst_++ % kBurstsInFlight];
     const auto size = static_cast<unsigned>(1 + random_() % 32);
     for (; burst.size < size; ++burst.size, ++given_) {
@@ -164,6 +172,7 @@ class RandomPort final : public Port {
   std::array<std::array<std::array<std::byte, 256>, Burst::kMax>, kBurstsInFlight> slots_;
   unsigned burst_ = 0;
   std::size_t given_ = 0;
+  bool has_given_ = false;
   unsigned idle_ = 0;
 };
 
@@ -207,7 +216,7 @@ class SharingTest : public testing::TestWithParam<Scheme> {
   }
 
   Backends learn(unsigned clients) {
-    Time time;
+    Time time(1);
     RandomPort port({.clients = clients, .packets = clients, .seed = 1, .backends = nullptr}, time);
     Port* pointer = &port;
     EXPECT_TRUE(make(1, 2 * clients, 1'000'000).run({&pointer, 1}).has_value());
@@ -216,7 +225,7 @@ class SharingTest : public testing::TestWithParam<Scheme> {
 
   /// All workers' ports, after their run.
   std::vector<RandomPort> run(Workers& workers, RandomPort::Plan plan) const {
-    Time time;
+    Time time(kWorkers);
     std::vector<RandomPort> ports;
     for (unsigned n = 0; n < kWorkers; ++n) {
       plan.seed = seed_ * 1000 + n;

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdint>
 #include <fstream>
+#include <mutex>
 #include <string>
 
 #include "core/available_memory.h"
@@ -96,7 +97,10 @@ Result<Memory> Memory::map(std::size_t bytes, Pages best) {
   const std::size_t unit =
       best == Pages::small ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kHugeBytes;
   const std::size_t size = rounded(bytes == 0 ? 1 : bytes, unit);
-  // Prefaulting more than there is would not fail but get some process killed.
+  // Prefaulting more than there is would not fail but get some process killed. What one thread
+  // takes must be missing before another one asks.
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
   if (size > available_memory_bytes()) return none();
   std::byte* at = map_aligned(size);
   if (at == nullptr) return none();

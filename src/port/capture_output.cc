@@ -31,6 +31,7 @@ void CaptureOutput::write(unsigned port, std::span<const Packet> packets, std::u
 void CaptureOutput::end(unsigned port) {
   const std::lock_guard lock(mutex_);
   ports_[port].settled = UINT64_MAX;
+  written_.notify_all();  // also where there is no memory left for what follows
   write_what_is_next();
 }
 

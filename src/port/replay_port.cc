@@ -68,6 +68,11 @@ std::uint64_t further_loops(const Capture& capture) {
   return (UINT64_MAX - latest) / period_of(capture);
 }
 
+std::uint64_t nanoseconds_since(SteadyClock::time_point start) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now() - start).count());
+}
+
 std::string what_is_wrong(const Capture& capture, const ReplayOptions& options, bool output) {
   std::string wrong;
   if (options.burst < 1 || options.burst > Burst::kMax) {
@@ -197,8 +202,7 @@ void ReplayPort::send(const Burst& burst, std::uint64_t forward) {
     packets[count++] = leaving(burst, static_cast<unsigned>(std::countr_zero(forward)));
   }
   output_->write(number(), std::span(packets).first(count), burst.handle[burst.size - 1] + 1);
-  output_ns_ += static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now() - start).count());
+  output_ns_ += nanoseconds_since(start);
 }
 
 CaptureOutput::Packet ReplayPort::leaving(const Burst& burst, unsigned i) const {
@@ -213,7 +217,10 @@ CaptureOutput::Packet ReplayPort::leaving(const Burst& burst, unsigned i) const 
 }
 
 void ReplayPort::finish() {
-  if (output_ != nullptr) output_->end(number());
+  if (output_ == nullptr) return;
+  const auto start = SteadyClock::now();
+  output_->end(number());
+  output_ns_ += nanoseconds_since(start);
 }
 
 }  // namespace millrace

@@ -371,7 +371,12 @@ class LineOf final : public Line {
     v4_.process(*burst);
     v6_.process(*burst);
     probe_.done(Stage::process);
+    // It keeps no id until the next `find`, and a port may wait.
+    v4_.end();
+    v6_.end();
     port.send(*burst, forwarded(*burst));
+    v4_.begin();
+    v6_.begin();
     burst->clear();
     probe_.done(Stage::send);
   }

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <new>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -60,6 +60,7 @@ Result<void> on_threads(unsigned count, const std::function<void(unsigned)>& wor
   } else {
     const auto numbers = allowed();
     std::vector<std::jthread> threads;
+    threads.reserve(count);
     const auto end_waiting = [&start](Start how) {
       start = how;
       start.notify_all();
@@ -73,7 +74,7 @@ Result<void> on_threads(unsigned count, const std::function<void(unsigned)>& wor
           work_on(n);
         });
       }
-    } catch (const std::system_error& error) {
+    } catch (const std::exception& error) {  // std::system_error, or no memory for a thread
       end_waiting(Start::do_not);
       return std::unexpected(Error{"cannot start worker " + std::to_string(threads.size() + 1) +
                                    " of " + std::to_string(count) + ": " + error.what()});

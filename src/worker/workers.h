@@ -30,7 +30,7 @@ class Workers {
   unsigned count() const { return static_cast<unsigned>(all_.size()); }
   const Line& line(unsigned worker) const { return *all_[worker].line; }
   Balance& balance(unsigned worker) { return *all_[worker].balance; }
-  /// Sums so far; any thread may ask. `peak` is a bound where each has tables of its own.
+  /// Sums so far; any thread may ask. `peak` is a bound.
   WorkerCounters counters() const;
   /// At rest: all instances of tables together, and all functions.
   TableReport report_v4() const { return report(&Line::report_v4, capacity_); }

@@ -39,8 +39,7 @@ class SettleAfterGrace {
   void end_burst(unsigned worker, TablePair<Table>& pair, Writing&& writing) {
     periods_.quiescent(worker);
     const std::uint64_t period = state_->period.load(std::memory_order_acquire);
-    if (period == kNone ? !state_->drains.load(std::memory_order_relaxed)
-                        : !periods_.is_over(period))
+    if (period == kNone ? !state_->drains.load(std::memory_order_relaxed) : !is_over(period))
       return;
     [[maybe_unused]] const auto guard = writing();
     if (state_->period.load(std::memory_order_relaxed) != period)
@@ -62,8 +61,18 @@ class SettleAfterGrace {
   static constexpr unsigned kBurstsDraining = 8;
   static constexpr std::uint64_t kNone = 0;
 
+  /// One worker asks at a time: what it learns of the others orders what they did before what is
+  /// done with the ids, for whoever asks next, too.
+  bool is_over(std::uint64_t period) {
+    if (state_->asking.test_and_set(std::memory_order_acquire)) return false;
+    const bool over = periods_.is_over(period);
+    state_->asking.clear(std::memory_order_release);
+    return over;
+  }
+
   /// Behind a pointer, so that it can be moved before it is used.
   struct State {
+    std::atomic_flag asking;
     std::atomic<std::uint64_t> period = kNone;  ///< under way
     std::atomic<bool> drains = false;           ///< something drains
     std::size_t originators = 0;                ///< so many of them may be settled after it

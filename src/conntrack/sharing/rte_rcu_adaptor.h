@@ -25,7 +25,7 @@ class GracePeriods {
 
   /// A period begins now, ...
   std::uint64_t start();
-  /// ... and is over once every worker was quiescent since.
+  /// ... and is over once every worker was quiescent since. One thread at a time may ask.
   bool is_over(std::uint64_t period) const;
 
  private:
