@@ -56,7 +56,7 @@ class StampedPort final : public Port {
   ReplayPort port_;
   const CycleClock* clock_;
   std::atomic<std::uint64_t>* counter_;
-  std::array<std::uint64_t, 2 * kBurstsInFlight> arrived_{};
+  std::array<std::uint64_t, std::size_t{2} * kBurstsInFlight> arrived_{};
   std::size_t received_ = 0;
   std::size_t sent_ = 0;
 };

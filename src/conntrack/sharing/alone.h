@@ -30,9 +30,7 @@ struct Alone {
   static constexpr bool kShared = false;
   using Settling = SettleAtOnce;
 
-  struct Guard {
-    Guard() {}  // so that it may stand unused
-  };
+  struct Guard {};
   static Guard reading() { return {}; }
   static Guard writing() { return {}; }
   static std::uint64_t waited_ns() { return 0; }

@@ -27,7 +27,7 @@ class Lock {
   virtual void unlock_shared() = 0;
 
   /// What the calling thread has waited for all such locks.
-  static std::uint64_t waited_ns() { return waited_ns_; }
+  static std::uint64_t waited_ns() { return waited(); }
 
  private:
   virtual bool try_lock() = 0;
@@ -40,11 +40,14 @@ class Lock {
   static void note_waiting(Wait&& wait) {
     const auto start = std::chrono::steady_clock::now();
     wait();
-    waited_ns_ += static_cast<std::uint64_t>(
+    waited() += static_cast<std::uint64_t>(
         std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
   }
 
-  static inline thread_local std::uint64_t waited_ns_ = 0;
+  static std::uint64_t& waited() {
+    thread_local std::uint64_t ns = 0;
+    return ns;
+  }
 };
 
 /// A line is compiled for it once: schemes differ in their lock.
