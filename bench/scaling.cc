@@ -178,10 +178,7 @@ Result<void> Experiment::measure(const Contender& contender) {
   if (!parts_.contains(contender.workers)) {
     const auto spread = spreads().front().create(Secret::from_seed(options_.seed + 1));
     auto parts = split(passes_.capture, *spread, Indirection(512, contender.workers),
-                       contender.workers, [&](Burst& burst) {
-                         workers->balance(0).v4().sides(burst);
-                         workers->balance(0).v6().sides(burst);
-                       });
+                       contender.workers, [&](Burst& burst) { workers->sides(burst); });
     if (!parts) return std::unexpected(parts.error());
     parts_[contender.workers] = std::move(*parts);
   }

@@ -35,12 +35,6 @@ CLI::Validator not_of_the_bench_only() {
       "");
 }
 
-std::vector<std::string> spread_names() {
-  std::vector<std::string> names;
-  for (const SpreadKind& kind : spreads()) names.emplace_back(kind.name);
-  return names;
-}
-
 std::uint32_t milliseconds(double seconds) {
   return static_cast<std::uint32_t>(std::max(1.0, std::round(seconds * 1000.0)));
 }

@@ -132,10 +132,8 @@ Result<Parts> ReplayCommand::divide(const Capture& capture, const Config& config
   if (workers.count() == 1) return all;
   const auto spread = spread_named(config.spread.scheme)->create(common.spread_secret());
   const Indirection indirection(config.spread.entries, workers.count());
-  auto parts = split(capture, *spread, indirection, workers.count(), [&](Burst& met) {
-    workers.balance(0).v4().sides(met);
-    workers.balance(0).v6().sides(met);
-  });
+  auto parts = split(capture, *spread, indirection, workers.count(),
+                     [&](Burst& met) { workers.sides(met); });
   if (!parts) return std::unexpected(parts.error());
   std::ranges::move(*parts, all.begin());
   return all;

@@ -47,10 +47,8 @@ class WorkersTest : public testing::Test {
     auto workers = Workers::create(count, line_, balance_);
     EXPECT_TRUE(workers.has_value()) << workers.error().message;
     const auto spread = spread_named(spread_name)->create(Secret::from_seed(2));
-    const auto parts = split(capture, *spread, Indirection(512, count), count, [&](Burst& burst) {
-      workers->balance(0).v4().sides(burst);
-      workers->balance(0).v6().sides(burst);
-    });
+    const auto parts = split(capture, *spread, Indirection(512, count), count,
+                             [&](Burst& burst) { workers->sides(burst); });
     auto writer = CaptureWriter::create(directory_ / "out", capture.format());
     CaptureOutput output(std::move(*writer), count);
     std::vector<ReplayPort> ports;

@@ -29,6 +29,12 @@ constexpr std::array<SpreadKind, 3> kSpreads{{
 
 std::span<const SpreadKind> spreads() { return kSpreads; }
 
+std::vector<std::string> spread_names() {
+  std::vector<std::string> names;
+  for (const SpreadKind& kind : kSpreads) names.emplace_back(kind.name);
+  return names;
+}
+
 const SpreadKind* spread_named(std::string_view name) {
   for (const SpreadKind& kind : kSpreads) {
     if (kind.name == name) return &kind;

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "millrace/hash.h"
 #include "millrace/key.h"
@@ -37,6 +39,7 @@ struct SpreadKind {
 };
 
 std::span<const SpreadKind> spreads();
+std::vector<std::string> spread_names();
 /// The one of that name, or null.
 const SpreadKind* spread_named(std::string_view name);
 

@@ -14,17 +14,9 @@
 namespace millrace {
 namespace {
 
-KeyV4 key_v4(std::mt19937_64& random) {
-  KeyV4 key;
-  for (auto* address : {&key.source, &key.destination})
-    for (auto& byte : address->bytes) byte = static_cast<std::uint8_t>(random());
-  key.source_port = static_cast<std::uint16_t>(random());
-  key.destination_port = static_cast<std::uint16_t>(random());
-  key.protocol = 6;
-  return key;
-}
-KeyV6 key_v6(std::mt19937_64& random) {
-  KeyV6 key;
+template <class K>
+K random_key(std::mt19937_64& random) {
+  K key;
   for (auto* address : {&key.source, &key.destination})
     for (auto& byte : address->bytes) byte = static_cast<std::uint8_t>(random());
   key.source_port = static_cast<std::uint16_t>(random());
@@ -49,10 +41,10 @@ class SpreadTest : public testing::TestWithParam<std::string> {
 
 TEST_P(SpreadTest, BothDirectionsMeet) {
   for (unsigned i = 0; i < 1000; ++i) {
-    const KeyV4 v4 = key_v4(random_);
+    const KeyV4 v4 = random_key<KeyV4>(random_);
     EXPECT_EQ(hash_one(*spread_, Side::originator, v4),
               hash_one(*spread_, Side::reply, reversed(v4)));
-    const KeyV6 v6 = key_v6(random_);
+    const KeyV6 v6 = random_key<KeyV6>(random_);
     EXPECT_EQ(hash_one(*spread_, Side::originator, v6),
               hash_one(*spread_, Side::reply, reversed(v6)));
   }
@@ -61,9 +53,9 @@ TEST_P(SpreadTest, BothDirectionsMeet) {
 TEST_P(SpreadTest, WhatIsRewrittenAtTheOtherEndChangesNothingByClient) {
   unsigned same = 0;
   for (unsigned i = 0; i < 1000; ++i) {
-    KeyV4 key = key_v4(random_);
+    KeyV4 key = random_key<KeyV4>(random_);
     const auto before = hash_one(*spread_, Side::originator, key);
-    key.destination = key_v4(random_).destination;
+    key.destination = random_key<KeyV4>(random_).destination;
     key.destination_port = 8080;
     same += hash_one(*spread_, Side::originator, key) == before;
   }
@@ -75,22 +67,17 @@ TEST_P(SpreadTest, WorkersGetEqualShares) {
   std::array<unsigned, 3> count{};
   constexpr unsigned kKeys = 30000;
   for (unsigned i = 0; i < kKeys; ++i) {
-    const auto hash = hash_one(*spread_, Side::originator, key_v6(random_));
+    const auto hash = hash_one(*spread_, Side::originator, random_key<KeyV6>(random_));
     ++count[indirection.worker_of(indirection.entry_of(hash))];
   }
   for (const unsigned n : count) EXPECT_NEAR(n, kKeys / 3, kKeys / 30);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SpreadTest, testing::ValuesIn([] {
-                           std::vector<std::string> names;
-                           for (const auto& kind : spreads()) names.emplace_back(kind.name);
-                           return names;
-                         }()),
-                         [](const auto& kind) {
-                           std::string name = kind.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(All, SpreadTest, testing::ValuesIn(spread_names()), [](const auto& kind) {
+  std::string name = kind.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
 
 // Under any key whose 16-bit pattern repeats, Toeplitz's hash is that of the XOR of the input's
 // 16-bit words, rotated: flows whose words XOR to the same value all collide.
@@ -98,7 +85,7 @@ TEST(SpreadAttack, FlowsAimedAtSymmetricKeysSpreadByDefault) {
   std::mt19937_64 random(11);
   std::vector<KeyV4> flows(2000);
   for (KeyV4& key : flows) {
-    key = key_v4(random);
+    key = random_key<KeyV4>(random);
     std::uint16_t rest = 0x1234;
     for (const auto* address : {&key.source, &key.destination}) {
       for (std::size_t i = 0; i < 4; i += 2)

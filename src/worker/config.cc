@@ -139,12 +139,6 @@ Keys<Config::Ageing> ageing_keys(const SchemeNames& schemes) {
   };
 }
 
-std::vector<std::string> spread_names() {
-  std::vector<std::string> names;
-  for (const SpreadKind& kind : spreads()) names.emplace_back(kind.name);
-  return names;
-}
-
 void read_entries(const Context& context, const toml::node& node, Config::Spread& out) {
   config::integer(&Config::Spread::entries, Indirection::kLeast, Indirection::kMost, "entries")(
       context, node, out);

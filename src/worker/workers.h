@@ -29,7 +29,11 @@ class Workers {
 
   unsigned count() const { return static_cast<unsigned>(all_.size()); }
   const Line& line(unsigned worker) const { return *all_[worker].line; }
-  Balance& balance(unsigned worker) { return *all_[worker].balance; }
+  /// Files a parsed burst's keys as the functions do, which are alike: for `split`.
+  void sides(Burst& burst) {
+    all_.front().balance->v4().sides(burst);
+    all_.front().balance->v6().sides(burst);
+  }
   /// Sums so far; any thread may ask. `peak` is a bound.
   WorkerCounters counters() const;
   /// At rest: all instances of tables together, and all functions.
