@@ -118,8 +118,7 @@ class ContenderOf final : public Contender<K> {
     all.reserve(coming.size());
     const CycleClock clock;
     for (std::size_t i = 0; i < coming.size(); ++i) {
-      table_.erase(leaving[i], table_.hasher()(leaving[i]));
-      table_.settle();
+      table_.release(table_.erase(leaving[i], table_.hasher()(leaving[i])));
       const Hash hash = table_.hasher()(coming[i]);
       const auto start = clock.begin();
       const Insertion in = table_.insert(coming[i], hash, KeepAll{});
@@ -238,10 +237,13 @@ class ContenderOf final : public Contender<K> {
     return inserted;
   }
   std::size_t erase_in(Flight& f) {
-    std::size_t erased = 0;
-    for (std::size_t i = 0; i < f.keys.size(); ++i)
-      erased += table_.erase(f.keys[i], f.hashes[i]) != ConnId::none;
-    table_.settle();
+    for (std::size_t i = 0; i < f.keys.size(); ++i) {
+      if (const ConnId id = table_.erase(f.keys[i], f.hashes[i]); id != ConnId::none)
+        draining_.push_back(id);
+    }
+    for (const ConnId id : draining_) table_.release(id);
+    const std::size_t erased = draining_.size();
+    draining_.clear();
     return erased;
   }
 
@@ -259,6 +261,7 @@ class ContenderOf final : public Contender<K> {
   }
 
   Table table_;
+  std::vector<ConnId> draining_;
   std::uint32_t now_ = 1;
 };
 

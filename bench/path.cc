@@ -111,7 +111,7 @@ class ParseAndTouch {
   std::uint64_t touched_ = 0;
 };
 
-using StagedLine = LineOf<Race, Alone, Wheel, StageProbe>;
+using StagedLine = LineOf<Race, Alone, StageProbe>;
 
 /// Everything that takes part in one measurement, warm: all connections are open.
 class Contest {
@@ -171,7 +171,7 @@ Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Pro
   if (!whole) return std::unexpected(whole.error());
   contest->whole_ = std::move(*whole);
   Function* const only = contest->balance_staged_.get();
-  auto staged = StagedLine::create(config, Sharded::create, {&only, 1});
+  auto staged = StagedLine::create(config, Wheel::create, Sharded::create, {&only, 1});
   if (!staged) return std::unexpected(staged.error());
   contest->staged_ = std::move(staged->front());
   auto touch =

@@ -99,6 +99,7 @@ struct Contender {
   unsigned workers;
 
   bool counts() const { return sharing == kSharedCounter; }
+  std::string scheme() const { return counts() ? "sharded" : sharing; }
   auto operator<=>(const Contender&) const = default;
 };
 
@@ -167,7 +168,7 @@ class Experiment {
 
 Result<void> Experiment::measure(const Contender& contender) {
   LineConfig line{.table = contender.table,
-                  .sharing = contender.counts() ? "sharded" : contender.sharing,
+                  .sharing = contender.scheme(),
                   .capacity = passes_.capacity,
                   .capacity_v6 = passes_.capacity,
                   .timeouts = Timeouts::all(2'000'000'000),
@@ -244,8 +245,10 @@ std::vector<Contender> contenders_of(const ScalingOptions& options) {
     sharing.emplace_back(kSharedCounter);
   }
   std::vector<Contender> all;
-  for (const auto& table : options.tables) {
-    for (const auto& scheme : sharing) {
+  for (const auto& scheme : sharing) {
+    const auto goes_with = tables_for(Contender{.sharing = scheme}.scheme());
+    for (const auto& table : options.tables.empty() ? goes_with : options.tables) {
+      if (std::ranges::count(goes_with, table) == 0) continue;
       for (const unsigned workers : options.workers) all.push_back({table, scheme, workers});
     }
   }

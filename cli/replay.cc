@@ -116,6 +116,7 @@ Result<Config> ReplayCommand::read() const {
   if (!config) return config;
   common.apply_to(*config);
   if (auto ok = check_spread(*config); !ok) return std::unexpected(ok.error());
+  if (auto ok = check_schemes(common.line_config(*config)); !ok) return std::unexpected(ok.error());
   return config;
 }
 

@@ -257,7 +257,8 @@ std::vector<Scheme> all_schemes() {
   std::vector<Scheme> all;
   for (const auto& table : TableSchemes::names()) {
     for (const auto& sharing : SharingSchemes::names()) {
-      if (!shares_tables(sharing)) continue;
+      const auto tables = tables_for(sharing);
+      if (!shares_tables(sharing) || std::ranges::count(tables, table) == 0) continue;
       for (const auto& ageing : AgeingSchemes::names()) all.push_back({table, sharing, ageing});
     }
   }

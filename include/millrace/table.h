@@ -7,7 +7,7 @@
 //   at most 64 keys (Stragglers::kMax): each begins to fetch what the next one reads. All but
 //   `find` are hints; it is right without them.
 // - An id stays valid for the life of its entry. An erased entry's id is *draining*: neither found
-//   nor given out again until `settle()`, so that whoever found it in this burst may still read its
+//   nor given out again until `release`, so that whoever found it in this burst may still read its
 //   record.
 // - `insert` may displace an entry whose worth is below the newcomer's. Its id may then be given to
 //   the newcomer at once: keep ids that are still in use alive by their worth. Of the record,
@@ -44,9 +44,6 @@ struct TableConfig {
 /// its promise while any number of others drain.
 constexpr std::size_t kDrainingRoom = Stragglers::kMax;
 
-/// Argument of `settle`: everything that drains.
-inline constexpr std::size_t kAllDraining = SIZE_MAX;
-
 /// Entries to make room for, at most `most`: the capacity and its headroom. Errors (usage): a
 /// capacity or a headroom out of its range.
 inline Result<std::size_t> entries_wanted(const TableConfig& config, std::size_t most) {
@@ -74,7 +71,8 @@ struct Insertion {
   };
   ConnId id = ConnId::none;
   Outcome outcome = Outcome::full;
-  ConnId displaced = ConnId::none;  ///< the entry that gave way, possibly the same id
+  /// The entry that gave way: the same id, or one that is draining now.
+  ConnId displaced = ConnId::none;
 
   /// The answer where the key is there already: a dead entry gives way in its own place.
   static constexpr Insertion met(ConnId entry, bool alive) {
@@ -136,7 +134,7 @@ template <class T, class K>
 concept ConnectionTable =
     requires(T table, const T view, std::span<const K> keys, std::span<const Hash> hashes,
              std::span<ConnId> ids, Stragglers stragglers, const K& key, Hash hash, KeepAll worth,
-             Cursor cursor, void (*visit)(ConnId)) {
+             Cursor cursor, ConnId id, void (*visit)(ConnId)) {
       { T::kName } -> std::convertible_to<std::string_view>;
       /// The load, `size() / slots()`, up to which it keeps what it promises.
       { T::kMaxLoad } -> std::convertible_to<double>;
@@ -155,11 +153,8 @@ concept ConnectionTable =
       { table.insert(key, hash, worth) } -> std::same_as<Insertion>;
       /// The id that was freed and is now draining, or none.
       { table.erase(key, hash) } -> std::same_as<ConnId>;
-      /// Ends the burst: what is draining, or its oldest so many, may be given out again.
-      { table.settle() } -> std::same_as<void>;
-      { table.settle(std::size_t{1}) } -> std::same_as<void>;
-      /// How many ids are draining.
-      { view.draining() } -> std::same_as<std::size_t>;
+      /// A draining id may be given out again: nobody uses its record any more.
+      { table.release(id) } -> std::same_as<void>;
       /// Visits about that many entries from the cursor on, and says where to go on. Every entry
       /// that lives through the whole walk is visited at least once, whatever else is inserted or
       /// erased meanwhile; an entry may be visited twice.

@@ -15,7 +15,7 @@ namespace millrace {
 
 template <class K>
 struct ConnectionTracker<K>::Impl {
-  Tracker<Race, Alone, Wheel, K> tracker;
+  Tracker<Race, Alone, K> tracker;
   std::size_t state_bytes;
   std::size_t reply_state_bytes;
   std::array<Hash, kBurstMax> hash;
@@ -52,11 +52,12 @@ auto ConnectionTracker<K>::create(const TrackerOptions& options) -> Result<Conne
   if (std::string problems = problems_of(options); !problems.empty()) {
     return std::unexpected(Error{std::move(problems), Error::Kind::usage});
   }
-  auto tracker = Tracker<Race, Alone, Wheel, K>::create(
+  auto tracker = Tracker<Race, Alone, K>::create(
       {.capacity = options.capacity,
        .state_bytes = options.state_bytes,
        .reply_state_bytes = options.reply_state_bytes,
        .timeouts = Timeouts::all(options.timeout_ms),
+       .ageing = &Wheel::create,
        .interval_ms = options.interval_ms,
        .pages = options.pages,
        .secret = options.seed ? Secret::from_seed(*options.seed) : Secret::random()});
@@ -108,8 +109,11 @@ bool ConnectionTracker<K>::link(ConnId id, const K& reply_key, Tick now) {
   auto& tracker = impl_->tracker;
   if (!tracker.has_replies() || tracker.originators().header(id).peer != ConnId::none) return false;
   const std::array<std::byte, Records<K>::kMaxStride> zero{};
-  return tracker.link(id, reply_key, now, std::span(zero).first(impl_->reply_state_bytes))
-             .outcome == Insertion::Outcome::inserted;
+  const Insertion in =
+      tracker.link(reply_key, now, std::span(zero).first(impl_->reply_state_bytes));
+  if (in.outcome != Insertion::Outcome::inserted) return false;
+  tracker.join(id, in.id);
+  return true;
 }
 
 template <class K>

@@ -11,6 +11,10 @@
 
 #include "conntrack/ageing/none.h"
 #include "conntrack/ageing/wheel.h"
+#include "conntrack/sharing/hierarchical.h"
+#include "conntrack/sharing/lock_free_cuckoo.h"
+#include "conntrack/sharing/lock_free_race.h"
+#include "conntrack/sharing/locked_cuckoo.h"
 #include "conntrack/sharing/mutex.h"
 #include "conntrack/sharing/sharded.h"
 #include "conntrack/sharing/spinlock.h"
@@ -23,18 +27,11 @@
 #include "conntrack/table/robin_hood.h"
 #include "conntrack/table/std.h"
 #include "conntrack/table/swiss.h"
+#include "conntrack/table_scheme.h"
 #include "millrace/race.h"
 
 namespace millrace {
 
-/// A table of any key size, as a type that can stand in a list.
-template <template <class> class T>
-struct TableScheme {
-  template <class K>
-  using Of = T<K>;
-  static constexpr std::string_view kName = T<KeyV4>::kName;
-  static constexpr std::string_view kSummary = T<KeyV4>::kSummary;
-};
 /// A table in another form than the one that is offered by name: for tests and benchmarks.
 template <template <class> class T>
 using TableVariant = TableScheme<T>;
@@ -96,7 +93,14 @@ using TableVariants = SchemeList<  //
     TableVariant<DHashXorCrc>>;
 
 using AllTables = Joined<TableSchemes, TableVariants>::Type;
-using SharingSchemes = SchemeList<Sharded, Spinlock, Mutex>;
+using SharingSchemes = SchemeList<  //
+    Sharded,                        //
+    Spinlock,                       //
+    Mutex,                          //
+    Hierarchical,                   //
+    LockedCuckoo,                   //
+    LockFreeCuckoo,                 //
+    LockFreeRace>;
 using AgeingSchemes = SchemeList<Wheel, NoAgeing>;
 
 }  // namespace millrace

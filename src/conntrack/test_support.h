@@ -3,13 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "millrace/key.h"
+#include "millrace/table.h"
 
 namespace millrace::test {
 
@@ -41,5 +46,41 @@ template <class K>
 K random_key(std::mt19937_64& random) {
   return nth_key<K>(random());
 }
+
+/// A table that keeps the list of what drains itself, and ends a burst in one call.
+template <class Table>
+class Settling : public Table {
+ public:
+  explicit Settling(Table table) : Table(std::move(table)) {}
+
+  static Result<Settling> create(const TableConfig& config) {
+    auto made = Table::create(config);
+    if (!made) return std::unexpected(made.error());
+    return Settling(std::move(*made));
+  }
+  template <class K, class... Timer>
+  ConnId erase(const K& key, Hash hash, Timer... timer) {
+    const ConnId id = Table::erase(key, hash, timer...);
+    if (id != ConnId::none) draining_.push_back(id);
+    return id;
+  }
+  template <class K, WorthFunction W, class... Timer>
+  Insertion insert(const K& key, Hash hash, const W& worth, Timer... timer) {
+    const Insertion in = Table::insert(key, hash, worth, timer...);
+    if (in.displaced != ConnId::none && in.displaced != in.id) draining_.push_back(in.displaced);
+    return in;
+  }
+  /// The oldest so many, or all.
+  void settle(std::size_t oldest = SIZE_MAX) {
+    const auto end =
+        draining_.begin() + static_cast<std::ptrdiff_t>(std::min(oldest, draining_.size()));
+    std::for_each(draining_.begin(), end, [this](ConnId id) { Table::release(id); });
+    draining_.erase(draining_.begin(), end);
+  }
+  std::size_t draining() const { return draining_.size(); }
+
+ private:
+  std::vector<ConnId> draining_;
+};
 
 }  // namespace millrace::test

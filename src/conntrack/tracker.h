@@ -13,8 +13,13 @@
 //
 // One worker uses an instance. Where tables are shared, its stages stand under guards: `reading()`
 // while it looks up, `writing()` from an `open` to its `confirm` or `abandon`, and while it sweeps.
-// So nobody sees a connection half made. What others may write meanwhile, when it was last seen, is
-// accessed atomically.
+// What others may write meanwhile, when it was last seen, is accessed atomically.
+//
+// Nobody sees a connection half made: guards see to that, or, where several workers change tables
+// at once, the record itself. Its `peer` says that it is unconfirmed in every record that no
+// confirmed connection has; `confirm` publishes all that was written before. Who looks for an
+// unconfirmed entry does not find it, and who wants to open what another worker is opening tries
+// again when its own openings are confirmed: so nobody waits in a circle.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +35,7 @@
 #include <vector>
 
 #include "conntrack/ageing/ageing.h"
-#include "conntrack/sharing/table_pair.h"
+#include "conntrack/sharing/sharing.h"
 #include "millrace/table.h"
 
 namespace millrace {
@@ -51,25 +56,25 @@ struct TrackerConfig {
   std::size_t state_bytes = 0;                   ///< function's state in the originator's record
   std::optional<std::size_t> reply_state_bytes;  ///< and in the reply's; none: no reply entries
   Timeouts timeouts;
+  MakeAgeing* ageing = nullptr;
   std::uint32_t interval_ms = 10;  ///< of ageing
   Pages pages = Pages::huge;
   Secret secret;
 };
 
-template <template <class> class TableOf, class GuardsType, Ageing AgeingScheme, class K>
+template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 class Tracker {
  public:
   using Table = TableOf<K>;
-  using Guards = GuardsType;
-  using AgeingType = AgeingScheme;
+  using Guarding = GuardsType;
 
   /// Those of `workers`, over the same tables; more than one where the guards are made for sharing.
-  static Result<std::vector<Tracker>> create(const TrackerConfig& config, Guards guards,
+  static Result<std::vector<Tracker>> create(const TrackerConfig& config, Guarding guards,
                                              unsigned workers);
   /// The only one over its tables.
   static Result<Tracker> create(const TrackerConfig& config) {
-    auto trackers = create(config, Guards{}, 1);
+    auto trackers = create(config, Guarding{}, 1);
     if (!trackers) return std::unexpected(trackers.error());
     return std::move(trackers->front());
   }
@@ -80,10 +85,11 @@ class Tracker {
   bool has_replies() const { return pair().replies.has_value(); }
 
   const Table& table() const { return pair().originators; }
-  std::size_t live() const { return table().size(); }
+  /// Connections that it has confirmed and that live.
+  std::size_t live() const { return live_; }
   std::size_t memory_bytes() const {
     return table().memory_bytes() + (has_replies() ? pair().replies->memory_bytes() : 0) +
-           ageing_.memory_bytes();
+           ageing_->memory_bytes();
   }
 
   /// @name Guards
@@ -91,8 +97,8 @@ class Tracker {
   auto reading() const { return shared_->guards.reading(); }
   auto writing() const { return shared_->guards.writing(); }
   /// Its worker begins, and ends: others wait for it only in between.
-  void begin() { shared_->settling.begin(worker_); }
-  void end() { shared_->settling.end(worker_); }
+  void begin() { settling_.begin(); }
+  void end() { settling_.end(); }
   /// @}
 
   /// The pipeline of ConnectionTable, on one side's entries.
@@ -120,78 +126,89 @@ class Tracker {
     const Table& table = table_of(side);
     table.find(keys, hashes, ids, stragglers);
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (ids[i] != ConnId::none) see(table.records().header(ids[i]).last_seen, now);
+      if (ids[i] == ConnId::none) continue;
+      auto& header = table.records().header(ids[i]);
+      if (Guarding::kConcurrent && peer_of(header) == kUnconfirmed) {
+        ids[i] = ConnId::none;
+      } else {
+        see(header.last_seen, now);
+      }
     }
   }
 
-  /// Inserts the originator's entry. Where another packet of the burst did so before, it is
-  /// `present`.
+  /// Inserts the originator's entry. Where another packet of the burst did so before, or another
+  /// worker, it is `present`.
   Insertion open(const K& key, Hash hash, Tick now) {
     const Insertion in = pair().originators.insert(key, hash, KeepAll{});
     if (in.outcome == Insertion::Outcome::inserted) {
       auto& header = originators().header(in.id);
       see(header.last_seen, now);
-      header.peer = ConnId::none;
+      set_peer(header, kUnconfirmed);
     }
     return in;
   }
 
   /// Inserts the reply's entry of a connection that was opened in this burst: `inserted`, `present`
-  /// where the key belongs to another connection, or `full`.
-  Insertion link(ConnId originator, const K& reply_key, Tick now,
-                 std::span<const std::byte> state) {
+  /// where the key belongs to another connection, or `full`. `confirm` wants its id.
+  Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state) {
     const Insertion in = pair().replies->insert(reply_key, hasher()(reply_key), KeepAll{});
     if (in.outcome == Insertion::Outcome::inserted) {
       auto& header = replies().header(in.id);
       see(header.last_seen, now);
-      header.peer = originator;
+      set_peer(header, kUnconfirmed);
       std::memcpy(replies().state(in.id), state.data(), state.size());
-      originators().header(originator).peer = in.id;
     }
     return in;
   }
 
-  /// The connection stays: from now on it ages.
-  void confirm(ConnId id) { ageing_.born(id, seen(originators().header(id)), deadline(id)); }
+  /// The connection and its reply's entry, if it has one, stay: from now on it ages, and everybody
+  /// sees it.
+  void confirm(ConnId id, ConnId reply = ConnId::none) {
+    auto& header = originators().header(id);
+    ageing_->born(id, seen(header), seen(header) + timeout_of(header));
+    ++live_;
+    join(id, reply);
+  }
+  /// Gives a confirmed connection a reply's entry.
+  void join(ConnId id, ConnId reply) {
+    if (reply != ConnId::none) set_peer(replies().header(reply), id);
+    set_peer(originators().header(id), reply);
+  }
+  /// False while the worker that opened it has not confirmed it.
+  bool is_confirmed(ConnId id) const { return peer_of(originators().header(id)) != kUnconfirmed; }
 
-  /// Undoes `open` (and `link`).
-  void abandon(ConnId id) { erase(id); }
+  /// Undoes `open`, and `link`.
+  void abandon(ConnId id, ConnId reply = ConnId::none) { erase(id, reply); }
 
   /// Ends a connection that it has confirmed.
   void close(ConnId id) {
-    ageing_.gone(id);
-    abandon(id);
+    ageing_->gone(id);
+    end_life(id);
   }
 
   /// Ends connections that were idle too long, a bounded number; `closed(id)` is called with the
   /// records still readable. True when nothing is left to do at that time.
   template <class Closed>
   bool sweep(Tick now, unsigned budget, Closed&& closed) {
-    return ageing_.sweep(now, budget, *this, [&](ConnId id) {
-      closed(id);
-      erase(id);
-    });
+    struct Mine final : Connections {
+      Mine(Tracker& of, Closed& is_told) : tracker(of), told(is_told) {}
+      Tick deadline(ConnId id) const override { return tracker.deadline(id); }
+      void prefetch(ConnId id) const override { tracker.originators().prefetch(id); }
+      void expire(ConnId id) override {
+        told(id);
+        tracker.end_life(id);
+      }
+      Tracker& tracker;
+      Closed& told;
+    };
+    Mine mine(*this, closed);
+    return ageing_->sweep(now, budget, mine);
   }
 
   /// Ends the burst: its worker keeps no id that was removed.
   void settle() {
-    shared_->settling.end_burst(worker_, pair(), [this] { return writing(); });
+    settling_.end_burst(pair(), [this] { return writing(); });
   }
-
-  /// Lives: what an ageing scheme asks. The stamps of both entries become the later one, so that
-  /// neither grows so old that it seems to lie in the future; looks are days apart at most.
-  Tick deadline(ConnId id) const {
-    auto& header = originators().header(id);
-    Tick latest = seen(header);
-    if (header.peer != ConnId::none) {
-      auto& reply = replies().header(header.peer);
-      if (seen(reply) - latest > 0) latest = seen(reply);
-      see(header.last_seen, latest);
-      see(reply.last_seen, latest);
-    }
-    return latest + timeouts_.ms[header.key.protocol];
-  }
-  void prefetch(ConnId id) const { originators().prefetch(id); }
 
   /// The worst kind of pages among its tables.
   Pages pages() const { return std::max(table().pages(), table_of(Side::reply).pages()); }
@@ -199,19 +216,20 @@ class Tracker {
   Result<void> check_invariants() const;
 
  private:
-  using Settling = typename Guards::Settling;
+  using Settling = typename Guarding::Settling;
   struct Shared {
-    [[no_unique_address]] Guards guards;
+    [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
-    [[no_unique_address]] Settling settling;
   };
+  /// In the place of a peer; no id is so large.
+  static constexpr ConnId kUnconfirmed{0xfffffffe};
 
-  Tracker(const TrackerConfig& config, std::shared_ptr<Shared> shared, AgeingScheme ageing,
-          unsigned worker)
+  Tracker(const TrackerConfig& config, std::shared_ptr<Shared> shared, Settling settling,
+          std::unique_ptr<Ageing> ageing)
       : timeouts_(config.timeouts),
         shared_(std::move(shared)),
-        ageing_(std::move(ageing)),
-        worker_(worker) {}
+        settling_(std::move(settling)),
+        ageing_(std::move(ageing)) {}
 
   TablePair<Table>& pair() const { return shared_->pair; }
   bool has(Side side) const { return side == Side::originator || has_replies(); }
@@ -227,27 +245,62 @@ class Tracker {
     std::atomic_ref(last_seen.ms).store(now.ms, std::memory_order_relaxed);
   }
 
-  void erase(ConnId id) {
-    const auto& header = originators().header(id);
+  static void set_all_unconfirmed(const Table& table) {
+    for (std::size_t i = 0; i < table.records().count(); ++i)
+      table.records().header(ConnId{static_cast<std::uint32_t>(i)}).peer = kUnconfirmed;
+  }
+  static ConnId peer_of(const RecordHeader<K>& header) {
+    auto& peer = const_cast<ConnId&>(header.peer);
+    return std::atomic_ref(peer).load(std::memory_order_acquire);
+  }
+  static void set_peer(RecordHeader<K>& header, ConnId peer) {
+    std::atomic_ref(header.peer).store(peer, std::memory_order_release);
+  }
+
+  std::uint32_t timeout_of(const RecordHeader<K>& header) const {
+    return timeouts_.ms[header.key.protocol];
+  }
+  /// The stamps of both entries become the later one, so that neither grows so old that it seems to
+  /// lie in the future; looks are days apart at most.
+  Tick deadline(ConnId id) const {
+    auto& header = originators().header(id);
+    Tick latest = seen(header);
     if (header.peer != ConnId::none) {
-      const K& reply_key = replies().header(header.peer).key;
-      pair().replies->erase(reply_key, hasher()(reply_key));
+      auto& reply = replies().header(header.peer);
+      if (seen(reply) - latest > 0) latest = seen(reply);
+      see(header.last_seen, latest);
+      see(reply.last_seen, latest);
     }
-    pair().originators.erase(header.key, hasher()(header.key));
-    shared_->settling.note_draining();
+    return latest + timeout_of(header);
+  }
+
+  void end_life(ConnId id) {
+    --live_;
+    erase(id, originators().header(id).peer);
+  }
+  /// The originator's entry goes last: who opens the connection again finds its reply's key free.
+  void erase(ConnId id, ConnId reply) {
+    if (reply != ConnId::none) erase(Side::reply, *pair().replies, reply);
+    erase(Side::originator, pair().originators, id);
+  }
+  void erase(Side side, Table& table, ConnId id) {
+    auto& header = table.records().header(id);
+    table.erase(header.key, hasher()(header.key));
+    set_peer(header, kUnconfirmed);
+    settling_.add(side, id);
   }
 
   Timeouts timeouts_;
   std::shared_ptr<Shared> shared_;
-  AgeingScheme ageing_;
-  unsigned worker_;
+  [[no_unique_address]] Settling settling_;
+  std::unique_ptr<Ageing> ageing_;
+  std::size_t live_ = 0;
 };
 
-template <template <class> class TableOf, class Guards, Ageing AgeingScheme, class K>
+template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-auto Tracker<TableOf, Guards, AgeingScheme, K>::create(const TrackerConfig& config, Guards guards,
-                                                       unsigned workers)
-    -> Result<std::vector<Tracker>> {
+auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guarding guards,
+                                             unsigned workers) -> Result<std::vector<Tracker>> {
   const auto make_table = [&](std::size_t state_bytes) {
     return Table::create(
         {config.capacity + Settling::more_ids(workers), state_bytes, config.pages, config.secret});
@@ -260,24 +313,29 @@ auto Tracker<TableOf, Guards, AgeingScheme, K>::create(const TrackerConfig& conf
     if (!replies) return std::unexpected(replies.error());
     pair.replies = std::move(*replies);
   }
+  if constexpr (Guarding::kConcurrent) {
+    set_all_unconfirmed(pair.originators);
+    if (pair.replies) set_all_unconfirmed(*pair.replies);
+  }
   auto settling = Settling::create(workers);
   if (!settling) return std::unexpected(settling.error());
-  auto ageing = AgeingScheme::create(
+  auto ageing = config.ageing(
       {pair.originators.records().count(), config.interval_ms, config.pages}, workers);
   if (!ageing) return std::unexpected(ageing.error());
 
-  auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair), std::move(*settling));
+  auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair));
   std::vector<Tracker> trackers;
-  for (unsigned worker = 0; worker < workers; ++worker)
-    trackers.push_back(Tracker(config, shared, std::move((*ageing)[worker]), worker));
+  for (unsigned n = 0; n < workers; ++n) {
+    trackers.push_back(Tracker(config, shared, std::move((*settling)[n]), std::move((*ageing)[n])));
+  }
   return trackers;
 }
 
-template <template <class> class TableOf, class Guards, Ageing AgeingScheme, class K>
+template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-Result<void> Tracker<TableOf, Guards, AgeingScheme, K>::check_invariants() const {
+Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
   if (auto ok = table().check_invariants(); !ok) return ok;
-  if (auto ok = ageing_.check_invariants(); !ok) return ok;
+  if (auto ok = ageing_->check_invariants(); !ok) return ok;
   if (!has_replies()) return {};
   const Table& reply_table = *pair().replies;
   if (auto ok = reply_table.check_invariants(); !ok) return ok;
@@ -286,7 +344,7 @@ Result<void> Tracker<TableOf, Guards, AgeingScheme, K>::check_invariants() const
   for (auto at = Cursor::begin; at != Cursor::end;) {
     at = table().walk(at, 64, [&](ConnId id) {
       const ConnId peer = originators().header(id).peer;
-      if (peer == ConnId::none) return;
+      if (peer == ConnId::none || peer == kUnconfirmed) return;
       ++linked;
       mutual = mutual && replies().header(peer).peer == id;
     });

@@ -28,7 +28,8 @@ static_assert(TableSchemes::kSize == MILLRACE_COUNTED,
 template <class T, class A, class K>
 struct Combination {
   using Key = K;
-  using Tracked = Tracker<T::template Of, Alone, A, K>;
+  using Tracked = Tracker<T::template Of, Alone, K>;
+  static constexpr MakeAgeing* kAgeing = &A::create;
   static constexpr bool kAges = A::kName != NoAgeing::kName;
   static std::string name() {
     return std::string(T::kName) + "_" + std::string(A::kName) + (sizeof(K) == 16 ? "_v4" : "_v6");
@@ -61,6 +62,7 @@ class TrackerTest : public testing::Test {
     TrackerConfig config{.capacity = capacity,
                          .state_bytes = 8,
                          .timeouts = Timeouts::all(timeout_ms),
+                         .ageing = C::kAgeing,
                          .interval_ms = kIntervalMs,
                          .pages = Pages::small,
                          .secret = Secret::from_seed(test::seed())};
@@ -82,9 +84,11 @@ class TrackerTest : public testing::Test {
   static Insertion open(Tracked& tracker, const KeyType& key, Tick now) {
     return tracker.open(key, tracker.hasher()(key), now);
   }
-  static Insertion link(Tracked& tracker, ConnId id, const KeyType& key, Tick now) {
+  static ConnId link(Tracked& tracker, const KeyType& key, Tick now) {
     const std::array<std::byte, 8> state{};
-    return tracker.link(id, key, now, state);
+    const Insertion in = tracker.link(key, now, state);
+    EXPECT_EQ(in.outcome, inserted);
+    return in.id;
   }
   static void check(const Tracked& tracker) {
     const auto ok = tracker.check_invariants();
@@ -148,18 +152,19 @@ struct Simulation {
       return;
     }
     ASSERT_EQ(in.outcome, inserted);
+    Insertion linked;
     if (reply) {
       const std::array<std::byte, 8> state{};
-      const auto linked = tracker.link(in.id, nth_key<K>(*reply), now, state).outcome;
-      ASSERT_EQ(linked == present, owner_of_reply.contains(*reply));
-      if (linked != inserted) {
+      linked = tracker.link(nth_key<K>(*reply), now, state);
+      ASSERT_EQ(linked.outcome == present, owner_of_reply.contains(*reply));
+      if (linked.outcome != inserted) {
         tracker.abandon(in.id);
-        collided += linked == present;
+        collided += linked.outcome == present;
         return;
       }
       owner_of_reply[*reply] = n;
     }
-    tracker.confirm(in.id);
+    tracker.confirm(in.id, linked.id);
     live[n] = {in.id, now, reply};
     ++opened;
   }
@@ -266,8 +271,7 @@ TYPED_TEST(TrackerTest, AReplyKeepsItsConnectionAlive) {
   using K = typename TestFixture::KeyType;
   auto tracker = this->make(10);
   const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
-  EXPECT_EQ(this->link(tracker, id, nth_key<K>(2), Tick{0}).outcome, inserted);
-  tracker.confirm(id);
+  tracker.confirm(id, this->link(tracker, nth_key<K>(2), Tick{0}));
   for (std::uint32_t t = 0; t < 10 * kTimeoutMs; t += kTimeoutMs / 2) {
     EXPECT_NE(this->find(tracker, nth_key<K>(2), Tick{t}, true), ConnId::none);
     while (!tracker.sweep(Tick{t}, 64, [](ConnId) { FAIL() << "removed while in use"; })) {
@@ -282,8 +286,7 @@ TYPED_TEST(TrackerTest, OneDirectionAloneKeepsAConnectionForMonths) {
   using K = typename TestFixture::KeyType;
   auto tracker = this->make(10, true, 1'000'000);
   const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
-  EXPECT_EQ(this->link(tracker, id, nth_key<K>(2), Tick{0}).outcome, inserted);
-  tracker.confirm(id);
+  tracker.confirm(id, this->link(tracker, nth_key<K>(2), Tick{0}));
   Tick now{0};
   bool ended = false;
   for (int step = 0; step < 55'000; ++step) {  // two months
@@ -316,12 +319,11 @@ TYPED_TEST(TrackerTest, WhatIsAbandonedLeavesNothing) {
   auto tracker = this->make(10);
   const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
   EXPECT_EQ(this->open(tracker, nth_key<K>(1), Tick{0}).outcome, present);
-  EXPECT_EQ(this->link(tracker, id, nth_key<K>(2), Tick{0}).outcome, inserted);
-  tracker.abandon(id);
+  tracker.abandon(id, this->link(tracker, nth_key<K>(2), Tick{0}));
   EXPECT_EQ(this->find(tracker, nth_key<K>(1), Tick{0}), ConnId::none);
   EXPECT_EQ(this->find(tracker, nth_key<K>(2), Tick{0}, true), ConnId::none);
   tracker.settle();
-  EXPECT_EQ(tracker.live(), 0U);
+  EXPECT_EQ(tracker.table().size(), 0U);
   this->check(tracker);
 }
 

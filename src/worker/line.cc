@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <type_traits>
 #include <utility>
 
@@ -12,14 +13,37 @@
 namespace millrace {
 namespace {
 
+Result<void> check_name(std::string_view axis, const std::string& name,
+                        const std::vector<std::string>& known) {
+  if (std::ranges::count(known, name) != 0) return {};
+  return std::unexpected(Error{
+      fmt::format("{} \"{}\" is not known; there are: {}", axis, name, fmt::join(known, ", ")),
+      Error::Kind::usage});
+}
+
+template <class Sharing, class... Table>
+std::vector<std::string> tables_of(SchemeList<Table...>) {
+  std::vector<std::string> names;
+  const auto add_if_it_goes = [&names]<class T>(std::type_identity<T>) {
+    if (!std::is_void_v<typename Sharing::template Form<T>>) names.emplace_back(T::kName);
+  };
+  (add_if_it_goes(std::type_identity<Table>{}), ...);
+  return names;
+}
+
+MakeAgeing& ageing_named(std::string_view name) {
+  MakeAgeing* make = nullptr;
+  AgeingSchemes::select(name, [&make]<class A>(std::type_identity<A>) { make = &A::create; });
+  return *make;
+}
+
 template <std::size_t... place>
 Result<Lines> make(const LineConfig& config, std::span<Function* const> functions,
                    std::index_sequence<place...>) {
-  Result<Lines> lines =
-      std::unexpected(unknown_scheme("table", config.table, TableSchemes::names()));
+  Result<Lines> lines;
   const auto make_if_named = [&]<std::size_t at>(std::integral_constant<std::size_t, at>) {
     if (TableSchemes::At<at>::kName == config.table)
-      lines = make_lines_of_table<at>(config, functions);
+      lines = make_lines_of_table<at>(config, ageing_named(config.ageing), functions);
   };
   (make_if_named(std::integral_constant<std::size_t, place>{}), ...);
   return lines;
@@ -27,13 +51,41 @@ Result<Lines> make(const LineConfig& config, std::span<Function* const> function
 
 }  // namespace
 
-Error unknown_scheme(std::string_view axis, std::string_view name,
-                     const std::vector<std::string>& known) {
-  return {fmt::format("{} \"{}\" is not known; there are: {}", axis, name, fmt::join(known, ", ")),
-          Error::Kind::usage};
+std::vector<std::string> tables_for(std::string_view sharing) {
+  std::vector<std::string> names;
+  SharingSchemes::select(
+      sharing, [&names]<class S>(std::type_identity<S>) { names = tables_of<S>(TableSchemes{}); });
+  return names;
+}
+
+bool shares_tables(std::string_view sharing) {
+  bool shared = false;
+  SharingSchemes::select(sharing,
+                         [&]<class S>(std::type_identity<S>) { shared = S::Guards::kShared; });
+  return shared;
+}
+
+Result<void> check_schemes(const LineConfig& config) {
+  if (auto ok = check_name("table", config.table, TableSchemes::names()); !ok) return ok;
+  if (auto ok = check_name("sharing", config.sharing, SharingSchemes::names()); !ok) return ok;
+  if (auto ok = check_name("ageing", config.ageing, AgeingSchemes::names()); !ok) return ok;
+  const auto tables = tables_for(config.sharing);
+  if (std::ranges::count(tables, config.table) != 0) return {};
+  return std::unexpected(
+      Error{fmt::format("sharing scheme \"{}\" goes with table {}, not with \"{}\"", config.sharing,
+                        fmt::join(tables, ", "), config.table),
+            Error::Kind::usage});
 }
 
 Result<Lines> make_lines(const LineConfig& config, std::span<Function* const> functions) {
+  if (auto ok = check_schemes(config); !ok) return std::unexpected(ok.error());
+  if (functions.size() > 1 && !shares_tables(config.sharing)) {
+    return std::unexpected(
+        Error{fmt::format("sharing scheme \"{}\" has one worker to its tables: make lines one by "
+                          "one, or choose another",
+                          config.sharing),
+              Error::Kind::usage});
+  }
   return make(config, functions, std::make_index_sequence<TableSchemes::kSize>{});
 }
 
@@ -42,13 +94,6 @@ Result<std::unique_ptr<Line>> make_line(const LineConfig& config, Function& func
   auto lines = make_lines(config, {&only, 1});
   if (!lines) return std::unexpected(lines.error());
   return std::move(lines->front());
-}
-
-bool shares_tables(std::string_view sharing) {
-  bool shared = false;
-  SharingSchemes::select(sharing,
-                         [&]<class S>(std::type_identity<S>) { shared = S::Guards::kShared; });
-  return shared;
 }
 
 }  // namespace millrace

@@ -64,11 +64,17 @@ class Line {
 using Lines = std::vector<std::unique_ptr<Line>>;
 
 /// The lines of that combination, one for each function, over the same tables: one alone where the
-/// sharing scheme shares nothing. An error names what is not there, and what is.
+/// sharing scheme shares nothing. Errors: as `check_schemes`; no memory (failed).
 Result<Lines> make_lines(const LineConfig& config, std::span<Function* const> functions);
 Result<std::unique_ptr<Line>> make_line(const LineConfig& config, Function& function);
 
+/// The error names the scheme that is not there, and what is; or a table and a sharing scheme that
+/// do not go together, and what does.
+Result<void> check_schemes(const LineConfig& config);
+
 /// Whether all workers use the same tables under the sharing scheme of that name.
 bool shares_tables(std::string_view sharing);
+/// The tables that it goes with, by name.
+std::vector<std::string> tables_for(std::string_view sharing);
 
 }  // namespace millrace

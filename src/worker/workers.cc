@@ -78,11 +78,7 @@ WorkerCounters Workers::counters() const {
       (sum.*counter).add((one.*counter).value());
     }
     for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());
-    if (shared_) {
-      sum.peak.raise_to(one.peak.value());
-    } else {
-      sum.peak.add(one.peak.value());
-    }
+    sum.peak.add(one.peak.value());
   }
   return sum;
 }

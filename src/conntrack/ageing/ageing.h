@@ -2,13 +2,14 @@
 // its own.
 //
 // The tracker writes `last_seen` into the record of every entry that a packet meets; a scheme reads
-// it, through `Lives`, when it wants to know whether a connection is still in use.
+// it, through `Connections`, when it wants to know whether a connection is still in use. It is
+// called once a burst and once or twice a connection, never for a packet: so a line does not know
+// which scheme it has, and is compiled once for all.
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
+#include <memory>
 #include <vector>
 
 #include "millrace/memory.h"
@@ -22,36 +23,37 @@ struct AgeingConfig {
   Pages pages = Pages::huge;
 };
 
-/// What a scheme may ask about a connection.
-template <class L>
-concept Lives = requires(const L lives, ConnId id) {
-  { lives.deadline(id) } -> std::same_as<Tick>;  // when it ends if no packet comes
-  { lives.prefetch(id) } -> std::same_as<void>;
+/// What a scheme may ask about connections, and how it ends them.
+class Connections {
+ public:
+  /// When the connection ends if no packet comes.
+  virtual Tick deadline(ConnId id) const = 0;
+  virtual void prefetch(ConnId id) const = 0;
+  /// Removes it.
+  virtual void expire(ConnId id) = 0;
+
+ protected:
+  ~Connections() = default;
 };
 
-/// Stands for a tracker in the contract below.
-struct AnyLives {
-  static Tick deadline(ConnId) { return {}; }
-  static void prefetch(ConnId) {}
+class Ageing {
+ public:
+  virtual ~Ageing() = default;
+  /// A connection was opened now; its first deadline.
+  virtual void born(ConnId id, Tick now, Tick deadline) = 0;
+  /// It was removed by someone else than `sweep`.
+  virtual void gone(ConnId id) = 0;
+  /// Lets connections expire whose deadline is at or before now, without a call of `gone`. Looks at
+  /// `budget` connections at most. True when nothing is left to do at that time.
+  virtual bool sweep(Tick now, unsigned budget, Connections& connections) = 0;
+  virtual std::size_t memory_bytes() const = 0;
+  virtual Result<void> check_invariants() const = 0;
 };
 
-template <class A>
-concept Ageing =
-    requires(A ageing, const A view, ConnId id, Tick tick, AnyLives lives, void (*expire)(ConnId)) {
-      { A::kName } -> std::convertible_to<std::string_view>;
-      /// One for each worker. Workers that share tables share the ids; an id is one worker's, from
-      /// `born` to `gone` or `expire`.
-      { A::create(AgeingConfig{}, 1U) } -> std::same_as<Result<std::vector<A>>>;
-      /// A connection was opened now; its first deadline.
-      { ageing.born(id, tick, tick) } -> std::same_as<void>;
-      /// It was removed by someone else than `sweep`.
-      { ageing.gone(id) } -> std::same_as<void>;
-      /// Calls `expire` for connections whose deadline is at or before now; it must remove them,
-      /// and must not call `gone`. Looks at `budget` connections at most. True when nothing is left
-      /// to do at that time.
-      { ageing.sweep(tick, 64U, lives, expire) } -> std::same_as<bool>;
-      { view.memory_bytes() } -> std::same_as<std::size_t>;
-      { view.check_invariants() } -> std::same_as<Result<void>>;
-    };
+/// One instance for each worker. Workers that share tables share the ids, too; an id is one
+/// worker's, from `born` to `gone` or `expire`.
+using AgeingOfWorkers = std::vector<std::unique_ptr<Ageing>>;
+/// How a scheme is made. Errors (failed): no memory.
+using MakeAgeing = Result<AgeingOfWorkers>(const AgeingConfig& config, unsigned workers);
 
 }  // namespace millrace

@@ -1,28 +1,29 @@
 // `none`: connections stay until someone removes them.
 #pragma once
 
-#include <vector>
+#include <memory>
+#include <string_view>
+#include <utility>
 
 #include "conntrack/ageing/ageing.h"
 
 namespace millrace {
 
-struct NoAgeing {
+class NoAgeing final : public Ageing {
+ public:
   static constexpr std::string_view kName = "none";
   static constexpr std::string_view kSummary = "connections stay until they are removed";
-  static Result<std::vector<NoAgeing>> create(const AgeingConfig&, unsigned workers) {
-    return std::vector<NoAgeing>(workers);
+  static Result<AgeingOfWorkers> create(const AgeingConfig&, unsigned workers) {
+    AgeingOfWorkers all;
+    for (unsigned worker = 0; worker < workers; ++worker)
+      all.push_back(std::make_unique<NoAgeing>());
+    return all;
   }
-  void born(ConnId, Tick, Tick) {}
-  void gone(ConnId) {}
-  template <Lives L, class Expire>
-  bool sweep(Tick, unsigned, const L&, Expire&&) {
-    return true;
-  }
-  std::size_t memory_bytes() const { return 0; }
-  Result<void> check_invariants() const { return {}; }
+  void born(ConnId, Tick, Tick) override {}
+  void gone(ConnId) override {}
+  bool sweep(Tick, unsigned, Connections&) override { return true; }
+  std::size_t memory_bytes() const override { return 0; }
+  Result<void> check_invariants() const override { return {}; }
 };
-
-static_assert(Ageing<NoAgeing>);
 
 }  // namespace millrace

@@ -10,7 +10,7 @@
 // it, plus what the budget of `sweep` leaves for later.
 //
 // Workers that share tables share the links, too, and each has slots of its own: an id is in the
-// ring of the worker that filed it. Wheels that share links are called under the guard of writers.
+// ring of the worker that filed it, and nobody else touches the links of a ring.
 //
 // Invariants:
 //  1. Every id is in exactly one ring: a slot's, or its own alone (not filed).
@@ -25,57 +25,57 @@
 #include <span>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "conntrack/ageing/ageing.h"
 
 namespace millrace {
 
-class Wheel {
+class Wheel final : public Ageing {
  public:
   static constexpr std::string_view kName = "wheel";
   static constexpr std::string_view kSummary =
       "timer wheel, deadlines read again when a slot fires; the default";
   static constexpr std::uint32_t kSlots = 4096;  // of each level
 
-  static Result<std::vector<Wheel>> create(const AgeingConfig& config, unsigned workers) {
+  static Result<AgeingOfWorkers> create(const AgeingConfig& config, unsigned workers) {
     const std::size_t links = config.ids + std::size_t{kHeads} * workers;
     auto mapped = Memory::map(links * sizeof(Link), config.pages);
     if (!mapped) return std::unexpected(mapped.error());
     const auto memory = std::make_shared<Memory>(std::move(*mapped));
     auto* const all = reinterpret_cast<Link*>(memory->data());
     for (std::uint32_t i = 0; i < links; ++i) all[i] = {i, i};
-    std::vector<Wheel> wheels;
-    for (unsigned worker = 0; worker < workers; ++worker)
-      wheels.push_back(Wheel(memory, config, static_cast<std::uint32_t>(links), worker));
+    AgeingOfWorkers wheels;
+    for (unsigned worker = 0; worker < workers; ++worker) {
+      wheels.push_back(std::unique_ptr<Wheel>(
+          new Wheel(memory, config, static_cast<std::uint32_t>(links), worker)));
+    }
     return wheels;
   }
 
-  void born(ConnId id, Tick now, Tick deadline) {
+  void born(ConnId id, Tick now, Tick deadline) override {
     advance(now);
     file(index(id), deadline);
   }
 
-  void gone(ConnId id) { unlink(index(id)); }
+  void gone(ConnId id) override { unlink(index(id)); }
 
-  template <Lives L, class Expire>
-  bool sweep(Tick now, unsigned budget, const L& lives, Expire&& expire) {
+  bool sweep(Tick now, unsigned budget, Connections& connections) override {
     advance(now);
     const std::uint64_t due = elapsed_ms_ / interval_ms_;  // slots whose interval has passed whole
     std::uint64_t steps = std::uint64_t{kStepsPerLook} * std::max(budget, 1U);
     while (fired_ < due && budget > 0 && steps-- > 0) {
       unsigned looked = 0;
-      if (fired_ % kSlots == 0) looked = look(coarse_head(fired_ / kSlots), budget, lives, expire);
-      if (looked == 0) looked = look(fine_head(fired_), budget, lives, expire);
+      if (fired_ % kSlots == 0) looked = look(coarse_head(fired_ / kSlots), budget, connections);
+      if (looked == 0) looked = look(fine_head(fired_), budget, connections);
       budget -= looked;
       if (looked == 0) fired_ = next_to_fire(due);
     }
     return fired_ == due;
   }
 
-  std::size_t memory_bytes() const { return memory_->bytes(); }
+  std::size_t memory_bytes() const override { return memory_->bytes(); }
 
-  Result<void> check_invariants() const {
+  Result<void> check_invariants() const override {
     std::size_t filed = 0;
     for (std::uint32_t head = ids_; head < links_; ++head) {
       for (std::uint32_t at = link(head).next; at != head; at = link(at).next) {
@@ -166,21 +166,20 @@ class Wheel {
   }
 
   /// Looks at some connections of a ring, records fetched together; returns how many.
-  template <class L, class Expire>
-  unsigned look(std::uint32_t head, unsigned budget, const L& lives, Expire&& expire) {
+  unsigned look(std::uint32_t head, unsigned budget, Connections& connections) {
     std::array<ConnId, kBatch> batch;
     unsigned count = 0;
     for (; count < std::min(budget, kBatch) && link(head).next != head; ++count) {
       batch[count] = ConnId{link(head).next};
-      lives.prefetch(batch[count]);
+      connections.prefetch(batch[count]);
       unlink(link(head).next);
     }
     for (const ConnId id : std::span(batch.data(), count)) {
-      const Tick deadline = lives.deadline(id);
+      const Tick deadline = connections.deadline(id);
       if (deadline - now_ > 0) {
         file(index(id), deadline);
       } else {
-        expire(id);
+        connections.expire(id);
       }
     }
     return count;
@@ -198,7 +197,5 @@ class Wheel {
   std::uint64_t latest_fine_ = 0;  // slot, and turn, beyond which nothing is filed
   std::uint64_t latest_coarse_ = 0;
 };
-
-static_assert(Ageing<Wheel>);
 
 }  // namespace millrace

@@ -3,31 +3,34 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
-#include "conntrack/sharing/table_pair.h"
-#include "millrace/types.h"
+#include "conntrack/sharing/sharing.h"
 
 namespace millrace {
 
 class SettleAtOnce {
  public:
-  /// More ids than promised, for those that drain longer than a burst.
   static std::size_t more_ids(unsigned) { return 0; }
-  static Result<SettleAtOnce> create(unsigned) { return SettleAtOnce{}; }
-
-  static void begin(unsigned) {}
-  static void end(unsigned) {}
-  static void note_draining() {}
-
-  template <class Table, class Writing>
-  void end_burst(unsigned, TablePair<Table>& pair, Writing&&) {
-    pair.originators.settle();
-    if (pair.replies) pair.replies->settle();
+  static Result<std::vector<SettleAtOnce>> create(unsigned workers) {
+    return std::vector<SettleAtOnce>(workers);
   }
+
+  static void begin() {}
+  static void end() {}
+  void add(Side side, ConnId id) { draining_.add(side, id); }
+  template <class Table, class Writing>
+  void end_burst(TablePair<Table>& pair, Writing&&) {
+    draining_.release(pair);
+  }
+
+ private:
+  DrainingIds draining_;
 };
 
 struct Alone {
   static constexpr bool kShared = false;
+  static constexpr bool kConcurrent = false;
   using Settling = SettleAtOnce;
 
   struct Guard {};
@@ -35,5 +38,7 @@ struct Alone {
   static Guard writing() { return {}; }
   static std::uint64_t waited_ns() { return 0; }
 };
+
+static_assert(Guards<Alone> && Settles<SettleAtOnce>);
 
 }  // namespace millrace

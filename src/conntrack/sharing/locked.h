@@ -1,7 +1,6 @@
 // One lock for all of an instance, whatever is done.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "conntrack/sharing/grace.h"
+#include "millrace/detail/waiting.h"
 
 namespace millrace {
 
@@ -18,55 +18,40 @@ class Lock {
   virtual ~Lock() = default;
 
   void lock() {
-    if (!try_lock()) note_waiting([this] { wait(); });
+    if (!try_lock()) wait();
   }
   void lock_shared() {
-    if (!try_lock_shared()) note_waiting([this] { wait_shared(); });
+    if (!try_lock_shared()) wait_shared();
   }
   virtual void unlock() = 0;
   virtual void unlock_shared() = 0;
 
-  /// What the calling thread has waited for all such locks.
-  static std::uint64_t waited_ns() { return waited(); }
-
  private:
   virtual bool try_lock() = 0;
   virtual bool try_lock_shared() = 0;
-  /// Take it, however long that takes.
+  /// Take it, however long that takes, which detail::Waiting is told.
   virtual void wait() = 0;
   virtual void wait_shared() = 0;
-
-  template <class Wait>
-  static void note_waiting(Wait&& wait) {
-    const auto start = std::chrono::steady_clock::now();
-    wait();
-    waited() += static_cast<std::uint64_t>(
-        std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count());
-  }
-
-  static std::uint64_t& waited() {
-    thread_local std::uint64_t ns = 0;
-    return ns;
-  }
 };
 
 /// A line is compiled for it once: schemes differ in their lock.
 class Locked {
  public:
   static constexpr bool kShared = true;
+  static constexpr bool kConcurrent = false;
   using Settling = SettleAfterGrace;
 
   explicit Locked(std::unique_ptr<Lock> lock) : lock_(std::move(lock)) {}
 
-  /// For stages that look up.
   std::shared_lock<Lock> reading() const { return std::shared_lock(*lock_); }
-  /// For those that change.
   std::unique_lock<Lock> writing() const { return std::unique_lock(*lock_); }
 
-  static std::uint64_t waited_ns() { return Lock::waited_ns(); }
+  static std::uint64_t waited_ns() { return detail::Waiting::sum_ns(); }
 
  private:
   std::unique_ptr<Lock> lock_;
 };
+
+static_assert(Guards<Locked>);
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 // change.
 #pragma once
 
+#include <memory>
 #include <shared_mutex>
 #include <string_view>
 
@@ -17,8 +18,14 @@ class SharedMutexLock final : public Lock {
  private:
   bool try_lock() override { return mutex_.try_lock(); }
   bool try_lock_shared() override { return mutex_.try_lock_shared(); }
-  void wait() override { mutex_.lock(); }
-  void wait_shared() override { mutex_.lock_shared(); }
+  void wait() override {
+    const detail::Waiting waiting;
+    mutex_.lock();
+  }
+  void wait_shared() override {
+    const detail::Waiting waiting;
+    mutex_.lock_shared();
+  }
 
   alignas(64) std::shared_mutex mutex_;
 };
@@ -28,6 +35,8 @@ struct Mutex {
   static constexpr std::string_view kSummary =
       "one table for all workers, one mutex: shared to look up, exclusive to change";
   using Guards = Locked;
+  template <class Table>
+  using Form = Table;
   static Guards create() { return Locked(std::make_unique<SharedMutexLock>()); }
 };
 

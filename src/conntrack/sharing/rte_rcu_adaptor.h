@@ -2,8 +2,10 @@
 // passed the end of a burst, so that nobody uses what was removed before.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "millrace/types.h"
 
@@ -25,17 +27,19 @@ class GracePeriods {
 
   /// A period begins now, ...
   std::uint64_t start();
-  /// ... and is over once every worker was quiescent since. One thread at a time may ask.
-  bool is_over(std::uint64_t period) const;
+  /// ... and is over once every worker was quiescent since. False, too, while another thread asks:
+  /// who learns that it is over learns all that the workers did before.
+  bool is_over(std::uint64_t period);
 
  private:
   struct Free {
     void operator()(rte_rcu_qsbr* variable) const;
   };
   explicit GracePeriods(std::unique_ptr<rte_rcu_qsbr, Free> variable)
-      : variable_(std::move(variable)) {}
+      : variable_(std::move(variable)), asking_(std::make_unique<std::atomic_flag>()) {}
 
   std::unique_ptr<rte_rcu_qsbr, Free> variable_;
+  std::unique_ptr<std::atomic_flag> asking_;
 };
 
 }  // namespace millrace

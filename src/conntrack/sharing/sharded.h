@@ -12,6 +12,8 @@ struct Sharded {
   static constexpr std::string_view kName = "sharded";
   static constexpr std::string_view kSummary = "one table a worker, nothing shared; the default";
   using Guards = Alone;
+  template <class Table>
+  using Form = Table;
   static Guards create() { return {}; }
 };
 

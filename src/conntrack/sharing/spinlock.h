@@ -3,8 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <string_view>
-#include <thread>
 
 #include "conntrack/sharing/locked.h"
 
@@ -16,19 +16,13 @@ class SpinlockLock final : public Lock {
   void unlock_shared() override { unlock(); }
 
  private:
-  static constexpr unsigned kPatience = 1024;
-
   bool try_lock() override { return !taken_.exchange(true, std::memory_order_acquire); }
   bool try_lock_shared() override { return try_lock(); }
   void wait() override {
-    for (unsigned tries = 0; !try_lock();) {
-      while (taken_.load(std::memory_order_relaxed)) {
-        if (++tries % kPatience == 0) std::this_thread::yield();
-#ifdef __x86_64__
-        __builtin_ia32_pause();
-#endif
-      }
-    }
+    detail::Backoff backoff;
+    do {
+      while (taken_.load(std::memory_order_relaxed)) backoff.wait();
+    } while (!try_lock());
   }
   void wait_shared() override { wait(); }
 
@@ -39,6 +33,8 @@ struct Spinlock {
   static constexpr std::string_view kName = "spinlock";
   static constexpr std::string_view kSummary = "one table for all workers, one spinlock";
   using Guards = Locked;
+  template <class Table>
+  using Form = Table;
   static Guards create() { return Locked(std::make_unique<SpinlockLock>()); }
 };
 

@@ -3,6 +3,9 @@
 
 #include <cstddef>
 #include <optional>
+#include <vector>
+
+#include "millrace/types.h"
 
 namespace millrace {
 
@@ -11,6 +14,30 @@ template <class Table>
 struct TablePair {
   Table originators;
   std::optional<Table> replies;
+};
+
+/// Ids of a pair's tables that drain.
+struct DrainingIds {
+  std::vector<ConnId> originators;
+  std::vector<ConnId> replies;
+
+  /// A sweep's budget, and a burst of openings that are all refused, fit without an allocation.
+  DrainingIds() {
+    originators.reserve(1024);
+    replies.reserve(1024);
+  }
+
+  void add(Side side, ConnId id) {
+    (side == Side::originator ? originators : replies).push_back(id);
+  }
+  bool empty() const { return originators.empty() && replies.empty(); }
+  template <class Table>
+  void release(TablePair<Table>& pair) {
+    for (const ConnId id : originators) pair.originators.release(id);
+    for (const ConnId id : replies) pair.replies->release(id);
+    originators.clear();
+    replies.clear();
+  }
 };
 
 }  // namespace millrace

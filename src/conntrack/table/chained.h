@@ -23,8 +23,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -38,8 +42,23 @@
 
 namespace millrace {
 
-template <class K>
-class Chained {
+/// One thread at a time uses the table.
+struct NoLocks {
+  static constexpr bool kShared = false;
+  struct Lock {
+    void lock() {}
+    void unlock() {}
+    void lock_shared() {}
+    void unlock_shared() {}
+  };
+  using Bucket = Lock;
+  using Table = Lock;
+};
+
+/// `Locks` has lockable types for a bucket, whose chain it guards, and for the table, whose pool of
+/// ids it guards.
+template <class K, class Locks>
+class BasicChained {
  public:
   static constexpr std::string_view kName = "chained";
   static constexpr std::string_view kSummary = "a list of records behind each bucket";
@@ -50,19 +69,19 @@ class Chained {
   /// Of a table made without saying how many: its best case (docs/chained.md).
   static constexpr std::size_t kBucketsPerEntry = 4;
 
-  static Result<Chained> create(const TableConfig& config) {
+  static Result<BasicChained> create(const TableConfig& config) {
     return create(config,
                   std::min(config.capacity, kMaxBuckets / kBucketsPerEntry) * kBucketsPerEntry);
   }
   /// `buckets`: 1 to 2^32 - 1, any number.
-  static Result<Chained> create(const TableConfig& config, std::size_t buckets);
+  static Result<BasicChained> create(const TableConfig& config, std::size_t buckets);
 
   void prefetch(std::span<const Hash> hashes) const {
     for (const Hash hash : hashes) detail::prefetch(&head(hash));
   }
   Stragglers prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
     for (const Hash hash : hashes)
-      if (const ConnId id = head(hash); id != ConnId::none) records_.prefetch(id);
+      if (const ConnId id = glimpse(head(hash)); id != ConnId::none) records_.prefetch(id);
     return {};
   }
   /// `find` follows the rest of all chains side by side.
@@ -70,6 +89,13 @@ class Chained {
 
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
             Stragglers = {}) const {
+    if constexpr (Locks::kShared) {
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        const std::shared_lock guard(head(hashes[i]).lock);
+        ids[i] = *link_to(keys[i], hashes[i]);
+      }
+      return;
+    }
     for (std::size_t from = 0; from < keys.size(); from += kTogether) {
       const std::size_t count = std::min(kTogether, keys.size() - from);
       find_together(&keys[from], &hashes[from], &ids[from], count);
@@ -81,8 +107,10 @@ class Chained {
 
   ConnId erase(const K& key, Hash hash);
 
-  void settle(std::size_t oldest = kAllDraining) { ids_.settle(oldest); }
-  std::size_t draining() const { return ids_.draining(); }
+  void release(ConnId id) {
+    const std::lock_guard guard(*pool_lock_);
+    ids_.release(id);
+  }
 
   /// In the order of ids: an entry keeps its id, and chains need not be followed.
   template <class Visit>
@@ -108,8 +136,13 @@ class Chained {
   /// Chains that `find` follows side by side.
   static constexpr std::size_t kTogether = 64;
 
-  Chained(const TableConfig& config, Memory memory, Records<K> records, IdPool ids,
-          std::uint32_t buckets)
+  struct Head {
+    ConnId first = ConnId::none;
+    [[no_unique_address]] typename Locks::Bucket lock;
+  };
+
+  BasicChained(const TableConfig& config, Memory memory, Records<K> records, IdPool ids,
+               std::uint32_t buckets)
       : hasher_(config.secret),
         heads_(std::move(memory)),
         records_(std::move(records)),
@@ -119,20 +152,28 @@ class Chained {
         stride_(records_.stride()),
         buckets_(buckets),
         capacity_(config.capacity) {
-    std::fill_n(heads(), buckets, ConnId::none);
+    std::uninitialized_value_construct_n(heads(), buckets);
   }
 
-  ConnId* heads() const { return reinterpret_cast<ConnId*>(heads_.data()); }
+  Head* heads() const { return reinterpret_cast<Head*>(heads_.data()); }
   std::size_t bucket_of(Hash hash) const { return (hash >> 32) * buckets_ >> 32; }
-  ConnId& head(Hash hash) const { return heads()[bucket_of(hash)]; }
+  Head& head(Hash hash) const { return heads()[bucket_of(hash)]; }
+  /// What stood there a moment ago, without a lock: to prefetch.
+  static ConnId glimpse(Head& head) {
+    return std::atomic_ref(head.first).load(std::memory_order_relaxed);
+  }
+  static void set_first(Head& head, ConnId id) {
+    std::atomic_ref(head.first).store(id, std::memory_order_relaxed);
+  }
   ConnId& next(ConnId id) const { return *reinterpret_cast<ConnId*>(links_ + index(id) * stride_); }
   /// What leads to the key's entry: a head or another entry's link. Points to none where there is
   /// no entry.
   ConnId* link_to(const K& key, Hash hash) const {
-    ConnId* link = &head(hash);
+    ConnId* link = &head(hash).first;
     while (*link != ConnId::none && !(records_.header(*link).key == key)) link = &next(*link);
     return link;
   }
+  ConnId take_id();
   void find_together(const K* keys, const Hash* hashes, ConnId* ids, std::size_t count) const;
   template <WorthFunction W>
   ConnId* link_to_least_worthy(Hash hash, const W& worth) const;
@@ -145,10 +186,15 @@ class Chained {
   std::size_t stride_ = 0;
   std::uint32_t buckets_ = 0;
   std::size_t capacity_ = 0;
+  std::unique_ptr<typename Locks::Table> pool_lock_ = std::make_unique<typename Locks::Table>();
 };
 
 template <class K>
-Result<Chained<K>> Chained<K>::create(const TableConfig& config, std::size_t buckets) {
+using Chained = BasicChained<K, NoLocks>;
+
+template <class K, class Locks>
+auto BasicChained<K, Locks>::create(const TableConfig& config, std::size_t buckets)
+    -> Result<BasicChained> {
   const auto entries = entries_wanted(config, 4'290'000'000);
   if (!entries) return std::unexpected(entries.error());
   if (buckets == 0 || buckets > kMaxBuckets) {
@@ -156,21 +202,21 @@ Result<Chained<K>> Chained<K>::create(const TableConfig& config, std::size_t buc
         Error{"a chained table has from 1 to 4,294,967,295 buckets, not " + std::to_string(buckets),
               Error::Kind::usage});
   }
-  auto heads = Memory::map(buckets * sizeof(ConnId), config.pages);
+  auto heads = Memory::map(buckets * sizeof(Head), config.pages);
   if (!heads) return std::unexpected(heads.error());
   auto records = Records<K>::create(*entries + kDrainingRoom, config.state_bytes + sizeof(ConnId),
                                     config.pages);
   if (!records) return std::unexpected(records.error());
   auto ids = IdPool::create(records->count(), config.pages);
   if (!ids) return std::unexpected(ids.error());
-  return Chained(config, std::move(*heads), std::move(*records), std::move(*ids),
-                 static_cast<std::uint32_t>(buckets));
+  return BasicChained(config, std::move(*heads), std::move(*records), std::move(*ids),
+                      static_cast<std::uint32_t>(buckets));
 }
 
 /// All chains one step, then those that go on another: the fetches of a step overlap.
-template <class K>
-void Chained<K>::find_together(const K* keys, const Hash* hashes, ConnId* ids,
-                               std::size_t count) const {
+template <class K, class Locks>
+void BasicChained<K, Locks>::find_together(const K* keys, const Hash* hashes, ConnId* ids,
+                                           std::size_t count) const {
   std::array<std::uint8_t, kTogether> going;
   std::size_t left = 0;
   const auto step = [&](std::size_t i, ConnId id) {
@@ -183,20 +229,22 @@ void Chained<K>::find_together(const K* keys, const Hash* hashes, ConnId* ids,
     }
     ids[i] = id;
   };
-  for (std::size_t i = 0; i < count; ++i) step(i, head(hashes[i]));
+  for (std::size_t i = 0; i < count; ++i) step(i, head(hashes[i]).first);
   while (left != 0) {
     const std::size_t now = std::exchange(left, 0);
     for (std::size_t g = 0; g < now; ++g) step(going[g], ids[going[g]]);
   }
 }
 
-template <class K>
+template <class K, class Locks>
 template <WorthFunction W>
-Insertion Chained<K>::insert(const K& key, Hash hash, const W& worth) {
+Insertion BasicChained<K, Locks>::insert(const K& key, Hash hash, const W& worth) {
+  static_assert(!Locks::kShared || std::is_same_v<W, KeepAll>, "under sharing ids must drain");
+  const std::lock_guard guard(head(hash).lock);
   if (const ConnId found = *link_to(key, hash); found != ConnId::none)
     return Insertion::met(found, worth(found) != 0);
   ConnId displaced = ConnId::none;
-  ConnId id = ids_.take();
+  ConnId id = take_id();
   if (id == ConnId::none) {
     if constexpr (std::is_same_v<W, KeepAll>) return {};
     ConnId* const link = link_to_least_worthy(hash, worth);
@@ -204,53 +252,63 @@ Insertion Chained<K>::insert(const K& key, Hash hash, const W& worth) {
     id = displaced = *link;
     *link = next(id);
   }
-  next(id) = std::exchange(head(hash), id);
+  next(id) = head(hash).first;
+  set_first(head(hash), id);
   records_.header(id).key = key;
-  records_.prefetch(ids_.upcoming());
   return {id, Insertion::Outcome::inserted, displaced};
 }
 
+template <class K, class Locks>
+ConnId BasicChained<K, Locks>::take_id() {
+  const std::lock_guard guard(*pool_lock_);
+  const ConnId id = ids_.take();
+  records_.prefetch(ids_.upcoming());
+  return id;
+}
+
 /// Among the chains whose heads share a line with the hash's own, which may well be empty.
-template <class K>
+template <class K, class Locks>
 template <WorthFunction W>
-ConnId* Chained<K>::link_to_least_worthy(Hash hash, const W& worth) const {
-  constexpr std::size_t kHeadsALine = 64 / sizeof(ConnId);
+ConnId* BasicChained<K, Locks>::link_to_least_worthy(Hash hash, const W& worth) const {
+  constexpr std::size_t kHeadsALine = 64 / sizeof(Head);
   const std::size_t own = bucket_of(hash);
   const std::size_t from = own - own % kHeadsALine;
   const std::size_t to = std::min<std::size_t>(from + kHeadsALine, buckets_);
   for (std::size_t at = from; at < to; ++at)
-    if (heads()[at] != ConnId::none) records_.prefetch(heads()[at]);
+    if (heads()[at].first != ConnId::none) records_.prefetch(heads()[at].first);
   Victim<W, ConnId*> victim(worth, nullptr);
   for (std::size_t at = from; at < to; ++at) {
-    for (ConnId* link = &heads()[at]; *link != ConnId::none; link = &next(*link))
+    for (ConnId* link = &heads()[at].first; *link != ConnId::none; link = &next(*link))
       victim.consider(*link, link);
   }
   return victim.place();
 }
 
-template <class K>
-ConnId Chained<K>::erase(const K& key, Hash hash) {
+template <class K, class Locks>
+ConnId BasicChained<K, Locks>::erase(const K& key, Hash hash) {
+  const std::lock_guard bucket_guard(head(hash).lock);
   ConnId* const link = link_to(key, hash);
   const ConnId id = *link;
   if (id == ConnId::none) return id;
-  *link = next(id);
+  std::atomic_ref(*link).store(next(id), std::memory_order_relaxed);
+  const std::lock_guard pool_guard(*pool_lock_);
   ids_.give_back(id);
   return id;
 }
 
-template <class K>
-Result<void> Chained<K>::check_invariants() const {
+template <class K, class Locks>
+Result<void> BasicChained<K, Locks>::check_invariants() const {
   const auto broken = [](const char* what) {
     return std::unexpected(Error{std::string("chained: ") + what});
   };
   std::vector<bool> seen(records_.count());
   std::size_t live = 0;
-  for (const ConnId& first : std::span<const ConnId>(heads(), buckets_)) {
-    for (ConnId id = first; id != ConnId::none; id = next(id), ++live) {
+  for (const Head& own : std::span<const Head>(heads(), buckets_)) {
+    for (ConnId id = own.first; id != ConnId::none; id = next(id), ++live) {
       if (index(id) >= seen.size() || seen[index(id)]) return broken("1: a chain does not end");
       seen[index(id)] = true;
       const K& key = records_.header(id).key;
-      if (&head(hasher_(key)) != &first) return broken("1: an entry stands in another's chain");
+      if (&head(hasher_(key)) != &own) return broken("1: an entry stands in another's chain");
       if (*link_to(key, hasher_(key)) != id) return broken("2: a key is live twice");
     }
   }

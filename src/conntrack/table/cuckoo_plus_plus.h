@@ -89,11 +89,10 @@ class BasicCuckooPlusPlus {
 
   ConnId erase(const K& key, Hash hash) {
     const Place place = index_.look(key, hash);
-    return place ? release(place) : ConnId::none;
+    return place ? drain(place) : ConnId::none;
   }
 
-  void settle(std::size_t oldest = kAllDraining) { index_.ids.settle(oldest); }
-  std::size_t draining() const { return index_.ids.draining(); }
+  void release(ConnId id) { index_.ids.release(id); }
 
   /// To a sharing scheme it is a writer.
   template <class Visit>
@@ -152,7 +151,7 @@ class BasicCuckooPlusPlus {
     requires kTimers
   {
     index_.for_each_live(bucket, [&](Place place) {
-      if (index_.has_expired(place, {now, timeout})) each(release(place));
+      if (index_.has_expired(place, {now, timeout})) each(drain(place));
     });
   }
   std::uint32_t buckets() const
@@ -190,7 +189,7 @@ class BasicCuckooPlusPlus {
     walk_.leave(index_, place);
     index_.vacate(place);
   }
-  ConnId release(Place place) {
+  ConnId drain(Place place) {
     const ConnId id = index_.id(place);
     vacate(place);
     index_.ids.give_back(id);

@@ -214,7 +214,7 @@ TEST(ModificationBits, FindTheLowestThatIsSet) {
 class Timed {
  public:
   static constexpr CuckooStamp kTimeout = 40;
-  using Table = CuckooPlusPlusTimers<KeyV4>;
+  using Table = test::Settling<CuckooPlusPlusTimers<KeyV4>>;
 
   Timed() : table(std::move(*Table::create(config()))), random(test::seed()) {}
 
@@ -228,8 +228,10 @@ class Timed {
       if (has_expired(entry)) due.insert(id);
     }
     ASSERT_EQ(gone, due);
-    for (const ConnId id : gone) forget(id);
-    table.settle();
+    for (const ConnId id : gone) {
+      forget(id);
+      table.release(id);
+    }
   }
   void touch_some() {
     std::array<KeyV4, 8> keys;

@@ -10,14 +10,13 @@
 //
 // rte_hash of DPDK 22.11 cannot keep a removed key's position back (NO_FREE_ON_DEL) in a table with
 // extendable buckets: it writes through a null pointer when a chained bucket becomes empty. There
-// its order serves: free positions are given out first come, first served, so those freed since the
-// last `settle` are the last in the queue, and an insertion that would reach them is refused.
+// its order serves: free positions are given out first come, first served, so those freed and not
+// yet released are the last in the queue, and an insertion that would reach them is refused.
 //
 // Invariants (check_invariants quotes them):
 //  1. A live id's record holds the key that rte_hash has at that position.
 //  2. rte_hash has no other keys.
-//  3. The draining ids are not live, and each is on the list once.
-//  4. size() is the number of live ids.
+//  3. size() is the number of live ids.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +32,6 @@
 
 #include "conntrack/table/live_bits.h"
 #include "conntrack/table/rte_hash_adaptor.h"
-#include "millrace/detail/draining.h"
 #include "millrace/memory.h"
 #include "millrace/table.h"
 
@@ -77,16 +75,14 @@ class CuckooRteHash {
     const ConnId id = index_.remove(&key, hash);
     if (id == ConnId::none) return id;
     vacate(id);
-    draining_.add(id);
+    ++draining_;
     return id;
   }
 
-  void settle(std::size_t oldest = kAllDraining) {
-    draining_.settle(oldest, [this](ConnId id) {
-      if constexpr (!kExtendable) index_.release(id);
-    });
+  void release(ConnId id) {
+    if constexpr (!kExtendable) index_.release(id);
+    --draining_;
   }
-  std::size_t draining() const { return draining_.size(); }
 
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
@@ -126,7 +122,7 @@ class CuckooRteHash {
     return id;
   }
   /// Whether rte_hash's next free position is not a draining one.
-  bool has_free_position() const { return size_ + draining_.size() < records_.count(); }
+  bool has_free_position() const { return size_ + draining_ < records_.count(); }
 
   Insertion occupy(ConnId id, const K& key, ConnId displaced) {
     live_.flip(id);
@@ -148,7 +144,7 @@ class CuckooRteHash {
   std::size_t size_ = 0;
   Memory bits_;
   LiveBits live_;
-  detail::Draining draining_;
+  std::size_t draining_ = 0;
 };
 
 template <class K, std::uint8_t kFlags>
@@ -197,7 +193,7 @@ template <WorthFunction W>
 Insertion CuckooRteHash<K, kFlags>::displace(const K& key, Hash hash, const W& worth) {
   const bool last = !has_free_position();
   // The least worthy one's position would queue behind the draining ones: after `settle` again.
-  if (last && kExtendable && draining_.size() != 0) return {};
+  if (last && kExtendable && draining_ != 0) return {};
   Victim victim(worth, ConnId::none);
   index_.for_each_candidate(hash, [&](ConnId id) { victim.consider(id, id); });
   const ConnId least = victim.place();
@@ -230,16 +226,9 @@ Result<void> CuckooRteHash<K, kFlags>::check_invariants() const {
     if (find_one(key, hasher_(key)) != id)
       return broken("1: a record's key is not at its position " + std::to_string(i));
   }
-  if (live != size_) return broken("4: size() is not the number of live ids");
-  if (index_.taken() != size_ + (kExtendable ? 0 : draining_.size()))
+  if (live != size_) return broken("3: size() is not the number of live ids");
+  if (index_.taken() != size_ + (kExtendable ? 0 : draining_))
     return broken("2: rte_hash has other keys");
-  std::vector<ConnId> draining = draining_.ids();
-  std::ranges::sort(draining);
-  if (std::ranges::adjacent_find(draining) != draining.end())
-    return broken("3: an id drains twice");
-  for (const ConnId id : draining) {
-    if (live_[id]) return broken("3: a draining id is live");
-  }
   return {};
 }
 

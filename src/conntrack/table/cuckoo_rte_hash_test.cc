@@ -24,8 +24,9 @@ using test::nth_key;
 using enum Insertion::Outcome;
 
 template <class T>
-T made(std::size_t capacity, Pages pages = Pages::small, double headroom = 0) {
-  auto table = T::create({capacity, 8, pages, Secret::from_seed(test::seed()), headroom});
+test::Settling<T> made(std::size_t capacity, Pages pages = Pages::small, double headroom = 0) {
+  auto table =
+      test::Settling<T>::create({capacity, 8, pages, Secret::from_seed(test::seed()), headroom});
   EXPECT_TRUE(table.has_value()) << table.error().message;
   return std::move(*table);
 }

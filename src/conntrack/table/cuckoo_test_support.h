@@ -24,7 +24,7 @@ class Driven {
   };
 
   explicit Driven(const TableConfig& config, std::uint64_t salt = 0)
-      : table(std::move(*T::create(config))), random(seed() + salt) {}
+      : table(std::move(*Settling<T>::create(config))), random(seed() + salt) {}
   static TableConfig sized(std::size_t capacity, double headroom = 0, std::uint64_t salt = 0) {
     return {capacity, 0, Pages::small, Secret::from_seed(seed() + salt), headroom};
   }
@@ -80,7 +80,7 @@ class Driven {
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
   }
 
-  T table;
+  Settling<T> table;
   std::mt19937_64 random;
   std::vector<Entry> live;
   std::size_t refused = 0;

@@ -16,8 +16,7 @@
 //  2. A live node stands in one list, its key's bucket's, with its key's signature.
 //  3. Bit L of word i is set where the bucket's list has an entry with major location i.
 //  4. A key is live in one place at most.
-//  5. The draining slots and nodes are those on the draining list; every node is live, draining or
-//     on the list of free nodes.
+//  5. Every slot and node is live, draining or free; free nodes are on a list.
 //  6. size() is the number of live slots and nodes.
 #pragma once
 
@@ -90,8 +89,7 @@ class BasicDHash {
     return id;
   }
 
-  void settle(std::size_t oldest = kAllDraining) { index_.settle(oldest); }
-  std::size_t draining() const { return index_.draining(); }
+  void release(ConnId id) { index_.release(id); }
 
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {

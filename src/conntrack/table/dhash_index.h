@@ -23,7 +23,6 @@
 
 #include "conntrack/table/dhash_bucket.h"
 #include "conntrack/table/dhash_signature.h"
-#include "millrace/detail/draining.h"
 #include "millrace/memory.h"
 #include "millrace/table.h"
 
@@ -67,12 +66,12 @@ class DHashIndex {
   void occupy(std::uint32_t at, ConnId id, Word signature);
   /// The live place becomes the caller's, who occupies it.
   void vacate(std::uint32_t at, ConnId id);
-  /// The live place is free after `settle`.
+  /// The live place is free after `release`.
   void drain(std::uint32_t at, ConnId id);
-  void settle(std::size_t oldest) {
-    draining_.settle(oldest, [this](ConnId id) { release(id); });
+  void release(ConnId id) {
+    set_free(id);
+    --draining_;
   }
-  std::size_t draining() const { return draining_.size(); }
 
   template <class Each>
   void for_each_in_slots(std::uint32_t at, Each&& each) const {
@@ -138,7 +137,7 @@ class DHashIndex {
     else
       bucket(millrace::index(id) / kSlots).put(millrace::index(id) % kSlots, word);
   }
-  void release(ConnId id) {
+  void set_free(ConnId id) {
     write(id, Bucket::kFree);
     if (!in_slot(id)) node(id).next = std::exchange(free_nodes_, id);
   }
@@ -152,7 +151,7 @@ class DHashIndex {
   std::uint32_t pool_ = 0;
   ConnId free_nodes_ = ConnId::none;
   std::size_t size_ = 0;
-  detail::Draining draining_;
+  std::size_t draining_ = 0;
 };
 
 template <class S>
@@ -162,7 +161,7 @@ DHashIndex<S>::DHashIndex(Memory memory, std::uint32_t buckets, std::uint32_t po
       buckets_(buckets),
       pool_(pool) {
   std::fill_n(&head(0), buckets_, ConnId::none);
-  for (std::uint32_t n = pool_; n-- > 0;) release(ConnId{slots() + n});
+  for (std::uint32_t n = pool_; n-- > 0;) set_free(ConnId{slots() + n});
 }
 
 template <class S>
@@ -189,7 +188,7 @@ template <class S>
 void DHashIndex<S>::drain(std::uint32_t at, ConnId id) {
   vacate(at, id);
   write(id, Bucket::kDraining);
-  draining_.add(id);
+  ++draining_;
 }
 
 template <class S>
@@ -245,14 +244,11 @@ std::string_view DHashIndex<S>::wrong() const {
     free_slots += static_cast<std::size_t>(std::popcount(bucket(at).free()));
   }
   if (met.count != size_) return "6: size() is off";
-  for (const ConnId id : draining_.ids()) {
-    if (!met.add(id) || signature(id) != Bucket::kDraining) return "5: the draining list is off";
-  }
   for (ConnId id = free_nodes_; id != ConnId::none; id = node(id).next) {
     if (in_slot(id) || !met.add(id) || node(id).signature != Bucket::kFree)
       return "5: the list of free nodes is off";
   }
-  if (met.count + free_slots != met.places.size())
+  if (met.count + free_slots + draining_ != met.places.size())
     return "5: a place is neither live, draining nor free";
   return {};
 }

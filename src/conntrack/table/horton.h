@@ -112,8 +112,7 @@ class Horton {
 
   ConnId erase(const K& key, Hash hash);
 
-  void settle(std::size_t oldest = kAllDraining) { index_.ids.settle(oldest); }
-  std::size_t draining() const { return index_.ids.draining(); }
+  void release(ConnId id) { index_.ids.release(id); }
 
   /// By ids, which do not move.
   template <class Visit>

@@ -2,14 +2,14 @@
 //
 // Owned by one table, and used by that table's worker. Nothing allocates after creation.
 //
-//      0          free            count - draining       count
-//      +----------+------------------+-------------------+---------------------+
-//      | free ids |      unused      |   draining ids    | a bit an id: live?  |
-//      +----------+------------------+-------------------+---------------------+
-//                 ^ a stack            the youngest first
+//      0          free                                count
+//      +----------+------------------------------------+---------------------+
+//      | free ids |              unused                | a bit an id: live?  |
+//      +----------+------------------------------------+---------------------+
+//                 ^ a stack
 //
 // Invariants (check_invariants quotes them):
-//  1. An id is free, draining or live: in the array once, or its bit is set.
+//  1. An id is free, draining or live: in the array once, or its bit is set, or neither.
 //  2. As many bits are set as there are ids neither free nor draining.
 #pragma once
 
@@ -28,7 +28,7 @@
 namespace millrace {
 
 /// Gives out the ids 0 to count - 1, the one that became free last first. A returned id drains
-/// until `settle`.
+/// until `release`.
 class IdPool {
  public:
   static Result<IdPool> create(std::size_t count, Pages pages) {
@@ -55,18 +55,11 @@ class IdPool {
   }
   void give_back(ConnId id) {
     live_.flip(id);
-    ids()[count_ - ++draining_] = id;
+    ++draining_;
   }
-  void settle(std::size_t oldest = kAllDraining) {
-    oldest = std::min(oldest, draining_);
-    if (oldest == 0) return;
-    // Draining ids stand at the end, the oldest last: first the oldest move before the younger,
-    // then down behind the free ones. With few live ids the ranges overlap, which this copy may.
-    ConnId* const youngest = ids() + (count_ - draining_);
-    std::rotate(youngest, ids() + (count_ - oldest), ids() + count_);
-    std::copy_n(youngest, oldest, ids() + free_);
-    free_ += oldest;
-    draining_ -= oldest;
+  void release(ConnId id) {
+    ids()[free_++] = id;
+    --draining_;
   }
 
   /// See `LiveBits`.
@@ -111,8 +104,7 @@ inline Result<void> IdPool::check_invariants() const {
   };
   if (free_ + draining_ > count_) return broken("2: more ids are free and draining than there are");
   std::vector<bool> listed(count_);
-  for (std::size_t i = 0; i < count_; ++i) {
-    if (i >= free_ && i < count_ - draining_) continue;
+  for (std::size_t i = 0; i < free_; ++i) {
     const ConnId id = ids()[i];
     if (index(id) >= count_ || listed[index(id)] || live_[id])
       return broken("1: an id is in two states");

@@ -28,7 +28,7 @@ TEST(IdPool, GivesTheIdThatBecameFreeLastFirst) {
   EXPECT_EQ(pool.take(), ConnId{0});
   EXPECT_EQ(pool.take(), ConnId{1});
   pool.give_back(ConnId{0});
-  pool.settle();
+  pool.release(ConnId{0});
   EXPECT_EQ(pool.take(), ConnId{0});
   pool.put_back(ConnId{0});
   EXPECT_EQ(pool.take(), ConnId{0});
@@ -36,12 +36,12 @@ TEST(IdPool, GivesTheIdThatBecameFreeLastFirst) {
   EXPECT_EQ(pool.take(), ConnId::none);
 }
 
-TEST(IdPool, ADrainingIdIsNotGivenOutUntilSettled) {
+TEST(IdPool, ADrainingIdIsNotGivenOutUntilReleased) {
   IdPool pool = make(1);
   pool.give_back(pool.take());
   EXPECT_EQ(pool.draining(), 1U);
   EXPECT_EQ(pool.take(), ConnId::none);
-  pool.settle();
+  pool.release(ConnId{0});
   EXPECT_EQ(pool.take(), ConnId{0});
 }
 
@@ -69,8 +69,10 @@ TEST(IdPool, KeepsEveryIdInOneStateUnderChurn) {
         live.pop_back();
       } else if (action == 15) {
         const std::size_t oldest = random() % (draining.size() + 1);
-        pool.settle(oldest);
-        for (std::size_t i = 0; i < oldest; ++i) in_use.erase(draining[i]);
+        for (std::size_t i = 0; i < oldest; ++i) {
+          pool.release(draining[i]);
+          in_use.erase(draining[i]);
+        }
         draining.erase(draining.begin(), draining.begin() + static_cast<std::ptrdiff_t>(oldest));
       }
       ASSERT_EQ(pool.live(), live.size());

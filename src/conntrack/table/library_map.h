@@ -220,8 +220,7 @@ class LibraryMap {
     return id;
   }
 
-  void settle(std::size_t oldest = kAllDraining) { ids_.settle(oldest); }
-  std::size_t draining() const { return ids_.draining(); }
+  void release(ConnId id) { ids_.release(id); }
 
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {

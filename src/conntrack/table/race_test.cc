@@ -38,8 +38,7 @@ class RaceTest : public testing::Test {
     return table.insert(key, table.hasher()(key), KeepAll{}).outcome == inserted;
   }
   static void erase(Race<KeyV4>& table, const KeyV4& key) {
-    table.erase(key, table.hasher()(key));
-    table.settle();
+    table.release(table.erase(key, table.hasher()(key)));
   }
   static void check(const Race<KeyV4>& table) {
     const auto ok = table.check_invariants();

@@ -17,6 +17,8 @@
 namespace millrace {
 
 static_assert(RteHashFlags::kExtendable == RTE_HASH_EXTRA_FLAGS_EXT_TABLE);
+static_assert(RteHashFlags::kReadersAndWriter == RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY);
+static_assert(RteHashFlags::kLockFreeReaders == RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF);
 static_assert(RteHashFlags::kReleaseLater == RTE_HASH_EXTRA_FLAGS_NO_FREE_ON_DEL);
 
 namespace {

@@ -22,14 +22,18 @@ namespace millrace {
 /// How rte_hash works; values may be added up. They are its own `RTE_HASH_EXTRA_FLAGS_*`.
 struct RteHashFlags {
   static constexpr std::uint8_t kNone = 0x00;
+  /// Others may look up while one changes: a reader-writer lock sees to that.
+  static constexpr std::uint8_t kReadersAndWriter = 0x04;
   /// A full bucket gets another one chained to it.
   static constexpr std::uint8_t kExtendable = 0x08;
   /// A removed key's position stays taken until `release`.
   static constexpr std::uint8_t kReleaseLater = 0x10;
+  /// Others may look up while one changes, without a lock.
+  static constexpr std::uint8_t kLockFreeReaders = 0x20;
 };
 
 /// Keys of one size, each at a position: its `ConnId`, which holds while it is in here. One thread
-/// at a time. Movable; one owner.
+/// at a time; with the flags that say so, others may call `find` meanwhile. Movable; one owner.
 class RteHash {
  public:
   static constexpr std::size_t kBucketSlots = 8;

@@ -130,8 +130,8 @@ class Run {
   }
   void settle() {
     for (const auto& [id, n] : draining_) require(table_.records().header(id).key == key_of(n));
+    for (const auto& [id, n] : draining_) table_.release(id);
     draining_.clear();
-    table_.settle();
   }
 
   void begin_burst(std::uint8_t first) {

@@ -26,7 +26,7 @@ static_assert(AllTables::kSize == MILLRACE_COUNTED,
 #endif
 
 using Scheme = AllTables::At<MILLRACE_TABLE>;
-using Tables = testing::Types<Scheme::Of<KeyV4>, Scheme::Of<KeyV6>>;
+using Tables = testing::Types<test::Settling<Scheme::Of<KeyV4>>, test::Settling<Scheme::Of<KeyV6>>>;
 
 struct TableNames {
   template <class T>

@@ -1,0 +1,92 @@
+// How a table reads and writes its index and the keys in its records: as one thread may, or as
+// several threads at once must.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/detail/waiting.h"
+
+namespace millrace::detail {
+
+/// One thread at a time uses the table.
+struct OneThread {
+  static constexpr bool kShared = false;
+
+  template <class Word>
+  static Word load(const Word& word) {
+    return word;
+  }
+  template <class Word>
+  static void store(Word& word, Word value) {
+    word = value;
+  }
+  /// Changes the word if it is as expected; whether it was.
+  template <class Word>
+  static bool change(Word& word, Word, Word value) {
+    word = value;
+    return true;
+  }
+  template <class K>
+  static bool equal(const K& stored, const K& key) {
+    return stored == key;
+  }
+  template <class K>
+  static void write(K& stored, const K& key) {
+    stored = key;
+  }
+  static void lock(std::uint64_t&, std::uint64_t) {}
+  static void unlock(std::uint64_t&, std::uint64_t) {}
+};
+
+/// Several threads use it at once. What is loaded shows all that was written before it was stored.
+struct ManyThreads {
+  static constexpr bool kShared = true;
+
+  template <class Word>
+  static Word load(const Word& word) {
+    return __atomic_load_n(&word, __ATOMIC_ACQUIRE);
+  }
+  template <class Word>
+  static void store(Word& word, Word value) {
+    __atomic_store_n(&word, value, __ATOMIC_RELEASE);
+  }
+  template <class Word>
+  static bool change(Word& word, Word expected, Word value) {
+    return __atomic_compare_exchange_n(&word, &expected, value, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_ACQUIRE);
+  }
+  /// A key that others write meanwhile is that of a slot whose tag says so: word by word is enough.
+  template <class K>
+  static bool equal(const K& stored, const K& key) {
+    std::uint64_t difference = 0;
+    for (std::size_t i = 0; i < sizeof(K); i += 8)
+      difference |= __atomic_load_n(word_at(stored, i), __ATOMIC_RELAXED) ^ key.word(i);
+    return difference == 0;
+  }
+  template <class K>
+  static void write(K& stored, const K& key) {
+    for (std::size_t i = 0; i < sizeof(K); i += 8)
+      __atomic_store_n(const_cast<Aliasing*>(word_at(stored, i)), key.word(i), __ATOMIC_RELAXED);
+  }
+  /// Waits until the bit is this thread's.
+  static void lock(std::uint64_t& word, std::uint64_t bit) {
+    Backoff backoff;
+    while ((__atomic_fetch_or(&word, bit, __ATOMIC_ACQUIRE) & bit) != 0) {
+      while ((__atomic_load_n(&word, __ATOMIC_RELAXED) & bit) != 0) backoff.wait();
+    }
+  }
+  static void unlock(std::uint64_t& word, std::uint64_t bit) {
+    __atomic_fetch_and(&word, ~bit, __ATOMIC_RELEASE);
+  }
+
+ private:
+  using Aliasing [[gnu::may_alias]] = std::uint64_t;
+
+  template <class K>
+  static const Aliasing* word_at(const K& key, std::size_t offset) {
+    return reinterpret_cast<const Aliasing*>(reinterpret_cast<const std::byte*>(&key) + offset);
+  }
+};
+
+}  // namespace millrace::detail

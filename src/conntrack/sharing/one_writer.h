@@ -1,0 +1,30 @@
+// Tables that see to readers themselves, and want one writer at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "conntrack/sharing/grace.h"
+#include "conntrack/sharing/spinlock.h"
+
+namespace millrace {
+
+class OneWriter {
+ public:
+  static constexpr bool kShared = true;
+  static constexpr bool kConcurrent = true;
+  using Settling = SettleAfterGrace;
+
+  struct Guard {};
+  static Guard reading() { return {}; }
+  std::unique_lock<Lock> writing() const { return std::unique_lock<Lock>(*lock_); }
+  static std::uint64_t waited_ns() { return detail::Waiting::sum_ns(); }
+
+ private:
+  std::unique_ptr<Lock> lock_ = std::make_unique<SpinlockLock>();
+};
+
+static_assert(Guards<OneWriter>);
+
+}  // namespace millrace

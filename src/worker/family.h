@@ -1,0 +1,284 @@
+// One address family's part of a line: its stages over the family's tables.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "conntrack/tracker.h"
+#include "core/burst.h"
+#include "function/function.h"
+#include "measure/worker_counters.h"
+#include "millrace/detail/waiting.h"
+#include "worker/line.h"
+
+namespace millrace {
+
+template <class TrackerType, class K>
+class Family {
+ public:
+  using Guarding = typename TrackerType::Guarding;
+
+  /// One for each function, over the same tables.
+  static Result<std::vector<Family>> create(
+      const LineConfig& config, std::size_t capacity, MakeAgeing& ageing, Guarding guards,
+      std::span<Function* const> functions,
+      std::span<const std::unique_ptr<WorkerCounters>> counters) {
+    const auto count = static_cast<unsigned>(functions.size());
+    std::vector<std::optional<TrackerType>> trackers(count);
+    if (functions.front()->stateful()) {
+      auto made = TrackerType::create(
+          tracker_config(config, capacity, ageing, functions.front()->family<K>()),
+          std::move(guards), count);
+      if (!made) return std::unexpected(made.error());
+      std::ranges::move(*made, trackers.begin());
+    }
+    std::vector<Family> families;
+    for (unsigned n = 0; n < count; ++n) {
+      families.push_back(
+          Family(std::move(trackers[n]), capacity, functions[n]->family<K>(), *counters[n]));
+    }
+    return families;
+  }
+
+  bool tracks() const { return tracker_.has_value(); }
+  const TrackerType& tracker() const { return *tracker_; }
+  /// Live connections that this worker opened.
+  std::size_t live() const { return tracker_ ? tracker_->live() : 0; }
+  TableReport report() const {
+    if (!tracker_) return {};
+    const auto& table = tracker_->table();
+    return {capacity_, table.slots(), table.size(), tracker_->memory_bytes(), tracker_->pages()};
+  }
+
+  void begin() {
+    if (tracker_) tracker_->begin();
+  }
+  void end() {
+    if (tracker_) tracker_->end();
+  }
+
+  void sides(Burst& burst) { function_->sides(burst); }
+
+  void prefetch(Burst& burst) const {
+    if (!tracker_) return;
+    for_each_side(burst, [this](Side side, Lane<K>& lane) {
+      tracker_->hasher()(lane.keys(), std::span(lane.hash));
+      tracker_->prefetch(side, lane.hashes());
+    });
+  }
+
+  void prefetch_records(Burst& burst) const {
+    if (!tracker_ || is_empty(burst)) return;
+    [[maybe_unused]] const auto guard = tracker_->reading();
+    for_each_side(burst, [this](Side side, Lane<K>& lane) {
+      lane.stragglers = tracker_->prefetch_records(side, lane.keys(), lane.hashes());
+    });
+  }
+
+  void prefetch_stragglers(Burst& burst) const {
+    if (!tracker_ || is_empty(burst)) return;
+    [[maybe_unused]] const auto guard = tracker_->reading();
+    for_each_side(burst, [this](Side side, Lane<K>& lane) {
+      tracker_->prefetch_stragglers(side, lane.keys(), lane.hashes(), lane.stragglers);
+    });
+  }
+
+  /// True when nothing is left to do at that time.
+  bool age(Tick now) {
+    if (!tracker_) return true;
+    bool done = false;
+    {
+      [[maybe_unused]] const auto guard = tracker_->writing();
+      done = tracker_->sweep(now, kSweepBudget, [this](ConnId id) {
+        counters_->timed_out.add(1);
+        function_->closed(tracker_->originators().state(id));
+      });
+    }
+    tracker_->settle();
+    return done;
+  }
+
+  void find(Burst& burst) {
+    if (is_empty(burst)) return;
+    if (!tracker_) {
+      for_each_side(
+          burst, [](Side, Lane<K>& lane) { std::ranges::fill(lane.connections(), ConnId::none); });
+      return;
+    }
+    [[maybe_unused]] const auto guard = tracker_->reading();
+    for_each_side(burst, [&](Side side, Lane<K>& lane) {
+      tracker_->find(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
+                     lane.stragglers);
+    });
+  }
+
+  /// Gives entries to the connections that begin in this burst.
+  void open(Burst& burst) {
+    Lane<K>& lane = burst.lanes<K>().originator;
+    if (std::ranges::count(lane.connections(), ConnId::none) == 0) return;
+    if (!tracker_) {
+      refuse_all(burst, lane);
+      return;
+    }
+    std::uint64_t unknown = 0;  // a bit a packet
+    for (unsigned i = 0; i < lane.size; ++i)
+      unknown |= std::uint64_t{lane.connection[i] == ConnId::none} << i;
+    [[maybe_unused]] const auto guard = tracker_->writing();
+    detail::Backoff others;
+    while (unknown = open(burst, lane, unknown), unknown != 0) others.wait();
+    find_early_replies(burst);
+  }
+
+  void process(Burst& burst) {
+    function_->process(burst, tracker_ ? tracker_->originators() : nothing_,
+                       tracker_ ? tracker_->replies() : nothing_);
+    if (tracker_) tracker_->settle();
+  }
+
+ private:
+  static constexpr unsigned kSweepBudget = 64;
+
+  Family(std::optional<TrackerType> tracker, std::size_t capacity, FunctionFor<K>& function,
+         WorkerCounters& counters)
+      : tracker_(std::move(tracker)),
+        capacity_(capacity),
+        function_(&function),
+        counters_(&counters) {}
+
+  static TrackerConfig tracker_config(const LineConfig& config, std::size_t capacity,
+                                      MakeAgeing& ageing, const FunctionFor<K>& function) {
+    const auto bytes = function.state_bytes();
+    TrackerConfig tracker{.capacity = capacity,
+                          .state_bytes = bytes.originator,
+                          .timeouts = config.timeouts,
+                          .ageing = &ageing,
+                          .interval_ms = config.interval_ms,
+                          .pages = config.pages,
+                          .secret = config.secret};
+    if (bytes.replies) tracker.reply_state_bytes = bytes.reply;
+    return tracker;
+  }
+
+  static bool is_empty(Burst& burst) {
+    const auto& lanes = burst.lanes<K>();
+    return lanes.originator.size == 0 && lanes.reply.size == 0;
+  }
+
+  template <class Each>
+  static void for_each_side(Burst& burst, Each&& each) {
+    auto& lanes = burst.lanes<K>();
+    each(Side::originator, lanes.originator);
+    each(Side::reply, lanes.reply);
+  }
+
+  /// What nobody tracks finds no place.
+  static void refuse_all(Burst& burst, const Lane<K>& lane) {
+    for (unsigned i = 0; i < lane.size; ++i) burst.verdict[lane.packet[i]] = Verdict::table_full;
+  }
+
+  /// Opens the connections of those packets of the lane, a bit each. Returns those whose
+  /// connections other workers are opening: they are to be tried again.
+  std::uint64_t open(Burst& burst, Lane<K>& lane, std::uint64_t unknown) {
+    unsigned count = 0;
+    for (std::uint64_t left = unknown; left != 0; left &= left - 1) {
+      const auto i = static_cast<unsigned>(std::countr_zero(left));
+      count += admit(burst, lane, i, openings_[count]);
+    }
+    for (auto pending = std::span(openings_).first(count); !pending.empty();) {
+      function_->open(burst, pending);
+      pending = pending.first(settle(burst, lane, pending));
+    }
+    if constexpr (!Guarding::kConcurrent) return 0;
+    std::uint64_t again = 0;
+    for (std::uint64_t left = unknown; left != 0; left &= left - 1) {
+      const auto i = static_cast<unsigned>(std::countr_zero(left));
+      ConnId& id = lane.connection[i];
+      if (id == ConnId::none || tracker_->is_confirmed(id)) continue;
+      id = ConnId::none;
+      again |= std::uint64_t{1} << i;
+    }
+    return again;
+  }
+
+  /// Opens the connection of the lane's packet `i`; true when the function has to be asked.
+  bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening) {
+    burst.verdict[lane.packet[i]] = Verdict::table_full;
+    const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now);
+    lane.connection[i] = in.id;
+    if (in.outcome == Insertion::Outcome::full) counters_->refused.add(1);
+    if (in.outcome != Insertion::Outcome::inserted) return false;
+    opening.packet = lane.packet[i];
+    opening.attempt = 0;
+    opening.connection = in.id;
+    opening.key = lane.key[i];
+    opening.state = tracker_->originators().state(in.id);
+    return true;
+  }
+
+  /// Acts on the function's answers. Openings whose reply collided move to the front; returns how
+  /// many.
+  unsigned settle(Burst& burst, Lane<K>& lane, std::span<Opening<K>> openings) {
+    unsigned again = 0;
+    for (Opening<K>& opening : openings) {
+      if (opening.answer == Opening<K>::Answer::refused) {
+        if (opening.attempt > 0) function_->abandoned(opening.state);
+        give_up(burst, lane, opening, opening.refusal);
+        continue;
+      }
+      const Insertion linked = link(burst, opening);
+      if (linked.outcome == Insertion::Outcome::inserted) {
+        tracker_->confirm(opening.connection, linked.id);
+        counters_->opened.add(1);
+      } else if (linked.outcome == Insertion::Outcome::full) {
+        function_->abandoned(opening.state);
+        give_up(burst, lane, opening, Verdict::table_full);
+      } else {
+        counters_->collisions.add(1);
+        ++opening.attempt;
+        std::swap(openings[again++], opening);
+      }
+    }
+    return again;
+  }
+
+  Insertion link(const Burst& burst, const Opening<K>& opening) {
+    if (opening.answer == Opening<K>::Answer::one_way)
+      return {ConnId::none, Insertion::Outcome::inserted, ConnId::none};
+    return tracker_->link(opening.reply_key, burst.now,
+                          std::span(opening.reply_state).first(function_->state_bytes().reply));
+  }
+
+  /// A reply may stand in the very burst that opened its connection.
+  void find_early_replies(Burst& burst) {
+    Lane<K>& reply = burst.lanes<K>().reply;
+    if (std::ranges::find(reply.connections(), ConnId::none) == reply.connections().end()) return;
+    tracker_->find(Side::reply, reply.keys(), reply.hashes(), burst.now, reply.connections());
+  }
+
+  /// Takes an opening back; all packets of the burst that were to belong to it get its verdict.
+  void give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening, Verdict why) {
+    tracker_->abandon(opening.connection);
+    counters_->refused.add(1);
+    for (unsigned i = 0; i < lane.size; ++i) {
+      if (lane.connection[i] != opening.connection) continue;
+      lane.connection[i] = ConnId::none;
+      burst.verdict[lane.packet[i]] = why;
+    }
+  }
+
+  std::optional<TrackerType> tracker_;
+  std::size_t capacity_;
+  FunctionFor<K>* function_;
+  WorkerCounters* counters_;
+  std::array<Opening<K>, kBurstMax> openings_;
+  Records<K> nothing_;
+};
+
+}  // namespace millrace
