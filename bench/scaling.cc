@@ -297,6 +297,12 @@ std::optional<ScalingTraffic> scaling_traffic_named(std::string_view name) {
 Result<ScalingReport> run_scaling(const ScalingOptions& options, const Progress& progress) {
   ScalingReport report;
   const auto contenders = contenders_of(options);
+  if (contenders.empty()) {
+    return std::unexpected(
+        Error{"none of these sharing schemes goes with any of these tables: see "
+              "docs/sharing.md",
+              Error::Kind::usage});
+  }
   for (const ScalingTraffic traffic : options.traffic) {
     if (!progress(fmt::format("{}: making the traffic", to_string(traffic)))) return report;
     auto passes = make_passes(options, traffic);

@@ -26,7 +26,7 @@ inline constexpr std::string_view kSharedCounter = "sharded+counter";
 
 struct ScalingOptions {
   std::vector<unsigned> workers{1, 2};
-  std::vector<std::string> tables{"race"};
+  std::vector<std::string> tables;   ///< empty: all that go with a sharing scheme
   std::vector<std::string> sharing;  ///< empty: all there are
   std::vector<ScalingTraffic> traffic{ScalingTraffic::campus, ScalingTraffic::flood,
                                       ScalingTraffic::established};
@@ -70,8 +70,8 @@ struct ScalingReport {
 /// predicted.
 inline constexpr std::size_t kCountsToPredict = 6;
 
-/// Measures all of it, combinations in turn. Errors: a name that is not known, no memory, or
-/// workers that do not do what one does.
+/// Measures all of it, combinations in turn. Errors: tables and sharing schemes none of which go
+/// together (usage), no memory, or workers that do not do what one does.
 Result<ScalingReport> run_scaling(const ScalingOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

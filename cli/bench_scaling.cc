@@ -159,7 +159,7 @@ void add_bench_scaling(CLI::App& bench, Run& run) {
       ->delimiter(',')
       ->check(whole_number(1, Workers::kMost))
       ->type_name("N,...");
-  command->add_option("--table", options.tables, "Tables; race")
+  command->add_option("--table", options.tables, "Tables; all that go with a scheme")
       ->delimiter(',')
       ->check(one_of(TableSchemes::names()));
   command->add_option("--sharing", options.sharing, "Sharing schemes; all")

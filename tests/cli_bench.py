@@ -36,14 +36,21 @@ class BenchCli(Case):
 
     def test_the_bench_of_scaling(self):
         result = json.loads(self.run_ok("bench", "scaling", "--quick", "--repetitions", "1",
-                                        "--workers", "1,3", "--json", "-").stdout)
+                                        "--workers", "1,3", "--table", "race,cuckoo,chained",
+                                        "--json", "-").stdout)
         self.assertEqual(result["suite"], "scaling")
         self.assertTrue(result["complete"])
-        schemes = ("sharded", "spinlock", "mutex", "sharded+counter")
-        self.assertEqual([(r["traffic"], r["sharing"], r["workers"]) for r in result["results"]],
-                         [(traffic, sharing, workers)
+        any_table = ("race", "cuckoo", "chained")
+        schemes = {"sharded": any_table, "spinlock": any_table, "mutex": any_table,
+                   "hierarchical": ("chained",), "locked-cuckoo": ("cuckoo",),
+                   "lock-free-cuckoo": ("cuckoo",), "lock-free-race": ("race",),
+                   "sharded+counter": any_table}
+        self.assertEqual([(r["traffic"], r["sharing"], r["table"], r["workers"])
+                          for r in result["results"]],
+                         [(traffic, sharing, table, workers)
                           for traffic in ("campus", "flood", "established")
-                          for sharing in schemes for workers in (1, 3)])
+                          for sharing, tables in schemes.items() for table in tables
+                          for workers in (1, 3)])
         for measured in result["results"]:
             self.assertLessEqual(measured["mpps_min"], measured["mpps_median"])
             self.assertLessEqual(measured["mpps_median"], measured["mpps_max"])
@@ -53,6 +60,8 @@ class BenchCli(Case):
         self.assertEqual(result["predictions"], [])
         self.assertIn("6 worker counts", result["no_prediction"])
         self.refuse(USAGE, ["sharded+counter"], "bench", "scaling", "--sharing", "none")
+        self.refuse(USAGE, ["goes with"], "bench", "scaling", "--sharing", "lock-free-race",
+                    "--table", "cuckoo")
 
     # As little as there is to measure.
     ONE_GROUP = ("--repetitions", "1", "--key-bytes", "16", "--burst", "32", "--no-maximum")

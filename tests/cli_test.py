@@ -67,6 +67,8 @@ class Cli(Case):
         self.refuse(USAGE, ["race", "std"], *self.replay("--table", "cukoo"))
         self.refuse(USAGE, ["wheel"], *self.replay("--ageing", "scan"))
         self.refuse(USAGE, ["sharded"], *self.replay("--sharing", "mutexes"))
+        self.refuse(USAGE, ["goes with table cuckoo, not with"],
+                    *self.replay("--sharing", "lock-free-cuckoo"))
         self.refuse(USAGE, ["keyed"], *self.replay("--spread", "rss"))
         for capacity in ("0", "-1", "99999999999999999999", "x"):
             self.refuse(USAGE, ["--capacity"], *self.replay("--capacity", capacity))
@@ -200,7 +202,8 @@ class Cli(Case):
 
     def test_workers_write_what_one_writes(self):
         outs = set()
-        for workers, sharing in ((1, "sharded"), (2, "sharded"), (5, "sharded"), (3, "mutex")):
+        for workers, sharing in ((1, "sharded"), (2, "sharded"), (5, "sharded"), (3, "mutex"),
+                                 (4, "lock-free-race")):
             out = self.path("out.pcap")
             result = self.run_ok(*self.replay("--workers", str(workers), "--sharing", sharing,
                                               "--loops", "3", "--out", out, "--stats", "-"))

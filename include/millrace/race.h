@@ -24,11 +24,12 @@
 //  3. A key is live in one slot at most.
 //  4. size() is the number of live slots.
 //
-// `SharedRace` is for several threads at once. Readers never wait. Writers of keys with one first
-// bucket exclude each other by the bit that the overflow filter leaves over, so that a key is
-// inserted once; what they change in other buckets they change word by word: a slot is claimed as
-// draining and gets its tag when its key stands, and counts go up before and down after. A look-up
-// that meets an entry on its way may miss it, as if it had been there first; an insertion does not.
+// `SharedRace` is for several threads at once. Readers never wait. A writer has its key's first
+// bucket, by the bit that the overflow filter leaves over, so that a key is inserted once; and
+// each other bucket that it inserts into or counts in, else it lets go of all and begins again. A
+// slot gets its tag when its key stands in the record; counts go up before and down after. A
+// look-up that meets an entry on its way may miss it, as if it had been there first; an insertion
+// does not.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +38,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -235,7 +237,10 @@ class BasicRace {
     }
   }
 
-  /// An entry of that hash no longer goes past the homes before this one.
+  /// An entry of that hash goes past the homes before this one, or no longer does.
+  void count_in(Hash hash, unsigned home) {
+    while (home-- > 0) bucket(home_of(hash, home)).count_in(filter_of(hash));
+  }
   void count_out(Hash hash, unsigned home) {
     while (home-- > 0) bucket(home_of(hash, home)).count_out(filter_of(hash));
   }
@@ -251,16 +256,15 @@ class BasicRace {
   template <bool kMayOpen>
   Stragglers prefetch_records(std::span<const Hash> hashes) const;
   template <WorthFunction W>
-  Insertion insert_anywhere(const K& key, Hash hash, const W& worth);
-  /// A free slot of the bucket, which is the caller's to occupy; or none.
-  ConnId claim_in(std::uint32_t at) {
-    const unsigned slot = bucket(at).claim();
-    return slot == Bucket::kNoSlot ? ConnId::none : id_of(at, slot);
+  std::optional<Insertion> insert_anywhere(const K& key, Hash hash, const W& worth);
+  ConnId free_in(std::uint32_t at) const {
+    const unsigned slot = bucket(at).free_slot();
+    return slot == kSlots ? ConnId::none : id_of(at, slot);
   }
-  Place claim(Hash hash);
+  std::optional<ConnId> insert_where_free(const K& key, Hash hash);
   template <WorthFunction W>
-  Place claim_from_least_worthy(Hash hash, const W& worth);
-  /// A claimed slot becomes live.
+  ConnId insert_for_least_worthy(const K& key, Hash hash, const W& worth);
+  /// A free slot, counted in the homes before, becomes live.
   void occupy(ConnId id, const K& key, Hash hash) {
     Words::write(records_.header(id).key, key);
     Words::store(tag_of(id), tag_for(hash));
@@ -342,53 +346,57 @@ template <WorthFunction W>
 Insertion BasicRace<K, Words>::insert(const K& key, Hash hash, const W& worth) {
   const std::uint32_t first = first_of(hash);
   const Bucket& b = bucket(first);
-  const typename Bucket::Exclusive exclusive(bucket(first));
-  if (b.match(tag_for(hash)) == 0 && b.passed(filter_of(hash)) == 0) [[likely]] {
-    if (const ConnId id = claim_in(first); id != ConnId::none) [[likely]] {
-      occupy(id, key, hash);
-      return {id, Insertion::Outcome::inserted, ConnId::none};
+  for (detail::Backoff others;; others.wait()) {
+    const typename Bucket::Hold hold(bucket(first));
+    if (b.match(tag_for(hash)) == 0 && b.passed(filter_of(hash)) == 0) [[likely]] {
+      if (const ConnId id = free_in(first); id != ConnId::none) [[likely]] {
+        occupy(id, key, hash);
+        return {id, Insertion::Outcome::inserted, ConnId::none};
+      }
     }
+    if (const auto in = insert_anywhere(key, hash, worth)) return *in;
   }
-  return insert_anywhere(key, hash, worth);
 }
 
+/// Nothing where another thread has a bucket that this takes.
 template <class K, class Words>
 template <WorthFunction W>
-[[gnu::noinline]] Insertion BasicRace<K, Words>::insert_anywhere(const K& key, Hash hash,
-                                                                 const W& worth) {
+[[gnu::noinline]] std::optional<Insertion> BasicRace<K, Words>::insert_anywhere(const K& key,
+                                                                                Hash hash,
+                                                                                const W& worth) {
   static_assert(!Words::kShared || std::is_same_v<W, KeepAll>, "under sharing ids must drain");
+  using enum Insertion::Outcome;
   if (const Place found = place_of(key, hash); found.id != ConnId::none)
     return Insertion::met(found.id, worth(found.id) != 0);
-  Place place = claim(hash);
-  ConnId displaced = ConnId::none;
-  if (place.id == ConnId::none) {
-    if constexpr (std::is_same_v<W, KeepAll>) return {};
-    place = claim_from_least_worthy(hash, worth);
-    if (place.id == ConnId::none) return {};
-    displaced = place.id;
-  }
-  occupy(place.id, key, hash);
-  return {place.id, Insertion::Outcome::inserted, displaced};
+  const auto id = insert_where_free(key, hash);
+  if (!id) return std::nullopt;
+  if (*id != ConnId::none) return Insertion{*id, inserted, ConnId::none};
+  if constexpr (std::is_same_v<W, KeepAll>) return Insertion{};
+  const ConnId least = insert_for_least_worthy(key, hash, worth);
+  return least == ConnId::none ? Insertion{} : Insertion{least, inserted, least};
 }
 
-/// A free slot of the hash's first home that has one, counted in the homes before.
+/// In the first home that has a free slot, whose id it returns; or none. The first is held.
 template <class K, class Words>
-auto BasicRace<K, Words>::claim(Hash hash) -> Place {
-  for (unsigned home = 0;; ++home) {
+std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash hash) {
+  std::array<typename Bucket::Hold, kHomes> holds;
+  for (unsigned home = 0; home < kHomes; ++home) {
     const std::uint32_t at = home_of(hash, home);
-    if (const ConnId id = claim_in(at); id != ConnId::none) return {id, home};
-    const bool last = home + 1 == kHomes;
-    if (last || !bucket(at).count_in(filter_of(hash))) {
-      count_out(hash, home);
-      return {};
+    if (home > 0 && !holds[home].try_to_have(bucket(at))) return std::nullopt;
+    if (const ConnId id = free_in(at); id != ConnId::none) {
+      count_in(hash, home);
+      occupy(id, key, hash);
+      return id;
     }
+    if (!bucket(at).can_pass(filter_of(hash))) break;
   }
+  return ConnId::none;
 }
 
-/// The slot of the entry that is worth least, if that is less than the newcomer; it is gone then.
+/// In the place of the entry that is worth least, if that is less than the newcomer.
 template <class K, class Words>
 template <WorthFunction W>
-auto BasicRace<K, Words>::claim_from_least_worthy(Hash hash, const W& worth) -> Place {
+ConnId BasicRace<K, Words>::insert_for_least_worthy(const K& key, Hash hash, const W& worth) {
   // Not in the overflow area: the newcomer's look-ups would all cost three buckets.
   const unsigned open = std::min(homes_open(hash), 2U);
   for (unsigned home = 0; home < open; ++home) {
@@ -399,20 +407,24 @@ auto BasicRace<K, Words>::claim_from_least_worthy(Hash hash, const W& worth) -> 
     for_each_live(home_of(hash, home), [&](ConnId id) { victim.consider(id, {id, home}); });
   }
   const Place place = victim.place();
-  if (place.id == ConnId::none) return place;
+  if (place.id == ConnId::none) return place.id;
   const Hash old = hasher_(records_.header(place.id).key);
   vacate({place.id, home_in(place.id, old)}, old);
-  for (unsigned home = 0; home < place.home; ++home)
-    bucket(home_of(hash, home)).count_in(filter_of(hash));
-  return place;
+  count_in(hash, place.home);
+  occupy(place.id, key, hash);
+  return place.id;
 }
 
 template <class K, class Words>
 ConnId BasicRace<K, Words>::erase(const K& key, Hash hash) {
-  const typename Bucket::Exclusive exclusive(bucket(first_of(hash)));
-  const Place place = place_of(key, hash);
-  if (place.id != ConnId::none) vacate(place, hash);
-  return place.id;
+  for (detail::Backoff others;; others.wait()) {
+    const typename Bucket::Hold first(bucket(first_of(hash)));
+    typename Bucket::Hold second;
+    const Place place = place_of(key, hash);
+    if (place.home == 2 && !second.try_to_have(bucket(home_of(hash, 1)))) continue;
+    if (place.id != ConnId::none) vacate(place, hash);
+    return place.id;
+  }
 }
 
 template <class K, class Words>

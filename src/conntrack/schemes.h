@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "conntrack/ageing/none.h"
@@ -71,26 +72,42 @@ struct Joined<SchemeList<A...>, SchemeList<B...>, Rest...> {
   using Type = typename Joined<SchemeList<A..., B...>, Rest...>::Type;
 };
 
+/// A list's first elements.
+template <std::size_t count, class List, class Place = std::make_index_sequence<count>>
+struct First;
+template <std::size_t count, class List, std::size_t... place>
+struct First<count, List, std::index_sequence<place...>> {
+  using Type = SchemeList<typename List::template At<place>...>;
+};
+
 // A line a table: the build counts these lines, since each is compiled by itself.
-using TableSchemes = SchemeList<  //
+using EveryTable = SchemeList<    //
     TableScheme<Race>,            //
-    TableScheme<CuckooPlusPlus>,  //
     TableScheme<Cuckoo>,          //
+    TableScheme<Chained>,         //
+    TableScheme<CuckooPlusPlus>,  //
     TableScheme<Horton>,          //
     TableScheme<DHash>,           //
-    TableScheme<Chained>,         //
     TableScheme<Hopscotch>,       //
     TableScheme<RobinHood>,       //
     TableScheme<Swiss>,           //
     TableScheme<Std>>;
 
-using TableVariants = SchemeList<  //
+using EveryVariant = SchemeList<  //
     TableVariant<CuckooPlusPlusTimers>,
     TableVariant<CuckooExtendable>,  //
     TableVariant<DHashPlain>,        //
     TableVariant<DHashXor>,          //
     TableVariant<DHashCrcXor>,       //
     TableVariant<DHashXorCrc>>;
+
+#ifdef MILLRACE_FEW_TABLES  // builds that take long, as sanitizers' do
+using TableSchemes = First<MILLRACE_FEW_TABLES, EveryTable>::Type;
+using TableVariants = SchemeList<>;
+#else
+using TableSchemes = EveryTable;
+using TableVariants = EveryVariant;
+#endif
 
 using AllTables = Joined<TableSchemes, TableVariants>::Type;
 using SharingSchemes = SchemeList<  //

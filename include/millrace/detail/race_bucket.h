@@ -27,8 +27,6 @@ struct alignas(64) RaceBucket {
   static constexpr Tag kDraining = 1;
   static constexpr unsigned kSlots = 28;
   static constexpr unsigned kFilters = 21;
-  /// In place of a slot, where there is none.
-  static constexpr unsigned kNoSlot = kSlots;
 
   std::array<Tag, kSlots> tag{};
   std::uint64_t overflow = 0;
@@ -41,44 +39,47 @@ struct alignas(64) RaceBucket {
   std::uint32_t free() const { return match(kFree); }
   std::uint32_t live() const { return ~(match(kFree) | match(kDraining)) & ((1U << kSlots) - 1); }
 
-  /// A free slot becomes draining, and the caller's; or `kNoSlot`.
-  unsigned claim() {
-    for (std::uint32_t slots = free(); slots != 0; slots &= slots - 1) {
-      const auto slot = static_cast<unsigned>(std::countr_zero(slots));
-      if (Words::change(tag[slot], kFree, kDraining)) return slot;
-    }
-    return kNoSlot;
+  /// Or `kSlots`, where none is free.
+  unsigned free_slot() const {
+    const auto slot = static_cast<unsigned>(std::countr_zero(free()));
+    if (slot >= kSlots) return kSlots;
+    (void)Words::load(tag[slot]);  // who used the slot is done before it is used again
+    return slot;
   }
 
   /// Entries of that filter value that went past.
-  std::uint64_t passed(unsigned filter) const { return passed(Words::load(overflow), filter); }
+  std::uint64_t passed(unsigned filter) const {
+    return Words::load(overflow) >> kFilterBits * filter & kPassedMax;
+  }
   bool can_pass(unsigned filter) const { return passed(filter) < kPassedMax; }
-  /// One more; false, and nothing is changed, where the counter is at its end.
-  bool count_in(unsigned filter) {
-    std::uint64_t now;
-    do {
-      now = Words::load(overflow);
-      if (passed(now, filter) == kPassedMax) return false;
-    } while (!Words::change(overflow, now, now + one(filter)));
-    return true;
-  }
-  void count_out(unsigned filter) {
-    std::uint64_t now;
-    do {
-      now = Words::load(overflow);
-    } while (!Words::change(overflow, now, now - one(filter)));
-  }
 
-  /// While it lives, no other thread inserts or erases keys whose first bucket this is.
-  class Exclusive {
+  /// @name By the thread that has it
+  /// @{
+  void count_in(unsigned filter) { Words::store(overflow, Words::load(overflow) + one(filter)); }
+  void count_out(unsigned filter) { Words::store(overflow, Words::load(overflow) - one(filter)); }
+  /// @}
+
+  /// Has a bucket while it lives: no other thread inserts into it, counts in it, or inserts or
+  /// erases keys whose first bucket it is.
+  class Hold {
    public:
-    explicit Exclusive(RaceBucket& first) : word_(first.overflow) { Words::lock(word_, kLocked); }
-    ~Exclusive() { Words::unlock(word_, kLocked); }
-    Exclusive(const Exclusive&) = delete;
-    Exclusive& operator=(const Exclusive&) = delete;
+    Hold() = default;
+    explicit Hold(RaceBucket& bucket) : word_(&bucket.overflow) { Words::lock(*word_, kLocked); }
+    ~Hold() {
+      if (word_ != nullptr) Words::unlock(*word_, kLocked);
+    }
+    Hold(const Hold&) = delete;
+    Hold& operator=(const Hold&) = delete;
+
+    /// False where another thread has it: who holds another bucket must not wait for it.
+    bool try_to_have(RaceBucket& bucket) {
+      if (!Words::try_lock(bucket.overflow, kLocked)) return false;
+      word_ = &bucket.overflow;
+      return true;
+    }
 
    private:
-    std::uint64_t& word_;
+    std::uint64_t* word_ = nullptr;
   };
 
  private:
@@ -87,9 +88,6 @@ struct alignas(64) RaceBucket {
   static constexpr std::uint64_t kLocked = std::uint64_t{1} << kFilters * kFilterBits;
 
   static std::uint64_t one(unsigned filter) { return std::uint64_t{1} << kFilterBits * filter; }
-  static std::uint64_t passed(std::uint64_t counters, unsigned filter) {
-    return counters >> kFilterBits * filter & kPassedMax;
-  }
 };
 static_assert(sizeof(RaceBucket<OneThread>) == 64);
 

@@ -37,8 +37,8 @@ Vector load_tags(const std::byte* from) {
 template <bool kShared = false>
 std::uint32_t match_tags(const std::byte* line, std::uint16_t tag) {
 #if defined(__AVX512BW__)
-  return _mm512_cmpeq_epi16_mask(load_tags<kShared, __m512i>(line),
-                                 _mm512_set1_epi16(static_cast<short>(tag)));
+  const auto tags = load_tags<kShared, __m512i>(line);
+  return _mm512_cmpeq_epi16_mask(tags, _mm512_set1_epi16(static_cast<short>(tag)));
 #elif defined(__AVX2__)
   const __m256i wanted = _mm256_set1_epi16(static_cast<short>(tag));
   const __m256i low = _mm256_cmpeq_epi16(load_tags<kShared, __m256i>(line), wanted);

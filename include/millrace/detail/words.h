@@ -21,12 +21,6 @@ struct OneThread {
   static void store(Word& word, Word value) {
     word = value;
   }
-  /// Changes the word if it is as expected; whether it was.
-  template <class Word>
-  static bool change(Word& word, Word, Word value) {
-    word = value;
-    return true;
-  }
   template <class K>
   static bool equal(const K& stored, const K& key) {
     return stored == key;
@@ -36,6 +30,7 @@ struct OneThread {
     stored = key;
   }
   static void lock(std::uint64_t&, std::uint64_t) {}
+  static bool try_lock(std::uint64_t&, std::uint64_t) { return true; }
   static void unlock(std::uint64_t&, std::uint64_t) {}
 };
 
@@ -51,11 +46,6 @@ struct ManyThreads {
   static void store(Word& word, Word value) {
     __atomic_store_n(&word, value, __ATOMIC_RELEASE);
   }
-  template <class Word>
-  static bool change(Word& word, Word expected, Word value) {
-    return __atomic_compare_exchange_n(&word, &expected, value, false, __ATOMIC_ACQ_REL,
-                                       __ATOMIC_ACQUIRE);
-  }
   /// A key that others write meanwhile is that of a slot whose tag says so: word by word is enough.
   template <class K>
   static bool equal(const K& stored, const K& key) {
@@ -69,16 +59,17 @@ struct ManyThreads {
     for (std::size_t i = 0; i < sizeof(K); i += 8)
       __atomic_store_n(const_cast<Aliasing*>(word_at(stored, i)), key.word(i), __ATOMIC_RELAXED);
   }
-  /// Waits until the bit is this thread's.
+  /// Waits until the bit is this thread's. Who has it may load and store the word.
   static void lock(std::uint64_t& word, std::uint64_t bit) {
     Backoff backoff;
-    while ((__atomic_fetch_or(&word, bit, __ATOMIC_ACQUIRE) & bit) != 0) {
+    while (!try_lock(word, bit)) {
       while ((__atomic_load_n(&word, __ATOMIC_RELAXED) & bit) != 0) backoff.wait();
     }
   }
-  static void unlock(std::uint64_t& word, std::uint64_t bit) {
-    __atomic_fetch_and(&word, ~bit, __ATOMIC_RELEASE);
+  static bool try_lock(std::uint64_t& word, std::uint64_t bit) {
+    return (__atomic_fetch_or(&word, bit, __ATOMIC_ACQUIRE) & bit) == 0;
   }
+  static void unlock(std::uint64_t& word, std::uint64_t bit) { store(word, load(word) & ~bit); }
 
  private:
   using Aliasing [[gnu::may_alias]] = std::uint64_t;
