@@ -118,7 +118,8 @@ class ContenderOf final : public Contender<K> {
     all.reserve(coming.size());
     const CycleClock clock;
     for (std::size_t i = 0; i < coming.size(); ++i) {
-      table_.release(table_.erase(leaving[i], table_.hasher()(leaving[i])));
+      const ConnId gone = table_.erase(leaving[i], table_.hasher()(leaving[i]));
+      if (gone != ConnId::none) table_.release(gone);  // it may have been refused
       const Hash hash = table_.hasher()(coming[i]);
       const auto start = clock.begin();
       const Insertion in = table_.insert(coming[i], hash, KeepAll{});

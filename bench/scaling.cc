@@ -135,17 +135,11 @@ class Experiment {
   void report(ScalingReport& report) {
     for (const Contender& contender : contenders_) {
       Samples& of = samples_[contender];
-      std::ranges::sort(of.burst_us);
-      std::vector<std::pair<double, double>> latency;
-      for (const double percent : {50.0, 90.0, 99.0, 99.9}) {
-        const auto at =
-            static_cast<std::size_t>(percent / 100 * static_cast<double>(of.burst_us.size() - 1));
-        latency.emplace_back(percent, of.burst_us[at]);
-      }
       report.results.push_back({contender.table, contender.sharing, traffic_, contender.workers,
                                 passes_.capture.size() * passes_.loops, spread_of(of.mpps),
                                 spread_of(of.ns_per_packet), spread_of(of.waiting).median,
-                                std::move(latency), of.pages});
+                                percentiles_of(std::move(of.burst_us), {50, 90, 99, 99.9}),
+                                of.pages});
     }
   }
 

@@ -47,7 +47,7 @@ struct ScalingResult {
   Spread mpps;                ///< all workers together
   Spread ns_per_packet;       ///< of one core
   double waiting = 0;         ///< share of the workers' time spent waiting for each other; median
-  std::vector<std::pair<double, double>> latency_us;  ///< percentile, from receive to send; of all
+  Percentiles latency_us;     ///< from receive to send; of all workers
   Pages pages = Pages::huge;
 };
 

@@ -2,6 +2,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <utility>
 #include <vector>
 
 namespace millrace::bench {
@@ -16,6 +20,21 @@ struct Spread {
 inline Spread spread_of(std::vector<double> values) {
   std::ranges::sort(values);
   return {values[values.size() / 2], values.front(), values.back()};
+}
+
+using Percentiles = std::vector<std::pair<double, double>>;  // percent, value
+
+/// The least value that so many percent of the values do not exceed. Of one value at least.
+inline Percentiles percentiles_of(std::vector<float> values,
+                                  std::initializer_list<double> percents) {
+  std::ranges::sort(values);
+  Percentiles all;
+  for (const double percent : percents) {
+    const double count = std::ceil(percent / 100 * static_cast<double>(values.size()));
+    all.emplace_back(percent,
+                     values[std::max<std::size_t>(static_cast<std::size_t>(count), 1) - 1]);
+  }
+  return all;
 }
 
 }  // namespace millrace::bench

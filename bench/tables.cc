@@ -145,17 +145,6 @@ Result<void> Experiment<K>::measure_limits() {
   return {};
 }
 
-std::vector<std::pair<double, double>> percentiles(std::vector<float> ns) {
-  std::ranges::sort(ns);
-  std::vector<std::pair<double, double>> all;
-  for (const double percent : {50.0, 90.0, 99.0, 99.9, 99.99, 100.0}) {
-    const auto at =
-        static_cast<std::size_t>(std::ceil(percent / 100 * static_cast<double>(ns.size())));
-    all.emplace_back(percent, ns[std::max<std::size_t>(at, 1) - 1]);
-  }
-  return all;
-}
-
 template <class K>
 void Experiment<K>::report(TablesResult& result) const {
   const Case& at = group_.at;
@@ -182,7 +171,7 @@ void Experiment<K>::report(TablesResult& result) const {
            .pages = of.pages});
     }
     result.insertions.push_back({entrant.name, sizeof(K), at.bits, load, of.insertion_ns.size(),
-                                 percentiles(of.insertion_ns)});
+                                 percentiles_of(of.insertion_ns, {50, 90, 99, 99.9, 99.99, 100})});
     if (at.load) continue;
     const std::size_t beyond = at.promised(entrant) * 6 / 5 - at.live(entrant);
     result.overloads.push_back({entrant.name, sizeof(K), at.bits, at.promised(entrant),

@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "bench/progress.h"
 #include "bench/spread.h"
@@ -33,6 +37,28 @@ std::string cell(const Spread& spread);
 /// Shows what is under way on one line of a terminal's standard error; an empty text clears it.
 /// Ends the benchmark once it is interrupted.
 bench::Progress progress_line(bool quiet);
+
+inline std::unexpected<Error> misused(std::string message) {
+  return std::unexpected(Error{std::move(message), Error::Kind::usage});
+}
+
+/// What is in the list twice would be measured twice, under one heading.
+template <class T>
+Result<void> each_once(std::string_view option, const std::vector<T>& values) {
+  std::set<std::string> seen;
+  for (const T& value : values) {
+    std::string shown;
+    if constexpr (std::is_floating_point_v<T>) {
+      shown = fmt::format("{}", rounded(value, 4));
+    } else {
+      shown = fmt::format("{}", value);
+    }
+    if (seen.insert(shown).second) continue;
+    return misused(fmt::format("{}: {} twice{}: give each value once", option, shown,
+                               std::is_floating_point_v<T> ? " (four decimals count)" : ""));
+  }
+  return {};
+}
 
 /// The library's errors speak of a capacity; these commands have another word for it.
 Error in_terms_of(std::string_view option, Error error);

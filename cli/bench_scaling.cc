@@ -41,7 +41,7 @@ Json to_json(const ScalingResult& r) {
     latency[fmt::format("{}", percent)] = rounded(us, 3);
   Json line{{"table", r.table},
             {"sharing", r.sharing},
-            {"ageing", "wheel"},
+            {"ageing", LineConfig{}.ageing},
             {"traffic", to_string(r.traffic)},
             {"workers", r.workers},
             {"packets", r.packets},
@@ -72,7 +72,10 @@ Json to_json(const ScalingReport& report, const ScalingOptions& options) {
   Json all{{"suite", "scaling"},
            {"complete", report.complete},
            {"options",
-            {{"live", options.live},
+            {{"workers", options.workers},
+             {"tables", options.tables},
+             {"sharing", options.sharing},
+             {"live", options.live},
              {"repetitions", options.repetitions},
              {"burst", options.burst},
              {"seed", options.seed},
@@ -92,16 +95,17 @@ void print(const ScalingReport& report) {
   fmt::print("Mpps of all workers: median (least-most); a burst's time from receive to send\n");
   fmt::print("{:12} {:10} {:16}{:>8}{:>22}{:>8}{:>10}{:>9}{:>9}{:>9}\n", "traffic", "table",
              "sharing", "workers", "Mpps", "x one", "ns each", "waiting", "50 %us", "99 %us");
-  const ScalingResult* one = nullptr;  // of the same, with the fewest workers
+  const ScalingResult* one = nullptr;  // of the same, with one worker
   for (const auto& r : report.results) {
+    if (r.workers == 1) one = &r;
     const bool same = one != nullptr && one->table == r.table && one->sharing == r.sharing &&
                       one->traffic == r.traffic;
-    if (!same) one = &r;
-    fmt::print("{:12} {:10} {:16}{:>8}{:>22}{:>8.2f}{:>10}{:>7.1f} %{:>9.1f}{:>9.1f}\n",
+    fmt::print("{:12} {:10} {:16}{:>8}{:>22}{:>8}{:>10}{:>7.1f} %{:>9.1f}{:>9.1f}\n",
                to_string(r.traffic), r.table, r.sharing, r.workers,
                fmt::format("{:.2f} ({:.2f}-{:.2f})", r.mpps.median, r.mpps.min, r.mpps.max),
-               r.mpps.median / one->mpps.median, short_ns(r.ns_per_packet.median), 100 * r.waiting,
-               r.latency_us[0].second, r.latency_us[2].second);
+               same ? fmt::format("{:.2f}", r.mpps.median / one->mpps.median) : "",
+               short_ns(r.ns_per_packet.median), 100 * r.waiting, r.latency_us[0].second,
+               r.latency_us[2].second);
   }
   if (!report.no_prediction.empty()) fmt::print("{}\n", report.no_prediction);
   for (const auto& p : report.predictions) {
@@ -118,6 +122,11 @@ int ScalingCommand::run() {
   if (!traffic.empty()) {
     options.traffic.clear();
     for (const auto& name : traffic) options.traffic.push_back(*bench::scaling_traffic_named(name));
+  }
+  for (const auto& ok :
+       {each_once("--workers", options.workers), each_once("--table", options.tables),
+        each_once("--sharing", options.sharing), each_once("--traffic", traffic)}) {
+    if (!ok) return fail(ok.error());
   }
   std::ranges::sort(options.workers);
   if (!json.empty()) {

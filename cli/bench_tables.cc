@@ -43,28 +43,6 @@ struct TablesCommand {
   }
 };
 
-std::unexpected<Error> misused(std::string message) {
-  return std::unexpected(Error{std::move(message), Error::Kind::usage});
-}
-
-/// What is in the list twice would be measured twice, under one heading.
-template <class T>
-Result<void> each_once(std::string_view option, const std::vector<T>& values) {
-  std::set<std::string> seen;
-  for (const T& value : values) {
-    std::string shown;
-    if constexpr (std::is_floating_point_v<T>) {
-      shown = fmt::format("{}", rounded(value, 4));
-    } else {
-      shown = fmt::format("{}", value);
-    }
-    if (seen.insert(shown).second) continue;
-    return misused(fmt::format("{}: {} twice{}: give each value once", option, shown,
-                               std::is_floating_point_v<T> ? " (four decimals count)" : ""));
-  }
-  return {};
-}
-
 Result<void> TablesCommand::check() const {
   if (with_maximum && no_maximum)
     return misused("--at-maximum and --no-maximum say the contrary: give one of them");

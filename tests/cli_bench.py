@@ -60,6 +60,7 @@ class BenchCli(Case):
         self.assertEqual(result["predictions"], [])
         self.assertIn("6 worker counts", result["no_prediction"])
         self.refuse(USAGE, ["sharded+counter"], "bench", "scaling", "--sharing", "none")
+        self.refuse(USAGE, ["--workers", "twice"], "bench", "scaling", "--workers", "2,2")
         self.refuse(USAGE, ["goes with"], "bench", "scaling", "--sharing", "lock-free-race",
                     "--table", "cuckoo")
 

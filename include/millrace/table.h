@@ -153,7 +153,7 @@ concept ConnectionTable =
       { table.insert(key, hash, worth) } -> std::same_as<Insertion>;
       /// The id that was freed and is now draining, or none.
       { table.erase(key, hash) } -> std::same_as<ConnId>;
-      /// A draining id may be given out again: nobody uses its record any more.
+      /// A draining id, which is not none, may be given out again: nobody uses its record any more.
       { table.release(id) } -> std::same_as<void>;
       /// Visits about that many entries from the cursor on, and says where to go on. Every entry
       /// that lives through the whole walk is visited at least once, whatever else is inserted or

@@ -209,6 +209,10 @@ class Tracker {
   void settle() {
     settling_.end_burst(pair(), [this] { return writing(); });
   }
+  /// Whether a sweep may remove more; not while too much drains that other workers may still use.
+  bool may_sweep() const { return settling_.has_room(); }
+  /// Whether nothing drains that this worker removed.
+  bool is_settled() const { return settling_.is_empty(); }
 
   /// The worst kind of pages among its tables.
   Pages pages() const { return std::max(table().pages(), table_of(Side::reply).pages()); }
@@ -244,6 +248,12 @@ class Tracker {
   static void see(Tick& last_seen, Tick now) {
     std::atomic_ref(last_seen.ms).store(now.ms, std::memory_order_relaxed);
   }
+  /// Unless another worker has seen it meanwhile.
+  static void see_later(RecordHeader<K>& header, Tick was, Tick later) {
+    if (was.ms == later.ms) return;
+    std::atomic_ref(header.last_seen.ms)
+        .compare_exchange_strong(was.ms, later.ms, std::memory_order_relaxed);
+  }
 
   static void set_all_unconfirmed(const Table& table) {
     for (std::size_t i = 0; i < table.records().count(); ++i)
@@ -264,13 +274,13 @@ class Tracker {
   /// lie in the future; looks are days apart at most.
   Tick deadline(ConnId id) const {
     auto& header = originators().header(id);
-    Tick latest = seen(header);
-    if (header.peer != ConnId::none) {
-      auto& reply = replies().header(header.peer);
-      if (seen(reply) - latest > 0) latest = seen(reply);
-      see(header.last_seen, latest);
-      see(reply.last_seen, latest);
-    }
+    const Tick there = seen(header);
+    if (header.peer == ConnId::none) return there + timeout_of(header);
+    auto& reply = replies().header(header.peer);
+    const Tick back = seen(reply);
+    const Tick latest = back - there > 0 ? back : there;
+    see_later(header, there, latest);
+    see_later(reply, back, latest);
     return latest + timeout_of(header);
   }
 

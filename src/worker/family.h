@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,11 @@ class Family {
   void end() {
     if (tracker_) tracker_->end();
   }
+  /// Nobody releases what this worker has removed but itself.
+  void wait_until_settled() {
+    detail::Backoff others;
+    for (; tracker_ && !tracker_->is_settled(); others.wait()) tracker_->settle();
+  }
 
   void sides(Burst& burst) { function_->sides(burst); }
 
@@ -94,7 +100,9 @@ class Family {
   bool age(Tick now) {
     if (!tracker_) return true;
     bool done = false;
-    {
+    if (!tracker_->may_sweep()) {
+      std::this_thread::yield();  // to a worker that keeps what drains from use
+    } else {
       [[maybe_unused]] const auto guard = tracker_->writing();
       done = tracker_->sweep(now, kSweepBudget, [this](ConnId id) {
         counters_->timed_out.add(1);

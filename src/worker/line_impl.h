@@ -46,8 +46,7 @@ class LineOf final : public Line {
   /// asked for.
   void run(Port& port) override {
     const std::uint64_t waited_before = GuardsType::waited_ns();
-    v4_.begin();
-    v6_.begin();
+    const Present present(*this);
     probe_.start();
     for (bool more = true; more;) {
       approach_stragglers(*bursts_[2]);
@@ -62,8 +61,8 @@ class LineOf final : public Line {
       serve(port, bursts_[2]);
       rotate();
     }
-    v4_.end();
-    v6_.end();
+    v4_.wait_until_settled();
+    v6_.wait_until_settled();
     counters_->waited_ns.add(GuardsType::waited_ns() - waited_before);
     port.finish();
   }
@@ -85,6 +84,26 @@ class LineOf final : public Line {
         pass_unmatched_(config.pass_unmatched),
         catch_up_(config.catch_up),
         bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()} {}
+
+  /// Others wait for this worker only in between.
+  void join() {
+    v4_.begin();
+    v6_.begin();
+  }
+  void leave() {
+    v4_.end();
+    v6_.end();
+  }
+  class Present {
+   public:
+    explicit Present(LineOf& line) : line_(line) { line_.join(); }
+    ~Present() { line_.leave(); }
+    Present(const Present&) = delete;
+    Present& operator=(const Present&) = delete;
+
+   private:
+    LineOf& line_;
+  };
 
   /// A new burst begins its way.
   bool enter(Port& port, std::unique_ptr<Burst>& burst) {
@@ -129,11 +148,9 @@ class LineOf final : public Line {
     v6_.process(*burst);
     probe_.done(Stage::process);
     // It keeps no id until the next `find`, and a port may wait.
-    v4_.end();
-    v6_.end();
+    leave();
     port.send(*burst, forwarded(*burst));
-    v4_.begin();
-    v6_.begin();
+    join();
     burst->clear();
     probe_.done(Stage::send);
   }

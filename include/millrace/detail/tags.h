@@ -12,10 +12,10 @@ namespace millrace::detail {
 inline namespace MILLRACE_ISA {
 
 #ifdef __SSE2__
-/// Sixteen aligned bytes are read at once by a processor that has AVX (Intel SDM volume 3A, 9.1.1;
-/// AMD APM volume 2, 7.3.2), so tags are whole whoever writes them meanwhile. The language has no
-/// such load: an instruction, which orders what is read behind it by the addresses that depend on
-/// it.
+/// A tag is two aligned bytes, which no x86 processor tears within a vector's load: the manuals
+/// promise as much for sixteen aligned bytes where there is AVX (Intel SDM volume 3A, 9.1.1; AMD
+/// APM volume 2, 7.3.2), and larger loads are made of no smaller pieces. The language has no such
+/// load: an instruction, which orders what is read behind it by the addresses that depend on it.
 template <bool kShared, class Vector>
 Vector load_tags(const std::byte* from) {
   const auto& memory = *reinterpret_cast<const Vector*>(from);

@@ -11,23 +11,28 @@ namespace millrace::detail {
 /// The thread waits while this lives.
 class Waiting {
  public:
-  Waiting() : start_(Clock::now()) {}
+  Waiting() : start_(Clock::now()) { ++mine().depth; }
   ~Waiting() {
+    if (--mine().depth > 0) return;  // the outermost one counts
     const std::chrono::nanoseconds waited = Clock::now() - start_;
-    sum() += static_cast<std::uint64_t>(waited.count());
+    mine().ns += static_cast<std::uint64_t>(waited.count());
   }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
   /// What the calling thread has waited since it was started, in ns.
-  static std::uint64_t sum_ns() { return sum(); }
+  static std::uint64_t sum_ns() { return mine().ns; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  static std::uint64_t& sum() {
-    thread_local std::uint64_t ns = 0;
-    return ns;
+  struct PerThread {
+    std::uint64_t ns = 0;
+    unsigned depth = 0;
+  };
+  static PerThread& mine() {
+    thread_local PerThread waiting;
+    return waiting;
   }
 
   Clock::time_point start_;
@@ -46,7 +51,7 @@ class Backoff {
   }
 
  private:
-  /// Pauses of some 10 to 50 us, longer than anything that is waited for takes on a processor.
+  /// Pauses of some 10 to 50 us on x86, longer than what is waited for takes on a processor.
   static constexpr unsigned kBeforeYielding = 1024;
 
   std::optional<Waiting> waiting_;

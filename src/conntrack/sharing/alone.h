@@ -19,6 +19,8 @@ class SettleAtOnce {
   static void begin() {}
   static void end() {}
   void add(Side side, ConnId id) { draining_.add(side, id); }
+  bool has_room() const { return draining_.has_room(); }
+  bool is_empty() const { return draining_.empty(); }
   template <class Table, class Writing>
   void end_burst(TablePair<Table>& pair, Writing&&) {
     draining_.release(pair);

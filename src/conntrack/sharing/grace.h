@@ -34,6 +34,8 @@ class SettleAfterGrace {
   void begin() { periods_->begin(worker_); }
   void end() { periods_->end(worker_); }
   void add(Side side, ConnId id) { draining_.add(side, id); }
+  bool has_room() const { return draining_.has_room(); }
+  bool is_empty() const { return draining_.empty() && waiting_.empty(); }
 
   template <class Table, class Writing>
   void end_burst(TablePair<Table>& pair, Writing&& writing) {

@@ -24,17 +24,17 @@ class SharedSpinlock {
   void lock() {
     detail::Backoff backoff;
     for (std::uint32_t free = 0;
-         !holders_.compare_exchange_weak(free, kWriter, std::memory_order_acquire); free = 0)
-      backoff.wait();
+         !holders_.compare_exchange_weak(free, kWriter, std::memory_order_acquire); free = 0) {
+      while (holders_.load(std::memory_order_relaxed) != 0) backoff.wait();
+    }
   }
   void unlock() { holders_.store(0, std::memory_order_release); }
   void lock_shared() {
     detail::Backoff backoff;
-    std::uint32_t readers = holders_.load(std::memory_order_relaxed) & ~kWriter;
-    while (!holders_.compare_exchange_weak(readers, readers + 1, std::memory_order_acquire)) {
-      readers &= ~kWriter;
-      backoff.wait();
-    }
+    std::uint32_t readers = holders_.load(std::memory_order_relaxed);
+    do {
+      for (; readers == kWriter; readers = holders_.load(std::memory_order_relaxed)) backoff.wait();
+    } while (!holders_.compare_exchange_weak(readers, readers + 1, std::memory_order_acquire));
   }
   void unlock_shared() { holders_.fetch_sub(1, std::memory_order_release); }
 

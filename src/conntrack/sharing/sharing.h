@@ -32,7 +32,7 @@ concept Guards = requires(const G guards) {
 
 /// When removed ids are released. Each worker has an instance of its own.
 template <class S>
-concept Settles = requires(S settling, Side side, ConnId id) {
+concept Settles = requires(S settling, const S view, Side side, ConnId id) {
   /// Ids beyond those promised, for those that drain longer than a burst.
   { S::more_ids(1U) } -> std::same_as<std::size_t>;
   { S::create(1U) } -> std::same_as<Result<std::vector<S>>>;
@@ -41,6 +41,10 @@ concept Settles = requires(S settling, Side side, ConnId id) {
   settling.end();
   /// The id was erased in that side's table.
   settling.add(side, id);
+  /// Whether a sweep's ids may be added.
+  { view.has_room() } -> std::same_as<bool>;
+  /// Whether none drains.
+  { view.is_empty() } -> std::same_as<bool>;
   // And, as a template: end_burst(TablePair<Table>&, writing): the worker uses nothing any more
   // that it found in this burst; `writing()` gives the guard under which tables may be changed.
 };

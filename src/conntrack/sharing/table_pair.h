@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "millrace/stragglers.h"
 #include "millrace/types.h"
 
 namespace millrace {
@@ -21,7 +22,9 @@ struct DrainingIds {
   std::vector<ConnId> originators;
   std::vector<ConnId> replies;
 
-  /// A sweep's budget, and a burst of openings that are all refused, fit without an allocation.
+  /// With less, a sweep and a burst of openings that are all refused fit without an allocation.
+  static constexpr std::size_t kMost = 1024 - 4 * Stragglers::kMax;
+
   DrainingIds() {
     originators.reserve(1024);
     replies.reserve(1024);
@@ -30,6 +33,7 @@ struct DrainingIds {
   void add(Side side, ConnId id) {
     (side == Side::originator ? originators : replies).push_back(id);
   }
+  bool has_room() const { return originators.size() <= kMost && replies.size() <= kMost; }
   bool empty() const { return originators.empty() && replies.empty(); }
   template <class Table>
   void release(TablePair<Table>& pair) {

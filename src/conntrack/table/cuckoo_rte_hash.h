@@ -79,6 +79,7 @@ class CuckooRteHash {
     return id;
   }
 
+  /// With extendable buckets in the order in which they were erased.
   void release(ConnId id) {
     if constexpr (!kExtendable) index_.release(id);
     --draining_;
@@ -192,7 +193,7 @@ template <class K, std::uint8_t kFlags>
 template <WorthFunction W>
 Insertion CuckooRteHash<K, kFlags>::displace(const K& key, Hash hash, const W& worth) {
   const bool last = !has_free_position();
-  // The least worthy one's position would queue behind the draining ones: after `settle` again.
+  // The least worthy one's position would queue behind the draining ones: after `release` again.
   if (last && kExtendable && draining_ != 0) return {};
   Victim victim(worth, ConnId::none);
   index_.for_each_candidate(hash, [&](ConnId id) { victim.consider(id, id); });
