@@ -26,8 +26,8 @@ struct RecordHeader {
 };
 static_assert(sizeof(RecordHeader<KeyV4>) == 24 && sizeof(RecordHeader<KeyV6>) == 48);
 
-/// An array of records indexed by `ConnId`. Owned by one table instance, and used by that
-/// instance's worker. Accessors do not check `id`: it must be below `count()`.
+/// An array of records indexed by `ConnId`. Owned by one table instance, and used by
+/// whoever uses that. Accessors do not check `id`: it must be below `count()`.
 template <class K>
 class Records {
  public:

@@ -1,5 +1,5 @@
-// The lists: every table and every ageing scheme there is, once. Tests, benchmarks and the choice
-// at start go through them; to add one, write its header and name it here.
+// The lists: every table, sharing and ageing scheme there is, once. Tests, benchmarks and the
+// choice at start go through them; to add one, write its header and name it here.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // A worker's line: the way of a packet, from port to port, on one core.
 //
-// A line is made once, from names; from then on nothing on it is chosen at run time, and its
-// function and port are called once a burst.
+// A line is made once, from names; from then on nothing is chosen for a packet. Its function, port
+// and ageing scheme are called once a burst, and for connections that begin or end.
 #pragma once
 
 #include <atomic>

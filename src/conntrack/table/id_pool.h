@@ -1,6 +1,6 @@
 // Ids for tables that do not derive them from a slot's place.
 //
-// Owned by one table, and used by that table's worker. Nothing allocates after creation.
+// Owned by one table, and used by one thread at a time. Nothing allocates after creation.
 //
 //      0          free                                count
 //      +----------+------------------------------------+---------------------+

@@ -1,6 +1,6 @@
 // A bit an id: which are live. For tables whose ids are no places of their index.
 //
-// A view of words that its owner keeps, zeroed; used by the owner's worker.
+// A view of words that its owner keeps, zeroed; used by one thread at a time.
 #pragma once
 
 #include <bit>
