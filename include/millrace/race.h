@@ -256,6 +256,8 @@ class BasicRace {
   template <bool kMayOpen>
   Stragglers prefetch_records(std::span<const Hash> hashes) const;
   template <WorthFunction W>
+  std::optional<Insertion> try_to_insert(const K& key, Hash hash, const W& worth);
+  template <WorthFunction W>
   std::optional<Insertion> insert_anywhere(const K& key, Hash hash, const W& worth);
   ConnId free_in(std::uint32_t at) const {
     const unsigned slot = bucket(at).free_slot();
@@ -344,18 +346,25 @@ Stragglers BasicRace<K, Words>::prefetch_records(std::span<const Hash> hashes) c
 template <class K, class Words>
 template <WorthFunction W>
 Insertion BasicRace<K, Words>::insert(const K& key, Hash hash, const W& worth) {
+  if constexpr (!Words::kShared) return *try_to_insert(key, hash, worth);
+  for (detail::Backoff others;; others.wait())
+    if (const auto in = try_to_insert(key, hash, worth)) return *in;
+}
+
+template <class K, class Words>
+template <WorthFunction W>
+std::optional<Insertion> BasicRace<K, Words>::try_to_insert(const K& key, Hash hash,
+                                                            const W& worth) {
   const std::uint32_t first = first_of(hash);
   const Bucket& b = bucket(first);
-  for (detail::Backoff others;; others.wait()) {
-    const typename Bucket::Hold hold(bucket(first));
-    if (b.match(tag_for(hash)) == 0 && b.passed(filter_of(hash)) == 0) [[likely]] {
-      if (const ConnId id = free_in(first); id != ConnId::none) [[likely]] {
-        occupy(id, key, hash);
-        return {id, Insertion::Outcome::inserted, ConnId::none};
-      }
+  const typename Bucket::Hold hold(bucket(first));
+  if (b.match(tag_for(hash)) == 0 && b.passed(filter_of(hash)) == 0) [[likely]] {
+    if (const ConnId id = free_in(first); id != ConnId::none) [[likely]] {
+      occupy(id, key, hash);
+      return Insertion{id, Insertion::Outcome::inserted, ConnId::none};
     }
-    if (const auto in = insert_anywhere(key, hash, worth)) return *in;
   }
+  return insert_anywhere(key, hash, worth);
 }
 
 /// Nothing where another thread has a bucket that this takes.
