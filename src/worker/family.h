@@ -64,10 +64,12 @@ class Family {
   void end() {
     if (tracker_) tracker_->end();
   }
-  /// Nobody releases what this worker has removed but itself.
-  void wait_until_settled() {
-    detail::Backoff others;
-    for (; tracker_ && !tracker_->is_settled(); others.wait()) tracker_->settle();
+  /// True when nothing is left that this worker has removed and others may still use: nobody
+  /// releases it but itself.
+  bool settle() {
+    if (!tracker_) return true;
+    tracker_->settle();
+    return tracker_->is_settled();
   }
 
   void sides(Burst& burst) { function_->sides(burst); }

@@ -61,8 +61,7 @@ class LineOf final : public Line {
       serve(port, bursts_[2]);
       rotate();
     }
-    v4_.wait_until_settled();
-    v6_.wait_until_settled();
+    wait_until_settled();
     counters_->waited_ns.add(GuardsType::waited_ns() - waited_before);
     port.finish();
   }
@@ -93,6 +92,14 @@ class LineOf final : public Line {
   void leave() {
     v4_.end();
     v6_.end();
+  }
+  /// Both families each time: others wait for this worker in either.
+  void wait_until_settled() {
+    detail::Backoff others;
+    for (bool settled = false; !settled; others.wait()) {
+      settled = v4_.settle();
+      settled = v6_.settle() && settled;
+    }
   }
   class Present {
    public:
