@@ -21,7 +21,7 @@ template <class G>
 concept Guards = requires(const G guards) {
   /// Several workers may have the same tables.
   { G::kShared } -> std::convertible_to<bool>;
-  /// Several may change them at once: `writing()` excludes nobody, and tables see to themselves.
+  /// Some read while one changes them, or several change them at once: tables see to that.
   { G::kConcurrent } -> std::convertible_to<bool>;
   guards.reading();
   guards.writing();
