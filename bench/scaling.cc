@@ -172,10 +172,11 @@ Result<void> Experiment::measure(const Contender& contender) {
   if (!workers) return std::unexpected(workers.error());
   if (!parts_.contains(contender.workers)) {
     const auto spread = spreads().front().create(Secret::from_seed(options_.seed + 1));
-    auto parts = split(passes_.capture, *spread, Indirection(512, contender.workers),
-                       contender.workers, [&](Burst& burst) { workers->sides(burst); });
-    if (!parts) return std::unexpected(parts.error());
-    parts_[contender.workers] = std::move(*parts);
+    const Indirection indirection(512, contender.workers);
+    const auto entries = entries_of(passes_.capture, *spread, indirection,
+                                    [&](Burst& burst) { workers->sides(burst); });
+    if (!entries) return std::unexpected(entries.error());
+    parts_[contender.workers] = split(*entries, indirection, contender.workers);
   }
   counts_ = contender.counts();
   Samples& samples = samples_[contender];
@@ -190,7 +191,6 @@ Result<void> Experiment::measure(const Contender& contender) {
 Result<void> Experiment::pass(Workers& workers, std::uint32_t loops, Samples* samples) {
   std::deque<StampedPort> ports;
   std::vector<Port*> pointers;
-  const std::uint64_t waited_before = workers.counters().waited_ns.value();
   for (const CapturePart& part : parts_.at(workers.count())) {
     auto port = ReplayPort::create(passes_.capture,
                                    {.burst = options_.burst, .loops = loops, .clock = Clock::wall},
@@ -204,16 +204,18 @@ Result<void> Experiment::pass(Workers& workers, std::uint32_t loops, Samples* sa
   if (samples == nullptr) return {};
   double longest = 0;
   double sum = 0;
+  double waited = 0;
   for (unsigned n = 0; n < workers.count(); ++n) {
-    longest = std::max(longest, static_cast<double>(workers.elapsed_ns(n)));
-    sum += static_cast<double>(workers.elapsed_ns(n));
+    const Workers::Time time = workers.time(n);
+    longest = std::max(longest, static_cast<double>(time.elapsed_ns));
+    sum += static_cast<double>(time.elapsed_ns);
+    waited += static_cast<double>(time.waited_ns);
     const auto& us = ports[n].burst_us;
     samples->burst_us.insert(samples->burst_us.end(), us.begin(), us.end());
   }
   const auto packets = static_cast<double>(passes_.capture.size() * loops);
   samples->mpps.push_back(1000 * packets / longest);
   samples->ns_per_packet.push_back(sum / packets);
-  const auto waited = static_cast<double>(workers.counters().waited_ns.value() - waited_before);
   samples->waiting.push_back(waited / sum);
   return {};
 }

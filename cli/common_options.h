@@ -20,7 +20,9 @@ struct CommonOptions {
   std::optional<std::size_t> capacity;
   std::optional<double> timeout_s;
   std::optional<unsigned> workers;
+  std::optional<std::string> model;
   std::optional<std::string> spread;
+  bool level = false;  ///< `--balance`
   std::string pages = "huge";
   std::optional<std::uint64_t> seed;
   bool quiet = false;

@@ -95,8 +95,8 @@ void add_generate(CLI::App& app, Run& run) {
   command
       ->add_option("--profile", options->profile,
                    "campus: mixed, two-way, heavy-tailed; uniform: the worst case for a cache; "
-                   "flood: every packet a new connection")
-      ->check(one_of({"campus", "uniform", "flood"}))
+                   "flood: every packet a new connection; skewed: half of the packets in three")
+      ->check(one_of({"campus", "uniform", "flood", "skewed"}))
       ->capture_default_str();
   command->add_option("--connections", plan.connections, "Connections, exactly")
       ->check(not_negative())

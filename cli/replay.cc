@@ -21,14 +21,20 @@
 #include "traffic/windows.h"
 #include "validators.h"
 #include "worker/config.h"
+#include "worker/pipeline.h"
+#include "worker/rebalance.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
 namespace {
 
-/// What each worker gets of the capture; none: all of it.
-using Parts = std::vector<std::optional<CapturePart>>;
+/// How workers share a capture.
+struct Division {
+  /// What each one gets; none: all of it.
+  std::vector<std::optional<CapturePart>> parts;
+  std::unique_ptr<Rebalance> rebalance;  // none: as they are they stay
+};
 
 /// What workers read and write.
 struct Ports {
@@ -55,8 +61,8 @@ struct ReplayCommand {
   Result<void> check_files() const;
   Result<Config> read() const;
   Result<Capture> load(const Config& config) const;
-  Result<Parts> divide(const Capture& capture, const Config& config, Workers& workers) const;
-  Result<Ports> open_ports(const Capture& capture, Parts parts) const;
+  Result<Division> divide(const Capture& capture, const Config& config, Workers& workers) const;
+  Result<Ports> open_ports(const Capture& capture, const Config& config, Division& division) const;
   std::optional<std::string> small_pages(const Workers& workers) const;
   Result<int> replay() const;
   Result<int> show(const RunReport& report) const;
@@ -126,21 +132,30 @@ Result<Capture> ReplayCommand::load(const Config& config) const {
   return millrace::windows(*capture, windows, {keeps<AddressV4>(config), keeps<AddressV6>(config)});
 }
 
-/// What each worker gets of the capture; one alone gets all.
-Result<Parts> ReplayCommand::divide(const Capture& capture, const Config& config,
-                                    Workers& workers) const {
-  Parts all(workers.count());
-  if (workers.count() == 1) return all;
+/// One alone gets all of the capture.
+Result<Division> ReplayCommand::divide(const Capture& capture, const Config& config,
+                                       Workers& workers) const {
+  const unsigned count = workers.count();
+  Division division;
+  division.parts.resize(count);
+  if (count == 1) return division;
   const auto spread = spread_named(config.spread.scheme)->create(common.spread_secret());
-  const Indirection indirection(config.spread.entries, workers.count());
-  auto parts = split(capture, *spread, indirection, workers.count(),
-                     [&](Burst& met) { workers.sides(met); });
-  if (!parts) return std::unexpected(parts.error());
-  std::ranges::move(*parts, all.begin());
-  return all;
+  const Indirection indirection(config.spread.entries, count);
+  auto entries = entries_of(capture, *spread, indirection, [&](Burst& met) { workers.sides(met); });
+  if (!entries) return std::unexpected(entries.error());
+  if (config.spread.balance) {
+    division.rebalance = std::make_unique<Rebalance>(
+        capture, std::move(*entries), indirection, count, loops, config.spread.balance_interval_ms);
+    for (unsigned n = 0; n < count; ++n) division.parts[n] = division.rebalance->part(n);
+  } else {
+    std::ranges::move(split(*entries, indirection, count), division.parts.begin());
+  }
+  return division;
 }
 
-Result<Ports> ReplayCommand::open_ports(const Capture& capture, Parts parts) const {
+Result<Ports> ReplayCommand::open_ports(const Capture& capture, const Config& config,
+                                        Division& division) const {
+  auto& parts = division.parts;
   Ports ports;
   if (!out.empty()) {
     auto writer = CaptureWriter::create(out, capture.format());
@@ -148,16 +163,30 @@ Result<Ports> ReplayCommand::open_ports(const Capture& capture, Parts parts) con
     ports.output =
         std::make_unique<CaptureOutput>(std::move(*writer), static_cast<unsigned>(parts.size()));
   }
-  const ReplayOptions options{.burst = burst,
-                              .loops = loops,
-                              .clock = clock == "wall" ? Clock::wall : Clock::capture,
-                              .stop = &interrupted};
+  const ReplayOptions options{
+      .burst = burst,
+      .loops = loops,
+      .clock = clock == "wall" ? Clock::wall : Clock::capture,
+      .in_flight = config.model == Config::Model::pipeline ? Pipeline::kInFlight : kBurstsInFlight,
+      .stop = &interrupted};
   for (auto& part : parts) {
     auto port = ReplayPort::create(capture, options, ports.output.get(), std::move(part));
     if (!port) return std::unexpected(port.error());
     ports.all.push_back(std::move(*port));
   }
   return ports;
+}
+
+/// A warning where threads outnumber processors.
+std::optional<std::string> too_many_threads(const Config& config) {
+  const bool pipeline = config.model == Config::Model::pipeline;
+  const unsigned threads = config.workers + (pipeline ? 1 : 0);
+  if (threads <= processors()) return std::nullopt;
+  std::string warning = fmt::format("{} workers{} take turns on {} processors", config.workers,
+                                    pipeline ? " and a reader" : "", processors());
+  if (const unsigned right = processors() - (pipeline ? 1 : 0); right > 0)
+    warning += fmt::format(": --workers {} has one for each", right);
+  return warning;
 }
 
 /// A warning where the tables would be faster on larger pages than they got.
@@ -187,30 +216,47 @@ Result<int> ReplayCommand::replay() const {
   auto workers = Workers::create(config->workers, line_config, common.balance_config(*config),
                                  config->spread.entries);
   if (!workers) return std::unexpected(workers.error());
-  auto parts = divide(*capture, *config, *workers);
-  if (!parts) return std::unexpected(parts.error());
+  auto division = divide(*capture, *config, *workers);
+  if (!division) return std::unexpected(division.error());
+  const auto& rebalance = division->rebalance;
 
   catch_interrupts();
-  auto ports = open_ports(*capture, std::move(*parts));
+  auto ports = open_ports(*capture, *config, *division);
   if (!ports) return std::unexpected(ports.error());
+  if (rebalance) rebalance->begin(*workers, ports->all);
   if (interrupted) return kInterrupted;
-  RunReport report{.input = in, .workers = &*workers, .config = line_config, .seed = common.seed};
+  RunReport report{.input = in,
+                   .workers = &*workers,
+                   .config = line_config,
+                   .spread = config->spread,
+                   .seed = common.seed};
   if (!capture->warning().empty()) report.warnings.push_back(capture->warning());
   if (auto warning = small_pages(*workers)) report.warnings.push_back(std::move(*warning));
-  if (workers->count() > processors()) {
-    report.warnings.push_back(
-        fmt::format("{} workers take turns on {} processors: --workers {} has one for each",
-                    workers->count(), processors(), processors()));
-  }
+  if (auto warning = too_many_threads(*config)) report.warnings.push_back(std::move(*warning));
+  if (config->spread.balance && !rebalance)
+    report.warnings.emplace_back("--balance: one worker has nothing to balance: give --workers");
   {
     const Progress progress(common.quiet, "replaying", capture->size() * loops,
                             [&workers] { return workers->counters().in.value(); });
     std::vector<Port*> pointers;
     for (ReplayPort& port : ports->all) pointers.push_back(&port);
-    if (auto ok = workers->run(pointers); !ok) return std::unexpected(ok.error());
+    std::optional<Pipeline> pipeline;
+    if (config->model == Config::Model::pipeline) {
+      auto made = Pipeline::create(pointers);
+      if (!made) return std::unexpected(made.error());
+      pipeline = std::move(*made);
+      pointers = pipeline->ports();
+    }
+    const Beside beside{rebalance.get(), pipeline ? &*pipeline : nullptr};
+    if (auto ok = workers->run(pointers, beside); !ok) return std::unexpected(ok.error());
+    if (pipeline) report.reading = workers->reading_time();
   }
-  for (unsigned n = 0; n < workers->count(); ++n)
-    report.elapsed_ns.push_back(workers->elapsed_ns(n) - ports->all[n].output_ns());
+  for (unsigned n = 0; n < workers->count(); ++n) {
+    Workers::Time time = workers->time(n);
+    time.elapsed_ns -= ports->all[n].output_ns() + (rebalance ? rebalance->looked_ns(n) : 0);
+    report.times.push_back(time);
+  }
+  if (rebalance) report.rebalance = rebalance->report();
   if (ports->output) {
     if (auto ok = ports->output->finish(); !ok) return std::unexpected(ok.error());
   }

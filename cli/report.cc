@@ -61,14 +61,17 @@ double quotient(std::uint64_t dividend, std::uint64_t divisor) {
   return divisor == 0 ? 0.0 : static_cast<double>(dividend) / static_cast<double>(divisor);
 }
 
-/// Of all workers together.
+/// Of all threads together.
 double ns_per_packet(const RunReport& report) {
-  std::uint64_t ns = 0;
-  for (const std::uint64_t of_one : report.elapsed_ns) ns += of_one;
+  std::uint64_t ns = report.reading ? report.reading->elapsed_ns : 0;
+  for (const Workers::Time& of_one : report.times) ns += of_one.elapsed_ns;
   return quotient(ns, report.workers->counters().in.value());
 }
 
-std::uint64_t elapsed_ns(const RunReport& report) { return std::ranges::max(report.elapsed_ns); }
+std::uint64_t elapsed_ns(const RunReport& report) {
+  const auto of_workers = std::ranges::max(report.times, {}, &Workers::Time::elapsed_ns).elapsed_ns;
+  return std::max(of_workers, report.reading ? report.reading->elapsed_ns : 0);
+}
 
 double mpps(const RunReport& report) {
   return 1000.0 * quotient(report.workers->counters().in.value(), elapsed_ns(report));
@@ -105,15 +108,39 @@ Json backends_of(const RunReport& report) {
 
 Json workers_of(const RunReport& report) {
   Json list = Json::array();
+  const std::uint64_t in = report.workers->counters().in.value();
   for (unsigned n = 0; n < report.workers->count(); ++n) {
     const WorkerCounters& counters = report.workers->line(n).counters();
-    list.push_back(
-        {{"packets", counters.in.value()},
-         {"connections", counters.opened.value()},
-         {"ns_per_packet", rounded(quotient(report.elapsed_ns[n], counters.in.value()), 2)},
-         {"waited", rounded(quotient(counters.waited_ns.value(), report.elapsed_ns[n]), 4)}});
+    const Workers::Time& time = report.times[n];
+    list.push_back({{"packets", counters.in.value()},
+                    {"share", rounded(quotient(counters.in.value(), in), 4)},
+                    {"connections", counters.opened.value()},
+                    {"ns_per_packet", rounded(quotient(time.elapsed_ns, counters.in.value()), 2)},
+                    {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)}});
   }
   return list;
+}
+
+Json reader_of(const RunReport& report) {
+  if (!report.reading) return nullptr;
+  const std::uint64_t in = report.workers->counters().in.value();
+  const Workers::Time& time = *report.reading;
+  return {{"ns_per_packet", rounded(quotient(time.elapsed_ns, in), 2)},
+          {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)}};
+}
+
+Json spread_of(const RunReport& report) {
+  Json object{
+      {"scheme", report.spread.scheme}, {"entries", report.spread.entries}, {"balance", nullptr}};
+  if (report.rebalance) {
+    object["balance"] = {{"interval_ms", report.spread.balance_interval_ms},
+                         {"rounds", report.rebalance->rounds},
+                         {"moved", report.rebalance->moved},
+                         {"stayed", report.rebalance->stayed},
+                         {"busiest", rounded(report.rebalance->busiest, 4)},
+                         {"busiest_unmoved", rounded(report.rebalance->busiest_unmoved, 4)}};
+  }
+  return object;
 }
 
 Json services_of(const RunReport& report) {
@@ -174,22 +201,35 @@ void print_memory(Table& table, const RunReport& report) {
       grouped(v6.capacity), bytes_per_connection(report), to_string(v4.pages));
 }
 
-std::string on_cores(unsigned workers) {
-  return workers == 1 ? "a core" : fmt::format("on {} cores", workers);
+std::string on_cores(std::size_t cores) {
+  return cores == 1 ? "a core" : fmt::format("on {} cores", cores);
 }
 
 /// Where one does less than others: several only.
 void print_workers(Table& table, const RunReport& report) {
   const unsigned count = report.workers->count();
-  if (count == 1) return;
   const std::uint64_t in = report.workers->counters().in.value();
+  if (report.reading) {
+    table.line(
+        "  reader          {:>10} packets           {:.1f} ns each, {:.0f} % of them waiting",
+        grouped(in), quotient(report.reading->elapsed_ns, in),
+        100.0 * quotient(report.reading->waited_ns, report.reading->elapsed_ns));
+  }
+  if (count == 1 && !report.reading) return;
   for (unsigned n = 0; n < count; ++n) {
     const WorkerCounters& counters = report.workers->line(n).counters();
     table.line("  worker {:<9}{:>10} packets  {:>5.1f} %  {:.1f} ns each, {} connections", n + 1,
                grouped(counters.in.value()), 100.0 * quotient(counters.in.value(), in),
-               quotient(report.elapsed_ns[n], counters.in.value()),
+               quotient(report.times[n].elapsed_ns, counters.in.value()),
                grouped(counters.opened.value()));
   }
+  if (!report.rebalance) return;
+  const Rebalance::Report& moves = *report.rebalance;
+  table.line(
+      "  balance         {:>10} entries moved in {} rounds: the busiest worker had {:.2f} times"
+      " the mean, not {:.2f}{}",
+      grouped(moves.moved), grouped(moves.rounds), moves.busiest, moves.busiest_unmoved,
+      moves.stayed == 0 ? "" : fmt::format("; {} found no place elsewhere", grouped(moves.stayed)));
 }
 
 void print_backends(Table& table, const RunReport& report) {
@@ -266,6 +306,8 @@ nlohmann::ordered_json to_json(const RunReport& report) {
       {"elapsed_s", static_cast<double>(elapsed_ns(report)) / 1e9},
       {"ns_per_packet", rounded(ns_per_packet(report), 2)},
       {"mpps", rounded(mpps(report), 3)},
+      {"spread", spread_of(report)},
+      {"reader", reader_of(report)},
       {"workers", workers_of(report)},
       {"services", services_of(report)},
       {"backends", backends_of(report)},
@@ -282,8 +324,9 @@ std::string to_table(const RunReport& report) {
              grouped(counters.opened.value()), grouped(counters.timed_out.value()),
              grouped(counters.peak.value()), grouped(counters.refused.value()));
   table.line("{:<14}{:>14.1f} ns a packet, {:.2f} Mpps {} ({}, {}, {})", "speed",
-             ns_per_packet(report), mpps(report), on_cores(report.workers->count()),
-             report.config.table, report.config.sharing, report.config.ageing);
+             ns_per_packet(report), mpps(report),
+             on_cores(report.times.size() + (report.reading ? 1 : 0)), report.config.table,
+             report.config.sharing, report.config.ageing);
   print_workers(table, report);
   print_memory(table, report);
   print_backends(table, report);

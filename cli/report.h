@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "worker/config.h"
+#include "worker/rebalance.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
@@ -15,7 +17,10 @@ struct RunReport {
   std::string input;
   const Workers* workers = nullptr;  ///< at rest
   LineConfig config;
-  std::vector<std::uint64_t> elapsed_ns;  ///< of each worker on the packets' way, output left out
+  Config::Spread spread;
+  std::optional<Rebalance::Report> rebalance;
+  std::vector<Workers::Time> times;      ///< each worker's on the packets' way, output left out
+  std::optional<Workers::Time> reading;  ///< of the pipeline's reader
   std::optional<std::uint64_t> seed;
   bool interrupted = false;
   std::vector<std::string> warnings;

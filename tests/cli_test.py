@@ -202,10 +202,11 @@ class Cli(Case):
 
     def test_workers_write_what_one_writes(self):
         outs = set()
-        for workers, sharing in ((1, "sharded"), (2, "sharded"), (5, "sharded"), (3, "mutex"),
-                                 (4, "lock-free-race")):
+        for workers, *how in ((1,), (2,), (5,), (3, "--sharing", "mutex"),
+                              (4, "--sharing", "lock-free-race"), (2, "--balance"),
+                              (1, "--model", "pipeline"), (3, "--model", "pipeline")):
             out = self.path("out.pcap")
-            result = self.run_ok(*self.replay("--workers", str(workers), "--sharing", sharing,
+            result = self.run_ok(*self.replay("--workers", str(workers), *how,
                                               "--loops", "3", "--out", out, "--stats", "-"))
             stats = json.loads(result.stdout)
             self.assertEqual(len(stats["workers"]), workers)
@@ -218,8 +219,34 @@ class Cli(Case):
         self.assertEqual(len(outs), 1)
         self.assertIn("worker 2", self.run_ok(*self.replay("--workers", "2")).stdout)
 
+    @unittest.skipIf(len(os.sched_getaffinity(0)) >= 128, "a processor for each of 128 workers")
     def test_more_workers_than_processors_are_warned_of(self):
         self.assertIn("take turns", self.run_ok(*self.replay("--workers", "128")).stderr)
+
+    def test_connections_move_to_idle_workers(self):
+        capture = self.path("skewed.pcap")
+        self.run_ok("generate", "--profile", "skewed", "--connections", "5000", "--packets", "200000",
+                    "--quiet", "--out", capture)
+        outs = []
+        for how in ((), ("--workers", "2", "--balance")):
+            out = self.path("out.pcap")
+            result = self.run_ok("replay", "--in", capture, "--timeout", "1", "--seed", "1",
+                                 "--out", out, "--stats", "-", *how)
+            with open(out, "rb") as file:
+                outs.append(file.read())
+        self.assertEqual(outs[0], outs[1])
+        balance = json.loads(result.stdout)["spread"]["balance"]
+        self.assertGreater(balance["moved"], 0)
+        self.assertEqual(balance["stayed"], 0)
+        self.assertLess(balance["busiest"], 1.1)
+        self.assertGreater(balance["busiest_unmoved"], balance["busiest"])
+        table = self.run_ok("replay", "--in", capture, "--workers", "2", "--balance").stdout
+        self.assertIn("entries moved", table)
+
+    def test_a_balance_that_cannot_be(self):
+        self.refuse(USAGE, ["--balance", "pipeline", "run-to-completion"],
+                    *self.replay("--workers", "2", "--balance", "--model", "pipeline"))
+        self.assertIn("nothing to balance", self.run_ok(*self.replay("--balance")).stderr)
 
     def test_a_spread_that_tears_connections_apart(self):
         config = self.write("f.toml", '[[service]]\naddress = "203.0.113.1"\n'
@@ -236,6 +263,8 @@ class Cli(Case):
             with self.subTest(sent):
                 self.interrupt(sent)
         self.interrupt(signal.SIGINT, "--workers", "3")
+        self.interrupt(signal.SIGINT, "--workers", "3", "--balance")
+        self.interrupt(signal.SIGINT, "--workers", "2", "--model", "pipeline")
 
     def test_interrupted_before_anything_is_written(self):
         fifo = self.path("slow.pcap")
@@ -409,6 +438,8 @@ class Cli(Case):
         for arguments in (self.replay(), self.replay("--seed", "1", "--capacity", "50"),
                           self.replay("--workers", "2"),
                           self.replay("--workers", "2", "--sharing", "mutex"),
+                          self.replay("--workers", "2", "--balance"),
+                          self.replay("--workers", "2", "--model", "pipeline"),
                           ("replay", "--in", capture, "--config", two_way)):
             stats = json.loads(self.run_ok(*arguments, "--stats", "-").stdout)
             jsonschema.validate(stats, schema)

@@ -99,8 +99,10 @@ class RandomPort final : public Port {
     std::size_t packets;
     std::uint64_t seed;
     const Backends* backends;  ///< none: learn them
-    /// Empty bursts at the end, so that everything expires.
+    /// Empty bursts at the end, and more, within reason, until nothing of `line` is left: while the
+    /// system halts one worker, others cannot let go.
     unsigned idle_bursts = 0;
+    const Line* line = nullptr;
   };
 
   RandomPort(const Plan& plan, Time& time) : plan_(plan), time_(&time), random_(plan.seed) {
@@ -120,7 +122,9 @@ class RandomPort final : public Port {
     burst.now = time_->next();
     if (given_ >= plan_.packets) {
       if (!std::exchange(has_given_, true)) time_->has_given();
-      return !time_->all_have_given() || idle_++ < plan_.idle_bursts;
+      if (!time_->all_have_given()) return true;
+      const bool left = plan_.line != nullptr && plan_.line->live().v4 > 0;
+      return idle_++ < (left ? 1000 : 1) * plan_.idle_bursts;
     }
     auto& slots = slots_[burst_++ % kBurstsInFlight];
     const auto size = static_cast<unsigned>(1 + random_() % 32);
@@ -229,6 +233,7 @@ class SharingTest : public testing::TestWithParam<Scheme> {
     std::vector<RandomPort> ports;
     for (unsigned n = 0; n < kWorkers; ++n) {
       plan.seed = seed_ * 1000 + n;
+      if (GetParam().ageing != "none") plan.line = &workers.line(n);
       ports.emplace_back(plan, time);
     }
     std::vector<Port*> pointers;

@@ -1,4 +1,5 @@
-// Several workers against one: the same packets out, in the same order, and the same counts.
+// Several workers against one, each for itself, in rounds and in a pipeline: the same packets out,
+// in the same order, and the same counts.
 #include "worker/workers.h"
 
 #include <gtest/gtest.h>
@@ -6,6 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <new>
+#include <optional>
 #include <ostream>
 #include <random>
 #include <set>
@@ -18,6 +21,7 @@
 #include "port/test_files.h"
 #include "shard/split.h"
 #include "traffic/generate.h"
+#include "worker/rebalance.h"
 #include "worker/threads.h"
 
 namespace millrace {
@@ -46,19 +50,33 @@ class WorkersTest : public testing::Test {
   Outcome run(const Capture& capture, unsigned count, std::string_view spread_name = "keyed") {
     auto workers = Workers::create(count, line_, balance_);
     EXPECT_TRUE(workers.has_value()) << workers.error().message;
-    const auto spread = spread_named(spread_name)->create(Secret::from_seed(2));
-    const auto parts = split(capture, *spread, Indirection(512, count), count,
-                             [&](Burst& burst) { workers->sides(burst); });
+    const Indirection indirection(512, count);
+    auto entries = entries_of(capture, *spread_named(spread_name)->create(Secret::from_seed(2)),
+                              indirection, [&](Burst& burst) { workers->sides(burst); });
     auto writer = CaptureWriter::create(directory_ / "out", capture.format());
     CaptureOutput output(std::move(*writer), count);
     std::vector<ReplayPort> ports;
     std::vector<Port*> pointers;
+    std::optional<Rebalance> rebalance;
+    if (line_.entries_that_move > 0)
+      rebalance.emplace(capture, *entries, indirection, count, loops_, 1);
     for (unsigned n = 0; n < count; ++n) {
-      ports.push_back(*ReplayPort::create(capture, {}, &output, parts->at(n)));
+      ports.push_back(*ReplayPort::create(
+          capture, {.loops = loops_, .in_flight = Pipeline::kInFlight}, &output,
+          rebalance ? rebalance->part(n) : split(*entries, indirection, count)[n]));
     }
     for (auto& port : ports) pointers.push_back(&port);
-    EXPECT_TRUE(workers->run(pointers).has_value());
+    if (rebalance) rebalance->begin(*workers, ports);
+    std::optional<Pipeline> pipeline;
+    if (pipeline_) {
+      pipeline = *Pipeline::create(pointers);
+      pointers = pipeline->ports();
+    }
+    const Beside beside{rebalance ? &*rebalance : nullptr, pipeline ? &*pipeline : nullptr};
+    EXPECT_TRUE(workers->run(pointers, beside).has_value());
     EXPECT_TRUE(output.finish().has_value());
+    if (rebalance) rebalanced_ = rebalance->report();
+    if (at_rest_) at_rest_(*workers);
     return outcome_of(*workers);
   }
 
@@ -69,6 +87,10 @@ class WorkersTest : public testing::Test {
                    .secret = Secret::from_seed(1),
                    .catch_up = true};
   BalanceConfig balance_;
+  std::uint32_t loops_ = 1;
+  bool pipeline_ = false;
+  std::function<void(Workers&)> at_rest_;
+  Rebalance::Report rebalanced_;
 
  private:
   Outcome outcome_of(const Workers& workers) {
@@ -131,21 +153,27 @@ Capture with_replies(const Capture& requests, const Capture& at_backends) {
   return both;
 }
 
-TEST_F(WorkersTest, RepliesMeetTheirRequests) {
-  const auto requests =
-      generate({.profile = Profile::uniform, .connections = 2000, .packets = 8'000, .seed = 6});
+/// A service for every server of the requests.
+Services services_for(const Capture& requests) {
   std::set<std::array<std::uint8_t, 4>> servers;
-  ASSERT_TRUE(for_each_burst(*requests, [&](const Burst& burst) -> Result<void> {
+  EXPECT_TRUE(for_each_burst(requests, [&](const Burst& burst) -> Result<void> {
     for (const KeyV4& key : burst.v4.originator.keys()) servers.insert(key.destination.bytes);
     return {};
   }));
-  balance_.services = {};
-  balance_.maglev_table_size = 251;
+  Services services;
   for (const auto& server : servers) {
     ServiceSpec<AddressV4> spec{.address = {server}, .backends = {}};
     for (std::uint8_t last = 1; last < 5; ++last) spec.backends.push_back({{{10, 0, 0, last}}});
-    balance_.services.v4.push_back(spec);
+    services.v4.push_back(spec);
   }
+  return services;
+}
+
+TEST_F(WorkersTest, RepliesMeetTheirRequests) {
+  const auto requests =
+      generate({.profile = Profile::uniform, .connections = 2000, .packets = 8'000, .seed = 6});
+  balance_.services = services_for(*requests);
+  balance_.maglev_table_size = 251;
   const test::Directory directory;
   test::write_file(directory / "to_backends", run(*requests, 1).packets);
   const Capture capture = with_replies(*requests, *Capture::load(directory / "to_backends"));
@@ -159,6 +187,171 @@ TEST_F(WorkersTest, RepliesMeetTheirRequests) {
       EXPECT_LT(run(capture, 3, kind.name).replies, 8'000U) << kind.name;
     }
   }
+}
+
+// Half of the packets in three connections: byte by byte what one worker does, for every table.
+TEST_F(WorkersTest, ConnectionsMoveToWhoHasLess) {
+  const auto capture =
+      generate({.profile = Profile::skewed, .connections = 3000, .packets = 100'000, .seed = 11});
+  ASSERT_TRUE(capture.has_value());
+  line_.timeouts = Timeouts::all(700);
+  loops_ = 2;
+  const Outcome one = run(*capture, 1);
+  EXPECT_GT(one.timed_out, 3000U);
+  for (const auto& table : tables_for("sharded")) {
+    line_.table = table;
+    for (const unsigned count : {2U, 4U}) {
+      line_.entries_that_move = 512;
+      EXPECT_EQ(run(*capture, count), one) << table << count;
+      EXPECT_GT(rebalanced_.moved, 0U) << table << count;
+      EXPECT_EQ(rebalanced_.stayed, 0U) << table << count;
+      EXPECT_LT(rebalanced_.busiest, rebalanced_.busiest_unmoved) << table << count;
+      if (count == 2) {
+        EXPECT_LT(rebalanced_.busiest, 1.1);
+      }
+    }
+  }
+}
+
+TEST_F(WorkersTest, BothEntriesOfAConnectionMove) {
+  const auto requests =
+      generate({.profile = Profile::skewed, .connections = 2000, .packets = 40'000, .seed = 15});
+  balance_.services = services_for(*requests);
+  balance_.maglev_table_size = 251;
+  line_.timeouts = Timeouts::all(700);
+  const test::Directory directory;
+  test::write_file(directory / "to_backends", run(*requests, 1).packets);
+  const Capture capture = with_replies(*requests, *Capture::load(directory / "to_backends"));
+  const Outcome one = run(capture, 1);
+  EXPECT_EQ(one.replies, 40'000U);
+  EXPECT_GT(one.timed_out, 2000U);
+  line_.entries_that_move = 512;
+  for (const unsigned count : {2U, 3U}) {
+    EXPECT_EQ(run(capture, count), one) << count;
+    EXPECT_GT(rebalanced_.moved, 0U) << count;
+  }
+}
+
+TEST_F(WorkersTest, BothFamiliesMove) {
+  const auto capture = generate({.connections = 3000, .packets = 150'000, .seed = 12});
+  ASSERT_TRUE(capture.has_value());
+  const Outcome one = run(*capture, 1);
+  line_.entries_that_move = 512;
+  for (const unsigned count : {2U, 5U}) {
+    EXPECT_EQ(run(*capture, count), one) << count;
+    EXPECT_GT(rebalanced_.moved, 0U) << count;
+  }
+}
+
+TEST_F(WorkersTest, WhatFindsNoPlaceStays) {
+  const auto capture = generate({.connections = 6000, .packets = 60'000, .seed = 13});
+  ASSERT_TRUE(capture.has_value());
+  line_.timeouts = Timeouts::all(1'000'000);
+  line_.entries_that_move = 512;
+  constexpr Line::Live kAny{100'000, 100'000};
+  for (const std::size_t capacity : {7'000U, 20'000U}) {
+    line_.capacity = line_.capacity_v6 = capacity;
+    at_rest_ = [&](Workers& workers) {
+      const auto live = [&] {
+        const Line::Live a = workers.line(0).live();
+        const Line::Live b = workers.line(1).live();
+        return std::array{a.v4, a.v6, b.v4, b.v6};
+      };
+      const auto before = live();
+      unsigned refused = 0;
+      for (unsigned entry = 0; entry < 512; ++entry) {
+        for (const unsigned to : {0U, 1U})
+          refused += workers.line(to).adopt(workers.line(1 - to), entry, {}) ? 0 : 1;
+      }
+      EXPECT_EQ(refused, 512U);  // each is somebody's
+      EXPECT_EQ(live(), before);
+      unsigned moved = 0;
+      for (unsigned entry = 0; entry < 512; ++entry) {
+        if (!workers.line(0).adopt(workers.line(1), entry, kAny)) continue;
+        workers.line(1).release(entry);
+        ++moved;
+      }
+      EXPECT_EQ(live()[0] + live()[2], before[0] + before[2]);
+      EXPECT_EQ(live()[1] + live()[3], before[1] + before[3]);
+      if (capacity == 7'000) {
+        EXPECT_GT(live()[2], 0U);  // one worker's table is too small for all
+        EXPECT_LT(moved, 512U);
+      } else {
+        EXPECT_EQ(live()[2], 0U);
+        EXPECT_EQ(moved, 512U);
+      }
+    };
+    const Outcome two = run(*capture, 2);
+    EXPECT_EQ(two.opened, two.live + two.timed_out);
+  }
+}
+
+TEST_F(WorkersTest, SharedTablesMoveNothing) {
+  const auto capture =
+      generate({.profile = Profile::skewed, .connections = 6000, .packets = 100'000, .seed = 14});
+  ASSERT_TRUE(capture.has_value());
+  line_.timeouts = Timeouts::all(1'000'000);
+  const Outcome one = run(*capture, 1);
+  line_.entries_that_move = 512;
+  line_.sharing = "lock-free-race";
+  EXPECT_EQ(run(*capture, 2), one);
+  EXPECT_GT(rebalanced_.moved, 0U);
+}
+
+/// Rounds that one worker cannot follow.
+class Failing final : public Rounds {
+ public:
+  Failing(Rounds& rounds, unsigned worker, int after)
+      : rounds_(&rounds), worker_(worker), left_(after) {}
+  bool next(unsigned worker) override {
+    if (worker == worker_ && left_-- == 0) throw std::bad_alloc();
+    return rounds_->next(worker);
+  }
+  void leave(unsigned worker) noexcept override { rounds_->leave(worker); }
+
+ private:
+  Rounds* rounds_;
+  unsigned worker_;
+  int left_;
+};
+
+TEST_F(WorkersTest, NobodyWaitsForOneThatFailed) {
+  const auto capture =
+      generate({.profile = Profile::skewed, .connections = 2000, .packets = 200'000, .seed = 16});
+  ASSERT_TRUE(capture.has_value());
+  line_.entries_that_move = 512;
+  constexpr unsigned kWorkers = 3;
+  for (const int after : {0, 1, 5}) {
+    auto workers = Workers::create(kWorkers, line_, balance_);
+    const Indirection indirection(512, kWorkers);
+    auto entries = entries_of(*capture, *spread_named("keyed")->create(Secret::from_seed(2)),
+                              indirection, [&](Burst& burst) { workers->sides(burst); });
+    const test::Directory directory;
+    auto writer = CaptureWriter::create(directory / "out", capture->format());
+    CaptureOutput output(std::move(*writer), kWorkers);
+    Rebalance rebalance(*capture, *entries, indirection, kWorkers, 1, 1);
+    std::vector<ReplayPort> ports;
+    for (unsigned n = 0; n < kWorkers; ++n)
+      ports.push_back(*ReplayPort::create(*capture, {}, &output, rebalance.part(n)));
+    std::vector<Port*> pointers;
+    for (auto& port : ports) pointers.push_back(&port);
+    rebalance.begin(*workers, ports);
+    Failing failing(rebalance, 1, after);
+    const auto ran = workers->run(pointers, {.rounds = &failing});
+    ASSERT_FALSE(ran.has_value());
+    EXPECT_NE(ran.error().message.find("memory"), std::string::npos);
+    EXPECT_LT(workers->counters().in.value(), capture->size());
+  }
+}
+
+TEST_F(WorkersTest, APipelineDoesWhatWorkersAloneDo) {
+  const auto capture = generate({.connections = 4000, .packets = 40'000, .seed = 5});
+  ASSERT_TRUE(capture.has_value());
+  const Outcome one = run(*capture, 1);
+  pipeline_ = true;
+  for (const unsigned count : {1U, 2U, 5U}) EXPECT_EQ(run(*capture, count), one) << count;
+  line_.sharing = "lock-free-race";
+  EXPECT_EQ(run(*capture, 3), one);
 }
 
 TEST_F(WorkersTest, AnErrorOfOneIsTheErrorOfAll) {

@@ -15,6 +15,10 @@
 // while it looks up, `writing()` from an `open` to its `confirm` or `abandon`, and while it sweeps.
 // What others may write meanwhile, when it was last seen, is accessed atomically.
 //
+// Connections that may move to another worker's tracker, over tables of its own, are kept in
+// groups: `adopt` copies those of a group, whose worker rests meanwhile; it then lets them go by
+// `release`.
+//
 // Nobody sees a connection half made: guards see to that, or, where several workers change tables
 // at once, the record itself. Its `peer` says that it is unconfirmed in every record that no
 // confirmed connection has; `confirm` publishes all that was written before. Who looks for an
@@ -35,6 +39,7 @@
 #include <vector>
 
 #include "conntrack/ageing/ageing.h"
+#include "conntrack/rings.h"
 #include "conntrack/sharing/sharing.h"
 #include "millrace/table.h"
 
@@ -58,6 +63,7 @@ struct TrackerConfig {
   Timeouts timeouts;
   MakeAgeing* ageing = nullptr;
   std::uint32_t interval_ms = 10;  ///< of ageing
+  unsigned groups = 0;             ///< of connections that may move; 0: none may
   Pages pages = Pages::huge;
   Secret secret;
 };
@@ -89,7 +95,7 @@ class Tracker {
   std::size_t live() const { return live_; }
   std::size_t memory_bytes() const {
     return table().memory_bytes() + (has_replies() ? pair().replies->memory_bytes() : 0) +
-           ageing_->memory_bytes();
+           ageing_->memory_bytes() + (groups_ ? groups_->memory_bytes() : 0);
   }
 
   /// @name Guards
@@ -162,10 +168,11 @@ class Tracker {
   }
 
   /// The connection and its reply's entry, if it has one, stay: from now on it ages, and everybody
-  /// sees it.
-  void confirm(ConnId id, ConnId reply = ConnId::none) {
+  /// sees it. It belongs to that group, if there are any.
+  void confirm(ConnId id, ConnId reply = ConnId::none, unsigned group = 0) {
     auto& header = originators().header(id);
     ageing_->born(id, seen(header), seen(header) + timeout_of(header));
+    if (groups_) groups_->append(group, id);
     ++live_;
     join(id, reply);
   }
@@ -205,6 +212,20 @@ class Tracker {
     return ageing_->sweep(now, budget, mine);
   }
 
+  /// @name Moving, between two bursts
+  /// @{
+  /// How many connections that group has.
+  std::size_t count(unsigned group) const;
+  /// Opens connections like those that the group has in `from`, a tracker of the same kind, and
+  /// calls `adopted(state)` for each. False where one found no place; those before it stay until
+  /// `release`.
+  template <class Adopted>
+  bool adopt(const Tracker& from, unsigned group, Adopted&& adopted);
+  /// Ends all of the group; `released(id)` is called with the records still readable.
+  template <class Released>
+  void release(unsigned group, Released&& released);
+  /// @}
+
   /// Ends the burst: its worker keeps no id that was removed.
   void settle() {
     settling_.end_burst(pair(), [this] { return writing(); });
@@ -229,11 +250,14 @@ class Tracker {
   static constexpr ConnId kUnconfirmed{0xfffffffe};
 
   Tracker(const TrackerConfig& config, std::shared_ptr<Shared> shared, Settling settling,
-          std::unique_ptr<Ageing> ageing)
+          std::unique_ptr<Ageing> ageing, std::optional<Rings> groups)
       : timeouts_(config.timeouts),
+        state_bytes_(config.state_bytes),
+        reply_state_bytes_(config.reply_state_bytes.value_or(0)),
         shared_(std::move(shared)),
         settling_(std::move(settling)),
-        ageing_(std::move(ageing)) {}
+        ageing_(std::move(ageing)),
+        groups_(std::move(groups)) {}
 
   TablePair<Table>& pair() const { return shared_->pair; }
   bool has(Side side) const { return side == Side::originator || has_replies(); }
@@ -270,22 +294,26 @@ class Tracker {
   std::uint32_t timeout_of(const RecordHeader<K>& header) const {
     return timeouts_.ms[header.key.protocol];
   }
+  Tick deadline(ConnId id) const { return latest_seen(id) + timeout_of(originators().header(id)); }
   /// The stamps of both entries become the later one, so that neither grows so old that it seems to
   /// lie in the future; looks are days apart at most.
-  Tick deadline(ConnId id) const {
+  Tick latest_seen(ConnId id) const {
     auto& header = originators().header(id);
     const Tick there = seen(header);
-    if (header.peer == ConnId::none) return there + timeout_of(header);
+    if (header.peer == ConnId::none) return there;
     auto& reply = replies().header(header.peer);
     const Tick back = seen(reply);
     const Tick latest = back - there > 0 ? back : there;
     see_later(header, there, latest);
     see_later(reply, back, latest);
-    return latest + timeout_of(header);
+    return latest;
   }
+
+  bool adopt_one(const Tracker& from, unsigned group, ConnId theirs, Hash hash);
 
   void end_life(ConnId id) {
     --live_;
+    if (groups_) groups_->unlink(id);
     erase(id, originators().header(id).peer);
   }
   /// The originator's entry goes last: who opens the connection again finds its reply's key free.
@@ -301,9 +329,12 @@ class Tracker {
   }
 
   Timeouts timeouts_;
+  std::size_t state_bytes_;
+  std::size_t reply_state_bytes_;
   std::shared_ptr<Shared> shared_;
   [[no_unique_address]] Settling settling_;
   std::unique_ptr<Ageing> ageing_;
+  std::optional<Rings> groups_;  // of this worker's connections
   std::size_t live_ = 0;
 };
 
@@ -336,9 +367,91 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
   auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair));
   std::vector<Tracker> trackers;
   for (unsigned n = 0; n < workers; ++n) {
-    trackers.push_back(Tracker(config, shared, std::move((*settling)[n]), std::move((*ageing)[n])));
+    std::optional<Rings> groups;
+    if (config.groups > 0) {
+      auto made =
+          Rings::create(shared->pair.originators.records().count(), config.groups, config.pages);
+      if (!made) return std::unexpected(made.error());
+      groups = std::move(*made);
+    }
+    trackers.push_back(Tracker(config, shared, std::move((*settling)[n]), std::move((*ageing)[n]),
+                               std::move(groups)));
   }
   return trackers;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+std::size_t Tracker<TableOf, GuardsType, K>::count(unsigned group) const {
+  std::size_t count = 0;
+  if (groups_->is_empty(group)) return 0;
+  for (ConnId id = groups_->first(group); id != ConnId::none; id = groups_->next(id)) ++count;
+  return count;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+template <class Adopted>
+bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
+                                            Adopted&& adopted) {
+  if (from.groups_->is_empty(group)) return true;
+  std::array<ConnId, Stragglers::kMax> theirs;
+  std::array<K, Stragglers::kMax> keys;
+  std::array<Hash, Stragglers::kMax> hashes;
+  for (ConnId id = from.groups_->first(group); id != ConnId::none;) {
+    std::size_t count = 0;
+    for (; count < theirs.size() && id != ConnId::none; id = from.groups_->next(id)) {
+      from.originators().prefetch(id);
+      theirs[count++] = id;
+    }
+    for (std::size_t i = 0; i < count; ++i) keys[i] = from.originators().header(theirs[i]).key;
+    const auto key_span = std::span<const K>(keys).first(count);
+    const auto hash_span = std::span(hashes).first(count);
+    hasher()(key_span, hash_span);
+    prefetch(Side::originator, hash_span);
+    prefetch_records(Side::originator, key_span, hash_span);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!adopt_one(from, group, theirs[i], hashes[i])) return false;
+      adopted(from.originators().state(theirs[i]));
+    }
+  }
+  return true;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+bool Tracker<TableOf, GuardsType, K>::adopt_one(const Tracker& from, unsigned group, ConnId theirs,
+                                                Hash hash) {
+  const auto& header = from.originators().header(theirs);
+  const Tick latest = from.latest_seen(theirs);
+  const Insertion in = open(header.key, hash, latest);
+  if (in.outcome != Insertion::Outcome::inserted) return false;
+  std::memcpy(originators().state(in.id), from.originators().state(theirs), state_bytes_);
+  ConnId reply = ConnId::none;
+  if (header.peer != ConnId::none) {
+    const Insertion linked = link(from.replies().header(header.peer).key, latest,
+                                  {from.replies().state(header.peer), reply_state_bytes_});
+    if (linked.outcome != Insertion::Outcome::inserted) {
+      abandon(in.id);
+      return false;
+    }
+    reply = linked.id;
+  }
+  confirm(in.id, reply, group);
+  return true;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+template <class Released>
+void Tracker<TableOf, GuardsType, K>::release(unsigned group, Released&& released) {
+  for (unsigned count = 1; !groups_->is_empty(group); ++count) {
+    const ConnId id = groups_->first(group);
+    released(id);
+    close(id);
+    if (count % Stragglers::kMax == 0) settle();
+  }
+  settle();
 }
 
 template <template <class> class TableOf, Guards GuardsType, class K>
@@ -346,6 +459,9 @@ template <template <class> class TableOf, Guards GuardsType, class K>
 Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
   if (auto ok = table().check_invariants(); !ok) return ok;
   if (auto ok = ageing_->check_invariants(); !ok) return ok;
+  if (groups_) {
+    if (auto ok = groups_->check_invariants(); !ok) return ok;
+  }
   if (!has_replies()) return {};
   const Table& reply_table = *pair().replies;
   if (auto ok = reply_table.check_invariants(); !ok) return ok;

@@ -9,6 +9,7 @@
 //   (link)   the tracker inserts the replies' entries; a collision asks `open` again
 //   process  every packet: rewrite, count, give the verdict
 //   closed   a connection ended; or `abandoned`: it never began
+//   adopted  another worker's connection is this one's; over there it is closed
 #pragma once
 
 #include <array>
@@ -77,6 +78,12 @@ class FunctionFor {
 
   /// The connection with this originator's state has ended; its entries are gone.
   virtual void closed(const std::byte* state) = 0;
+
+  /// The connection with this originator's state, opened by another function that is configured
+  /// alike, is this one's from now on. What held for that function's connections has been told by
+  /// `follow`.
+  virtual void adopted(const std::byte* state) = 0;
+  virtual void follow(const FunctionFor& other) = 0;
 
   /// The opening with this originator's state, accepted before, was given up: it is to count as if
   /// it had never been accepted.

@@ -19,7 +19,6 @@ struct alignas(64) WorkerCounters {
   Counter refused;     ///< attempts to open a connection that got no entry; each packet is one
   Counter collisions;  ///< reply keys that belonged to another connection
   Counter peak;        ///< most connections live at once
-  Counter waited_ns;   ///< for other workers
 };
 
 }  // namespace millrace

@@ -17,13 +17,16 @@ class Port {
  public:
   virtual ~Port() = default;
   virtual LinkType link_type() const = 0;
-  /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`. False at the end: nothing
-  /// more will ever arrive. A burst may be empty while time passes; it comes in empty.
+  /// Whether `receive` gives parsed bursts.
+  virtual bool receives_parsed() const { return false; }
+  /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`, and `entry` where it is
+  /// known. False at the end. A burst may be empty while time passes; it
+  /// comes in empty.
   virtual bool receive(Burst& burst) = 0;
   /// Sends the packets whose bit in `forward` is set (bit i for packet i), in order; the others go
   /// back to where their memory came from.
   virtual void send(const Burst& burst, std::uint64_t forward) = 0;
-  /// Everything has been received and sent. Called once, at the end.
+  /// Everything until that end has been received and sent.
   virtual void finish() {}
 };
 

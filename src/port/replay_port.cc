@@ -79,6 +79,9 @@ std::string what_is_wrong(const Capture& capture, const ReplayOptions& options, 
     wrong += fmt::format("; a burst of {} packets: choose 1 to {}", options.burst, Burst::kMax);
   }
   if (options.loops < 1) wrong += "; 0 loops: choose 1 or more";
+  if (options.in_flight < kBurstsInFlight)
+    wrong +=
+        fmt::format("; {} bursts in flight: choose {} or more", options.in_flight, kBurstsInFlight);
   if (options.step_ms < 1) wrong += "; steps of 0 ms: choose 1 or more";
   const bool times_matter = options.clock == Clock::capture || output;
   if (const auto further = further_loops(capture);
@@ -107,16 +110,28 @@ ReplayPort::ReplayPort(const Capture& capture, const ReplayOptions& options, Cap
       options_(options),
       output_(output),
       part_(std::move(part)),
-      slots_(std::make_unique<Slot[]>(std::size_t{kBurstsInFlight} * Burst::kMax)),
+      slots_(std::make_unique<Slot[]>(std::size_t{options.in_flight} * Burst::kMax)),
+      end_(capture.size()),
       period_ns_(period_of(capture)),
-      loop_(size() == 0 ? options.loops : 0) {}
+      loop_(size() == 0 ? options.loops : 0),
+      last_loop_(options.loops - 1) {}
+
+void ReplayPort::go_on(Round round) {
+  part_->positions = std::move(round.positions);
+  next_ = 0;
+  end_ = round.end;
+  last_loop_ = round.loop;
+  last_ = round.last;
+  loop_ = size() == 0 ? round.loop + 1 : round.loop;
+}
 
 bool ReplayPort::receive(Burst& burst) {
   burst.size = 0;
+  if (!start_ && options_.clock == Clock::wall) start_ = SteadyClock::now();
   if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) stopped_ = true;
-  if (stopped_ || capture_->size() == 0 || (output_ != nullptr && output_->failed())) return false;
-  if (loop_ == options_.loops && time_is_over()) return false;
-  if (step_time(burst) && loop_ < options_.loops) fill(burst);
+  if (capture_->size() == 0 || ended_early()) return false;
+  if (is_at_end() && time_is_over()) return false;
+  if (step_time(burst) && !is_at_end()) fill(burst);
   return true;
 }
 
@@ -127,9 +142,11 @@ std::uint64_t ReplayPort::ms_at(std::uint64_t timestamp_ns, std::uint64_t loop) 
   return ms - ms % options_.step_ms;
 }
 
-/// Other ports' packets may be later than the last one here.
+/// Of the round: when the next one begins, or the latest packet of all. Other ports' packets may be
+/// later than the last one here.
 std::uint64_t ReplayPort::end_ms() const {
-  return ms_at(capture_->packet(0).timestamp_ns + capture_->span_ns(), options_.loops - 1);
+  if (end_ < capture_->size()) return ms_at(capture_->packet(end_).timestamp_ns, last_loop_);
+  return ms_at(capture_->packet(0).timestamp_ns + capture_->span_ns(), last_loop_);
 }
 
 bool ReplayPort::time_is_over() const {
@@ -140,14 +157,11 @@ bool ReplayPort::time_is_over() const {
 bool ReplayPort::step_time(Burst& burst) {
   std::uint64_t next_ms;
   if (options_.clock == Clock::wall) {
-    const auto now = SteadyClock::now();
-    if (!start_) start_ = now;
     next_ms = static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(now - *start_).count());
+        std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - *start_)
+            .count());
   } else {
-    next_ms = loop_ == options_.loops
-                  ? end_ms()
-                  : ms_at(capture_->packet(position(next_)).timestamp_ns, loop_);
+    next_ms = is_at_end() ? end_ms() : ms_at(capture_->packet(position(next_)).timestamp_ns, loop_);
   }
   const bool arrived = next_ms <= now_ms_ + kLongestStepMs;
   now_ms_ = std::max(now_ms_, std::min(next_ms, now_ms_ + kLongestStepMs));
@@ -166,6 +180,7 @@ void ReplayPort::fill(Burst& burst) {
                                      ? UINT64_MAX
                                      : capture.packet(0).timestamp_ns - loop_ * period_ns_ +
                                            (now_ms_ + options_.step_ms) * kNsPerMs;
+  const bool knows_entries = part_ && !part_->entries.empty();
   Slot* slots = &slots_[std::size_t{ring_} * Burst::kMax];
   unsigned n = 0;
   for (std::size_t i = next_; i < end; ++i, ++n) {
@@ -184,9 +199,10 @@ void ReplayPort::fill(Burst& burst) {
     burst.length[n] = static_cast<std::uint16_t>(length);
     burst.wire_length[n] = std::max(packet.wire_length, length);
     burst.handle[n] = std::uint64_t{loop_} << 32 | at;
+    if (knows_entries) burst.entry[n] = part_->entries[at];
   }
   burst.size = n;
-  ring_ = (ring_ + 1) % kBurstsInFlight;
+  ring_ = (ring_ + 1) % options_.in_flight;
   next_ += n;
   if (next_ < count) return;
   next_ = 0;
@@ -219,7 +235,11 @@ CaptureOutput::Packet ReplayPort::leaving(const Burst& burst, unsigned i) const 
 void ReplayPort::finish() {
   if (output_ == nullptr) return;
   const auto start = SteadyClock::now();
-  output_->end(number());
+  if (last_ || ended_early()) {
+    output_->end(number());
+  } else {
+    output_->write(number(), {}, std::uint64_t{last_loop_} << 32 | end_);
+  }
   output_ns_ += nanoseconds_since(start);
 }
 

@@ -1,9 +1,9 @@
 // A capture as a port: its packets arrive in bursts, and what is forwarded is written to a file.
 //
-// One worker owns a replay port; several may walk one capture at a time, each the whole of it or a
-// part. The capture outlives the port and is never written: packets are copied into the port's own
-// memory, their first `kOffered` bytes that is, since no header that is read reaches further; on
-// the way out the rest comes from the capture.
+// One worker owns a replay port, or one thread receives while another sends; several may walk one
+// capture at a time, each the whole of it or a part. The capture outlives the port and is never
+// written: packets are copied into the port's own memory, their first `kOffered` bytes that is,
+// since no header that is read reaches further; on the way out the rest comes from the capture.
 #pragma once
 
 #include <array>
@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "port/capture.h"
@@ -36,6 +37,8 @@ struct ReplayOptions {
   /// Capture clock only: time advances in whole steps of so many milliseconds, 1 or more, and a
   /// burst ends with its step. So a packet's time is the same whatever else is in its burst.
   unsigned step_ms = 10;
+  /// Bursts whose packets stay valid at once, `kBurstsInFlight` or more.
+  unsigned in_flight = kBurstsInFlight;
   /// Set from outside (a signal handler) to end after the burst at hand. Outlives the port.
   const std::atomic<bool>* stop = nullptr;
 };
@@ -44,6 +47,17 @@ struct ReplayOptions {
 struct CapturePart {
   unsigned number = 0;                   ///< of the port, from 0
   std::vector<std::uint32_t> positions;  ///< of its packets, ascending
+  /// Each packet's entry of the indirection table, by its position in the capture; empty where
+  /// nobody asks.
+  std::span<const std::uint16_t> entries;
+};
+
+/// What a port walks until it is given the next round.
+struct Round {
+  std::uint32_t loop = 0;
+  std::size_t end = 0;  ///< position in the capture at which it ends, for all ports
+  bool last = false;    ///< no other follows
+  std::vector<std::uint32_t> positions;  ///< of this port's packets, ascending
 };
 
 class ReplayPort final : public Port {
@@ -67,15 +81,22 @@ class ReplayPort final : public Port {
 
   LinkType link_type() const override { return capture_->link_type(); }
   /// `handle` is loop << 32 | position in the capture. Ends when time has reached the end of the
-  /// whole capture; early when stopped or when the output has failed.
+  /// whole capture, or of the round; early when stopped or when the output has failed.
   bool receive(Burst& burst) override;
   void send(const Burst& burst, std::uint64_t forward) override;
+  void finish() override;
+
+  /// One of several ports walks this round next, in place of its part; before it was asked for any
+  /// packet, or after the round before. Rounds follow one another through the capture, all of it in
+  /// every loop.
+  void go_on(Round round);
 
   /// True once `receive` has ended because of `options.stop`.
   bool stopped() const { return stopped_; }
+  /// So it has, or because the output has failed.
+  bool ended_early() const { return stopped_ || (output_ != nullptr && output_->failed()); }
   /// Time spent on the output so far, within `send`: no part of the packet's way.
   std::uint64_t output_ns() const { return output_ns_; }
-  void finish() override;
 
  private:
   struct alignas(64) Slot {
@@ -90,6 +111,7 @@ class ReplayPort final : public Port {
   std::size_t position(std::size_t i) const { return part_ ? part_->positions[i] : i; }
   std::uint64_t ms_at(std::uint64_t timestamp_ns, std::uint64_t loop) const;
   std::uint64_t end_ms() const;
+  bool is_at_end() const { return loop_ == last_loop_ + 1; }
   bool time_is_over() const;
   bool step_time(Burst& burst);
   void fill(Burst& burst);
@@ -102,8 +124,11 @@ class ReplayPort final : public Port {
   std::unique_ptr<Slot[]> slots_;
   unsigned ring_ = 0;        // which burst's slots are next
   std::size_t next_ = 0;     // of `size()`
+  std::size_t end_;          // position at which the round ends
   std::uint64_t period_ns_;  // by which a loop advances time
   std::uint32_t loop_;
+  std::uint32_t last_loop_;  // of the round
+  bool last_ = true;         // no round follows
   std::uint64_t now_ms_ = 0;
   std::optional<std::chrono::steady_clock::time_point> start_;
   std::uint64_t output_ns_ = 0;

@@ -21,6 +21,9 @@ class Indirection {
   unsigned entries() const { return static_cast<unsigned>(worker_of_.size()); }
   unsigned entry_of(std::uint32_t hash) const { return hash & (entries() - 1); }
   unsigned worker_of(unsigned entry) const { return worker_of_[entry]; }
+  void give(unsigned entry, unsigned worker) {
+    worker_of_[entry] = static_cast<std::uint16_t>(worker);
+  }
 
  private:
   std::vector<std::uint16_t> worker_of_;

@@ -1,7 +1,6 @@
 #include "shard/split.h"
 
 #include <array>
-#include <utility>
 
 #include "parse/capture_bursts.h"
 
@@ -21,12 +20,10 @@ void note(const Spread& spread, const Indirection& indirection, Side side, const
 
 }  // namespace
 
-Result<std::vector<CapturePart>> split(const Capture& capture, const Spread& spread,
-                                       const Indirection& indirection, unsigned workers,
-                                       const Sides& sides) {
-  std::vector<CapturePart> parts(workers);
-  for (unsigned worker = 0; worker < workers; ++worker) parts[worker].number = worker;
-  std::size_t position = 0;
+Result<std::vector<std::uint16_t>> entries_of(const Capture& capture, const Spread& spread,
+                                              const Indirection& indirection, const Sides& sides) {
+  std::vector<std::uint16_t> all;
+  all.reserve(capture.size());
   auto done = for_each_burst(capture, [&](Burst& burst) -> Result<void> {
     Entries entries{};
     // Packets that concern no service are spread, too, and know no sides.
@@ -35,13 +32,34 @@ Result<std::vector<CapturePart>> split(const Capture& capture, const Spread& spr
     sides(burst);
     note(spread, indirection, Side::reply, burst.v4.reply, entries);
     note(spread, indirection, Side::reply, burst.v6.reply, entries);
-    for (unsigned i = 0; i < burst.size; ++i) {
-      const unsigned worker = indirection.worker_of(entries[i]);
-      parts[worker].positions.push_back(static_cast<std::uint32_t>(position++));
-    }
+    all.insert(all.end(), entries.begin(), entries.begin() + burst.size);
     return {};
   });
   if (!done) return std::unexpected(done.error());
+  return all;
+}
+
+std::vector<std::uint32_t> positions_of(std::span<const std::uint16_t> entries,
+                                        const Indirection& indirection, unsigned worker,
+                                        std::size_t begin, std::size_t end) {
+  std::vector<std::uint32_t> positions(end - begin);
+  std::size_t count = 0;
+  for (std::size_t i = begin; i < end; ++i) {
+    positions[count] = static_cast<std::uint32_t>(i);
+    count += static_cast<std::size_t>(indirection.worker_of(entries[i]) == worker);
+  }
+  positions.resize(count);
+  positions.shrink_to_fit();
+  return positions;
+}
+
+std::vector<CapturePart> split(std::span<const std::uint16_t> entries,
+                               const Indirection& indirection, unsigned workers) {
+  std::vector<CapturePart> parts(workers);
+  for (unsigned worker = 0; worker < workers; ++worker) {
+    parts[worker].number = worker;
+    parts[worker].positions = positions_of(entries, indirection, worker, 0, entries.size());
+  }
   return parts;
 }
 

@@ -2,7 +2,10 @@
 // core that spreads is the limit.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "core/burst.h"
@@ -17,10 +20,18 @@ namespace millrace {
 /// first.
 using Sides = std::function<void(Burst&)>;
 
-/// The parts of the capture for `workers` ports, 1 or more. A packet without a key goes where entry
-/// 0 does, as NICs send to their first queue what they cannot hash.
-Result<std::vector<CapturePart>> split(const Capture& capture, const Spread& spread,
-                                       const Indirection& indirection, unsigned workers,
-                                       const Sides& sides);
+/// Each packet's entry of an indirection table, by its position in the capture. A packet without a
+/// key has entry 0, as NICs send to their first queue what they cannot hash.
+Result<std::vector<std::uint16_t>> entries_of(const Capture& capture, const Spread& spread,
+                                              const Indirection& indirection, const Sides& sides);
+
+/// Where a worker's packets stand, of those from `begin` to before `end`; ascending.
+std::vector<std::uint32_t> positions_of(std::span<const std::uint16_t> entries,
+                                        const Indirection& indirection, unsigned worker,
+                                        std::size_t begin, std::size_t end);
+
+/// The parts of that capture for `workers` ports, 1 or more.
+std::vector<CapturePart> split(std::span<const std::uint16_t> entries,
+                               const Indirection& indirection, unsigned workers);
 
 }  // namespace millrace

@@ -43,6 +43,13 @@ class SplitTest : public testing::Test {
  protected:
   SplitTest() : spread_(spreads().front().create(Secret::from_seed(3))), indirection_(128, 3) {}
 
+  std::vector<CapturePart> parts_of(const Capture& capture, const Sides& sides) {
+    const auto entries = entries_of(capture, *spread_, indirection_, sides);
+    EXPECT_TRUE(entries.has_value());
+    EXPECT_EQ(entries->size(), capture.size());
+    return split(*entries, indirection_, 3);
+  }
+
   std::unique_ptr<Spread> spread_;
   Indirection indirection_;
 };
@@ -53,10 +60,9 @@ TEST_F(SplitTest, EveryPacketHasOneWorkerAndAConnectionToo) {
     append(capture, udp(port, false));
     append(capture, udp(port, true));
   }
-  const auto parts = split(capture, *spread_, indirection_, 3, replies_from_53);
-  ASSERT_TRUE(parts.has_value());
+  const auto parts = parts_of(capture, replies_from_53);
   std::vector<unsigned> worker_of(capture.size(), 99);
-  for (const CapturePart& part : *parts) {
+  for (const CapturePart& part : parts) {
     EXPECT_GT(part.positions.size(), 100U);
     EXPECT_TRUE(std::ranges::is_sorted(part.positions));
     for (const auto position : part.positions) {
@@ -73,19 +79,16 @@ TEST_F(SplitTest, EveryPacketHasOneWorkerAndAConnectionToo) {
 TEST_F(SplitTest, WhatHasNoKeyGoesToTheFirst) {
   Capture capture({});
   for (unsigned i = 0; i < 10; ++i) append(capture, test::ethernet(0x0806) + test::zeros(28));
-  const auto parts = split(capture, *spread_, indirection_, 3, [](Burst&) {});
-  ASSERT_TRUE(parts.has_value());
-  EXPECT_EQ((*parts)[0].positions.size(), 10U);
-  EXPECT_TRUE((*parts)[1].positions.empty());
+  const auto parts = parts_of(capture, [](Burst&) {});
+  EXPECT_EQ(parts[0].positions.size(), 10U);
+  EXPECT_TRUE(parts[1].positions.empty());
 }
 
 TEST_F(SplitTest, WhatConcernsNoServiceIsSpread) {
   Capture capture({});
   for (unsigned port = 2000; port < 2300; ++port) append(capture, udp(port, false));
-  const auto parts =
-      split(capture, *spread_, indirection_, 3, [](Burst& burst) { burst.v4.originator.size = 0; });
-  ASSERT_TRUE(parts.has_value());
-  for (const CapturePart& part : *parts) EXPECT_GT(part.positions.size(), 50U);
+  const auto parts = parts_of(capture, [](Burst& burst) { burst.v4.originator.size = 0; });
+  for (const CapturePart& part : parts) EXPECT_GT(part.positions.size(), 50U);
 }
 
 }  // namespace

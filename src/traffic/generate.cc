@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kStart = 1'704'067'200 * kSecond;  // 2024-01-01T00:00:00Z
-constexpr std::array<std::string_view, 3> kProfileNames{"campus", "uniform", "flood"};
+constexpr std::array<std::string_view, 4> kProfileNames{"campus", "uniform", "flood", "skewed"};
 
 /// Which client and port open the i-th connection: no two connections share both.
 class ClientPlan {
@@ -57,6 +57,10 @@ std::string what_is_wrong(const TrafficPlan& plan) {
   if (plan.connections < 1 || plan.connections > TrafficPlan::kMaxConnections) {
     say(fmt::format("{} connections: ask for 1 to {}", plan.connections,
                     TrafficPlan::kMaxConnections));
+  }
+  if (plan.profile == Profile::skewed && plan.connections > TrafficPlan::kMaxSkewed) {
+    say(fmt::format("{} skewed connections: ask for 1 to {}", plan.connections,
+                    TrafficPlan::kMaxSkewed));
   }
   if (plan.packets > TrafficPlan::kMaxPackets) {
     say(fmt::format("{} packets: ask for at most {}", plan.packets, TrafficPlan::kMaxPackets));
@@ -100,19 +104,15 @@ struct Generator::Source {
   FrameBuilder builder;
 };
 
-/// uniform and flood: all connections in turn, again and again.
-struct Generator::Sweep final : Generator::Source {
-  static constexpr std::uint16_t kPayload = 10;  // 64 bytes on the wire
-  static constexpr std::uint32_t kServers = 256;
-
-  explicit Sweep(const TrafficPlan& plan)
+/// Packets of TCP connections from clients to servers, evenly in time.
+struct Generator::ToServers : Generator::Source {
+  explicit ToServers(const TrafficPlan& plan)
       : plan_(plan),
         clients_(plan.connections, plan.profile == Profile::flood ? 1 : 16, plan.seed) {}
 
-  bool next(Timed& timed) override {
+  bool next(Timed& timed) final {
     if (made_ == plan_.packets) return false;
-    const std::uint64_t connection = made_ % plan_.connections;
-    const std::uint64_t round = made_ / plan_.connections;
+    const auto [connection, round] = pick(made_);
     Frame& frame = timed.frame;
     frame.from = clients_.client(connection);
     frame.to = {Endpoint::Side::server, server(connection), 443};
@@ -127,7 +127,18 @@ struct Generator::Sweep final : Generator::Source {
     return true;
   }
 
+ protected:
+  struct Picked {
+    std::uint64_t connection;
+    std::uint64_t nth;  ///< of its packets, from 0
+  };
+  virtual Picked pick(std::uint64_t packet) = 0;
+  const TrafficPlan& plan() const { return plan_; }
+
  private:
+  static constexpr std::uint16_t kPayload = 10;  // 64 bytes on the wire
+  static constexpr std::uint32_t kServers = 256;
+
   std::uint32_t server(std::uint64_t connection) const {
     return plan_.profile == Profile::flood ? 0 : static_cast<std::uint32_t>(connection % kServers);
   }
@@ -135,6 +146,52 @@ struct Generator::Sweep final : Generator::Source {
   TrafficPlan plan_;
   ClientPlan clients_;
   std::uint64_t made_ = 0;
+};
+
+/// uniform and flood: all connections in turn, again and again.
+struct Generator::Sweep final : Generator::ToServers {
+  using ToServers::ToServers;
+
+ private:
+  Picked pick(std::uint64_t packet) override {
+    return {packet % plan().connections, packet / plan().connections};
+  }
+};
+
+/// skewed: what a packet is (a connection's first, one of a heavy connection, another's) is drawn
+/// without putting back, so that the numbers are exact.
+struct Generator::Skewed final : Generator::ToServers {
+  explicit Skewed(const TrafficPlan& plan)
+      : ToServers(plan),
+        random_(plan.seed ^ 0x736b65776564),
+        packets_(plan.connections),
+        heavy_left_(std::min(plan.packets / 2, plan.packets - plan.connections)) {}
+
+ private:
+  static constexpr std::uint64_t kHeavy = 3;
+
+  Picked pick(std::uint64_t packet) override {
+    const std::uint64_t connection = choose(packet);
+    return {connection, packets_[connection]++};
+  }
+  std::uint64_t choose(std::uint64_t packet) {
+    const std::uint64_t unopened = plan().connections - opened_;
+    const std::uint64_t drawn = random_.below(plan().packets - packet);
+    if (opened_ < kHeavy && unopened > 0) return opened_++;
+    if (drawn < unopened) return opened_++;
+    const bool heavy = drawn - unopened < heavy_left_ || opened_ <= kHeavy;
+    if (heavy) {
+      heavy_left_ -= std::min<std::uint64_t>(heavy_left_, 1);
+      return random_.below(std::min(kHeavy, opened_));
+    }
+    // Density 1/x: Zipf with exponent 1.
+    return kHeavy - 1 + random_.log_uniform(1, opened_ - kHeavy);
+  }
+
+  Random random_;
+  std::vector<std::uint32_t> packets_;  // so far, by connection
+  std::uint64_t heavy_left_;
+  std::uint64_t opened_ = 0;
 };
 
 /// campus: a calendar of the live connections, and the next arrival.
@@ -267,6 +324,7 @@ Result<void> check(const TrafficPlan& plan) {
 Result<Generator> Generator::create(const TrafficPlan& plan, const std::atomic<bool>* stop) {
   if (auto possible = check(plan); !possible) return std::unexpected(possible.error());
   if (plan.profile == Profile::campus) return Generator(std::make_unique<Campus>(plan, stop), plan);
+  if (plan.profile == Profile::skewed) return Generator(std::make_unique<Skewed>(plan), plan);
   return Generator(std::make_unique<Sweep>(plan), plan);
 }
 

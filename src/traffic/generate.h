@@ -22,6 +22,8 @@ enum class Profile : std::uint8_t {
   uniform,  ///< every two packets of a connection separated by one of every other; TCP, IPv4, from
             ///< clients to servers, SYN first, never ended
   flood,    ///< every packet a new connection: SYN, IPv4, to one server
+  skewed,   ///< half of the packets in three connections, the others' popularity by rank (Zipf); as
+            ///< `uniform` otherwise
 };
 /// The profile of that name, or nothing.
 std::optional<Profile> profile_named(std::string_view name);
@@ -29,10 +31,12 @@ std::string_view to_string(Profile profile);
 
 struct TrafficPlan {
   static constexpr std::uint64_t kMaxConnections = 4'000'000'000;
+  static constexpr std::uint64_t kMaxSkewed = 100'000'000;  ///< each takes 4 bytes
   static constexpr std::uint64_t kMaxPackets = Capture::kMaxPackets;
 
   Profile profile = Profile::campus;
-  /// Different five-tuples, both directions being one; exactly so many. 1 to kMaxConnections.
+  /// Different five-tuples, both directions being one; exactly so many. 1 to kMaxConnections, with
+  /// `skewed` to kMaxSkewed.
   std::uint64_t connections = 10'000;
   /// Exactly so many. No fewer than connections; with `flood` as many. Below about 5 a connection,
   /// campus connections are cut short.
@@ -77,7 +81,9 @@ class Generator {
 
  private:
   struct Source;
+  struct ToServers;
   struct Sweep;
+  struct Skewed;
   struct Campus;
 
   explicit Generator(std::unique_ptr<Source> source, const TrafficPlan& plan);

@@ -24,7 +24,7 @@ Capture made(const TrafficPlan& plan) {
   return capture ? std::move(*capture) : Capture(CaptureFormat{});
 }
 
-constexpr std::array kProfiles{Profile::campus, Profile::uniform, Profile::flood};
+constexpr std::array kProfiles{Profile::campus, Profile::uniform, Profile::flood, Profile::skewed};
 
 TrafficPlan plan_of(Profile profile, std::uint64_t connections, std::uint64_t packets,
                     std::uint64_t seed = 1) {
@@ -167,6 +167,31 @@ TEST(Flood, EveryPacketIsASyn) {
   for (std::size_t i = 0; i < capture.size(); ++i) {
     ASSERT_EQ(View(capture.packet(i)).flags(), 0x02U);
     ASSERT_EQ(View(capture.packet(i)).destination(), View(capture.packet(0)).destination());
+  }
+}
+
+TEST(Skewed, HalfOfThePacketsAreInThreeConnections) {
+  const Capture capture = made(plan_of(Profile::skewed, 1000, 40'000));
+  std::vector<std::size_t> sizes;
+  for (const auto& [tuple, positions] : conversations(capture)) sizes.push_back(positions.size());
+  std::ranges::sort(sizes, std::greater());
+  EXPECT_NEAR(static_cast<double>(sizes[0] + sizes[1] + sizes[2]), 20'000, 10);
+  EXPECT_NEAR(static_cast<double>(sizes[0]), static_cast<double>(sizes[2]), 500);
+  // Zipf among the others: the tenth has about a tenth of the first's.
+  EXPECT_GT(sizes[3], 5 * sizes[12]);
+  EXPECT_LT(sizes[3], 20 * sizes[12]);
+}
+
+TEST(Skewed, SequenceNumbersFollow) {
+  const Capture capture = made(plan_of(Profile::skewed, 100, 5000));
+  for (const auto& [tuple, positions] : conversations(capture)) {
+    EXPECT_EQ(View(capture.packet(positions[0])).flags(), 0x02U);
+    for (std::size_t i = 1; i < positions.size(); ++i) {
+      const View before(capture.packet(positions[i - 1]));
+      const View view(capture.packet(positions[i]));
+      ASSERT_EQ(view.flags(), 0x18U);
+      ASSERT_EQ(view.sequence(), before.sequence() + before.tcp_payload() + (i == 1 ? 1 : 0));
+    }
   }
 }
 

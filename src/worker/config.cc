@@ -96,6 +96,10 @@ std::vector<std::pair<std::string, std::uint8_t>> protocol_choices() {
   return {protocols().begin(), protocols().end()};
 }
 
+std::vector<std::pair<std::string, Config::Model>> model_choices() {
+  return {models().begin(), models().end()};
+}
+
 /// Reads what belongs to Config itself.
 template <class Read>
 auto in_config(const Read& read) {
@@ -150,6 +154,9 @@ Keys<Config::Spread> spread_keys() {
   return {
       {"scheme", config::name(&Config::Spread::scheme, spread_names())},
       {"entries", read_entries},
+      {"balance", config::boolean(&Config::Spread::balance)},
+      {"balance_interval_ms",
+       config::integer(&Config::Spread::balance_interval_ms, 1, 60'000, "milliseconds")},
   };
 }
 
@@ -196,6 +203,7 @@ Keys<RawConfig> root_keys(const SchemeNames& schemes) {
   return {
       {"function", read_function},
       {"workers", in_config(config::integer(&Config::workers, 1, Workers::kMost, "threads"))},
+      {"model", in_config(config::choice(&Config::model, model_choices()))},
       {"sharing", in_config(config::name(&Config::sharing, schemes.sharing))},
       {"spread", in_config(config::table(&Config::spread, spread_keys()))},
       {"table", in_config(config::table(&Config::table, table_keys(schemes)))},
@@ -419,7 +427,21 @@ BalanceConfig balance_config(const Config& config) {
           .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000};
 }
 
+std::span<const std::pair<std::string_view, Config::Model>> models() {
+  using M = Config::Model;
+  static constexpr std::array<std::pair<std::string_view, M>, 2> kModels{
+      {{"run-to-completion", M::run_to_completion}, {"pipeline", M::pipeline}}};
+  return kModels;
+}
+
 Result<void> check_spread(const Config& config) {
+  if (config.spread.balance && config.model == Config::Model::pipeline) {
+    return std::unexpected(
+        Error{"spread.balance (--balance) does not go with the model \"pipeline\" (--model), whose "
+              "workers "
+              "do not meet: give \"run-to-completion\", or leave it out",
+              Error::Kind::usage});
+  }
   if (config.workers == 1 || !config.balance.stateful) return {};
   if (spread_named(config.spread.scheme)->by_client) return {};
   const auto rewritten = [](const auto& specs) {
@@ -449,6 +471,7 @@ LineConfig line_config(const Config& config) {
   line.timeouts.ms[kProtocolIcmp] = s.icmp * 1000;
   line.timeouts.ms[kProtocolIcmpV6] = s.icmp * 1000;
   line.interval_ms = config.ageing.interval_ms;
+  if (config.spread.balance && config.workers > 1) line.entries_that_move = config.spread.entries;
   line.pass_unmatched = config.balance.unmatched == Config::Unmatched::pass;
   return line;
 }

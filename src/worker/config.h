@@ -9,8 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "function/balance/balance.h"
@@ -57,10 +59,18 @@ struct Config {
   struct Spread {
     std::string scheme = "keyed";
     unsigned entries = 512;
+    bool balance = false;
+    std::uint32_t balance_interval_ms = 100;
+  };
+
+  enum class Model : std::uint8_t {
+    run_to_completion,  ///< each worker does everything for its packets
+    pipeline,           ///< one more thread receives and parses for all
   };
 
   std::string function = "balance";
   unsigned workers = 1;
+  Model model = Model::run_to_completion;
   std::string sharing = "sharded";
   Spread spread;
   Table table;
@@ -86,7 +96,11 @@ Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
 
 // What the parts of a line are told, after the command line has had its say.
 
-/// Whether the packets of every connection reach one worker. Errors are of kind `usage`.
+/// The models, by name.
+std::span<const std::pair<std::string_view, Config::Model>> models();
+
+/// Whether the packets of every connection reach one worker, and can be moved where that is asked
+/// for. Errors are of kind `usage`.
 Result<void> check_spread(const Config& config);
 BalanceConfig balance_config(const Config& config);
 /// Everything but pages, secret and clock.

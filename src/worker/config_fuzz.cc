@@ -16,6 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (config.error().message.empty()) std::abort();
     return 0;
   }
+  if (const auto spread = check_spread(*config); !spread && spread.error().message.empty())
+    std::abort();
   BalanceConfig balance = balance_config(*config);
   balance.maglev_table_size = 251;  // building a large one is not what is tested
   const auto made = Balance::create(balance);

@@ -146,6 +146,28 @@ class Family {
     find_early_replies(burst);
   }
 
+  /// Between two bursts of both: opens here the connections that an entry of the indirection table
+  /// sends to `from`, a family over other tables. False: they find no place, or there would be more
+  /// than `most`; none of them is here then.
+  bool adopt(const Family& from, unsigned entry, std::size_t most) {
+    function_->follow(*from.function_);
+    if (!tracker_ || Guarding::kShared) return true;
+    const std::size_t count = from.tracker_->count(entry);
+    if (count > 0 && live() + count > std::min(capacity_, most)) return false;
+    if (tracker_->adopt(*from.tracker_, entry,
+                        [this](const std::byte* state) { function_->adopted(state); })) {
+      return true;
+    }
+    release(entry);
+    return false;
+  }
+  /// Lets the connections of an entry go that another family has adopted.
+  void release(unsigned entry) {
+    if (!tracker_ || Guarding::kShared) return;
+    tracker_->release(entry,
+                      [this](ConnId id) { function_->closed(tracker_->originators().state(id)); });
+  }
+
   void process(Burst& burst) {
     function_->process(burst, tracker_ ? tracker_->originators() : nothing_,
                        tracker_ ? tracker_->replies() : nothing_);
@@ -170,6 +192,7 @@ class Family {
                           .timeouts = config.timeouts,
                           .ageing = &ageing,
                           .interval_ms = config.interval_ms,
+                          .groups = Guarding::kShared ? 0 : config.entries_that_move,
                           .pages = config.pages,
                           .secret = config.secret};
     if (bytes.replies) tracker.reply_state_bytes = bytes.reply;
@@ -244,7 +267,7 @@ class Family {
       }
       const Insertion linked = link(burst, opening);
       if (linked.outcome == Insertion::Outcome::inserted) {
-        tracker_->confirm(opening.connection, linked.id);
+        tracker_->confirm(opening.connection, linked.id, burst.entry[opening.packet]);
         counters_->opened.add(1);
       } else if (linked.outcome == Insertion::Outcome::full) {
         function_->abandoned(opening.state);

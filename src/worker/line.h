@@ -36,6 +36,9 @@ struct LineConfig {
   /// Housekeeping catches up before every burst, whatever it takes: for simulated time, where a
   /// burst may follow minutes after the last one.
   bool catch_up = false;
+  /// Where workers adopt one another's connections: entries of the indirection table, by which they
+  /// do. 0: they never do.
+  unsigned entries_that_move = 0;
 };
 
 /// What one family's tables hold and cost; all 0 where nothing is tracked.
@@ -53,6 +56,23 @@ class Line {
   /// Runs on the calling thread until the port is at its end. `function` and `port` are the line's
   /// alone meanwhile.
   virtual void run(Port& port) = 0;
+
+  /// @name Moving the connections of an entry of the indirection table, at rest
+  /// @{
+  /// Live connections that this line opened, or adopted.
+  struct Live {
+    std::size_t v4 = 0;
+    std::size_t v6 = 0;
+  };
+  virtual Live live() const = 0;
+  /// Opens those of `from`, a line of the same combination, here too; that line rests, or adopts
+  /// nothing itself. False: they found no place, or there would be more than `most`; none of them
+  /// is here then.
+  virtual bool adopt(const Line& from, unsigned entry, const Live& most) = 0;
+  /// Lets them go, which another line has adopted.
+  virtual void release(unsigned entry) = 0;
+  /// @}
+
   virtual const WorkerCounters& counters() const = 0;
   /// At rest.
   virtual TableReport report_v4() const = 0;

@@ -45,7 +45,6 @@ class LineOf final : public Line {
   /// memory, and the index lines of the one after. Before, what the one to be served still needs is
   /// asked for.
   void run(Port& port) override {
-    const std::uint64_t waited_before = GuardsType::waited_ns();
     const Present present(*this);
     probe_.start();
     for (bool more = true; more;) {
@@ -62,8 +61,20 @@ class LineOf final : public Line {
       rotate();
     }
     wait_until_settled();
-    counters_->waited_ns.add(GuardsType::waited_ns() - waited_before);
     port.finish();
+  }
+
+  Live live() const override { return {v4_.live(), v6_.live()}; }
+  bool adopt(const Line& from, unsigned entry, const Live& most) override {
+    const auto& other = static_cast<const LineOf&>(from);
+    if (!v4_.adopt(other.v4_, entry, most.v4)) return false;
+    if (v6_.adopt(other.v6_, entry, most.v6)) return true;
+    v4_.release(entry);
+    return false;
+  }
+  void release(unsigned entry) override {
+    v4_.release(entry);
+    v6_.release(entry);
   }
 
   const WorkerCounters& counters() const override { return *counters_; }
@@ -116,7 +127,7 @@ class LineOf final : public Line {
   bool enter(Port& port, std::unique_ptr<Burst>& burst) {
     const bool more = port.receive(*burst);
     probe_.done(Stage::receive);
-    parse(*burst, port.link_type());
+    if (!port.receives_parsed()) parse(*burst, port.link_type());
     probe_.done(Stage::parse);
     v4_.sides(*burst);
     v6_.sides(*burst);

@@ -6,9 +6,15 @@
 #include <optional>
 #include <utility>
 
+#include "millrace/detail/waiting.h"
 #include "worker/threads.h"
 
 namespace millrace {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+}  // namespace
 
 std::size_t capacity_of_one(std::size_t capacity, unsigned workers, unsigned entries) {
   const double share = std::ceil(static_cast<double>(entries) / workers) / entries;
@@ -21,8 +27,12 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& line,
                                 const BalanceConfig& balance, unsigned entries) {
   const bool shared = shares_tables(line.sharing);
   LineConfig of_one = line;
-  of_one.capacity = capacity_of_one(line.capacity, count, entries);
-  of_one.capacity_v6 = capacity_of_one(line.capacity_v6, count, entries);
+  const auto share = [&](std::size_t capacity) {
+    const std::size_t even = capacity_of_one(capacity, count, entries);
+    return line.entries_that_move == 0 ? even : std::min(capacity, kMostShares * even);
+  };
+  of_one.capacity = share(line.capacity);
+  of_one.capacity_v6 = share(line.capacity_v6);
   std::vector<Worker> all(count);
   std::vector<std::optional<Error>> errors(count);
   const auto make = [&](unsigned n) {
@@ -73,8 +83,7 @@ WorkerCounters Workers::counters() const {
     const WorkerCounters& one = worker.line->counters();
     for (Counter WorkerCounters::* counter :
          {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::opened,
-          &WorkerCounters::timed_out, &WorkerCounters::refused, &WorkerCounters::collisions,
-          &WorkerCounters::waited_ns}) {
+          &WorkerCounters::timed_out, &WorkerCounters::refused, &WorkerCounters::collisions}) {
       (sum.*counter).add((one.*counter).value());
     }
     for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());
@@ -103,18 +112,32 @@ std::vector<ServiceStatistics> Workers::services() const {
   return sum;
 }
 
-Result<void> Workers::run(std::span<Port* const> ports) {
-  using SteadyClock = std::chrono::steady_clock;
-  return on_threads(count(), [&](unsigned n) {
-    const auto start = SteadyClock::now();
+Result<void> Workers::run(std::span<Port* const> ports, const Beside& beside) {
+  const auto serve = [&](unsigned n) {
     try {
-      all_[n].line->run(*ports[n]);
+      do {
+        all_[n].line->run(*ports[n]);
+      } while (beside.rounds != nullptr && beside.rounds->next(n));
     } catch (...) {
+      if (beside.rounds != nullptr) beside.rounds->leave(n);
       ports[n]->finish();  // nobody shall wait for what it would have sent
       throw;
     }
-    all_[n].elapsed_ns =
+  };
+  const auto timed = [](Time& time, const auto& work) {
+    const auto start = SteadyClock::now();
+    const std::uint64_t waited_before = detail::Waiting::sum_ns();
+    work();
+    time.waited_ns = detail::Waiting::sum_ns() - waited_before;
+    time.elapsed_ns =
         static_cast<std::uint64_t>(std::chrono::nanoseconds(SteadyClock::now() - start).count());
+  };
+  return on_threads(count() + (beside.pipeline != nullptr ? 1 : 0), [&](unsigned n) {
+    if (n == count()) {
+      timed(reading_, [&] { beside.pipeline->read(); });
+    } else {
+      timed(all_[n].time, [&] { serve(n); });
+    }
   });
 }
 

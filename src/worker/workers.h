@@ -10,25 +10,45 @@
 #include "function/balance/balance.h"
 #include "shard/indirection.h"
 #include "worker/line.h"
+#include "worker/pipeline.h"
 
 namespace millrace {
+
+/// A run in rounds, at whose ends workers meet.
+class Rounds {
+ public:
+  virtual ~Rounds() = default;
+  /// On a worker's thread, when its port is at its end. False: that was the last round.
+  virtual bool next(unsigned worker) = 0;
+  /// That worker takes part no more: nobody shall wait for it, and its port has had its last round.
+  virtual void leave(unsigned worker) noexcept = 0;
+};
+
+/// What may stand beside the workers of a run, which it outlives; one of them at most.
+struct Beside {
+  Rounds* rounds = nullptr;
+  Pipeline* pipeline = nullptr;
+};
 
 /// Made, run and asked by one thread. While it runs, other threads may read counters.
 class Workers {
  public:
   /// As many as the smallest indirection table has entries.
   static constexpr unsigned kMost = Indirection::kLeast;
+  /// Where entries move, no worker is given more than so many times its share of the connections.
+  static constexpr unsigned kMostShares = 2;
 
   /// `line.capacity` is what all promise together, where connections are spread by `entries` of an
-  /// indirection table. Where tables are not shared, several workers' parts are made each on its
-  /// own processor, so that their memory is near. Errors: as `make_line` and `Balance::create`, or
-  /// no memory was left.
+  /// indirection table. Where entries move, each worker has room for `kMostShares`. Where tables
+  /// are not shared, several workers' parts are made each on its own processor, so that their
+  /// memory is near. Errors: as `make_line` and `Balance::create`, or no memory was left.
   static Result<Workers> create(unsigned count, const LineConfig& line,
                                 const BalanceConfig& balance,
                                 unsigned entries = Indirection::kMost);
 
   unsigned count() const { return static_cast<unsigned>(all_.size()); }
   const Line& line(unsigned worker) const { return *all_[worker].line; }
+  Line& line(unsigned worker) { return *all_[worker].line; }
   /// Files a parsed burst's keys as the functions do, which are alike: for `split`.
   void sides(Burst& burst) {
     all_.front().balance->v4().sides(burst);
@@ -41,17 +61,25 @@ class Workers {
   TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
   std::vector<ServiceStatistics> services() const;
 
-  /// Each worker serves its port, the n-th of `ports`, until all are at their ends. Errors
+  /// Each worker serves its port, the n-th of `ports`, until all are at their ends, round after
+  /// round where there are any; those of a pipeline, which is read on one thread more. Errors
   /// (failed): a thread could not be started, or no memory was left.
-  Result<void> run(std::span<Port* const> ports);
-  /// What the last run took a worker, from its first burst to its last.
-  std::uint64_t elapsed_ns(unsigned worker) const { return all_[worker].elapsed_ns; }
+  Result<void> run(std::span<Port* const> ports, const Beside& beside = {});
+
+  struct Time {
+    std::uint64_t elapsed_ns = 0;
+    std::uint64_t waited_ns = 0;  ///< of that, for other threads
+  };
+  /// What the last run took a worker, from its first burst to its last, and between rounds.
+  Time time(unsigned worker) const { return all_[worker].time; }
+  /// And the thread that read.
+  Time reading_time() const { return reading_; }
 
  private:
   struct Worker {
     std::unique_ptr<Balance> balance;
     std::unique_ptr<Line> line;
-    std::uint64_t elapsed_ns = 0;
+    Time time;
   };
 
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
@@ -62,6 +90,7 @@ class Workers {
         shared_(shared) {}
 
   std::vector<Worker> all_;
+  Time reading_;
   std::size_t capacity_;  // that all promise together
   std::size_t capacity_v6_;
   bool shared_;

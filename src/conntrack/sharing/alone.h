@@ -38,7 +38,6 @@ struct Alone {
   struct Guard {};
   static Guard reading() { return {}; }
   static Guard writing() { return {}; }
-  static std::uint64_t waited_ns() { return 0; }
 };
 
 static_assert(Guards<Alone> && Settles<SettleAtOnce>);

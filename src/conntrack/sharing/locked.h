@@ -1,14 +1,12 @@
 // One lock for all of an instance, whatever is done.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <utility>
 
 #include "conntrack/sharing/grace.h"
-#include "millrace/detail/waiting.h"
 
 namespace millrace {
 
@@ -45,8 +43,6 @@ class Locked {
 
   std::shared_lock<Lock> reading() const { return std::shared_lock(*lock_); }
   std::unique_lock<Lock> writing() const { return std::unique_lock(*lock_); }
-
-  static std::uint64_t waited_ns() { return detail::Waiting::sum_ns(); }
 
  private:
   std::unique_ptr<Lock> lock_;

@@ -1,7 +1,6 @@
 // Tables that see to readers themselves, and want one writer at a time.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <mutex>
 
@@ -19,7 +18,6 @@ class OneWriter {
   struct Guard {};
   static Guard reading() { return {}; }
   std::unique_lock<Lock> writing() const { return std::unique_lock<Lock>(*lock_); }
-  static std::uint64_t waited_ns() { return detail::Waiting::sum_ns(); }
 
  private:
   std::unique_ptr<Lock> lock_ = std::make_unique<SpinlockLock>();

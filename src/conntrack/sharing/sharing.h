@@ -25,8 +25,6 @@ concept Guards = requires(const G guards) {
   { G::kConcurrent } -> std::convertible_to<bool>;
   guards.reading();
   guards.writing();
-  /// What the calling thread has waited for others since it was started, in ns.
-  { G::waited_ns() } -> std::same_as<std::uint64_t>;
   typename G::Settling;
 };
 

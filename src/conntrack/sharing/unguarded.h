@@ -2,10 +2,7 @@
 // a stage.
 #pragma once
 
-#include <cstdint>
-
 #include "conntrack/sharing/grace.h"
-#include "millrace/detail/waiting.h"
 
 namespace millrace {
 
@@ -17,7 +14,6 @@ struct Unguarded {
   struct Guard {};
   static Guard reading() { return {}; }
   static Guard writing() { return {}; }
-  static std::uint64_t waited_ns() { return detail::Waiting::sum_ns(); }
 };
 
 static_assert(Guards<Unguarded>);

@@ -195,6 +195,24 @@ void BalanceFor<K>::abandoned(const std::byte* state) {
   closed(state);
 }
 
+template <class K>
+void BalanceFor<K>::adopted(const std::byte* state) {
+  backends_[state_at(state).backend].live.add(1);
+}
+
+/// A connection that began without an entry there keeps its backend here.
+template <class K>
+void BalanceFor<K>::follow(const FunctionFor<K>& other) {
+  const auto& theirs = static_cast<const BalanceFor&>(other).services_;
+  for (std::size_t i = 0; i < services_.size(); ++i) {
+    if (!theirs[i]->overflowed) continue;
+    Service& service = *services_[i];
+    const Tick at = theirs[i]->overflowed_at;
+    if (!service.overflowed || at - service.overflowed_at > 0) service.overflowed_at = at;
+    service.overflowed = true;
+  }
+}
+
 // --- process
 
 template <class K>

@@ -85,6 +85,8 @@ class BalanceFor final : public FunctionFor<K> {
   void process(Burst& burst, const Records<K>& originators, const Records<K>& replies) override;
   void closed(const std::byte* state) override;
   void abandoned(const std::byte* state) override;
+  void adopted(const std::byte* state) override;
+  void follow(const FunctionFor<K>& other) override;
 
  private:
   static constexpr std::uint32_t kMaxBackends = 65536;

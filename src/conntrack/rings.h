@@ -1,0 +1,94 @@
+// Ids in rings: doubly linked lists without an allocation, each id in one ring at most. Links stand
+// in one array, by id; behind them the rings' heads.
+//
+// Invariants:
+//  1. Every id is in exactly one ring: a head's, or its own alone.
+//  2. Links are mutual: links[links[x].next].prev == x.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "millrace/memory.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+/// Rings are independent: different threads may use different ones, with different ids.
+class Rings {
+ public:
+  /// `ids` alone, and `rings` that are empty. Errors (failed): no memory.
+  static Result<Rings> create(std::size_t ids, std::size_t rings, Pages pages) {
+    auto memory = Memory::map((ids + rings) * sizeof(Link), pages);
+    if (!memory) return std::unexpected(memory.error());
+    return Rings(std::move(*memory), static_cast<std::uint32_t>(ids),
+                 static_cast<std::uint32_t>(ids + rings));
+  }
+
+  bool is_empty(std::uint32_t ring) const { return link(ids_ + ring).next == ids_ + ring; }
+  /// Of a ring that is not empty.
+  ConnId first(std::uint32_t ring) const { return ConnId{link(ids_ + ring).next}; }
+  /// The one after `id`, or none after the last.
+  ConnId next(ConnId id) const {
+    const std::uint32_t at = link(index(id)).next;
+    return at < ids_ ? ConnId{at} : ConnId::none;
+  }
+  /// `id` is alone before.
+  void append(std::uint32_t ring, ConnId id) {
+    const std::uint32_t head = ids_ + ring;
+    const std::uint32_t last = link(head).prev;
+    link(index(id)) = {head, last};
+    link(last).next = index(id);
+    link(head).prev = index(id);
+  }
+  /// It is alone afterwards.
+  void unlink(ConnId id) {
+    const std::uint32_t at = index(id);
+    const Link l = link(at);
+    link(l.prev).next = l.next;
+    link(l.next).prev = l.prev;
+    link(at) = {at, at};
+  }
+
+  std::size_t memory_bytes() const { return memory_.bytes(); }
+  Result<void> check_invariants() const {
+    std::size_t linked = 0;
+    for (std::uint32_t head = ids_; head < links_; ++head) {
+      for (std::uint32_t at = link(head).next; at != head; at = link(at).next) {
+        if (at >= ids_ || ++linked > ids_) return broken("1: one does not close");
+      }
+    }
+    std::size_t alone = 0;
+    for (std::uint32_t at = 0; at < links_; ++at) {
+      if (link(link(at).next).prev != at) return broken("2: a link is not mutual");
+      alone += at < ids_ && link(at).next == at;
+    }
+    if (linked + alone != ids_) return broken("1: an id is in none");
+    return {};
+  }
+
+ private:
+  struct Link {
+    std::uint32_t next;
+    std::uint32_t prev;
+  };
+
+  Rings(Memory memory, std::uint32_t ids, std::uint32_t links)
+      : memory_(std::move(memory)), ids_(ids), links_(links) {
+    for (std::uint32_t i = 0; i < links_; ++i) link(i) = {i, i};
+  }
+
+  Link& link(std::uint32_t at) const { return reinterpret_cast<Link*>(memory_.data())[at]; }
+  static std::unexpected<Error> broken(std::string_view what) {
+    return std::unexpected(Error{"rings: " + std::string(what)});
+  }
+
+  Memory memory_;
+  std::uint32_t ids_;
+  std::uint32_t links_;
+};
+
+}  // namespace millrace

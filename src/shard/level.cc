@@ -1,0 +1,66 @@
+#include "shard/level.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+namespace millrace {
+namespace {
+
+/// The entry of `worker` that comes closest to half of `gap`, and is smaller than it.
+std::optional<unsigned> best_entry(const Indirection& indirection,
+                                   std::span<const double> load_of_entry, unsigned worker,
+                                   double gap) {
+  std::optional<unsigned> best;
+  const auto off = [&](unsigned entry) { return std::abs(load_of_entry[entry] - gap / 2); };
+  for (unsigned entry = 0; entry < indirection.entries(); ++entry) {
+    if (indirection.worker_of(entry) != worker) continue;
+    if (load_of_entry[entry] <= 0 || load_of_entry[entry] >= gap) continue;
+    if (!best || off(entry) < off(*best)) best = entry;
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<double> loads_of(const Indirection& indirection, std::span<const double> load_of_entry,
+                             unsigned workers) {
+  std::vector<double> loads(workers);
+  for (unsigned entry = 0; entry < indirection.entries(); ++entry)
+    loads[indirection.worker_of(entry)] += load_of_entry[entry];
+  return loads;
+}
+
+std::vector<Move> level(const Indirection& indirection, std::span<const double> load_of_entry,
+                        unsigned workers) {
+  std::vector<Move> moves;
+  std::vector<double> loads = loads_of(indirection, load_of_entry, workers);
+  const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / workers;
+  if (std::ranges::max(loads) <= kUnlevel * mean) return moves;
+
+  std::vector<unsigned> givers;
+  std::vector<unsigned> takers;
+  for (unsigned worker = 0; worker < workers; ++worker)
+    (loads[worker] > mean ? givers : takers).push_back(worker);
+  const auto load = [&loads](unsigned worker) { return loads[worker]; };
+  Indirection after = indirection;
+  while (!givers.empty()) {
+    const auto busiest = std::ranges::max_element(givers, {}, load);
+    const unsigned to = *std::ranges::min_element(takers, {}, load);
+    const unsigned from = *busiest;
+    if (loads[from] <= kLevel * mean) break;
+    const auto entry = best_entry(after, load_of_entry, from, loads[from] - loads[to]);
+    if (!entry) {
+      givers.erase(busiest);  // what it has cannot be divided any further
+      continue;
+    }
+    after.give(*entry, to);
+    loads[from] -= load_of_entry[*entry];
+    loads[to] += load_of_entry[*entry];
+    moves.push_back({*entry, from, to});
+  }
+  return moves;
+}
+
+}  // namespace millrace
