@@ -199,6 +199,10 @@ TEST_F(WorkersTest, ConnectionsMoveToWhoHasLess) {
   const Outcome one = run(*capture, 1);
   EXPECT_GT(one.timed_out, 3000U);
   for (const auto& table : tables_for("sharded")) {
+#ifdef __SANITIZE_THREAD__
+    // Several are made at once, under a lock within DPDK that the sanitizer does not see.
+    if (table == "cuckoo") continue;
+#endif
     line_.table = table;
     for (const unsigned count : {2U, 4U}) {
       line_.entries_that_move = 512;
