@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "core/available_memory.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define MILLRACE_ASAN 1
 #elif defined(__has_feature)
@@ -25,6 +27,8 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kNsPerMs = 1'000'000;
+/// Without looking how much memory there is.
+constexpr std::size_t kMostGatheredUnasked = std::size_t{64} << 20;
 
 /// Lets the address sanitizer catch whoever reads past a packet, although its slot is larger.
 void fence([[maybe_unused]] std::byte* packet, [[maybe_unused]] std::size_t length) {
@@ -114,7 +118,9 @@ ReplayPort::ReplayPort(const Capture& capture, const ReplayOptions& options, Cap
       end_(capture.size()),
       period_ns_(period_of(capture)),
       loop_(size() == 0 ? options.loops : 0),
-      last_loop_(options.loops - 1) {}
+      last_loop_(options.loops - 1) {
+  gather();
+}
 
 void ReplayPort::go_on(Round round) {
   part_->positions = std::move(round.positions);
@@ -122,7 +128,31 @@ void ReplayPort::go_on(Round round) {
   end_ = round.end;
   last_loop_ = round.loop;
   last_ = round.last;
+  gather();
   loop_ = size() == 0 ? round.loop + 1 : round.loop;
+}
+
+void ReplayPort::gather() {
+  if (!part_) return;
+  gathered_.clear();
+  gathered_.reserve(size());
+  std::size_t bytes = Capture::kSlack;
+  for (const std::uint32_t at : part_->positions) {
+    gathered_.push_back(capture_->packet(at));
+    bytes += offered(gathered_.back());
+  }
+  if (bytes > gathered_bytes_.size()) {
+    if (bytes > kMostGatheredUnasked && bytes > available_memory_bytes() / 2) return;
+    gathered_bytes_ = {};
+    gathered_bytes_.resize(bytes);
+  }
+  std::byte* to = gathered_bytes_.data();
+  for (Capture::Packet& packet : gathered_) {
+    packet.captured = offered(packet);
+    std::memcpy(to, packet.data, packet.captured);
+    packet.data = to;
+    to += packet.captured;
+  }
 }
 
 bool ReplayPort::receive(Burst& burst) {
@@ -161,7 +191,7 @@ bool ReplayPort::step_time(Burst& burst) {
         std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - *start_)
             .count());
   } else {
-    next_ms = is_at_end() ? end_ms() : ms_at(capture_->packet(position(next_)).timestamp_ns, loop_);
+    next_ms = is_at_end() ? end_ms() : ms_at(packet(next_).timestamp_ns, loop_);
   }
   const bool arrived = next_ms <= now_ms_ + kLongestStepMs;
   now_ms_ = std::max(now_ms_, std::min(next_ms, now_ms_ + kLongestStepMs));
@@ -173,31 +203,30 @@ void ReplayPort::fill(Burst& burst) {
   // Packets whose first bytes are on their way meanwhile. Alone, the hardware's prefetcher does as
   // well; among a table's random accesses it may lose the stream.
   constexpr std::size_t kAhead = 16;
-  const Capture& capture = *capture_;
   const std::size_t count = size();
   const std::size_t end = std::min<std::size_t>(count, next_ + options_.burst);
   const std::uint64_t step_end = options_.clock == Clock::wall
                                      ? UINT64_MAX
-                                     : capture.packet(0).timestamp_ns - loop_ * period_ns_ +
+                                     : capture_->packet(0).timestamp_ns - loop_ * period_ns_ +
                                            (now_ms_ + options_.step_ms) * kNsPerMs;
   const bool knows_entries = part_ && !part_->entries.empty();
   Slot* slots = &slots_[std::size_t{ring_} * Burst::kMax];
   unsigned n = 0;
   for (std::size_t i = next_; i < end; ++i, ++n) {
     const std::size_t at = position(i);
-    const Capture::Packet& packet = capture.packet(at);
-    if (i > next_ && packet.timestamp_ns >= step_end) break;
-    const Capture::Packet& later = capture.packet(position(std::min(i + kAhead, count - 1)));
+    const Capture::Packet& arriving = packet(i);
+    if (i > next_ && arriving.timestamp_ns >= step_end) break;
+    const Capture::Packet& later = packet(std::min(i + kAhead, count - 1));
     __builtin_prefetch(later.data);
     __builtin_prefetch(later.data + 64);
     std::byte* to = slots[n].bytes.data() + kHeadroom;
-    const std::uint32_t length = offered(packet);
+    const std::uint32_t length = offered(arriving);
     unfence(to);
-    copy_lines(to, packet.data, length);
+    copy_lines(to, arriving.data, length);
     fence(to, length);
     burst.data[n] = to;
     burst.length[n] = static_cast<std::uint16_t>(length);
-    burst.wire_length[n] = std::max(packet.wire_length, length);
+    burst.wire_length[n] = std::max(arriving.wire_length, length);
     burst.handle[n] = std::uint64_t{loop_} << 32 | at;
     if (knows_entries) burst.entry[n] = part_->entries[at];
   }

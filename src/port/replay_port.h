@@ -43,7 +43,9 @@ struct ReplayOptions {
   const std::atomic<bool>* stop = nullptr;
 };
 
-/// What one of several ports walks of a capture.
+/// What one of several ports walks of a capture. The port lays its packets out one behind the
+/// other, as a NIC brings them to a worker's queue, where memory allows: among others' packets each
+/// costs twice as much to fetch.
 struct CapturePart {
   unsigned number = 0;                   ///< of the port, from 0
   std::vector<std::uint32_t> positions;  ///< of its packets, ascending
@@ -109,6 +111,10 @@ class ReplayPort final : public Port {
   unsigned number() const { return part_ ? part_->number : 0; }
   std::size_t size() const { return part_ ? part_->positions.size() : capture_->size(); }
   std::size_t position(std::size_t i) const { return part_ ? part_->positions[i] : i; }
+  const Capture::Packet& packet(std::size_t i) const {
+    return part_ ? gathered_[i] : capture_->packet(i);
+  }
+  void gather();
   std::uint64_t ms_at(std::uint64_t timestamp_ns, std::uint64_t loop) const;
   std::uint64_t end_ms() const;
   bool is_at_end() const { return loop_ == last_loop_ + 1; }
@@ -121,6 +127,8 @@ class ReplayPort final : public Port {
   ReplayOptions options_;
   CaptureOutput* output_;
   std::optional<CapturePart> part_;
+  std::vector<Capture::Packet> gathered_;  // those of the part
+  std::vector<std::byte> gathered_bytes_;
   std::unique_ptr<Slot[]> slots_;
   unsigned ring_ = 0;        // which burst's slots are next
   std::size_t next_ = 0;     // of `size()`
