@@ -7,8 +7,36 @@
 #include "bench_command.h"
 #include "interrupt.h"
 #include "output.h"
+#include "validators.h"
 
 namespace millrace::cli {
+
+void BenchCommand::add_to(CLI::App& command, unsigned& repetitions, std::uint64_t& seed) {
+  command.add_option("--repetitions", repetitions, "Trials of each contender")
+      ->check(whole_number(1, 1000))
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_option("--pages", pages, "Best memory to try: huge, transparent or small")
+      ->check(one_of({"huge", "transparent", "small"}))
+      ->capture_default_str();
+  command.add_option("--seed", seed, "Fixes everything random")
+      ->check(not_negative())
+      ->capture_default_str()
+      ->type_name("N");
+  command.add_option("--json", json, "Write results as JSON; - in place of the table")
+      ->check(not_empty())
+      ->type_name("FILE");
+  command.add_flag("--quick", quick, "A small size only: does it still work?");
+  command.add_flag("--quiet", quiet, "No progress, no warnings");
+}
+
+Result<void> BenchCommand::check_json() const {
+  return json.empty() ? Result<void>{} : check_writable(json);
+}
+
+void BenchCommand::warn(std::string_view message) const {
+  if (!quiet) say(fmt::format("millrace: warning: {}\n", message));
+}
 
 double rounded(double value, int digits) {
   const double scale = std::pow(10, digits);

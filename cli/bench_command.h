@@ -25,6 +25,20 @@ void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_scaling(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);
 
+/// What every benchmark is told beside its own question.
+struct BenchCommand {
+  std::string pages = "huge";
+  std::string json;
+  bool quick = false;
+  bool quiet = false;
+
+  /// Adds --repetitions, --pages, --seed, --json, --quick and --quiet.
+  void add_to(CLI::App& command, unsigned& repetitions, std::uint64_t& seed);
+  /// That results can be written where they are to be.
+  Result<void> check_json() const;
+  void warn(std::string_view message) const;
+};
+
 /// To that many decimal places, as results are written.
 double rounded(double value, int digits = 2);
 /// ns_median, ns_min, ns_max

@@ -16,13 +16,9 @@ namespace {
 using bench::PathOptions;
 using bench::PathResult;
 
-struct PathCommand {
+struct PathCommand : BenchCommand {
   PathOptions options;
   std::vector<std::string> traffic;
-  std::string pages = "huge";
-  std::string json;
-  bool quick = false;
-  bool quiet = false;
 
   int run();
 };
@@ -66,9 +62,7 @@ int PathCommand::run() {
     for (const auto& name : traffic) options.traffic.push_back(*profile_named(name));
   }
   if (quick) options.live = {50'000};
-  if (!json.empty()) {
-    if (auto ok = check_writable(json); !ok) return fail(ok.error());
-  }
+  if (auto ok = check_json(); !ok) return fail(ok.error());
   catch_interrupts();
   const auto results = bench::run_path(options, progress_line(quiet));
   progress_line(quiet)("");
@@ -111,26 +105,11 @@ void add_bench_path(CLI::App& bench, Run& run) {
       ->delimiter(',')
       ->check(one_of({"uniform", "campus"}))
       ->type_name("NAME,...");
-  command->add_option("--repetitions", path->options.repetitions, "Timed passes of each contender")
-      ->check(whole_number(1, 1000))
-      ->capture_default_str()
-      ->type_name("N");
   command->add_option("--burst", path->options.burst, "Packets a burst")
       ->check(whole_number(1, 64))
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--pages", path->pages, "Best memory to try: huge, transparent or small")
-      ->check(one_of({"huge", "transparent", "small"}))
-      ->capture_default_str();
-  command->add_option("--seed", path->options.seed, "Fixes traffic and hash")
-      ->check(not_negative())
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--json", path->json, "Write results as JSON; - in place of the table")
-      ->check(not_empty())
-      ->type_name("FILE");
-  command->add_flag("--quick", path->quick, "A small size only: does it still work?");
-  command->add_flag("--quiet", path->quiet, "No progress");
+  path->add_to(*command, path->options.repetitions, path->options.seed);
   command->footer(
       "\nAn interrupt ends it early: what is finished is printed and written, and the exit\n"
       "status is 130.\n\nExample: millrace bench path --live 786432 --json path.json");

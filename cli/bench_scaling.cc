@@ -24,13 +24,9 @@ using bench::ScalingResult;
 
 constexpr std::array<double, 4> kPredicted{8, 16, 32, 64};
 
-struct ScalingCommand {
+struct ScalingCommand : BenchCommand {
   ScalingOptions options;
   std::vector<std::string> traffic;
-  std::string pages = "huge";
-  std::string json;
-  bool quick = false;
-  bool quiet = false;
 
   int run();
 };
@@ -129,12 +125,10 @@ int ScalingCommand::run() {
     if (!ok) return fail(ok.error());
   }
   std::ranges::sort(options.workers);
-  if (!json.empty()) {
-    if (auto ok = check_writable(json); !ok) return fail(ok.error());
-  }
-  if (options.workers.back() > processors() && !quiet) {
-    say(fmt::format("millrace: warning: {} workers take turns on {} processors\n",
-                    options.workers.back(), processors()));
+  if (auto ok = check_json(); !ok) return fail(ok.error());
+  if (options.workers.back() > processors()) {
+    warn(fmt::format("{} workers take turns on {} processors", options.workers.back(),
+                     processors()));
   }
   catch_interrupts();
   const auto report = bench::run_scaling(options, progress_line(quiet));
@@ -181,26 +175,11 @@ void add_bench_scaling(CLI::App& bench, Run& run) {
       ->check(whole_number(1, 100'000'000))
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--repetitions", options.repetitions, "Timed passes of each")
-      ->check(whole_number(1, 1000))
-      ->capture_default_str()
-      ->type_name("N");
   command->add_option("--burst", options.burst, "Packets a burst")
       ->check(whole_number(1, 64))
       ->capture_default_str()
       ->type_name("N");
-  command->add_option("--pages", scaling->pages, "Best memory to try: huge, transparent or small")
-      ->check(one_of({"huge", "transparent", "small"}))
-      ->capture_default_str();
-  command->add_option("--seed", options.seed, "Fixes traffic and hash")
-      ->check(not_negative())
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--json", scaling->json, "Write results as JSON; - in place of the table")
-      ->check(not_empty())
-      ->type_name("FILE");
-  command->add_flag("--quick", scaling->quick, "A small size only: does it still work?");
-  command->add_flag("--quiet", scaling->quiet, "No progress, no warnings");
+  scaling->add_to(*command, options.repetitions, options.seed);
   command->footer(
       "\nAn interrupt ends it early: what is finished is printed and written, and the exit\n"
       "status is 130.\n\nExample: millrace bench scaling --workers 1,2,4 --json scaling.json");

@@ -23,14 +23,10 @@ namespace {
 using bench::TablesOptions;
 using bench::TablesPlan;
 
-struct TablesCommand {
+struct TablesCommand : BenchCommand {
   TablesOptions options;
-  std::string pages = "huge";
-  std::string json;
   bool with_maximum = false;  ///< asked for, which is the default
   bool no_maximum = false;
-  bool quick = false;
-  bool quiet = false;
 
   Result<int> run();
 
@@ -38,9 +34,6 @@ struct TablesCommand {
   Result<void> check() const;
   void announce(const TablesPlan& plan) const;
   Result<void> show(const TablesReport& report) const;
-  void warn(std::string_view message) const {
-    if (!quiet) say(fmt::format("millrace: warning: {}\n", message));
-  }
 };
 
 Result<void> TablesCommand::check() const {
@@ -51,7 +44,7 @@ Result<void> TablesCommand::check() const {
   if (auto ok = each_once("--load", options.loads); !ok) return ok;
   if (auto ok = each_once("--key-bytes", options.key_bytes); !ok) return ok;
   if (auto ok = each_once("--burst", options.bursts); !ok) return ok;
-  return json.empty() ? Result<void>{} : check_writable(json);
+  return check_json();
 }
 
 std::string duration_text(double seconds) {
@@ -190,22 +183,7 @@ void add_bench_tables(CLI::App& bench, Run& run) {
       ->delimiter(',')
       ->check(whole_number(1, 64))
       ->type_name("N,...");
-  command->add_option("--repetitions", options.repetitions, "Trials of each table")
-      ->check(whole_number(1, 1000))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--pages", tables->pages, "Best memory to try: huge, transparent or small")
-      ->check(one_of({"huge", "transparent", "small"}))
-      ->capture_default_str();
-  command->add_option("--seed", options.seed, "Fixes keys and hash")
-      ->check(not_negative())
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--json", tables->json, "Write results as JSON; - in place of the tables")
-      ->check(not_empty())
-      ->type_name("FILE");
-  command->add_flag("--quick", tables->quick, "A small size only: does it still work?");
-  command->add_flag("--quiet", tables->quiet, "No progress, no warnings");
+  tables->add_to(*command, options.repetitions, options.seed);
   command->footer(wrapped("\nTables:", table_names()) +
                   "`millrace schemes` says what they are.\n\n"
                   "An interrupt ends it early: what is finished is printed and written, and the\n"
