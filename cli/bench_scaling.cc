@@ -135,8 +135,10 @@ int ScalingCommand::run() {
   progress_line(quiet)("");
   if (!report) return fail(in_terms_of("--live", report.error()));
   if (!report->complete) {
-    say("millrace: warning: interrupted: what is finished follows\n");
-    if (report->results.empty()) return kInterrupted;
+    const bool none = report->results.empty();
+    warn(none ? "interrupted before anything was finished"
+              : "interrupted: what is finished follows");
+    if (none) return kInterrupted;
   }
   if (!json.empty()) {
     if (auto ok = write_whole(json, to_text(to_json(*report, options))); !ok)

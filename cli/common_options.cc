@@ -92,7 +92,7 @@ void CommonOptions::apply_to(Config& config) const {
   if (workers) config.workers = *workers;
   if (model) config.model = model_named(*model);
   if (spread) config.spread.scheme = *spread;
-  if (level) config.spread.balance = true;
+  if (level) config.spread.balance = *level;
   if (ageing) config.ageing.scheme = *ageing;
   if (capacity) {
     config.table.capacity = *capacity;

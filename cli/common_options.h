@@ -22,7 +22,7 @@ struct CommonOptions {
   std::optional<unsigned> workers;
   std::optional<std::string> model;
   std::optional<std::string> spread;
-  bool level = false;  ///< `--balance`
+  std::optional<bool> level;  ///< `--balance`
   std::string pages = "huge";
   std::optional<std::uint64_t> seed;
   bool quiet = false;

@@ -36,7 +36,10 @@ void add_schemes(CLI::App& app, Run& run) {
       print("--table of millrace bench tables only", BenchOnly::descriptions());
       print("--sharing", SharingSchemes::descriptions());
       print("--ageing", AgeingSchemes::descriptions());
-      fmt::print("Any table goes with any sharing and any ageing scheme.\n");
+      fmt::print(
+          "Any table goes with any ageing scheme, and with the sharing schemes sharded, spinlock "
+          "and\n"
+          "mutex; the others go with the table that their name or description has.\n");
       print_named("--spread", spreads());
       print_named("scheduler (of a service, in the configuration)", schedulers());
       return kDone;

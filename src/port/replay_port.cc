@@ -126,10 +126,10 @@ void ReplayPort::go_on(Round round) {
   part_->positions = std::move(round.positions);
   next_ = 0;
   end_ = round.end;
-  last_loop_ = round.loop;
+  last_loop_ = round.loop + round.loops - 1;
   last_ = round.last;
   gather();
-  loop_ = size() == 0 ? round.loop + 1 : round.loop;
+  loop_ = size() == 0 ? last_loop_ + 1 : round.loop;
 }
 
 void ReplayPort::gather() {

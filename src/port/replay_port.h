@@ -57,8 +57,9 @@ struct CapturePart {
 /// What a port walks until it is given the next round.
 struct Round {
   std::uint32_t loop = 0;
-  std::size_t end = 0;  ///< position in the capture at which it ends, for all ports
-  bool last = false;    ///< no other follows
+  std::uint32_t loops = 1;  ///< more only where it is all of the capture
+  std::size_t end = 0;      ///< position in the capture at which it ends, for all ports
+  bool last = false;        ///< no other follows
   std::vector<std::uint32_t> positions;  ///< of this port's packets, ascending
 };
 

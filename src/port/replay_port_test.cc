@@ -241,10 +241,10 @@ TEST(ReplayPort, RoundsFollowOneAnother) {
   };
   // Time passes to where the next round begins, whoever has its first packet; from the last of a
   // loop, to the latest packet.
-  EXPECT_EQ(round({0, 2, false, {1}}), (std::vector<Seen>{{10, 1}, {20, 0}}));
-  EXPECT_EQ(round({0, 4, false, {}}), (std::vector<Seen>{{40, 0}}));
-  EXPECT_EQ(round({0, 6, false, {4, 5}}), (std::vector<Seen>{{40, 1}, {50, 1}}));
-  EXPECT_EQ(round({1, 6, true, {0}}), (std::vector<Seen>{{60, 1}, {110, 0}}));
+  EXPECT_EQ(round({0, 1, 2, false, {1}}), (std::vector<Seen>{{10, 1}, {20, 0}}));
+  EXPECT_EQ(round({0, 1, 4, false, {}}), (std::vector<Seen>{{40, 0}}));
+  EXPECT_EQ(round({0, 1, 6, false, {4, 5}}), (std::vector<Seen>{{40, 1}, {50, 1}}));
+  EXPECT_EQ(round({1, 1, 6, true, {0}}), (std::vector<Seen>{{60, 1}, {110, 0}}));
 }
 
 // One port sends all of its packets before the other one begins, and the other way round: waiting

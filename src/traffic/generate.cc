@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <queue>
 #include <string>
 #include <utility>
@@ -312,7 +313,8 @@ std::string_view to_string(Profile profile) {
 }
 
 std::uint64_t usual_packets(Profile profile, std::uint64_t connections) {
-  return profile == Profile::flood ? connections : connections * 10;
+  if (profile == Profile::flood) return connections;
+  return std::min(connections, std::numeric_limits<std::uint64_t>::max() / 10) * 10;
 }
 
 Result<void> check(const TrafficPlan& plan) {

@@ -69,6 +69,11 @@ bool ParsedPort::receive(Burst& burst) {
   return true;
 }
 
+void ParsedPort::send(const Burst& burst, std::uint64_t forward) {
+  if (burst.size > 0) waiting_.reset();  // what follows is work, although nothing has come
+  source_->send(burst, forward);
+}
+
 void ParsedPort::finish() {
   waiting_.reset();
   left_.store(true, std::memory_order_relaxed);

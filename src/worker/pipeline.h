@@ -33,7 +33,7 @@ class ParsedPort final : public Port {
   bool receives_parsed() const override { return true; }
   /// An empty burst while none is ready.
   bool receive(Burst& burst) override;
-  void send(const Burst& burst, std::uint64_t forward) override { source_->send(burst, forward); }
+  void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;
 
   // By the reading thread.

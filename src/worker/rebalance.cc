@@ -38,6 +38,12 @@ std::vector<std::size_t> ends_of_rounds(const Capture& capture, std::uint64_t in
   return ends;
 }
 
+/// How many loops of so many packets a round takes.
+std::uint32_t loops_at_once(std::size_t packets, std::size_t least) {
+  const std::size_t whole = std::max<std::size_t>(packets, 1);
+  return static_cast<std::uint32_t>((least + whole - 1) / whole);
+}
+
 }  // namespace
 
 Rebalance::Rebalance(const Capture& capture, std::vector<std::uint16_t> entries,
@@ -49,6 +55,7 @@ Rebalance::Rebalance(const Capture& capture, std::vector<std::uint16_t> entries,
       first_(indirection),
       now_(std::move(indirection)),
       loops_(loops),
+      loops_at_once_(loops_at_once(capture.size(), kLeastPackets * workers)),
       own_(workers),
       served_(static_cast<std::ptrdiff_t>(workers), Decide{this}),
       adopted_(static_cast<std::ptrdiff_t>(workers), SettleMoves{this}),
@@ -99,10 +106,11 @@ void Rebalance::go_on(unsigned worker) {
   const auto start = SteadyClock::now();
   Own& own = own_[worker];
   const std::size_t begin = round_ == 0 ? 0 : ends_[round_ - 1];
-  Round round{loop_, ends_[round_], is_last(),
+  Round round{loop_, loops_of_round(), ends_[round_], is_last(),
               positions_of(entries_, now_, worker, begin, ends_[round_])};
   std::ranges::fill(own.packets, 0);
-  for (const std::uint32_t position : round.positions) ++own.packets[entries_[position]];
+  for (const std::uint32_t position : round.positions)
+    own.packets[entries_[position]] += round.loops;
   (*ports_)[worker].go_on(std::move(round));
   own.looked_ns += ns_since(start);
 }
@@ -136,6 +144,7 @@ void Rebalance::count_round() {
 
 void Rebalance::find_moves() {
   const auto workers = static_cast<unsigned>(own_.size());
+  if (workers < 2) return;
   const double packets = std::accumulate(load_of_entry_.begin(), load_of_entry_.end(), 0.0);
   if (packets < static_cast<double>(kLeastPackets * workers)) return;
   // Few connections are unevenly spread by chance.
@@ -160,7 +169,7 @@ void Rebalance::settle_moves() noexcept {
   }
   if (++round_ < ends_.size()) return;
   round_ = 0;
-  ++loop_;
+  loop_ += loops_of_round();
 }
 
 Rebalance::Report Rebalance::report() const {

@@ -12,6 +12,7 @@
 // joined with the next where it has too few packets to tell loads apart.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cstddef>
@@ -73,7 +74,9 @@ class Rebalance final : public Rounds {
     void operator()() noexcept { self->settle_moves(); }
   };
 
-  bool is_last() const { return loop_ + 1 == loops_ && round_ + 1 == ends_.size(); }
+  /// Of a round: more than one where a loop has too few packets.
+  std::uint32_t loops_of_round() const { return std::min(loops_at_once_, loops_ - loop_); }
+  bool is_last() const { return loop_ + loops_of_round() == loops_ && round_ + 1 == ends_.size(); }
   void go_on(unsigned worker);
   // All wait meanwhile.
   void decide() noexcept;
@@ -86,6 +89,7 @@ class Rebalance final : public Rounds {
   Indirection first_;  // as it was
   Indirection now_;
   std::uint32_t loops_;
+  std::uint32_t loops_at_once_;
   std::vector<Own> own_;
   Workers* workers_ = nullptr;
   std::vector<ReplayPort>* ports_ = nullptr;
