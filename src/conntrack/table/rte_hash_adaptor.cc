@@ -76,9 +76,9 @@ Result<RteHash> RteHash::create(std::size_t slots, std::size_t key_bytes, std::u
   if (!memory) return std::unexpected(memory.error());
   RteHash hash(fresh_name(), std::move(*memory), slots);
   if (!hash.own_heap()) {
-    return std::unexpected(Error{
-        "no room for another of DPDK's hash tables, of which a process has some 30: use fewer "
-        "workers, or a sharing scheme with one table for all, or another table"});
+    return std::unexpected(
+        Error{"DPDK has 32 heaps, each of its hash tables takes one, and none is left: use fewer "
+              "workers, or a sharing scheme with one table for all, or another table"});
   }
   // One entry less than slots: then its ring of free positions is half as large.
   const rte_hash_parameters parameters{
