@@ -20,8 +20,7 @@ class Port {
   /// Whether `receive` gives parsed bursts.
   virtual bool receives_parsed() const { return false; }
   /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`, and `entry` where it is
-  /// known. False at the end. A burst may be empty while time passes; it
-  /// comes in empty.
+  /// known. False at the end. A burst may be empty while time passes; it comes in empty.
   virtual bool receive(Burst& burst) = 0;
   /// Sends the packets whose bit in `forward` is set (bit i for packet i), in order; the others go
   /// back to where their memory came from.
