@@ -116,16 +116,16 @@ class WorkersTest : public testing::Test {
 };
 
 TEST_F(WorkersTest, ManyDoWhatOneDoes) {
-  const auto capture = generate({.connections = 4000, .packets = 40'000, .seed = 5});
+  const auto capture = generate({.connections = 2000, .packets = 20'000, .seed = 5});
   ASSERT_TRUE(capture.has_value());
   for (const char* scheduler : {"maglev", "hash"}) {
     for (auto& service : balance_.services.v4) service.scheduler = scheduler;
     for (auto& service : balance_.services.v6) service.scheduler = scheduler;
     const Outcome one = run(*capture, 1);
-    EXPECT_EQ(one.in, 40'000U);
+    EXPECT_EQ(one.in, 20'000U);
     EXPECT_GT(one.timed_out, 0U);
     EXPECT_GT(one.live, 0U);
-    for (const unsigned count : {2U, 3U, 8U}) {
+    for (const unsigned count : {3U, 8U}) {
       for (const SpreadKind& kind : spreads())
         EXPECT_EQ(run(*capture, count, kind.name), one) << scheduler << count << kind.name;
     }
@@ -204,7 +204,7 @@ TEST_F(WorkersTest, ConnectionsMoveToWhoHasLess) {
     if (table == "cuckoo") continue;
 #endif
     line_.table = table;
-    for (const unsigned count : {2U, 4U}) {
+    for (const unsigned count : table == "race" ? std::vector{2U, 4U} : std::vector{2U}) {
       line_.entries_that_move = 512;
       EXPECT_EQ(run(*capture, count), one) << table << count;
       EXPECT_GT(rebalanced_.moved, 0U) << table << count;
@@ -237,7 +237,7 @@ TEST_F(WorkersTest, BothEntriesOfAConnectionMove) {
 }
 
 TEST_F(WorkersTest, BothFamiliesMove) {
-  const auto capture = generate({.connections = 3000, .packets = 150'000, .seed = 12});
+  const auto capture = generate({.connections = 3000, .packets = 80'000, .seed = 12});
   ASSERT_TRUE(capture.has_value());
   const Outcome one = run(*capture, 1);
   line_.entries_that_move = 512;

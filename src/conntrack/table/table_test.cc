@@ -185,7 +185,7 @@ TYPED_TEST(TableTest, StaleHintsHarmNothing) {
     std::span<const Hash> hashes;
     Stragglers stragglers;
   };
-  for (int round = 0; round < 24; ++round) {
+  for (unsigned round = 0; round < 24; ++round) {
     ASSERT_NO_FATAL_FAILURE(change(90));
     std::vector<Burst> bursts;
     for (std::size_t n = 0; n < kKeys; n += 64) {
@@ -304,7 +304,7 @@ TYPED_TEST(TableTest, ErasedIdsDrainUntilSettled) {
   const ConnId gone = this->erase(table, keys.front());
   ASSERT_NE(gone, ConnId::none);
   EXPECT_EQ(this->find(table, keys.front()), ConnId::none);
-  for (int i = 0; i < 100; ++i) {
+  for (unsigned i = 0; i < 100; ++i) {
     keys.push_back(nth_key<K>(2'000'000 + i));
     EXPECT_NE(this->insert(table, keys.back()).id, gone);
   }
