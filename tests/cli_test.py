@@ -65,7 +65,7 @@ class Cli(Case):
         self.refuse(USAGE, ["--in"], "replay")
         self.refuse(USAGE, ["--tabel"], *self.replay("--tabel", "race"))
         self.refuse(USAGE, ["race", "std"], *self.replay("--table", "cukoo"))
-        self.refuse(USAGE, ["wheel"], *self.replay("--ageing", "scan"))
+        self.refuse(USAGE, ["wheel", "lazy"], *self.replay("--ageing", "wheels"))
         self.refuse(USAGE, ["sharded"], *self.replay("--sharing", "mutexes"))
         self.refuse(USAGE, ["goes with table cuckoo, not with"],
                     *self.replay("--sharing", "lock-free-cuckoo"))

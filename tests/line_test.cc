@@ -359,9 +359,9 @@ TEST(MakeLine, NamesWhatIsNotThereAndWhatIs) {
   EXPECT_EQ(line.error().kind, Error::Kind::usage);
   EXPECT_TRUE(line.error().message.starts_with("table \"cukoo\" is not known; there are: race, "))
       << line.error().message;
-  config = {.ageing = "scan", .capacity = 10, .capacity_v6 = 10};
+  config = {.ageing = "wheels", .capacity = 10, .capacity_v6 = 10};
   EXPECT_EQ(make_line(config, **balance).error().message,
-            "ageing \"scan\" is not known; there are: wheel, none");
+            "ageing \"wheels\" is not known; there are: wheel, scan, lazy, none");
 }
 
 }  // namespace

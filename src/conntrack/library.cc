@@ -28,6 +28,9 @@ struct ConnectionTracker<K>::Impl {
 
 namespace {
 
+/// Only `sweep` ends connections here, so nobody is to be told by others.
+constexpr auto kNobody = [](ConnId) {};
+
 std::string problems_of(const TrackerOptions& options) {
   std::string problems;
   const auto require = [&problems](bool right, std::string_view what) {
@@ -83,7 +86,7 @@ std::uint64_t ConnectionTracker<K>::track(std::span<const K> keys, Tick now,
   std::uint64_t fresh = 0;
   for (std::size_t i = 0; i < std::min(keys.size(), kBurstMax); ++i) {
     if (ids[i] != ConnId::none) continue;
-    const Insertion in = tracker.open(keys[i], impl_->hash[i], now);
+    const Insertion in = tracker.open(keys[i], impl_->hash[i], now, kNobody);
     ids[i] = in.id;
     if (in.outcome != Insertion::Outcome::inserted) continue;
     std::memset(tracker.originators().state(in.id), 0, impl_->state_bytes);
@@ -110,7 +113,7 @@ bool ConnectionTracker<K>::link(ConnId id, const K& reply_key, Tick now) {
   if (!tracker.has_replies() || tracker.originators().header(id).peer != ConnId::none) return false;
   const std::array<std::byte, Records<K>::kMaxStride> zero{};
   const Insertion in =
-      tracker.link(reply_key, now, std::span(zero).first(impl_->reply_state_bytes));
+      tracker.link(reply_key, now, std::span(zero).first(impl_->reply_state_bytes), kNobody);
   if (in.outcome != Insertion::Outcome::inserted) return false;
   tracker.join(id, in.id);
   return true;

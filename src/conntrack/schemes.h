@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "conntrack/ageing/lazy.h"
 #include "conntrack/ageing/none.h"
+#include "conntrack/ageing/scan.h"
 #include "conntrack/ageing/wheel.h"
 #include "conntrack/sharing/hierarchical.h"
 #include "conntrack/sharing/lock_free_cuckoo.h"
@@ -118,6 +120,6 @@ using SharingSchemes = SchemeList<  //
     LockedCuckoo,                   //
     LockFreeCuckoo,                 //
     LockFreeRace>;
-using AgeingSchemes = SchemeList<Wheel, NoAgeing>;
+using AgeingSchemes = SchemeList<Wheel, Scan, Lazy, NoAgeing>;
 
 }  // namespace millrace

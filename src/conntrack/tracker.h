@@ -28,7 +28,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -39,6 +38,7 @@
 #include <vector>
 
 #include "conntrack/ageing/ageing.h"
+#include "conntrack/entry.h"
 #include "conntrack/rings.h"
 #include "conntrack/sharing/sharing.h"
 #include "millrace/table.h"
@@ -134,33 +134,41 @@ class Tracker {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       if (ids[i] == ConnId::none) continue;
       auto& header = table.records().header(ids[i]);
-      if (Guarding::kConcurrent && peer_of(header) == kUnconfirmed) {
+      if ((Guarding::kConcurrent && peer_of(header) == kUnconfirmed) ||
+          (leaves_expired_ && has_expired(side, ids[i], now))) {
         ids[i] = ConnId::none;
       } else {
-        see(header.last_seen, now);
+        see(header, now);
       }
     }
   }
 
   /// Inserts the originator's entry. Where another packet of the burst did so before, or another
-  /// worker, it is `present`.
-  Insertion open(const K& key, Hash hash, Tick now) {
-    const Insertion in = pair().originators.insert(key, hash, KeepAll{});
+  /// worker, it is `present`. An expired connection may give way: `closed(id)` is called with its
+  /// state still readable.
+  template <class Closed>
+  Insertion open(const K& key, Hash hash, Tick now, Closed&& closed) {
+    const Insertion in = pair().originators.insert(key, hash, worth(Side::originator, now));
+    if (in.displaced != ConnId::none) make_way(Side::originator, in, closed);
     if (in.outcome == Insertion::Outcome::inserted) {
       auto& header = originators().header(in.id);
-      see(header.last_seen, now);
+      see(header, now);
       set_peer(header, kUnconfirmed);
     }
     return in;
   }
 
   /// Inserts the reply's entry of a connection that was opened in this burst: `inserted`, `present`
-  /// where the key belongs to another connection, or `full`. `confirm` wants its id.
-  Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state) {
-    const Insertion in = pair().replies->insert(reply_key, hasher()(reply_key), KeepAll{});
+  /// where the key belongs to another connection, or `full`. `confirm` wants its id. As in `open`,
+  /// an expired connection may give way.
+  template <class Closed>
+  Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed) {
+    const Insertion in =
+        pair().replies->insert(reply_key, hasher()(reply_key), worth(Side::reply, now));
+    if (in.displaced != ConnId::none) make_way(Side::reply, in, closed);
     if (in.outcome == Insertion::Outcome::inserted) {
       auto& header = replies().header(in.id);
-      see(header.last_seen, now);
+      see(header, now);
       set_peer(header, kUnconfirmed);
       std::memcpy(replies().state(in.id), state.data(), state.size());
     }
@@ -217,10 +225,10 @@ class Tracker {
   /// How many connections that group has.
   std::size_t count(unsigned group) const;
   /// Opens connections like those that the group has in `from`, a tracker of the same kind, and
-  /// calls `adopted(state)` for each. False where one found no place; those before it stay until
-  /// `release`.
-  template <class Adopted>
-  bool adopt(const Tracker& from, unsigned group, Adopted&& adopted);
+  /// calls `adopted(state)` for each; an expired one here may give way, as in `open`. False where
+  /// one found no place; those before it stay until `release`.
+  template <class Adopted, class Closed>
+  bool adopt(const Tracker& from, unsigned group, Adopted&& adopted, Closed&& closed);
   /// Ends all of the group; `released(id)` is called with the records still readable.
   template <class Released>
   void release(unsigned group, Released&& released);
@@ -246,8 +254,25 @@ class Tracker {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
   };
-  /// In the place of a peer; no id is so large.
-  static constexpr ConnId kUnconfirmed{0xfffffffe};
+  /// Of an entry when another one wants its place.
+  struct Worth {
+    const Tracker& tracker;
+    Side side;
+    Tick now;
+
+    std::uint8_t operator()(ConnId id) const {
+      const bool dead =
+          tracker.leaves_expired_ && id != ConnId::none && tracker.has_expired(side, id, now);
+      return dead ? 0 : 1;
+    }
+  };
+  auto worth([[maybe_unused]] Side side, [[maybe_unused]] Tick now) const {
+    if constexpr (Guarding::kShared) {
+      return KeepAll{};  // others may be using what would give way
+    } else {
+      return Worth{*this, side, now};
+    }
+  }
 
   Tracker(const TrackerConfig& config, std::shared_ptr<Shared> shared, Settling settling,
           std::unique_ptr<Ageing> ageing, std::optional<Rings> groups)
@@ -257,6 +282,7 @@ class Tracker {
         shared_(std::move(shared)),
         settling_(std::move(settling)),
         ageing_(std::move(ageing)),
+        leaves_expired_(!Guarding::kShared && ageing_->leaves_expired()),
         groups_(std::move(groups)) {}
 
   TablePair<Table>& pair() const { return shared_->pair; }
@@ -265,30 +291,9 @@ class Tracker {
     return side == Side::reply && has_replies() ? *pair().replies : pair().originators;
   }
 
-  static Tick seen(const RecordHeader<K>& header) {
-    auto& ms = const_cast<std::uint32_t&>(header.last_seen.ms);
-    return {std::atomic_ref(ms).load(std::memory_order_relaxed)};
-  }
-  static void see(Tick& last_seen, Tick now) {
-    std::atomic_ref(last_seen.ms).store(now.ms, std::memory_order_relaxed);
-  }
-  /// Unless another worker has seen it meanwhile.
-  static void see_later(RecordHeader<K>& header, Tick was, Tick later) {
-    if (was.ms == later.ms) return;
-    std::atomic_ref(header.last_seen.ms)
-        .compare_exchange_strong(was.ms, later.ms, std::memory_order_relaxed);
-  }
-
   static void set_all_unconfirmed(const Table& table) {
     for (std::size_t i = 0; i < table.records().count(); ++i)
       table.records().header(ConnId{static_cast<std::uint32_t>(i)}).peer = kUnconfirmed;
-  }
-  static ConnId peer_of(const RecordHeader<K>& header) {
-    auto& peer = const_cast<ConnId&>(header.peer);
-    return std::atomic_ref(peer).load(std::memory_order_acquire);
-  }
-  static void set_peer(RecordHeader<K>& header, ConnId peer) {
-    std::atomic_ref(header.peer).store(peer, std::memory_order_release);
   }
 
   std::uint32_t timeout_of(const RecordHeader<K>& header) const {
@@ -309,12 +314,33 @@ class Tracker {
     return latest;
   }
 
-  bool adopt_one(const Tracker& from, unsigned group, ConnId theirs, Hash hash);
+  /// Whether the connection of that side's entry is past its deadline.
+  bool has_expired(Side side, ConnId id, Tick now) const {
+    const auto& header = table_of(side).records().header(id);
+    if (now - (seen(header) + timeout_of(header)) < 0) return false;
+    return now - deadline(side == Side::originator ? id : header.peer) >= 0;
+  }
+
+  template <class Closed>
+  bool adopt_one(const Tracker& from, unsigned group, ConnId theirs, Hash hash, Closed&& closed);
 
   void end_life(ConnId id) {
     --live_;
     if (groups_) groups_->unlink(id);
     erase(id, originators().header(id).peer);
+  }
+  /// Ends the connection whose entry on that side gave way to another; that entry itself is gone.
+  template <class Closed>
+  void make_way(Side side, const Insertion& in, Closed&& closed) {
+    const ConnId peer = table_of(side).records().header(in.displaced).peer;
+    const ConnId id = side == Side::originator ? in.displaced : peer;
+    closed(id);
+    ageing_->gone(id);
+    if (groups_) groups_->unlink(id);
+    --live_;
+    if (side == Side::reply) erase(Side::originator, pair().originators, id);
+    if (side == Side::originator && peer != ConnId::none) erase(Side::reply, *pair().replies, peer);
+    if (in.displaced != in.id) settling_.add(side, in.displaced);
   }
   /// The originator's entry goes last: who opens the connection again finds its reply's key free.
   void erase(ConnId id, ConnId reply) {
@@ -334,6 +360,7 @@ class Tracker {
   std::shared_ptr<Shared> shared_;
   [[no_unique_address]] Settling settling_;
   std::unique_ptr<Ageing> ageing_;
+  bool leaves_expired_;
   std::optional<Rings> groups_;  // of this worker's connections
   std::size_t live_ = 0;
 };
@@ -382,80 +409,6 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-std::size_t Tracker<TableOf, GuardsType, K>::count(unsigned group) const {
-  std::size_t count = 0;
-  if (groups_->is_empty(group)) return 0;
-  for (ConnId id = groups_->first(group); id != ConnId::none; id = groups_->next(id)) ++count;
-  return count;
-}
-
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
-template <class Adopted>
-bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
-                                            Adopted&& adopted) {
-  if (from.groups_->is_empty(group)) return true;
-  std::array<ConnId, Stragglers::kMax> theirs;
-  std::array<K, Stragglers::kMax> keys;
-  std::array<Hash, Stragglers::kMax> hashes;
-  for (ConnId id = from.groups_->first(group); id != ConnId::none;) {
-    std::size_t count = 0;
-    for (; count < theirs.size() && id != ConnId::none; id = from.groups_->next(id)) {
-      from.originators().prefetch(id);
-      theirs[count++] = id;
-    }
-    for (std::size_t i = 0; i < count; ++i) keys[i] = from.originators().header(theirs[i]).key;
-    const auto key_span = std::span<const K>(keys).first(count);
-    const auto hash_span = std::span(hashes).first(count);
-    hasher()(key_span, hash_span);
-    prefetch(Side::originator, hash_span);
-    prefetch_records(Side::originator, key_span, hash_span);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!adopt_one(from, group, theirs[i], hashes[i])) return false;
-      adopted(from.originators().state(theirs[i]));
-    }
-  }
-  return true;
-}
-
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
-bool Tracker<TableOf, GuardsType, K>::adopt_one(const Tracker& from, unsigned group, ConnId theirs,
-                                                Hash hash) {
-  const auto& header = from.originators().header(theirs);
-  const Tick latest = from.latest_seen(theirs);
-  const Insertion in = open(header.key, hash, latest);
-  if (in.outcome != Insertion::Outcome::inserted) return false;
-  std::memcpy(originators().state(in.id), from.originators().state(theirs), state_bytes_);
-  ConnId reply = ConnId::none;
-  if (header.peer != ConnId::none) {
-    const Insertion linked = link(from.replies().header(header.peer).key, latest,
-                                  {from.replies().state(header.peer), reply_state_bytes_});
-    if (linked.outcome != Insertion::Outcome::inserted) {
-      abandon(in.id);
-      return false;
-    }
-    reply = linked.id;
-  }
-  confirm(in.id, reply, group);
-  return true;
-}
-
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
-template <class Released>
-void Tracker<TableOf, GuardsType, K>::release(unsigned group, Released&& released) {
-  for (unsigned count = 1; !groups_->is_empty(group); ++count) {
-    const ConnId id = groups_->first(group);
-    released(id);
-    close(id);
-    if (count % Stragglers::kMax == 0) settle();
-  }
-  settle();
-}
-
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
 Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
   if (auto ok = table().check_invariants(); !ok) return ok;
   if (auto ok = ageing_->check_invariants(); !ok) return ok;
@@ -482,3 +435,5 @@ Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
 }
 
 }  // namespace millrace
+
+#include "conntrack/tracker_moving.h"

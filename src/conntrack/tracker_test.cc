@@ -31,6 +31,12 @@ struct Combination {
   using Tracked = Tracker<T::template Of, Alone, K>;
   static constexpr MakeAgeing* kAgeing = &A::create;
   static constexpr bool kAges = A::kName != NoAgeing::kName;
+  static constexpr bool kLeavesExpired = A::kName == Lazy::kName;
+  static constexpr bool kIsPunctual = A::kName == Wheel::kName;
+  static std::uint32_t slack_ms(std::uint32_t interval_ms) {
+    if constexpr (kAges) return A::slack_ms(interval_ms);
+    return 0;
+  }
   static std::string name() {
     return std::string(T::kName) + "_" + std::string(A::kName) + (sizeof(K) == 16 ? "_v4" : "_v6");
   }
@@ -50,6 +56,7 @@ struct CombinationNames {
 
 constexpr std::uint32_t kTimeoutMs = 1000;
 constexpr std::uint32_t kIntervalMs = 10;
+constexpr auto kNobodyEnds = [](ConnId) { ADD_FAILURE() << "a connection gave way"; };
 
 template <class C>
 class TrackerTest : public testing::Test {
@@ -82,11 +89,11 @@ class TrackerTest : public testing::Test {
     return id;
   }
   static Insertion open(Tracked& tracker, const KeyType& key, Tick now) {
-    return tracker.open(key, tracker.hasher()(key), now);
+    return tracker.open(key, tracker.hasher()(key), now, kNobodyEnds);
   }
   static ConnId link(Tracked& tracker, const KeyType& key, Tick now) {
     const std::array<std::byte, 8> state{};
-    const Insertion in = tracker.link(key, now, state);
+    const Insertion in = tracker.link(key, now, state, kNobodyEnds);
     EXPECT_EQ(in.outcome, inserted);
     return in.id;
   }
@@ -120,29 +127,40 @@ struct Simulation {
   std::uint64_t collided = 0;
   std::uint64_t refused = 0;
 
+  /// Whether it is there and packets meet it.
+  bool is_met(std::uint64_t n) const {
+    const auto known = live.find(n);
+    if (known == live.end()) return false;
+    return !C::kLeavesExpired || now - known->second.seen < static_cast<std::int32_t>(kTimeoutMs);
+  }
+  bool reply_is_met(std::uint64_t reply) const {
+    const auto owner = owner_of_reply.find(reply);
+    return owner != owner_of_reply.end() && is_met(owner->second);
+  }
+
   void find_key(std::uint64_t n, bool reply) {
     const K key = nth_key<K>(n);
     const Hash hash = tracker.hasher()(key);
     ConnId id{};
     if (!reply) {
       tracker.find(Side::originator, {&key, 1}, {&hash, 1}, now, {&id, 1});
-      const auto known = live.find(n);
-      ASSERT_EQ(id, known == live.end() ? ConnId::none : known->second.id);
-      if (known != live.end()) known->second.seen = now;
+      ASSERT_EQ(id, is_met(n) ? live.at(n).id : ConnId::none);
+      if (is_met(n)) live.at(n).seen = now;
       return;
     }
     tracker.find(Side::reply, {&key, 1}, {&hash, 1}, now, {&id, 1});
-    const auto owner = owner_of_reply.find(n);
-    ASSERT_EQ(id == ConnId::none, owner == owner_of_reply.end());
+    ASSERT_EQ(id != ConnId::none, reply_is_met(n));
     if (id == ConnId::none) return;
-    ASSERT_EQ(tracker.replies().header(id).peer, live.at(owner->second).id);
-    live.at(owner->second).seen = now;
+    Known& owner = live.at(owner_of_reply.at(n));
+    ASSERT_EQ(tracker.replies().header(id).peer, owner.id);
+    owner.seen = now;
   }
 
   void open_key(std::uint64_t n, std::optional<std::uint64_t> reply) {
     const K key = nth_key<K>(n);
-    const Insertion in = tracker.open(key, tracker.hasher()(key), now);
-    if (live.contains(n)) {
+    const bool is_there = is_met(n);
+    const Insertion in = tracker.open(key, tracker.hasher()(key), now, expires());
+    if (is_there) {
       ASSERT_EQ(in.outcome, present);
       ASSERT_EQ(in.id, live.at(n).id);
       return;
@@ -155,11 +173,13 @@ struct Simulation {
     Insertion linked;
     if (reply) {
       const std::array<std::byte, 8> state{};
-      linked = tracker.link(nth_key<K>(*reply), now, state);
-      ASSERT_EQ(linked.outcome == present, owner_of_reply.contains(*reply));
+      const bool reply_is_there = reply_is_met(*reply);
+      linked = tracker.link(nth_key<K>(*reply), now, state, expires());
+      ASSERT_EQ(linked.outcome == present, reply_is_there);
       if (linked.outcome != inserted) {
         tracker.abandon(in.id);
         collided += linked.outcome == present;
+        refused += linked.outcome == full;
         return;
       }
       owner_of_reply[*reply] = n;
@@ -175,8 +195,8 @@ struct Simulation {
     ++closed;
   }
 
-  bool sweep(unsigned budget) {
-    return tracker.sweep(now, budget, [this](ConnId id) {
+  auto expires() {
+    return [this](ConnId id) {
       for (const auto& [n, known] : live) {
         if (known.id != id) continue;
         EXPECT_GE(now - known.seen, static_cast<std::int32_t>(kTimeoutMs)) << "removed too early";
@@ -184,12 +204,13 @@ struct Simulation {
         return;
       }
       ADD_FAILURE() << "a connection was removed that is not live";
-    });
+    };
   }
+  bool sweep(unsigned budget) { return tracker.sweep(now, budget, expires()); }
 
   void check_ages() const {
     for (const auto& [n, known] : live) {
-      ASSERT_LE(now - known.seen, static_cast<std::int32_t>(kTimeoutMs + kIntervalMs))
+      ASSERT_LE(now - known.seen, static_cast<std::int32_t>(kTimeoutMs + C::slack_ms(kIntervalMs)))
           << "lived too long";
     }
   }
@@ -231,7 +252,9 @@ TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
   EXPECT_EQ(life.opened - life.closed, life.live.size());
   EXPECT_GE(life.opened, 20 * kCapacity);
   EXPECT_GT(life.collided, 100U);
-  EXPECT_EQ(life.refused, 0U);
+  if (TypeParam::kIsPunctual) {
+    EXPECT_EQ(life.refused, 0U);
+  }
   life.tracker.settle();
   this->check(life.tracker);
 }
@@ -257,14 +280,37 @@ TYPED_TEST(TrackerTest, AFullTrackerRefusesAndKeepsWhatItHas) {
     this->check(tracker);
     if (!TypeParam::kAges) continue;
     std::size_t gone = 0;
-    while (!tracker.sweep(Tick{500 + kTimeoutMs + kIntervalMs}, 16, [&](ConnId) { ++gone; })) {
+    const Tick late{500 + kTimeoutMs + TypeParam::slack_ms(kIntervalMs)};
+    while (!tracker.sweep(late, 16, [&](ConnId) { ++gone; })) {
     }
     EXPECT_EQ(gone, live.size());
     EXPECT_EQ(tracker.live(), 0U);
     tracker.settle();
     this->check(tracker);
-    EXPECT_EQ(this->open(tracker, nth_key<K>(1), Tick{5000}).outcome, inserted);
+    EXPECT_EQ(this->open(tracker, nth_key<K>(1), late).outcome, inserted);
   }
+}
+
+TYPED_TEST(TrackerTest, WhatHasExpiredGivesWay) {
+  if (!TypeParam::kLeavesExpired) return;
+  constexpr std::size_t kCapacity = 1000;
+  std::mt19937_64 random(test::seed());
+  Simulation<TypeParam> life{this->make(kCapacity)};
+  for (std::uint64_t n = 0; n < kCapacity; ++n) life.open_key(n, 1'000'000 + n);
+  ASSERT_EQ(life.live.size(), kCapacity);
+  // Without a sweep: in new places and in their own.
+  for (int round = 0; round < 20; ++round) {
+    life.now = life.now + kTimeoutMs;
+    for (std::size_t i = 0; i < kCapacity / 2; ++i) {
+      const std::uint64_t n = random() % (3 * kCapacity);
+      life.open_key(n, 1'000'000 + random() % (3 * kCapacity));
+      if (testing::Test::HasFatalFailure()) return;
+      if (i % 32 == 0) life.tracker.settle();
+    }
+    this->check(life.tracker);
+    EXPECT_EQ(life.tracker.live(), life.live.size());
+  }
+  EXPECT_GT(life.closed, 5 * kCapacity);
 }
 
 TYPED_TEST(TrackerTest, AReplyKeepsItsConnectionAlive) {

@@ -106,10 +106,7 @@ class Family {
       std::this_thread::yield();  // to a worker that keeps what drains from use
     } else {
       [[maybe_unused]] const auto guard = tracker_->writing();
-      done = tracker_->sweep(now, kSweepBudget, [this](ConnId id) {
-        counters_->timed_out.add(1);
-        function_->closed(tracker_->originators().state(id));
-      });
+      done = tracker_->sweep(now, kSweepBudget, timed_out());
     }
     tracker_->settle();
     return done;
@@ -154,10 +151,8 @@ class Family {
     if (!tracker_ || Guarding::kShared) return true;
     const std::size_t count = from.tracker_->count(entry);
     if (count > 0 && live() + count > std::min(capacity_, most)) return false;
-    if (tracker_->adopt(*from.tracker_, entry,
-                        [this](const std::byte* state) { function_->adopted(state); })) {
-      return true;
-    }
+    const auto adopted = [this](const std::byte* state) { function_->adopted(state); };
+    if (tracker_->adopt(*from.tracker_, entry, adopted, timed_out())) return true;
     release(entry);
     return false;
   }
@@ -211,6 +206,14 @@ class Family {
     each(Side::reply, lanes.reply);
   }
 
+  /// What the tracker tells of connections that have expired.
+  auto timed_out() {
+    return [this](ConnId id) {
+      counters_->timed_out.add(1);
+      function_->closed(tracker_->originators().state(id));
+    };
+  }
+
   /// What nobody tracks finds no place.
   static void refuse_all(Burst& burst, const Lane<K>& lane) {
     for (unsigned i = 0; i < lane.size; ++i) burst.verdict[lane.packet[i]] = Verdict::table_full;
@@ -243,7 +246,7 @@ class Family {
   /// Opens the connection of the lane's packet `i`; true when the function has to be asked.
   bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening) {
     burst.verdict[lane.packet[i]] = Verdict::table_full;
-    const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now);
+    const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now, timed_out());
     lane.connection[i] = in.id;
     if (in.outcome == Insertion::Outcome::full) counters_->refused.add(1);
     if (in.outcome != Insertion::Outcome::inserted) return false;
@@ -285,7 +288,8 @@ class Family {
     if (opening.answer == Opening<K>::Answer::one_way)
       return {ConnId::none, Insertion::Outcome::inserted, ConnId::none};
     return tracker_->link(opening.reply_key, burst.now,
-                          std::span(opening.reply_state).first(function_->state_bytes().reply));
+                          std::span(opening.reply_state).first(function_->state_bytes().reply),
+                          timed_out());
   }
 
   /// A reply may stand in the very burst that opened its connection.

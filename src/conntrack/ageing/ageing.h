@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "millrace/memory.h"
@@ -46,9 +47,50 @@ class Ageing {
   /// Lets connections expire whose deadline is at or before now, without a call of `gone`. Looks at
   /// `budget` connections at most. True when nothing is left to do at that time.
   virtual bool sweep(Tick now, unsigned budget, Connections& connections) = 0;
+  /// Whether what has expired may stay for long. Then a packet that meets it begins a connection
+  /// anew, and an insertion that finds no place takes its.
+  virtual bool leaves_expired() const { return false; }
   virtual std::size_t memory_bytes() const = 0;
   virtual Result<void> check_invariants() const = 0;
 };
+
+/// Time that ticks tell: it does not wrap, and stands still where they go back.
+class Elapsed {
+ public:
+  /// The first tick is where it starts.
+  void advance(Tick now) {
+    if (!started_) {
+      started_ = true;
+      now_ = now;
+      ms_ = now.ms;
+    }
+    if (now - now_ <= 0) return;
+    ms_ += now.ms - now_.ms;
+    now_ = now;
+  }
+  bool has_started() const { return started_; }
+  std::uint64_t ms() const { return ms_; }
+  /// The latest tick.
+  Tick now() const { return now_; }
+
+ private:
+  bool started_ = false;
+  Tick now_;
+  std::uint64_t ms_ = 0;
+};
+
+/// Lets those expire whose deadlines have come; `stays(id, deadline)` is told the others.
+template <class Stays>
+void expire_due(std::span<const ConnId> ids, Tick now, Connections& connections, Stays&& stays) {
+  for (const ConnId id : ids) {
+    const Tick deadline = connections.deadline(id);
+    if (deadline - now > 0) {
+      stays(id, deadline);
+    } else {
+      connections.expire(id);
+    }
+  }
+}
 
 /// One instance for each worker. Workers that share tables share the ids, too; an id is one
 /// worker's, from `born` to `gone` or `expire`.

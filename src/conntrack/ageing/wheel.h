@@ -35,6 +35,8 @@ class Wheel final : public Ageing {
   static constexpr std::string_view kSummary =
       "timer wheel, deadlines read again when a slot fires; the default";
   static constexpr std::uint32_t kSlots = 4096;  // of each level
+  /// How long after its deadline a connection may still be there, if budgets suffice.
+  static std::uint32_t slack_ms(std::uint32_t interval_ms) { return interval_ms; }
 
   static Result<AgeingOfWorkers> create(const AgeingConfig& config, unsigned workers) {
     auto made = Rings::create(config.ids, std::size_t{kRings} * workers, config.pages);
@@ -55,7 +57,7 @@ class Wheel final : public Ageing {
 
   bool sweep(Tick now, unsigned budget, Connections& connections) override {
     advance(now);
-    const std::uint64_t due = elapsed_ms_ / interval_ms_;  // slots whose interval has passed whole
+    const std::uint64_t due = time_.ms() / interval_ms_;  // slots whose interval has passed whole
     std::uint64_t steps = std::uint64_t{kStepsPerLook} * std::max(budget, 1U);
     while (fired_ < due && budget > 0 && steps-- > 0) {
       unsigned looked = 0;
@@ -81,15 +83,9 @@ class Wheel final : public Ageing {
         interval_ms_(std::max(config.interval_ms, 1U)) {}
 
   void advance(Tick now) {
-    if (!started_) {
-      now_ = now;
-      elapsed_ms_ = now.ms;
-      fired_ = elapsed_ms_ / interval_ms_;
-      started_ = true;
-    }
-    if (now - now_ <= 0) return;
-    elapsed_ms_ += now.ms - now_.ms;
-    now_ = now;
+    const bool starts = !time_.has_started();
+    time_.advance(now);
+    if (starts) fired_ = time_.ms() / interval_ms_;
   }
 
   std::uint32_t fine_ring(std::uint64_t slot) const {
@@ -108,8 +104,8 @@ class Wheel final : public Ageing {
 
   /// Files under the first slot that fires at or after the deadline, or the turn that it lies in.
   void file(ConnId id, Tick deadline) {
-    const std::int64_t left = std::max(deadline - now_, 0);
-    const std::uint64_t when = elapsed_ms_ + static_cast<std::uint64_t>(left);
+    const std::int64_t left = std::max(deadline - time_.now(), 0);
+    const std::uint64_t when = time_.ms() + static_cast<std::uint64_t>(left);
     const std::uint64_t slot = std::max((when + interval_ms_ - 1) / interval_ms_, fired_ + 1) - 1;
     if (slot < fired_ + kSlots) {
       latest_fine_ = std::max(latest_fine_, slot);
@@ -129,23 +125,15 @@ class Wheel final : public Ageing {
       connections.prefetch(batch[count]);
       rings_->unlink(batch[count]);
     }
-    for (const ConnId id : std::span(batch.data(), count)) {
-      const Tick deadline = connections.deadline(id);
-      if (deadline - now_ > 0) {
-        file(id, deadline);
-      } else {
-        connections.expire(id);
-      }
-    }
+    expire_due(std::span(batch).first(count), time_.now(), connections,
+               [this](ConnId id, Tick deadline) { file(id, deadline); });
     return count;
   }
 
   std::shared_ptr<Rings> rings_;  // all workers'
   std::uint32_t first_ring_;      // of this worker
   std::uint32_t interval_ms_;
-  bool started_ = false;
-  Tick now_;                       // the latest seen
-  std::uint64_t elapsed_ms_ = 0;   // `now_` that does not wrap
+  Elapsed time_;
   std::uint64_t fired_ = 0;        // slots that have fired
   std::uint64_t latest_fine_ = 0;  // slot, and turn, beyond which nothing is filed
   std::uint64_t latest_coarse_ = 0;

@@ -30,7 +30,7 @@
 #include <utility>
 #include <vector>
 
-#include "conntrack/table/live_bits.h"
+#include "conntrack/live_bits.h"
 #include "conntrack/table/rte_hash_adaptor.h"
 #include "millrace/memory.h"
 #include "millrace/table.h"

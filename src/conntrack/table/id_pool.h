@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "conntrack/table/live_bits.h"
+#include "conntrack/live_bits.h"
 #include "millrace/memory.h"
 #include "millrace/table.h"
 #include "millrace/types.h"

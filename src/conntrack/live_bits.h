@@ -1,4 +1,4 @@
-// A bit an id: which are live. For tables whose ids are no places of their index.
+// A bit an id: which are live. For tables whose ids are no places of their index, and for ageing.
 //
 // A view of words that its owner keeps, zeroed; used by one thread at a time.
 #pragma once
