@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>
 #include <utility>
 
-#include "bench/clock.h"
+#include "bench/timed_run.h"
 #include "conntrack/schemes.h"
-#include "shard/split.h"
 #include "traffic/generate.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
@@ -27,39 +24,6 @@ constexpr std::array<std::pair<std::string_view, ScalingTraffic>, 3> kTraffic{{
     {"flood", ScalingTraffic::flood},
     {"established", ScalingTraffic::established},
 }};
-
-/// A worker's port that notes how long each burst was on its way.
-class StampedPort final : public Port {
- public:
-  StampedPort(ReplayPort port, const CycleClock& clock, std::atomic<std::uint64_t>* counter)
-      : port_(std::move(port)), clock_(&clock), counter_(counter) {}
-
-  LinkType link_type() const override { return port_.link_type(); }
-  bool receive(Burst& burst) override {
-    const bool more = port_.receive(burst);
-    if (burst.size == 0) return more;
-    arrived_[received_++ % arrived_.size()] = clock_->begin();
-    for (unsigned i = 0; counter_ != nullptr && i < burst.size; ++i)
-      counter_->fetch_add(1, std::memory_order_relaxed);
-    return more;
-  }
-  void send(const Burst& burst, std::uint64_t forward) override {
-    port_.send(burst, forward);
-    if (burst.size == 0) return;
-    const double ns = clock_->ns_since(arrived_[sent_++ % arrived_.size()]);
-    burst_us.push_back(static_cast<float>(ns / 1000));
-  }
-
-  std::vector<float> burst_us;
-
- private:
-  ReplayPort port_;
-  const CycleClock* clock_;
-  std::atomic<std::uint64_t>* counter_;
-  std::array<std::uint64_t, std::size_t{2} * kBurstsInFlight> arrived_{};
-  std::size_t received_ = 0;
-  std::size_t sent_ = 0;
-};
 
 /// A kind of traffic, and how it is passed.
 struct Passes {
@@ -171,12 +135,9 @@ Result<void> Experiment::measure(const Contender& contender) {
   auto workers = Workers::create(contender.workers, line, {});
   if (!workers) return std::unexpected(workers.error());
   if (!parts_.contains(contender.workers)) {
-    const auto spread = spreads().front().create(Secret::from_seed(options_.seed + 1));
-    const Indirection indirection(512, contender.workers);
-    const auto entries = entries_of(passes_.capture, *spread, indirection,
-                                    [&](Burst& burst) { workers->sides(burst); });
-    if (!entries) return std::unexpected(entries.error());
-    parts_[contender.workers] = split(*entries, indirection, contender.workers);
+    auto parts = parts_for(*workers, passes_.capture, options_.seed + 1);
+    if (!parts) return std::unexpected(parts.error());
+    parts_[contender.workers] = std::move(*parts);
   }
   counts_ = contender.counts();
   Samples& samples = samples_[contender];
@@ -189,34 +150,21 @@ Result<void> Experiment::measure(const Contender& contender) {
 }
 
 Result<void> Experiment::pass(Workers& workers, std::uint32_t loops, Samples* samples) {
-  std::deque<StampedPort> ports;
-  std::vector<Port*> pointers;
-  for (const CapturePart& part : parts_.at(workers.count())) {
-    auto port = ReplayPort::create(passes_.capture,
-                                   {.burst = options_.burst, .loops = loops, .clock = Clock::wall},
-                                   nullptr, part);
-    if (!port) return std::unexpected(port.error());
-    ports.emplace_back(std::move(*port), clock_, counts_ ? &counter_ : nullptr);
-    ports.back().burst_us.reserve(part.positions.size() * loops / options_.burst + 64);
-    pointers.push_back(&ports.back());
+  OnBurst count;
+  if (counts_) {
+    count = [this](unsigned, const Burst& burst) {
+      for (unsigned i = 0; i < burst.size; ++i) counter_.fetch_add(1, std::memory_order_relaxed);
+    };
   }
-  if (auto ok = workers.run(pointers); !ok) return ok;
+  auto run =
+      timed_run(workers, passes_.capture, parts_.at(workers.count()),
+                {.burst = options_.burst, .loops = loops, .clock = Clock::wall}, clock_, count);
+  if (!run) return std::unexpected(run.error());
   if (samples == nullptr) return {};
-  double longest = 0;
-  double sum = 0;
-  double waited = 0;
-  for (unsigned n = 0; n < workers.count(); ++n) {
-    const Workers::Time time = workers.time(n);
-    longest = std::max(longest, static_cast<double>(time.elapsed_ns));
-    sum += static_cast<double>(time.elapsed_ns);
-    waited += static_cast<double>(time.waited_ns);
-    const auto& us = ports[n].burst_us;
-    samples->burst_us.insert(samples->burst_us.end(), us.begin(), us.end());
-  }
-  const auto packets = static_cast<double>(passes_.capture.size() * loops);
-  samples->mpps.push_back(1000 * packets / longest);
-  samples->ns_per_packet.push_back(sum / packets);
-  samples->waiting.push_back(waited / sum);
+  samples->mpps.push_back(run->mpps);
+  samples->ns_per_packet.push_back(run->ns_per_packet);
+  samples->waiting.push_back(run->waiting);
+  samples->burst_us.insert(samples->burst_us.end(), run->burst_us.begin(), run->burst_us.end());
   return {};
 }
 

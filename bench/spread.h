@@ -22,6 +22,15 @@ inline Spread spread_of(std::vector<double> values) {
   return {values[values.size() / 2], values.front(), values.back()};
 }
 
+/// The median and its 95 % confidence interval, from the order of the values (binomial). Below six
+/// values their whole range, which is less than that.
+inline Spread confidence_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  const auto count = static_cast<double>(values.size());
+  const auto least = static_cast<std::size_t>(std::max(count - 1.96 * std::sqrt(count), 0.0) / 2);
+  return {values[values.size() / 2], values[least], values[values.size() - 1 - least]};
+}
+
 using Percentiles = std::vector<std::pair<double, double>>;  // percent, value
 
 /// The least value that so many percent of the values do not exceed. Of one value at least.

@@ -78,6 +78,7 @@ void add_bench(CLI::App& app, Run& run) {
   auto* command = app.add_subcommand("bench", "Measure on this machine");
   command->require_subcommand(1);
   command->footer("\nExample: millrace bench path --quick");
+  add_bench_ageing(*command, run);
   add_bench_path(*command, run);
   add_bench_tables(*command, run);
   add_bench_scaling(*command, run);

@@ -64,6 +64,31 @@ class BenchCli(Case):
         self.refuse(USAGE, ["goes with"], "bench", "scaling", "--sharing", "lock-free-race",
                     "--table", "cuckoo")
 
+    def test_the_bench_of_ageing(self):
+        result = json.loads(self.run_ok("bench", "ageing", "--quick", "--interval-ms", "100,1",
+                                        "--workers", "1,2", "--json", "-").stdout)
+        self.assertEqual(result["suite"], "ageing")
+        self.assertEqual([(r["workers"], r["ageing"], r["interval_ms"])
+                          for r in result["results"]],
+                         [(workers, ageing, interval) for workers in (1, 2)
+                          for ageing, intervals in (("none", (None,)), ("wheel", (100, 1)),
+                                                    ("scan", (100, 1)), ("lazy", (100, 1)))
+                          for interval in intervals])
+        for measured in result["results"]:
+            self.assertGreater(measured["ns_per_packet_median"], 0)
+            self.assertLessEqual(measured["burst_us"]["50"], measured["burst_us"]["99.99"])
+            self.assertEqual(measured["ended_too_soon"], 0)
+            self.assertGreaterEqual(measured["live"], 0.98 * result["exact_live"])
+            if measured["ageing"] == "none":
+                self.assertEqual(measured["timed_out"], 0)
+                self.assertEqual(measured["ageing_ns_per_packet_median"], 0)
+            else:
+                self.assertGreater(measured["timed_out"], 0)
+            if (measured["ageing"], measured["interval_ms"]) == ("wheel", 1):
+                self.assertLess(measured["kept_too_long"], 0.05)
+        self.refuse(USAGE, ["--interval-ms", "1 to 1000"], "bench", "ageing", "--interval-ms", "0")
+        self.refuse(USAGE, ["wheel"], "bench", "ageing", "--ageing", "wheels")
+
     # As little as there is to measure.
     ONE_GROUP = ("--repetitions", "1", "--key-bytes", "16", "--burst", "32", "--no-maximum")
     SMALLEST = (*ONE_GROUP, "--bits", "10")

@@ -3,6 +3,7 @@
 // A view of words that its owner keeps, zeroed; used by one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -27,17 +28,23 @@ class LiveBits {
   /// that lives through a whole walk is visited, whatever else comes or goes meanwhile.
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
-    auto at = static_cast<std::uint64_t>(cursor);
-    for (std::size_t visited = 0; at < ids_ && visited < about; ++visited) {
+    const auto from = static_cast<std::uint64_t>(cursor);
+    if (from >= ids_) return Cursor::end;
+    const std::uint64_t at = walk(from, ids_, about, visit);
+    return at == ids_ ? Cursor::end : Cursor{at};
+  }
+  /// So from `at` to before `until`; returns where to go on.
+  template <class Visit>
+  std::uint64_t walk(std::uint64_t at, std::uint64_t until, std::size_t about,
+                     Visit&& visit) const {
+    for (std::size_t visited = 0; at < until && visited < about; ++visited) {
       const std::uint64_t live = words_[at / 64] >> at % 64;
-      if (live == 0) {
-        at = (at / 64 + 1) * 64;
-      } else {
-        at += static_cast<unsigned>(std::countr_zero(live));
-        visit(ConnId{static_cast<std::uint32_t>(at++)});
-      }
+      const std::uint64_t next =
+          live == 0 ? (at / 64 + 1) * 64 : at + static_cast<unsigned>(std::countr_zero(live));
+      at = std::min(next, until);
+      if (live != 0 && next < until) visit(ConnId{static_cast<std::uint32_t>(at++)});
     }
-    return at >= ids_ ? Cursor::end : Cursor{at};
+    return at;
   }
   std::size_t count() const {
     std::size_t live = 0;

@@ -207,11 +207,20 @@ class Tracker {
   bool sweep(Tick now, unsigned budget, Closed&& closed) {
     struct Mine final : Connections {
       Mine(Tracker& of, Closed& is_told) : tracker(of), told(is_told) {}
-      Tick deadline(ConnId id) const override { return tracker.deadline(id); }
-      void prefetch(ConnId id) const override { tracker.originators().prefetch(id); }
-      void expire(ConnId id) override {
-        told(id);
-        tracker.end_life(id);
+      void deadlines(std::span<const ConnId> ids, std::span<Tick> at) const override {
+        for (const ConnId id : ids) tracker.originators().prefetch(id);
+        for (const ConnId id : ids) tracker.prefetch_reply(id);
+        for (std::size_t i = 0; i < ids.size(); ++i) at[i] = tracker.deadline(ids[i]);
+      }
+      void expire(std::span<const ConnId> ids) override {
+        std::array<Hash, kLookMost> hashes;
+        for (std::size_t i = 0; i < ids.size(); ++i)
+          hashes[i] = tracker.hasher()(tracker.originators().header(ids[i]).key);
+        tracker.table().prefetch(std::span(hashes).first(ids.size()));
+        for (const ConnId id : ids) {
+          told(id);
+          tracker.end_life(id);
+        }
       }
       Tracker& tracker;
       Closed& told;
@@ -298,6 +307,10 @@ class Tracker {
 
   std::uint32_t timeout_of(const RecordHeader<K>& header) const {
     return timeouts_.ms[header.key.protocol];
+  }
+  void prefetch_reply(ConnId id) const {
+    const ConnId reply = originators().header(id).peer;
+    if (reply != ConnId::none) replies().prefetch(reply);
   }
   Tick deadline(ConnId id) const { return latest_seen(id) + timeout_of(originators().header(id)); }
   /// The stamps of both entries become the later one, so that neither grows so old that it seems to

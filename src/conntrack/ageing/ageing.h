@@ -7,6 +7,7 @@
 // which scheme it has, and is compiled once for all.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,14 +25,16 @@ struct AgeingConfig {
   Pages pages = Pages::huge;
 };
 
+/// Connections that are looked at together, so that memory brings their records together.
+inline constexpr unsigned kLookMost = 64;
+
 /// What a scheme may ask about connections, and how it ends them.
 class Connections {
  public:
-  /// When the connection ends if no packet comes.
-  virtual Tick deadline(ConnId id) const = 0;
-  virtual void prefetch(ConnId id) const = 0;
-  /// Removes it.
-  virtual void expire(ConnId id) = 0;
+  /// When each ends if no packet comes. `kLookMost` ids at most.
+  virtual void deadlines(std::span<const ConnId> ids, std::span<Tick> at) const = 0;
+  /// Removes them.
+  virtual void expire(std::span<const ConnId> ids) = 0;
 
  protected:
   ~Connections() = default;
@@ -82,14 +85,18 @@ class Elapsed {
 /// Lets those expire whose deadlines have come; `stays(id, deadline)` is told the others.
 template <class Stays>
 void expire_due(std::span<const ConnId> ids, Tick now, Connections& connections, Stays&& stays) {
-  for (const ConnId id : ids) {
-    const Tick deadline = connections.deadline(id);
-    if (deadline - now > 0) {
-      stays(id, deadline);
+  std::array<Tick, kLookMost> deadlines;
+  connections.deadlines(ids, std::span(deadlines).first(ids.size()));
+  std::array<ConnId, kLookMost> due;
+  unsigned count = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (deadlines[i] - now > 0) {
+      stays(ids[i], deadlines[i]);
     } else {
-      connections.expire(id);
+      due[count++] = ids[i];
     }
   }
+  connections.expire(std::span(due).first(count));
 }
 
 /// One instance for each worker. Workers that share tables share the ids, too; an id is one

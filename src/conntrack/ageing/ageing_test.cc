@@ -20,16 +20,17 @@ namespace {
 /// Deadlines that a test moves as packets would.
 struct Deadlines final : Connections {
   explicit Deadlines(std::size_t ids, Tick all = {}) : at(ids, all) {}
-  Tick deadline(ConnId id) const override {
-    ++looks;
-    return at[index(id)];
+  void deadlines(std::span<const ConnId> ids, std::span<Tick> deadlines) const override {
+    looks += ids.size();
+    for (std::size_t i = 0; i < ids.size(); ++i) deadlines[i] = at[index(ids[i])];
   }
-  void prefetch(ConnId) const override {}
-  void expire(ConnId id) override { expired.push_back(id); }
+  void expire(std::span<const ConnId> ids) override {
+    expired.insert(expired.end(), ids.begin(), ids.end());
+  }
 
   std::vector<Tick> at;
   std::vector<ConnId> expired;
-  mutable unsigned looks = 0;
+  mutable std::size_t looks = 0;
 };
 
 template <class S>

@@ -1,8 +1,7 @@
 // What `scan` and `lazy` have in common: passes over all ids, a slice every interval, that look at
 // the live ones.
 //
-// Bound of a sweep: of each connection in its budget one record, and the reply's; for every 16 of
-// them or fewer, two lines of bits more at most.
+// Bound of a sweep: of each connection in its budget a record, the reply's, and a line of bits.
 #pragma once
 
 #include <algorithm>
@@ -33,17 +32,16 @@ class Passes : public Ageing {
   bool sweep(Tick now, unsigned budget, Connections& connections) override {
     advance(now);
     while (left_ > 0 && budget > 0) {
-      const unsigned about = std::min(budget, kBatch);
-      std::array<ConnId, kBatch> batch;
+      const unsigned about = std::min(budget, kLookMost);
+      std::array<ConnId, kLookMost> batch;
       unsigned size = 0;
-      const Cursor next = live_.walk(at_, about, [&](ConnId id) {
-        connections.prefetch(id);
-        batch[size++] = id;
-        gone(id);
-      });
-      const auto to = next == Cursor::end ? ids_ : static_cast<std::uint64_t>(next);
-      left_ -= std::min(left_, to - static_cast<std::uint64_t>(at_));
-      at_ = next == Cursor::end ? Cursor::begin : next;
+      const std::uint64_t next =
+          live_.walk(at_, std::min(ids_, at_ + left_), about, [&](ConnId id) {
+            batch[size++] = id;
+            gone(id);
+          });
+      left_ -= next - at_;
+      at_ = next == ids_ ? 0 : next;
       expire_due(std::span(batch).first(size), time_.now(), connections,
                  [this](ConnId id, Tick) { add(id); });
       budget -= about;
@@ -86,8 +84,6 @@ class Passes : public Ageing {
   }
 
  private:
-  static constexpr unsigned kBatch = 16;
-
   void add(ConnId id) {
     live_.flip(id);
     ++count_;
@@ -114,7 +110,7 @@ class Passes : public Ageing {
   Elapsed time_;
   std::uint64_t interval_ = 0;  // that `left_` knows of
   std::uint64_t left_ = 0;      // ids that are due
-  Cursor at_ = Cursor::begin;
+  std::uint64_t at_ = 0;        // the next of them
   std::size_t count_ = 0;
 };
 

@@ -1,6 +1,8 @@
-// `wheel`: a hierarchical timer wheel (Varghese and Lauck, SOSP 1987, scheme 7) of two levels: 4096
-// slots of one interval each, and 4096 of one turn of those each. At 10 ms that is 41 s and 46 h;
-// later deadlines wait in the farthest slot.
+// `wheel`: a hierarchical timer wheel (Varghese and Lauck, SOSP 1987, scheme 7) of two levels:
+// slots of one interval each for this turn of 4096 and the next one, and 4096 slots of a turn each.
+// At 10 ms a turn is 41 s and all of them 46 h; later deadlines wait in the farthest slot. While a
+// turn passes, connections of the one after the next come down to their slots, some with each
+// sweep.
 //
 // A connection is filed under its deadline when it is born and then left alone: packets move the
 // deadline, not the timer. When the slot fires, the deadline is read again; what is not due is
@@ -11,8 +13,8 @@
 //
 // Slots are numbered from tick 0, so that they fire at the same ticks for all workers.
 //
-// Workers that share tables share the rings' memory, too, and each has slots of its own: an id is
-// in the ring of the worker that filed it, and nobody else touches the links of a ring.
+// Workers that share tables share the slots' memory, too, and each has slots of its own: an id is
+// filed by one worker at a time.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +27,7 @@
 #include <utility>
 
 #include "conntrack/ageing/ageing.h"
-#include "conntrack/rings.h"
+#include "conntrack/ageing/slots.h"
 
 namespace millrace {
 
@@ -39,12 +41,12 @@ class Wheel final : public Ageing {
   static std::uint32_t slack_ms(std::uint32_t interval_ms) { return interval_ms; }
 
   static Result<AgeingOfWorkers> create(const AgeingConfig& config, unsigned workers) {
-    auto made = Rings::create(config.ids, std::size_t{kRings} * workers, config.pages);
+    auto made = SlotMemory::create(config.ids, kBothLevels, workers, config.pages);
     if (!made) return std::unexpected(made.error());
-    const auto rings = std::make_shared<Rings>(std::move(*made));
+    const auto memory = std::make_shared<SlotMemory>(std::move(*made));
     AgeingOfWorkers wheels;
     for (unsigned worker = 0; worker < workers; ++worker)
-      wheels.push_back(std::unique_ptr<Wheel>(new Wheel(rings, config, worker)));
+      wheels.push_back(std::unique_ptr<Wheel>(new Wheel(memory, config)));
     return wheels;
   }
 
@@ -53,34 +55,35 @@ class Wheel final : public Ageing {
     file(id, deadline);
   }
 
-  void gone(ConnId id) override { rings_->unlink(id); }
+  void gone(ConnId id) override { slots_.remove(id); }
 
   bool sweep(Tick now, unsigned budget, Connections& connections) override {
     advance(now);
     const std::uint64_t due = time_.ms() / interval_ms_;  // slots whose interval has passed whole
     std::uint64_t steps = std::uint64_t{kStepsPerLook} * std::max(budget, 1U);
     while (fired_ < due && budget > 0 && steps-- > 0) {
-      unsigned looked = 0;
-      if (fired_ % kSlots == 0) looked = look(coarse_ring(fired_ / kSlots), budget, connections);
-      if (looked == 0) looked = look(fine_ring(fired_), budget, connections);
+      // After a sleep the turn's connections may not have come down yet.
+      unsigned looked = look(coarse_slot(fired_ / kSlots), budget, connections);
+      if (looked == 0) looked = look(fine_slot(fired_), budget, connections);
       budget -= looked;
       if (looked == 0) fired_ = next_to_fire(due);
     }
-    return fired_ == due;
+    const std::uint32_t next_turn = coarse_slot(fired_ / kSlots + 1);
+    if (budget > 0) look(next_turn, std::min(budget, kComeDown), connections);
+    slots_.prefetch(fine_slot(fired_));
+    return fired_ == due && slots_.is_empty(next_turn);
   }
 
-  std::size_t memory_bytes() const override { return rings_->memory_bytes(); }
-  Result<void> check_invariants() const override { return rings_->check_invariants(); }
+  std::size_t memory_bytes() const override { return slots_.memory_bytes(); }
+  Result<void> check_invariants() const override { return slots_.check_invariants(); }
 
  private:
-  static constexpr std::uint32_t kRings = 2 * kSlots;
-  static constexpr unsigned kBatch = 16;
+  static constexpr std::uint32_t kBothLevels = 3 * kSlots;
+  static constexpr unsigned kComeDown = 16;     // at once
   static constexpr unsigned kStepsPerLook = 8;  // an empty slot is cheaper than a connection
 
-  Wheel(std::shared_ptr<Rings> rings, const AgeingConfig& config, unsigned worker)
-      : rings_(std::move(rings)),
-        first_ring_(kRings * worker),
-        interval_ms_(std::max(config.interval_ms, 1U)) {}
+  Wheel(std::shared_ptr<SlotMemory> memory, const AgeingConfig& config)
+      : slots_(std::move(memory), kBothLevels), interval_ms_(std::max(config.interval_ms, 1U)) {}
 
   void advance(Tick now) {
     const bool starts = !time_.has_started();
@@ -88,11 +91,11 @@ class Wheel final : public Ageing {
     if (starts) fired_ = time_.ms() / interval_ms_;
   }
 
-  std::uint32_t fine_ring(std::uint64_t slot) const {
-    return first_ring_ + static_cast<std::uint32_t>(slot % kSlots);
+  static std::uint32_t fine_slot(std::uint64_t slot) {
+    return static_cast<std::uint32_t>(slot % (2 * kSlots));
   }
-  std::uint32_t coarse_ring(std::uint64_t turn) const {
-    return first_ring_ + kSlots + static_cast<std::uint32_t>(turn % kSlots);
+  static std::uint32_t coarse_slot(std::uint64_t turn) {
+    return 2 * kSlots + static_cast<std::uint32_t>(turn % kSlots);
   }
 
   /// The next slot that may hold anything, or `due`: long sleeps are skipped, not counted through.
@@ -107,31 +110,25 @@ class Wheel final : public Ageing {
     const std::int64_t left = std::max(deadline - time_.now(), 0);
     const std::uint64_t when = time_.ms() + static_cast<std::uint64_t>(left);
     const std::uint64_t slot = std::max((when + interval_ms_ - 1) / interval_ms_, fired_ + 1) - 1;
-    if (slot < fired_ + kSlots) {
+    if (slot / kSlots < fired_ / kSlots + 2) {
       latest_fine_ = std::max(latest_fine_, slot);
-      return rings_->append(fine_ring(slot), id);
+      return slots_.append(fine_slot(slot), id);
     }
     const std::uint64_t turn = std::min(slot / kSlots, fired_ / kSlots + kSlots - 1);
     latest_coarse_ = std::max(latest_coarse_, turn);
-    rings_->append(coarse_ring(turn), id);
+    slots_.append(coarse_slot(turn), id);
   }
 
-  /// Looks at some connections of a ring, records fetched together; returns how many.
-  unsigned look(std::uint32_t ring, unsigned budget, Connections& connections) {
-    std::array<ConnId, kBatch> batch;
-    unsigned count = 0;
-    for (; count < std::min(budget, kBatch) && !rings_->is_empty(ring); ++count) {
-      batch[count] = rings_->first(ring);
-      connections.prefetch(batch[count]);
-      rings_->unlink(batch[count]);
-    }
-    expire_due(std::span(batch).first(count), time_.now(), connections,
+  /// Looks at some connections of a slot; returns how many.
+  unsigned look(std::uint32_t slot, unsigned budget, Connections& connections) {
+    std::array<ConnId, kLookMost> ids;
+    const unsigned count = slots_.take(slot, std::span(ids).first(std::min(budget, kLookMost)));
+    expire_due(std::span(ids).first(count), time_.now(), connections,
                [this](ConnId id, Tick deadline) { file(id, deadline); });
     return count;
   }
 
-  std::shared_ptr<Rings> rings_;  // all workers'
-  std::uint32_t first_ring_;      // of this worker
+  Slots slots_;
   std::uint32_t interval_ms_;
   Elapsed time_;
   std::uint64_t fired_ = 0;        // slots that have fired

@@ -1,0 +1,289 @@
+#include "bench/ageing.h"
+
+#include <absl/container/flat_hash_map.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "bench/timed_run.h"
+#include "conntrack/schemes.h"
+#include "parse/parse.h"
+#include "traffic/generate.h"
+
+namespace millrace::bench {
+namespace {
+
+/// How often live connections are counted, of simulated time.
+constexpr std::uint32_t kSampleMs = 50;
+constexpr unsigned kStepMs = 1;
+
+/// What exact timeouts would do with the capture.
+struct Exact {
+  std::vector<std::uint64_t> live;  ///< every `kSampleMs`, while connections begin
+  std::uint64_t opened = 0;
+  Tick start;
+};
+
+template <class K>
+struct KeyHash {
+  std::size_t operator()(const K& key) const { return static_cast<std::size_t>(hasher(key)); }
+  Hasher hasher{Secret::from_seed(1)};
+};
+
+/// Walks packets in the order of time, and knows who lives.
+class Oracle {
+ public:
+  explicit Oracle(std::uint32_t timeout_ms) : timeout_(timeout_ms) {}
+
+  template <class K>
+  void meet(const K& key, std::uint32_t at) {
+    const auto next = static_cast<std::uint32_t>(last_.size());
+    const auto [place, fresh] = known<K>().try_emplace(key, next);
+    if (fresh) last_.push_back(kDead);
+    const std::uint32_t id = place->second;
+    expire(at);
+    if (last_[id] == kDead) {
+      ++live_;
+      ++exact.opened;
+    }
+    last_[id] = at;
+    packets_.push_back({at, id});
+  }
+  /// All packets before that time were met.
+  void sample(std::uint32_t at) {
+    expire(at);
+    exact.live.push_back(live_);
+  }
+
+  Exact exact;
+
+ private:
+  static constexpr std::uint32_t kDead = UINT32_MAX;
+  struct Met {
+    std::uint32_t at;
+    std::uint32_t id;
+  };
+
+  template <class K>
+  auto& known() {
+    if constexpr (std::is_same_v<K, KeyV4>) {
+      return v4_;
+    } else {
+      return v6_;
+    }
+  }
+  void expire(std::uint32_t now) {
+    for (; oldest_ < packets_.size() && packets_[oldest_].at + timeout_ <= now; ++oldest_) {
+      const Met& met = packets_[oldest_];
+      if (last_[met.id] != met.at) continue;
+      last_[met.id] = kDead;
+      --live_;
+    }
+  }
+
+  std::uint32_t timeout_;
+  absl::flat_hash_map<KeyV4, std::uint32_t, KeyHash<KeyV4>> v4_;
+  absl::flat_hash_map<KeyV6, std::uint32_t, KeyHash<KeyV6>> v6_;
+  std::vector<std::uint32_t> last_;  // by connection
+  std::vector<Met> packets_;
+  std::size_t oldest_ = 0;  // that may end a connection
+  std::uint64_t live_ = 0;
+};
+
+ReplayOptions replay_options(unsigned burst) { return {.burst = burst, .step_ms = kStepMs}; }
+
+Result<Exact> exact_of(const Capture& capture, std::uint32_t timeout_ms) {
+  auto port = ReplayPort::create(capture, replay_options(Burst::kMax));
+  if (!port) return std::unexpected(port.error());
+  Oracle oracle(timeout_ms);
+  std::optional<Tick> start;
+  Burst burst;
+  while (port->receive(burst)) {
+    if (burst.size == 0) continue;
+    parse(burst, capture.link_type());
+    if (!start) oracle.exact.start = *(start = burst.now);
+    const std::uint32_t at = burst.now.ms - start->ms;
+    while (oracle.exact.live.size() * kSampleMs <= at)
+      oracle.sample(static_cast<std::uint32_t>(oracle.exact.live.size()) * kSampleMs);
+    for (const KeyV4& key : burst.v4.originator.keys()) oracle.meet(key, at);
+    for (const KeyV6& key : burst.v6.originator.keys()) oracle.meet(key, at);
+    burst.clear();
+  }
+  return std::move(oracle.exact);
+}
+
+struct Contender {
+  std::string ageing;
+  std::uint32_t interval_ms;
+  unsigned workers;
+
+  bool is_none() const { return ageing == NoAgeing::kName; }
+  auto operator<=>(const Contender&) const = default;
+};
+
+std::vector<Contender> contenders_of(const AgeingOptions& options) {
+  std::vector<std::string> schemes = options.schemes;
+  if (schemes.empty()) schemes = AgeingSchemes::names();
+  std::erase(schemes, std::string(NoAgeing::kName));
+  std::vector<Contender> all;
+  for (const unsigned workers : options.workers) {
+    all.push_back({std::string(NoAgeing::kName), 0, workers});
+    for (const auto& scheme : schemes) {
+      for (const std::uint32_t interval_ms : options.interval_ms)
+        all.push_back({scheme, interval_ms, workers});
+    }
+  }
+  return all;
+}
+
+struct Samples {
+  std::vector<double> mpps;
+  std::vector<double> ns_per_packet;
+  std::vector<double> more_ns;
+  std::vector<double> live;
+  std::vector<float> burst_us;
+  std::uint64_t opened = 0;
+  std::uint64_t timed_out = 0;
+  Pages pages = Pages::huge;
+};
+
+class Experiment {
+ public:
+  Experiment(const AgeingOptions& options, Capture capture, Exact exact)
+      : options_(options),
+        contenders_(contenders_of(options)),
+        capture_(std::move(capture)),
+        exact_(std::move(exact)) {}
+
+  /// False where `progress` ended it.
+  Result<bool> run(const Progress& progress) {
+    for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
+      double none_ns = 0;
+      for (const Contender& contender : contenders_) {
+        const std::string how =
+            contender.is_none() ? "" : fmt::format(" every {} ms", contender.interval_ms);
+        if (!progress(fmt::format("repetition {} of {}: {}{}, {} workers", repetition + 1,
+                                  options_.repetitions, contender.ageing, how, contender.workers)))
+          return false;
+        auto ns = measure(contender);
+        if (!ns) return std::unexpected(ns.error());
+        if (contender.is_none()) none_ns = *ns;
+        samples_[contender].more_ns.push_back(*ns - none_ns);
+      }
+    }
+    return true;
+  }
+
+  AgeingReport report() {
+    AgeingReport report{.packets = capture_.size(), .complete = true};
+    for (const std::uint64_t live : exact_.live)
+      report.exact_live += static_cast<double>(live) / static_cast<double>(exact_.live.size());
+    for (const Contender& contender : contenders_) {
+      Samples& of = samples_[contender];
+      const double too_long = std::reduce(of.live.begin(), of.live.end()) /
+                                  static_cast<double>(of.live.size()) / report.exact_live -
+                              1;
+      report.results.push_back({contender.ageing, contender.interval_ms, contender.workers,
+                                spread_of(of.live), spread_of(of.mpps), spread_of(of.ns_per_packet),
+                                spread_of(of.more_ns), confidence_of(of.more_ns),
+                                percentiles_of(std::move(of.burst_us), {50, 90, 99, 99.9, 99.99}),
+                                std::max(too_long, 0.0),
+                                of.opened - std::min(of.opened, exact_.opened), of.timed_out,
+                                of.pages});
+    }
+    return report;
+  }
+
+ private:
+  Result<double> measure(const Contender& contender);
+
+  const AgeingOptions& options_;
+  std::vector<Contender> contenders_;
+  Capture capture_;
+  Exact exact_;
+  std::map<Contender, Samples> samples_;
+  std::map<unsigned, std::vector<CapturePart>> parts_;  // by workers
+  CycleClock clock_;
+};
+
+/// Nanoseconds a packet.
+Result<double> Experiment::measure(const Contender& contender) {
+  const std::size_t capacity = 2 * options_.connections;
+  const LineConfig line{.table = options_.table,
+                        .ageing = contender.ageing,
+                        .capacity = capacity,
+                        .capacity_v6 = capacity / 2 + 1,
+                        .timeouts = Timeouts::all(options_.timeout_ms),
+                        .interval_ms = std::max(contender.interval_ms, 1U),
+                        .pages = options_.pages,
+                        .secret = Secret::from_seed(options_.seed)};
+  auto workers = Workers::create(contender.workers, line, {});
+  if (!workers) return std::unexpected(workers.error());
+  if (!parts_.contains(contender.workers)) {
+    auto parts = parts_for(*workers, capture_, options_.seed + 1);
+    if (!parts) return std::unexpected(parts.error());
+    parts_[contender.workers] = std::move(*parts);
+  }
+  std::vector<std::vector<std::uint64_t>> live(contender.workers);  // a sample a row
+  const auto count = [&](unsigned worker, const Burst& burst) {
+    auto& of = live[worker];
+    while (of.size() * kSampleMs <= burst.now.ms - exact_.start.ms) {
+      const Line::Live now = workers->line(worker).live();
+      of.push_back(now.v4 + now.v6);
+    }
+  };
+  auto run = timed_run(*workers, capture_, parts_.at(contender.workers),
+                       replay_options(options_.burst), clock_, count);
+  if (!run) return std::unexpected(run.error());
+
+  Samples& samples = samples_[contender];
+  samples.mpps.push_back(run->mpps);
+  samples.ns_per_packet.push_back(run->ns_per_packet);
+  samples.burst_us.insert(samples.burst_us.end(), run->burst_us.begin(), run->burst_us.end());
+  for (std::size_t i = 0; i < exact_.live.size(); ++i) {
+    double sum = 0;
+    for (const auto& of : live) sum += static_cast<double>(of[std::min(i, of.size() - 1)]);
+    samples.live.push_back(sum);
+  }
+  const WorkerCounters counters = workers->counters();
+  samples.opened = counters.opened.value();
+  samples.timed_out = counters.timed_out.value();
+  samples.pages = std::max(samples.pages, workers->report_v4().pages);
+  const std::uint64_t tracked =
+      counters.verdict[static_cast<std::size_t>(Verdict::tracked)].value();
+  if (counters.in.value() == capture_.size() && tracked == capture_.size())
+    return run->ns_per_packet;
+  return std::unexpected(
+      Error{fmt::format("{}, {} workers: {} packets in and {} tracked of {}", contender.ageing,
+                        contender.workers, counters.in.value(), tracked, capture_.size())});
+}
+
+}  // namespace
+
+Result<AgeingReport> run_ageing(const AgeingOptions& options, const Progress& progress) {
+  if (!progress("making the traffic")) return AgeingReport{};
+  const std::uint64_t packets = options.packets_per_connection * options.connections;
+  const std::uint64_t seconds = std::max<std::uint64_t>(packets / AgeingOptions::kRate, 1);
+  auto capture = generate({.connections = options.connections,
+                           .packets = packets,
+                           .seed = options.seed,
+                           .duration_s = static_cast<std::uint32_t>(seconds)});
+  if (!capture) return std::unexpected(capture.error());
+  if (!progress("finding out what exact timeouts do")) return AgeingReport{};
+  auto exact = exact_of(*capture, options.timeout_ms);
+  if (!exact) return std::unexpected(exact.error());
+  // Afterwards packets are few, and so are the bursts before which connections end.
+  exact->live.resize(std::min<std::size_t>(exact->live.size(), seconds * 1000 / kSampleMs));
+  Experiment experiment(options, std::move(*capture), std::move(*exact));
+  auto whole = experiment.run(progress);
+  if (!whole) return std::unexpected(whole.error());
+  if (!*whole) return AgeingReport{};
+  return experiment.report();
+}
+
+}  // namespace millrace::bench

@@ -1,0 +1,33 @@
+// Workers that pass a capture once, with a stamp on each burst.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "bench/clock.h"
+#include "port/replay_port.h"
+#include "worker/workers.h"
+
+namespace millrace::bench {
+
+struct TimedRun {
+  double mpps = 0;              ///< of all workers together
+  double ns_per_packet = 0;     ///< of one core
+  double waiting = 0;           ///< share of the workers' time spent waiting for each other
+  std::vector<float> burst_us;  ///< from receive to send; of all workers
+};
+
+/// On a worker's thread, with each burst that it has received.
+using OnBurst = std::function<void(unsigned worker, const Burst& burst)>;
+
+/// What each of `workers` gets of the capture, under the default spread.
+Result<std::vector<CapturePart>> parts_for(Workers& workers, const Capture& capture,
+                                           std::uint64_t seed);
+
+/// One part for each worker. Errors (failed): no memory, or a thread could not be started.
+Result<TimedRun> timed_run(Workers& workers, const Capture& capture,
+                           const std::vector<CapturePart>& parts, const ReplayOptions& options,
+                           const CycleClock& clock, const OnBurst& on_burst = {});
+
+}  // namespace millrace::bench

@@ -1,0 +1,171 @@
+// `millrace bench ageing`: what it costs to find idle connections, and how well they are found.
+#include "bench/ageing.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "bench/machine.h"
+#include "bench_command.h"
+#include "common_options.h"
+#include "conntrack/schemes.h"
+#include "interrupt.h"
+#include "output.h"
+#include "validators.h"
+#include "worker/threads.h"
+#include "worker/workers.h"
+
+namespace millrace::cli {
+namespace {
+
+using bench::AgeingOptions;
+using bench::AgeingReport;
+using bench::AgeingResult;
+
+struct AgeingCommand : BenchCommand {
+  AgeingOptions options;
+
+  int run();
+};
+
+void add_spread(Json& line, const std::string& name, const Spread& spread) {
+  line[name + "_median"] = rounded(spread.median, 3);
+  line[name + "_min"] = rounded(spread.min, 3);
+  line[name + "_max"] = rounded(spread.max, 3);
+}
+
+Json to_json(const AgeingResult& r) {
+  Json line{{"ageing", r.ageing},
+            {"interval_ms", r.interval_ms == 0 ? Json(nullptr) : Json(r.interval_ms)},
+            {"workers", r.workers},
+            {"live", rounded(r.live.median, 0)}};
+  add_spread(line, "mpps", r.mpps);
+  add_spread(line, "ns_per_packet", r.ns_per_packet);
+  add_spread(line, "ageing_ns_per_packet", r.ageing_ns_per_packet);
+  line["ageing_ns_per_packet_95"] = {rounded(r.confidence.min, 3), rounded(r.confidence.max, 3)};
+  for (const auto& [percent, us] : r.burst_us)
+    line["burst_us"][fmt::format("{}", percent)] = rounded(us, 3);
+  line.update(Json{{"kept_too_long", rounded(r.kept_too_long, 4)},
+                   {"ended_too_soon", r.ended_too_soon},
+                   {"timed_out", r.timed_out},
+                   {"pages", to_string(r.pages)}});
+  return line;
+}
+
+Json to_json(const AgeingReport& report, const AgeingOptions& options) {
+  Json all{{"suite", "ageing"},
+           {"options",
+            {{"ageing", options.schemes},
+             {"interval_ms", options.interval_ms},
+             {"workers", options.workers},
+             {"table", options.table},
+             {"connections", options.connections},
+             {"packets_per_connection", options.packets_per_connection},
+             {"timeout_ms", options.timeout_ms},
+             {"repetitions", options.repetitions},
+             {"burst", options.burst},
+             {"seed", options.seed},
+             {"pages", to_string(options.pages)}}},
+           {"machine", bench::describe_machine()},
+           {"packets", report.packets},
+           {"exact_live", rounded(report.exact_live, 0)},
+           {"results", Json::array()}};
+  for (const auto& result : report.results) all["results"].push_back(to_json(result));
+  return all;
+}
+
+void print(const AgeingReport& report) {
+  fmt::print(
+      "ns a packet; more: than without ageing, median and its 95 % confidence interval; a burst's\n"
+      "time from receive to send; late: connections there past their timeout\n");
+  fmt::print("{:8}{:>8}{:>9}{:>11}{:>22}{:>26}{:>8}{:>9}{:>10}{:>9}\n", "ageing", "ms", "workers",
+             "live", "ns each", "more", "99 %us", "99.9 %us", "99.99 %us", "late");
+  for (const auto& r : report.results) {
+    const bool none = r.interval_ms == 0;
+    const std::string more = fmt::format("{:+.2f} ({:+.2f} to {:+.2f})", r.confidence.median,
+                                         r.confidence.min, r.confidence.max);
+    fmt::print("{:8}{:>8}{:>9}{:>11.0f}{:>22}{:>26}{:>8.1f}{:>9.1f}{:>10.1f}{:>7.1f} %\n", r.ageing,
+               none ? "" : fmt::format("{}", r.interval_ms), r.workers, r.live.median,
+               cell(r.ns_per_packet), none ? "" : more, r.burst_us[2].second, r.burst_us[3].second,
+               r.burst_us[4].second, 100 * r.kept_too_long);
+  }
+  fmt::print("With exact timeouts {:.0f} would live on average.\n", report.exact_live);
+}
+
+int AgeingCommand::run() {
+  options.pages = pages_named(pages).value_or(Pages::huge);
+  for (const auto& ok :
+       {each_once("--ageing", options.schemes), each_once("--interval-ms", options.interval_ms),
+        each_once("--workers", options.workers)}) {
+    if (!ok) return fail(ok.error());
+  }
+  if (auto ok = check_json(); !ok) return fail(ok.error());
+  if (std::ranges::max(options.workers) > processors()) {
+    warn(fmt::format("{} workers take turns on {} processors", std::ranges::max(options.workers),
+                     processors()));
+  }
+  catch_interrupts();
+  const auto report = bench::run_ageing(options, progress_line(quiet));
+  progress_line(quiet)("");
+  if (!report) return fail(in_terms_of("--connections", report.error()));
+  if (!report->complete) {
+    warn("interrupted before it was finished");
+    return kInterrupted;
+  }
+  if (!json.empty()) {
+    if (auto ok = write_whole(json, to_text(to_json(*report, options))); !ok)
+      return fail(ok.error());
+  }
+  if (json != "-") print(*report);
+  return kDone;
+}
+
+}  // namespace
+
+void add_bench_ageing(CLI::App& bench, Run& run) {
+  auto* command = bench.add_subcommand("ageing", "Finding idle connections, by each scheme");
+  const auto ageing = std::make_shared<AgeingCommand>();
+  AgeingOptions& options = ageing->options;
+  command->add_option("--ageing", options.schemes, "Schemes, beside none; all")
+      ->delimiter(',')
+      ->check(one_of(AgeingSchemes::names()));
+  command->add_option("--interval-ms", options.interval_ms, "How often they look; 1000,100,10,1")
+      ->delimiter(',')
+      ->check(whole_number(1, 1000))
+      ->type_name("N,...");
+  command->add_option("--workers", options.workers, "How many at once; 1 and 2")
+      ->delimiter(',')
+      ->check(whole_number(1, Workers::kMost))
+      ->type_name("N,...");
+  command->add_option("--table", options.table, "Which table")
+      ->check(one_of(TableSchemes::names()))
+      ->capture_default_str();
+  command->add_option("--connections", options.connections, "Connections opened in all")
+      ->check(whole_number(1, 20'000'000))
+      ->capture_default_str()
+      ->type_name("N");
+  command
+      ->add_option("--packets-per-connection", options.packets_per_connection,
+                   "On average, both directions together")
+      ->check(whole_number(5, 10'000))
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--timeout-ms", options.timeout_ms, "Idle time after which one ends")
+      ->check(whole_number(1, 1'000'000'000))
+      ->capture_default_str()
+      ->type_name("N");
+  command->add_option("--burst", options.burst, "Packets a burst")
+      ->check(whole_number(1, 64))
+      ->capture_default_str()
+      ->type_name("N");
+  ageing->add_to(*command, options.repetitions, options.seed);
+  command->footer(
+      "\nAn interrupt ends it without results, and the exit status is 130.\n\n"
+      "Example: millrace bench ageing --ageing wheel,lazy --interval-ms 1 --repetitions 20");
+  command->callback([&run, ageing, command] {
+    if (ageing->quick && command->count("--connections") == 0) ageing->options.connections = 10'000;
+    if (ageing->quick && command->count("--repetitions") == 0) ageing->options.repetitions = 2;
+    run = [ageing] { return ageing->run(); };
+  });
+}
+
+}  // namespace millrace::cli

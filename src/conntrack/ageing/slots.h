@@ -1,0 +1,215 @@
+// Ids filed in numbered slots, for timer wheels: a slot is a list of chunks of a cache line each,
+// so that those who fire together are found together. An id that leaves early gives its place to
+// its slot's last.
+//
+// Invariants:
+//  1. All chunks of a slot are full but its last, which is not empty.
+//  2. A filed id's place is where it stands, and the chunk there names its slot.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/detail/prefetch.h"
+#include "millrace/memory.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+/// Memory for the slots of several workers, who share the ids: at any time an id is filed by one of
+/// them at most.
+class SlotMemory {
+ public:
+  static constexpr unsigned kIdsOfChunk = 14;
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  struct alignas(64) Chunk {
+    std::uint32_t before;  ///< the chunk before it in its slot, or in a list of free ones
+    std::uint32_t slot;
+    ConnId ids[kIdsOfChunk];
+  };
+
+  /// Errors (failed): no memory.
+  static Result<SlotMemory> create(std::size_t ids, std::uint32_t slots, unsigned workers,
+                                   Pages pages) {
+    // Of each slot one may be partly filled, and each worker keeps some that are free.
+    const std::size_t of_worker = std::min<std::size_t>(slots, ids) + 3 * kHandedOver;
+    const std::size_t chunks = ids / kIdsOfChunk + workers * of_worker + 1;
+    auto all = Memory::map(chunks * sizeof(Chunk), pages);
+    if (!all) return std::unexpected(all.error());
+    auto places = Memory::map(ids * sizeof(std::uint32_t), pages);
+    if (!places) return std::unexpected(places.error());
+    return SlotMemory(std::move(*all), std::move(*places), static_cast<std::uint32_t>(chunks));
+  }
+
+  Chunk& chunk(std::uint32_t number) const {
+    return reinterpret_cast<Chunk*>(chunks_.data())[number];
+  }
+  /// The place of a filed id: its chunk's number and its own in there.
+  std::uint32_t& place(ConnId id) const {
+    return reinterpret_cast<std::uint32_t*>(places_.data())[index(id)];
+  }
+  static std::uint32_t place_of(std::uint32_t chunk, unsigned number) {
+    return chunk << 4 | number;
+  }
+  std::size_t memory_bytes() const { return chunks_.bytes() + places_.bytes(); }
+
+  /// Chunks change hands so many at a time, in lists.
+  static constexpr unsigned kHandedOver = 32;
+  std::uint32_t take_list() {
+    lock();
+    const std::uint32_t first = free_;
+    std::uint32_t last = first;
+    for (unsigned i = 1; i < kHandedOver && chunk(last).before != kNone; ++i)
+      last = chunk(last).before;
+    free_ = std::exchange(chunk(last).before, kNone);
+    unlock();
+    return first;
+  }
+  void give_back(std::uint32_t first, std::uint32_t last) {
+    lock();
+    chunk(last).before = std::exchange(free_, first);
+    unlock();
+  }
+
+ private:
+  SlotMemory(Memory chunks, Memory places, std::uint32_t count)
+      : chunks_(std::move(chunks)), places_(std::move(places)), locked_(new std::atomic_flag) {
+    for (std::uint32_t n = 0; n < count; ++n) chunk(n).before = n + 1 < count ? n + 1 : kNone;
+  }
+
+  void lock() {
+    while (locked_->test_and_set(std::memory_order_acquire)) {
+    }
+  }
+  void unlock() { locked_->clear(std::memory_order_release); }
+
+  Memory chunks_;
+  Memory places_;
+  std::uint32_t free_ = 0;
+  std::unique_ptr<std::atomic_flag> locked_;
+};
+
+/// One worker's.
+class Slots {
+ public:
+  Slots(std::shared_ptr<SlotMemory> memory, std::uint32_t slots)
+      : memory_(std::move(memory)), slots_(slots) {}
+
+  bool is_empty(std::uint32_t slot) const { return slots_[slot].last == kNone; }
+  /// Begins to fetch what `take` reads first.
+  void prefetch(std::uint32_t slot) const {
+    if (!is_empty(slot)) detail::prefetch(&memory_->chunk(slots_[slot].last));
+  }
+
+  /// `id` is not filed.
+  void append(std::uint32_t slot, ConnId id) {
+    Slot& s = slots_[slot];
+    if (s.last == kNone || s.size == SlotMemory::kIdsOfChunk) {
+      const std::uint32_t fresh = take_chunk();
+      memory_->chunk(fresh).before = s.last;
+      memory_->chunk(fresh).slot = slot;
+      s = {fresh, 0};
+    }
+    memory_->chunk(s.last).ids[s.size] = id;
+    memory_->place(id) = SlotMemory::place_of(s.last, s.size);
+    ++s.size;
+  }
+
+  /// `id` is filed, here.
+  void remove(ConnId id) {
+    const std::uint32_t place = memory_->place(id);
+    SlotMemory::Chunk& chunk = memory_->chunk(place >> 4);
+    Slot& s = slots_[chunk.slot];
+    const ConnId last = memory_->chunk(s.last).ids[s.size - 1];
+    chunk.ids[place & 15] = last;
+    memory_->place(last) = place;
+    shrink(s, 1);
+  }
+
+  /// Takes ids out of the slot, until it is empty or so many are taken; returns how many.
+  unsigned take(std::uint32_t slot, std::span<ConnId> ids) {
+    Slot& s = slots_[slot];
+    unsigned taken = 0;
+    while (taken < ids.size() && s.last != kNone) {
+      const SlotMemory::Chunk& chunk = memory_->chunk(s.last);
+      if (chunk.before != kNone) detail::prefetch(&memory_->chunk(chunk.before));
+      const unsigned count = std::min(s.size, static_cast<unsigned>(ids.size()) - taken);
+      std::copy_n(chunk.ids + (s.size - count), count, ids.begin() + taken);
+      taken += count;
+      shrink(s, count);
+    }
+    return taken;
+  }
+
+  std::size_t memory_bytes() const {
+    return memory_->memory_bytes() + slots_.size() * sizeof(Slot);
+  }
+  Result<void> check_invariants() const {
+    for (std::uint32_t slot = 0; slot < slots_.size(); ++slot) {
+      unsigned size = slots_[slot].size;
+      if (slots_[slot].last != kNone && size == 0) return broken("1: a chunk is empty");
+      for (std::uint32_t n = slots_[slot].last; n != kNone; n = memory_->chunk(n).before) {
+        const SlotMemory::Chunk& chunk = memory_->chunk(n);
+        if (chunk.slot != slot) return broken("2: a chunk names another slot");
+        for (unsigned i = 0; i < size; ++i) {
+          if (memory_->place(chunk.ids[i]) != SlotMemory::place_of(n, i))
+            return broken("2: an id's place is another one");
+        }
+        size = SlotMemory::kIdsOfChunk;
+      }
+    }
+    return {};
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = SlotMemory::kNone;
+  struct Slot {
+    std::uint32_t last = kNone;  // chunk
+    unsigned size = 0;           // of that
+  };
+
+  void shrink(Slot& s, unsigned by) {
+    s.size -= by;
+    if (s.size > 0) return;
+    const std::uint32_t before = memory_->chunk(s.last).before;
+    put_chunk(s.last);
+    s = {before, before == kNone ? 0 : SlotMemory::kIdsOfChunk};
+  }
+
+  std::uint32_t take_chunk() {
+    if (free_ == kNone) {
+      free_ = memory_->take_list();
+      free_count_ = SlotMemory::kHandedOver;
+    }
+    --free_count_;
+    return std::exchange(free_, memory_->chunk(free_).before);
+  }
+  void put_chunk(std::uint32_t chunk) {
+    memory_->chunk(chunk).before = std::exchange(free_, chunk);
+    if (++free_count_ < 2 * SlotMemory::kHandedOver) return;
+    std::uint32_t last = free_;
+    for (unsigned i = 1; i < SlotMemory::kHandedOver; ++i) last = memory_->chunk(last).before;
+    const std::uint32_t rest = memory_->chunk(last).before;
+    memory_->give_back(std::exchange(free_, rest), last);
+    free_count_ -= SlotMemory::kHandedOver;
+  }
+
+  static std::unexpected<Error> broken(std::string_view what) {
+    return std::unexpected(Error{"slots: " + std::string(what)});
+  }
+
+  std::shared_ptr<SlotMemory> memory_;  // all workers'
+  std::vector<Slot> slots_;
+  std::uint32_t free_ = kNone;  // this worker's, in a list
+  unsigned free_count_ = 0;
+};
+
+}  // namespace millrace
