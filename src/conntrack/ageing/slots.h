@@ -40,7 +40,7 @@ class SlotMemory {
   static Result<SlotMemory> create(std::size_t ids, std::uint32_t slots, unsigned workers,
                                    Pages pages) {
     // Of each slot one may be partly filled, and each worker keeps some that are free.
-    const std::size_t of_worker = std::min<std::size_t>(slots, ids) + 3 * kHandedOver;
+    const std::size_t of_worker = std::min<std::size_t>(slots, ids) + std::size_t{3} * kHandedOver;
     const std::size_t chunks = ids / kIdsOfChunk + workers * of_worker + 1;
     auto all = Memory::map(chunks * sizeof(Chunk), pages);
     if (!all) return std::unexpected(all.error());
@@ -61,17 +61,21 @@ class SlotMemory {
   }
   std::size_t memory_bytes() const { return chunks_.bytes() + places_.bytes(); }
 
-  /// Chunks change hands so many at a time, in lists.
+  /// Chunks change hands so many at a time, in lists. There is always one left.
   static constexpr unsigned kHandedOver = 32;
-  std::uint32_t take_list() {
+  struct List {
+    std::uint32_t first;
+    unsigned size;
+  };
+  List take_list() {
     lock();
-    const std::uint32_t first = free_;
-    std::uint32_t last = first;
-    for (unsigned i = 1; i < kHandedOver && chunk(last).before != kNone; ++i)
+    List list{free_, 1};
+    std::uint32_t last = free_;
+    for (; list.size < kHandedOver && chunk(last).before != kNone; ++list.size)
       last = chunk(last).before;
     free_ = std::exchange(chunk(last).before, kNone);
     unlock();
-    return first;
+    return list;
   }
   void give_back(std::uint32_t first, std::uint32_t last) {
     lock();
@@ -186,8 +190,9 @@ class Slots {
 
   std::uint32_t take_chunk() {
     if (free_ == kNone) {
-      free_ = memory_->take_list();
-      free_count_ = SlotMemory::kHandedOver;
+      const SlotMemory::List list = memory_->take_list();
+      free_ = list.first;
+      free_count_ = list.size;
     }
     --free_count_;
     return std::exchange(free_, memory_->chunk(free_).before);

@@ -78,7 +78,8 @@ class Wheel final : public Ageing {
   Result<void> check_invariants() const override { return slots_.check_invariants(); }
 
  private:
-  static constexpr std::uint32_t kBothLevels = 3 * kSlots;
+  static constexpr std::uint32_t kFineSlots = 2 * kSlots;
+  static constexpr std::uint32_t kBothLevels = kFineSlots + kSlots;
   static constexpr unsigned kComeDown = 16;     // at once
   static constexpr unsigned kStepsPerLook = 8;  // an empty slot is cheaper than a connection
 
@@ -92,10 +93,10 @@ class Wheel final : public Ageing {
   }
 
   static std::uint32_t fine_slot(std::uint64_t slot) {
-    return static_cast<std::uint32_t>(slot % (2 * kSlots));
+    return static_cast<std::uint32_t>(slot % kFineSlots);
   }
   static std::uint32_t coarse_slot(std::uint64_t turn) {
-    return 2 * kSlots + static_cast<std::uint32_t>(turn % kSlots);
+    return kFineSlots + static_cast<std::uint32_t>(turn % kSlots);
   }
 
   /// The next slot that may hold anything, or `due`: long sleeps are skipped, not counted through.
