@@ -41,13 +41,14 @@ class Oracle {
   explicit Oracle(std::uint32_t timeout_ms) : timeout_(timeout_ms) {}
 
   template <class K>
-  void meet(const K& key, std::uint32_t at) {
+  void meet(const K& key, Signal signal, std::uint32_t at) {
     const auto next = static_cast<std::uint32_t>(last_.size());
     const auto [place, fresh] = known<K>().try_emplace(key, next);
     if (fresh) last_.push_back(kDead);
     const std::uint32_t id = place->second;
     expire(at);
     if (last_[id] == kDead) {
+      if (!begins(signal, Direction::only)) return;
       ++live_;
       ++exact.opened;
     }
@@ -110,8 +111,12 @@ Result<Exact> exact_of(const Capture& capture, std::uint32_t timeout_ms) {
     const std::uint32_t at = burst.now.ms - start->ms;
     while (oracle.exact.live.size() * kSampleMs <= at)
       oracle.sample(static_cast<std::uint32_t>(oracle.exact.live.size()) * kSampleMs);
-    for (const KeyV4& key : burst.v4.originator.keys()) oracle.meet(key, at);
-    for (const KeyV6& key : burst.v6.originator.keys()) oracle.meet(key, at);
+    const auto meet_all = [&](const auto& lane) {
+      for (unsigned i = 0; i < lane.size; ++i)
+        oracle.meet(lane.key[i], burst.signal[lane.packet[i]], at);
+    };
+    meet_all(burst.v4.originator);
+    meet_all(burst.v6.originator);
     burst.clear();
   }
   return std::move(oracle.exact);
@@ -252,15 +257,15 @@ Result<double> Experiment::measure(const Contender& contender) {
   }
   const WorkerCounters counters = workers->counters();
   samples.opened = counters.opened.value();
-  samples.timed_out = counters.timed_out.value();
+  samples.timed_out = counters.ended();
   samples.pages = std::max(samples.pages, workers->report_v4().pages);
-  const std::uint64_t tracked =
-      counters.verdict[static_cast<std::size_t>(Verdict::tracked)].value();
-  if (counters.in.value() == capture_.size() && tracked == capture_.size())
+  const std::uint64_t served = served_by(counters);
+  if (counters.in.value() == capture_.size() && served == capture_.size() &&
+      counters.refused.value() == 0)
     return run->ns_per_packet;
   return std::unexpected(
-      Error{fmt::format("{}, {} workers: {} packets in and {} tracked of {}", contender.ageing,
-                        contender.workers, counters.in.value(), tracked, capture_.size())});
+      Error{fmt::format("{}, {} workers: {} packets in and {} served of {}", contender.ageing,
+                        contender.workers, counters.in.value(), served, capture_.size())});
 }
 
 }  // namespace

@@ -150,8 +150,11 @@ Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Pro
                                                  std::uint64_t live) {
   // Looped, one packet of each connection is the uniform profile's every-other order.
   const std::uint64_t packets = traffic == Profile::uniform ? live : 4 * live;
-  auto capture =
-      generate({.profile = traffic, .connections = live, .packets = packets, .seed = options.seed});
+  auto capture = generate({.profile = traffic,
+                           .connections = live,
+                           .packets = packets,
+                           .seed = options.seed,
+                           .midstream = true});
   if (!capture) return std::unexpected(capture.error());
   std::unique_ptr<Contest> contest(new Contest(options, traffic, std::move(*capture)));
 

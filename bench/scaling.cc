@@ -47,6 +47,7 @@ Result<Passes> make_passes(const ScalingOptions& options, ScalingTraffic traffic
     case ScalingTraffic::established:
       plan.profile = Profile::uniform;
       plan.packets = options.live;
+      plan.midstream = true;
       passes.warm = true;
       passes.loops = 10;
       break;
@@ -168,18 +169,18 @@ Result<void> Experiment::pass(Workers& workers, std::uint32_t loops, Samples* sa
   return {};
 }
 
-/// Whoever shares how: the same connections, and no packet without one.
+/// Whoever shares how: the same connections, and no packet without one but those that begin none.
 Result<void> Experiment::check(const Contender& contender, const WorkerCounters& counters) {
   const std::uint64_t expected = passes_.capture.size() * (passes_.loops + (passes_.warm ? 1 : 0));
-  const std::uint64_t tracked =
-      counters.verdict[static_cast<std::size_t>(Verdict::tracked)].value();
+  const std::uint64_t served = served_by(counters);
   if (!opened_) opened_ = counters.opened.value();
-  if (counters.in.value() == expected && tracked == expected && counters.opened.value() == *opened_)
+  if (counters.in.value() == expected && served == expected && counters.refused.value() == 0 &&
+      counters.opened.value() == *opened_)
     return {};
   return std::unexpected(Error{fmt::format(
-      "{}, {}, {} workers, {}: {} packets in and {} tracked of {}, {} connections opened of {}",
+      "{}, {}, {} workers, {}: {} packets in and {} served of {}, {} connections opened of {}",
       contender.table, contender.sharing, contender.workers, to_string(traffic_),
-      counters.in.value(), tracked, expected, counters.opened.value(), *opened_)});
+      counters.in.value(), served, expected, counters.opened.value(), *opened_)});
 }
 
 std::vector<Contender> contenders_of(const ScalingOptions& options) {

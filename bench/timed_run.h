@@ -18,6 +18,15 @@ struct TimedRun {
   std::vector<float> burst_us;  ///< from receive to send; of all workers
 };
 
+/// Packets that went to a backend: through an entry, or by consistent hashing where they begin no
+/// connection.
+inline std::uint64_t served_by(const WorkerCounters& counters) {
+  const auto of = [&](Verdict verdict) {
+    return counters.verdict[static_cast<std::size_t>(verdict)].value();
+  };
+  return of(Verdict::tracked) + of(Verdict::stateless);
+}
+
 /// On a worker's thread, with each burst that it has received.
 using OnBurst = std::function<void(unsigned worker, const Burst& burst)>;
 

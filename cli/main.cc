@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "command.h"
 #include "common_options.h"
@@ -62,6 +63,9 @@ int run(int argc, char** argv) {
     return kUsage;
   } catch (const std::bad_alloc&) {
     say("millrace: no memory left: free some, or ask for less\n");
+    return kFailed;
+  } catch (const std::system_error& failure) {  // fmt's, when standard output takes no more
+    say(fmt::format("millrace: standard output: {}\n", failure.code().message()));
     return kFailed;
   } catch (const std::exception& failure) {
     say(fmt::format("millrace: {}\n", failure.what()));

@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "connections.h"
 #include "function/balance/address.h"
 #include "function/balance/balance.h"
 #include "huge_pages.h"
@@ -50,6 +51,7 @@ struct ReplayCommand {
   std::string out;
   std::string config_path;
   std::string stats;
+  std::string connections;
   std::string clock = "capture";
   unsigned windows = 1;
   std::uint32_t loops = 1;
@@ -104,12 +106,16 @@ Result<void> ReplayCommand::check_files() const {
     return refuse("--out", out, "standard output, where the results go");
   }
   if (same_file(out, stats)) return refuse("--out", out, "the file of --stats");
-  for (const auto& [option, path] : {std::pair{"--out", &out}, std::pair{"--stats", &stats}}) {
+  if (same_file(connections, out)) return refuse("--connections", connections, "the file of --out");
+  if (same_file(connections, stats) || (connections == "-" && stats == "-"))
+    return refuse("--connections", connections, "the file of --stats");
+  for (const auto& [option, path] : {std::pair{"--out", &out}, std::pair{"--stats", &stats},
+                                     std::pair{"--connections", &connections}}) {
     if (same_file(*path, in == "-" ? "/dev/stdin" : in))
       return refuse(option, *path, "the file of --in");
     if (same_file(*path, config_path)) return refuse(option, *path, "the file of --config");
   }
-  for (const std::string& path : {out, stats}) {
+  for (const std::string& path : {out, stats, connections}) {
     if (path.empty()) continue;
     if (auto ok = check_writable(path); !ok) return ok;
   }
@@ -266,6 +272,10 @@ Result<int> ReplayCommand::replay() const {
     report.warnings.push_back(fmt::format("interrupted after {} of {} packets",
                                           workers->counters().in.value(), capture->size() * loops));
   }
+  if (!connections.empty()) {
+    if (auto ok = write_whole(connections, connections_text(*workers)); !ok)
+      return std::unexpected(ok.error());
+  }
   return show(report);
 }
 
@@ -276,7 +286,7 @@ Result<int> ReplayCommand::show(const RunReport& report) const {
       return std::unexpected(ok.error());
   }
   for (const auto& warning : report.warnings) warn(warning);
-  if (stats != "-") fmt::print("{}", to_table(report));
+  if (stats != "-" && connections != "-") fmt::print("{}", to_table(report));
   return report.interrupted ? kInterrupted : kDone;
 }
 
@@ -303,6 +313,12 @@ void add_replay(CLI::App& app, Run& run) {
       ->check(not_empty())
       ->type_name("FILE");
   command->add_option("--stats", replay->stats, "Write statistics as JSON; - in place of the table")
+      ->check(not_empty())
+      ->type_name("FILE");
+  command
+      ->add_option("--connections", replay->connections,
+                   "Write the connections live at the end, a JSON object a line; - in place of "
+                   "the table")
       ->check(not_empty())
       ->type_name("FILE");
   command->add_option("--clock", replay->clock, "Time: capture (deterministic) or wall (for speed)")

@@ -265,6 +265,16 @@ void print_backends(Table& table, const RunReport& report) {
   if (hidden != 0) table.line("  ... and {} more backends (--stats has all)", hidden);
 }
 
+/// How connections ended: every way that some did, and idling, the usual one.
+Json endings(const WorkerCounters& counters) {
+  Json all = Json::object();
+  for (std::size_t e = 0; e < kEndings; ++e) {
+    const std::uint64_t count = counters.closed[e].value();
+    if (count != 0 || e == 0) all[std::string(kEndingNames[e])] = count;
+  }
+  return all;
+}
+
 }  // namespace
 
 nlohmann::ordered_json to_json(const RunReport& report) {
@@ -288,11 +298,12 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"held", 0}}},
       {"connections",
        {{"opened", counters.opened.value()},
-        {"closed", {{"timeout", counters.timed_out.value()}}},
+        {"closed", endings(counters)},
         {"live", v4.live + v6.live},
         {"peak", counters.peak.value()},
         {"refused", counters.refused.value()},
-        {"collisions", counters.collisions.value()}}},
+        {"collisions", counters.collisions.value()},
+        {"resets_ignored", counters.resets_ignored.value()}}},
       {"table",
        {{"scheme", report.config.table},
         {"sharing", report.config.sharing},
@@ -320,8 +331,8 @@ std::string to_table(const RunReport& report) {
   const WorkerCounters counters = report.workers->counters();
   Table table;
   print_packets(table, totals_of(report));
-  table.line("{:<14}{:>14} opened, {} timed out, {} live at most, {} refused", "connections",
-             grouped(counters.opened.value()), grouped(counters.timed_out.value()),
+  table.line("{:<14}{:>14} opened, {} ended, {} live at most, {} refused", "connections",
+             grouped(counters.opened.value()), grouped(counters.ended()),
              grouped(counters.peak.value()), grouped(counters.refused.value()));
   table.line("{:<14}{:>14.1f} ns a packet, {:.2f} Mpps {} ({}, {}, {})", "speed",
              ns_per_packet(report), mpps(report),

@@ -25,6 +25,7 @@ using test::Bytes;
 using test::ethernet;
 using test::zeros;
 
+constexpr std::uint8_t kFin = 1;
 constexpr std::uint8_t kSyn = 2;
 constexpr std::uint8_t kAck = 16;
 
@@ -134,7 +135,7 @@ class LineTest : public testing::TestWithParam<Scheme> {
     }
     EXPECT_EQ(c.in.value(), verdicts);
     EXPECT_EQ(c.in.value(), c.out.value() + dropped);
-    EXPECT_EQ(c.opened.value() - c.timed_out.value(),
+    EXPECT_EQ(c.opened.value() - c.ended(),
               made.line->report_v4().live + made.line->report_v6().live);
     std::uint64_t live = 0;
     for (const auto& s : made.balance->statistics()) {
@@ -172,7 +173,7 @@ TEST_P(LineTest, CampusTrafficPassesAndAddsUp) {
   EXPECT_EQ(made.line->counters().in.value(), 20'000U);
   EXPECT_EQ(made.line->counters().out.value(), 20'000U);
   EXPECT_GT(count(made, Verdict::tracked), 19'000U);
-  EXPECT_EQ(made.line->counters().timed_out.value() > 0, GetParam().ageing != "none");
+  EXPECT_EQ(made.line->counters().ended() > 0, GetParam().ageing != "none");
   check(made);
 }
 
@@ -189,15 +190,42 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
     EXPECT_EQ(destination_of(port.sent[n]).port, 8080);
     back.add(packet(destination_of(port.sent[n]), client(n), kSyn | kAck), 30);
   }
-  back.add(packet({{10, 0, 0, 1}, 8080}, {{192, 0, 2, 99}, 5}, kAck), 30);  // of no connection
+  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck), 30);  // of no service
   made.line->run(back);
   ASSERT_EQ(back.sent.size(), 21U);
   for (unsigned n = 0; n < 20; ++n) {
     EXPECT_TRUE(source_of(back.sent[n]) == kVirtual);
     EXPECT_TRUE(destination_of(back.sent[n]) == client(n));
   }
-  EXPECT_TRUE((source_of(back.sent[20]) == Endpoint{{10, 0, 0, 1}, 8080}));
+  EXPECT_TRUE((source_of(back.sent[20]) == Endpoint{{10, 0, 0, 1}, 9999}));
   EXPECT_EQ(count(made, Verdict::no_service), 1U);
+  check(made);
+}
+
+// Consistent hashing names the one backend that may answer without an entry.
+TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
+  BalanceConfig config;
+  config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
+  auto made = make(config, small());
+  TestPort there;
+  there.add(packet(client(7), kVirtual, kAck | kFin), 0);  // begins no connection
+  made.line->run(there);
+  ASSERT_EQ(there.sent.size(), 1U);
+  TestPort back;
+  for (const std::uint8_t last : std::array<std::uint8_t, 3>{1, 2, 3}) {
+    back.add(packet({{10, 0, 0, last}, 8080}, client(7), kAck), 1);
+    back.add(packet({{10, 0, 0, last}, 8080}, client(7), kSyn), 1);  // its own connection
+  }
+  made.line->run(back);
+  ASSERT_EQ(back.sent.size(), 6U);
+  for (const std::uint8_t last : std::array<std::uint8_t, 3>{1, 2, 3}) {
+    const Endpoint backend{{10, 0, 0, last}, 8080};
+    const bool asked = destination_of(there.sent[0]) == backend;
+    EXPECT_TRUE(source_of(back.sent[2 * last - 2]) == (asked ? kVirtual : backend));
+    EXPECT_TRUE(source_of(back.sent[2 * last - 1]) == backend);
+  }
+  EXPECT_EQ(count(made, Verdict::stateless), 2U);
+  EXPECT_EQ(made.line->counters().opened.value(), 0U);
   check(made);
 }
 

@@ -25,6 +25,7 @@ import packets
 from packets import TCP, UDP
 
 _SHOWN = 10
+_SHORTEST_TIMEOUT = 9 * captures.SECOND  # of any state: after a RST, less some rounding
 _NAMES = {TCP: "tcp", UDP: "udp"}
 
 
@@ -160,7 +161,6 @@ class Presenter:
         if flow is None or flow.protocol not in _NAMES:
             return data
         source, destination = ends(flow, data)
-        timeout = check_balance.TIMEOUTS_S[_NAMES[flow.protocol]] * captures.SECOND
         if (*destination, flow.protocol) in self.servers:
             backend = ends(flow, translated)[1]
             if backend != destination:
@@ -168,7 +168,7 @@ class Presenter:
         elif (*source, flow.protocol) in self.servers:
             known = self.backend.get((destination, source, flow.protocol))
             # Without a live connection there is no backend that could have answered.
-            if known is None or self.now - known[1] > timeout - 2 * captures.SECOND:
+            if known is None or self.now - known[1] > _SHORTEST_TIMEOUT:
                 self.unanswered += 1
                 return data
             known[1] = self.now

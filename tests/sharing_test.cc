@@ -317,12 +317,12 @@ TEST_P(SharingTest, NobodyMeetsWhatAnotherLeft) {
     EXPECT_EQ(port.lost, 0U);
   }
   // A worker that the system halts keeps all that drains from use: some may find no place then.
-  EXPECT_EQ(workers.counters().opened.value() - workers.counters().timed_out.value(),
+  EXPECT_EQ(workers.counters().opened.value() - workers.counters().ended(),
             workers.report_v4().live);
   if (GetParam().ageing == "none") {
     EXPECT_EQ(workers.counters().opened.value(), kClients);
   } else {
-    EXPECT_GT(workers.counters().timed_out.value(), kClients);
+    EXPECT_GT(workers.counters().ended(), kClients);
     EXPECT_EQ(workers.report_v4().live, 0U);
   }
   check(workers);

@@ -73,4 +73,19 @@ class Records {
   unsigned shift_ = 0;
 };
 
+/// The functions' states in records that others own: from a byte on, behind what the tracker keeps
+/// there. 2-byte aligned. Valid as long as the records.
+template <class K>
+class States {
+ public:
+  States(const Records<K>& records, std::size_t from = 0) : records_(&records), from_(from) {}
+
+  std::byte* operator[](ConnId id) const { return records_->state(id) + from_; }
+  const RecordHeader<K>& header(ConnId id) const { return records_->header(id); }
+
+ private:
+  const Records<K>* records_;
+  std::size_t from_;
+};
+
 }  // namespace millrace

@@ -19,6 +19,9 @@
 // groups: `adopt` copies those of a group, whose worker rests meanwhile; it then lets them go by
 // `release`.
 //
+// A tracker that follows packets (`follow`) keeps a state for each connection, by which it ages
+// (state.h); others have one timeout for all.
+//
 // Nobody sees a connection half made: guards see to that, or, where several workers change tables
 // at once, the record itself. Its `peer` says that it is unconfirmed in every record that no
 // confirmed connection has; `confirm` publishes all that was written before. Who looks for an
@@ -39,15 +42,22 @@
 
 #include "conntrack/ageing/ageing.h"
 #include "conntrack/entry.h"
+#include "conntrack/life.h"
 #include "conntrack/rings.h"
 #include "conntrack/sharing/sharing.h"
+#include "conntrack/state.h"
+#include "core/signal.h"
 #include "millrace/table.h"
 
 namespace millrace {
 
-/// Idle time after which a connection ends, by IP protocol number.
+/// Idle time after which a connection ends, by its state.
 struct Timeouts {
-  std::array<std::uint32_t, 256> ms{};
+  std::array<std::uint32_t, kConnectionStates> ms{};
+
+  std::uint32_t operator[](ConnectionState state) const {
+    return ms[static_cast<std::size_t>(state)];
+  }
 
   static Timeouts all(std::uint32_t ms) {
     Timeouts timeouts;
@@ -60,6 +70,7 @@ struct TrackerConfig {
   std::size_t capacity = 0;                      ///< connections promised
   std::size_t state_bytes = 0;                   ///< function's state in the originator's record
   std::optional<std::size_t> reply_state_bytes;  ///< and in the reply's; none: no reply entries
+  bool follows = false;  ///< packets are told to `follow`; else all timeouts are that of `none`
   Timeouts timeouts;
   MakeAgeing* ageing = nullptr;
   std::uint32_t interval_ms = 10;  ///< of ageing
@@ -89,6 +100,8 @@ class Tracker {
   const Records<K>& originators() const { return table().records(); }
   const Records<K>& replies() const { return table_of(Side::reply).records(); }
   bool has_replies() const { return pair().replies.has_value(); }
+  /// The function's states in that side's records.
+  States<K> states(Side side) const { return {table_of(side).records(), own_bytes_}; }
 
   const Table& table() const { return pair().originators; }
   /// Connections that it has confirmed and that live.
@@ -97,6 +110,14 @@ class Tracker {
     return table().memory_bytes() + (has_replies() ? pair().replies->memory_bytes() : 0) +
            ageing_->memory_bytes() + (groups_ ? groups_->memory_bytes() : 0);
   }
+
+  /// Calls `each(id)` for all in its tables; at rest.
+  template <class Each>
+  void for_each(Each&& each) const {
+    for (auto at = Cursor::begin; at != Cursor::end;) at = table().walk(at, kDrainingRoom, each);
+  }
+  /// When a packet of either direction met the connection.
+  Tick last_seen(ConnId id) const { return latest_seen(id); }
 
   /// @name Guards
   /// @{
@@ -154,6 +175,7 @@ class Tracker {
       auto& header = originators().header(in.id);
       see(header, now);
       set_peer(header, kUnconfirmed);
+      if (follows_) begin_life(originators(), in.id, now);
     }
     return in;
   }
@@ -170,7 +192,8 @@ class Tracker {
       auto& header = replies().header(in.id);
       see(header, now);
       set_peer(header, kUnconfirmed);
-      std::memcpy(replies().state(in.id), state.data(), state.size());
+      if (follows_) begin_life(replies(), in.id, now);
+      std::memcpy(states(Side::reply)[in.id], state.data(), state.size());
     }
     return in;
   }
@@ -179,7 +202,7 @@ class Tracker {
   /// sees it. It belongs to that group, if there are any.
   void confirm(ConnId id, ConnId reply = ConnId::none, unsigned group = 0) {
     auto& header = originators().header(id);
-    ageing_->born(id, seen(header), seen(header) + timeout_of(header));
+    ageing_->born(id, seen(header), capped(seen(header), seen(header) + timeout_of(id)));
     if (groups_) groups_->append(group, id);
     ++live_;
     join(id, reply);
@@ -204,30 +227,29 @@ class Tracker {
   /// Ends connections that were idle too long, a bounded number; `closed(id)` is called with the
   /// records still readable. True when nothing is left to do at that time.
   template <class Closed>
-  bool sweep(Tick now, unsigned budget, Closed&& closed) {
-    struct Mine final : Connections {
-      Mine(Tracker& of, Closed& is_told) : tracker(of), told(is_told) {}
-      void deadlines(std::span<const ConnId> ids, std::span<Tick> at) const override {
-        for (const ConnId id : ids) tracker.originators().prefetch(id);
-        for (const ConnId id : ids) tracker.prefetch_reply(id);
-        for (std::size_t i = 0; i < ids.size(); ++i) at[i] = tracker.deadline(ids[i]);
-      }
-      void expire(std::span<const ConnId> ids) override {
-        std::array<Hash, kLookMost> hashes;
-        for (std::size_t i = 0; i < ids.size(); ++i)
-          hashes[i] = tracker.hasher()(tracker.originators().header(ids[i]).key);
-        tracker.table().prefetch(std::span(hashes).first(ids.size()));
-        for (const ConnId id : ids) {
-          told(id);
-          tracker.end_life(id);
-        }
-      }
-      Tracker& tracker;
-      Closed& told;
-    };
-    Mine mine(*this, closed);
-    return ageing_->sweep(now, budget, mine);
+  bool sweep(Tick now, unsigned budget, Closed&& closed);
+
+  /// @name Following, where it does
+  /// @{
+  /// The state of a connection, by its entry on that side.
+  ConnectionState state_of(Side side, ConnId id) const {
+    return follows_ ? load_state(life(table_of(side).records(), id)) : ConnectionState::none;
   }
+  /// Whose packets meet that entry.
+  Direction direction(Side side, ConnId id) const {
+    if (side == Side::reply) return Direction::reply;
+    return peer_of(originators().header(id)) == ConnId::none ? Direction::only
+                                                             : Direction::originator;
+  }
+  /// Whether a SYN of the originator begins another connection in place of the one found.
+  bool begins_anew(ConnId id) const {
+    return next_state(state_of(Side::originator, id), direction(Side::originator, id), Signal::syn,
+                      kProtocolTcp, 0) == kAnew;
+  }
+  /// A packet has met that side's entry. `segment` is wanted for TCP whose replies come this way.
+  /// False: a RST that is out of place, which changes nothing (RFC 5961, 3.2).
+  bool follow(Side side, ConnId id, Signal signal, const Segment& segment, Tick now);
+  /// @}
 
   /// @name Moving, between two bursts
   /// @{
@@ -259,6 +281,7 @@ class Tracker {
 
  private:
   using Settling = typename Guarding::Settling;
+  static constexpr std::uint32_t kLookAgainMs = 10'000;
   struct Shared {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
@@ -285,7 +308,9 @@ class Tracker {
 
   Tracker(const TrackerConfig& config, std::shared_ptr<Shared> shared, Settling settling,
           std::unique_ptr<Ageing> ageing, std::optional<Rings> groups)
-      : timeouts_(config.timeouts),
+      : follows_(config.follows),
+        timeouts_(config.timeouts),
+        own_bytes_(config.follows ? kLifeBytes : 0),
         state_bytes_(config.state_bytes),
         reply_state_bytes_(config.reply_state_bytes.value_or(0)),
         shared_(std::move(shared)),
@@ -305,34 +330,39 @@ class Tracker {
       table.records().header(ConnId{static_cast<std::uint32_t>(i)}).peer = kUnconfirmed;
   }
 
-  std::uint32_t timeout_of(const RecordHeader<K>& header) const {
-    return timeouts_.ms[header.key.protocol];
+  static Life& life(const Records<K>& records, ConnId id) {
+    return *reinterpret_cast<Life*>(records.state(id));
+  }
+  void begin_life(const Records<K>& records, ConnId id, Tick now) const {
+    Life& of = life(records, id);
+    store_state(of, ConnectionState::none);
+    store_mark(of, records.header(id).key.protocol == kProtocolTcp ? 0 : now.ms);
+  }
+  void change(Side side, ConnId id, Direction direction, Signal signal, Tick now);
+  bool is_in_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
+  bool is_expected(Side side, ConnId id, const Segment& segment) const;
+  bool continues(Side side, ConnId id, const Segment& segment) const;
+  void advance(Side side, ConnId id, Signal signal, const Segment& segment) const;
+  /// The other side's sequence mark; 0 where it has none.
+  std::uint32_t mark_of_other(Side side, ConnId id) const;
+
+  std::uint32_t timeout_of(ConnId id) const { return timeouts_[state_of(Side::originator, id)]; }
+  /// Where tables are shared a deadline may come nearer on another worker, which cannot tell this
+  /// one's ageing: so it looks again before long.
+  Tick capped(Tick now, Tick deadline) const {
+    if constexpr (!Guarding::kShared) return deadline;
+    const Tick cap = now + kLookAgainMs;
+    return follows_ && deadline - cap > 0 ? cap : deadline;
   }
   void prefetch_reply(ConnId id) const {
     const ConnId reply = originators().header(id).peer;
     if (reply != ConnId::none) replies().prefetch(reply);
   }
-  Tick deadline(ConnId id) const { return latest_seen(id) + timeout_of(originators().header(id)); }
-  /// The stamps of both entries become the later one, so that neither grows so old that it seems to
-  /// lie in the future; looks are days apart at most.
-  Tick latest_seen(ConnId id) const {
-    auto& header = originators().header(id);
-    const Tick there = seen(header);
-    if (header.peer == ConnId::none) return there;
-    auto& reply = replies().header(header.peer);
-    const Tick back = seen(reply);
-    const Tick latest = back - there > 0 ? back : there;
-    see_later(header, there, latest);
-    see_later(reply, back, latest);
-    return latest;
-  }
+  Tick deadline(ConnId id) const { return latest_seen(id) + timeout_of(id); }
+  Tick latest_seen(ConnId id) const;
 
   /// Whether the connection of that side's entry is past its deadline.
-  bool has_expired(Side side, ConnId id, Tick now) const {
-    const auto& header = table_of(side).records().header(id);
-    if (now - (seen(header) + timeout_of(header)) < 0) return false;
-    return now - deadline(side == Side::originator ? id : header.peer) >= 0;
-  }
+  bool has_expired(Side side, ConnId id, Tick now) const;
 
   template <class Closed>
   bool adopt_one(const Tracker& from, unsigned group, ConnId theirs, Hash hash, Closed&& closed);
@@ -344,17 +374,7 @@ class Tracker {
   }
   /// Ends the connection whose entry on that side gave way to another; that entry itself is gone.
   template <class Closed>
-  void make_way(Side side, const Insertion& in, Closed&& closed) {
-    const ConnId peer = table_of(side).records().header(in.displaced).peer;
-    const ConnId id = side == Side::originator ? in.displaced : peer;
-    closed(id);
-    ageing_->gone(id);
-    if (groups_) groups_->unlink(id);
-    --live_;
-    if (side == Side::reply) erase(Side::originator, pair().originators, id);
-    if (side == Side::originator && peer != ConnId::none) erase(Side::reply, *pair().replies, peer);
-    if (in.displaced != in.id) settling_.add(side, in.displaced);
-  }
+  void make_way(Side side, const Insertion& in, Closed&& closed);
   /// The originator's entry goes last: who opens the connection again finds its reply's key free.
   void erase(ConnId id, ConnId reply) {
     if (reply != ConnId::none) erase(Side::reply, *pair().replies, reply);
@@ -367,7 +387,9 @@ class Tracker {
     settling_.add(side, id);
   }
 
+  bool follows_;
   Timeouts timeouts_;
+  std::size_t own_bytes_;  // in front of functions' states
   std::size_t state_bytes_;
   std::size_t reply_state_bytes_;
   std::shared_ptr<Shared> shared_;
@@ -383,8 +405,9 @@ template <template <class> class TableOf, Guards GuardsType, class K>
 auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guarding guards,
                                              unsigned workers) -> Result<std::vector<Tracker>> {
   const auto make_table = [&](std::size_t state_bytes) {
-    return Table::create(
-        {config.capacity + Settling::more_ids(workers), state_bytes, config.pages, config.secret});
+    return Table::create({config.capacity + Settling::more_ids(workers),
+                          state_bytes + (config.follows ? kLifeBytes : 0), config.pages,
+                          config.secret});
   };
   auto originators = make_table(config.state_bytes);
   if (!originators) return std::unexpected(originators.error());
@@ -433,14 +456,12 @@ Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
   if (auto ok = reply_table.check_invariants(); !ok) return ok;
   std::size_t linked = 0;
   bool mutual = true;
-  for (auto at = Cursor::begin; at != Cursor::end;) {
-    at = table().walk(at, 64, [&](ConnId id) {
-      const ConnId peer = originators().header(id).peer;
-      if (peer == ConnId::none || peer == kUnconfirmed) return;
-      ++linked;
-      mutual = mutual && replies().header(peer).peer == id;
-    });
-  }
+  for_each([&](ConnId id) {
+    const ConnId peer = originators().header(id).peer;
+    if (peer == ConnId::none || peer == kUnconfirmed) return;
+    ++linked;
+    mutual = mutual && replies().header(peer).peer == id;
+  });
   if (!mutual || linked != reply_table.size()) {
     return std::unexpected(Error{"tracker: the entries of a connection do not name each other"});
   }
@@ -449,4 +470,6 @@ Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
 
 }  // namespace millrace
 
+#include "conntrack/tracker_ending.h"
+#include "conntrack/tracker_following.h"
 #include "conntrack/tracker_moving.h"

@@ -42,7 +42,7 @@ bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
     prefetch_records(Side::originator, key_span, hash_span);
     for (std::size_t i = 0; i < count; ++i) {
       if (!adopt_one(from, group, theirs[i], hashes[i], closed)) return false;
-      adopted(from.originators().state(theirs[i]));
+      adopted(from.states(Side::originator)[theirs[i]]);
     }
   }
   return true;
@@ -57,16 +57,19 @@ bool Tracker<TableOf, GuardsType, K>::adopt_one(const Tracker& from, unsigned gr
   const Tick latest = from.latest_seen(theirs);
   const Insertion in = open(header.key, hash, latest, closed);
   if (in.outcome != Insertion::Outcome::inserted) return false;
-  std::memcpy(originators().state(in.id), from.originators().state(theirs), state_bytes_);
+  std::memcpy(originators().state(in.id), from.originators().state(theirs),
+              own_bytes_ + state_bytes_);
   ConnId reply = ConnId::none;
   if (header.peer != ConnId::none) {
-    const Insertion linked = link(from.replies().header(header.peer).key, latest,
-                                  {from.replies().state(header.peer), reply_state_bytes_}, closed);
+    const Insertion linked =
+        link(from.replies().header(header.peer).key, latest,
+             {from.states(Side::reply)[header.peer], reply_state_bytes_}, closed);
     if (linked.outcome != Insertion::Outcome::inserted) {
       abandon(in.id);
       return false;
     }
     reply = linked.id;
+    std::memcpy(replies().state(reply), from.replies().state(header.peer), own_bytes_);
   }
   confirm(in.id, reply, group);
   return true;

@@ -12,6 +12,7 @@
 #include <span>
 #include <type_traits>
 
+#include "core/signal.h"
 #include "core/verdict.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
@@ -72,6 +73,7 @@ struct Burst {
   std::array<Handle, kMax> handle;
   std::array<std::uint16_t, kMax> entry;  ///< of the indirection table, where connections may move
   std::array<Headers, kMax> headers;
+  std::array<Signal, kMax> signal;  ///< of packets in a lane
   std::array<Verdict, kMax> verdict;
   Lanes<KeyV4> v4;
   Lanes<KeyV6> v6;

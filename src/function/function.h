@@ -71,10 +71,10 @@ class FunctionFor {
   virtual void open(const Burst& burst, std::span<Opening<K>> openings) = 0;
 
   /// Serves the packets of both lanes. Where `connection` is none, the packet has the verdict
-  /// `table_full` (originator) and the function may serve it without state, or has any other
-  /// verdict that drops and is left alone; a reply without a connection gets `no_service`.
-  /// Everything served gets `tracked` or `stateless`.
-  virtual void process(Burst& burst, const Records<K>& originators, const Records<K>& replies) = 0;
+  /// `table_full` or `no_connection` (originator) and the function may serve it without state, or
+  /// has any other verdict that drops and is left alone; a reply without a connection may be
+  /// served, too, or gets `no_service`. Everything served gets `tracked` or `stateless`.
+  virtual void process(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;
 
   /// The connection with this originator's state has ended; its entries are gone.
   virtual void closed(const std::byte* state) = 0;

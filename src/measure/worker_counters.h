@@ -4,21 +4,42 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
 
 #include "core/counter.h"
 #include "core/verdict.h"
 
 namespace millrace {
 
+/// How a connection ended.
+enum class Ending : std::uint8_t {
+  timed_out,  ///< idle too long
+  finished,   ///< both sides had sent their FINs
+  reset,      ///< a RST had come
+  reopened,   ///< its ends began another one
+};
+inline constexpr std::size_t kEndings = 4;
+inline constexpr std::array<std::string_view, kEndings> kEndingNames{"timeout", "finished", "reset",
+                                                                     "reopened"};
+
 struct alignas(64) WorkerCounters {
   Counter in;
   Counter out;
   std::array<Counter, kVerdicts> verdict;
-  Counter opened;      ///< connections that got their entries
-  Counter timed_out;   ///< connections that were idle too long
-  Counter refused;     ///< attempts to open a connection that got no entry; each packet is one
-  Counter collisions;  ///< reply keys that belonged to another connection
-  Counter peak;        ///< most connections live at once
+  Counter opened;  ///< connections that got their entries
+  std::array<Counter, kEndings> closed;
+  Counter resets_ignored;  ///< RSTs out of sequence, which closed nothing
+  Counter refused;         ///< attempts to open a connection that got no entry; each packet is one
+  Counter collisions;      ///< reply keys that belonged to another connection
+  Counter peak;            ///< most connections live at once
+
+  std::uint64_t ended() const {
+    std::uint64_t sum = 0;
+    for (const Counter& counter : closed) sum += counter.value();
+    return sum;
+  }
 };
 
 }  // namespace millrace

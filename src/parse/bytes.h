@@ -15,6 +15,8 @@ inline std::uint16_t u16(const std::byte* at) {
   return static_cast<std::uint16_t>((u8(at) << 8) | u8(at + 1));
 }
 
+inline std::uint32_t u32(const std::byte* at) { return std::uint32_t{u16(at)} << 16 | u16(at + 2); }
+
 /// A word as it lies in memory, for what does not depend on byte order.
 template <class Word>
 Word load(const std::byte* at) {

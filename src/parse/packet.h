@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/burst.h"
 #include "parse/bytes.h"
 
 namespace millrace::detail {
@@ -17,5 +18,14 @@ struct Packet {
   std::uint8_t u8(unsigned at) const { return detail::u8(data + at); }
   std::uint16_t u16(unsigned at) const { return detail::u16(data + at); }
 };
+
+/// One past the IP payload on the wire, in bytes from `data`; where the header does not say it, one
+/// past what was captured.
+inline unsigned payload_end(const std::byte* data, const Headers& headers) {
+  const bool v4 = headers.family == 4;
+  const unsigned length = u16(data + headers.l3 + (v4 ? 2 : 4));
+  if (length == 0) return headers.l4_end;
+  return headers.l3 + length + (v4 ? 0U : 40U);
+}
 
 }  // namespace millrace::detail

@@ -2,6 +2,7 @@
 
 #include "parse/ip.h"
 #include "parse/link.h"
+#include "parse/tcp.h"
 
 namespace millrace {
 namespace {
@@ -12,6 +13,7 @@ Verdict file(Burst& burst, unsigned i, detail::Packet packet, unsigned l3) {
   const Verdict verdict = detail::parse_ip<Ip>(packet, l3, burst.headers[i], lane.key[lane.size]);
   if (verdict == Verdict::tracked) [[likely]] {
     lane.packet[lane.size++] = static_cast<std::uint8_t>(i);
+    burst.signal[i] = read_signal(packet.data, burst.headers[i]);
   }
   return verdict;
 }

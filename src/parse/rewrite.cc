@@ -35,14 +35,8 @@ constexpr auto kZeroBytes = [] {
 unsigned datagram_bytes(const std::byte* packet, const Headers& headers) {
   using namespace detail;
   const std::byte* ip = packet + headers.l3;
-  unsigned end = headers.l4_end;
-  if (headers.family == 4) {
-    if ((u16(ip + 6) & 0x2000) != 0) return 0;
-    if (const unsigned total = u16(ip + 2); total != 0) end = headers.l3 + total;
-    return end - headers.l4;
-  }
-  if (const unsigned payload = u16(ip + 4); payload != 0)
-    end = headers.l3 + Ipv6::kHeader + payload;
+  const unsigned bytes = payload_end(packet, headers) - headers.l4;
+  if (headers.family == 4) return (u16(ip + 6) & 0x2000) != 0 ? 0 : bytes;
   std::uint8_t protocol = u8(ip + 6);
   for (unsigned at = headers.l3 + Ipv6::kHeader; at < headers.l4;) {
     const std::byte* extension = packet + at;
@@ -50,7 +44,7 @@ unsigned datagram_bytes(const std::byte* packet, const Headers& headers) {
     at += extension_bytes(protocol, u8(extension + 1));
     protocol = u8(extension);
   }
-  return end - headers.l4;
+  return bytes;
 }
 
 }  // namespace

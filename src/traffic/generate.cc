@@ -339,6 +339,7 @@ Generator::~Generator() = default;
 bool Generator::next(Packet& packet) {
   Source::Timed timed{};
   if (!source_->next(timed)) return false;
+  if (plan_.midstream) timed.frame.flags = Frame::kAck;
   packet.timestamp_ns = kStart + timed.at_ns;
   packet.wire_length = source_->builder.build(timed.frame);
   packet.bytes = {source_->builder.data(), std::min(packet.wire_length, plan_.snaplen)};

@@ -120,18 +120,21 @@ Keys<Config::Table> table_keys(const SchemeNames& schemes) {
   };
 }
 
-Keys<Config::Timeouts> timeout_keys() {
-  using T = Config::Timeouts;
-  const auto seconds = [](std::uint32_t T::* member) {
-    return config::integer(member, 1, Config::Ageing::kMaxTimeout, "seconds");
+Keys<TimeoutSeconds> timeout_keys() {
+  struct One {
+    std::uint32_t seconds = 0;
   };
-  return {
-      {"tcp_established", seconds(&T::tcp_established)},
-      {"udp", seconds(&T::udp)},
-      {"sctp", seconds(&T::sctp)},
-      {"icmp", seconds(&T::icmp)},
-      {"other", seconds(&T::other)},
-  };
+  const auto read = config::integer(&One::seconds, 1, Config::Ageing::kMaxTimeout, "seconds");
+  Keys<TimeoutSeconds> keys;
+  for (std::size_t i = 0; i < kTimeoutSettings.size(); ++i) {
+    keys.push_back({kTimeoutSettings[i].name,
+                    [read, i](const Context& context, const toml::node& node, TimeoutSeconds& out) {
+                      One one{out.of[i]};
+                      read(context, node, one);
+                      out.of[i] = one.seconds;
+                    }});
+  }
+  return keys;
 }
 
 Keys<Config::Ageing> ageing_keys(const SchemeNames& schemes) {
@@ -417,8 +420,8 @@ BalanceConfig balance_config(const Config& config) {
   // Connections that never end can resume after any pause.
   constexpr std::uint32_t kForever = 0xffffffff;
   constexpr std::uint32_t kSynRetransmissions = 128;
-  const Config::Timeouts& s = config.ageing.timeout_s;
-  const std::uint32_t longest = std::max({s.udp, s.sctp, s.icmp, s.other, kSynRetransmissions});
+  const std::uint32_t longest =
+      std::max(config.ageing.timeout_s.longest_without_syn(), kSynRetransmissions);
   return {.services = config.services,
           .key = config.balance.key,
           .maglev_table_size = config.balance.maglev_table_size,
@@ -456,7 +459,6 @@ Result<void> check_spread(const Config& config) {
 }
 
 LineConfig line_config(const Config& config) {
-  const Config::Timeouts& s = config.ageing.timeout_s;
   LineConfig line;
   line.table = config.table.scheme;
   line.sharing = config.sharing;
@@ -464,12 +466,7 @@ LineConfig line_config(const Config& config) {
   line.capacity = config.table.capacity;
   line.capacity_v6 =
       config.table.capacity_v6.value_or(std::max<std::size_t>(config.table.capacity / 8, 1));
-  line.timeouts = Timeouts::all(s.other * 1000);
-  line.timeouts.ms[kProtocolTcp] = s.tcp_established * 1000;
-  line.timeouts.ms[kProtocolUdp] = s.udp * 1000;
-  line.timeouts.ms[kProtocolSctp] = s.sctp * 1000;
-  line.timeouts.ms[kProtocolIcmp] = s.icmp * 1000;
-  line.timeouts.ms[kProtocolIcmpV6] = s.icmp * 1000;
+  line.timeouts = config.ageing.timeout_s.timeouts();
   line.interval_ms = config.ageing.interval_ms;
   if (config.spread.balance && config.workers > 1) line.entries_that_move = config.spread.entries;
   line.pass_unmatched = config.balance.unmatched == Config::Unmatched::pass;

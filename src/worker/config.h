@@ -18,6 +18,7 @@
 #include "function/balance/balance.h"
 #include "millrace/types.h"
 #include "worker/line.h"
+#include "worker/timeout_settings.h"
 
 namespace millrace {
 
@@ -34,17 +35,10 @@ struct Config {
     /// ConnId has 32 bits, and a table has more slots than it promises connections.
     static constexpr std::int64_t kMaxCapacity = 2'000'000'000;
   };
-  struct Timeouts {
-    std::uint32_t tcp_established = 7440;
-    std::uint32_t udp = 120;
-    std::uint32_t sctp = 210;
-    std::uint32_t icmp = 60;
-    std::uint32_t other = 600;
-  };
   struct Ageing {
     std::string scheme = "wheel";
     std::uint32_t interval_ms = 10;
-    Timeouts timeout_s;
+    TimeoutSeconds timeout_s;
 
     /// 23 days: ticks compare correctly up to 24.
     static constexpr std::int64_t kMaxTimeout = 2'000'000;

@@ -111,9 +111,11 @@ TEST(Config, EverySettingArrives) {
   EXPECT_EQ(line.capacity_v6, 7U);
   EXPECT_EQ(line.interval_ms, 1000U);
   EXPECT_FALSE(line.pass_unmatched);
-  const std::vector<std::pair<std::uint8_t, std::uint32_t>> timeouts{
-      {6, 1000}, {17, 2000}, {132, 3000}, {1, 4000}, {58, 4000}, {47, 5000}};
-  for (const auto& [protocol, ms] : timeouts) EXPECT_EQ(line.timeouts.ms[protocol], ms);
+  using enum ConnectionState;
+  const std::vector<std::pair<ConnectionState, std::uint32_t>> timeouts{
+      {established, 1000}, {udp, 2000},   {udp_stream, 300'000}, {sctp, 3000},
+      {icmp, 4000},        {other, 5000}, {closed, 10'000},      {other_unreplied, 5000}};
+  for (const auto& [state, ms] : timeouts) EXPECT_EQ(line.timeouts[state], ms);
   const BalanceConfig balance = balance_config(config);
   EXPECT_TRUE(balance.stateful);
   EXPECT_FALSE(balance.stateless_when_full);
@@ -136,7 +138,9 @@ TEST(Config, EverySettingArrives) {
 
 TEST(Config, QuietLastsAsLongAsTheLongestTimeoutOfWhatMayBegin) {
   EXPECT_EQ(balance_config(good("")).quiet_ms, 600'000U);
-  EXPECT_EQ(balance_config(good("[ageing.timeout_s]\nother = 1\nsctp = 1")).quiet_ms, 128'000U);
+  EXPECT_EQ(
+      balance_config(good("[ageing.timeout_s]\nother = 1\nsctp = 1\nudp_stream = 1")).quiet_ms,
+      128'000U);
   EXPECT_EQ(balance_config(good("ageing.scheme = \"none\"")).quiet_ms, 0xffffffffU);
 }
 

@@ -17,6 +17,7 @@
 #include "function/function.h"
 #include "measure/worker_counters.h"
 #include "millrace/detail/waiting.h"
+#include "parse/tcp.h"
 #include "worker/line.h"
 
 namespace millrace {
@@ -56,6 +57,14 @@ class Family {
     if (!tracker_) return {};
     const auto& table = tracker_->table();
     return {capacity_, table.slots(), table.size(), tracker_->memory_bytes(), tracker_->pages()};
+  }
+
+  void list(Tick now, const ListConnection& each) const {
+    if (!tracker_) return;
+    tracker_->for_each([&](ConnId id) {
+      each({tracker_->originators().header(id).key, tracker_->state_of(Side::originator, id),
+            static_cast<std::uint32_t>(std::max(now - tracker_->last_seen(id), 0))});
+    });
   }
 
   void begin() {
@@ -129,6 +138,7 @@ class Family {
   /// Gives entries to the connections that begin in this burst.
   void open(Burst& burst) {
     Lane<K>& lane = burst.lanes<K>().originator;
+    if (tracker_) end_what_begins_anew(burst, lane);
     if (std::ranges::count(lane.connections(), ConnId::none) == 0) return;
     if (!tracker_) {
       refuse_all(burst, lane);
@@ -140,6 +150,7 @@ class Family {
     [[maybe_unused]] const auto guard = tracker_->writing();
     detail::Backoff others;
     while (unknown = open(burst, lane, unknown), unknown != 0) others.wait();
+    find_opened_here(burst, lane);
     find_early_replies(burst);
   }
 
@@ -159,14 +170,32 @@ class Family {
   /// Lets the connections of an entry go that another family has adopted.
   void release(unsigned entry) {
     if (!tracker_ || Guarding::kShared) return;
-    tracker_->release(entry,
-                      [this](ConnId id) { function_->closed(tracker_->originators().state(id)); });
+    tracker_->release(
+        entry, [this](ConnId id) { function_->closed(tracker_->states(Side::originator)[id]); });
+  }
+
+  /// Leads the connections of this burst's packets from state to state, in the packets' order.
+  void follow(Burst& burst) {
+    if (!tracker_) return;
+    auto& [originator, reply] = burst.lanes<K>();
+    for (unsigned i = 0, j = 0; i < originator.size || j < reply.size;) {
+      const bool is_reply =
+          i == originator.size || (j < reply.size && reply.packet[j] < originator.packet[i]);
+      if (is_reply) {
+        follow(burst, Side::reply, reply, j++);
+      } else {
+        follow(burst, Side::originator, originator, i++);
+      }
+    }
   }
 
   void process(Burst& burst) {
-    function_->process(burst, tracker_ ? tracker_->originators() : nothing_,
-                       tracker_ ? tracker_->replies() : nothing_);
-    if (tracker_) tracker_->settle();
+    if (tracker_) {
+      function_->process(burst, tracker_->states(Side::originator), tracker_->states(Side::reply));
+      tracker_->settle();
+    } else {
+      function_->process(burst, nothing_, nothing_);
+    }
   }
 
  private:
@@ -184,6 +213,7 @@ class Family {
     const auto bytes = function.state_bytes();
     TrackerConfig tracker{.capacity = capacity,
                           .state_bytes = bytes.originator,
+                          .follows = true,
                           .timeouts = config.timeouts,
                           .ageing = &ageing,
                           .interval_ms = config.interval_ms,
@@ -208,10 +238,48 @@ class Family {
 
   /// What the tracker tells of connections that have expired.
   auto timed_out() {
-    return [this](ConnId id) {
-      counters_->timed_out.add(1);
-      function_->closed(tracker_->originators().state(id));
-    };
+    return [this](ConnId id) { closed(id, ending(tracker_->state_of(Side::originator, id))); };
+  }
+  void closed(ConnId id, Ending why) {
+    counters_->closed[static_cast<std::size_t>(why)].add(1);
+    function_->closed(tracker_->states(Side::originator)[id]);
+  }
+
+  /// How a connection ends that is idle in that state.
+  static Ending ending(ConnectionState state) {
+    if (state == ConnectionState::closed) return Ending::reset;
+    const bool both_fins =
+        state == ConnectionState::last_ack || state == ConnectionState::time_wait;
+    return both_fins ? Ending::finished : Ending::timed_out;
+  }
+
+  void follow(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
+    const ConnId id = lane.connection[i];
+    if (id == ConnId::none) return;
+    const unsigned packet = lane.packet[i];
+    Segment segment;
+    if (lane.key[i].protocol == kProtocolTcp && tracker_->has_replies())
+      segment = read_segment(burst.data[packet], burst.headers[packet]);
+    if (!tracker_->follow(side, id, burst.signal[packet], segment, burst.now))
+      counters_->resets_ignored.add(1);
+  }
+
+  /// Ends connections whose ends begin another one, so that `open` does so here.
+  void end_what_begins_anew(Burst& burst, Lane<K>& lane) {
+    for (unsigned i = 0; i < lane.size; ++i) {
+      const ConnId id = lane.connection[i];
+      if (id == ConnId::none || burst.signal[lane.packet[i]] != Signal::syn) continue;
+      if (!tracker_->begins_anew(id)) continue;
+      const ConnId reply = tracker_->originators().header(id).peer;
+      [[maybe_unused]] const auto guard = tracker_->writing();
+      closed(id, Ending::reopened);
+      tracker_->close(id);
+      forget(lane, id);
+      if (reply != ConnId::none) forget(burst.lanes<K>().reply, reply);
+    }
+  }
+  static void forget(Lane<K>& lane, ConnId id) {
+    std::ranges::replace(lane.connections(), id, ConnId::none);
   }
 
   /// What nobody tracks finds no place.
@@ -243,8 +311,18 @@ class Family {
     return again;
   }
 
+  /// Whether a packet may begin a connection, or be one's in mid-connection.
+  bool begins(Signal signal) const {
+    const Direction from = tracker_->has_replies() ? Direction::originator : Direction::only;
+    return millrace::begins(signal, from);
+  }
+
   /// Opens the connection of the lane's packet `i`; true when the function has to be asked.
   bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening) {
+    if (!begins(burst.signal[lane.packet[i]])) {
+      burst.verdict[lane.packet[i]] = Verdict::no_connection;
+      return false;
+    }
     burst.verdict[lane.packet[i]] = Verdict::table_full;
     const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now, timed_out());
     lane.connection[i] = in.id;
@@ -254,7 +332,7 @@ class Family {
     opening.attempt = 0;
     opening.connection = in.id;
     opening.key = lane.key[i];
-    opening.state = tracker_->originators().state(in.id);
+    opening.state = tracker_->states(Side::originator)[in.id];
     return true;
   }
 
@@ -290,6 +368,16 @@ class Family {
     return tracker_->link(opening.reply_key, burst.now,
                           std::span(opening.reply_state).first(function_->state_bytes().reply),
                           timed_out());
+  }
+
+  /// What begins no connection may belong to one that this very burst has opened.
+  void find_opened_here(Burst& burst, Lane<K>& lane) {
+    for (unsigned i = 0; i < lane.size; ++i) {
+      if (lane.connection[i] != ConnId::none) continue;
+      if (burst.verdict[lane.packet[i]] != Verdict::no_connection) continue;
+      tracker_->find(Side::originator, lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1),
+                     burst.now, lane.connections().subspan(i, 1));
+    }
   }
 
   /// A reply may stand in the very burst that opened its connection.

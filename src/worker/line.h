@@ -7,10 +7,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "conntrack/tracker.h"
@@ -50,6 +52,14 @@ struct TableReport {
   Pages pages = Pages::huge;     ///< the worst kind among them
 };
 
+/// A live connection, for lists.
+struct ListedConnection {
+  std::variant<KeyV4, KeyV6> key;  ///< the originator's
+  ConnectionState state;
+  std::uint32_t idle_ms;
+};
+using ListConnection = std::function<void(const ListedConnection&)>;
+
 class Line {
  public:
   virtual ~Line() = default;
@@ -74,6 +84,8 @@ class Line {
   /// @}
 
   virtual const WorkerCounters& counters() const = 0;
+  /// At rest. All in its tables, also those that other lines over the same tables opened.
+  virtual void list(const ListConnection& each) const = 0;
   /// At rest.
   virtual TableReport report_v4() const = 0;
   virtual TableReport report_v6() const = 0;

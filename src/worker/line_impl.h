@@ -78,6 +78,10 @@ class LineOf final : public Line {
   }
 
   const WorkerCounters& counters() const override { return *counters_; }
+  void list(const ListConnection& each) const override {
+    v4_.list(aged_until_, each);
+    v6_.list(aged_until_, each);
+  }
   TableReport report_v4() const override { return v4_.report(); }
   TableReport report_v6() const override { return v6_.report(); }
   Result<void> check_invariants() const override;
@@ -162,6 +166,9 @@ class LineOf final : public Line {
     v6_.open(*burst);
     counters_->peak.raise_to(v4_.live() + v6_.live());
     probe_.done(Stage::open);
+    v4_.follow(*burst);
+    v6_.follow(*burst);
+    probe_.done(Stage::follow);
     v4_.process(*burst);
     v6_.process(*burst);
     probe_.done(Stage::process);

@@ -28,6 +28,7 @@ void copy_parsed(const Burst& from, Burst& to) {
   copy(&Burst::handle);
   copy(&Burst::entry);
   copy(&Burst::headers);
+  copy(&Burst::signal);
   copy(&Burst::verdict);
   copy_keys(from.v4.originator, to.v4.originator);
   copy_keys(from.v6.originator, to.v6.originator);

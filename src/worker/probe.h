@@ -15,10 +15,21 @@
 
 namespace millrace {
 
-enum class Stage : std::uint8_t { receive, parse, sides, prefetch, age, find, open, process, send };
-inline constexpr std::size_t kStages = 9;
+enum class Stage : std::uint8_t {
+  receive,
+  parse,
+  sides,
+  prefetch,
+  age,
+  find,
+  open,
+  follow,
+  process,
+  send
+};
+inline constexpr std::size_t kStages = 10;
 inline constexpr std::array<std::string_view, kStages> kStageNames{
-    "receive", "parse", "sides", "prefetch", "age", "find", "open", "process", "send"};
+    "receive", "parse", "sides", "prefetch", "age", "find", "open", "follow", "process", "send"};
 
 struct NoProbe {
   void start() {}

@@ -83,13 +83,19 @@ WorkerCounters Workers::counters() const {
     const WorkerCounters& one = worker.line->counters();
     for (Counter WorkerCounters::* counter :
          {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::opened,
-          &WorkerCounters::timed_out, &WorkerCounters::refused, &WorkerCounters::collisions}) {
+          &WorkerCounters::resets_ignored, &WorkerCounters::refused, &WorkerCounters::collisions}) {
       (sum.*counter).add((one.*counter).value());
     }
     for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());
+    for (std::size_t e = 0; e < kEndings; ++e) sum.closed[e].add(one.closed[e].value());
     sum.peak.add(one.peak.value());
   }
   return sum;
+}
+
+void Workers::list(const ListConnection& each) const {
+  const std::size_t tables = shared_ ? 1 : all_.size();
+  for (std::size_t n = 0; n < tables; ++n) all_[n].line->list(each);
 }
 
 /// All have the same services with the same backends, in one order.

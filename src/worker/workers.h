@@ -60,6 +60,8 @@ class Workers {
   TableReport report_v4() const { return report(&Line::report_v4, capacity_); }
   TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
   std::vector<ServiceStatistics> services() const;
+  /// At rest. An entry that a walk meets twice is listed twice.
+  void list(const ListConnection& each) const;
 
   /// Each worker serves its port, the n-th of `ports`, until all are at their ends, round after
   /// round where there are any; those of a pipeline, which is read on one thread more. Errors

@@ -45,6 +45,8 @@ class Ageing {
   virtual ~Ageing() = default;
   /// A connection was opened now; its first deadline.
   virtual void born(ConnId id, Tick now, Tick deadline) = 0;
+  /// Its deadline has come nearer. What expires early for other reasons, the scheme finds itself.
+  virtual void sooner(ConnId, Tick /*now*/, Tick /*deadline*/) {}
   /// It was removed by someone else than `sweep`.
   virtual void gone(ConnId id) = 0;
   /// Lets connections expire whose deadline is at or before now, without a call of `gone`. Looks at

@@ -6,7 +6,7 @@
 //
 // A connection is filed under its deadline when it is born and then left alone: packets move the
 // deadline, not the timer. When the slot fires, the deadline is read again; what is not due is
-// filed anew.
+// filed anew. So is what ends sooner, as its packets told.
 //
 // Slack: no connection is removed before its deadline, and an idle one at most one interval after
 // it, plus what the budget of `sweep` leaves for later.
@@ -52,6 +52,12 @@ class Wheel final : public Ageing {
 
   void born(ConnId id, Tick now, Tick deadline) override {
     advance(now);
+    file(id, deadline);
+  }
+
+  void sooner(ConnId id, Tick now, Tick deadline) override {
+    advance(now);
+    slots_.remove(id);
     file(id, deadline);
   }
 

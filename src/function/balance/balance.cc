@@ -6,25 +6,6 @@
 #include "parse/rewrite.h"
 
 namespace millrace {
-namespace {
-
-constexpr std::uint16_t kTcpFlagsOffset = 13;
-constexpr std::uint8_t kFin = 0x01;
-constexpr std::uint8_t kSyn = 0x02;
-constexpr std::uint8_t kRst = 0x04;
-constexpr std::uint8_t kAck = 0x10;
-
-/// A packet that can only be a TCP connection's first, or that one's retransmission.
-bool is_syn(const Burst& burst, unsigned packet) {
-  const Headers& headers = burst.headers[packet];
-  const unsigned at = headers.l4 + kTcpFlagsOffset;
-  if (at >= headers.l4_end || at >= burst.length[packet]) return false;
-  const auto flags = static_cast<std::uint8_t>(burst.data[packet][at]);
-  return (flags & (kFin | kSyn | kRst | kAck)) == kSyn;
-}
-
-}  // namespace
-
 template <class K>
 BalanceFor<K>::BalanceFor(const BalanceConfig& config)
     : hash_(balance_hasher(config.key)),
@@ -35,8 +16,7 @@ BalanceFor<K>::BalanceFor(const BalanceConfig& config)
 
 template <class K>
 typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
-  static_assert(sizeof(RecordHeader<K>) + sizeof(State) <= (Address::kBytes == 4 ? 32 : 64));
-  static_assert(offsetof(Backend, weight) <= 64);
+  static_assert(offsetof(Backend, connections) <= 64);
   static_assert(sizeof(State) <= Opening<K>::kReplyStateMax);
   return {.originator = sizeof(State), .reply = sizeof(State), .replies = replies_};
 }
@@ -149,7 +129,7 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
     service.overflowed = burst.now.ms - service.overflowed_at.ms < quiet_ms_;
     if (service.overflowed) return true;
   }
-  return opening.key.protocol == kProtocolTcp && !is_syn(burst, opening.packet);
+  return opening.key.protocol == kProtocolTcp && burst.signal[opening.packet] != Signal::syn;
 }
 
 /// The place after the one that collided, around the list, weightless ones left out. The attempt
@@ -157,7 +137,7 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {
   abandoned(opening.state);
-  std::uint32_t place = backends_[state_at(opening.state).backend].place;
+  std::uint32_t place = backends_[state_at(opening.state)].place;
   do {
     if (++place >= service.listed.size()) place = 0;
   } while (service.candidates[place].weight == 0);
@@ -171,33 +151,30 @@ void BalanceFor<K>::accept(const Service& service, std::uint16_t id, Opening<K>&
   Backend& backend = backends_[id];
   backend.connections.add(1);
   backend.live.add(1);
-  const std::uint16_t port = port_for(backend, key);
-  const State state = make_state(backend.address, port, id);
-  std::memcpy(opening.state, &state, sizeof(state));
+  std::memcpy(opening.state, &id, sizeof(id));
   opening.answer = service.spec.two_way() ? Answer::two_way : Answer::one_way;
   if (opening.answer == Answer::one_way) return;
   K target = key;
   target.destination = backend.address;
-  target.destination_port = port;
+  target.destination_port = port_for(backend, key);
   opening.reply_key = reversed(target);
-  const State reply = make_state(key.destination, key.destination_port, id);
-  std::memcpy(opening.reply_state.data(), &reply, sizeof(reply));
+  std::memcpy(opening.reply_state.data(), &id, sizeof(id));
 }
 
 template <class K>
 void BalanceFor<K>::closed(const std::byte* state) {
-  backends_[state_at(state).backend].live.subtract(1);
+  backends_[state_at(state)].live.subtract(1);
 }
 
 template <class K>
 void BalanceFor<K>::abandoned(const std::byte* state) {
-  backends_[state_at(state).backend].connections.subtract(1);
+  backends_[state_at(state)].connections.subtract(1);
   closed(state);
 }
 
 template <class K>
 void BalanceFor<K>::adopted(const std::byte* state) {
-  backends_[state_at(state).backend].live.add(1);
+  backends_[state_at(state)].live.add(1);
 }
 
 /// A connection that began without an entry there keeps its backend here.
@@ -216,34 +193,45 @@ void BalanceFor<K>::follow(const FunctionFor<K>& other) {
 // --- process
 
 template <class K>
-void BalanceFor<K>::process(Burst& burst, const Records<K>& originators,
-                            const Records<K>& replies) {
-  serve<false>(burst, originators);
-  if (burst.lanes<K>().reply.size > 0) serve<true>(burst, replies);
+void BalanceFor<K>::process(Burst& burst, const States<K>& originators, const States<K>& replies) {
+  serve(burst, originators);
+  if (burst.lanes<K>().reply.size > 0) serve_replies(burst, originators, replies);
 }
 
 template <class K>
-template <bool kReply>
-void BalanceFor<K>::serve(Burst& burst, const Records<K>& records) {
-  constexpr End kEnd = kReply ? End::source : End::destination;
-  const Lane<K>& lane = kReply ? burst.lanes<K>().reply : burst.lanes<K>().originator;
+void BalanceFor<K>::serve(Burst& burst, const States<K>& originators) {
+  const Lane<K>& lane = burst.lanes<K>().originator;
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned packet = lane.packet[i];
-    if (lane.connection[i] == ConnId::none) [[unlikely]] {
-      if constexpr (kReply) {
-        burst.verdict[packet] = Verdict::no_service;
-      } else {
-        serve_untracked(burst, lane.key[i], packet);
-      }
+    const ConnId id = lane.connection[i];
+    if (id == ConnId::none) [[unlikely]] {
+      serve_untracked(burst, lane.key[i], packet);
       continue;
     }
-    const State state = state_at(records.state(lane.connection[i]));
-    Backend& backend = backends_[state.backend];
-    const Address* address = kReply ? &backend.virtual_address : &backend.address;
-    if constexpr (kDirect) address = &state.address;
-    rewrite<K>(kEnd, burst.data[packet], burst.length[packet], burst.headers[packet], *address,
-               state.port);
-    (kReply ? backend.replies : backend.packets).add(1);
+    Backend& backend = backends_[state_at(originators[id])];
+    rewrite<K>(End::destination, burst.data[packet], burst.length[packet], burst.headers[packet],
+               backend.address, port_for(backend, lane.key[i]));
+    backend.packets.add(1);
+    burst.verdict[packet] = Verdict::tracked;
+  }
+}
+
+template <class K>
+void BalanceFor<K>::serve_replies(Burst& burst, const States<K>& originators,
+                                  const States<K>& replies) {
+  const Lane<K>& lane = burst.lanes<K>().reply;
+  for (unsigned i = 0; i < lane.size; ++i) {
+    const unsigned packet = lane.packet[i];
+    const ConnId id = lane.connection[i];
+    if (id == ConnId::none) [[unlikely]] {
+      serve_untracked_reply(burst, lane.key[i], packet);
+      continue;
+    }
+    Backend& backend = backends_[state_at(replies[id])];
+    rewrite<K>(End::source, burst.data[packet], burst.length[packet], burst.headers[packet],
+               backend.virtual_address,
+               virtual_port(backend, lane.key[i], id, originators, replies));
+    backend.replies.add(1);
     burst.verdict[packet] = Verdict::tracked;
   }
 }
@@ -251,7 +239,10 @@ void BalanceFor<K>::serve(Burst& burst, const Records<K>& records) {
 template <class K>
 void BalanceFor<K>::serve_untracked(Burst& burst, const K& key, unsigned packet) {
   Verdict& verdict = burst.verdict[packet];
-  if (verdict != Verdict::table_full || (stateful_ && !stateless_when_full_)) return;
+  // Without a connection a packet that is no SYN always goes where Maglev says.
+  const bool goes_by_maglev = verdict == Verdict::no_connection;
+  const bool found_no_place = verdict == Verdict::table_full;
+  if (!goes_by_maglev && (!found_no_place || (stateful_ && !stateless_when_full_))) return;
   Service* service = find(key);
   if (service == nullptr) {
     verdict = Verdict::no_service;
@@ -267,9 +258,37 @@ void BalanceFor<K>::serve_untracked(Burst& burst, const K& key, unsigned packet)
              backend.address, port_for(backend, key));
   backend.packets.add(1);
   service->stateless.add(1);
-  service->overflowed = true;
-  service->overflowed_at = burst.now;
+  if (found_no_place) {
+    service->overflowed = true;
+    service->overflowed_at = burst.now;
+  }
   verdict = Verdict::stateless;
+}
+
+/// A backend that answers without an entry answers what Maglev sent there, or would have sent. One
+/// that begins a connection of its own answers nothing; nor can it be told from one that does where
+/// a service takes any port.
+template <class K>
+void BalanceFor<K>::serve_untracked_reply(Burst& burst, const K& key, unsigned packet) {
+  burst.verdict[packet] = Verdict::no_service;
+  if (burst.signal[packet] == Signal::syn || !has_ports(key.protocol)) return;
+  const std::uint32_t there = answering_.find(key.source, key.source_port, key.protocol);
+  if (there == answering_.kNone) return;
+  for (const auto& [at, id] : answering_there_[there]) {
+    Service& service = *services_[at];
+    Backend& backend = backends_[id];
+    K originator = reversed(key);
+    originator.destination = backend.virtual_address;
+    originator.destination_port = backend.virtual_port;
+    if (service.willing == 0 || service.listed[service.maglev.pick(hash_(originator))] != id)
+      continue;
+    rewrite<K>(End::source, burst.data[packet], burst.length[packet], burst.headers[packet],
+               backend.virtual_address, backend.virtual_port);
+    backend.replies.add(1);
+    service.stateless.add(1);
+    burst.verdict[packet] = Verdict::stateless;
+    return;
+  }
 }
 
 // --- state
@@ -282,18 +301,18 @@ typename BalanceFor<K>::State BalanceFor<K>::state_at(const std::byte* at) {
 }
 
 template <class K>
-typename BalanceFor<K>::State BalanceFor<K>::make_state([[maybe_unused]] const Address& address,
-                                                        std::uint16_t port, std::uint16_t backend) {
-  if constexpr (kDirect) {
-    return {address, port, backend};
-  } else {
-    return {port, backend};
-  }
-}
-
-template <class K>
 std::uint16_t BalanceFor<K>::port_for(const Backend& backend, const K& key) {
   return backend.port != 0 && has_ports(key.protocol) ? backend.port : key.destination_port;
+}
+
+/// The port that the client knows. Where a service takes any, and its backend listens on one, only
+/// the originator's key tells.
+template <class K>
+std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
+                                          const States<K>& originators, const States<K>& replies) {
+  if (backend.virtual_port != 0) return backend.virtual_port;
+  if (backend.port == 0) return reply_key.source_port;
+  return originators.header(replies.header(reply).peer).key.destination_port;
 }
 
 template class BalanceFor<KeyV4>;

@@ -82,7 +82,7 @@ class BalanceFor final : public FunctionFor<K> {
   typename FunctionFor<K>::StateBytes state_bytes() const override;
   void sides(Burst& burst) override;
   void open(const Burst& burst, std::span<Opening<K>> openings) override;
-  void process(Burst& burst, const Records<K>& originators, const Records<K>& replies) override;
+  void process(Burst& burst, const States<K>& originators, const States<K>& replies) override;
   void closed(const std::byte* state) override;
   void abandoned(const std::byte* state) override;
   void adopted(const std::byte* state) override;
@@ -92,32 +92,22 @@ class BalanceFor final : public FunctionFor<K> {
   static constexpr std::uint32_t kMaxBackends = 65536;
   static constexpr std::uint32_t kNoPlace = 0xffffffff;
 
-  // A record's state, in both directions: what to write into the connection's packets. An IPv6
-  // address would push the record over its 64-byte line, so there it is read from the backend,
-  // whose line is fetched for its counters anyway.
-  struct Direct {
-    Address address;
-    std::uint16_t port;
-    std::uint16_t backend;
-  };
-  struct ByReference {
-    std::uint16_t port;
-    std::uint16_t backend;
-  };
-  static constexpr bool kDirect = sizeof(RecordHeader<K>) + sizeof(Direct) <= 64;
-  using State = std::conditional_t<kDirect, Direct, ByReference>;
+  // A record's state, in both directions: an id. What to write into packets is read from the
+  // backend, whose line is fetched for its counters anyway, so that an IPv4 record has 32 bytes.
+  using State = std::uint16_t;
 
   struct alignas(64) Backend {
     Address address;
-    Address virtual_address;  ///< of its service
+    Address virtual_address;         ///< of its service
+    std::uint16_t port = 0;          ///< 0: that of the packets to it
+    std::uint16_t virtual_port = 0;  ///< of its service; 0: any
     Counter packets;
     Counter replies;
+    // Not read for packets of known connections:
     Counter connections;
     Counter live;
-    // Not read for packets of known connections:
     std::uint32_t weight = 0;
     std::uint32_t place = kNoPlace;  ///< in its service's list; none once it is configured no more
-    std::uint16_t port = 0;
   };
 
   struct Service {
@@ -150,13 +140,16 @@ class BalanceFor final : public FunctionFor<K> {
   bool by_maglev(Service& service, const Burst& burst, const Opening<K>& opening) const;
   void accept(const Service& service, std::uint16_t id, Opening<K>& opening);
 
-  template <bool kReply>
-  void serve(Burst& burst, const Records<K>& records);
+  void serve(Burst& burst, const States<K>& originators);
+  void serve_replies(Burst& burst, const States<K>& originators, const States<K>& replies);
   void serve_untracked(Burst& burst, const K& key, unsigned packet);
+  void serve_untracked_reply(Burst& burst, const K& key, unsigned packet);
+  void index_replies();
 
   static State state_at(const std::byte* at);
-  static State make_state(const Address& address, std::uint16_t port, std::uint16_t backend);
   static std::uint16_t port_for(const Backend& backend, const K& key);
+  static std::uint16_t virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
+                                    const States<K>& originators, const States<K>& replies);
 
   void unlist(Service& service);
   void list(Service& service);
@@ -181,6 +174,13 @@ class BalanceFor final : public FunctionFor<K> {
   ServiceTable<Address> table_;          ///< of all services: what concerns the balancer
   ServiceTable<Address> current_;        ///< without removed ones: who gets what is new
   ServiceTable<Address> reply_sources_;  ///< backends' addresses, where `mixed_`
+  /// Where replies come from that have no entry: listed backends of two-way services with a port.
+  struct Answering {
+    std::uint32_t service;
+    std::uint16_t backend;
+  };
+  ServiceTable<Address> answering_;
+  std::vector<std::vector<Answering>> answering_there_;  ///< by the index in `answering_`
   std::vector<std::unique_ptr<Service>> services_;
   std::vector<Backend> backends_;
   std::vector<std::uint16_t> free_ids_;

@@ -12,6 +12,7 @@
 
 #include "function/balance/address.h"
 #include "function/balance/balance.h"
+#include "parse/tcp.h"
 
 namespace millrace {
 
@@ -129,6 +130,7 @@ class TestLine {
                           .l4_end = burst_->length[0],
                           .family = kV4 ? 4 : 6,
                           .protocol = key.protocol};
+    burst_->signal[0] = read_signal(burst_->data[0], burst_->headers[0]);
     burst_->verdict[0] = Verdict::tracked;
   }
 

@@ -146,6 +146,7 @@ std::uint16_t BalanceFor<K>::backend_for(Service& service, const BackendSpec<Add
   backends_[id] = Backend{};
   backends_[id].address = wanted.address;
   backends_[id].virtual_address = service.spec.address;
+  backends_[id].virtual_port = service.spec.port;
   backends_[id].port = wanted.port;
   return id;
 }
@@ -222,6 +223,36 @@ void BalanceFor<K>::index_services() {
   pointers.reserve(hosts.size());
   for (const Spec& host : hosts) pointers.push_back(&host);
   reply_sources_.build(pointers);
+  index_replies();
+}
+
+template <class K>
+void BalanceFor<K>::index_replies() {
+  std::map<typename ServiceTable<Address>::Words, std::size_t> places;
+  std::vector<Spec> ends;
+  answering_there_.clear();
+  for (std::uint32_t at = 0; at < services_.size(); ++at) {
+    const Service& service = *services_[at];
+    if (service.removed || !stateful_ || !service.spec.two_way() || service.spec.port == 0)
+      continue;
+    for (const std::uint16_t id : service.listed) {
+      const Backend& backend = backends_[id];
+      const Spec end{.address = backend.address,
+                     .port = backend.port != 0 ? backend.port : service.spec.port,
+                     .protocol = service.spec.protocol,
+                     .backends = {}};
+      const auto [place, fresh] =
+          places.emplace(ServiceTable<Address>::identity(end), answering_there_.size());
+      if (fresh) {
+        ends.push_back(end);
+        answering_there_.emplace_back();
+      }
+      answering_there_[place->second].push_back({at, id});
+    }
+  }
+  std::vector<const Spec*> pointers;
+  for (const Spec& end : ends) pointers.push_back(&end);
+  answering_.build(pointers);
 }
 
 template <class K>

@@ -1,0 +1,176 @@
+// The states of a connection, and how packets lead from one to the next: as a table.
+//
+// After RFC 9293, 3.3.2, seen from between the ends, as Linux's nf_conntrack_proto_tcp.c sees it;
+// but a state says which side has sent its FIN, so that a repeated one is not taken for the
+// other's. When a sequence number forbids a step, the tracker does not ask (tracker_following.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "core/protocol.h"
+#include "core/signal.h"
+
+namespace millrace {
+
+enum class ConnectionState : std::uint8_t {
+  // TCP.
+  none,          ///< nothing is known yet
+  syn_sent,      ///< the originator's SYN was seen
+  syn_sent2,     ///< both sides' SYNs (simultaneous open)
+  syn_received,  ///< the SYN is answered
+  established,
+  fin_wait,          ///< the originator has sent its FIN
+  fin_wait_reply,    ///< the replying side has
+  close_wait,        ///< the originator's FIN is acknowledged
+  close_wait_reply,  ///< the replying side's is
+  last_ack,          ///< both FINs were seen
+  time_wait,         ///< and acknowledged
+  closed,            ///< a RST was seen
+  midstream,         ///< met in mid-connection; nothing has shown yet that it is real
+  // Others: nothing has come back yet, something has; of UDP also: and it goes on.
+  udp_unreplied,
+  udp,
+  udp_stream,
+  sctp_unreplied,
+  sctp,
+  icmp_unreplied,
+  icmp,
+  other_unreplied,
+  other,
+};
+inline constexpr std::size_t kTcpStates = 13;
+inline constexpr std::size_t kConnectionStates = 22;
+
+/// As lists of connections name them: which side sent the FIN does not matter there.
+inline constexpr std::array<std::string_view, kConnectionStates> kConnectionStateNames{
+    "none",           "syn_sent",       "syn_sent2",
+    "syn_received",   "established",    "fin_wait",
+    "fin_wait",       "close_wait",     "close_wait",
+    "last_ack",       "time_wait",      "closed",
+    "midstream",      "udp_unreplied",  "udp",
+    "udp_stream",     "sctp_unreplied", "sctp",
+    "icmp_unreplied", "icmp",           "other_unreplied",
+    "other"};
+static_assert(static_cast<std::size_t>(ConnectionState::midstream) + 1 == kTcpStates);
+static_assert(static_cast<std::size_t>(ConnectionState::other) + 1 == kConnectionStates);
+
+constexpr std::string_view to_string(ConnectionState state) {
+  return kConnectionStateNames[static_cast<std::size_t>(state)];
+}
+
+/// Whose packet it is. `only`: the originator's, of a connection whose replies do not come this
+/// way.
+enum class Direction : std::uint8_t { originator, reply, only };
+inline constexpr std::size_t kDirections = 3;
+
+/// In the table, no state: the packet begins another connection between the same ends (RFC 9293,
+/// 3.6.1; RFC 7857, 2).
+inline constexpr ConnectionState kAnew{255};
+
+namespace detail {
+
+// The table's own names, two letters each, so that it can be read as one.
+inline constexpr auto no = ConnectionState::none;
+inline constexpr auto ss = ConnectionState::syn_sent;
+inline constexpr auto s2 = ConnectionState::syn_sent2;
+inline constexpr auto sr = ConnectionState::syn_received;
+inline constexpr auto es = ConnectionState::established;
+inline constexpr auto fo = ConnectionState::fin_wait;
+inline constexpr auto fr = ConnectionState::fin_wait_reply;
+inline constexpr auto co = ConnectionState::close_wait;
+inline constexpr auto cr = ConnectionState::close_wait_reply;
+inline constexpr auto la = ConnectionState::last_ack;
+inline constexpr auto tw = ConnectionState::time_wait;
+inline constexpr auto cl = ConnectionState::closed;
+inline constexpr auto ms = ConnectionState::midstream;
+inline constexpr auto an = kAnew;
+
+using TcpTable = std::array<std::array<ConnectionState, kTcpStates>, kTcpSignals>;
+
+// From `none`: only what can begin or belong to a connection opens one.
+// clang-format off
+inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
+  {{ // The originator's packets.
+    //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
+    /* syn     */ {ss, ss, s2, sr, es, fo, fr, co, cr, la, an, an, ss},
+    /* syn_ack */ {no, ss, sr, sr, es, fo, fr, co, cr, la, tw, cl, ms},
+    /* fin     */ {no, ss, s2, fo, fo, fo, la, co, la, la, tw, cl, fo},
+    /* ack     */ {ms, ss, s2, es, es, fo, cr, co, cr, tw, tw, cl, ms},
+    /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
+  }},
+  {{ // Replies. One that ends neither handshake nor connection shows that a connection met
+     // midstream is real: its receiver alone knows it. A SYN and ACK where a connection had ended
+     // answers a SYN that was taken for an old one.
+    //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
+    /* syn     */ {no, s2, s2, sr, es, fo, fr, co, cr, la, tw, cl, ms},
+    /* syn_ack */ {no, sr, sr, sr, es, fo, fr, co, cr, la, sr, sr, ms},
+    /* fin     */ {no, ss, s2, fr, fr, la, fr, la, cr, la, tw, cl, fr},
+    /* ack     */ {no, ss, s2, sr, es, co, fr, co, cr, tw, tw, cl, es},
+    /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
+  }},
+  {{ // The only packets that are seen: a connection's own progress shows that it is real, and that
+     // a RST was none of its sender's.
+    //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
+    /* syn     */ {ss, ss, s2, sr, es, an, fr, co, cr, la, an, an, ss},
+    /* syn_ack */ {sr, sr, sr, sr, es, fo, fr, co, cr, la, tw, cl, ms},
+    /* fin     */ {no, fo, fo, fo, fo, fo, fr, co, cr, la, tw, fo, fo},
+    /* ack     */ {ms, es, es, es, es, fo, fr, co, cr, la, tw, es, es},
+    /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
+  }},
+}};
+// clang-format on
+
+constexpr ConnectionState unreplied(std::uint8_t protocol) {
+  switch (protocol) {
+    case kProtocolUdp:
+      return ConnectionState::udp_unreplied;
+    case kProtocolSctp:
+      return ConnectionState::sctp_unreplied;
+    case kProtocolIcmp:
+    case kProtocolIcmpV6:
+      return ConnectionState::icmp_unreplied;
+    default:
+      return ConnectionState::other_unreplied;
+  }
+}
+
+}  // namespace detail
+
+/// After so long, a UDP conversation that goes both ways is a stream: Linux's rule.
+inline constexpr std::uint32_t kStreamAfterMs = 2000;
+
+/// Whether nothing has shown yet that both ends take part: what anybody can make with one packet.
+constexpr bool is_half_open(ConnectionState state) {
+  using enum ConnectionState;
+  return state <= syn_received || state == midstream || state == udp_unreplied ||
+         state == sctp_unreplied || state == icmp_unreplied || state == other_unreplied;
+}
+
+/// The state after a packet; `kAnew` where it begins another connection, `none` where it begins
+/// none. `age_ms` is how long ago the connection began.
+constexpr ConnectionState next_state(ConnectionState was, Direction direction, Signal signal,
+                                     std::uint8_t protocol, std::uint32_t age_ms) {
+  using enum ConnectionState;
+  if (signal == Signal::nothing) return was;
+  if (signal != Signal::packet) {
+    return detail::kTcpTable[static_cast<std::size_t>(direction)][static_cast<std::size_t>(signal)]
+                            [static_cast<std::size_t>(was)];
+  }
+  if (was == none) return detail::unreplied(protocol);
+  if (was == udp && age_ms >= kStreamAfterMs) return udp_stream;
+  // The states with and without a reply stand side by side.
+  if (is_half_open(was) && direction != Direction::originator)
+    return static_cast<ConnectionState>(static_cast<std::uint8_t>(was) + 1);
+  return was;
+}
+
+/// Whether a packet may be a connection's first, or the first that is seen of it.
+constexpr bool begins(Signal signal, Direction direction) {
+  return next_state(ConnectionState::none, direction, signal, kProtocolTcp, 0) !=
+         ConnectionState::none;
+}
+
+}  // namespace millrace

@@ -1,0 +1,222 @@
+// The state machine, as scenarios that one can read: a line a packet, `who: signal -> state`.
+#include "conntrack/state.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+namespace {
+
+const std::map<std::string, Signal, std::less<>> kSignals{
+    {"SYN", Signal::syn},      {"SYN-ACK", Signal::syn_ack}, {"FIN", Signal::fin},
+    {"ACK", Signal::ack},      {"RST", Signal::rst},         {"NULL", Signal::nothing},
+    {"packet", Signal::packet}};
+const std::map<std::string, Direction, std::less<>> kDirectionNames{
+    {"client", Direction::originator}, {"server", Direction::reply}, {"seen", Direction::only}};
+
+/// Plays `who signal state [ms]` line by line; `another` in place of a state is a new connection.
+void play(std::string_view scenario, std::uint8_t protocol = kProtocolTcp) {
+  SCOPED_TRACE(scenario);
+  std::istringstream lines{std::string(scenario)};
+  ConnectionState state = ConnectionState::none;
+  std::string line;
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string who;
+    std::string signal;
+    std::string after;
+    std::uint32_t ms = 0;
+    if (!(words >> who >> signal >> after)) continue;
+    words >> ms;
+    const ConnectionState next =
+        next_state(state, kDirectionNames.at(who), kSignals.at(signal), protocol, ms);
+    EXPECT_EQ(next == kAnew ? "another" : to_string(next), after) << line;
+    if (next != kAnew) state = next;
+  }
+}
+
+TEST(State, HandshakeAndOrderlyEnd) {  // RFC 9293, figures 6 and 12
+  play(R"(
+    client SYN     syn_sent
+    server SYN-ACK syn_received
+    client ACK     established
+    server ACK     established
+    client FIN     fin_wait
+    server ACK     close_wait
+    server ACK     close_wait
+    server FIN     last_ack
+    client ACK     time_wait
+    server FIN     time_wait
+    client SYN     another)");
+}
+
+TEST(State, TheServerMayEndIt) {
+  play(R"(
+    client SYN     syn_sent
+    server SYN-ACK syn_received
+    client ACK     established
+    server FIN     fin_wait
+    server FIN     fin_wait
+    client ACK     close_wait
+    client ACK     close_wait
+    client FIN     last_ack
+    server ACK     time_wait)");
+}
+
+TEST(State, BothMayEndItAtOnce) {  // RFC 9293, figure 13
+  play(R"(
+    client SYN     syn_sent
+    server SYN-ACK syn_received
+    client ACK     established
+    client FIN     fin_wait
+    server FIN     last_ack
+    client ACK     time_wait
+    server ACK     time_wait)");
+}
+
+TEST(State, BothMayBeginAtOnce) {  // RFC 9293, figure 7
+  play(R"(
+    client SYN     syn_sent
+    server SYN     syn_sent2
+    client SYN-ACK syn_received
+    server SYN-ACK syn_received
+    client ACK     established)");
+}
+
+TEST(State, RepeatedPacketsAreNotTheOtherSides) {
+  play(R"(
+    client SYN     syn_sent
+    client SYN     syn_sent
+    server SYN-ACK syn_received
+    server SYN-ACK syn_received
+    server ACK     syn_received
+    client ACK     established
+    client SYN     established
+    server SYN-ACK established
+    client FIN     fin_wait
+    client FIN     fin_wait
+    client ACK     fin_wait
+    server ACK     close_wait
+    client FIN     close_wait)");
+}
+
+TEST(State, AResetEndsIt) {
+  play(R"(
+    client SYN     syn_sent
+    server RST     closed
+    server ACK     closed
+    client SYN     another)");
+  play(R"(
+    client SYN     syn_sent
+    server SYN-ACK syn_received
+    client ACK     established
+    client RST     closed
+    client ACK     closed
+    server SYN-ACK syn_received)");
+}
+
+TEST(State, WhatSaysNothingChangesNothing) {
+  play(R"(
+    client NULL    none
+    client SYN     syn_sent
+    client NULL    syn_sent
+    server NULL    syn_sent)");
+}
+
+TEST(State, MidstreamProvesRealByAReply) {
+  play(R"(
+    client ACK     midstream
+    client ACK     midstream
+    server SYN-ACK midstream
+    server ACK     established)");
+  play(R"(
+    client ACK     midstream
+    server RST     closed)");
+  play(R"(
+    client ACK     midstream
+    server FIN     fin_wait
+    client ACK     close_wait)");
+  play(R"(
+    client ACK     midstream
+    client SYN     syn_sent)");
+}
+
+TEST(State, WhatEndsOrAnswersBeginsNothing) {
+  for (const Signal signal : {Signal::rst, Signal::fin, Signal::nothing, Signal::syn_ack})
+    EXPECT_FALSE(begins(signal, Direction::originator));
+  for (const Signal signal : {Signal::rst, Signal::fin, Signal::nothing})
+    EXPECT_FALSE(begins(signal, Direction::only));
+  for (const Signal signal : {Signal::syn, Signal::syn_ack, Signal::ack, Signal::packet})
+    EXPECT_TRUE(begins(signal, Direction::only));
+}
+
+TEST(State, OneDirectionShowsItselfByItsProgress) {
+  play(R"(
+    seen SYN     syn_sent
+    seen SYN     syn_sent
+    seen ACK     established
+    seen FIN     fin_wait
+    seen ACK     fin_wait
+    seen SYN     another)");
+  play(R"(
+    seen SYN-ACK syn_received
+    seen ACK     established
+    seen RST     closed
+    seen ACK     established)");
+  play(R"(
+    seen ACK     midstream
+    seen ACK     established)");
+}
+
+TEST(State, DatagramsAreUnrepliedRepliedOrAStream) {
+  play(R"(
+    client packet udp_unreplied
+    client packet udp_unreplied 9000
+    server packet udp           9000
+    client packet udp           1999
+    client packet udp_stream    2000
+    client packet udp_stream    0)",
+       kProtocolUdp);
+  play(R"(
+    seen packet udp_unreplied
+    seen packet udp
+    seen packet udp_stream 2000)",
+       kProtocolUdp);
+}
+
+TEST(State, OtherProtocolsAreUnrepliedOrReplied) {
+  play(R"(
+    client packet icmp_unreplied
+    server packet icmp
+    client packet icmp 9000)",
+       kProtocolIcmpV6);
+  play(R"(
+    client packet sctp_unreplied
+    server packet sctp)",
+       kProtocolSctp);
+  play(R"(
+    client packet other_unreplied
+    server packet other)",
+       47);
+}
+
+TEST(State, EveryStepOfTheTableIsToAState) {
+  for (std::size_t state = 0; state < kTcpStates; ++state) {
+    for (const Direction direction : {Direction::originator, Direction::reply, Direction::only}) {
+      for (const auto& [name, signal] : kSignals) {
+        if (signal == Signal::packet) continue;
+        const auto next =
+            next_state(static_cast<ConnectionState>(state), direction, signal, kProtocolTcp, 0);
+        EXPECT_TRUE(next == kAnew || static_cast<std::size_t>(next) < kTcpStates);
+        EXPECT_TRUE(state == 0 || next != ConnectionState::none) << name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,122 @@
+// The part of the tracker that follows a connection through its states.
+#pragma once
+
+#include <cstdint>
+
+#include "conntrack/tracker.h"
+
+namespace millrace {
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+bool Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal,
+                                             const Segment& segment, Tick now) {
+  const Records<K>& records = table_of(side).records();
+  Life& own = life(records, id);
+  const Direction from = direction(side, id);
+  const std::uint8_t protocol = records.header(id).key.protocol;
+  const ConnectionState was = load_state(own);
+  if (next_state(was, from, signal, protocol, now.ms - load_mark(own)) != was) {
+    if (signal != Signal::packet && from != Direction::only &&
+        !is_in_sequence(side, id, signal, segment))
+      return signal != Signal::rst;
+    change(side, id, from, signal, now);
+  }
+  if (from != Direction::only && segment.is_whole) advance(side, id, signal, segment);
+  return true;
+}
+
+/// The originator's entry has the truth, the reply's a copy.
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction direction,
+                                             Signal signal, Tick now) {
+  const ConnId peer = peer_of(table_of(side).records().header(id));
+  const ConnId originator = side == Side::originator ? id : peer;
+  const ConnId reply = side == Side::originator ? peer : id;
+  if (originator == kUnconfirmed) return;  // another worker has just ended it
+  Life& truth = life(originators(), originator);
+  const std::uint8_t protocol = originators().header(originator).key.protocol;
+  ConnectionState was = load_state(truth);
+  ConnectionState next{};
+  do {
+    next = next_state(was, direction, signal, protocol, now.ms - load_mark(truth));
+    // The one before ended in this very burst: the same backend gets this one, too.
+    if (next == kAnew) next = ConnectionState::syn_sent;
+  } while (!millrace::state_of(truth).compare_exchange_weak(was, next, std::memory_order_relaxed));
+  if (reply != ConnId::none && reply != kUnconfirmed) store_state(life(replies(), reply), next);
+  if constexpr (!Guarding::kShared) {
+    if (timeouts_[next] < timeouts_[was]) ageing_->sooner(originator, now, now + timeouts_[next]);
+  }
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+std::uint32_t Tracker<TableOf, GuardsType, K>::mark_of_other(Side side, ConnId id) const {
+  const ConnId peer = peer_of(table_of(side).records().header(id));
+  const Side other = side == Side::originator ? Side::reply : Side::originator;
+  return peer == kUnconfirmed ? 0 : load_mark(life(table_of(other).records(), peer));
+}
+
+/// Whether a RST stands where its sender's next byte would. One that answers a SYN is known by what
+/// it acknowledges (RFC 9293, 3.10.7.3). While nothing is known of its sender, a RST can but close
+/// what nobody has proved to be real.
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
+                                                  const Segment& segment) const {
+  if (!segment.is_whole) return false;
+  const std::uint32_t mark = load_mark(life(table_of(side).records(), id));
+  if (mark != 0) return segment.sequence == mark;
+  const ConnectionState state = state_of(side, id);
+  if (state == ConnectionState::syn_sent)
+    return segment.acknowledges && segment.acknowledged == mark_of_other(side, id);
+  return is_half_open(state);
+}
+
+/// Whether a packet that would change the state comes from who has seen the other side's packets.
+/// What opens a connection need not.
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signal signal,
+                                                     const Segment& segment) const {
+  if (signal == Signal::syn || signal == Signal::syn_ack) return true;
+  if (signal == Signal::rst) return is_expected(side, id, segment);
+  if (!segment.is_whole) return false;
+  if (signal == Signal::fin) return continues(side, id, segment);
+  // What was sent before a handshake is over fits into a window that is not scaled.
+  return state_of(side, id) != ConnectionState::syn_received ||
+         mark_of_other(side, id) - segment.acknowledged <= UINT16_MAX;
+}
+
+/// Whether a segment begins or ends at its sender's mark; or begins beyond a gap, but acknowledges
+/// what is near the other side's mark.
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
+                                                const Segment& segment) const {
+  constexpr std::uint32_t kReach = 1 << 20;
+  const std::uint32_t mark = load_mark(life(table_of(side).records(), id));
+  if (segment.sequence == mark || segment.next == mark || mark == 0) return true;
+  if (segment.next - mark - 1 >= kReach || !segment.acknowledges) return false;
+  const std::uint32_t other = mark_of_other(side, id);
+  return other == 0 || segment.acknowledged - other + kReach <= 2 * kReach;
+}
+
+/// Nobody who guesses numbers moves the mark: what continues does, and what opens the connection.
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::advance(Side side, ConnId id, Signal signal,
+                                              const Segment& segment) const {
+  using enum ConnectionState;
+  Life& own = life(table_of(side).records(), id);
+  const std::uint32_t mark = load_mark(own);
+  const auto opens = [signal, state = load_state(own)] {
+    return (signal == Signal::syn && (state == syn_sent || state == syn_sent2)) ||
+           (signal == Signal::syn_ack && state == syn_received);
+  };
+  if (segment.next != mark && (opens() || continues(side, id, segment)))
+    store_mark(own, segment.next);
+}
+
+}  // namespace millrace

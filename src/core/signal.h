@@ -1,0 +1,31 @@
+// What a packet tells about the life of its connection.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace {
+
+/// Of TCP the flags that count (RFC 9293, 3.5 and 3.6); of other protocols nothing but that a
+/// packet came.
+enum class Signal : std::uint8_t {
+  syn,      ///< SYN without ACK
+  syn_ack,  ///< SYN and ACK
+  fin,      ///< FIN and ACK
+  ack,      ///< or TCP whose flags were not captured
+  rst,
+  nothing,  ///< TCP with flags that no sender sets together
+  packet,   ///< of another protocol
+};
+inline constexpr std::size_t kTcpSignals = 5;  // up to `rst`: those that states depend on
+
+/// Which part of its sender's sequence a TCP packet is, and what it acknowledges of the other's.
+struct Segment {
+  std::uint32_t sequence = 0;      ///< of its first byte
+  std::uint32_t next = 0;          ///< one past its last, SYN and FIN counted
+  std::uint32_t acknowledged = 0;  ///< the next one expected; without meaning where there is no ACK
+  bool acknowledges = false;
+  bool is_whole = false;  ///< false: the header was not captured, nothing of this is known
+};
+
+}  // namespace millrace
