@@ -149,6 +149,12 @@ constexpr bool is_half_open(ConnectionState state) {
          state == sctp_unreplied || state == icmp_unreplied || state == other_unreplied;
 }
 
+/// Whether one side has sent its FIN at least, and no RST was seen.
+constexpr bool is_closing(ConnectionState state) {
+  using enum ConnectionState;
+  return state >= fin_wait && state <= time_wait;
+}
+
 /// The state after a packet; `kAnew` where it begins another connection, `none` where it begins
 /// none. `age_ms` is how long ago the connection began.
 constexpr ConnectionState next_state(ConnectionState was, Direction direction, Signal signal,

@@ -58,17 +58,18 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::mark_of_other(Side side, ConnId i
   return peer == kUnconfirmed ? 0 : load_mark(life(table_of(other).records(), peer));
 }
 
-/// Whether a RST stands where its sender's next byte would. One that answers a SYN is known by what
-/// it acknowledges (RFC 9293, 3.10.7.3). While nothing is known of its sender, a RST can but close
-/// what nobody has proved to be real.
+/// Whether a RST stands where its sender's next byte would. Once a FIN was seen, it may answer a
+/// packet that was sent before the last of what it resets had arrived: it then stands where that one
+/// acknowledged. One that answers a SYN is known by what it acknowledges (RFC 9293, 3.10.7.3). While
+/// nothing is known of its sender, a RST can but close what nobody has proved to be real.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
                                                   const Segment& segment) const {
   if (!segment.is_whole) return false;
   const std::uint32_t mark = load_mark(life(table_of(side).records(), id));
-  if (mark != 0) return segment.sequence == mark;
   const ConnectionState state = state_of(side, id);
+  if (mark != 0) return mark - segment.sequence <= (is_closing(state) ? UINT16_MAX : 0);
   if (state == ConnectionState::syn_sent)
     return segment.acknowledges && segment.acknowledged == mark_of_other(side, id);
   return is_half_open(state);

@@ -1,0 +1,219 @@
+"""A router made of Linux network namespaces, which tracks the connections that it forwards.
+
+Needs root, and the commands ip, nft and conntrack (iproute2, nftables, conntrack). Nothing of it has
+a name outside this process, so that it ends with it, however that ends.
+"""
+
+import collections
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+import packets
+from captures import SECOND
+
+_COMMANDS = ("ip", "nft", "conntrack")
+
+# Key of [ageing.timeout_s]: (Linux's default, a short one, sysctls, less nf_conntrack_).
+# The kernel keeps a mid-stream connection without answer as long as one with unacknowledged data, so
+# the short set gives both what tcp_established has. udp and udp_unreplied are one setting there.
+TIMEOUTS_S = {
+    "tcp_syn_sent": (120, 2, ["tcp_timeout_syn_sent"]),
+    "tcp_syn_received": (60, 2, ["tcp_timeout_syn_recv"]),
+    "tcp_established": (432000, 5, ["tcp_timeout_established", "tcp_timeout_max_retrans"]),
+    "tcp_fin_wait": (120, 3, ["tcp_timeout_fin_wait"]),
+    "tcp_close_wait": (60, 3, ["tcp_timeout_close_wait"]),
+    "tcp_last_ack": (30, 2, ["tcp_timeout_last_ack"]),
+    "tcp_time_wait": (120, 3, ["tcp_timeout_time_wait"]),
+    "tcp_close": (10, 2, ["tcp_timeout_close"]),
+    "tcp_midstream": (300, 5, ["tcp_timeout_unacknowledged"]),
+    "udp_unreplied": (30, 2, []),
+    "udp": (30, 2, ["udp_timeout"]),
+    "udp_stream": (120, 4, ["udp_timeout_stream"]),
+    "icmp": (30, 2, ["icmp_timeout", "icmpv6_timeout"]),
+}
+
+
+class CannotTry(Exception):
+    pass
+
+
+_CLONE_NEWNET = 0x40000000  # of linux/sched.h
+_ROUTER_MAC, _SENDER_MAC = bytes.fromhex("020000000002"), bytes.fromhex("020000000001")
+_ROUTER_SYSCTLS = {
+    "ipv6/conf/default/addr_gen_mode": 1,  # no address of its own
+    "ipv6/conf/default/accept_ra": 0,
+    "ipv4/ip_forward": 1,
+    "ipv4/conf/all/rp_filter": 0,
+    "ipv4/conf/default/rp_filter": 0,
+    "ipv4/conf/default/route_localnet": 1,  # captures of 127.0.0.1, which nothing has here
+    "ipv6/conf/all/forwarding": 1,
+}
+# Nothing is tracked until a rule asks for it.
+_RULES = """table inet t {
+  chain c { type filter hook forward priority 0; ct state invalid,new,established,related counter; }
+}"""
+_TRACKING_SYSCTLS = {"nf_conntrack_checksum": 0, "nf_conntrack_tcp_loose": 1}
+
+
+def _call(name, *arguments):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def check_possible():
+    if os.geteuid() != 0:
+        raise CannotTry("not root")
+    missing = [c for c in _COMMANDS if shutil.which(c) is None]
+    if missing:
+        raise CannotTry(f"no {', '.join(missing)}")
+
+
+def ethernet(family):
+    """The header of a frame to the router."""
+    return _ROUTER_MAC + _SENDER_MAC + (b"\x08\x00" if family == 4 else b"\x86\xdd")
+
+
+def frame_of(flow, data):
+    """The IP packet in Ethernet of our own, with a TTL that outlives the router, and zeros for the
+    payload that was not captured."""
+    end = flow.l4 + flow.l4_wire
+    ip = bytearray(data[flow.l3 : end].ljust(end - flow.l3, b"\0"))
+    if flow.family == 4:
+        ip[8] = 64
+        ip[10:12] = bytes(2)
+        ip[10:12] = packets.checksum(ip[:20]).to_bytes(2, "big")
+    else:
+        ip[7] = 64
+    return ethernet(flow.family) + ip
+
+
+class Namespace:
+    """A network namespace without a name. What is done inside `with`, and the commands started there,
+    are in it."""
+
+    def __init__(self):
+        home = os.open("/proc/self/ns/net", os.O_RDONLY)
+        _call("unshare", _CLONE_NEWNET)
+        self.fd = os.open("/proc/self/ns/net", os.O_RDONLY)
+        self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
+        self._home = home
+        _call("setns", home, _CLONE_NEWNET)
+
+    def __enter__(self):
+        _call("setns", self.fd, _CLONE_NEWNET)
+
+    def __exit__(self, *_):
+        _call("setns", self._home, _CLONE_NEWNET)
+
+
+def _command(*words):
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _ip(words):
+    _command("ip", *words.split())
+
+
+def _set_sysctls(values):
+    for name, value in values.items():
+        with open(f"/proc/sys/net/{name}", "w", encoding="ascii") as file:
+            file.write(str(value))
+
+
+class Router:
+    """Forwards from its link `in` to its link `out`, tracking connections. It has no address
+    that a capture could have, so that no packet is for itself, and a next hop that is always known,
+    so that none waits."""
+
+    def __init__(self, timeouts_s, liberal):
+        try:
+            self.sender, self.router = Namespace(), Namespace()
+            self._connect()
+            self._track(timeouts_s, liberal)
+        except (OSError, RuntimeError) as error:
+            raise CannotTry(error) from error
+
+    def _track(self, timeouts_s, liberal):
+        sysctls = {
+            f"nf_conntrack_{sysctl}": timeouts_s[key]
+            for key, (_, _, names) in TIMEOUTS_S.items()
+            for sysctl in names
+        }
+        sysctls |= _TRACKING_SYSCTLS | {"nf_conntrack_tcp_be_liberal": int(liberal)}
+        with self.router:
+            _command("nft", _RULES)
+            _set_sysctls({f"netfilter/{name}": value for name, value in sysctls.items()})
+
+    def _connect(self):
+        with self.sender:
+            _set_sysctls({"ipv6/conf/default/disable_ipv6": 1})
+        with self.router:
+            _set_sysctls(_ROUTER_SYSCTLS)
+            for link, peer in (("in", "wire"), ("out", "sink")):
+                end = f"mtu 65535 netns {self.sender.path}"
+                _ip(f"link add name {link} mtu 65535 type veth peer name {peer} {end}")
+            _ip(f"link set in address {_ROUTER_MAC.hex(':')} up")
+            _ip("link set out up")
+        with self.sender:
+            _ip("link set wire arp off up")
+            _ip("link set sink arp off up")
+        with self.router:
+            # Without any address there is no local table, and then no next hop of IPv4 either.
+            _ip("address add 240.0.0.2/32 dev out")
+            for hop in ("240.0.0.1", "fe80::1"):
+                family = "-6" if ":" in hop else "-4"
+                mac = _SENDER_MAC.hex(":")
+                _ip(f"{family} neigh add {hop} lladdr {mac} dev out nud permanent")
+                _ip(f"{family} route add default via {hop} dev out onlink")
+
+    def send(self, frames, speed):
+        """Sends (time, frame)s at their pace; answers the times at which they were sent."""
+        sent = []
+        with self.sender:
+            wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        with wire:
+            wire.bind(("wire", 0))
+            start = time.monotonic_ns()
+            for when, frame in frames:
+                early = (when - frames[0][0]) / speed - (time.monotonic_ns() - start)
+                if early > 0:
+                    time.sleep(early / SECOND)
+                sent.append(frames[0][0] + time.monotonic_ns() - start)
+                wire.send(frame)
+        self._offset = frames[0][0] - start
+        return sent
+
+    def now(self):
+        """On the clock of `send`."""
+        return time.monotonic_ns() + self._offset
+
+    def forwarded(self):
+        with self.router:
+            words = _command("nft", "list", "table", "inet", "t").split()
+        return int(words[words.index("packets") + 1])
+
+    def statistics(self):
+        """Of connection tracking, over all CPUs."""
+        total = collections.Counter()
+        with self.router:
+            for word in _command("conntrack", "-S").split():
+                name, equals, value = word.partition("=")
+                if equals and name != "cpu":
+                    total[name] += int(value)
+        return total
+
+    def list(self):
+        """The connections as text, a line each."""
+        with self.router:
+            return "".join(
+                _command("conntrack", "-L", "-o", "extended", "-f", family)
+                for family in ("ipv4", "ipv6")
+            )
