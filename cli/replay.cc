@@ -195,6 +195,18 @@ std::optional<std::string> too_many_threads(const Config& config) {
   return warning;
 }
 
+/// A warning where tables filled to the highest of their marks that they met.
+std::optional<std::string> full_tables(const WorkerCounters& counters) {
+  for (std::size_t w = kWatermarks; w-- > 0;) {
+    if (counters.over_watermark[w].value() == 0) continue;
+    return fmt::format(
+        "a table filled to {} % of its capacity and more ({} times): a larger --capacity takes "
+        "more",
+        kWatermarkPercent[w], counters.over_watermark[w].value());
+  }
+  return std::nullopt;
+}
+
 /// A warning where the tables would be faster on larger pages than they got.
 std::optional<std::string> ReplayCommand::small_pages(const Workers& workers) const {
   std::size_t bytes = 0;
@@ -267,6 +279,8 @@ Result<int> ReplayCommand::replay() const {
     if (auto ok = ports->output->finish(); !ok) return std::unexpected(ok.error());
   }
 
+  if (auto warning = full_tables(workers->counters()))
+    report.warnings.push_back(std::move(*warning));
   report.interrupted = ports->stopped();
   if (report.interrupted) {
     report.warnings.push_back(fmt::format("interrupted after {} of {} packets",

@@ -265,6 +265,14 @@ void print_backends(Table& table, const RunReport& report) {
   if (hidden != 0) table.line("  ... and {} more backends (--stats has all)", hidden);
 }
 
+/// How often the tables filled to each mark, by percent.
+Json watermarks(const WorkerCounters& counters) {
+  Json all = Json::object();
+  for (std::size_t w = 0; w < kWatermarks; ++w)
+    all[std::to_string(kWatermarkPercent[w])] = counters.over_watermark[w].value();
+  return all;
+}
+
 /// How connections ended: every way that some did, and idling, the usual one.
 Json endings(const WorkerCounters& counters) {
   Json all = Json::object();
@@ -302,6 +310,7 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"live", v4.live + v6.live},
         {"peak", counters.peak.value()},
         {"refused", counters.refused.value()},
+        {"over_budget", counters.over_budget.value()},
         {"collisions", counters.collisions.value()},
         {"resets_ignored", counters.resets_ignored.value()}}},
       {"table",
@@ -309,6 +318,7 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"sharing", report.config.sharing},
         {"capacity", v4.capacity},
         {"capacity_v6", v6.capacity},
+        {"over_watermark", watermarks(counters)},
         {"load", rounded(quotient(v4.live + v6.live, v4.slots + v6.slots), 4)},
         {"bytes", v4.memory_bytes + v6.memory_bytes},
         {"bytes_per_connection", rounded(bytes_per_connection(report), 1)},

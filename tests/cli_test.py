@@ -426,7 +426,7 @@ class Cli(Case):
         self.assertEqual(shown, f"millrace: warning: {warnings[0]}\n")
         self.assertEqual(run("--pages", "transparent", "--quiet")[1:], (warnings, ""))
         self.assertEqual(run("--pages", "small")[1:], ([], ""))
-        self.assertEqual(run("--pages", "transparent", "--capacity", "1000")[1:], ([], ""))
+        self.assertEqual(run("--pages", "transparent", "--capacity", "10000")[1:], ([], ""))
 
     @unittest.skipIf(jsonschema is None, "no package jsonschema")
     def test_statistics_follow_their_schema(self):

@@ -202,7 +202,8 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
   check(made);
 }
 
-// Consistent hashing names the one backend that may answer without an entry.
+// Consistent hashing names the one backend that may answer without an entry. Its SYN and ACK proves
+// nothing, what comes after it does.
 TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -211,21 +212,84 @@ TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   there.add(packet(client(7), kVirtual, kAck | kFin), 0);  // begins no connection
   made.line->run(there);
   ASSERT_EQ(there.sent.size(), 1U);
-  TestPort back;
-  for (const std::uint8_t last : std::array<std::uint8_t, 3>{1, 2, 3}) {
-    back.add(packet({{10, 0, 0, last}, 8080}, client(7), kAck), 1);
-    back.add(packet({{10, 0, 0, last}, 8080}, client(7), kSyn), 1);  // its own connection
-  }
-  made.line->run(back);
-  ASSERT_EQ(back.sent.size(), 6U);
-  for (const std::uint8_t last : std::array<std::uint8_t, 3>{1, 2, 3}) {
-    const Endpoint backend{{10, 0, 0, last}, 8080};
-    const bool asked = destination_of(there.sent[0]) == backend;
-    EXPECT_TRUE(source_of(back.sent[2 * last - 2]) == (asked ? kVirtual : backend));
-    EXPECT_TRUE(source_of(back.sent[2 * last - 1]) == backend);
-  }
+  const auto answer = [&](unsigned flags) {
+    TestPort back;
+    for (const std::uint8_t last : std::array<std::uint8_t, 3>{1, 2, 3})
+      back.add(packet({{10, 0, 0, last}, 8080}, client(7), static_cast<std::uint8_t>(flags)), 1);
+    made.line->run(back);
+    for (std::uint8_t i = 0; i < 3; ++i) {
+      const Endpoint backend{{10, 0, 0, static_cast<std::uint8_t>(i + 1)}, 8080};
+      const bool asked = destination_of(there.sent[0]) == backend;
+      const bool is_own = flags == kSyn;
+      EXPECT_TRUE(source_of(back.sent[i]) == (asked && !is_own ? kVirtual : backend));
+    }
+  };
+  answer(kSyn);  // a connection of its own
+  answer(kSyn | kAck);
   EXPECT_EQ(count(made, Verdict::stateless), 2U);
   EXPECT_EQ(made.line->counters().opened.value(), 0U);
+  answer(kAck);
+  EXPECT_EQ(count(made, Verdict::stateless), 2U);
+  EXPECT_EQ(made.line->counters().opened.value(), 1U);
+  check(made);
+}
+
+// A flood fills its budget, and no more; what a reply proves gets its entries all the same.
+TEST_P(LineTest, HalfOpenConnectionsHaveABudget) {
+  BalanceConfig config;
+  config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
+  LineConfig line = small();
+  line.half_open_percent = 20;
+  auto made = make(config, line);
+  TestPort flood;
+  for (unsigned n = 0; n < 300; ++n) flood.add(packet(client(n), kVirtual), n / 10);
+  made.line->run(flood);
+  EXPECT_EQ(made.line->report_v4().live, 20U);
+  EXPECT_EQ(made.line->counters().over_budget.value(), 280U);
+  EXPECT_EQ(count(made, Verdict::stateless), 280U);
+  ASSERT_EQ(flood.sent.size(), 300U);
+  TestPort back;
+  for (unsigned n = 100; n < 150; ++n)
+    back.add(packet(destination_of(flood.sent[n]), client(n), kAck), 40);
+  made.line->run(back);
+  EXPECT_EQ(made.line->report_v4().live, 70U);
+  for (const Bytes& p : back.sent) EXPECT_TRUE(source_of(p) == kVirtual);
+  TestPort more;  // and these go on where they were
+  for (unsigned n = 100; n < 150; ++n) more.add(packet(client(n), kVirtual, kAck), 50);
+  made.line->run(more);
+  EXPECT_EQ(count(made, Verdict::tracked), 20U + 50U + 50U);
+  for (unsigned n = 0; n < 50; ++n)
+    EXPECT_TRUE(destination_of(more.sent[n]) == destination_of(flood.sent[100 + n]));
+  check(made);
+}
+
+// Who proves to be real takes the place of who would be missed less, as long as there is one.
+TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {
+  BalanceConfig config;
+  config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
+  LineConfig line = small(64);
+  line.timeouts = Timeouts::all(1'000'000);
+  line.evicts = true;
+  auto made = make(config, line);
+  constexpr unsigned kClients = 500;
+  TestPort there;
+  for (unsigned n = 0; n < kClients; ++n) there.add(packet(client(n), kVirtual, kAck), n);
+  made.line->run(there);
+  const std::uint64_t half_open = made.line->report_v4().live;
+  EXPECT_EQ(half_open, 64U);
+  TestPort back;
+  for (unsigned n = 0; n < kClients; ++n)
+    back.add(packet(destination_of(there.sent[n]), client(n), kAck), kClients + 10 * n);
+  made.line->run(back);
+  for (const Bytes& p : back.sent) EXPECT_TRUE(source_of(p) == kVirtual);
+  const auto& closed = made.line->counters().closed;
+  // Some tables are larger than they were asked to be.
+  if (made.line->report_v4().live < kClients) {
+    EXPECT_GT(closed[static_cast<std::size_t>(Ending::evicted)].value(), kClients / 2);
+  }
+  EXPECT_EQ(closed[static_cast<std::size_t>(Ending::timed_out)].value(), 0U);
+  EXPECT_GE(made.line->report_v4().live, half_open);
+  EXPECT_EQ(made.line->counters().over_watermark[1].value(), 1U);
   check(made);
 }
 

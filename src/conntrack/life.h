@@ -15,6 +15,7 @@ struct Life {
   /// packets told, 0 while none did. Else the tick at which the connection began.
   std::uint32_t mark = 0;
   ConnectionState state = ConnectionState::none;
+  std::uint8_t owner = 0;  ///< the worker that opened it; in the originator's entry
 };
 
 /// Bytes of it in front of a function's state.

@@ -107,8 +107,8 @@ inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
     //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
     /* syn     */ {no, s2, s2, sr, es, fo, fr, co, cr, la, tw, cl, ms},
     /* syn_ack */ {no, sr, sr, sr, es, fo, fr, co, cr, la, sr, sr, ms},
-    /* fin     */ {no, ss, s2, fr, fr, la, fr, la, cr, la, tw, cl, fr},
-    /* ack     */ {no, ss, s2, sr, es, co, fr, co, cr, tw, tw, cl, es},
+    /* fin     */ {fr, ss, s2, fr, fr, la, fr, la, cr, la, tw, cl, fr},
+    /* ack     */ {es, ss, s2, sr, es, co, fr, co, cr, tw, tw, cl, es},
     /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
   }},
   {{ // The only packets that are seen: a connection's own progress shows that it is real, and that
@@ -149,6 +149,16 @@ constexpr bool is_half_open(ConnectionState state) {
          state == sctp_unreplied || state == icmp_unreplied || state == other_unreplied;
 }
 
+/// How much a live connection would be missed, 0 to 3: what has ended; what nothing has proved;
+/// what is about to end, or may be anybody's query; what goes on.
+constexpr unsigned rank(ConnectionState state) {
+  using enum ConnectionState;
+  if (state == closed || state == time_wait || state == last_ack) return 0;
+  if (is_half_open(state)) return 1;
+  const bool lasts = state == established || state == udp_stream || state == sctp;
+  return lasts ? 3 : 2;
+}
+
 /// Whether one side has sent its FIN at least, and no RST was seen.
 constexpr bool is_closing(ConnectionState state) {
   using enum ConnectionState;
@@ -165,7 +175,8 @@ constexpr ConnectionState next_state(ConnectionState was, Direction direction, S
     return detail::kTcpTable[static_cast<std::size_t>(direction)][static_cast<std::size_t>(signal)]
                             [static_cast<std::size_t>(was)];
   }
-  if (was == none) return detail::unreplied(protocol);
+  if (was == none && direction != Direction::reply) return detail::unreplied(protocol);
+  if (was == none) was = detail::unreplied(protocol);
   if (was == udp && age_ms >= kStreamAfterMs) return udp_stream;
   // The states with and without a reply stand side by side.
   if (is_half_open(was) && direction != Direction::originator)

@@ -148,10 +148,33 @@ TEST(State, MidstreamProvesRealByAReply) {
 TEST(State, WhatEndsOrAnswersBeginsNothing) {
   for (const Signal signal : {Signal::rst, Signal::fin, Signal::nothing, Signal::syn_ack})
     EXPECT_FALSE(begins(signal, Direction::originator));
+  for (const Signal signal : {Signal::rst, Signal::syn, Signal::nothing, Signal::syn_ack})
+    EXPECT_FALSE(begins(signal, Direction::reply));
   for (const Signal signal : {Signal::rst, Signal::fin, Signal::nothing})
     EXPECT_FALSE(begins(signal, Direction::only));
   for (const Signal signal : {Signal::syn, Signal::syn_ack, Signal::ack, Signal::packet})
     EXPECT_TRUE(begins(signal, Direction::only));
+}
+
+TEST(State, AReplyProvesWhatWasNotTracked) {
+  play(R"(
+    server ACK     established
+    client ACK     established)");
+  play(R"(
+    server FIN     fin_wait
+    client ACK     close_wait)");
+  play(R"(
+    server packet  udp)",
+       kProtocolUdp);
+}
+
+TEST(State, WhatGoesOnIsMissedMost) {
+  using enum ConnectionState;
+  EXPECT_LT(rank(time_wait), rank(syn_sent));
+  EXPECT_LT(rank(syn_received), rank(close_wait));
+  EXPECT_LT(rank(udp_unreplied), rank(udp));
+  EXPECT_LT(rank(udp), rank(udp_stream));
+  EXPECT_EQ(rank(established), 3U);
 }
 
 TEST(State, OneDirectionShowsItselfByItsProgress) {

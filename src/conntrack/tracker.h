@@ -31,6 +31,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -42,42 +44,16 @@
 
 #include "conntrack/ageing/ageing.h"
 #include "conntrack/entry.h"
+#include "conntrack/half_open.h"
 #include "conntrack/life.h"
 #include "conntrack/rings.h"
 #include "conntrack/sharing/sharing.h"
 #include "conntrack/state.h"
+#include "conntrack/tracker_config.h"
 #include "core/signal.h"
 #include "millrace/table.h"
 
 namespace millrace {
-
-/// Idle time after which a connection ends, by its state.
-struct Timeouts {
-  std::array<std::uint32_t, kConnectionStates> ms{};
-
-  std::uint32_t operator[](ConnectionState state) const {
-    return ms[static_cast<std::size_t>(state)];
-  }
-
-  static Timeouts all(std::uint32_t ms) {
-    Timeouts timeouts;
-    timeouts.ms.fill(ms);
-    return timeouts;
-  }
-};
-
-struct TrackerConfig {
-  std::size_t capacity = 0;                      ///< connections promised
-  std::size_t state_bytes = 0;                   ///< function's state in the originator's record
-  std::optional<std::size_t> reply_state_bytes;  ///< and in the reply's; none: no reply entries
-  bool follows = false;  ///< packets are told to `follow`; else all timeouts are that of `none`
-  Timeouts timeouts;
-  MakeAgeing* ageing = nullptr;
-  std::uint32_t interval_ms = 10;  ///< of ageing
-  unsigned groups = 0;             ///< of connections that may move; 0: none may
-  Pages pages = Pages::huge;
-  Secret secret;
-};
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
@@ -164,12 +140,28 @@ class Tracker {
     }
   }
 
+  /// Whether a connection that nothing proves yet may be opened.
+  enum class Room : std::uint8_t { there_is, over_budget, full };
+  Room room() const {
+    // Those that see to themselves count only what they hold all in all.
+    if (!Guarding::kConcurrent && table().size() >= capacity_) return Room::full;
+    return shared_->half_open.has_room(worker_) ? Room::there_is : Room::over_budget;
+  }
+  /// What its tables hold, of their capacity; where they do not count that, what this worker has,
+  /// of its share.
+  unsigned fill_percent() const {
+    const std::size_t held = Guarding::kConcurrent ? live_ * shared_->workers : table().size();
+    return static_cast<unsigned>(held * 100 / capacity_);
+  }
+
   /// Inserts the originator's entry. Where another packet of the burst did so before, or another
-  /// worker, it is `present`. An expired connection may give way: `closed(id)` is called with its
-  /// state still readable.
+  /// worker, it is `present`. An expired connection may give way, and where this one is `proved`
+  /// and the tracker evicts, one that would be missed less: `closed(id)` is called with its state
+  /// still readable.
   template <class Closed>
-  Insertion open(const K& key, Hash hash, Tick now, Closed&& closed) {
-    const Insertion in = pair().originators.insert(key, hash, worth(Side::originator, now));
+  Insertion open(const K& key, Hash hash, Tick now, Closed&& closed, bool proved = false) {
+    const Insertion in =
+        pair().originators.insert(key, hash, worth(Side::originator, now, proved, key.protocol));
     if (in.displaced != ConnId::none) make_way(Side::originator, in, closed);
     if (in.outcome == Insertion::Outcome::inserted) {
       auto& header = originators().header(in.id);
@@ -182,11 +174,12 @@ class Tracker {
 
   /// Inserts the reply's entry of a connection that was opened in this burst: `inserted`, `present`
   /// where the key belongs to another connection, or `full`. `confirm` wants its id. As in `open`,
-  /// an expired connection may give way.
+  /// another connection may give way.
   template <class Closed>
-  Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed) {
-    const Insertion in =
-        pair().replies->insert(reply_key, hasher()(reply_key), worth(Side::reply, now));
+  Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed,
+                 bool proved = false) {
+    const Insertion in = pair().replies->insert(
+        reply_key, hasher()(reply_key), worth(Side::reply, now, proved, reply_key.protocol));
     if (in.displaced != ConnId::none) make_way(Side::reply, in, closed);
     if (in.outcome == Insertion::Outcome::inserted) {
       auto& header = replies().header(in.id);
@@ -205,6 +198,10 @@ class Tracker {
     ageing_->born(id, seen(header), capped(seen(header), seen(header) + timeout_of(id)));
     if (groups_) groups_->append(group, id);
     ++live_;
+    if (follows_) {
+      life(originators(), id).owner = worker_;
+      count_half_open(id, is_half_open(state_of(Side::originator, id)) ? 1 : 0);
+    }
     join(id, reply);
   }
   /// Gives a confirmed connection a reply's entry.
@@ -232,6 +229,8 @@ class Tracker {
   /// @name Following, where it does
   /// @{
   /// The state of a connection, by its entry on that side.
+  /// Whether it was idle too long; of one that has just given way, too.
+  bool is_idle_too_long(ConnId id, Tick now) const { return now - deadline(id) >= 0; }
   ConnectionState state_of(Side side, ConnId id) const {
     return follows_ ? load_state(life(table_of(side).records(), id)) : ConnectionState::none;
   }
@@ -282,33 +281,55 @@ class Tracker {
  private:
   using Settling = typename Guarding::Settling;
   static constexpr std::uint32_t kLookAgainMs = 10'000;
+  static constexpr std::int32_t kLooksIdleMs = 1'000;  // or its other direction goes on
   struct Shared {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
+    HalfOpen half_open;
+    unsigned workers;
   };
-  /// Of an entry when another one wants its place.
+  /// Of an entry when another one wants its place: by its state's rank, and the longer it was idle
+  /// the less. What this very burst may be using is safe.
   struct Worth {
     const Tracker& tracker;
     Side side;
     Tick now;
+    bool evicts;
+    std::uint8_t newcomer;
 
     std::uint8_t operator()(ConnId id) const {
-      const bool dead =
-          tracker.leaves_expired_ && id != ConnId::none && tracker.has_expired(side, id, now);
-      return dead ? 0 : 1;
+      if (id == ConnId::none) return newcomer;
+      if (tracker.leaves_expired_ && tracker.has_expired(side, id, now)) return 0;
+      if (!evicts) return 1;
+      const auto& header = tracker.table_of(side).records().header(id);
+      const unsigned rank = millrace::rank(tracker.state_of(side, id));
+      std::int32_t idle = now - seen(header);
+      if (rank == 3 && idle > kLooksIdleMs)
+        idle = now - tracker.latest_seen(side == Side::originator ? id : header.peer);
+      return idle <= 0 ? UINT8_MAX : of(rank, idle);
+    }
+    static std::uint8_t of(unsigned rank, std::int32_t idle_ms) {
+      const auto octaves = static_cast<unsigned>(std::bit_width(static_cast<unsigned>(idle_ms)));
+      return static_cast<std::uint8_t>(1 + 32 * rank + 31 - std::min(octaves, 31U));
     }
   };
-  auto worth([[maybe_unused]] Side side, [[maybe_unused]] Tick now) const {
+  auto worth([[maybe_unused]] Side side, [[maybe_unused]] Tick now, [[maybe_unused]] bool proved,
+             [[maybe_unused]] std::uint8_t protocol) const {
     if constexpr (Guarding::kShared) {
       return KeepAll{};  // others may be using what would give way
     } else {
-      return Worth{*this, side, now};
+      const bool evicts = evicts_ && proved;
+      return Worth{*this, side, now, evicts,
+                   evicts ? Worth::of(protocol == kProtocolTcp ? 3 : 2, 0) : std::uint8_t{1}};
     }
   }
 
-  Tracker(const TrackerConfig& config, std::shared_ptr<Shared> shared, Settling settling,
-          std::unique_ptr<Ageing> ageing, std::optional<Rings> groups)
+  Tracker(const TrackerConfig& config, std::uint8_t worker, std::shared_ptr<Shared> shared,
+          Settling settling, std::unique_ptr<Ageing> ageing, std::optional<Rings> groups)
       : follows_(config.follows),
+        evicts_(config.evicts),
+        worker_(worker),
+        capacity_(config.capacity),
         timeouts_(config.timeouts),
         own_bytes_(config.follows ? kLifeBytes : 0),
         state_bytes_(config.state_bytes),
@@ -320,6 +341,16 @@ class Tracker {
         groups_(std::move(groups)) {}
 
   TablePair<Table>& pair() const { return shared_->pair; }
+  void count_half_open(ConnId id, std::int64_t more) const {
+    if (more == 0) return;
+    shared_->half_open.template add<Guarding::kShared>(life(originators(), id).owner, more);
+  }
+  void leave_life(ConnId id) {
+    --live_;
+    if (groups_) groups_->unlink(id);
+    if (follows_) count_half_open(id, is_half_open(state_of(Side::originator, id)) ? -1 : 0);
+  }
+
   bool has(Side side) const { return side == Side::originator || has_replies(); }
   const Table& table_of(Side side) const {
     return side == Side::reply && has_replies() ? *pair().replies : pair().originators;
@@ -368,8 +399,7 @@ class Tracker {
   bool adopt_one(const Tracker& from, unsigned group, ConnId theirs, Hash hash, Closed&& closed);
 
   void end_life(ConnId id) {
-    --live_;
-    if (groups_) groups_->unlink(id);
+    leave_life(id);
     erase(id, originators().header(id).peer);
   }
   /// Ends the connection whose entry on that side gave way to another; that entry itself is gone.
@@ -388,6 +418,9 @@ class Tracker {
   }
 
   bool follows_;
+  bool evicts_;
+  std::uint8_t worker_;
+  std::size_t capacity_;
   Timeouts timeouts_;
   std::size_t own_bytes_;  // in front of functions' states
   std::size_t state_bytes_;
@@ -400,76 +433,9 @@ class Tracker {
   std::size_t live_ = 0;
 };
 
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
-auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guarding guards,
-                                             unsigned workers) -> Result<std::vector<Tracker>> {
-  const auto make_table = [&](std::size_t state_bytes) {
-    return Table::create({config.capacity + Settling::more_ids(workers),
-                          state_bytes + (config.follows ? kLifeBytes : 0), config.pages,
-                          config.secret});
-  };
-  auto originators = make_table(config.state_bytes);
-  if (!originators) return std::unexpected(originators.error());
-  TablePair<Table> pair{std::move(*originators), std::nullopt};
-  if (config.reply_state_bytes) {
-    auto replies = make_table(*config.reply_state_bytes);
-    if (!replies) return std::unexpected(replies.error());
-    pair.replies = std::move(*replies);
-  }
-  if constexpr (Guarding::kConcurrent) {
-    set_all_unconfirmed(pair.originators);
-    if (pair.replies) set_all_unconfirmed(*pair.replies);
-  }
-  auto settling = Settling::create(workers);
-  if (!settling) return std::unexpected(settling.error());
-  auto ageing = config.ageing(
-      {pair.originators.records().count(), config.interval_ms, config.pages}, workers);
-  if (!ageing) return std::unexpected(ageing.error());
-
-  auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair));
-  std::vector<Tracker> trackers;
-  for (unsigned n = 0; n < workers; ++n) {
-    std::optional<Rings> groups;
-    if (config.groups > 0) {
-      auto made =
-          Rings::create(shared->pair.originators.records().count(), config.groups, config.pages);
-      if (!made) return std::unexpected(made.error());
-      groups = std::move(*made);
-    }
-    trackers.push_back(Tracker(config, shared, std::move((*settling)[n]), std::move((*ageing)[n]),
-                               std::move(groups)));
-  }
-  return trackers;
-}
-
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
-Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
-  if (auto ok = table().check_invariants(); !ok) return ok;
-  if (auto ok = ageing_->check_invariants(); !ok) return ok;
-  if (groups_) {
-    if (auto ok = groups_->check_invariants(); !ok) return ok;
-  }
-  if (!has_replies()) return {};
-  const Table& reply_table = *pair().replies;
-  if (auto ok = reply_table.check_invariants(); !ok) return ok;
-  std::size_t linked = 0;
-  bool mutual = true;
-  for_each([&](ConnId id) {
-    const ConnId peer = originators().header(id).peer;
-    if (peer == ConnId::none || peer == kUnconfirmed) return;
-    ++linked;
-    mutual = mutual && replies().header(peer).peer == id;
-  });
-  if (!mutual || linked != reply_table.size()) {
-    return std::unexpected(Error{"tracker: the entries of a connection do not name each other"});
-  }
-  return {};
-}
-
 }  // namespace millrace
 
 #include "conntrack/tracker_ending.h"
 #include "conntrack/tracker_following.h"
+#include "conntrack/tracker_making.h"
 #include "conntrack/tracker_moving.h"

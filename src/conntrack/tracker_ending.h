@@ -71,8 +71,7 @@ void Tracker<TableOf, GuardsType, K>::make_way(Side side, const Insertion& in, C
   const ConnId id = side == Side::originator ? in.displaced : peer;
   closed(id);
   ageing_->gone(id);
-  if (groups_) groups_->unlink(id);
-  --live_;
+  leave_life(id);
   if (side == Side::reply) erase(Side::originator, pair().originators, id);
   if (side == Side::originator && peer != ConnId::none) erase(Side::reply, *pair().replies, peer);
   if (in.displaced != in.id) settling_.add(side, in.displaced);

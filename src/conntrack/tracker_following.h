@@ -44,6 +44,7 @@ void Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
     // The one before ended in this very burst: the same backend gets this one, too.
     if (next == kAnew) next = ConnectionState::syn_sent;
   } while (!millrace::state_of(truth).compare_exchange_weak(was, next, std::memory_order_relaxed));
+  count_half_open(originator, std::int64_t{is_half_open(next)} - std::int64_t{is_half_open(was)});
   if (reply != ConnId::none && reply != kUnconfirmed) store_state(life(replies(), reply), next);
   if constexpr (!Guarding::kShared) {
     if (timeouts_[next] < timeouts_[was]) ageing_->sooner(originator, now, now + timeouts_[next]);
@@ -59,9 +60,9 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::mark_of_other(Side side, ConnId i
 }
 
 /// Whether a RST stands where its sender's next byte would. Once a FIN was seen, it may answer a
-/// packet that was sent before the last of what it resets had arrived: it then stands where that one
-/// acknowledged. One that answers a SYN is known by what it acknowledges (RFC 9293, 3.10.7.3). While
-/// nothing is known of its sender, a RST can but close what nobody has proved to be real.
+/// packet that was sent before the last of what it resets had arrived: it then stands where that
+/// one acknowledged. One that answers a SYN is known by what it acknowledges (RFC 9293, 3.10.7.3).
+/// While nothing is known of its sender, a RST can but close what nobody has proved to be real.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,

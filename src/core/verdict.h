@@ -29,16 +29,17 @@ enum class Verdict : std::uint8_t {
 
   // Dropped.
   no_connection,    ///< belongs to no connection and begins none, as a RST; the balancer serves it
+  over_budget,      ///< one half-open connection too many; the balancer serves it
   no_backend,       ///< its service has no backend to give
   table_full,       ///< a new connection, and the table has no place for it
   reply_collision,  ///< every backend's reply tuple belongs to another connection
 };
-inline constexpr std::size_t kVerdicts = 15;
+inline constexpr std::size_t kVerdicts = 16;
 
 inline constexpr std::array<std::string_view, kVerdicts> kVerdictNames{
-    "tracked",    "stateless",     "not_ip",       "truncated",     "malformed",
-    "fragment",   "icmp_error",    "icmp_control", "source_routed", "header_chain",
-    "no_service", "no_connection", "no_backend",   "table_full",    "reply_collision"};
+    "tracked",     "stateless",    "not_ip",        "truncated",      "malformed",  "fragment",
+    "icmp_error",  "icmp_control", "source_routed", "header_chain",   "no_service", "no_connection",
+    "over_budget", "no_backend",   "table_full",    "reply_collision"};
 static_assert(static_cast<std::size_t>(Verdict::reply_collision) + 1 == kVerdicts);
 
 /// As it appears in statistics.

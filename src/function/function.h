@@ -31,6 +31,7 @@ struct Opening {
   std::uint32_t attempt = 0;         ///< how many answers collided with another connection's reply
   ConnId connection = ConnId::none;  ///< the originator's entry
   K key;                             ///< the originator's key
+  bool by_reply = false;             ///< its packet is a reply, to what was served without an entry
   std::byte* state =
       nullptr;  ///< the originator's state, to be written; it keeps what an earlier attempt wrote
 
@@ -70,8 +71,13 @@ class FunctionFor {
   /// accepted.
   virtual void open(const Burst& burst, std::span<Opening<K>> openings) = 0;
 
+  /// Whether a reply without a connection answers what was, or would have been, served without an
+  /// entry; then `originator` becomes the key of what it answers.
+  virtual bool answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) = 0;
+
   /// Serves the packets of both lanes. Where `connection` is none, the packet has the verdict
-  /// `table_full` or `no_connection` (originator) and the function may serve it without state, or
+  /// `table_full`, `over_budget` or
+  /// `no_connection` (originator) and the function may serve it without state, or
   /// has any other verdict that drops and is left alone; a reply without a connection may be
   /// served, too, or gets `no_service`. Everything served gets `tracked` or `stateless`.
   virtual void process(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;

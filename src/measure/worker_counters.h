@@ -19,10 +19,15 @@ enum class Ending : std::uint8_t {
   finished,   ///< both sides had sent their FINs
   reset,      ///< a RST had come
   reopened,   ///< its ends began another one
+  evicted,    ///< the table was full, and it the one to be missed least
 };
-inline constexpr std::size_t kEndings = 4;
+inline constexpr std::size_t kEndings = 5;
 inline constexpr std::array<std::string_view, kEndings> kEndingNames{"timeout", "finished", "reset",
-                                                                     "reopened"};
+                                                                     "reopened", "evicted"};
+
+/// A table that fills to so much of its capacity is worth a warning.
+inline constexpr std::size_t kWatermarks = 2;
+inline constexpr std::array<unsigned, kWatermarks> kWatermarkPercent{80, 95};
 
 struct alignas(64) WorkerCounters {
   Counter in;
@@ -32,8 +37,10 @@ struct alignas(64) WorkerCounters {
   std::array<Counter, kEndings> closed;
   Counter resets_ignored;  ///< RSTs out of sequence, which closed nothing
   Counter refused;         ///< attempts to open a connection that got no entry; each packet is one
-  Counter collisions;      ///< reply keys that belonged to another connection
-  Counter peak;            ///< most connections live at once
+  Counter over_budget;     ///< and those that got none because too many are half open
+  std::array<Counter, kWatermarks> over_watermark;  ///< how often tables filled to each
+  Counter collisions;  ///< reply keys that belonged to another connection
+  Counter peak;        ///< most connections live at once
 
   std::uint64_t ended() const {
     std::uint64_t sum = 0;

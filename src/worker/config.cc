@@ -116,7 +116,9 @@ Keys<Config::Table> table_keys(const SchemeNames& schemes) {
       {"capacity", config::integer(&T::capacity, 1, T::kMaxCapacity, "connections")},
       {"capacity_v6", config::integer(&T::capacity_v6, 1, T::kMaxCapacity, "connections")},
       {"when_full",
-       config::choice(&T::when_full, {{"stateless", W::stateless}, {"drop", W::drop}}, {"evict"})},
+       config::choice(&T::when_full,
+                      {{"evict", W::evict}, {"stateless", W::stateless}, {"drop", W::drop}})},
+      {"half_open_percent", config::integer(&T::half_open_percent, 1, 100, "percent")},
   };
 }
 
@@ -426,7 +428,7 @@ BalanceConfig balance_config(const Config& config) {
           .key = config.balance.key,
           .maglev_table_size = config.balance.maglev_table_size,
           .stateful = config.balance.stateful,
-          .stateless_when_full = config.table.when_full == Config::WhenFull::stateless,
+          .stateless_when_full = config.table.when_full != Config::WhenFull::drop,
           .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000};
 }
 
@@ -466,6 +468,8 @@ LineConfig line_config(const Config& config) {
   line.capacity = config.table.capacity;
   line.capacity_v6 =
       config.table.capacity_v6.value_or(std::max<std::size_t>(config.table.capacity / 8, 1));
+  line.half_open_percent = config.table.half_open_percent;
+  line.evicts = config.table.when_full == Config::WhenFull::evict;
   line.timeouts = config.ageing.timeout_s.timeouts();
   line.interval_ms = config.ageing.interval_ms;
   if (config.spread.balance && config.workers > 1) line.entries_that_move = config.spread.entries;

@@ -23,14 +23,15 @@
 namespace millrace {
 
 struct Config {
-  enum class WhenFull : std::uint8_t { stateless, drop };
+  enum class WhenFull : std::uint8_t { evict, stateless, drop };
   enum class Unmatched : std::uint8_t { pass, drop };
 
   struct Table {
     std::string scheme = "race";
     std::size_t capacity = 1'000'000;
     std::optional<std::size_t> capacity_v6;  ///< none: an eighth of `capacity`
-    WhenFull when_full = WhenFull::stateless;
+    WhenFull when_full = WhenFull::evict;
+    unsigned half_open_percent = 25;
 
     /// ConnId has 32 bits, and a table has more slots than it promises connections.
     static constexpr std::int64_t kMaxCapacity = 2'000'000'000;

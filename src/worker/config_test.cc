@@ -228,9 +228,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"table.capacity = 1e6",
               "f.toml:1: table.capacity: is a floating-point number: give 1 to 2000000000 "
               "connections"},
-        Wrong{"table.when_full = \"evict\"",
-              "f.toml:1: table.when_full: \"evict\" is not in this version: give \"stateless\" or "
-              "\"drop\""},
+        Wrong{"table.when_full = \"evicts\"",
+              "f.toml:1: table.when_full: \"evicts\" is not known: give \"evict\" or \"stateless\" "
+              "or \"drop\""},
         Wrong{"ageing.scheme = \"lazy\"",
               "f.toml:1: ageing.scheme: \"lazy\" is not known: give \"none\" or \"wheel\""},
         Wrong{"ageing.interval_ms = 1001",
@@ -318,23 +318,24 @@ INSTANTIATE_TEST_SUITE_P(
               "port or protocol"}));
 
 TEST(Config, ReportsAllProblemsInTheOrderOfTheFile) {
-  EXPECT_EQ(wrong("workers = 0\n"
-                  "[table]\n"
-                  "when_full = 1\n"
-                  "capacity = 0\n"
-                  "[[service]]\n"
-                  "address = \"10.0.0.9\"\n"
-                  "backends = [\n"
-                  "  { address = \"10.0.0.1\" },\n"
-                  "  { address = \"nowhere\" },\n"
-                  "  { address = \"10.0.0.1\" },\n"
-                  "]\n"),
-            "f.toml:1: workers: 0 is out of range: give 1 to 128 threads\n"
-            "f.toml:3: table.when_full: is an integer: give \"stateless\" or \"drop\"\n"
-            "f.toml:4: table.capacity: 0 is out of range: give 1 to 2000000000 connections\n"
-            "f.toml:9: service.backends.address: \"nowhere\" is no address: give one of IPv4\n"
-            "f.toml:10: service.backends.address: 10.0.0.1 is in the list already: leave it out, "
-            "or give the first a weight");
+  EXPECT_EQ(
+      wrong("workers = 0\n"
+            "[table]\n"
+            "when_full = 1\n"
+            "capacity = 0\n"
+            "[[service]]\n"
+            "address = \"10.0.0.9\"\n"
+            "backends = [\n"
+            "  { address = \"10.0.0.1\" },\n"
+            "  { address = \"nowhere\" },\n"
+            "  { address = \"10.0.0.1\" },\n"
+            "]\n"),
+      "f.toml:1: workers: 0 is out of range: give 1 to 128 threads\n"
+      "f.toml:3: table.when_full: is an integer: give \"evict\" or \"stateless\" or \"drop\"\n"
+      "f.toml:4: table.capacity: 0 is out of range: give 1 to 2000000000 connections\n"
+      "f.toml:9: service.backends.address: \"nowhere\" is no address: give one of IPv4\n"
+      "f.toml:10: service.backends.address: 10.0.0.1 is in the list already: leave it out, "
+      "or give the first a weight");
 }
 
 TEST(Config, SyntaxErrorsHaveTheirLine) {

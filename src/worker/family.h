@@ -115,7 +115,7 @@ class Family {
       std::this_thread::yield();  // to a worker that keeps what drains from use
     } else {
       [[maybe_unused]] const auto guard = tracker_->writing();
-      done = tracker_->sweep(now, kSweepBudget, timed_out());
+      done = tracker_->sweep(now, kSweepBudget, expired());
     }
     tracker_->settle();
     return done;
@@ -149,9 +149,21 @@ class Family {
       unknown |= std::uint64_t{lane.connection[i] == ConnId::none} << i;
     [[maybe_unused]] const auto guard = tracker_->writing();
     detail::Backoff others;
+    const std::uint64_t before = counters_->opened.value();
     while (unknown = open(burst, lane, unknown), unknown != 0) others.wait();
-    find_opened_here(burst, lane);
+    const bool opened = counters_->opened.value() != before;
+    settle_unopened(burst, lane, opened || Guarding::kShared);
+    if (opened) watch_level();
     find_early_replies(burst);
+  }
+
+  /// Gives entries to connections that have been served without one, and that replies prove.
+  void open_by_replies(Burst& burst) {
+    if (!tracker_) return;
+    Lane<K>& lane = burst.lanes<K>().reply;
+    for (unsigned i = 0; i < lane.size; ++i) {
+      if (lane.connection[i] == ConnId::none) lane.connection[i] = open_by_reply(burst, lane, i);
+    }
   }
 
   /// Between two bursts of both: opens here the connections that an entry of the indirection table
@@ -163,7 +175,7 @@ class Family {
     const std::size_t count = from.tracker_->count(entry);
     if (count > 0 && live() + count > std::min(capacity_, most)) return false;
     const auto adopted = [this](const std::byte* state) { function_->adopted(state); };
-    if (tracker_->adopt(*from.tracker_, entry, adopted, timed_out())) return true;
+    if (tracker_->adopt(*from.tracker_, entry, adopted, expired())) return true;
     release(entry);
     return false;
   }
@@ -218,6 +230,8 @@ class Family {
                           .ageing = &ageing,
                           .interval_ms = config.interval_ms,
                           .groups = Guarding::kShared ? 0 : config.entries_that_move,
+                          .half_open = capacity * config.half_open_percent / 100,
+                          .evicts = config.evicts,
                           .pages = config.pages,
                           .secret = config.secret};
     if (bytes.replies) tracker.reply_state_bytes = bytes.reply;
@@ -237,8 +251,15 @@ class Family {
   }
 
   /// What the tracker tells of connections that have expired.
-  auto timed_out() {
+  auto expired() {
     return [this](ConnId id) { closed(id, ending(tracker_->state_of(Side::originator, id))); };
+  }
+  /// And of those that give way, which may have expired.
+  auto gives_way(Tick now) {
+    return [this, now](ConnId id) {
+      if (tracker_->is_idle_too_long(id, now)) return expired()(id);
+      closed(id, Ending::evicted);
+    };
   }
   void closed(ConnId id, Ending why) {
     counters_->closed[static_cast<std::size_t>(why)].add(1);
@@ -324,12 +345,17 @@ class Family {
       return false;
     }
     burst.verdict[lane.packet[i]] = Verdict::table_full;
-    const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now, timed_out());
+    using Room = typename TrackerType::Room;
+    if (const Room room = tracker_->room(); room != Room::there_is) {
+      if (room == Room::over_budget) burst.verdict[lane.packet[i]] = Verdict::over_budget;
+      return false;
+    }
+    const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now, gives_way(burst.now));
     lane.connection[i] = in.id;
-    if (in.outcome == Insertion::Outcome::full) counters_->refused.add(1);
     if (in.outcome != Insertion::Outcome::inserted) return false;
     opening.packet = lane.packet[i];
     opening.attempt = 0;
+    opening.by_reply = false;
     opening.connection = in.id;
     opening.key = lane.key[i];
     opening.state = tracker_->states(Side::originator)[in.id];
@@ -367,18 +393,21 @@ class Family {
       return {ConnId::none, Insertion::Outcome::inserted, ConnId::none};
     return tracker_->link(opening.reply_key, burst.now,
                           std::span(opening.reply_state).first(function_->state_bytes().reply),
-                          timed_out());
+                          gives_way(burst.now), opening.by_reply);
   }
 
-  /// What begins no connection may belong to one that this very burst has opened.
-  void find_opened_here(Burst& burst, Lane<K>& lane) {
-    for (unsigned i = 0; i < lane.size; ++i) {
-      if (lane.connection[i] != ConnId::none) continue;
-      if (burst.verdict[lane.packet[i]] != Verdict::no_connection) continue;
-      tracker_->find(Side::originator, lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1),
-                     burst.now, lane.connections().subspan(i, 1));
-    }
+  ConnId open_by_reply(Burst& burst, Lane<K>& lane, unsigned i);
+  /// The reply's entry of a connection, if that is its key.
+  ConnId reply_of(ConnId id, const K& key) const {
+    if (!tracker_->is_confirmed(id)) return ConnId::none;
+    const ConnId reply = tracker_->originators().header(id).peer;
+    const bool is_it = reply != ConnId::none && tracker_->replies().header(reply).key == key;
+    return is_it ? reply : ConnId::none;
   }
+
+  void watch_level();
+
+  void settle_unopened(Burst& burst, Lane<K>& lane, bool look);
 
   /// A reply may stand in the very burst that opened its connection.
   void find_early_replies(Burst& burst) {
@@ -390,7 +419,7 @@ class Family {
   /// Takes an opening back; all packets of the burst that were to belong to it get its verdict.
   void give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening, Verdict why) {
     tracker_->abandon(opening.connection);
-    counters_->refused.add(1);
+    if (why != Verdict::table_full) counters_->refused.add(1);
     for (unsigned i = 0; i < lane.size; ++i) {
       if (lane.connection[i] != opening.connection) continue;
       lane.connection[i] = ConnId::none;
@@ -402,8 +431,11 @@ class Family {
   std::size_t capacity_;
   FunctionFor<K>* function_;
   WorkerCounters* counters_;
+  unsigned level_ = 0;  // watermarks below what the tables hold
   std::array<Opening<K>, kBurstMax> openings_;
   Records<K> nothing_;
 };
 
 }  // namespace millrace
+
+#include "worker/family_opening.h"

@@ -34,6 +34,12 @@ struct LineConfig {
   std::uint32_t interval_ms = 10;
   Pages pages = Pages::huge;
   Secret secret;
+  /// Connections that nothing has proved to be real yet, of each family, as a share of its
+  /// capacity.
+  unsigned half_open_percent = 100;
+  /// A connection that a reply proves finds room in a full table at the cost of one that would be
+  /// missed less.
+  bool evicts = false;
   bool pass_unmatched = true;  ///< packets that concern no service go out untouched
   /// Housekeeping catches up before every burst, whatever it takes: for simulated time, where a
   /// burst may follow minutes after the last one.

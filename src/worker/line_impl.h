@@ -164,6 +164,8 @@ class LineOf final : public Line {
     probe_.done(Stage::find);
     v4_.open(*burst);
     v6_.open(*burst);
+    v4_.open_by_replies(*burst);
+    v6_.open_by_replies(*burst);
     counters_->peak.raise_to(v4_.live() + v6_.live());
     probe_.done(Stage::open);
     v4_.follow(*burst);

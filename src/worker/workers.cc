@@ -83,10 +83,13 @@ WorkerCounters Workers::counters() const {
     const WorkerCounters& one = worker.line->counters();
     for (Counter WorkerCounters::* counter :
          {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::opened,
-          &WorkerCounters::resets_ignored, &WorkerCounters::refused, &WorkerCounters::collisions}) {
+          &WorkerCounters::resets_ignored, &WorkerCounters::over_budget, &WorkerCounters::refused,
+          &WorkerCounters::collisions}) {
       (sum.*counter).add((one.*counter).value());
     }
     for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());
+    for (std::size_t w = 0; w < kWatermarks; ++w)
+      sum.over_watermark[w].add(one.over_watermark[w].value());
     for (std::size_t e = 0; e < kEndings; ++e) sum.closed[e].add(one.closed[e].value());
     sum.peak.add(one.peak.value());
   }

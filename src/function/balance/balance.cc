@@ -125,6 +125,7 @@ std::uint16_t BalanceFor<K>::first_choice(Service& service, const Burst& burst,
 template <class K>
 bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
                               const Opening<K>& opening) const {
+  if (opening.by_reply) return true;
   if (service.overflowed) {
     service.overflowed = burst.now.ms - service.overflowed_at.ms < quiet_ms_;
     if (service.overflowed) return true;
@@ -239,10 +240,10 @@ void BalanceFor<K>::serve_replies(Burst& burst, const States<K>& originators,
 template <class K>
 void BalanceFor<K>::serve_untracked(Burst& burst, const K& key, unsigned packet) {
   Verdict& verdict = burst.verdict[packet];
-  // Without a connection a packet that is no SYN always goes where Maglev says.
-  const bool goes_by_maglev = verdict == Verdict::no_connection;
-  const bool found_no_place = verdict == Verdict::table_full;
-  if (!goes_by_maglev && (!found_no_place || (stateful_ && !stateless_when_full_))) return;
+  // What may be a connection's first packets must go by Maglev as long as others may follow.
+  const bool found_no_place = verdict == Verdict::table_full || verdict == Verdict::over_budget;
+  const bool is_refused = verdict == Verdict::table_full && stateful_ && !stateless_when_full_;
+  if (is_refused || (!found_no_place && verdict != Verdict::no_connection)) return;
   Service* service = find(key);
   if (service == nullptr) {
     verdict = Verdict::no_service;
@@ -269,26 +270,43 @@ void BalanceFor<K>::serve_untracked(Burst& burst, const K& key, unsigned packet)
 /// that begins a connection of its own answers nothing; nor can it be told from one that does where
 /// a service takes any port.
 template <class K>
-void BalanceFor<K>::serve_untracked_reply(Burst& burst, const K& key, unsigned packet) {
-  burst.verdict[packet] = Verdict::no_service;
-  if (burst.signal[packet] == Signal::syn || !has_ports(key.protocol)) return;
-  const std::uint32_t there = answering_.find(key.source, key.source_port, key.protocol);
-  if (there == answering_.kNone) return;
-  for (const auto& [at, id] : answering_there_[there]) {
-    Service& service = *services_[at];
-    Backend& backend = backends_[id];
-    K originator = reversed(key);
+auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K& reply_key,
+                                   K& originator) const -> const Answering* {
+  if (burst.signal[packet] == Signal::syn || !has_ports(reply_key.protocol)) return nullptr;
+  const std::uint32_t there =
+      answering_.find(reply_key.source, reply_key.source_port, reply_key.protocol);
+  if (there == answering_.kNone) return nullptr;
+  originator = reversed(reply_key);
+  for (const Answering& answering : answering_there_[there]) {
+    const Service& service = *services_[answering.service];
+    const Backend& backend = backends_[answering.backend];
     originator.destination = backend.virtual_address;
     originator.destination_port = backend.virtual_port;
-    if (service.willing == 0 || service.listed[service.maglev.pick(hash_(originator))] != id)
-      continue;
-    rewrite<K>(End::source, burst.data[packet], burst.length[packet], burst.headers[packet],
-               backend.virtual_address, backend.virtual_port);
-    backend.replies.add(1);
-    service.stateless.add(1);
-    burst.verdict[packet] = Verdict::stateless;
-    return;
+    if (service.willing != 0 &&
+        service.listed[service.maglev.pick(hash_(originator))] == answering.backend)
+      return &answering;
   }
+  return nullptr;
+}
+
+template <class K>
+bool BalanceFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,
+                            K& originator) {
+  return find_answering(burst, packet, reply_key, originator) != nullptr;
+}
+
+template <class K>
+void BalanceFor<K>::serve_untracked_reply(Burst& burst, const K& key, unsigned packet) {
+  burst.verdict[packet] = Verdict::no_service;
+  K originator;
+  const Answering* answering = find_answering(burst, packet, key, originator);
+  if (answering == nullptr) return;
+  Backend& backend = backends_[answering->backend];
+  rewrite<K>(End::source, burst.data[packet], burst.length[packet], burst.headers[packet],
+             backend.virtual_address, backend.virtual_port);
+  backend.replies.add(1);
+  services_[answering->service]->stateless.add(1);
+  burst.verdict[packet] = Verdict::stateless;
 }
 
 // --- state

@@ -82,6 +82,7 @@ class BalanceFor final : public FunctionFor<K> {
   typename FunctionFor<K>::StateBytes state_bytes() const override;
   void sides(Burst& burst) override;
   void open(const Burst& burst, std::span<Opening<K>> openings) override;
+  bool answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) override;
   void process(Burst& burst, const States<K>& originators, const States<K>& replies) override;
   void closed(const std::byte* state) override;
   void abandoned(const std::byte* state) override;
@@ -179,6 +180,8 @@ class BalanceFor final : public FunctionFor<K> {
     std::uint32_t service;
     std::uint16_t backend;
   };
+  const Answering* find_answering(const Burst& burst, unsigned packet, const K& reply_key,
+                                  K& originator) const;
   ServiceTable<Address> answering_;
   std::vector<std::vector<Answering>> answering_there_;  ///< by the index in `answering_`
   std::vector<std::unique_ptr<Service>> services_;

@@ -1,0 +1,84 @@
+// The part of the tracker that makes trackers, and reads them whole.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "conntrack/tracker.h"
+
+namespace millrace {
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guarding guards,
+                                             unsigned workers) -> Result<std::vector<Tracker>> {
+  const auto make_table = [&](std::size_t state_bytes) {
+    return Table::create({config.capacity + Settling::more_ids(workers),
+                          state_bytes + (config.follows ? kLifeBytes : 0), config.pages,
+                          config.secret});
+  };
+  auto originators = make_table(config.state_bytes);
+  if (!originators) return std::unexpected(originators.error());
+  TablePair<Table> pair{std::move(*originators), std::nullopt};
+  if (config.reply_state_bytes) {
+    auto replies = make_table(*config.reply_state_bytes);
+    if (!replies) return std::unexpected(replies.error());
+    pair.replies = std::move(*replies);
+  }
+  if constexpr (Guarding::kConcurrent) {
+    set_all_unconfirmed(pair.originators);
+    if (pair.replies) set_all_unconfirmed(*pair.replies);
+  }
+  auto settling = Settling::create(workers);
+  if (!settling) return std::unexpected(settling.error());
+  auto ageing = config.ageing(
+      {pair.originators.records().count(), config.interval_ms, config.pages}, workers);
+  if (!ageing) return std::unexpected(ageing.error());
+
+  auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair),
+                                         HalfOpen(config.half_open, workers), workers);
+  std::vector<Tracker> trackers;
+  for (unsigned n = 0; n < workers; ++n) {
+    std::optional<Rings> groups;
+    if (config.groups > 0) {
+      auto made =
+          Rings::create(shared->pair.originators.records().count(), config.groups, config.pages);
+      if (!made) return std::unexpected(made.error());
+      groups = std::move(*made);
+    }
+    trackers.push_back(Tracker(config, static_cast<std::uint8_t>(n), shared,
+                               std::move((*settling)[n]), std::move((*ageing)[n]),
+                               std::move(groups)));
+  }
+  return trackers;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
+  if (auto ok = table().check_invariants(); !ok) return ok;
+  if (auto ok = ageing_->check_invariants(); !ok) return ok;
+  if (groups_) {
+    if (auto ok = groups_->check_invariants(); !ok) return ok;
+  }
+  if (!has_replies()) return {};
+  const Table& reply_table = *pair().replies;
+  if (auto ok = reply_table.check_invariants(); !ok) return ok;
+  std::size_t linked = 0;
+  bool mutual = true;
+  for_each([&](ConnId id) {
+    const ConnId peer = originators().header(id).peer;
+    if (peer == ConnId::none || peer == kUnconfirmed) return;
+    ++linked;
+    mutual = mutual && replies().header(peer).peer == id;
+  });
+  if (!mutual || linked != reply_table.size()) {
+    return std::unexpected(Error{"tracker: the entries of a connection do not name each other"});
+  }
+  return {};
+}
+
+}  // namespace millrace

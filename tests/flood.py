@@ -1,0 +1,203 @@
+#!/usr/bin/env python3
+"""Floods a capture's servers, and looks whether anybody notices.
+
+    flood.py MILLRACE CAPTURE [--kind syn|ack|udp] [--recorded CAPTURE] [--each 10] [--speed X]
+             [--packets N] [--capacity 32768] [--when-full evict|stateless] [--seed N] [--keep FOLDER]
+
+The capture's busiest servers become services, its replies come from their backends, as in
+roundtrip.py. It goes through millrace alone, and then with --each packets from spoofed sources to
+those servers beside each of its own, from its fifth part on; or with those of a recorded flood,
+whose victims' place the servers take. --speed makes it pass so many times faster. A table of
+--capacity connections is given to both. Exit status 1 where a packet of a connection that had begun
+before the flood came out different, or where more than 1 % of the connections that began later had
+one that did; 2 where it cannot be tried.
+"""
+
+import argparse
+import collections
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+import captures
+import packets
+import roundtrip
+from packets import TCP, UDP
+
+_SHARE_BEFORE = 5  # the flood begins behind a fifth of the capture
+_FLAGS = {"syn": 0x02, "ack": 0x10}
+
+
+def frame(server, kind):
+    """(before the source's address, before its port, behind it) of a packet to `server`."""
+    address, port, protocol = server
+    if protocol == TCP:
+        numbers = bytes(8) + struct.pack(">BBHHH", 0x50, _FLAGS[kind], 65535, 0, 0)
+    else:
+        numbers = struct.pack(">HH", 8 + 32, 0) + bytes(32)
+    behind = port.to_bytes(2, "big") + numbers
+    if len(address) == 16:
+        header = struct.pack(">IHBB", 0x60000000, 2 + len(behind), protocol, 64)
+        return bytes(12) + b"\x86\xdd" + header, address, behind
+    total = 22 + len(behind)
+    header = struct.pack(">BBHHHBBH", 0x45, 0, total, 0, 0, 64, protocol, 0)
+    return bytes(12) + b"\x08\x00" + header, address, behind
+
+
+def spoofed(servers, kind, rng):
+    """Endless packets from sources that change each time."""
+    wanted = UDP if kind == "udp" else TCP
+    frames = [frame(server, kind) for server in servers if server[2] == wanted]
+    if not frames:
+        raise RuntimeError(f"none of the servers can be flooded with {kind} packets")
+    while True:
+        before, address, behind = rng.choice(frames)
+        source = rng.randbytes(len(address) + 2)
+        yield before + source[:-2] + address + source[-2:] + behind
+
+
+def recorded(path, servers):
+    """The packets of a recorded flood over and over, to the servers in turn."""
+    capture = captures.Capture(path)
+    targets = [s for s in servers if s[2] == TCP and len(s[0]) == 4]
+    if not targets:
+        raise RuntimeError("no server of TCP over IPv4 to take the victims' place")
+    while True:
+        for number, (_, _, data) in enumerate(capture):
+            flow = packets.dissect(capture.link_type, data)
+            if flow is None or flow.family != 4 or flow.protocol != TCP:
+                continue
+            address, port, _ = targets[number % len(targets)]
+            out = bytearray(data)
+            out[flow.l3 + 16 : flow.l3 + 20] = address
+            out[flow.l4 + 2 : flow.l4 + 4] = port.to_bytes(2, "big")
+            yield bytes(out)
+
+
+def prepare(options, folder):
+    """The servers, their configuration, and the capture with its replies coming from backends."""
+    capture = captures.Capture(options.capture)
+    if capture.link_type != captures.ETHERNET:
+        raise RuntimeError(f"{options.capture}: no Ethernet")
+    servers = roundtrip.busiest_servers(capture, 20)
+    config = os.path.join(folder, "services.toml")
+    prefixes = roundtrip.unused_prefixes(capture)
+    roundtrip.write_config(config, roundtrip.services(servers, prefixes))
+    first = os.path.join(folder, "first.pcap")
+    roundtrip.replay(options.millrace, options.capture, config, first, os.path.join(folder, "stats"))
+    presenter = roundtrip.Presenter(capture.link_type, servers)
+    start = next(iter(capture))[0]
+    own = []
+    for (time, wire, data), (_, _, out) in zip(capture, captures.Capture(first)):
+        if len(own) == options.packets:
+            break
+        data = presenter.packet(time, data, out)
+        own.append((start + round((time - start) / options.speed), wire, data))
+    with open(config, "a", encoding="utf-8") as file:
+        print(f'[table]\nwhen_full = "{options.when_full}"', file=file)
+    return servers, config, own
+
+
+def mixed(own, flood, each):
+    """The capture's packets and the flood's, and the places of the former."""
+    begin = len(own) // _SHARE_BEFORE
+    out, places = [], []
+    for number, packet in enumerate(own):
+        places.append(len(out))
+        out.append(packet)
+        if number >= begin:
+            for _ in range(each):
+                data = next(flood)
+                out.append((packet[0], len(data), data))
+    return out, places
+
+
+def replay(millrace, config, capacity, sent, folder, name):
+    path, out = os.path.join(folder, name + ".pcap"), os.path.join(folder, name + ".out.pcap")
+    stats = os.path.join(folder, name + ".json")
+    captures.write(path, captures.ETHERNET, sent)
+    command = [millrace, "replay", "--in", path, "--out", out, "--stats", stats, "--quiet"]
+    command += ["--config", config, "--capacity", str(capacity), "--seed", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
+    came = list(captures.Capture(out))
+    if len(came) != len(sent):
+        raise RuntimeError(f"{len(sent)} packets went in, {len(came)} came out")
+    with open(stats, encoding="utf-8") as file:
+        return came, json.load(file)
+
+
+def judge(own, alone, flooded, begin):
+    """(connections begun before, of which wrong; begun later, of which wrong)."""
+    born, wrong = {}, set()
+    for number, (packet, expected, got) in enumerate(zip(own, alone, flooded)):
+        flow = packets.dissect(captures.ETHERNET, packet[2])
+        if flow is None or flow.protocol not in (TCP, UDP):
+            continue
+        # Of a reply the backend's end: a conversation counts once for each direction.
+        name = (flow.protocol, *sorted(roundtrip.ends(flow, packet[2])))
+        born.setdefault(name, number)
+        if got != expected:
+            wrong.add(name)
+    before = {name for name, number in born.items() if number < begin}
+    return len(before), len(wrong & before), len(born) - len(before), len(wrong - before)
+
+
+def flood(options, folder):
+    servers, config, own = prepare(options, folder)
+    rng = random.Random(options.seed)
+    if options.recorded:
+        source = recorded(options.recorded, servers)
+    else:
+        source = spoofed(servers, options.kind, rng)
+    alone, _ = replay(options.millrace, config, options.capacity, own, folder, "alone")
+    sent, places = mixed(own, source, options.each)
+    came, stats = replay(options.millrace, config, options.capacity, sent, folder, "flooded")
+    begin = len(own) // _SHARE_BEFORE
+    before, hurt, later, lost = judge(own, alone, [came[at] for at in places], begin)
+    seconds = max((own[-1][0] - own[begin][0]) / captures.SECOND, 1e-9)
+    what = os.path.basename(options.recorded) if options.recorded else options.kind
+    print(
+        f"{what}, seed {options.seed}: {len(sent) - len(own):,} packets of the flood to {len(own):,} "
+        f"others, {(len(sent) - len(own)) / seconds / options.capacity:.2f} times the capacity a "
+        f"second; {stats['connections']['live']:,} live at the end, "
+        f"{collections.Counter(stats['connections']['closed']).get('evicted', 0):,} evicted"
+    )
+    print(
+        f"{before:,} connections had begun before: {hurt:,} with another packet than without the "
+        f"flood; {later:,} began during it: {lost:,}"
+    )
+    return hurt > 0 or lost > 0.01 * later
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("millrace", help="the program")
+    parser.add_argument("capture")
+    parser.add_argument("--kind", choices=("syn", "ack", "udp"), default="syn")
+    parser.add_argument("--recorded", metavar="CAPTURE", help="a flood that was captured")
+    parser.add_argument("--each", type=int, default=10, help="packets beside each of the capture's")
+    parser.add_argument("--speed", type=float, default=1, help="times the capture's")
+    parser.add_argument("--packets", type=int, default=10**9, help="of the capture, at most")
+    parser.add_argument("--capacity", type=int, default=32768, help="of the table")
+    parser.add_argument("--when-full", choices=("evict", "stateless"), default="evict")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--keep", metavar="FOLDER", help="leave the files there")
+    options = parser.parse_args()
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            return int(flood(options, options.keep or scratch))
+    except (OSError, RuntimeError, captures.NotACapture) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
