@@ -310,6 +310,7 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"live", v4.live + v6.live},
         {"peak", counters.peak.value()},
         {"refused", counters.refused.value()},
+        {"refused_early", counters.refused_early.value()},
         {"over_budget", counters.over_budget.value()},
         {"collisions", counters.collisions.value()},
         {"resets_ignored", counters.resets_ignored.value()}}},

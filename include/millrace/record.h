@@ -78,9 +78,12 @@ class Records {
 template <class K>
 class States {
  public:
-  States(const Records<K>& records, std::size_t from = 0) : records_(&records), from_(from) {}
+  explicit States(const Records<K>& records, std::size_t from = 0)
+      : records_(&records), from_(from) {}
 
   std::byte* operator[](ConnId id) const { return records_->state(id) + from_; }
+  /// `id` may be of a connection that has just ended: then it may be no id at all.
+  bool has(ConnId id) const { return index(id) < records_->count(); }
   const RecordHeader<K>& header(ConnId id) const { return records_->header(id); }
 
  private:

@@ -73,6 +73,7 @@ inline constexpr ConnectionState kAnew{255};
 namespace detail {
 
 // The table's own names, two letters each, so that it can be read as one.
+// NOLINTBEGIN(readability-identifier-naming)
 inline constexpr auto no = ConnectionState::none;
 inline constexpr auto ss = ConnectionState::syn_sent;
 inline constexpr auto s2 = ConnectionState::syn_sent2;
@@ -87,6 +88,7 @@ inline constexpr auto tw = ConnectionState::time_wait;
 inline constexpr auto cl = ConnectionState::closed;
 inline constexpr auto ms = ConnectionState::midstream;
 inline constexpr auto an = kAnew;
+// NOLINTEND(readability-identifier-naming)
 
 using TcpTable = std::array<std::array<ConnectionState, kTcpStates>, kTcpSignals>;
 

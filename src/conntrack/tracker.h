@@ -77,7 +77,7 @@ class Tracker {
   const Records<K>& replies() const { return table_of(Side::reply).records(); }
   bool has_replies() const { return pair().replies.has_value(); }
   /// The function's states in that side's records.
-  States<K> states(Side side) const { return {table_of(side).records(), own_bytes_}; }
+  States<K> states(Side side) const { return States<K>(table_of(side).records(), own_bytes_); }
 
   const Table& table() const { return pair().originators; }
   /// Connections that it has confirmed and that live.
@@ -143,8 +143,9 @@ class Tracker {
   /// Whether a connection that nothing proves yet may be opened.
   enum class Room : std::uint8_t { there_is, over_budget, full };
   Room room() const {
-    // Those that see to themselves count only what they hold all in all.
-    if (!Guarding::kConcurrent && table().size() >= capacity_) return Room::full;
+    // Tables that see to themselves take long to count; what has expired may give way.
+    const bool counts = !Guarding::kConcurrent && !leaves_expired_;
+    if (counts && table().size() >= capacity_) return Room::full;
     return shared_->half_open.has_room(worker_) ? Room::there_is : Room::over_budget;
   }
   /// What its tables hold, of their capacity; where they do not count that, what this worker has,
@@ -209,6 +210,8 @@ class Tracker {
     if (reply != ConnId::none) set_peer(replies().header(reply), id);
     set_peer(originators().header(id), reply);
   }
+  /// Whether this worker opened it: others must not end it.
+  bool is_mine(ConnId id) const { return life(originators(), id).owner == worker_; }
   /// False while the worker that opened it has not confirmed it.
   bool is_confirmed(ConnId id) const { return peer_of(originators().header(id)) != kUnconfirmed; }
 
@@ -281,7 +284,6 @@ class Tracker {
  private:
   using Settling = typename Guarding::Settling;
   static constexpr std::uint32_t kLookAgainMs = 10'000;
-  static constexpr std::int32_t kLooksIdleMs = 1'000;  // or its other direction goes on
   struct Shared {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
@@ -303,9 +305,9 @@ class Tracker {
       if (!evicts) return 1;
       const auto& header = tracker.table_of(side).records().header(id);
       const unsigned rank = millrace::rank(tracker.state_of(side, id));
-      std::int32_t idle = now - seen(header);
-      if (rank == 3 && idle > kLooksIdleMs)
-        idle = now - tracker.latest_seen(side == Side::originator ? id : header.peer);
+      if (now - seen(header) <= 0) return UINT8_MAX;
+      const std::int32_t idle =
+          now - tracker.latest_seen(side == Side::originator ? id : header.peer);
       return idle <= 0 ? UINT8_MAX : of(rank, idle);
     }
     static std::uint8_t of(unsigned rank, std::int32_t idle_ms) {

@@ -74,7 +74,9 @@ void Tracker<TableOf, GuardsType, K>::make_way(Side side, const Insertion& in, C
   leave_life(id);
   if (side == Side::reply) erase(Side::originator, pair().originators, id);
   if (side == Side::originator && peer != ConnId::none) erase(Side::reply, *pair().replies, peer);
-  if (in.displaced != in.id) settling_.add(side, in.displaced);
+  if (in.displaced == in.id) return;
+  set_peer(table_of(side).records().header(in.displaced), kUnconfirmed);
+  settling_.add(side, in.displaced);
 }
 
 }  // namespace millrace

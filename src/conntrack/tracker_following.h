@@ -12,6 +12,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
 bool Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal,
                                              const Segment& segment, Tick now) {
   const Records<K>& records = table_of(side).records();
+  if (peer_of(records.header(id)) == kUnconfirmed) return true;  // it has just ended
   Life& own = life(records, id);
   const Direction from = direction(side, id);
   const std::uint8_t protocol = records.header(id).key.protocol;
@@ -34,7 +35,7 @@ void Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
   const ConnId peer = peer_of(table_of(side).records().header(id));
   const ConnId originator = side == Side::originator ? id : peer;
   const ConnId reply = side == Side::originator ? peer : id;
-  if (originator == kUnconfirmed) return;  // another worker has just ended it
+  if (peer == kUnconfirmed) return;
   Life& truth = life(originators(), originator);
   const std::uint8_t protocol = originators().header(originator).key.protocol;
   ConnectionState was = load_state(truth);

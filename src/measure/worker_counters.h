@@ -37,6 +37,7 @@ struct alignas(64) WorkerCounters {
   std::array<Counter, kEndings> closed;
   Counter resets_ignored;  ///< RSTs out of sequence, which closed nothing
   Counter refused;         ///< attempts to open a connection that got no entry; each packet is one
+  Counter refused_early;   ///< of them, although fewer than its capacity were live
   Counter over_budget;     ///< and those that got none because too many are half open
   std::array<Counter, kWatermarks> over_watermark;  ///< how often tables filled to each
   Counter collisions;  ///< reply keys that belonged to another connection

@@ -10,6 +10,7 @@
 #include "core/protocol.h"
 #include "parse/parse.h"
 #include "parse/rewrite.h"
+#include "parse/tcp.h"
 
 namespace millrace {
 namespace {
@@ -98,6 +99,18 @@ void check_rewriting(Burst& burst, LinkType link) {
   require(back == original);
 }
 
+/// What a segment says stands within its packet, or not at all.
+void check_segment(const Burst& burst) {
+  if (burst.verdict[0] != Verdict::tracked) return;
+  const Headers& headers = burst.headers[0];
+  const bool tcp = headers.protocol == kProtocolTcp;
+  require(tcp == (burst.signal[0] != Signal::packet));
+  if (!tcp) return;
+  const Segment segment = read_segment(burst.data[0], headers);
+  require(segment.is_whole == (headers.l4 + 20U <= headers.l4_end));
+  require(segment.next - segment.sequence <= 0x10001);  // SYN and FIN count
+}
+
 void check(LinkType link, std::span<const std::uint8_t> packet) {
   static Burst burst;
   const auto memory = std::make_unique<std::byte[]>(packet.size());
@@ -109,6 +122,7 @@ void check(LinkType link, std::span<const std::uint8_t> packet) {
   parse(burst, link);
   check_headers(burst);
   check_lanes(burst);
+  check_segment(burst);
   check_rewriting<KeyV4>(burst, link);
   check_rewriting<KeyV6>(burst, link);
 }

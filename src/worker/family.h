@@ -160,10 +160,14 @@ class Family {
   /// Gives entries to connections that have been served without one, and that replies prove.
   void open_by_replies(Burst& burst) {
     if (!tracker_) return;
-    Lane<K>& lane = burst.lanes<K>().reply;
-    for (unsigned i = 0; i < lane.size; ++i) {
-      if (lane.connection[i] == ConnId::none) lane.connection[i] = open_by_reply(burst, lane, i);
+    auto& [originator, reply] = burst.lanes<K>();
+    bool opened = false;
+    for (unsigned i = 0; i < reply.size; ++i) {
+      if (reply.connection[i] != ConnId::none) continue;
+      reply.connection[i] = open_by_reply(burst, reply, i);
+      opened = opened || reply.connection[i] != ConnId::none;
     }
+    if (opened) find_again(originator, burst.now);
   }
 
   /// Between two bursts of both: opens here the connections that an entry of the indirection table
@@ -206,7 +210,7 @@ class Family {
       function_->process(burst, tracker_->states(Side::originator), tracker_->states(Side::reply));
       tracker_->settle();
     } else {
-      function_->process(burst, nothing_, nothing_);
+      function_->process(burst, States<K>(nothing_), States<K>(nothing_));
     }
   }
 
@@ -223,17 +227,20 @@ class Family {
   static TrackerConfig tracker_config(const LineConfig& config, std::size_t capacity,
                                       MakeAgeing& ageing, const FunctionFor<K>& function) {
     const auto bytes = function.state_bytes();
-    TrackerConfig tracker{.capacity = capacity,
-                          .state_bytes = bytes.originator,
-                          .follows = true,
-                          .timeouts = config.timeouts,
-                          .ageing = &ageing,
-                          .interval_ms = config.interval_ms,
-                          .groups = Guarding::kShared ? 0 : config.entries_that_move,
-                          .half_open = capacity * config.half_open_percent / 100,
-                          .evicts = config.evicts,
-                          .pages = config.pages,
-                          .secret = config.secret};
+    TrackerConfig tracker{
+        .capacity = capacity,
+        .state_bytes = bytes.originator,
+        .follows = true,
+        .timeouts = config.timeouts,
+        .ageing = &ageing,
+        .interval_ms = config.interval_ms,
+        .groups = Guarding::kShared ? 0 : config.entries_that_move,
+        .half_open = config.half_open_percent == 100
+                         ? std::size_t{INT64_MAX}
+                         : std::max<std::size_t>(capacity * config.half_open_percent / 100, 1),
+        .evicts = config.evicts,
+        .pages = config.pages,
+        .secret = config.secret};
     if (bytes.replies) tracker.reply_state_bytes = bytes.reply;
     return tracker;
   }
@@ -290,7 +297,8 @@ class Family {
     for (unsigned i = 0; i < lane.size; ++i) {
       const ConnId id = lane.connection[i];
       if (id == ConnId::none || burst.signal[lane.packet[i]] != Signal::syn) continue;
-      if (!tracker_->begins_anew(id)) continue;
+      // Who did not open it cannot end it: there it begins anew in its place, with its backend.
+      if (!tracker_->begins_anew(id) || !tracker_->is_mine(id)) continue;
       const ConnId reply = tracker_->originators().header(id).peer;
       [[maybe_unused]] const auto guard = tracker_->writing();
       closed(id, Ending::reopened);
@@ -351,6 +359,7 @@ class Family {
       return false;
     }
     const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now, gives_way(burst.now));
+    if (in.outcome == Insertion::Outcome::full) counters_->refused_early.add(1);
     lane.connection[i] = in.id;
     if (in.outcome != Insertion::Outcome::inserted) return false;
     opening.packet = lane.packet[i];
@@ -408,6 +417,17 @@ class Family {
   void watch_level();
 
   void settle_unopened(Burst& burst, Lane<K>& lane, bool look);
+
+  /// Packets without a connection may belong to one that has been opened since.
+  void find_again(Lane<K>& lane, Tick now) {
+    for (unsigned i = 0; i < lane.size; ++i) {
+      if (lane.connection[i] == ConnId::none) find_again(lane, i, now);
+    }
+  }
+  void find_again(Lane<K>& lane, unsigned i, Tick now) {
+    tracker_->find(Side::originator, lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1), now,
+                   lane.connections().subspan(i, 1));
+  }
 
   /// A reply may stand in the very burst that opened its connection.
   void find_early_replies(Burst& burst) {

@@ -60,8 +60,7 @@ void Family<TrackerType, K>::settle_unopened(Burst& burst, Lane<K>& lane, bool l
     if (lane.connection[i] != ConnId::none) continue;
     const Verdict verdict = burst.verdict[lane.packet[i]];
     if (look) {
-      tracker_->find(Side::originator, lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1),
-                     burst.now, lane.connections().subspan(i, 1));
+      find_again(lane, i, burst.now);
       if (lane.connection[i] != ConnId::none) continue;
     }
     if (verdict == Verdict::table_full) counters_->refused.add(1);

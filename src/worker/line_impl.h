@@ -79,8 +79,8 @@ class LineOf final : public Line {
 
   const WorkerCounters& counters() const override { return *counters_; }
   void list(const ListConnection& each) const override {
-    v4_.list(aged_until_, each);
-    v6_.list(aged_until_, each);
+    v4_.list(served_at_, each);
+    v6_.list(served_at_, each);
   }
   TableReport report_v4() const override { return v4_.report(); }
   TableReport report_v6() const override { return v6_.report(); }
@@ -158,6 +158,7 @@ class LineOf final : public Line {
   /// Its records have arrived: the rest of its way.
   void serve(Port& port, std::unique_ptr<Burst>& burst) {
     age(burst->now);
+    if (burst->size > 0) served_at_ = burst->now;
     probe_.done(Stage::age);
     v4_.find(*burst);
     v6_.find(*burst);
@@ -230,6 +231,7 @@ class LineOf final : public Line {
   bool catch_up_;
   bool aged_ = false;
   Tick aged_until_;
+  Tick served_at_;  // the last packets
   std::array<std::unique_ptr<Burst>, 3> bursts_;
   [[no_unique_address]] Probe probe_;
 };

@@ -83,8 +83,8 @@ WorkerCounters Workers::counters() const {
     const WorkerCounters& one = worker.line->counters();
     for (Counter WorkerCounters::* counter :
          {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::opened,
-          &WorkerCounters::resets_ignored, &WorkerCounters::over_budget, &WorkerCounters::refused,
-          &WorkerCounters::collisions}) {
+          &WorkerCounters::resets_ignored, &WorkerCounters::refused_early,
+          &WorkerCounters::over_budget, &WorkerCounters::refused, &WorkerCounters::collisions}) {
       (sum.*counter).add((one.*counter).value());
     }
     for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());

@@ -276,17 +276,21 @@ auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K&
   const std::uint32_t there =
       answering_.find(reply_key.source, reply_key.source_port, reply_key.protocol);
   if (there == answering_.kNone) return nullptr;
-  originator = reversed(reply_key);
+  const Answering* found = nullptr;
   for (const Answering& answering : answering_there_[there]) {
     const Service& service = *services_[answering.service];
     const Backend& backend = backends_[answering.backend];
-    originator.destination = backend.virtual_address;
-    originator.destination_port = backend.virtual_port;
-    if (service.willing != 0 &&
-        service.listed[service.maglev.pick(hash_(originator))] == answering.backend)
-      return &answering;
+    K asked = reversed(reply_key);
+    asked.destination = backend.virtual_address;
+    asked.destination_port = backend.virtual_port;
+    if (service.willing == 0 ||
+        service.listed[service.maglev.pick(hash_(asked))] != answering.backend)
+      continue;
+    if (found != nullptr) return nullptr;  // of two services, nobody knows which
+    found = &answering;
+    originator = asked;
   }
-  return nullptr;
+  return found;
 }
 
 template <class K>
@@ -329,8 +333,9 @@ template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                           const States<K>& originators, const States<K>& replies) {
   if (backend.virtual_port != 0) return backend.virtual_port;
-  if (backend.port == 0) return reply_key.source_port;
-  return originators.header(replies.header(reply).peer).key.destination_port;
+  const ConnId peer = replies.header(reply).peer;
+  if (backend.port == 0 || !originators.has(peer)) return reply_key.source_port;
+  return originators.header(peer).key.destination_port;
 }
 
 template class BalanceFor<KeyV4>;

@@ -148,7 +148,7 @@ class TestLine {
     const auto found = index.find(text(lane.key[0]));
     lane.connection[0] = found != index.end() ? found->second : ConnId::none;
     if (found == index.end() && lanes.originator.size == 1) lane.connection[0] = open(lane.key[0]);
-    function().process(*burst_, originators_, replies_);
+    function().process(*burst_, States<K>(originators_), States<K>(replies_));
   }
 
   ConnId open(const K& key) {

@@ -1,0 +1,274 @@
+// Who guesses: packets with forged addresses and random numbers against connections of others.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "function/balance/balance.h"
+#include "parse/bytes.h"
+#include "port/port.h"
+#include "worker/line.h"
+#include "worker/timeout_settings.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::uint8_t kFin = 1;
+constexpr std::uint8_t kSyn = 2;
+constexpr std::uint8_t kRst = 4;
+constexpr std::uint8_t kAck = 16;
+
+constexpr unsigned kConnections = 1000;
+constexpr unsigned kGuesses = 1'000'000;
+constexpr unsigned kFrame = 82;  // a TCP segment, or an ICMP error about one
+
+struct End {
+  std::array<std::uint8_t, 4> address;
+  std::uint16_t port;
+};
+constexpr End kService{{203, 0, 113, 10}, 80};
+
+struct Connection {
+  End client;
+  End backend;
+  std::uint32_t client_next;
+  std::uint32_t server_next;
+};
+
+class Frame {
+ public:
+  unsigned size = 0;
+  std::array<std::byte, kFrame> bytes{};
+
+  void tcp(const End& from, const End& to, std::uint8_t flags, std::uint32_t sequence,
+           std::uint32_t acknowledgement) {
+    size = 0;
+    ethernet();
+    segment(from, to, flags, sequence, acknowledgement);
+  }
+  /// Destination unreachable, from anywhere, about what `from` had sent to `to` (RFC 792).
+  void icmp_error(const End& anywhere, const End& from, const End& to, std::uint8_t code) {
+    size = 0;
+    ethernet();
+    ip(56, 1, anywhere, from);
+    put(std::uint8_t{3}).put(code).put(std::uint16_t{0}).put(std::uint32_t{0});
+    segment(from, to, kAck, 1, 1);
+    size = 14 + 20 + 8 + 28;
+  }
+
+ private:
+  template <class Field>
+  Frame& put(Field value) {
+    for (unsigned shift = 8 * sizeof value; shift > 0; shift -= 8)
+      bytes.at(size++) = static_cast<std::byte>(value >> (shift - 8));
+    return *this;
+  }
+  void ethernet() {
+    for (unsigned i = 0; i < 3; ++i) put(std::uint32_t{0x02000000});
+    put(std::uint16_t{0x0800});
+  }
+  void ip(std::uint16_t total, std::uint8_t protocol, const End& from, const End& to) {
+    put(std::uint16_t{0x4500}).put(total).put(std::uint32_t{0x4000}).put(std::uint8_t{64});
+    put(protocol).put(std::uint16_t{0});
+    for (const End* end : {&from, &to}) {
+      for (const std::uint8_t byte : end->address) put(byte);
+    }
+  }
+  void segment(const End& from, const End& to, std::uint8_t flags, std::uint32_t sequence,
+               std::uint32_t acknowledgement) {
+    ip(40, 6, from, to);
+    put(from.port).put(to.port).put(sequence).put(acknowledgement);
+    put(std::uint8_t{0x50}).put(flags).put(std::uint16_t{65535}).put(std::uint32_t{0});
+  }
+};
+
+/// Plays the packets that `make` makes, `count` of them, in bursts, a millisecond each.
+class Player final : public Port {
+ public:
+  using Make = std::function<void(unsigned n, Frame&)>;
+  using Sent = std::function<void(unsigned n, const std::byte* packet)>;
+
+  Player(Tick& now, unsigned count, Make make, Sent sent = {})
+      : now_(now), count_(count), make_(std::move(make)), sent_(std::move(sent)) {}
+
+  LinkType link_type() const override { return LinkType::ethernet; }
+  bool receive(Burst& burst) override {
+    now_ = now_ + 1;
+    burst.now = now_;
+    auto& frames = frames_[turn_++ % frames_.size()];
+    for (; burst.size < frames.size() && next_ < count_; ++burst.size) {
+      Frame& frame = frames[burst.size];
+      make_(next_, frame);
+      burst.data[burst.size] = frame.bytes.data();
+      burst.length[burst.size] = static_cast<std::uint16_t>(frame.size);
+      burst.wire_length[burst.size] = frame.size;
+      burst.handle[burst.size] = next_++;
+    }
+    return next_ < count_;
+  }
+  void send(const Burst& burst, std::uint64_t forward) override {
+    for (unsigned i = 0; i < burst.size; ++i) {
+      EXPECT_TRUE(forward >> i & 1) << "a packet was dropped";
+      if (sent_) sent_(static_cast<unsigned>(burst.handle[i]), burst.data[i]);
+    }
+  }
+
+ private:
+  Tick& now_;
+  unsigned count_;
+  Make make_;
+  Sent sent_;
+  unsigned next_ = 0;
+  unsigned turn_ = 0;
+  std::array<std::array<Frame, 32>, kBurstsInFlight + 1> frames_;
+};
+
+class AttackTest : public testing::Test {
+ protected:
+  AttackTest() {
+    ServiceSpec<AddressV4> spec{.address = {kService.address}, .port = 80, .protocol = 6};
+    for (const std::uint8_t last : std::array<std::uint8_t, 3>{1, 2, 3})
+      spec.backends.push_back({{{10, 0, 0, last}}, 8080});
+    BalanceConfig config;
+    config.services = {.v4 = {spec}};
+    balance_ = std::move(*Balance::create(config));
+    auto made = make_line({.capacity = 10 * kConnections,
+                           .capacity_v6 = 1,
+                           .timeouts = TimeoutSeconds().timeouts(),
+                           .pages = Pages::small,
+                           .secret = Secret::from_seed(1),
+                           .catch_up = true},
+                          *balance_);
+    line_ = std::move(*made);
+    for (unsigned n = 0; n < kConnections; ++n) {
+      connections_.push_back(
+          {{{192, 0, 2, static_cast<std::uint8_t>(n)}, static_cast<std::uint16_t>(1024 + n)},
+           {},
+           random(),
+           random()});
+    }
+  }
+  ~AttackTest() override {
+    const auto ok = line_->check_invariants();
+    EXPECT_TRUE(ok.has_value()) << ok.error().message;
+  }
+
+  std::uint32_t random() { return static_cast<std::uint32_t>(random_()); }
+  void play(unsigned count, const Player::Make& make, const Player::Sent& sent = {}) {
+    Player player(now_, count, make, sent);
+    line_->run(player);
+  }
+  void from_client(const Connection& c, Frame& frame, unsigned flags) const {
+    frame.tcp(c.client, kService, static_cast<std::uint8_t>(flags), c.client_next, c.server_next);
+  }
+  void from_server(const Connection& c, Frame& frame, unsigned flags) const {
+    frame.tcp(c.backend, c.client, static_cast<std::uint8_t>(flags), c.server_next, c.client_next);
+  }
+
+  void send_syns() {
+    play(
+        kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kSyn); },
+        [&](unsigned n, const std::byte* packet) {
+          End& backend = connections_[n].backend;
+          std::memcpy(backend.address.data(), packet + 30, 4);
+          backend.port = detail::u16(packet + 36);
+        });
+    for (Connection& c : connections_) ++c.client_next;
+  }
+  void answer_syns() {
+    play(kConnections, [&](unsigned n, Frame& f) { from_server(connections_[n], f, kSyn | kAck); });
+    for (Connection& c : connections_) ++c.server_next;
+  }
+  void establish() {
+    send_syns();
+    answer_syns();
+    play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kAck); });
+  }
+
+  /// A packet of somebody's connection with those flags and random numbers, of either side.
+  Player::Make guesses(std::vector<unsigned> flags) {
+    return [this, flags = std::move(flags)](unsigned n, Frame& f) {
+      Connection guess = connections_[random() % kConnections];
+      guess.client_next = random();
+      guess.server_next = random();
+      const unsigned with = flags[n % flags.size()];
+      random() % 2 == 0 ? from_client(guess, f, with) : from_server(guess, f, with);
+    };
+  }
+
+  std::map<std::string, unsigned> states() const {
+    std::map<std::string, unsigned> count;
+    line_->list([&count](const ListedConnection& c) { ++count[std::string(to_string(c.state))]; });
+    return count;
+  }
+  using States = std::map<std::string, unsigned>;
+
+  Tick now_{1'000'000};
+  std::mt19937_64 random_{20261122};
+  std::unique_ptr<Balance> balance_;
+  std::unique_ptr<Line> line_;
+  std::vector<Connection> connections_;
+};
+
+TEST_F(AttackTest, GuessedResetsCloseNothing) {
+  establish();
+  ASSERT_EQ(states(), (States{{"established", kConnections}}));
+  play(kGuesses, guesses({kRst, kRst | kAck}));
+  EXPECT_EQ(states(), (States{{"established", kConnections}}));
+  EXPECT_EQ(line_->counters().resets_ignored.value(), kGuesses);
+  // The ends themselves need not guess.
+  play(kConnections, [&](unsigned n, Frame& f) {
+    n % 2 == 0 ? from_client(connections_[n], f, kRst) : from_server(connections_[n], f, kRst);
+  });
+  EXPECT_EQ(states(), (States{{"closed", kConnections}}));
+}
+
+TEST_F(AttackTest, GuessedEndsAndDataChangeNothing) {
+  establish();
+  play(kGuesses, guesses({kFin | kAck, kAck, kSyn, kFin, 0}));
+  EXPECT_EQ(states(), (States{{"established", kConnections}}));
+  play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kFin | kAck); });
+  EXPECT_EQ(states(), (States{{"fin_wait", kConnections}}));
+}
+
+TEST_F(AttackTest, WhoHasNotSeenTheAnswerProvesNothing) {
+  send_syns();
+  answer_syns();
+  ASSERT_EQ(states(), (States{{"syn_received", kConnections}}));
+  play(kConnections, [&](unsigned n, Frame& f) {
+    Connection spoofed = connections_[n];
+    spoofed.server_next = random();
+    from_client(spoofed, f, kAck);
+  });
+  EXPECT_EQ(states(), (States{{"syn_received", kConnections}}));
+}
+
+TEST_F(AttackTest, IcmpErrorsNeitherCloseNorRefresh) {
+  establish();
+  play(kGuesses, [&](unsigned n, Frame& f) {
+    const Connection& c = connections_[random() % kConnections];
+    const End anywhere{{198, 51, 100, static_cast<std::uint8_t>(random())}, 0};
+    const auto code = static_cast<std::uint8_t>(n % 16);
+    n % 2 == 0 ? f.icmp_error(anywhere, c.client, kService, code)
+               : f.icmp_error(anywhere, c.backend, c.client, code);
+  });
+  EXPECT_EQ(line_->counters().verdict[static_cast<std::size_t>(Verdict::icmp_error)].value(),
+            kGuesses);
+  EXPECT_EQ(states(), (States{{"established", kConnections}}));
+  const unsigned timeout_ms = TimeoutSeconds().timeouts()[ConnectionState::established];
+  now_ = now_ + (timeout_ms - kGuesses / 32);
+  play(32, [&](unsigned, Frame& f) {
+    f.icmp_error({{198, 51, 100, 1}, 0}, connections_[0].client, kService, 1);
+  });
+  EXPECT_EQ(states(), (States{}));
+}
+
+}  // namespace
+}  // namespace millrace
