@@ -231,9 +231,9 @@ class Tracker {
 
   /// @name Following, where it does
   /// @{
-  /// The state of a connection, by its entry on that side.
   /// Whether it was idle too long; of one that has just given way, too.
   bool is_idle_too_long(ConnId id, Tick now) const { return now - deadline(id) >= 0; }
+  /// The state of a connection, by its entry on that side.
   ConnectionState state_of(Side side, ConnId id) const {
     return follows_ ? load_state(life(table_of(side).records(), id)) : ConnectionState::none;
   }
