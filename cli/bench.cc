@@ -79,6 +79,7 @@ void add_bench(CLI::App& app, Run& run) {
   command->require_subcommand(1);
   command->footer("\nExample: millrace bench path --quick");
   add_bench_ageing(*command, run);
+  add_bench_overload(*command, run);
   add_bench_path(*command, run);
   add_bench_tables(*command, run);
   add_bench_scaling(*command, run);

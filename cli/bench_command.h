@@ -22,6 +22,7 @@ using Json = nlohmann::ordered_json;
 using bench::Spread;
 
 void add_bench_ageing(CLI::App& bench, Run& run);
+void add_bench_overload(CLI::App& bench, Run& run);
 void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_scaling(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);

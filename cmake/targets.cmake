@@ -7,7 +7,8 @@ target_compile_options(millrace_flags INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 warns falsely about inlined string and fmt code (GCC bug 105651 and its kin).
   target_compile_options(millrace_flags INTERFACE -Wno-restrict -Wno-stringop-overflow)
-  target_link_options(millrace_flags INTERFACE -Wno-stringop-overflow)  # at link time, too
+  # At link time, too; there two types of one name are found, which break whatever uses either.
+  target_link_options(millrace_flags INTERFACE -Wno-stringop-overflow -Werror=odr)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # libstdc++ 12's stable_sort uses what it has itself deprecated.

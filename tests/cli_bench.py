@@ -89,6 +89,26 @@ class BenchCli(Case):
         self.refuse(USAGE, ["--interval-ms", "1 to 1000"], "bench", "ageing", "--interval-ms", "0")
         self.refuse(USAGE, ["wheel"], "bench", "ageing", "--ageing", "wheels")
 
+    def test_the_bench_of_overload(self):
+        result = json.loads(self.run_ok("bench", "overload", "--quick", "--offered", "80,200",
+                                        "--json", "-").stdout)
+        self.assertEqual(result["suite"], "overload")
+        self.assertEqual([(r["policy"], r["offered_ratio"]) for r in result["results"]],
+                         [(policy, ratio) for policy in ("evict", "stateless", "drop")
+                          for ratio in (0.8, 2.0)])
+        for measured in result["results"]:
+            self.assertEqual(measured["established_goodput"], 1)
+            self.assertEqual(measured["misdirected"], 0)
+            self.assertGreater(measured["relative_rate_median"], 0)
+            if measured["policy"] == "drop" and measured["offered_ratio"] > 1:
+                self.assertLess(measured["new_served"], 0.5)
+                self.assertEqual(measured["live"], result["options"]["capacity"])
+                self.assertLess(measured["refused_early"], 1e-4 * measured["refused"])
+            else:
+                self.assertEqual(measured["new_served"], 1)
+        self.refuse(USAGE, ["evict"], "bench", "overload", "--policy", "evicts")
+        self.refuse(USAGE, ["--offered", "twice"], "bench", "overload", "--offered", "80,80")
+
     # As little as there is to measure.
     ONE_GROUP = ("--repetitions", "1", "--key-bytes", "16", "--burst", "32", "--no-maximum")
     SMALLEST = (*ONE_GROUP, "--bits", "10")
