@@ -186,6 +186,36 @@ constexpr ConnectionState next_state(ConnectionState was, Direction direction, S
   return was;
 }
 
+namespace detail {
+
+/// By direction and signal, a bit for each state that stays, however old the connection is.
+inline constexpr auto kLasting = [] {
+  std::array<std::array<std::uint32_t, kSignals>, kDirections> lasting{};
+  for (std::size_t direction = 0; direction < kDirections; ++direction) {
+    for (std::size_t signal = 0; signal < kSignals; ++signal) {
+      for (std::size_t state = 0; state < kConnectionStates; ++state) {
+        const auto was = static_cast<ConnectionState>(state);
+        if (signal < kTcpSignals && state >= kTcpStates) continue;  // never of one connection
+        const auto stays = [&](std::uint32_t age_ms) {
+          return next_state(was, static_cast<Direction>(direction), static_cast<Signal>(signal),
+                            kProtocolUdp, age_ms) == was;
+        };
+        if (stays(0) && stays(UINT32_MAX)) lasting[direction][signal] |= 1U << state;
+      }
+    }
+  }
+  return lasting;
+}();
+
+}  // namespace detail
+
+/// Whether the state stays after such a packet, however old the connection is.
+constexpr bool lasts(ConnectionState state, Direction direction, Signal signal) {
+  return (detail::kLasting[static_cast<std::size_t>(direction)][static_cast<std::size_t>(signal)] >>
+              static_cast<unsigned>(state) &
+          1) != 0;
+}
+
 /// Whether a packet may be a connection's first, or the first that is seen of it.
 constexpr bool begins(Signal signal, Direction direction) {
   return next_state(ConnectionState::none, direction, signal, kProtocolTcp, 0) !=

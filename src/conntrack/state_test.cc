@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-const std::map<std::string, Signal, std::less<>> kSignals{
+const std::map<std::string, Signal, std::less<>> kSignalNames{
     {"SYN", Signal::syn},      {"SYN-ACK", Signal::syn_ack}, {"FIN", Signal::fin},
     {"ACK", Signal::ack},      {"RST", Signal::rst},         {"NULL", Signal::nothing},
     {"packet", Signal::packet}};
@@ -33,7 +33,7 @@ void play(std::string_view scenario, std::uint8_t protocol = kProtocolTcp) {
     if (!(words >> who >> signal >> after)) continue;
     words >> ms;
     const ConnectionState next =
-        next_state(state, kDirectionNames.at(who), kSignals.at(signal), protocol, ms);
+        next_state(state, kDirectionNames.at(who), kSignalNames.at(signal), protocol, ms);
     EXPECT_EQ(next == kAnew ? "another" : to_string(next), after) << line;
     if (next != kAnew) state = next;
   }
@@ -227,10 +227,28 @@ TEST(State, OtherProtocolsAreUnrepliedOrReplied) {
        47);
 }
 
+TEST(State, WhatLastsIsNotChangedByAnyPacketAtAnyAge) {
+  for (std::size_t at = 0; at < kConnectionStates; ++at) {
+    const auto state = static_cast<ConnectionState>(at);
+    for (const Direction direction : {Direction::originator, Direction::reply, Direction::only}) {
+      for (const auto& [name, signal] : kSignalNames) {
+        const bool is_of_tcp = at < kTcpStates;
+        if (at != 0 && is_of_tcp != is_tcp(signal)) continue;
+        bool changes = false;
+        for (const std::uint8_t protocol : {kProtocolTcp, kProtocolUdp, kProtocolSctp}) {
+          for (const std::uint32_t age_ms : {0U, kStreamAfterMs, UINT32_MAX})
+            changes |= next_state(state, direction, signal, protocol, age_ms) != state;
+        }
+        EXPECT_EQ(lasts(state, direction, signal), !changes) << to_string(state) << ' ' << name;
+      }
+    }
+  }
+}
+
 TEST(State, EveryStepOfTheTableIsToAState) {
   for (std::size_t state = 0; state < kTcpStates; ++state) {
     for (const Direction direction : {Direction::originator, Direction::reply, Direction::only}) {
-      for (const auto& [name, signal] : kSignals) {
+      for (const auto& [name, signal] : kSignalNames) {
         if (signal == Signal::packet) continue;
         const auto next =
             next_state(static_cast<ConnectionState>(state), direction, signal, kProtocolTcp, 0);

@@ -169,6 +169,7 @@ class Tracker {
       see(header, now);
       set_peer(header, kUnconfirmed);
       if (follows_) begin_life(originators(), in.id, now);
+      ageing_->approach(in.id);
     }
     return in;
   }
@@ -196,7 +197,8 @@ class Tracker {
   /// sees it. It belongs to that group, if there are any.
   void confirm(ConnId id, ConnId reply = ConnId::none, unsigned group = 0) {
     auto& header = originators().header(id);
-    ageing_->born(id, seen(header), capped(seen(header), seen(header) + timeout_of(id)));
+    ageing_->born(id, seen(header),
+                  capped(seen(header), seen(header) + timeout_of(Side::originator, id)));
     if (groups_) groups_->append(group, id);
     ++live_;
     if (follows_) {
@@ -216,12 +218,14 @@ class Tracker {
   bool is_confirmed(ConnId id) const { return peer_of(originators().header(id)) != kUnconfirmed; }
 
   /// Undoes `open`, and `link`.
-  void abandon(ConnId id, ConnId reply = ConnId::none) { erase(id, reply); }
+  void abandon(ConnId id, ConnId reply = ConnId::none) {
+    erase_both(id, hash_of(Side::originator, id), reply);
+  }
 
   /// Ends a connection that it has confirmed.
   void close(ConnId id) {
     ageing_->gone(id);
-    end_life(id);
+    end_life(id, hash_of(Side::originator, id));
   }
 
   /// Ends connections that were idle too long, a bounded number; `closed(id)` is called with the
@@ -247,6 +251,13 @@ class Tracker {
   bool begins_anew(ConnId id) const {
     return next_state(state_of(Side::originator, id), direction(Side::originator, id), Signal::syn,
                       kProtocolTcp, 0) == kAnew;
+  }
+  /// Whether a packet that meets that side's entry may change more than the time, so that `follow`
+  /// is to be told.
+  bool concerns(Side side, ConnId id, Signal signal) const {
+    const Direction from = direction(side, id);
+    const bool has_sequence = is_tcp(signal) && from != Direction::only;
+    return has_sequence || !lasts(load_state(life(table_of(side).records(), id)), from, signal);
   }
   /// A packet has met that side's entry. `segment` is wanted for TCP whose replies come this way.
   /// False: a RST that is out of place, which changes nothing (RFC 5961, 3.2).
@@ -379,7 +390,15 @@ class Tracker {
   /// The other side's sequence mark; 0 where it has none.
   std::uint32_t mark_of_other(Side side, ConnId id) const;
 
-  std::uint32_t timeout_of(ConnId id) const { return timeouts_[state_of(Side::originator, id)]; }
+  /// Where nothing was followed yet, that of the state in which a first packet leaves it.
+  std::uint32_t timeout(ConnectionState state, std::uint8_t protocol) const {
+    if (follows_ && state == ConnectionState::none && protocol != kProtocolTcp)
+      state = next_state(state, Direction::originator, Signal::packet, protocol, 0);
+    return timeouts_[state];
+  }
+  std::uint32_t timeout_of(Side side, ConnId id) const {
+    return timeout(state_of(side, id), table_of(side).records().header(id).key.protocol);
+  }
   /// Where tables are shared a deadline may come nearer on another worker, which cannot tell this
   /// one's ageing: so it looks again before long.
   Tick capped(Tick now, Tick deadline) const {
@@ -391,7 +410,7 @@ class Tracker {
     const ConnId reply = originators().header(id).peer;
     if (reply != ConnId::none) replies().prefetch(reply);
   }
-  Tick deadline(ConnId id) const { return latest_seen(id) + timeout_of(id); }
+  Tick deadline(ConnId id) const { return latest_seen(id) + timeout_of(Side::originator, id); }
   Tick latest_seen(ConnId id) const;
 
   /// Whether the connection of that side's entry is past its deadline.
@@ -400,21 +419,25 @@ class Tracker {
   template <class Closed>
   bool adopt_one(const Tracker& from, unsigned group, ConnId theirs, Hash hash, Closed&& closed);
 
-  void end_life(ConnId id) {
+  Hash hash_of(Side side, ConnId id) const {
+    return hasher()(table_of(side).records().header(id).key);
+  }
+  void end_life(ConnId id, Hash hash) {
     leave_life(id);
-    erase(id, originators().header(id).peer);
+    erase_both(id, hash, originators().header(id).peer);
   }
   /// Ends the connection whose entry on that side gave way to another; that entry itself is gone.
   template <class Closed>
   void make_way(Side side, const Insertion& in, Closed&& closed);
   /// The originator's entry goes last: who opens the connection again finds its reply's key free.
-  void erase(ConnId id, ConnId reply) {
-    if (reply != ConnId::none) erase(Side::reply, *pair().replies, reply);
-    erase(Side::originator, pair().originators, id);
+  void erase_both(ConnId id, Hash hash, ConnId reply) {
+    if (reply != ConnId::none) erase(Side::reply, reply, hash_of(Side::reply, reply));
+    erase(Side::originator, id, hash);
   }
-  void erase(Side side, Table& table, ConnId id) {
+  void erase(Side side, ConnId id, Hash hash) {
+    Table& table = side == Side::originator ? pair().originators : *pair().replies;
     auto& header = table.records().header(id);
-    table.erase(header.key, hasher()(header.key));
+    table.erase(header.key, hash);
     set_peer(header, kUnconfirmed);
     settling_.add(side, id);
   }

@@ -22,13 +22,16 @@ bool Tracker<TableOf, GuardsType, K>::sweep(Tick now, unsigned budget, Closed&& 
         at[i] = tracker.capped(now, tracker.deadline(ids[i]));
     }
     void expire(std::span<const ConnId> ids) override {
-      std::array<Hash, kLookMost> hashes;
+      std::array<K, kLookMost> keys;
+      std::array<Hash, kLookMost> all_hashes;
       for (std::size_t i = 0; i < ids.size(); ++i)
-        hashes[i] = tracker.hasher()(tracker.originators().header(ids[i]).key);
-      tracker.table().prefetch(std::span(hashes).first(ids.size()));
-      for (const ConnId id : ids) {
-        told(id);
-        tracker.end_life(id);
+        keys[i] = tracker.originators().header(ids[i]).key;
+      const auto hashes = std::span(all_hashes).first(ids.size());
+      tracker.hasher()(std::span<const K>(keys).first(ids.size()), hashes);
+      tracker.table().prefetch(hashes);
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        told(ids[i]);
+        tracker.end_life(ids[i], hashes[i]);
       }
     }
     Tracker& tracker;
@@ -59,7 +62,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::has_expired(Side side, ConnId id, Tick now) const {
   const auto& header = table_of(side).records().header(id);
-  if (now - (seen(header) + timeouts_[state_of(side, id)]) < 0) return false;
+  if (now - (seen(header) + timeout_of(side, id)) < 0) return false;
   return now - deadline(side == Side::originator ? id : header.peer) >= 0;
 }
 
@@ -72,8 +75,8 @@ void Tracker<TableOf, GuardsType, K>::make_way(Side side, const Insertion& in, C
   closed(id);
   ageing_->gone(id);
   leave_life(id);
-  if (side == Side::reply) erase(Side::originator, pair().originators, id);
-  if (side == Side::originator && peer != ConnId::none) erase(Side::reply, *pair().replies, peer);
+  const Side other = side == Side::originator ? Side::reply : Side::originator;
+  if (peer != ConnId::none) erase(other, peer, hash_of(other, peer));
   if (in.displaced == in.id) return;
   set_peer(table_of(side).records().header(in.displaced), kUnconfirmed);
   settling_.add(side, in.displaced);

@@ -48,7 +48,8 @@ void Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
   count_half_open(originator, std::int64_t{is_half_open(next)} - std::int64_t{is_half_open(was)});
   if (reply != ConnId::none && reply != kUnconfirmed) store_state(life(replies(), reply), next);
   if constexpr (!Guarding::kShared) {
-    if (timeouts_[next] < timeouts_[was]) ageing_->sooner(originator, now, now + timeouts_[next]);
+    if (timeouts_[next] < timeout(was, protocol))
+      ageing_->sooner(originator, now, now + timeouts_[next]);
   }
 }
 

@@ -18,6 +18,9 @@ enum class Signal : std::uint8_t {
   packet,   ///< of another protocol
 };
 inline constexpr std::size_t kTcpSignals = 5;  // up to `rst`: those that states depend on
+inline constexpr std::size_t kSignals = 7;
+
+constexpr bool is_tcp(Signal signal) { return signal != Signal::packet; }
 
 /// Which part of its sender's sequence a TCP packet is, and what it acknowledges of the other's.
 struct Segment {

@@ -283,10 +283,10 @@ class Family {
 
   void follow(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
     const ConnId id = lane.connection[i];
-    if (id == ConnId::none) return;
     const unsigned packet = lane.packet[i];
+    if (id == ConnId::none || !tracker_->concerns(side, id, burst.signal[packet])) return;
     Segment segment;
-    if (lane.key[i].protocol == kProtocolTcp && tracker_->has_replies())
+    if (is_tcp(burst.signal[packet]) && tracker_->has_replies())
       segment = read_segment(burst.data[packet], burst.headers[packet]);
     if (!tracker_->follow(side, id, burst.signal[packet], segment, burst.now))
       counters_->resets_ignored.add(1);

@@ -43,6 +43,8 @@ class Connections {
 class Ageing {
  public:
   virtual ~Ageing() = default;
+  /// A connection is being opened: `born` may follow soon.
+  virtual void approach(ConnId) const {}
   /// A connection was opened now; its first deadline.
   virtual void born(ConnId id, Tick now, Tick deadline) = 0;
   /// Its deadline has come nearer. What expires early for other reasons, the scheme finds itself.

@@ -66,6 +66,7 @@ TYPED_TEST(AgeingTest, EndsWhatIsDueWithinItsSlack) {
     constexpr std::uint32_t kIds = 500;
     auto ageing = this->make(kIds, interval);
     Deadlines deadlines(kIds);
+    std::vector<bool> is_there(kIds, true);
     std::size_t left = kIds;
     Tick now{0xffff0000};
     for (std::uint32_t id = 0; id < kIds; ++id) {
@@ -79,8 +80,15 @@ TYPED_TEST(AgeingTest, EndsWhatIsDueWithinItsSlack) {
       now = now + 1 + static_cast<std::uint32_t>(random() % interval);
       const std::uint32_t lucky = static_cast<std::uint32_t>(random() % kIds);
       if (moved < 1000) deadlines.at[lucky] = deadlines.at[lucky] + 50;  // a packet came
+      const std::uint32_t unlucky = static_cast<std::uint32_t>(random() % kIds);
+      const std::int32_t longest = deadlines.at[unlucky] - now;
+      if (is_there[unlucky] && longest > 0) {  // its state has changed
+        deadlines.at[unlucky] = now + static_cast<std::uint32_t>(random()) % longest;
+        ageing->sooner(ConnId{unlucky}, now, deadlines.at[unlucky]);
+      }
       this->sweep_all(*ageing, now, deadlines);
       for (const ConnId id : std::exchange(deadlines.expired, {})) {
+        is_there[index(id)] = false;
         EXPECT_GE(now - deadlines.at[index(id)], 0);
         EXPECT_LE(now - deadlines.at[index(id)],
                   static_cast<std::int32_t>(TypeParam::slack_ms(interval) + interval));

@@ -4,7 +4,8 @@
 //
 // Invariants:
 //  1. All chunks of a slot are full but its last, which is not empty.
-//  2. A filed id's place is where it stands, and the chunk there names its slot.
+//  2. A filed id's place is where it stands, and the chunk there names its slot, the one before it,
+//     and the one before that.
 #pragma once
 
 #include <algorithm>
@@ -28,10 +29,11 @@ namespace millrace {
 /// them at most.
 class SlotMemory {
  public:
-  static constexpr unsigned kIdsOfChunk = 14;
+  static constexpr unsigned kIdsOfChunk = 13;
   static constexpr std::uint32_t kNone = UINT32_MAX;
   struct alignas(64) Chunk {
-    std::uint32_t before;  ///< the chunk before it in its slot, or in a list of free ones
+    std::uint32_t before;   ///< the chunk before it in its slot, or in a list of free ones
+    std::uint32_t before2;  ///< and before that, so that two are fetched at a time
     std::uint32_t slot;
     ConnId ids[kIdsOfChunk];
   };
@@ -109,17 +111,22 @@ class Slots {
 
   bool is_empty(std::uint32_t slot) const { return slots_[slot].last == kNone; }
   /// Begins to fetch what `take` reads first.
-  void prefetch(std::uint32_t slot) const {
-    if (!is_empty(slot)) detail::prefetch(&memory_->chunk(slots_[slot].last));
-  }
+  void prefetch(std::uint32_t slot) const { prefetch_chunk(slots_[slot].last); }
+  /// And what filing `id` writes.
+  void prefetch_place(ConnId id) const { detail::prefetch(&memory_->place(id)); }
+
+  /// The slot of a filed id.
+  std::uint32_t slot_of(ConnId id) const { return memory_->chunk(memory_->place(id) >> 4).slot; }
 
   /// `id` is not filed.
   void append(std::uint32_t slot, ConnId id) {
     Slot& s = slots_[slot];
     if (s.last == kNone || s.size == SlotMemory::kIdsOfChunk) {
       const std::uint32_t fresh = take_chunk();
-      memory_->chunk(fresh).before = s.last;
-      memory_->chunk(fresh).slot = slot;
+      SlotMemory::Chunk& chunk = memory_->chunk(fresh);
+      chunk.before = s.last;
+      chunk.before2 = s.last == kNone ? kNone : memory_->chunk(s.last).before;
+      chunk.slot = slot;
       s = {fresh, 0};
     }
     memory_->chunk(s.last).ids[s.size] = id;
@@ -144,7 +151,8 @@ class Slots {
     unsigned taken = 0;
     while (taken < ids.size() && s.last != kNone) {
       const SlotMemory::Chunk& chunk = memory_->chunk(s.last);
-      if (chunk.before != kNone) detail::prefetch(&memory_->chunk(chunk.before));
+      prefetch_chunk(chunk.before);
+      prefetch_chunk(chunk.before2);
       const unsigned count = std::min(s.size, static_cast<unsigned>(ids.size()) - taken);
       std::copy_n(chunk.ids + (s.size - count), count, ids.begin() + taken);
       taken += count;
@@ -163,6 +171,9 @@ class Slots {
       for (std::uint32_t n = slots_[slot].last; n != kNone; n = memory_->chunk(n).before) {
         const SlotMemory::Chunk& chunk = memory_->chunk(n);
         if (chunk.slot != slot) return broken("2: a chunk names another slot");
+        const std::uint32_t before2 =
+            chunk.before == kNone ? kNone : memory_->chunk(chunk.before).before;
+        if (chunk.before2 != before2) return broken("2: a chunk names another one before it");
         for (unsigned i = 0; i < size; ++i) {
           if (memory_->place(chunk.ids[i]) != SlotMemory::place_of(n, i))
             return broken("2: an id's place is another one");
@@ -179,6 +190,10 @@ class Slots {
     std::uint32_t last = kNone;  // chunk
     unsigned size = 0;           // of that
   };
+
+  void prefetch_chunk(std::uint32_t chunk) const {
+    if (chunk != kNone) detail::prefetch(&memory_->chunk(chunk));
+  }
 
   void shrink(Slot& s, unsigned by) {
     s.size -= by;

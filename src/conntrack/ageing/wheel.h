@@ -55,8 +55,12 @@ class Wheel final : public Ageing {
     file(id, deadline);
   }
 
+  void approach(ConnId id) const override { slots_.prefetch_place(id); }
+
+  /// Where its slot fires early enough, the deadline is read then.
   void sooner(ConnId id, Tick now, Tick deadline) override {
     advance(now);
+    if (fires_by(slots_.slot_of(id), deadline)) return;
     slots_.remove(id);
     file(id, deadline);
   }
@@ -112,11 +116,26 @@ class Wheel final : public Ageing {
     return turn < latest_coarse_ ? std::min(due, (turn + 1) * kSlots) : due;
   }
 
-  /// Files under the first slot that fires at or after the deadline, or the turn that it lies in.
-  void file(ConnId id, Tick deadline) {
+  /// The first slot that fires at or after the deadline.
+  std::uint64_t slot_for(Tick deadline) const {
     const std::int64_t left = std::max(deadline - time_.now(), 0);
     const std::uint64_t when = time_.ms() + static_cast<std::uint64_t>(left);
-    const std::uint64_t slot = std::max((when + interval_ms_ - 1) / interval_ms_, fired_ + 1) - 1;
+    return std::max((when + interval_ms_ - 1) / interval_ms_, fired_ + 1) - 1;
+  }
+
+  /// Whether what stands there is looked at, or filed in a fine slot, before that deadline's slot
+  /// has fired.
+  bool fires_by(std::uint32_t filed, Tick deadline) const {
+    const std::uint64_t slot = slot_for(deadline);
+    if (filed < kFineSlots)
+      return (filed + kFineSlots - fired_ % kFineSlots) % kFineSlots <= slot - fired_;
+    const std::uint64_t turn = fired_ / kSlots;
+    return (filed - kFineSlots + kSlots - turn % kSlots) % kSlots <= slot / kSlots - turn;
+  }
+
+  /// Files under the deadline's slot, or the turn that it lies in.
+  void file(ConnId id, Tick deadline) {
+    const std::uint64_t slot = slot_for(deadline);
     if (slot / kSlots < fired_ / kSlots + 2) {
       latest_fine_ = std::max(latest_fine_, slot);
       return slots_.append(fine_slot(slot), id);
@@ -130,6 +149,7 @@ class Wheel final : public Ageing {
   unsigned look(std::uint32_t slot, unsigned budget, Connections& connections) {
     std::array<ConnId, kLookMost> ids;
     const unsigned count = slots_.take(slot, std::span(ids).first(std::min(budget, kLookMost)));
+    for (unsigned i = 0; i < count; ++i) slots_.prefetch_place(ids[i]);
     expire_due(std::span(ids).first(count), time_.now(), connections,
                [this](ConnId id, Tick deadline) { file(id, deadline); });
     return count;
