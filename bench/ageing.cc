@@ -167,21 +167,20 @@ class Experiment {
 
   /// False where `progress` ended it.
   Result<bool> run(const Progress& progress) {
-    for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
-      double none_ns = 0;
-      for (const Contender& contender : contenders_) {
-        const std::string how =
-            contender.is_none() ? "" : fmt::format(" every {} ms", contender.interval_ms);
-        if (!progress(fmt::format("repetition {} of {}: {}{}, {} workers", repetition + 1,
-                                  options_.repetitions, contender.ageing, how, contender.workers)))
-          return false;
-        auto ns = measure(contender);
-        if (!ns) return std::unexpected(ns.error());
-        if (contender.is_none()) none_ns = *ns;
-        samples_[contender].more_ns.push_back(*ns - none_ns);
-      }
-    }
-    return true;
+    const auto title = [](const Contender& contender) {
+      const std::string how =
+          contender.is_none() ? "" : fmt::format(" every {} ms", contender.interval_ms);
+      return fmt::format("{}{}, {} workers", contender.ageing, how, contender.workers);
+    };
+    double none_ns = 0;
+    return in_turn(options_, contenders_, progress, title,
+                   [&](const Contender& contender) -> Result<void> {
+                     auto ns = measure(contender);
+                     if (!ns) return std::unexpected(ns.error());
+                     if (contender.is_none()) none_ns = *ns;
+                     samples_[contender].more_ns.push_back(*ns - none_ns);
+                     return {};
+                   });
   }
 
   AgeingReport report() {

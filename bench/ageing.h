@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "bench/progress.h"
+#include "bench/settings.h"
 #include "bench/spread.h"
 #include "millrace/memory.h"
 #include "millrace/types.h"
 
 namespace millrace::bench {
 
-struct AgeingOptions {
+struct AgeingOptions : Settings {
   std::vector<std::string> schemes;  ///< empty: all but `none`, which always takes part
   std::vector<std::uint32_t> interval_ms{1000, 100, 10, 1};
   std::vector<unsigned> workers{1, 2};
@@ -25,10 +26,7 @@ struct AgeingOptions {
   std::uint64_t connections = 400'000;  ///< opened in all; each direction is tracked on its own
   std::uint64_t packets_per_connection = 10;  ///< on average, both directions together
   std::uint32_t timeout_ms = 500;
-  unsigned repetitions = 5;
   unsigned burst = 32;
-  std::uint64_t seed = 1;
-  Pages pages = Pages::huge;
 
   /// Packets a second of simulated time.
   static constexpr std::uint64_t kRate = 2'000'000;

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "bench/clock.h"
@@ -205,48 +206,113 @@ class OverloadPort final : public Port {
   std::uint64_t misdirected_ = 0;
 };
 
-/// One repetition of one policy; its spreads hold one value.
-Result<PolicyResult> measure(const OverloadOptions& options, std::string_view policy,
-                             unsigned percent, bool has_room, const CycleClock& clock) {
-  const std::uint64_t offered = options.capacity * percent / 100;
-  const std::uint64_t established = std::min(offered, options.capacity * 4 / 5);
+struct Contender {
+  std::string policy;  ///< empty: there is room for all
+  unsigned offered_percent;
+
+  auto operator<=>(const Contender&) const = default;
+};
+
+struct Samples {
+  std::vector<double> ns_per_packet;
+  std::vector<double> relative_rate;
+  PolicyResult last;  ///< but for its spreads
+};
+
+class Experiment {
+ public:
+  explicit Experiment(const OverloadOptions& options) : options_(options) {
+    for (const unsigned percent : options.offered_percent) contenders_.push_back({"", percent});
+    for (const auto& policy : options.policies.empty() ? overload_policies() : options.policies) {
+      for (const unsigned percent : options.offered_percent)
+        contenders_.push_back({policy, percent});
+    }
+  }
+
+  /// False where `progress` ended it.
+  Result<bool> run(const Progress& progress) {
+    const auto title = [](const Contender& contender) {
+      return fmt::format("{} % of the capacity, {}", contender.offered_percent,
+                         contender.policy.empty() ? "with room for all" : contender.policy);
+    };
+    return in_turn(options_, contenders_, progress, title,
+                   [this](const Contender& contender) { return measure(contender); });
+  }
+
+  OverloadReport report() {
+    OverloadReport report{.results = {}, .complete = true};
+    for (const Contender& contender : contenders_) {
+      if (contender.policy.empty()) continue;
+      Samples& of = samples_[contender];
+      of.last.ns_per_packet = spread_of(of.ns_per_packet);
+      of.last.relative_rate = spread_of(of.relative_rate);
+      report.results.push_back(of.last);
+    }
+    return report;
+  }
+
+ private:
+  Result<void> measure(const Contender& contender);
+  Result<std::unique_ptr<Line>> line_for(const Contender& contender, std::uint64_t offered,
+                                         Balance& balance) const;
+
+  const OverloadOptions& options_;
+  std::vector<Contender> contenders_;
+  std::map<Contender, Samples> samples_;
+  CycleClock clock_;
+};
+
+Result<std::unique_ptr<Line>> Experiment::line_for(const Contender& contender,
+                                                   std::uint64_t offered, Balance& balance) const {
+  const bool has_room = contender.policy.empty();
+  return make_line({.table = options_.table,
+                    .ageing = options_.ageing,
+                    .capacity = has_room ? 2 * offered : options_.capacity,
+                    .capacity_v6 = 1,
+                    .timeouts = TimeoutSeconds().timeouts(),
+                    .pages = options_.pages,
+                    .secret = Secret::from_seed(options_.seed),
+                    .half_open_percent = has_room ? 100 : options_.half_open_percent,
+                    .evicts = contender.policy == "evict"},
+                   balance);
+}
+
+Result<void> Experiment::measure(const Contender& contender) {
+  const std::uint64_t offered = options_.capacity * contender.offered_percent / 100;
+  const std::uint64_t established = std::min(offered, options_.capacity * 4 / 5);
   const std::uint64_t begin = offered - established;
-  auto balance = Balance::create(balance_config(policy));
+  auto balance = Balance::create(balance_config(contender.policy));
   if (!balance) return std::unexpected(balance.error());
-  auto line = make_line({.table = options.table,
-                         .ageing = options.ageing,
-                         .capacity = has_room ? 2 * offered : options.capacity,
-                         .capacity_v6 = 1,
-                         .timeouts = TimeoutSeconds().timeouts(),
-                         .pages = options.pages,
-                         .secret = Secret::from_seed(options.seed),
-                         .half_open_percent = has_room ? 100 : options.half_open_percent,
-                         .evicts = policy == "evict"},
-                        **balance);
+  auto line = line_for(contender, offered, **balance);
   if (!line) return std::unexpected(line.error());
-  OverloadPort port(clock, offered, options.burst);
+  OverloadPort port(clock_, offered, options_.burst);
   port.play({.established = established, .opens = true});
   (*line)->run(port);
   port.play({.established = established, .begin = begin});
-  const std::uint64_t start = clock.begin();
+  const std::uint64_t start = clock_.begin();
   (*line)->run(port);
-  const double ns = (clock.ns_since(start) - port.own_ns()) / static_cast<double>(port.packets());
+  const double ns = (clock_.ns_since(start) - port.own_ns()) / static_cast<double>(port.packets());
 
+  Samples& samples = samples_[contender];
+  samples.ns_per_packet.push_back(ns);
+  const Contender with_room{"", contender.offered_percent};
+  samples.relative_rate.push_back(samples_[with_room].ns_per_packet.back() / ns);
   const WorkerCounters& counters = (*line)->counters();
-  return PolicyResult{.policy = std::string(policy),
-                      .offered_percent = percent,
-                      .established = established,
-                      .established_goodput = port.goodput(),
-                      .misdirected = port.misdirected(),
-                      .begun = (begin + kGenuineOf - 1) / kGenuineOf,
-                      .new_served = port.served(),
-                      .ns_per_packet = {ns, ns, ns},
-                      .relative_rate = {},
-                      .live = (*line)->report_v4().live,
-                      .evicted = counters.closed[static_cast<std::size_t>(Ending::evicted)].value(),
-                      .refused = counters.refused.value(),
-                      .refused_early = counters.refused_early.value(),
-                      .over_budget = counters.over_budget.value()};
+  samples.last = {.policy = contender.policy,
+                  .offered_percent = contender.offered_percent,
+                  .established = established,
+                  .established_goodput = port.goodput(),
+                  .misdirected = port.misdirected(),
+                  .begun = (begin + kGenuineOf - 1) / kGenuineOf,
+                  .new_served = port.served(),
+                  .ns_per_packet = {},
+                  .relative_rate = {},
+                  .live = (*line)->report_v4().live,
+                  .evicted = counters.closed[static_cast<std::size_t>(Ending::evicted)].value(),
+                  .refused = counters.refused.value(),
+                  .refused_early = counters.refused_early.value(),
+                  .over_budget = counters.over_budget.value()};
+  return {};
 }
 
 }  // namespace
@@ -254,41 +320,11 @@ Result<PolicyResult> measure(const OverloadOptions& options, std::string_view po
 std::vector<std::string> overload_policies() { return {kPolicies.begin(), kPolicies.end()}; }
 
 Result<OverloadReport> run_overload(const OverloadOptions& options, const Progress& progress) {
-  const CycleClock clock;
-  const auto policies = options.policies.empty() ? overload_policies() : options.policies;
-  OverloadReport report;
-  for (const std::string& policy : policies) {
-    for (const unsigned percent : options.offered_percent)
-      report.results.push_back({.policy = policy, .offered_percent = percent});
-  }
-  std::vector<std::vector<double>> ns(report.results.size());
-  std::vector<std::vector<double>> relative(report.results.size());
-  for (unsigned repetition = 0; repetition < options.repetitions; ++repetition) {
-    std::map<unsigned, double> ns_with_room;  // by percent
-    const auto goes_on = [&](unsigned percent, std::string_view how) {
-      return progress(fmt::format("repetition {} of {}: {} % of the capacity, {}", repetition + 1,
-                                  options.repetitions, percent, how));
-    };
-    for (const unsigned percent : options.offered_percent) {
-      if (!goes_on(percent, "with room for all")) return report;
-      auto normal = measure(options, policies.front(), percent, true, clock);
-      if (!normal) return std::unexpected(normal.error());
-      ns_with_room[percent] = normal->ns_per_packet.median;
-    }
-    for (std::size_t i = 0; i < report.results.size(); ++i) {
-      const unsigned percent = report.results[i].offered_percent;
-      if (!goes_on(percent, report.results[i].policy)) return report;
-      auto result = measure(options, report.results[i].policy, percent, false, clock);
-      if (!result) return std::unexpected(result.error());
-      ns[i].push_back(result->ns_per_packet.median);
-      relative[i].push_back(ns_with_room[percent] / result->ns_per_packet.median);
-      result->ns_per_packet = spread_of(ns[i]);
-      result->relative_rate = spread_of(relative[i]);
-      report.results[i] = *std::move(result);
-    }
-  }
-  report.complete = true;
-  return report;
+  Experiment experiment(options);
+  auto whole = experiment.run(progress);
+  if (!whole) return std::unexpected(whole.error());
+  if (!*whole) return OverloadReport{};
+  return experiment.report();
 }
 
 }  // namespace millrace::bench

@@ -13,23 +13,21 @@
 #include <vector>
 
 #include "bench/progress.h"
+#include "bench/settings.h"
 #include "bench/spread.h"
 #include "millrace/memory.h"
 #include "millrace/types.h"
 
 namespace millrace::bench {
 
-struct OverloadOptions {
+struct OverloadOptions : Settings {
   std::vector<std::string> policies;  ///< empty: all
   std::vector<unsigned> offered_percent{50, 80, 100, 150, 200};
   std::string table = "race";
   std::string ageing = "wheel";
   std::uint64_t capacity = 200'000;  ///< 100 to 10,000,000
   unsigned half_open_percent = 25;
-  unsigned repetitions = 5;
   unsigned burst = 32;
-  std::uint64_t seed = 1;
-  Pages pages = Pages::huge;
 
   static constexpr std::uint64_t kMaxCapacity = 10'000'000;
   static constexpr unsigned kMaxPercent = 1000;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/progress.h"
+#include "bench/settings.h"
 #include "bench/spread.h"
 #include "millrace/memory.h"
 #include "millrace/types.h"
@@ -14,13 +15,10 @@
 
 namespace millrace::bench {
 
-struct PathOptions {
+struct PathOptions : Settings {
   std::vector<std::uint64_t> live{786'432, 3'145'728};
   std::vector<Profile> traffic{Profile::uniform, Profile::campus};
-  unsigned repetitions = 5;
   unsigned burst = 32;
-  std::uint64_t seed = 1;
-  Pages pages = Pages::huge;
 };
 
 /// One kind of traffic with so many live connections; nanoseconds a packet.

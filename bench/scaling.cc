@@ -85,16 +85,12 @@ class Experiment {
 
   /// False where `progress` ended it.
   Result<bool> run(const Progress& progress) {
-    for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
-      for (const Contender& contender : contenders_) {
-        if (!progress(fmt::format("{}, repetition {} of {}: {}, {}, {} workers",
-                                  to_string(traffic_), repetition + 1, options_.repetitions,
-                                  contender.table, contender.sharing, contender.workers)))
-          return false;
-        if (auto ok = measure(contender); !ok) return std::unexpected(ok.error());
-      }
-    }
-    return true;
+    const auto title = [this](const Contender& contender) {
+      return fmt::format("{}, {}, {}, {} workers", to_string(traffic_), contender.table,
+                         contender.sharing, contender.workers);
+    };
+    return in_turn(options_, contenders_, progress, title,
+                   [this](const Contender& contender) { return measure(contender); });
   }
 
   void report(ScalingReport& report) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bench/progress.h"
+#include "bench/settings.h"
 #include "bench/spread.h"
 #include "bench/usl.h"
 #include "millrace/memory.h"
@@ -24,17 +25,14 @@ std::optional<ScalingTraffic> scaling_traffic_named(std::string_view name);
 /// `sharded`, and beside it one counter that all workers count each packet in: what that costs.
 inline constexpr std::string_view kSharedCounter = "sharded+counter";
 
-struct ScalingOptions {
+struct ScalingOptions : Settings {
   std::vector<unsigned> workers{1, 2};
   std::vector<std::string> tables;   ///< empty: all that go with a sharing scheme
   std::vector<std::string> sharing;  ///< empty: all there are
   std::vector<ScalingTraffic> traffic{ScalingTraffic::campus, ScalingTraffic::flood,
                                       ScalingTraffic::established};
   std::uint64_t live = 200'000;  ///< connections of campus and established; a flood has five times
-  unsigned repetitions = 5;
   unsigned burst = 32;
-  std::uint64_t seed = 1;
-  Pages pages = Pages::huge;
 };
 
 /// One combination on one kind of traffic with so many workers.

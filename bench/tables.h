@@ -13,6 +13,7 @@
 
 #include "bench/contender.h"
 #include "bench/progress.h"
+#include "bench/settings.h"
 #include "bench/spread.h"
 #include "bench/trial.h"
 #include "millrace/memory.h"
@@ -20,16 +21,13 @@
 
 namespace millrace::bench {
 
-struct TablesOptions {
+struct TablesOptions : Settings {
   std::vector<std::string> tables;             ///< none: all
   std::vector<unsigned> bits{16, 20, 22, 24};  ///< slots: 2 to that power
   std::vector<double> loads{0.75};
   bool at_maximum = true;  ///< each table at the load that it promises, too
   std::vector<unsigned> key_bytes{16, 40};
   std::vector<unsigned> bursts{1, 8, 32, 64};
-  unsigned repetitions = 5;
-  std::uint64_t seed = 1;
-  Pages pages = Pages::huge;
 };
 
 /// The tables that are measured together, on the same keys.

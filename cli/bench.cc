@@ -4,22 +4,27 @@
 
 #include <cmath>
 
+#include "bench/machine.h"
 #include "bench_command.h"
+#include "common_options.h"
 #include "interrupt.h"
 #include "output.h"
-#include "validators.h"
+#include "worker/threads.h"
 
 namespace millrace::cli {
 
-void BenchCommand::add_to(CLI::App& command, unsigned& repetitions, std::uint64_t& seed) {
-  command.add_option("--repetitions", repetitions, "Trials of each contender")
-      ->check(whole_number(1, 1000))
-      ->capture_default_str()
-      ->type_name("N");
-  command.add_option("--pages", pages, "Best memory to try: huge, transparent or small")
+void BenchCommand::add_to(CLI::App& command, bench::Settings& settings) {
+  add_whole(command, "--repetitions", settings.repetitions, "Trials of each contender", 1, 1000);
+  command
+      .add_option_function<std::string>(
+          "--pages",
+          [&settings](const std::string& name) {
+            settings.pages = pages_named(name).value_or(settings.pages);
+          },
+          "Best memory to try: huge, transparent or small")
       ->check(one_of({"huge", "transparent", "small"}))
-      ->capture_default_str();
-  command.add_option("--seed", seed, "Fixes everything random")
+      ->default_str(std::string(to_string(settings.pages)));
+  command.add_option("--seed", settings.seed, "Fixes everything random")
       ->check(not_negative())
       ->capture_default_str()
       ->type_name("N");
@@ -30,12 +35,42 @@ void BenchCommand::add_to(CLI::App& command, unsigned& repetitions, std::uint64_
   command.add_flag("--quiet", quiet, "No progress, no warnings");
 }
 
-Result<void> BenchCommand::check_json() const {
-  return json.empty() ? Result<void>{} : check_writable(json);
+Result<void> BenchCommand::begin() const {
+  if (!json.empty()) {
+    if (auto ok = check_writable(json); !ok) return ok;
+  }
+  catch_interrupts();
+  return {};
 }
 
 void BenchCommand::warn(std::string_view message) const {
   if (!quiet) say(fmt::format("millrace: warning: {}\n", message));
+}
+
+void BenchCommand::warn_of_turns(unsigned workers) const {
+  if (workers > processors())
+    warn(fmt::format("{} workers take turns on {} processors", workers, processors()));
+}
+
+int BenchCommand::finish(bool complete, const Json& results,
+                         const std::function<void()>& print) const {
+  if (!json.empty()) {
+    if (auto ok = write_whole(json, to_text(results)); !ok) return fail(ok.error());
+  }
+  if (json != "-") print();
+  return complete ? kDone : kInterrupted;
+}
+
+Json results_json(std::string_view suite, bool complete, Json options,
+                  const bench::Settings& settings) {
+  options.update(Json{{"repetitions", settings.repetitions},
+                      {"seed", settings.seed},
+                      {"pages", to_string(settings.pages)}});
+  return {{"suite", suite},
+          {"complete", complete},
+          {"options", std::move(options)},
+          {"machine", bench::describe_machine()},
+          {"results", Json::array()}};
 }
 
 double rounded(double value, int digits) {

@@ -4,14 +4,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "bench/machine.h"
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
-#include "interrupt.h"
-#include "output.h"
-#include "validators.h"
-#include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
@@ -52,23 +47,18 @@ Json to_json(const AgeingResult& r) {
 }
 
 Json to_json(const AgeingReport& report, const AgeingOptions& options) {
-  Json all{{"suite", "ageing"},
-           {"options",
-            {{"ageing", options.schemes},
-             {"interval_ms", options.interval_ms},
-             {"workers", options.workers},
-             {"table", options.table},
-             {"connections", options.connections},
-             {"packets_per_connection", options.packets_per_connection},
-             {"timeout_ms", options.timeout_ms},
-             {"repetitions", options.repetitions},
-             {"burst", options.burst},
-             {"seed", options.seed},
-             {"pages", to_string(options.pages)}}},
-           {"machine", bench::describe_machine()},
-           {"packets", report.packets},
-           {"exact_live", rounded(report.exact_live, 0)},
-           {"results", Json::array()}};
+  Json all = results_json("ageing", report.complete,
+                          {{"ageing", options.schemes},
+                           {"interval_ms", options.interval_ms},
+                           {"workers", options.workers},
+                           {"table", options.table},
+                           {"connections", options.connections},
+                           {"packets_per_connection", options.packets_per_connection},
+                           {"timeout_ms", options.timeout_ms},
+                           {"burst", options.burst}},
+                          options);
+  all["packets"] = report.packets;
+  all["exact_live"] = rounded(report.exact_live, 0);
   for (const auto& result : report.results) all["results"].push_back(to_json(result));
   return all;
 }
@@ -92,18 +82,13 @@ void print(const AgeingReport& report) {
 }
 
 int AgeingCommand::run() {
-  options.pages = pages_named(pages).value_or(Pages::huge);
   for (const auto& ok :
        {each_once("--ageing", options.schemes), each_once("--interval-ms", options.interval_ms),
         each_once("--workers", options.workers)}) {
     if (!ok) return fail(ok.error());
   }
-  if (auto ok = check_json(); !ok) return fail(ok.error());
-  if (std::ranges::max(options.workers) > processors()) {
-    warn(fmt::format("{} workers take turns on {} processors", std::ranges::max(options.workers),
-                     processors()));
-  }
-  catch_interrupts();
+  if (auto ok = begin(); !ok) return fail(ok.error());
+  warn_of_turns(std::ranges::max(options.workers));
   const auto report = bench::run_ageing(options, progress_line(quiet));
   progress_line(quiet)("");
   if (!report) return fail(in_terms_of("--connections", report.error()));
@@ -111,12 +96,7 @@ int AgeingCommand::run() {
     warn("interrupted before it was finished");
     return kInterrupted;
   }
-  if (!json.empty()) {
-    if (auto ok = write_whole(json, to_text(to_json(*report, options))); !ok)
-      return fail(ok.error());
-  }
-  if (json != "-") print(*report);
-  return kDone;
+  return finish(true, to_json(*report, options), [&report] { print(*report); });
 }
 
 }  // namespace
@@ -125,39 +105,22 @@ void add_bench_ageing(CLI::App& bench, Run& run) {
   auto* command = bench.add_subcommand("ageing", "Finding idle connections, by each scheme");
   const auto ageing = std::make_shared<AgeingCommand>();
   AgeingOptions& options = ageing->options;
-  command->add_option("--ageing", options.schemes, "Schemes, beside none; all")
-      ->delimiter(',')
-      ->check(one_of(AgeingSchemes::names()));
-  command->add_option("--interval-ms", options.interval_ms, "How often they look; 1000,100,10,1")
-      ->delimiter(',')
-      ->check(whole_number(1, 1000))
-      ->type_name("N,...");
-  command->add_option("--workers", options.workers, "How many at once; 1 and 2")
-      ->delimiter(',')
-      ->check(whole_number(1, Workers::kMost))
-      ->type_name("N,...");
+  add_names(*command, "--ageing", options.schemes, "Schemes, beside none; all",
+            AgeingSchemes::names());
+  add_whole(*command, "--interval-ms", options.interval_ms, "How often they look; 1000,100,10,1", 1,
+            1000);
+  add_whole(*command, "--workers", options.workers, "How many at once; 1 and 2", 1, Workers::kMost);
   command->add_option("--table", options.table, "Which table")
       ->check(one_of(TableSchemes::names()))
       ->capture_default_str();
-  command->add_option("--connections", options.connections, "Connections opened in all")
-      ->check(whole_number(1, 20'000'000))
-      ->capture_default_str()
-      ->type_name("N");
-  command
-      ->add_option("--packets-per-connection", options.packets_per_connection,
-                   "On average, both directions together")
-      ->check(whole_number(5, 10'000))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--timeout-ms", options.timeout_ms, "Idle time after which one ends")
-      ->check(whole_number(1, 1'000'000'000))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--burst", options.burst, "Packets a burst")
-      ->check(whole_number(1, 64))
-      ->capture_default_str()
-      ->type_name("N");
-  ageing->add_to(*command, options.repetitions, options.seed);
+  add_whole(*command, "--connections", options.connections, "Connections opened in all", 1,
+            20'000'000);
+  add_whole(*command, "--packets-per-connection", options.packets_per_connection,
+            "On average, both directions together", 5, 10'000);
+  add_whole(*command, "--timeout-ms", options.timeout_ms, "Idle time after which one ends", 1,
+            1'000'000'000);
+  add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
+  ageing->add_to(*command, options);
   command->footer(
       "\nAn interrupt ends it without results, and the exit status is 130.\n\n"
       "Example: millrace bench ageing --ageing wheel,lazy --interval-ms 1 --repetitions 20");

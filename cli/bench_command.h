@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -12,9 +13,11 @@
 #include <vector>
 
 #include "bench/progress.h"
+#include "bench/settings.h"
 #include "bench/spread.h"
 #include "command.h"
 #include "millrace/types.h"
+#include "validators.h"
 
 namespace millrace::cli {
 
@@ -27,19 +30,51 @@ void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_scaling(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);
 
-/// What every benchmark is told beside its own question.
+/// What every benchmark's command does beside measuring.
 struct BenchCommand {
-  std::string pages = "huge";
   std::string json;
   bool quick = false;
   bool quiet = false;
 
   /// Adds --repetitions, --pages, --seed, --json, --quick and --quiet.
-  void add_to(CLI::App& command, unsigned& repetitions, std::uint64_t& seed);
-  /// That results can be written where they are to be.
-  Result<void> check_json() const;
+  void add_to(CLI::App& command, bench::Settings& settings);
+  /// Before measuring: that results can be written where they are to be. From now on an interrupt
+  /// is noticed.
+  Result<void> begin() const;
   void warn(std::string_view message) const;
+  /// Where not all workers have a processor of their own.
+  void warn_of_turns(unsigned workers) const;
+  /// Writes the results, then prints them; returns the exit status. Files first: a reader of
+  /// standard output may go away at any time.
+  int finish(bool complete, const Json& results, const std::function<void()>& print) const;
 };
+
+/// What all results have in common; `results` is a list, empty yet.
+Json results_json(std::string_view suite, bool complete, Json options,
+                  const bench::Settings& settings);
+
+/// An option with a number, and one with a list of them.
+template <class T>
+void add_whole(CLI::App& command, const std::string& name, T& value, const std::string& text,
+               std::uint64_t from, std::uint64_t to) {
+  command.add_option(name, value, text)
+      ->check(whole_number(from, to))
+      ->capture_default_str()
+      ->type_name("N");
+}
+template <class T>
+void add_whole(CLI::App& command, const std::string& name, std::vector<T>& values,
+               const std::string& text, std::uint64_t from, std::uint64_t to) {
+  command.add_option(name, values, text)
+      ->delimiter(',')
+      ->check(whole_number(from, to))
+      ->type_name("N,...");
+}
+inline CLI::Option* add_names(CLI::App& command, const std::string& name,
+                              std::vector<std::string>& values, const std::string& text,
+                              std::vector<std::string> names) {
+  return command.add_option(name, values, text)->delimiter(',')->check(one_of(std::move(names)));
+}
 
 /// To that many decimal places, as results are written.
 double rounded(double value, int digits = 2);

@@ -3,13 +3,9 @@
 
 #include <memory>
 
-#include "bench/machine.h"
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
-#include "interrupt.h"
-#include "output.h"
-#include "validators.h"
 
 namespace millrace::cli {
 namespace {
@@ -46,20 +42,15 @@ Json to_json(const PolicyResult& r) {
 }
 
 Json to_json(const OverloadReport& report, const OverloadOptions& options) {
-  Json all{{"suite", "overload"},
-           {"options",
-            {{"policies", options.policies},
-             {"offered_percent", options.offered_percent},
-             {"table", options.table},
-             {"ageing", options.ageing},
-             {"capacity", options.capacity},
-             {"half_open_percent", options.half_open_percent},
-             {"repetitions", options.repetitions},
-             {"burst", options.burst},
-             {"seed", options.seed},
-             {"pages", to_string(options.pages)}}},
-           {"machine", bench::describe_machine()},
-           {"results", Json::array()}};
+  Json all = results_json("overload", report.complete,
+                          {{"policies", options.policies},
+                           {"offered_percent", options.offered_percent},
+                           {"table", options.table},
+                           {"ageing", options.ageing},
+                           {"capacity", options.capacity},
+                           {"half_open_percent", options.half_open_percent},
+                           {"burst", options.burst}},
+                          options);
   for (const auto& result : report.results) all["results"].push_back(to_json(result));
   return all;
 }
@@ -79,13 +70,11 @@ void print(const OverloadReport& report) {
 }
 
 int OverloadCommand::run() {
-  options.pages = pages_named(pages).value_or(Pages::huge);
   for (const auto& ok :
        {each_once("--policy", options.policies), each_once("--offered", options.offered_percent)}) {
     if (!ok) return fail(ok.error());
   }
-  if (auto ok = check_json(); !ok) return fail(ok.error());
-  catch_interrupts();
+  if (auto ok = begin(); !ok) return fail(ok.error());
   const auto report = bench::run_overload(options, progress_line(quiet));
   progress_line(quiet)("");
   if (!report) return fail(report.error());
@@ -93,12 +82,7 @@ int OverloadCommand::run() {
     warn("interrupted before it was finished");
     return kInterrupted;
   }
-  if (!json.empty()) {
-    if (auto ok = write_whole(json, to_text(to_json(*report, options))); !ok)
-      return fail(ok.error());
-  }
-  if (json != "-") print(*report);
-  return kDone;
+  return finish(true, to_json(*report, options), [&report] { print(*report); });
 }
 
 }  // namespace
@@ -107,34 +91,23 @@ void add_bench_overload(CLI::App& bench, Run& run) {
   auto* command = bench.add_subcommand("overload", "More connections than there is room for");
   const auto overload = std::make_shared<OverloadCommand>();
   OverloadOptions& options = overload->options;
-  command->add_option("--policy", options.policies, "What a full table does; all")
-      ->delimiter(',')
-      ->check(one_of(bench::overload_policies()));
-  command
-      ->add_option("--offered", options.offered_percent,
-                   "Connections offered, % of the capacity; 50,80,100,150,200")
-      ->delimiter(',')
-      ->check(whole_number(1, OverloadOptions::kMaxPercent))
-      ->type_name("N,...");
+  add_names(*command, "--policy", options.policies, "What a full table does; all",
+            bench::overload_policies());
+  add_whole(*command, "--offered", options.offered_percent,
+            "Connections offered, % of the capacity; 50,80,100,150,200", 1,
+            OverloadOptions::kMaxPercent);
   command->add_option("--table", options.table, "Which table")
       ->check(one_of(TableSchemes::names()))
       ->capture_default_str();
   command->add_option("--ageing", options.ageing, "Which ageing scheme")
       ->check(one_of(AgeingSchemes::names()))
       ->capture_default_str();
-  command->add_option("--capacity", options.capacity, "Connections promised")
-      ->check(whole_number(100, OverloadOptions::kMaxCapacity))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--half-open-percent", options.half_open_percent, "Budget of half-open ones")
-      ->check(whole_number(1, 100))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--burst", options.burst, "Packets a burst")
-      ->check(whole_number(1, 64))
-      ->capture_default_str()
-      ->type_name("N");
-  overload->add_to(*command, options.repetitions, options.seed);
+  add_whole(*command, "--capacity", options.capacity, "Connections promised", 100,
+            OverloadOptions::kMaxCapacity);
+  add_whole(*command, "--half-open-percent", options.half_open_percent, "Budget of half-open ones",
+            1, 100);
+  add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
+  overload->add_to(*command, options);
   command->footer(
       "\nAn interrupt ends it without results, and the exit status is 130.\n\n"
       "Example: millrace bench overload --policy evict,drop --offered 80,200");

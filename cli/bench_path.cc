@@ -2,13 +2,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "bench/machine.h"
 #include "bench/path.h"
 #include "bench_command.h"
 #include "common_options.h"
-#include "interrupt.h"
-#include "output.h"
-#include "validators.h"
 
 namespace millrace::cli {
 namespace {
@@ -56,39 +52,24 @@ void print(const std::vector<PathResult>& results) {
 }
 
 int PathCommand::run() {
-  options.pages = pages_named(pages).value_or(Pages::huge);
   if (!traffic.empty()) {
     options.traffic.clear();
     for (const auto& name : traffic) options.traffic.push_back(*profile_named(name));
   }
   if (quick) options.live = {50'000};
-  if (auto ok = check_json(); !ok) return fail(ok.error());
-  catch_interrupts();
+  if (auto ok = begin(); !ok) return fail(ok.error());
   const auto results = bench::run_path(options, progress_line(quiet));
   progress_line(quiet)("");
   if (!results) return fail(in_terms_of("--live", results.error()));
   const std::size_t asked = options.traffic.size() * options.live.size();
   const bool complete = results->size() == asked;
   if (!complete) {
-    say(fmt::format("millrace: warning: interrupted after {} of {} measurements\n", results->size(),
-                    asked));
+    warn(fmt::format("interrupted after {} of {} measurements", results->size(), asked));
     if (results->empty()) return kInterrupted;
   }
-  if (!json.empty()) {
-    Json all{{"suite", "path"},
-             {"complete", complete},
-             {"options",
-              {{"repetitions", options.repetitions},
-               {"burst", options.burst},
-               {"seed", options.seed},
-               {"pages", pages}}},
-             {"machine", bench::describe_machine()},
-             {"results", Json::array()}};
-    for (const auto& result : *results) all["results"].push_back(to_json(result));
-    if (auto ok = write_whole(json, to_text(all)); !ok) return fail(ok.error());
-  }
-  if (json != "-") print(*results);
-  return complete ? kDone : kInterrupted;
+  Json all = results_json("path", complete, {{"burst", options.burst}}, options);
+  for (const auto& result : *results) all["results"].push_back(to_json(result));
+  return finish(complete, all, [&results] { print(*results); });
 }
 
 }  // namespace
@@ -97,19 +78,12 @@ void add_bench_path(CLI::App& bench, Run& run) {
   auto* command =
       bench.add_subcommand("path", "A packet's whole way, beside parsing and a bare touch");
   const auto path = std::make_shared<PathCommand>();
-  command->add_option("--live", path->options.live, "Connections; 786432 and 3145728")
-      ->delimiter(',')
-      ->check(whole_number(1, 100'000'000))
-      ->type_name("N,...");
-  command->add_option("--traffic", path->traffic, "uniform, campus; both")
-      ->delimiter(',')
-      ->check(one_of({"uniform", "campus"}))
+  add_whole(*command, "--live", path->options.live, "Connections; 786432 and 3145728", 1,
+            100'000'000);
+  add_names(*command, "--traffic", path->traffic, "uniform, campus; both", {"uniform", "campus"})
       ->type_name("NAME,...");
-  command->add_option("--burst", path->options.burst, "Packets a burst")
-      ->check(whole_number(1, 64))
-      ->capture_default_str()
-      ->type_name("N");
-  path->add_to(*command, path->options.repetitions, path->options.seed);
+  add_whole(*command, "--burst", path->options.burst, "Packets a burst", 1, 64);
+  path->add_to(*command, path->options);
   command->footer(
       "\nAn interrupt ends it early: what is finished is printed and written, and the exit\n"
       "status is 130.\n\nExample: millrace bench path --live 786432 --json path.json");

@@ -3,14 +3,10 @@
 #include <array>
 #include <memory>
 
-#include "bench/machine.h"
 #include "bench/scaling.h"
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
-#include "interrupt.h"
-#include "output.h"
-#include "validators.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
@@ -65,22 +61,16 @@ Json to_json(const ScalingPrediction& p) {
 }
 
 Json to_json(const ScalingReport& report, const ScalingOptions& options) {
-  Json all{{"suite", "scaling"},
-           {"complete", report.complete},
-           {"options",
-            {{"workers", options.workers},
-             {"tables", options.tables},
-             {"sharing", options.sharing},
-             {"live", options.live},
-             {"repetitions", options.repetitions},
-             {"burst", options.burst},
-             {"seed", options.seed},
-             {"pages", to_string(options.pages)}}},
-           {"machine", bench::describe_machine()},
-           {"processors", processors()},
-           {"results", Json::array()},
-           {"predictions", Json::array()},
-           {"no_prediction", report.no_prediction}};
+  Json all = results_json("scaling", report.complete,
+                          {{"workers", options.workers},
+                           {"tables", options.tables},
+                           {"sharing", options.sharing},
+                           {"live", options.live},
+                           {"burst", options.burst}},
+                          options);
+  all.update(Json{{"processors", processors()},
+                  {"predictions", Json::array()},
+                  {"no_prediction", report.no_prediction}});
   for (const auto& result : report.results) all["results"].push_back(to_json(result));
   for (const auto& prediction : report.predictions)
     all["predictions"].push_back(to_json(prediction));
@@ -114,7 +104,6 @@ void print(const ScalingReport& report) {
 }
 
 int ScalingCommand::run() {
-  options.pages = pages_named(pages).value_or(Pages::huge);
   if (!traffic.empty()) {
     options.traffic.clear();
     for (const auto& name : traffic) options.traffic.push_back(*bench::scaling_traffic_named(name));
@@ -125,12 +114,8 @@ int ScalingCommand::run() {
     if (!ok) return fail(ok.error());
   }
   std::ranges::sort(options.workers);
-  if (auto ok = check_json(); !ok) return fail(ok.error());
-  if (options.workers.back() > processors()) {
-    warn(fmt::format("{} workers take turns on {} processors", options.workers.back(),
-                     processors()));
-  }
-  catch_interrupts();
+  if (auto ok = begin(); !ok) return fail(ok.error());
+  warn_of_turns(options.workers.back());
   const auto report = bench::run_scaling(options, progress_line(quiet));
   progress_line(quiet)("");
   if (!report) return fail(in_terms_of("--live", report.error()));
@@ -140,12 +125,7 @@ int ScalingCommand::run() {
               : "interrupted: what is finished follows");
     if (none) return kInterrupted;
   }
-  if (!json.empty()) {
-    if (auto ok = write_whole(json, to_text(to_json(*report, options))); !ok)
-      return fail(ok.error());
-  }
-  if (json != "-") print(*report);
-  return report->complete ? kDone : kInterrupted;
+  return finish(report->complete, to_json(*report, options), [&report] { print(*report); });
 }
 
 std::vector<std::string> sharing_names() {
@@ -160,28 +140,16 @@ void add_bench_scaling(CLI::App& bench, Run& run) {
   auto* command = bench.add_subcommand("scaling", "Several workers, under every sharing scheme");
   const auto scaling = std::make_shared<ScalingCommand>();
   ScalingOptions& options = scaling->options;
-  command->add_option("--workers", options.workers, "How many at once; 1 and 2")
-      ->delimiter(',')
-      ->check(whole_number(1, Workers::kMost))
-      ->type_name("N,...");
-  command->add_option("--table", options.tables, "Tables; all that go with a scheme")
-      ->delimiter(',')
-      ->check(one_of(TableSchemes::names()));
-  command->add_option("--sharing", options.sharing, "Sharing schemes; all")
-      ->delimiter(',')
-      ->check(one_of(sharing_names()));
-  command->add_option("--traffic", scaling->traffic, "campus, flood, established; all")
-      ->delimiter(',')
-      ->check(one_of({"campus", "flood", "established"}));
-  command->add_option("--live", options.live, "Connections; a flood has five times as many")
-      ->check(whole_number(1, 100'000'000))
-      ->capture_default_str()
-      ->type_name("N");
-  command->add_option("--burst", options.burst, "Packets a burst")
-      ->check(whole_number(1, 64))
-      ->capture_default_str()
-      ->type_name("N");
-  scaling->add_to(*command, options.repetitions, options.seed);
+  add_whole(*command, "--workers", options.workers, "How many at once; 1 and 2", 1, Workers::kMost);
+  add_names(*command, "--table", options.tables, "Tables; all that go with a scheme",
+            TableSchemes::names());
+  add_names(*command, "--sharing", options.sharing, "Sharing schemes; all", sharing_names());
+  add_names(*command, "--traffic", scaling->traffic, "campus, flood, established; all",
+            {"campus", "flood", "established"});
+  add_whole(*command, "--live", options.live, "Connections; a flood has five times as many", 1,
+            100'000'000);
+  add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
+  scaling->add_to(*command, options);
   command->footer(
       "\nAn interrupt ends it early: what is finished is printed and written, and the exit\n"
       "status is 130.\n\nExample: millrace bench scaling --workers 1,2,4 --json scaling.json");

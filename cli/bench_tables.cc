@@ -12,7 +12,6 @@
 #include "common_options.h"
 #include "core/available_memory.h"
 #include "huge_pages.h"
-#include "interrupt.h"
 #include "output.h"
 #include "tables_report.h"
 #include "validators.h"
@@ -33,7 +32,6 @@ struct TablesCommand : BenchCommand {
  private:
   Result<void> check() const;
   void announce(const TablesPlan& plan) const;
-  Result<void> show(const TablesReport& report) const;
 };
 
 Result<void> TablesCommand::check() const {
@@ -44,7 +42,7 @@ Result<void> TablesCommand::check() const {
   if (auto ok = each_once("--load", options.loads); !ok) return ok;
   if (auto ok = each_once("--key-bytes", options.key_bytes); !ok) return ok;
   if (auto ok = each_once("--burst", options.bursts); !ok) return ok;
-  return check_json();
+  return begin();
 }
 
 std::string duration_text(double seconds) {
@@ -89,20 +87,9 @@ std::optional<std::string> pages_warning(const TablesReport& report) {
                      huge_pages_hint(most, asked));
 }
 
-/// Files first: a reader of standard output may go away at any time.
-Result<void> TablesCommand::show(const TablesReport& report) const {
-  if (!json.empty()) {
-    if (auto ok = write_whole(json, to_text(to_json(report))); !ok) return ok;
-  }
-  if (json != "-") fmt::print("{}", to_text(report));
-  return {};
-}
-
 Result<int> TablesCommand::run() {
   if (auto ok = check(); !ok) return std::unexpected(ok.error());
   options.at_maximum = !no_maximum;
-  options.pages = *pages_named(pages);
-  catch_interrupts();
   auto plan = plan_tables(options);
   if (!plan) return std::unexpected(in_terms_of("--bits", std::move(plan.error())));
   announce(*plan);
@@ -124,11 +111,13 @@ Result<int> TablesCommand::run() {
     note(fmt::format("interrupted after {} of {} combinations of size, load and keys",
                      report.result.groups, plan->groups.size()));
   }
+  int status = report.complete ? kDone : kInterrupted;
   if (report.result.groups > 0) {
-    if (auto shown = show(report); !shown) return std::unexpected(shown.error());
+    status =
+        finish(report.complete, to_json(report), [&report] { fmt::print("{}", to_text(report)); });
   }
   if (!measured) return std::unexpected(measured.error());
-  return report.complete ? kDone : kInterrupted;
+  return status;
 }
 
 /// Names in lines of the help's width.
@@ -158,16 +147,12 @@ void add_bench_tables(CLI::App& bench, Run& run) {
   auto* command = bench.add_subcommand("tables", "Every table, beside the machine's limit");
   const auto tables = std::make_shared<TablesCommand>();
   TablesOptions& options = tables->options;
-  const auto* table = command->add_option("--table", options.tables, "Tables to measure; all")
-                          ->delimiter(',')
-                          ->check(one_of(table_names()))
-                          ->type_name("NAME,...");
+  const auto* table =
+      add_names(*command, "--table", options.tables, "Tables to measure; all", table_names())
+          ->type_name("NAME,...");
   // The names are below: they would not fit into the line.
   command->get_formatter()->label(table->get_type_name(), "NAME,...");
-  command->add_option("--bits", options.bits, "Slots: 2 to this power; 16,20,22,24")
-      ->delimiter(',')
-      ->check(whole_number(10, 26))
-      ->type_name("N,...");
+  add_whole(*command, "--bits", options.bits, "Slots: 2 to this power; 16,20,22,24", 10, 26);
   command->add_option("--load", options.loads, "Live entries a slot; 0.75")
       ->delimiter(',')
       ->check(number(0.05, 1))
@@ -179,11 +164,8 @@ void add_bench_tables(CLI::App& bench, Run& run) {
       ->delimiter(',')
       ->check(one_of({"16", "40"}))
       ->type_name("N,...");
-  command->add_option("--burst", options.bursts, "Keys a look-up; 1,8,32,64")
-      ->delimiter(',')
-      ->check(whole_number(1, 64))
-      ->type_name("N,...");
-  tables->add_to(*command, options.repetitions, options.seed);
+  add_whole(*command, "--burst", options.bursts, "Keys a look-up; 1,8,32,64", 1, 64);
+  tables->add_to(*command, options);
   command->footer(wrapped("\nTables:", table_names()) +
                   "`millrace schemes` says what they are.\n\n"
                   "An interrupt ends it early: what is finished is printed and written, and the\n"
