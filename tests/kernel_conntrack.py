@@ -135,8 +135,6 @@ def kernel_connections(text, conversations, run):
         ends = [(ipaddress.ip_address(fields[i]).packed, int(fields[i + 2])) for i in (0, 1)]
         state = kernel_state(protocol, words)
         timeout = run.timeout_s(protocol, state)
-        if state == "established" and left < run.timeouts_s["tcp_midstream"]:
-            timeout = run.timeouts_s["tcp_midstream"]  # without answer, or with unacknowledged data
         found, by_client = _conversation(conversations, protocol, *ends)
         result[found] = Connection(state, by_client, (timeout - left - 1, timeout - left))
     return result

@@ -18,8 +18,9 @@ from captures import SECOND
 _COMMANDS = ("ip", "nft", "conntrack")
 
 # Key of [ageing.timeout_s]: (Linux's default, a short one, sysctls, less nf_conntrack_).
-# The kernel keeps a mid-stream connection without answer as long as one with unacknowledged data, so
-# the short set gives both what tcp_established has. udp and udp_unreplied are one setting there.
+# The kernel has one setting for a mid-stream connection without answer, and for an established one
+# with data that nobody acknowledged, which has no timeout of its own here (RFC 5382, REQ-5): so both
+# sets give it what tcp_established has. udp and udp_unreplied are one setting there.
 TIMEOUTS_S = {
     "tcp_syn_sent": (120, 2, ["tcp_timeout_syn_sent"]),
     "tcp_syn_received": (60, 2, ["tcp_timeout_syn_recv"]),
@@ -29,7 +30,7 @@ TIMEOUTS_S = {
     "tcp_last_ack": (30, 2, ["tcp_timeout_last_ack"]),
     "tcp_time_wait": (120, 3, ["tcp_timeout_time_wait"]),
     "tcp_close": (10, 2, ["tcp_timeout_close"]),
-    "tcp_midstream": (300, 5, ["tcp_timeout_unacknowledged"]),
+    "tcp_midstream": (432000, 5, ["tcp_timeout_unacknowledged"]),
     "udp_unreplied": (30, 2, []),
     "udp": (30, 2, ["udp_timeout"]),
     "udp_stream": (120, 4, ["udp_timeout_stream"]),
