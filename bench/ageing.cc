@@ -276,7 +276,8 @@ Result<AgeingReport> run_ageing(const AgeingOptions& options, const Progress& pr
   auto capture = generate({.connections = options.connections,
                            .packets = packets,
                            .seed = options.seed,
-                           .duration_s = static_cast<std::uint32_t>(seconds)});
+                           .duration_s = static_cast<std::uint32_t>(seconds),
+                           .longest_ms = std::max(options.timeout_ms / 4, 1U)});
   if (!capture) return std::unexpected(capture.error());
   if (!progress("finding out what exact timeouts do")) return AgeingReport{};
   auto exact = exact_of(*capture, options.timeout_ms);

@@ -4,6 +4,8 @@
 // Campus traffic at a steady rate, in simulated time, so that every contender ends the same
 // connections; each repetition runs `none` and all others in turn. What ageing costs is the
 // difference to `none` in the same repetition: all that it does to a packet's way, caches included.
+// Conversations take a quarter of the timeout at most, so that hardly any goes on after its end: to
+// open it again would not be the scheme's cost.
 #pragma once
 
 #include <cstdint>

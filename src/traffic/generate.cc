@@ -236,6 +236,9 @@ struct Generator::Campus final : Generator::Source {
 
   Random draft_stream() const { return Random(plan_.seed ^ 0x6c656e67746873); }
   std::uint64_t duration_ns() const { return plan_.duration_s * kSecond; }
+  std::uint64_t longest_ns() const {
+    return plan_.longest_ms == 0 ? duration_ns() / 2 : plan_.longest_ms * (kSecond / 1000);
+  }
   std::uint64_t mean_arrival_ns() const { return duration_ns() / plan_.connections; }
 
   /// Draws all drafts once, to learn what the packets beyond the fewest are to be divided by.
@@ -270,7 +273,7 @@ struct Generator::Campus final : Generator::Source {
 
   void arrive() {
     const Draft draft = draw_draft(drafts_);
-    Conversation conversation = begin(draft.purpose, packets_of(draft), duration_ns() / 2, random_);
+    Conversation conversation = begin(draft.purpose, packets_of(draft), longest_ns(), random_);
     conversation.client = clients_.client(begun_++);
     if (draft.purpose == Purpose::ping) conversation.server.port = 0;
     std::uint32_t slot;

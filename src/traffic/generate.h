@@ -48,6 +48,8 @@ struct TrafficPlan {
   /// Seconds within which connections begin (campus; the last ones end up to half of that later),
   /// or packets are spread evenly. 1 to 31,536,000.
   std::uint32_t duration_s = 60;
+  /// Milliseconds that a campus connection takes, about and at most; 0: half of the duration.
+  std::uint32_t longest_ms = 0;
   /// TCP is met in mid-connection: each of its packets bears an ACK and neither SYN, FIN nor RST.
   bool midstream = false;
 };
