@@ -215,6 +215,18 @@ def _acknowledges_unseen(difference, seen, _):
     return False
 
 
+def _fin_first(difference, seen, _):
+    kernel, millrace = _states(difference)
+    if kernel != "established" or millrace not in (None, "close_wait", "last_ack", "time_wait"):
+        return False
+    replied = [i for i, p in enumerate(seen) if p.flags & FIN and not p.by_client]
+    return (
+        bool(replied)
+        and all(p.flags & FIN for p in seen[: replied[0]])
+        and any(_plain_ack(p) for p in seen[replied[0] :])
+    )
+
+
 def _stream_at_two_seconds(difference, seen, _):
     return set(_states(difference)) == {"udp", "udp_stream"} and any(
         abs(p.time - q.time - 2 * SECOND) <= MARGIN_NS for p in seen for q in seen
@@ -251,6 +263,12 @@ KNOWN = (
         "FIN again",
         "tcp_conntracks[][fin][FIN_WAIT] is LAST_ACK: the kernel does not know whose FIN it was",
         _fin_again,
+    ),
+    (
+        "FIN first",
+        "tcp_conntracks[][fin][NONE] is INVALID: the kernel opens a connection for the ACK that "
+        "follows; here a reply's FIN shows that there was one, which is about to end",
+        _fin_first,
     ),
     (
         "any ACK",

@@ -38,6 +38,10 @@ SCENARIOS = [
         [">A 1 1 10", "<A 1 11 5", ">A 11 6"],
     ),
     ("first seen: FIN/ACK of the client", [">FA 1 1"]),
+    (
+        "first seen: FIN of the client, FIN and ACK of the server, ACK",
+        [">FA 1 1", "<FA 1 2", ">A 2 2"],
+    ),
     ("first seen: SYN/ACK of the client", [">SA 0 1"]),
     ("first seen: RST of the client", [">R 1"]),
     (
