@@ -149,11 +149,25 @@ Json services_of(const RunReport& report) {
     list.push_back({{"service", service.service},
                     {"scheduler", service.scheduler},
                     {"draining", service.draining},
+                    {"established", service.established},
+                    {"max_connections",
+                     service.max_connections != 0 ? Json(service.max_connections) : Json(nullptr)},
+                    {"limited", service.limited},
                     {"refused", service.refused},
                     {"collisions", service.collisions},
                     {"stateless", service.stateless}});
   }
   return list;
+}
+
+Json limits_of(const RunReport& report) {
+  const SourceCounts* sources = report.workers->sources();
+  if (sources == nullptr) return nullptr;
+  return {{"per_source", sources->limit().most},
+          {"source_prefix_v4", sources->limit().prefix_v4},
+          {"source_prefix_v6", sources->limit().prefix_v6},
+          {"uncounted", report.workers->counters().uncounted.value()},
+          {"bytes", sources->memory_bytes()}};
 }
 
 /// 1234567 as 1,234,567.
@@ -232,6 +246,13 @@ void print_workers(Table& table, const RunReport& report) {
       moves.stayed == 0 ? "" : fmt::format("; {} found no place elsewhere", grouped(moves.stayed)));
 }
 
+std::string limit_of(const ServiceStatistics& service) {
+  if (service.max_connections == 0) return "";
+  return fmt::format(": {} of at most {} connections, {} times one more refused",
+                     grouped(service.established), grouped(service.max_connections),
+                     grouped(service.limited));
+}
+
 void print_backends(Table& table, const RunReport& report) {
   constexpr std::size_t kMost = 24;
   constexpr int kBar = 20;
@@ -249,7 +270,7 @@ void print_backends(Table& table, const RunReport& report) {
       hidden += service.backends.size();
       continue;
     }
-    table.line("\n{} ({})", service.service, service.scheduler);
+    table.line("\n{} ({}){}", service.service, service.scheduler, limit_of(service));
     table.line("  {:<26}{:>13}{:>10}{:>14}", "backend", "packets", "share", "connections");
     for (const auto& backend : service.backends) {
       if (shown++ >= kMost) {
@@ -324,6 +345,7 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"bytes", v4.memory_bytes + v6.memory_bytes},
         {"bytes_per_connection", rounded(bytes_per_connection(report), 1)},
         {"pages", to_string(v4.pages)}}},
+      {"limits", limits_of(report)},
       {"ageing", {{"scheme", report.config.ageing}, {"interval_ms", report.config.interval_ms}}},
       {"elapsed_s", static_cast<double>(elapsed_ns(report)) / 1e9},
       {"ns_per_packet", rounded(ns_per_packet(report), 2)},

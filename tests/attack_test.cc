@@ -248,6 +248,12 @@ TEST_F(AttackTest, WhoHasNotSeenTheAnswerProvesNothing) {
     from_client(spoofed, f, kAck);
   });
   EXPECT_EQ(states(), (States{{"syn_received", kConnections}}));
+  play(kConnections, [&](unsigned n, Frame& f) {
+    Connection spoofed = connections_[n];
+    spoofed.server_next = random();
+    from_client(spoofed, f, kFin | kAck);
+  });
+  EXPECT_EQ(states(), (States{{"syn_received", kConnections}}));
 }
 
 TEST_F(AttackTest, IcmpErrorsNeitherCloseNorRefresh) {

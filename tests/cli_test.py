@@ -445,6 +445,25 @@ class Cli(Case):
             jsonschema.validate(stats, schema)
         self.assertEqual(stats["packets"]["tracked"], 2)
 
+    def test_limits_are_kept_and_shown(self):
+        with open(os.path.join(ROOT, "docs", "stats.schema.json")) as file:
+            schema = json.load(file)
+        service = '[[service]]\naddress = "0.0.0.0/0"\nbackends = [{address = "10.0.0.1"}]\n'
+        for text, reason in (("[limits]\nper_source = 4\nsource_prefix_v4 = 1\n" + service, "source_limit"),
+                             (service + "max_connections = 3\n", "service_limit")):
+            result = self.run_ok(*self.config(text), "--workers", "2", "--stats", "-")
+            stats = json.loads(result.stdout)
+            jsonschema.validate(stats, schema)
+            packets = stats["packets"]
+            self.assertGreater(packets["dropped"][reason], 0)
+            self.assertEqual(packets["in"], packets["out"] + sum(packets["dropped"].values()))
+            is_source = reason == "source_limit"
+            self.assertEqual(stats["limits"] and stats["limits"]["per_source"], 4 if is_source else None)
+            self.assertLessEqual(stats["services"][0]["established"], 2 * (4 + 1) if is_source else 3 + 1)
+            limited = stats["services"][0]["limited"]
+            self.assertEqual(limited, 0) if is_source else self.assertGreater(limited, 0)
+        self.assertIn("of at most 3 connections", self.run_ok(*self.config(text)).stdout)
+
     def test_memory_is_what_the_statistics_say(self):
         """Resident and huge pages of the process, less those of the same run at a smaller capacity:
         both are more than what Python itself takes, which the kernel counts before the exec."""

@@ -126,12 +126,14 @@ class WatchFor final : public FunctionFor<K> {
       }
     }
   }
-  void closed(const std::byte* state) override { oracle_.removed(client_in(state)); }
+  void closed(const std::byte* state, bool) override { oracle_.removed(client_in(state)); }
   void abandoned(const std::byte* state) override {
     oracle_.fault(client_in(state), "was given up at once");
   }
-  bool answers(const Burst&, unsigned, const K&, K&) override { return false; }
-  void adopted(const std::byte*) override {}
+  Verdict answers(const Burst&, unsigned, const K&, K&) override { return Verdict::no_service; }
+  Verdict proved(const std::byte*) override { return Verdict::tracked; }
+  void unproved(const std::byte*) override {}
+  void adopted(const std::byte*, bool) override {}
   void follow(const FunctionFor<K>&) override {}
 
  private:

@@ -34,14 +34,15 @@ struct Outcome {
   std::uint64_t opened = 0;
   std::uint64_t ended = 0;
   std::uint64_t live = 0;
+  std::uint64_t proved = 0;
   std::uint64_t to_backends = 0;
   std::uint64_t replies = 0;
 
   friend bool operator==(const Outcome&, const Outcome&) = default;
   friend void PrintTo(const Outcome& o, std::ostream* to) {
     *to << o.in << " in, " << o.out << " out, " << o.opened << " opened, " << o.ended << " ended, "
-        << o.live << " live, " << o.to_backends << " to backends, " << o.replies
-        << " replies, a file of hash " << std::hash<std::string>{}(o.packets);
+        << o.live << " live, " << o.proved << " proved, " << o.to_backends << " to backends, "
+        << o.replies << " replies, a file of hash " << std::hash<std::string>{}(o.packets);
   }
 };
 
@@ -85,6 +86,7 @@ class WorkersTest : public testing::Test {
                    .timeouts = Timeouts::all(3'000),
                    .pages = Pages::small,
                    .secret = Secret::from_seed(1),
+                   .source_limit = {.most = 1'000'000},
                    .catch_up = true};
   BalanceConfig balance_;
   std::uint32_t loops_ = 1;
@@ -104,11 +106,13 @@ class WorkersTest : public testing::Test {
     all.ended = counters.ended();
     all.live = workers.report_v4().live + workers.report_v6().live;
     for (const auto& service : workers.services()) {
+      all.proved += service.established;
       for (const auto& backend : service.backends) {
         all.to_backends += backend.packets;
         all.replies += backend.replies;
       }
     }
+    EXPECT_EQ(workers.sources()->total(), all.proved) << "in use, and counted for sources";
     return all;
   }
 

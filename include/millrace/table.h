@@ -85,7 +85,8 @@ struct Insertion {
 enum class Cursor : std::uint64_t { begin = 0, end = UINT64_MAX };
 
 /// `worth(id)` of a live entry: 0 is dead, higher is missed more. `worth(ConnId::none)` is the
-/// newcomer's.
+/// newcomer's. One that has `least(id)` is told of each entry that is the least worthy so far: the
+/// last, if any, gives way, and its key may be the newcomer's when `insert` returns.
 template <class W>
 concept WorthFunction = requires(const W worth, ConnId id) {
   { worth(id) } -> std::same_as<std::uint8_t>;
@@ -110,6 +111,7 @@ class Victim {
     if (worth >= least_) return;
     least_ = worth;
     place_ = place;
+    if constexpr (requires { worth_.least(id); }) worth_.least(id);
   }
   const Place& place() const { return place_; }
 

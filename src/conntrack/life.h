@@ -10,11 +10,55 @@
 
 namespace millrace {
 
+/// What the packet that proved a connection to be real has taken of limits, to be given back once.
+enum class Proof : std::uint8_t {
+  none,       ///< nothing has proved it
+  uncounted,  ///< of its service's
+  counted,    ///< and of its source's
+};
+
+/// A connection's state and its proof in one byte, so that they change as one:
+///
+///     7       6 5     4 .. 0
+///     ended   proof   state
+///
+/// Who ends it sets `ended`; nobody changes it from then on, so that what is to be given back is
+/// what stands there.
+class Standing {
+ public:
+  constexpr Standing() = default;
+  constexpr explicit Standing(ConnectionState state, Proof proof = Proof::none)
+      : bits_(static_cast<std::uint8_t>(static_cast<unsigned>(state) | static_cast<unsigned>(proof)
+                                                                           << kStateBits)) {}
+
+  constexpr ConnectionState state() const {
+    return static_cast<ConnectionState>(bits_ & ((1U << kStateBits) - 1));
+  }
+  constexpr Proof proof() const {
+    return static_cast<Proof>((bits_ & (kEnded - 1U)) >> kStateBits);
+  }
+  constexpr bool has_ended() const { return (bits_ & kEnded) != 0; }
+  constexpr Standing ended() const {
+    Standing last = *this;
+    last.bits_ |= kEnded;
+    return last;
+  }
+  friend constexpr bool operator==(Standing, Standing) = default;
+
+ private:
+  static constexpr unsigned kStateBits = 5;
+  static constexpr std::uint8_t kEnded = 0x80;
+  static_assert(kConnectionStates <= 1U << kStateBits);
+
+  std::uint8_t bits_ = 0;
+};
+static_assert(sizeof(Standing) == 1);
+
 struct Life {
   /// Of TCP whose replies come this way: the sequence number that this side sends next, as its
   /// packets told, 0 while none did. Else the tick at which the connection began.
   std::uint32_t mark = 0;
-  ConnectionState state = ConnectionState::none;
+  Standing standing;       ///< in the reply's entry a copy, of the state alone
   std::uint8_t owner = 0;  ///< the worker that opened it; in the originator's entry
 };
 
@@ -22,16 +66,30 @@ struct Life {
 inline constexpr std::size_t kLifeBytes = 6;
 
 inline std::atomic_ref<std::uint32_t> mark_of(Life& life) { return std::atomic_ref(life.mark); }
-inline std::atomic_ref<ConnectionState> state_of(Life& life) { return std::atomic_ref(life.state); }
+inline std::atomic_ref<Standing> standing_of(Life& life) { return std::atomic_ref(life.standing); }
 inline std::uint32_t load_mark(Life& life) { return mark_of(life).load(std::memory_order_relaxed); }
 inline void store_mark(Life& life, std::uint32_t mark) {
   mark_of(life).store(mark, std::memory_order_relaxed);
 }
-inline ConnectionState load_state(Life& life) {
-  return state_of(life).load(std::memory_order_relaxed);
+inline Standing load_standing(Life& life) {
+  return standing_of(life).load(std::memory_order_relaxed);
 }
+inline ConnectionState load_state(Life& life) { return load_standing(life).state(); }
+/// Of one that nothing has proved, or a copy.
 inline void store_state(Life& life, ConnectionState state) {
-  state_of(life).store(state, std::memory_order_relaxed);
+  standing_of(life).store(Standing(state), std::memory_order_relaxed);
+}
+
+/// Ends it; what stood there last. `kShared`: others may be changing it.
+template <bool kShared>
+Standing mark_ended(Life& life) {
+  Standing last = load_standing(life);
+  if constexpr (kShared) {
+    while (!standing_of(life).compare_exchange_weak(last, last.ended(), std::memory_order_acq_rel,
+                                                    std::memory_order_relaxed)) {
+    }
+  }
+  return last;
 }
 
 }  // namespace millrace

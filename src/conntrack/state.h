@@ -151,6 +151,21 @@ constexpr bool is_half_open(ConnectionState state) {
          state == sctp_unreplied || state == icmp_unreplied || state == other_unreplied;
 }
 
+/// Whether a packet of that direction that leads from one state to the other shows that its
+/// connection is real. What ends one does not: a RST, and in mid-connection a FIN of who may have
+/// made it all up.
+constexpr bool proves(ConnectionState was, Direction from, ConnectionState next) {
+  using enum ConnectionState;
+  return next != was && !is_half_open(next) && next != closed &&
+         !(was == midstream && from == Direction::originator);
+}
+
+/// Whether a connection that was proved still is in use, so that it counts against limits: all but
+/// those that both sides have ended, and those that begin again.
+constexpr bool is_in_use(ConnectionState state) {
+  return !is_half_open(state) && state != ConnectionState::time_wait;
+}
+
 /// How much a live connection would be missed, 0 to 3: what has ended; what nothing has proved;
 /// what is about to end, or may be anybody's query; what goes on.
 constexpr unsigned rank(ConnectionState state) {
@@ -188,19 +203,19 @@ constexpr ConnectionState next_state(ConnectionState was, Direction direction, S
 
 namespace detail {
 
-/// By direction and signal, a bit for each state that stays, however old the connection is.
+/// By age, direction and signal, a bit for each state that stays.
 inline constexpr auto kLasting = [] {
-  std::array<std::array<std::uint32_t, kSignals>, kDirections> lasting{};
-  for (std::size_t direction = 0; direction < kDirections; ++direction) {
-    for (std::size_t signal = 0; signal < kSignals; ++signal) {
-      for (std::size_t state = 0; state < kConnectionStates; ++state) {
-        const auto was = static_cast<ConnectionState>(state);
-        if (signal < kTcpSignals && state >= kTcpStates) continue;  // never of one connection
-        const auto stays = [&](std::uint32_t age_ms) {
-          return next_state(was, static_cast<Direction>(direction), static_cast<Signal>(signal),
-                            kProtocolUdp, age_ms) == was;
-        };
-        if (stays(0) && stays(UINT32_MAX)) lasting[direction][signal] |= 1U << state;
+  std::array<std::array<std::array<std::uint32_t, kSignals>, kDirections>, 2> lasting{};
+  for (const bool is_old : {false, true}) {
+    for (std::size_t direction = 0; direction < kDirections; ++direction) {
+      for (std::size_t signal = 0; signal < kSignals; ++signal) {
+        for (std::size_t state = 0; state < kConnectionStates; ++state) {
+          if (signal < kTcpSignals && state >= kTcpStates) continue;  // never of one connection
+          const auto was = static_cast<ConnectionState>(state);
+          if (next_state(was, static_cast<Direction>(direction), static_cast<Signal>(signal),
+                         kProtocolUdp, is_old ? kStreamAfterMs : 0) == was)
+            lasting[is_old][direction][signal] |= 1U << state;
+        }
       }
     }
   }
@@ -209,9 +224,11 @@ inline constexpr auto kLasting = [] {
 
 }  // namespace detail
 
-/// Whether the state stays after such a packet, however old the connection is.
-constexpr bool lasts(ConnectionState state, Direction direction, Signal signal) {
-  return (detail::kLasting[static_cast<std::size_t>(direction)][static_cast<std::size_t>(signal)] >>
+/// Whether the state stays after such a packet, `age_ms` after the connection began.
+constexpr bool lasts(ConnectionState state, Direction direction, Signal signal,
+                     std::uint32_t age_ms) {
+  const auto& lasting = detail::kLasting[age_ms >= kStreamAfterMs];
+  return (lasting[static_cast<std::size_t>(direction)][static_cast<std::size_t>(signal)] >>
               static_cast<unsigned>(state) &
           1) != 0;
 }

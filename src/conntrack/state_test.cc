@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "conntrack/life.h"
+
 namespace millrace {
 namespace {
 
@@ -168,6 +170,45 @@ TEST(State, AReplyProvesWhatWasNotTracked) {
        kProtocolUdp);
 }
 
+TEST(State, WhatProvesAConnectionIsNoGuess) {
+  using enum ConnectionState;
+  using enum Direction;
+  EXPECT_TRUE(proves(syn_received, originator, established));
+  EXPECT_TRUE(proves(midstream, reply, established));
+  EXPECT_TRUE(proves(midstream, reply, fin_wait_reply));
+  EXPECT_TRUE(proves(udp_unreplied, reply, udp));
+  EXPECT_TRUE(proves(syn_sent, only, established));
+  EXPECT_TRUE(proves(fin_wait, reply, close_wait)) << "what a FIN in mid-connection did not";
+  EXPECT_FALSE(proves(midstream, originator, fin_wait));
+  EXPECT_FALSE(proves(syn_sent, reply, syn_received));
+  EXPECT_FALSE(proves(syn_sent, originator, closed));
+  EXPECT_FALSE(proves(midstream, reply, closed));
+  EXPECT_FALSE(proves(fin_wait, originator, fin_wait));
+}
+
+TEST(State, WhatBothHaveEndedIsNotInUse) {
+  using enum ConnectionState;
+  for (const ConnectionState state : {established, close_wait, last_ack, closed, udp_stream})
+    EXPECT_TRUE(is_in_use(state)) << to_string(state);
+  for (const ConnectionState state : {none, syn_received, midstream, time_wait, udp_unreplied})
+    EXPECT_FALSE(is_in_use(state)) << to_string(state);
+}
+
+TEST(Standing, HoldsStateAndProofUntilItsEnd) {
+  for (std::size_t state = 0; state < kConnectionStates; ++state) {
+    for (const Proof proof : {Proof::none, Proof::uncounted, Proof::counted}) {
+      const Standing standing(static_cast<ConnectionState>(state), proof);
+      for (const Standing it : {standing, standing.ended()}) {
+        EXPECT_EQ(it.state(), static_cast<ConnectionState>(state));
+        EXPECT_EQ(it.proof(), proof);
+      }
+      EXPECT_FALSE(standing.has_ended());
+      EXPECT_TRUE(standing.ended().has_ended());
+      EXPECT_NE(standing, standing.ended());
+    }
+  }
+}
+
 TEST(State, WhatGoesOnIsMissedMost) {
   using enum ConnectionState;
   EXPECT_LT(rank(time_wait), rank(syn_sent));
@@ -227,19 +268,20 @@ TEST(State, OtherProtocolsAreUnrepliedOrReplied) {
        47);
 }
 
-TEST(State, WhatLastsIsNotChangedByAnyPacketAtAnyAge) {
+TEST(State, WhatLastsIsNotChangedByAnyPacket) {
   for (std::size_t at = 0; at < kConnectionStates; ++at) {
     const auto state = static_cast<ConnectionState>(at);
     for (const Direction direction : {Direction::originator, Direction::reply, Direction::only}) {
       for (const auto& [name, signal] : kSignalNames) {
         const bool is_of_tcp = at < kTcpStates;
         if (at != 0 && is_of_tcp != is_tcp(signal)) continue;
-        bool changes = false;
-        for (const std::uint8_t protocol : {kProtocolTcp, kProtocolUdp, kProtocolSctp}) {
-          for (const std::uint32_t age_ms : {0U, kStreamAfterMs, UINT32_MAX})
+        for (const std::uint32_t age_ms : {0U, kStreamAfterMs - 1, kStreamAfterMs, UINT32_MAX}) {
+          bool changes = false;
+          for (const std::uint8_t protocol : {kProtocolTcp, kProtocolUdp, kProtocolSctp})
             changes |= next_state(state, direction, signal, protocol, age_ms) != state;
+          EXPECT_EQ(lasts(state, direction, signal, age_ms), !changes)
+              << to_string(state) << ' ' << name << ' ' << age_ms;
         }
-        EXPECT_EQ(lasts(state, direction, signal), !changes) << to_string(state) << ' ' << name;
       }
     }
   }

@@ -44,12 +44,12 @@
 
 #include "conntrack/ageing/ageing.h"
 #include "conntrack/entry.h"
-#include "conntrack/half_open.h"
 #include "conntrack/life.h"
 #include "conntrack/rings.h"
 #include "conntrack/sharing/sharing.h"
 #include "conntrack/state.h"
 #include "conntrack/tracker_config.h"
+#include "core/budget.h"
 #include "core/signal.h"
 #include "millrace/table.h"
 
@@ -146,7 +146,8 @@ class Tracker {
     // Tables that see to themselves take long to count; what has expired may give way.
     const bool counts = !Guarding::kConcurrent && !leaves_expired_;
     if (counts && table().size() >= capacity_) return Room::full;
-    return shared_->half_open.has_room(worker_) ? Room::there_is : Room::over_budget;
+    const auto most = static_cast<std::int64_t>(shared_->most_half_open);
+    return shared_->half_open.has_room_or_share(worker_, most) ? Room::there_is : Room::over_budget;
   }
   /// What its tables hold, of their capacity; where they do not count that, what this worker has,
   /// of its share.
@@ -160,38 +161,14 @@ class Tracker {
   /// and the tracker evicts, one that would be missed less: `closed(id)` is called with its state
   /// still readable.
   template <class Closed>
-  Insertion open(const K& key, Hash hash, Tick now, Closed&& closed, bool proved = false) {
-    const Insertion in =
-        pair().originators.insert(key, hash, worth(Side::originator, now, proved, key.protocol));
-    if (in.displaced != ConnId::none) make_way(Side::originator, in, closed);
-    if (in.outcome == Insertion::Outcome::inserted) {
-      auto& header = originators().header(in.id);
-      see(header, now);
-      set_peer(header, kUnconfirmed);
-      if (follows_) begin_life(originators(), in.id, now);
-      ageing_->approach(in.id);
-    }
-    return in;
-  }
+  Insertion open(const K& key, Hash hash, Tick now, Closed&& closed, bool proved = false);
 
   /// Inserts the reply's entry of a connection that was opened in this burst: `inserted`, `present`
   /// where the key belongs to another connection, or `full`. `confirm` wants its id. As in `open`,
   /// another connection may give way.
   template <class Closed>
   Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed,
-                 bool proved = false) {
-    const Insertion in = pair().replies->insert(
-        reply_key, hasher()(reply_key), worth(Side::reply, now, proved, reply_key.protocol));
-    if (in.displaced != ConnId::none) make_way(Side::reply, in, closed);
-    if (in.outcome == Insertion::Outcome::inserted) {
-      auto& header = replies().header(in.id);
-      see(header, now);
-      set_peer(header, kUnconfirmed);
-      if (follows_) begin_life(replies(), in.id, now);
-      std::memcpy(states(Side::reply)[in.id], state.data(), state.size());
-    }
-    return in;
-  }
+                 bool proved = false);
 
   /// The connection and its reply's entry, if it has one, stay: from now on it ages, and everybody
   /// sees it. It belongs to that group, if there are any.
@@ -222,10 +199,14 @@ class Tracker {
     erase_both(id, hash_of(Side::originator, id), reply);
   }
 
-  /// Ends a connection that it has confirmed.
-  void close(ConnId id) {
+  /// Ends a connection that it has confirmed; `closed(id)` as in `open`.
+  template <class Closed>
+  void close(ConnId id, Closed&& closed) {
     ageing_->gone(id);
-    end_life(id, hash_of(Side::originator, id));
+    end_life(id, hash_of(Side::originator, id), closed);
+  }
+  void close(ConnId id) {
+    close(id, [](ConnId) {});
   }
 
   /// Ends connections that were idle too long, a bounded number; `closed(id)` is called with the
@@ -241,6 +222,10 @@ class Tracker {
   ConnectionState state_of(Side side, ConnId id) const {
     return follows_ ? load_state(life(table_of(side).records(), id)) : ConnectionState::none;
   }
+  /// While `closed(id)` is called: what its proof has taken, and its key, which the record may have
+  /// no more.
+  Proof proof_of(ConnId id) const { return load_standing(life(originators(), id)).proof(); }
+  const K& key_of(ConnId id) const { return id == leaving_ ? left_ : originators().header(id).key; }
   /// Whose packets meet that entry.
   Direction direction(Side side, ConnId id) const {
     if (side == Side::reply) return Direction::reply;
@@ -254,14 +239,24 @@ class Tracker {
   }
   /// Whether a packet that meets that side's entry may change more than the time, so that `follow`
   /// is to be told.
-  bool concerns(Side side, ConnId id, Signal signal) const {
+  bool concerns(Side side, ConnId id, Signal signal, Tick now) const {
     const Direction from = direction(side, id);
-    const bool has_sequence = is_tcp(signal) && from != Direction::only;
-    return has_sequence || !lasts(load_state(life(table_of(side).records(), id)), from, signal);
+    if (is_tcp(signal) && from != Direction::only) return true;  // its sequence numbers
+    Life& own = life(table_of(side).records(), id);
+    return !lasts(load_state(own), from, signal, now.ms - load_mark(own));
   }
+  enum class Followed : std::uint8_t {
+    passed,
+    reset_ignored,  ///< a RST that is out of place, which changes nothing (RFC 5961, 3.2)
+    not_proved,     ///< a limit forbids what it would prove: as if it had not come
+  };
   /// A packet has met that side's entry. `segment` is wanted for TCP whose replies come this way.
-  /// False: a RST that is out of place, which changes nothing (RFC 5961, 3.2).
-  bool follow(Side side, ConnId id, Signal signal, const Segment& segment, Tick now);
+  /// Before something proves the connection, `limits.take(id)` is asked what that takes, `none`
+  /// where it may not be; `limits.give_back(id, proof)` is told when it holds no more, although the
+  /// connection lives on. Who ends it gives back what `proof_of` says.
+  template <class Limits>
+  Followed follow(Side side, ConnId id, Signal signal, const Segment& segment, Tick now,
+                  Limits& limits);
   /// @}
 
   /// @name Moving, between two bursts
@@ -269,8 +264,8 @@ class Tracker {
   /// How many connections that group has.
   std::size_t count(unsigned group) const;
   /// Opens connections like those that the group has in `from`, a tracker of the same kind, and
-  /// calls `adopted(state)` for each; an expired one here may give way, as in `open`. False where
-  /// one found no place; those before it stay until `release`.
+  /// calls `adopted(state, proof)` for each; an expired one here may give way, as in `open`. False
+  /// where one found no place; those before it stay until `release`.
   template <class Adopted, class Closed>
   bool adopt(const Tracker& from, unsigned group, Adopted&& adopted, Closed&& closed);
   /// Ends all of the group; `released(id)` is called with the records still readable.
@@ -298,44 +293,12 @@ class Tracker {
   struct Shared {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
-    HalfOpen half_open;
+    Budget half_open;
+    std::size_t most_half_open;
     unsigned workers;
   };
-  /// Of an entry when another one wants its place: by its state's rank, and the longer it was idle
-  /// the less. What this very burst may be using is safe.
-  struct Worth {
-    const Tracker& tracker;
-    Side side;
-    Tick now;
-    bool evicts;
-    std::uint8_t newcomer;
-
-    std::uint8_t operator()(ConnId id) const {
-      if (id == ConnId::none) return newcomer;
-      if (tracker.leaves_expired_ && tracker.has_expired(side, id, now)) return 0;
-      if (!evicts) return 1;
-      const auto& header = tracker.table_of(side).records().header(id);
-      const unsigned rank = millrace::rank(tracker.state_of(side, id));
-      if (now - seen(header) <= 0) return UINT8_MAX;
-      const std::int32_t idle =
-          now - tracker.latest_seen(side == Side::originator ? id : header.peer);
-      return idle <= 0 ? UINT8_MAX : of(rank, idle);
-    }
-    static std::uint8_t of(unsigned rank, std::int32_t idle_ms) {
-      const auto octaves = static_cast<unsigned>(std::bit_width(static_cast<unsigned>(idle_ms)));
-      return static_cast<std::uint8_t>(1 + 32 * rank + 31 - std::min(octaves, 31U));
-    }
-  };
-  auto worth([[maybe_unused]] Side side, [[maybe_unused]] Tick now, [[maybe_unused]] bool proved,
-             [[maybe_unused]] std::uint8_t protocol) const {
-    if constexpr (Guarding::kShared) {
-      return KeepAll{};  // others may be using what would give way
-    } else {
-      const bool evicts = evicts_ && proved;
-      return Worth{*this, side, now, evicts,
-                   evicts ? Worth::of(protocol == kProtocolTcp ? 3 : 2, 0) : std::uint8_t{1}};
-    }
-  }
+  struct Worth;
+  auto worth(Side side, Tick now, bool proved, std::uint8_t protocol);
 
   Tracker(const TrackerConfig& config, std::uint8_t worker, std::shared_ptr<Shared> shared,
           Settling settling, std::unique_ptr<Ageing> ageing, std::optional<Rings> groups)
@@ -361,7 +324,9 @@ class Tracker {
   void leave_life(ConnId id) {
     --live_;
     if (groups_) groups_->unlink(id);
-    if (follows_) count_half_open(id, is_half_open(state_of(Side::originator, id)) ? -1 : 0);
+    if (!follows_) return;
+    const Standing last = mark_ended<Guarding::kShared>(life(originators(), id));
+    count_half_open(id, is_half_open(last.state()) ? -1 : 0);
   }
 
   bool has(Side side) const { return side == Side::originator || has_replies(); }
@@ -382,7 +347,8 @@ class Tracker {
     store_state(of, ConnectionState::none);
     store_mark(of, records.header(id).key.protocol == kProtocolTcp ? 0 : now.ms);
   }
-  void change(Side side, ConnId id, Direction direction, Signal signal, Tick now);
+  template <class Limits>
+  bool change(Side side, ConnId id, Direction direction, Signal signal, Tick now, Limits& limits);
   bool is_in_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
   bool is_expected(Side side, ConnId id, const Segment& segment) const;
   bool continues(Side side, ConnId id, const Segment& segment) const;
@@ -422,8 +388,10 @@ class Tracker {
   Hash hash_of(Side side, ConnId id) const {
     return hasher()(table_of(side).records().header(id).key);
   }
-  void end_life(ConnId id, Hash hash) {
+  template <class Closed>
+  void end_life(ConnId id, Hash hash, Closed& closed) {
     leave_life(id);
+    closed(id);
     erase_both(id, hash, originators().header(id).peer);
   }
   /// Ends the connection whose entry on that side gave way to another; that entry itself is gone.
@@ -456,6 +424,8 @@ class Tracker {
   bool leaves_expired_;
   std::optional<Rings> groups_;  // of this worker's connections
   std::size_t live_ = 0;
+  ConnId leaving_ = ConnId::none;  // whose key is not in its record any more, but here
+  K left_;
 };
 
 }  // namespace millrace
@@ -464,3 +434,4 @@ class Tracker {
 #include "conntrack/tracker_following.h"
 #include "conntrack/tracker_making.h"
 #include "conntrack/tracker_moving.h"
+#include "conntrack/tracker_opening.h"

@@ -29,10 +29,7 @@ bool Tracker<TableOf, GuardsType, K>::sweep(Tick now, unsigned budget, Closed&& 
       const auto hashes = std::span(all_hashes).first(ids.size());
       tracker.hasher()(std::span<const K>(keys).first(ids.size()), hashes);
       tracker.table().prefetch(hashes);
-      for (std::size_t i = 0; i < ids.size(); ++i) {
-        told(ids[i]);
-        tracker.end_life(ids[i], hashes[i]);
-      }
+      for (std::size_t i = 0; i < ids.size(); ++i) tracker.end_life(ids[i], hashes[i], told);
     }
     Tracker& tracker;
     Tick now;
@@ -72,9 +69,11 @@ template <class Closed>
 void Tracker<TableOf, GuardsType, K>::make_way(Side side, const Insertion& in, Closed&& closed) {
   const ConnId peer = table_of(side).records().header(in.displaced).peer;
   const ConnId id = side == Side::originator ? in.displaced : peer;
-  closed(id);
   ageing_->gone(id);
   leave_life(id);
+  if (side == Side::originator && in.displaced == in.id) leaving_ = id;
+  closed(id);
+  leaving_ = ConnId::none;
   const Side other = side == Side::originator ? Side::reply : Side::originator;
   if (peer != ConnId::none) erase(other, peer, hash_of(other, peer));
   if (in.displaced == in.id) return;

@@ -9,10 +9,12 @@ namespace millrace {
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-bool Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal,
-                                             const Segment& segment, Tick now) {
+template <class Limits>
+auto Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal,
+                                             const Segment& segment, Tick now, Limits& limits)
+    -> Followed {
   const Records<K>& records = table_of(side).records();
-  if (peer_of(records.header(id)) == kUnconfirmed) return true;  // it has just ended
+  if (peer_of(records.header(id)) == kUnconfirmed) return Followed::passed;  // it has just ended
   Life& own = life(records, id);
   const Direction from = direction(side, id);
   const std::uint8_t protocol = records.header(id).key.protocol;
@@ -20,37 +22,64 @@ bool Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal
   if (next_state(was, from, signal, protocol, now.ms - load_mark(own)) != was) {
     if (signal != Signal::packet && from != Direction::only &&
         !is_in_sequence(side, id, signal, segment))
-      return signal != Signal::rst;
-    change(side, id, from, signal, now);
+      return signal == Signal::rst ? Followed::reset_ignored : Followed::passed;
+    if (!change(side, id, from, signal, now, limits)) return Followed::not_proved;
   }
   if (from != Direction::only && segment.is_whole) advance(side, id, signal, segment);
-  return true;
+  return Followed::passed;
 }
 
-/// The originator's entry has the truth, the reply's a copy.
+/// The originator's entry has the truth, the reply's a copy. What a proof takes is taken before
+/// the truth says so, and given back after: so no more is out than is counted, whoever changes it
+/// meanwhile. False: a limit forbids the step.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-void Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction direction,
-                                             Signal signal, Tick now) {
+template <class Limits>
+bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction direction,
+                                             Signal signal, Tick now, Limits& limits) {
   const ConnId peer = peer_of(table_of(side).records().header(id));
   const ConnId originator = side == Side::originator ? id : peer;
   const ConnId reply = side == Side::originator ? peer : id;
-  if (peer == kUnconfirmed) return;
+  if (peer == kUnconfirmed) return true;
   Life& truth = life(originators(), originator);
   const std::uint8_t protocol = originators().header(originator).key.protocol;
-  ConnectionState was = load_state(truth);
-  ConnectionState next{};
+  Standing was = load_standing(truth);
+  Standing next;
+  Proof taken = Proof::none;
+  bool is_refused = false;
   do {
-    next = next_state(was, direction, signal, protocol, now.ms - load_mark(truth));
+    next = was;
+    is_refused = false;
+    if (was.has_ended()) break;  // by its owner
+    ConnectionState state =
+        next_state(was.state(), direction, signal, protocol, now.ms - load_mark(truth));
     // The one before ended in this very burst: the same backend gets this one, too.
-    if (next == kAnew) next = ConnectionState::syn_sent;
-  } while (!millrace::state_of(truth).compare_exchange_weak(was, next, std::memory_order_relaxed));
-  count_half_open(originator, std::int64_t{is_half_open(next)} - std::int64_t{is_half_open(was)});
-  if (reply != ConnId::none && reply != kUnconfirmed) store_state(life(replies(), reply), next);
+    if (state == kAnew) state = ConnectionState::syn_sent;
+    Proof proof = is_in_use(state) ? was.proof() : Proof::none;
+    if (was.proof() == Proof::none && is_in_use(state) && proves(was.state(), direction, state)) {
+      if (taken == Proof::none) taken = limits.take(originator);
+      proof = taken;
+      is_refused = taken == Proof::none;
+      if (is_refused) continue;  // unless another worker has changed it meanwhile
+    }
+    next = Standing(state, proof);
+  } while (!standing_of(truth).compare_exchange_weak(was, next, std::memory_order_acq_rel,
+                                                     std::memory_order_relaxed));
+  const Proof before = was.proof();
+  const bool is_proof = before == Proof::none && next.proof() != Proof::none;
+  if (taken != Proof::none && !is_proof) limits.give_back(originator, taken);
+  if (is_refused) return false;
+  if (was.has_ended()) return true;
+  if (before != Proof::none && next.proof() == Proof::none) limits.give_back(originator, before);
+  count_half_open(originator, std::int64_t{is_half_open(next.state())} -
+                                  std::int64_t{is_half_open(was.state())});
+  if (reply != ConnId::none && reply != kUnconfirmed)
+    store_state(life(replies(), reply), next.state());
   if constexpr (!Guarding::kShared) {
-    if (timeouts_[next] < timeout(was, protocol))
-      ageing_->sooner(originator, now, now + timeouts_[next]);
+    if (timeouts_[next.state()] < timeout(was.state(), protocol))
+      ageing_->sooner(originator, now, now + timeouts_[next.state()]);
   }
+  return true;
 }
 
 template <template <class> class TableOf, Guards GuardsType, class K>
@@ -87,7 +116,7 @@ bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signa
   if (signal == Signal::syn || signal == Signal::syn_ack) return true;
   if (signal == Signal::rst) return is_expected(side, id, segment);
   if (!segment.is_whole) return false;
-  if (signal == Signal::fin) return continues(side, id, segment);
+  if (signal == Signal::fin && !continues(side, id, segment)) return false;
   // What was sent before a handshake is over fits into a window that is not scaled.
   return state_of(side, id) != ConnectionState::syn_received ||
          mark_of_other(side, id) - segment.acknowledged <= UINT16_MAX;

@@ -38,8 +38,8 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
       {pair.originators.records().count(), config.interval_ms, config.pages}, workers);
   if (!ageing) return std::unexpected(ageing.error());
 
-  auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair),
-                                         HalfOpen(config.half_open, workers), workers);
+  auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair), Budget(workers),
+                                         config.half_open, workers);
   std::vector<Tracker> trackers;
   for (unsigned n = 0; n < workers; ++n) {
     std::optional<Rings> groups;
@@ -64,6 +64,12 @@ Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
   if (groups_) {
     if (auto ok = groups_->check_invariants(); !ok) return ok;
   }
+  std::int64_t half_open = 0;
+  for_each([&](ConnId id) {
+    half_open += follows_ && is_half_open(state_of(Side::originator, id)) ? 1 : 0;
+  });
+  if (follows_ && half_open != shared_->half_open.total())
+    return std::unexpected(Error{"tracker: half-open connections are not as many as counted"});
   if (!has_replies()) return {};
   const Table& reply_table = *pair().replies;
   if (auto ok = reply_table.check_invariants(); !ok) return ok;

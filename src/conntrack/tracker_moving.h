@@ -42,7 +42,7 @@ bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
     prefetch_records(Side::originator, key_span, hash_span);
     for (std::size_t i = 0; i < count; ++i) {
       if (!adopt_one(from, group, theirs[i], hashes[i], closed)) return false;
-      adopted(from.states(Side::originator)[theirs[i]]);
+      adopted(from.states(Side::originator)[theirs[i]], from.proof_of(theirs[i]));
     }
   }
   return true;
@@ -81,8 +81,7 @@ template <class Released>
 void Tracker<TableOf, GuardsType, K>::release(unsigned group, Released&& released) {
   for (unsigned count = 1; !groups_->is_empty(group); ++count) {
     const ConnId id = groups_->first(group);
-    released(id);
-    close(id);
+    close(id, released);
     if (count % Stragglers::kMax == 0) settle();
   }
   settle();

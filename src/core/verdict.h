@@ -33,14 +33,17 @@ enum class Verdict : std::uint8_t {
   no_backend,       ///< its service has no backend to give
   table_full,       ///< a new connection, and the table has no place for it
   reply_collision,  ///< every backend's reply tuple belongs to another connection
+  source_limit,     ///< its source has as many connections as one may have
+  service_limit,    ///< its service has
 };
-inline constexpr std::size_t kVerdicts = 16;
+inline constexpr std::size_t kVerdicts = 18;
 
 inline constexpr std::array<std::string_view, kVerdicts> kVerdictNames{
-    "tracked",     "stateless",    "not_ip",        "truncated",      "malformed",  "fragment",
-    "icmp_error",  "icmp_control", "source_routed", "header_chain",   "no_service", "no_connection",
-    "over_budget", "no_backend",   "table_full",    "reply_collision"};
-static_assert(static_cast<std::size_t>(Verdict::reply_collision) + 1 == kVerdicts);
+    "tracked",         "stateless",     "not_ip",       "truncated",     "malformed",
+    "fragment",        "icmp_error",    "icmp_control", "source_routed", "header_chain",
+    "no_service",      "no_connection", "over_budget",  "no_backend",    "table_full",
+    "reply_collision", "source_limit",  "service_limit"};
+static_assert(static_cast<std::size_t>(Verdict::service_limit) + 1 == kVerdicts);
 
 /// As it appears in statistics.
 constexpr std::string_view to_string(Verdict v) {
@@ -52,5 +55,8 @@ constexpr bool is_unmatched(Verdict v) { return v >= Verdict::not_ip && v <= Ver
 
 /// True for the reasons that always drop.
 constexpr bool is_drop(Verdict v) { return v >= Verdict::no_connection; }
+
+/// Of those, the ones by which a configured limit says no.
+constexpr bool is_limit(Verdict v) { return v >= Verdict::source_limit; }
 
 }  // namespace millrace

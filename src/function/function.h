@@ -7,6 +7,7 @@
 //   (track)  the tracker finds or inserts the originators' entries
 //   open     new connections: the function chooses, and names the reply's key
 //   (link)   the tracker inserts the replies' entries; a collision asks `open` again
+//   proved   something has shown that a connection is real
 //   process  every packet: rewrite, count, give the verdict
 //   closed   a connection ended; or `abandoned`: it never began
 //   adopted  another worker's connection is this one's; over there it is closed
@@ -71,24 +72,34 @@ class FunctionFor {
   /// accepted.
   virtual void open(const Burst& burst, std::span<Opening<K>> openings) = 0;
 
-  /// Whether a reply without a connection answers what was, or would have been, served without an
-  /// entry; then `originator` becomes the key of what it answers.
-  virtual bool answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) = 0;
+  /// `tracked` where a reply without a connection answers what was, or would have been, served
+  /// without an entry: then `originator` becomes the key of what it answers. `no_service` where it
+  /// does not; or a limit that forbids such a connection, and the reply with it.
+  virtual Verdict answers(const Burst& burst, unsigned packet, const K& reply_key,
+                          K& originator) = 0;
+
+  /// Something is about to prove the connection with this originator's state, which any worker may
+  /// have opened: `tracked`, and it counts as proved from now on; or the limit that forbids it.
+  virtual Verdict proved(const std::byte* state) = 0;
+  /// It counts as proved no more, although it lives on.
+  virtual void unproved(const std::byte* state) = 0;
 
   /// Serves the packets of both lanes. Where `connection` is none, the packet has the verdict
   /// `table_full`, `over_budget` or
   /// `no_connection` (originator) and the function may serve it without state, or
   /// has any other verdict that drops and is left alone; a reply without a connection may be
-  /// served, too, or gets `no_service`. Everything served gets `tracked` or `stateless`.
+  /// served, too, or gets `no_service`; one whose verdict drops is left alone. Everything served
+  /// gets `tracked` or `stateless`.
   virtual void process(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;
 
-  /// The connection with this originator's state has ended; its entries are gone.
-  virtual void closed(const std::byte* state) = 0;
+  /// The connection with this originator's state has ended; its entries are gone. `proved`: it
+  /// counted as that.
+  virtual void closed(const std::byte* state, bool proved) = 0;
 
   /// The connection with this originator's state, opened by another function that is configured
   /// alike, is this one's from now on. What held for that function's connections has been told by
   /// `follow`.
-  virtual void adopted(const std::byte* state) = 0;
+  virtual void adopted(const std::byte* state, bool proved) = 0;
   virtual void follow(const FunctionFor& other) = 0;
 
   /// The opening with this originator's state, accepted before, was given up: it is to count as if

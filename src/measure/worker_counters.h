@@ -39,6 +39,7 @@ struct alignas(64) WorkerCounters {
   Counter refused;         ///< attempts to open a connection that got no entry; each packet is one
   Counter refused_early;   ///< of them, although fewer than its capacity were live
   Counter over_budget;     ///< and those that got none because too many are half open
+  Counter uncounted;       ///< connections that no limit of their source counts, for want of a slot
   std::array<Counter, kWatermarks> over_watermark;  ///< how often tables filled to each
   Counter collisions;  ///< reply keys that belonged to another connection
   Counter peak;        ///< most connections live at once

@@ -43,6 +43,7 @@ TEST(Config, NothingMeansTheDefaults) {
   const LineConfig line = line_config(config);
   EXPECT_EQ(line.capacity, 1'000'000U);
   EXPECT_EQ(line.capacity_v6, 125'000U);
+  EXPECT_EQ(line.source_limit.most, 0U);
   EXPECT_TRUE(line.pass_unmatched);
 }
 
@@ -74,6 +75,11 @@ sctp = 3
 icmp = 4
 other = 5
 
+[limits]
+per_source = 16
+source_prefix_v4 = 24
+source_prefix_v6 = 128
+
 [balance]
 stateful = true
 unmatched = "drop"
@@ -85,6 +91,7 @@ address = "203.0.113.10"
 port = 443
 protocol = "tcp"
 scheduler = "least-connections"
+max_connections = 99
 backends = [
   { address = "10.0.0.1", port = 8443, weight = 2 },
   { address = "10.0.0.2" },
@@ -116,6 +123,9 @@ TEST(Config, EverySettingArrives) {
       {established, 1000}, {udp, 2000},   {udp_stream, 300'000}, {sctp, 3000},
       {icmp, 4000},        {other, 5000}, {closed, 10'000},      {other_unreplied, 5000}};
   for (const auto& [state, ms] : timeouts) EXPECT_EQ(line.timeouts[state], ms);
+  EXPECT_EQ(line.source_limit.most, 16U);
+  EXPECT_EQ(line.source_limit.prefix_v4, 24U);
+  EXPECT_EQ(line.source_limit.prefix_v6, 128U);
   const BalanceConfig balance = balance_config(config);
   EXPECT_TRUE(balance.stateful);
   EXPECT_FALSE(balance.stateless_when_full);
@@ -125,6 +135,7 @@ TEST(Config, EverySettingArrives) {
   const auto& service = balance.services.v4[0];
   EXPECT_EQ(to_string(service), "203.0.113.10:443/tcp");
   EXPECT_EQ(service.scheduler, "least-connections");
+  EXPECT_EQ(service.max_connections, 99U);
   ASSERT_EQ(service.backends.size(), 2U);
   EXPECT_EQ(with_port(service.backends[0].address, service.backends[0].port), "10.0.0.1:8443");
   EXPECT_EQ(service.backends[0].weight, 2U);
@@ -133,6 +144,7 @@ TEST(Config, EverySettingArrives) {
   ASSERT_EQ(balance.services.v6.size(), 1U);
   EXPECT_EQ(to_string(balance.services.v6[0]), "2001:db8::/32");
   EXPECT_EQ(balance.services.v6[0].scheduler, "maglev");
+  EXPECT_EQ(balance.services.v6[0].max_connections, 0U);
   EXPECT_TRUE(Balance::create(balance).has_value());
 }
 
@@ -308,6 +320,25 @@ INSTANTIATE_TEST_SUITE_P(
                   "\"10.0.0.1\" }]"),
               "f.toml:2: service.scheduler: \"hash\" needs balance.stateful = true: give "
               "\"maglev\""},
+        Wrong{"limits = 3", "f.toml:1: limits: is an integer: give a table"},
+        Wrong{"[limits]\nper_source = 0\nsource_prefix_v4 = 33",
+              "f.toml:2: limits.per_source: 0 is out of range: give 1 to 16000000 connections\n"
+              "f.toml:3: limits.source_prefix_v4: 33 is out of range: give 1 to 32 bits"},
+        Wrong{"limits.source_prefix_v6 = 48",
+              "f.toml:1: limits.source_prefix_v6: does nothing by itself: give limits.per_source, "
+              "too"},
+        Wrong{"[balance]\nstateful = false\n[limits]\nper_source = 1",
+              "f.toml:3: limits: needs balance.stateful = true: without entries nothing is "
+              "counted"},
+        Wrong{SERVICE("address = \"10.0.0.9\", max_connections = 0, backends = [{ address = "
+                      "\"10.0.0.1\" }]"),
+              "f.toml:1: service.max_connections: 0 is out of range: give 1 to 2000000000 "
+              "connections"},
+        Wrong{"balance.stateful = false\n" SERVICE(
+                  "address = \"10.0.0.9\", max_connections = 1, backends = [{ address = "
+                  "\"10.0.0.1\" }]"),
+              "f.toml:2: service.max_connections: needs balance.stateful = true: without entries "
+              "nothing is counted"},
         Wrong{"balance.maglev_table_size = 2\n" BACKENDS(
                   "{ address = \"10.0.0.1\" }, { address = \"10.0.0.2\" }"),
               "f.toml:2: service.backends: has 2 backends, more than the Maglev table takes: "

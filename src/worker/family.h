@@ -43,8 +43,8 @@ class Family {
     }
     std::vector<Family> families;
     for (unsigned n = 0; n < count; ++n) {
-      families.push_back(
-          Family(std::move(trackers[n]), capacity, functions[n]->family<K>(), *counters[n]));
+      families.push_back(Family(std::move(trackers[n]), config, capacity, functions[n]->family<K>(),
+                                *counters[n]));
     }
     return families;
   }
@@ -173,22 +173,10 @@ class Family {
   /// Between two bursts of both: opens here the connections that an entry of the indirection table
   /// sends to `from`, a family over other tables. False: they find no place, or there would be more
   /// than `most`; none of them is here then.
-  bool adopt(const Family& from, unsigned entry, std::size_t most) {
-    function_->follow(*from.function_);
-    if (!tracker_ || Guarding::kShared) return true;
-    const std::size_t count = from.tracker_->count(entry);
-    if (count > 0 && live() + count > std::min(capacity_, most)) return false;
-    const auto adopted = [this](const std::byte* state) { function_->adopted(state); };
-    if (tracker_->adopt(*from.tracker_, entry, adopted, expired())) return true;
-    release(entry);
-    return false;
-  }
-  /// Lets the connections of an entry go that another family has adopted.
-  void release(unsigned entry) {
-    if (!tracker_ || Guarding::kShared) return;
-    tracker_->release(
-        entry, [this](ConnId id) { function_->closed(tracker_->states(Side::originator)[id]); });
-  }
+  bool adopt(const Family& from, unsigned entry, std::size_t most);
+  /// Lets the connections of an entry go that another family has adopted. Their sources have as
+  /// many as before.
+  void release(unsigned entry);
 
   /// Leads the connections of this burst's packets from state to state, in the packets' order.
   void follow(Burst& burst) {
@@ -217,10 +205,11 @@ class Family {
  private:
   static constexpr unsigned kSweepBudget = 64;
 
-  Family(std::optional<TrackerType> tracker, std::size_t capacity, FunctionFor<K>& function,
-         WorkerCounters& counters)
+  Family(std::optional<TrackerType> tracker, const LineConfig& config, std::size_t capacity,
+         FunctionFor<K>& function, WorkerCounters& counters)
       : tracker_(std::move(tracker)),
         capacity_(capacity),
+        sources_(config.sources),
         function_(&function),
         counters_(&counters) {}
 
@@ -269,8 +258,28 @@ class Family {
     };
   }
   void closed(ConnId id, Ending why) {
+    const Proof proof = tracker_->proof_of(id);
     counters_->closed[static_cast<std::size_t>(why)].add(1);
-    function_->closed(tracker_->states(Side::originator)[id]);
+    give_back_source(id, proof);
+    function_->closed(state_of(id), proof != Proof::none);
+  }
+  const std::byte* state_of(ConnId id) const { return tracker_->states(Side::originator)[id]; }
+
+  /// What the tracker asks before a packet proves a connection.
+  struct Limits {
+    Family& family;
+    Verdict reached = Verdict::tracked;
+
+    Proof take(ConnId id) { return family.take_for(id, reached); }
+    void give_back(ConnId id, Proof proof) {
+      family.give_back_source(id, proof);
+      family.function_->unproved(family.state_of(id));
+    }
+  };
+  Proof take_for(ConnId id, Verdict& reached);
+  void give_back_source(ConnId id, Proof proof);
+  bool source_has_room(const K& key) const {
+    return sources_ == nullptr || sources_->has_room(sources_->source_of(key));
   }
 
   /// How a connection ends that is idle in that state.
@@ -281,16 +290,7 @@ class Family {
     return both_fins ? Ending::finished : Ending::timed_out;
   }
 
-  void follow(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
-    const ConnId id = lane.connection[i];
-    const unsigned packet = lane.packet[i];
-    if (id == ConnId::none || !tracker_->concerns(side, id, burst.signal[packet])) return;
-    Segment segment;
-    if (is_tcp(burst.signal[packet]) && tracker_->has_replies())
-      segment = read_segment(burst.data[packet], burst.headers[packet]);
-    if (!tracker_->follow(side, id, burst.signal[packet], segment, burst.now))
-      counters_->resets_ignored.add(1);
-  }
+  void follow(Burst& burst, Side side, Lane<K>& lane, unsigned i);
 
   /// Ends connections whose ends begin another one, so that `open` does so here.
   void end_what_begins_anew(Burst& burst, Lane<K>& lane) {
@@ -301,8 +301,7 @@ class Family {
       if (!tracker_->begins_anew(id) || !tracker_->is_mine(id)) continue;
       const ConnId reply = tracker_->originators().header(id).peer;
       [[maybe_unused]] const auto guard = tracker_->writing();
-      closed(id, Ending::reopened);
-      tracker_->close(id);
+      tracker_->close(id, [this](ConnId ended) { closed(ended, Ending::reopened); });
       forget(lane, id);
       if (reply != ConnId::none) forget(burst.lanes<K>().reply, reply);
     }
@@ -350,6 +349,10 @@ class Family {
   bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening) {
     if (!begins(burst.signal[lane.packet[i]])) {
       burst.verdict[lane.packet[i]] = Verdict::no_connection;
+      return false;
+    }
+    if (!source_has_room(lane.key[i])) {
+      burst.verdict[lane.packet[i]] = Verdict::source_limit;
       return false;
     }
     burst.verdict[lane.packet[i]] = Verdict::table_full;
@@ -439,7 +442,7 @@ class Family {
   /// Takes an opening back; all packets of the burst that were to belong to it get its verdict.
   void give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening, Verdict why) {
     tracker_->abandon(opening.connection);
-    if (why != Verdict::table_full) counters_->refused.add(1);
+    if (why != Verdict::table_full && !is_limit(why)) counters_->refused.add(1);
     for (unsigned i = 0; i < lane.size; ++i) {
       if (lane.connection[i] != opening.connection) continue;
       lane.connection[i] = ConnId::none;
@@ -449,6 +452,7 @@ class Family {
 
   std::optional<TrackerType> tracker_;
   std::size_t capacity_;
+  std::shared_ptr<SourceCounts> sources_;  // none: they have no limit
   FunctionFor<K>* function_;
   WorkerCounters* counters_;
   unsigned level_ = 0;  // watermarks below what the tables hold
@@ -458,4 +462,5 @@ class Family {
 
 }  // namespace millrace
 
+#include "worker/family_following.h"
 #include "worker/family_opening.h"

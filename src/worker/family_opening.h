@@ -15,7 +15,10 @@ ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsign
   Opening<K>& opening = openings_.front();
   const unsigned packet = lane.packet[i];
   if (!millrace::begins(burst.signal[packet], Direction::reply)) return ConnId::none;
-  if (!function_->answers(burst, packet, lane.key[i], opening.key)) return ConnId::none;
+  Verdict verdict = function_->answers(burst, packet, lane.key[i], opening.key);
+  if (verdict == Verdict::tracked && !source_has_room(opening.key)) verdict = Verdict::source_limit;
+  if (is_limit(verdict)) burst.verdict[packet] = verdict;
+  if (verdict != Verdict::tracked) return ConnId::none;
   [[maybe_unused]] const auto guard = tracker_->writing();
   const Insertion in = tracker_->open(opening.key, tracker_->hasher()(opening.key), burst.now,
                                       gives_way(burst.now), true);

@@ -86,7 +86,21 @@ Result<Lines> make_lines(const LineConfig& config, std::span<Function* const> fu
                           config.sharing),
               Error::Kind::usage});
   }
-  return make(config, functions, std::make_index_sequence<TableSchemes::kSize>{});
+  LineConfig whole = config;
+  if (whole.sources == nullptr) {
+    auto sources = make_source_counts(config);
+    if (!sources) return std::unexpected(sources.error());
+    whole.sources = std::move(*sources);
+  }
+  return make(whole, functions, std::make_index_sequence<TableSchemes::kSize>{});
+}
+
+Result<std::shared_ptr<SourceCounts>> make_source_counts(const LineConfig& config) {
+  if (config.source_limit.most == 0) return nullptr;
+  auto made = SourceCounts::create(config.source_limit, config.capacity + config.capacity_v6,
+                                   config.pages, config.secret);
+  if (!made) return std::unexpected(made.error());
+  return std::make_shared<SourceCounts>(std::move(*made));
 }
 
 Result<std::unique_ptr<Line>> make_line(const LineConfig& config, Function& function) {

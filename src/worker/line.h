@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "conntrack/source_counts.h"
 #include "conntrack/tracker.h"
 #include "function/function.h"
 #include "measure/worker_counters.h"
@@ -40,6 +41,10 @@ struct LineConfig {
   /// A connection that a reply proves finds room in a full table at the cost of one that would be
   /// missed less.
   bool evicts = false;
+  SourceLimit source_limit;
+  /// What counts for that limit, for all lines that it holds for together. None: made with the
+  /// line, where there is a limit.
+  std::shared_ptr<SourceCounts> sources;
   bool pass_unmatched = true;  ///< packets that concern no service go out untouched
   /// Housekeeping catches up before every burst, whatever it takes: for simulated time, where a
   /// burst may follow minutes after the last one.
@@ -105,6 +110,10 @@ using Lines = std::vector<std::unique_ptr<Line>>;
 /// sharing scheme shares nothing. Errors: as `check_schemes`; no memory (failed).
 Result<Lines> make_lines(const LineConfig& config, std::span<Function* const> functions);
 Result<std::unique_ptr<Line>> make_line(const LineConfig& config, Function& function);
+
+/// What all lines of such a configuration count sources in; none where they have no limit. Errors
+/// (failed): no memory.
+Result<std::shared_ptr<SourceCounts>> make_source_counts(const LineConfig& config);
 
 /// The error names the scheme that is not there, and what is; or a table and a sharing scheme that
 /// do not go together, and what does.

@@ -23,8 +23,13 @@ std::size_t capacity_of_one(std::size_t capacity, unsigned workers, unsigned ent
   return std::min(capacity, static_cast<std::size_t>(std::ceil(mean + 6 * deviation)));
 }
 
-Result<Workers> Workers::create(unsigned count, const LineConfig& line,
+Result<Workers> Workers::create(unsigned count, const LineConfig& config,
                                 const BalanceConfig& balance, unsigned entries) {
+  LineConfig line = config;
+  auto sources = make_source_counts(config);
+  if (!sources) return std::unexpected(sources.error());
+  line.sources = std::move(*sources);
+  const auto budgets = std::make_shared<ServiceBudgets>(count);
   const bool shared = shares_tables(line.sharing);
   LineConfig of_one = line;
   const auto share = [&](std::size_t capacity) {
@@ -36,7 +41,10 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& line,
   std::vector<Worker> all(count);
   std::vector<std::optional<Error>> errors(count);
   const auto make = [&](unsigned n) {
-    auto made = Balance::create(balance);
+    BalanceConfig its_balance = balance;
+    its_balance.worker = n;
+    its_balance.budgets = budgets;
+    auto made = Balance::create(its_balance);
     if (made) {
       all[n].balance = std::move(*made);
     } else {
@@ -84,7 +92,8 @@ WorkerCounters Workers::counters() const {
     for (Counter WorkerCounters::* counter :
          {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::opened,
           &WorkerCounters::resets_ignored, &WorkerCounters::refused_early,
-          &WorkerCounters::over_budget, &WorkerCounters::refused, &WorkerCounters::collisions}) {
+          &WorkerCounters::over_budget, &WorkerCounters::uncounted, &WorkerCounters::refused,
+          &WorkerCounters::collisions}) {
       (sum.*counter).add((one.*counter).value());
     }
     for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());
@@ -101,12 +110,14 @@ void Workers::list(const ListConnection& each) const {
   for (std::size_t n = 0; n < tables; ++n) all_[n].line->list(each);
 }
 
-/// All have the same services with the same backends, in one order.
+/// All have the same services with the same backends, in one order; each says how many are
+/// established with all of them.
 std::vector<ServiceStatistics> Workers::services() const {
   std::vector<ServiceStatistics> sum = all_.front().balance->statistics();
   for (std::size_t n = 1; n < all_.size(); ++n) {
     const auto one = all_[n].balance->statistics();
     for (std::size_t s = 0; s < sum.size(); ++s) {
+      sum[s].limited += one[s].limited;
       sum[s].refused += one[s].refused;
       sum[s].collisions += one[s].collisions;
       sum[s].stateless += one[s].stateless;

@@ -38,11 +38,12 @@ class Workers {
   /// Where entries move, no worker is given more than so many times its share of the connections.
   static constexpr unsigned kMostShares = 2;
 
-  /// `line.capacity` is what all promise together, where connections are spread by `entries` of an
-  /// indirection table. Where entries move, each worker has room for `kMostShares`. Where tables
+  /// `config.capacity` is what all promise together, where connections are spread by `entries` of
+  /// an indirection table. Where entries move, each worker has room for `kMostShares`. Where tables
   /// are not shared, several workers' parts are made each on its own processor, so that their
-  /// memory is near. Errors: as `make_line` and `Balance::create`, or no memory was left.
-  static Result<Workers> create(unsigned count, const LineConfig& line,
+  /// memory is near. Limits hold for all together. Errors: as `make_line` and `Balance::create`, or
+  /// no memory was left.
+  static Result<Workers> create(unsigned count, const LineConfig& config,
                                 const BalanceConfig& balance,
                                 unsigned entries = Indirection::kMost);
 
@@ -59,6 +60,8 @@ class Workers {
   /// At rest: all instances of tables together, and all functions.
   TableReport report_v4() const { return report(&Line::report_v4, capacity_); }
   TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
+  /// Where sources have a limit: what counts them; else null.
+  const SourceCounts* sources() const { return sources_.get(); }
   std::vector<ServiceStatistics> services() const;
   /// At rest. An entry that a walk meets twice is listed twice.
   void list(const ListConnection& each) const;
@@ -89,12 +92,14 @@ class Workers {
       : all_(std::move(all)),
         capacity_(line.capacity),
         capacity_v6_(line.capacity_v6),
+        sources_(line.sources),
         shared_(shared) {}
 
   std::vector<Worker> all_;
   Time reading_;
   std::size_t capacity_;  // that all promise together
   std::size_t capacity_v6_;
+  std::shared_ptr<SourceCounts> sources_;
   bool shared_;
 };
 

@@ -9,6 +9,8 @@ namespace millrace {
 template <class K>
 BalanceFor<K>::BalanceFor(const BalanceConfig& config)
     : hash_(balance_hasher(config.key)),
+      worker_(config.worker),
+      budgets_(config.budgets),
       maglev_size_(config.maglev_table_size),
       quiet_ms_(config.quiet_ms),
       stateful_(config.stateful),
@@ -18,6 +20,7 @@ template <class K>
 typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
   static_assert(offsetof(Backend, connections) <= 64);
   static_assert(sizeof(State) <= Opening<K>::kReplyStateMax);
+  static_assert(sizeof(Backend) <= (sizeof(Address) == 4 ? 64 : 128));
   return {.originator = sizeof(State), .reply = sizeof(State), .replies = replies_};
 }
 
@@ -90,6 +93,10 @@ void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
     refuse(opening, service, Verdict::no_backend);
     return;
   }
+  if (turns_away(*service)) {
+    refuse(opening, nullptr, Verdict::service_limit);
+    return;
+  }
   if (opening.attempt == 0) {
     accept(*service, service->listed[first_choice(*service, burst, opening)], opening);
     return;
@@ -112,6 +119,14 @@ void BalanceFor<K>::refuse(Opening<K>& opening, Service* service, Verdict why) {
   opening.answer = Opening<K>::Answer::refused;
   opening.refusal = why;
   if (service != nullptr) service->refused.add(1);
+}
+
+template <class K>
+bool BalanceFor<K>::turns_away(Service& service) {
+  const std::uint32_t most = service.spec.max_connections;
+  if (most == 0 || service.proved->has_room(most)) return false;
+  service.limited.add(1);
+  return true;
 }
 
 template <class K>
@@ -163,18 +178,38 @@ void BalanceFor<K>::accept(const Service& service, std::uint16_t id, Opening<K>&
 }
 
 template <class K>
-void BalanceFor<K>::closed(const std::byte* state) {
+void BalanceFor<K>::count_proved(const std::byte* state, std::int64_t more) {
+  backends_[state_at(state)].service->proved->template add<false>(worker_, more);
+}
+
+/// Which worker opened it does not matter: the sum over all is what counts.
+template <class K>
+Verdict BalanceFor<K>::proved(const std::byte* state) {
+  if (turns_away(*backends_[state_at(state)].service)) return Verdict::service_limit;
+  count_proved(state, 1);
+  return Verdict::tracked;
+}
+
+template <class K>
+void BalanceFor<K>::unproved(const std::byte* state) {
+  count_proved(state, -1);
+}
+
+template <class K>
+void BalanceFor<K>::closed(const std::byte* state, bool proved) {
+  if (proved) count_proved(state, -1);
   backends_[state_at(state)].live.subtract(1);
 }
 
 template <class K>
 void BalanceFor<K>::abandoned(const std::byte* state) {
   backends_[state_at(state)].connections.subtract(1);
-  closed(state);
+  closed(state, false);
 }
 
 template <class K>
-void BalanceFor<K>::adopted(const std::byte* state) {
+void BalanceFor<K>::adopted(const std::byte* state, bool proved) {
+  if (proved) count_proved(state, 1);
   backends_[state_at(state)].live.add(1);
 }
 
@@ -254,6 +289,10 @@ void BalanceFor<K>::serve_untracked(Burst& burst, const K& key, unsigned packet)
     verdict = Verdict::no_backend;
     return;
   }
+  if (found_no_place && turns_away(*service)) {
+    verdict = Verdict::service_limit;
+    return;
+  }
   Backend& backend = backends_[service->listed[service->maglev.pick(hash_(key))]];
   rewrite<K>(End::destination, burst.data[packet], burst.length[packet], burst.headers[packet],
              backend.address, port_for(backend, key));
@@ -294,13 +333,16 @@ auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K&
 }
 
 template <class K>
-bool BalanceFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,
-                            K& originator) {
-  return find_answering(burst, packet, reply_key, originator) != nullptr;
+Verdict BalanceFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,
+                               K& originator) {
+  const Answering* answering = find_answering(burst, packet, reply_key, originator);
+  if (answering == nullptr) return Verdict::no_service;
+  return turns_away(*services_[answering->service]) ? Verdict::service_limit : Verdict::tracked;
 }
 
 template <class K>
 void BalanceFor<K>::serve_untracked_reply(Burst& burst, const K& key, unsigned packet) {
+  if (is_drop(burst.verdict[packet])) return;
   burst.verdict[packet] = Verdict::no_service;
   K originator;
   const Answering* answering = find_answering(burst, packet, key, originator);

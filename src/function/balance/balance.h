@@ -27,6 +27,7 @@
 #include "function/balance/maglev.h"
 #include "function/balance/scheduler.h"
 #include "function/balance/service.h"
+#include "function/balance/service_budgets.h"
 #include "function/balance/service_table.h"
 #include "function/function.h"
 
@@ -42,6 +43,10 @@ struct BalanceConfig {
   /// As long as the longest idle time after which a packet without entry counts as the beginning of
   /// a connection, and no shorter than a SYN's retransmissions (127 s with Linux's six).
   std::uint32_t quiet_ms = 600'000;
+  /// Where several workers' functions share the limits of services: which one this is for, and what
+  /// they share. None: it is the only one.
+  unsigned worker = 0;
+  std::shared_ptr<ServiceBudgets> budgets;
 };
 
 struct BackendStatistics {
@@ -59,6 +64,9 @@ struct ServiceStatistics {
   std::string service;  ///< "203.0.113.10:443/tcp"
   std::string scheduler;
   bool draining = false;
+  std::uint64_t established = 0;      ///< proved connections, of all workers that share its limit
+  std::uint64_t max_connections = 0;  ///< of them, at most; 0: no limit
+  std::uint64_t limited = 0;          ///< how often that refused one more
   std::uint64_t refused = 0;     ///< connections, and packets without entry, that got no backend
   std::uint64_t collisions = 0;  ///< answers that met another connection's reply
   std::uint64_t stateless = 0;   ///< packets served without an entry
@@ -82,11 +90,13 @@ class BalanceFor final : public FunctionFor<K> {
   typename FunctionFor<K>::StateBytes state_bytes() const override;
   void sides(Burst& burst) override;
   void open(const Burst& burst, std::span<Opening<K>> openings) override;
-  bool answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) override;
+  Verdict answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) override;
+  Verdict proved(const std::byte* state) override;
+  void unproved(const std::byte* state) override;
   void process(Burst& burst, const States<K>& originators, const States<K>& replies) override;
-  void closed(const std::byte* state) override;
+  void closed(const std::byte* state, bool proved) override;
   void abandoned(const std::byte* state) override;
-  void adopted(const std::byte* state) override;
+  void adopted(const std::byte* state, bool proved) override;
   void follow(const FunctionFor<K>& other) override;
 
  private:
@@ -97,6 +107,7 @@ class BalanceFor final : public FunctionFor<K> {
   // backend, whose line is fetched for its counters anyway, so that an IPv4 record has 32 bytes.
   using State = std::uint16_t;
 
+  struct Service;
   struct alignas(64) Backend {
     Address address;
     Address virtual_address;         ///< of its service
@@ -109,6 +120,7 @@ class BalanceFor final : public FunctionFor<K> {
     Counter live;
     std::uint32_t weight = 0;
     std::uint32_t place = kNoPlace;  ///< in its service's list; none once it is configured no more
+    Service* service = nullptr;
   };
 
   struct Service {
@@ -124,6 +136,8 @@ class BalanceFor final : public FunctionFor<K> {
     bool removed = false;     ///< kept for the connections of `draining` only
     bool overflowed = false;  ///< `quiet_ms` have not yet passed since `overflowed_at`
     Tick overflowed_at;
+    std::shared_ptr<Budget> proved;  ///< its connections that were proved
+    Counter limited;
     Counter refused;
     Counter collisions;
     Counter stateless;
@@ -136,6 +150,9 @@ class BalanceFor final : public FunctionFor<K> {
 
   void answer(const Burst& burst, Opening<K>& opening);
   void refuse(Opening<K>& opening, Service* service, Verdict why);
+  /// Whether the limit forbids one more connection; counts that.
+  static bool turns_away(Service& service);
+  void count_proved(const std::byte* state, std::int64_t more);
   std::uint16_t first_choice(Service& service, const Burst& burst, const Opening<K>& opening);
   std::uint16_t next_choice(const Service& service, const Opening<K>& opening);
   bool by_maglev(Service& service, const Burst& burst, const Opening<K>& opening) const;
@@ -163,6 +180,8 @@ class BalanceFor final : public FunctionFor<K> {
   void index_services();
 
   Hasher hash_;
+  unsigned worker_;
+  std::shared_ptr<ServiceBudgets> budgets_;
   std::uint32_t maglev_size_;
   std::uint32_t quiet_ms_;
   bool stateful_;

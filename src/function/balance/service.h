@@ -36,6 +36,7 @@ struct ServiceSpec {
   std::uint16_t port = 0;                ///< 0: any
   std::uint8_t protocol = 0;             ///< 0: any
   std::string scheduler = "maglev";      ///< a name from `schedulers()`
+  std::uint32_t max_connections = 0;     ///< proved ones, of all workers; 0: no limit
   std::vector<BackendSpec<A>> backends;
 
   /// Replies are rewritten too. A prefix is one-way: its replies would need an address that only

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,10 +60,7 @@ class TestLine {
 
   /// Sends one packet down the line, and says what came out.
   Sent send(const Packet& packet) {
-    K key;
-    std::tie(key.source, key.source_port) = endpoint(packet.from);
-    std::tie(key.destination, key.destination_port) = endpoint(packet.to);
-    key.protocol = packet.protocol;
+    const K key = key_of(packet);
     write(key, packet.flags);
     auto& lanes = burst_->lanes<K>();
     lanes.reply.size = 0;
@@ -76,14 +74,22 @@ class TestLine {
 
   /// Ends the connection of that first packet.
   void close(const Packet& packet) {
-    K key;
-    std::tie(key.source, key.source_port) = endpoint(packet.from);
-    std::tie(key.destination, key.destination_port) = endpoint(packet.to);
-    key.protocol = packet.protocol;
-    const auto at = by_key_.find(text(key));
+    const auto at = by_key_.find(text(key_of(packet)));
     ASSERT_NE(at, by_key_.end());
-    function().closed(originators_.state(at->second));
+    function().closed(originators_.state(at->second), proved_.erase(at->second) != 0);
     by_key_.erase(at);
+  }
+
+  /// What the function says to its proof.
+  Verdict prove(const Packet& packet) {
+    const ConnId id = by_key_.at(text(key_of(packet)));
+    const Verdict verdict = function().proved(originators_.state(id));
+    if (verdict == Verdict::tracked) proved_.insert(id);
+    return verdict;
+  }
+  /// The originator's state of the connection of that first packet.
+  const std::byte* state(const Packet& packet) const {
+    return originators_.state(by_key_.at(text(key_of(packet))));
   }
 
   void update(const Services& services) {
@@ -105,6 +111,13 @@ class TestLine {
 
   static std::pair<Address, std::uint16_t> endpoint(const std::string& text) {
     return {host(text[0]), static_cast<std::uint16_t>(std::stoi(text.substr(2)))};
+  }
+  static K key_of(const Packet& packet) {
+    K key;
+    std::tie(key.source, key.source_port) = endpoint(packet.from);
+    std::tie(key.destination, key.destination_port) = endpoint(packet.to);
+    key.protocol = packet.protocol;
+    return key;
   }
   static std::string text(const K& key) {
     return {reinterpret_cast<const char*>(&key), sizeof(key)};
@@ -187,6 +200,7 @@ class TestLine {
   Records<K> replies_;
   std::map<std::string, ConnId> by_key_;
   std::map<std::string, ConnId> by_reply_;
+  std::set<ConnId> proved_;
   std::uint32_t next_ = 0;
   std::vector<std::uint8_t> bytes_;
 };

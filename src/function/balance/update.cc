@@ -85,6 +85,7 @@ void BalanceFor<K>::update(const std::vector<Spec>& specs) {
     services_.push_back(node ? std::move(node.mapped()) : std::make_unique<Service>());
     services_.back()->removed = false;
     services_.back()->spec = spec;
+    services_.back()->proved = budgets_->of(spec);
   }
   for (auto& [identity, service] : old) {
     service->removed = true;
@@ -148,6 +149,7 @@ std::uint16_t BalanceFor<K>::backend_for(Service& service, const BackendSpec<Add
   backends_[id].virtual_address = service.spec.address;
   backends_[id].virtual_port = service.spec.port;
   backends_[id].port = wanted.port;
+  backends_[id].service = &service;
   return id;
 }
 
@@ -262,6 +264,9 @@ void BalanceFor<K>::append_statistics(std::vector<ServiceStatistics>& all) const
     out.service = to_string(service->spec);
     out.scheduler = service->spec.scheduler;
     out.draining = service->removed;
+    out.established = static_cast<std::uint64_t>(service->proved->total());
+    out.max_connections = service->spec.max_connections;
+    out.limited = service->limited.value();
     out.refused = service->refused.value();
     out.collisions = service->collisions.value();
     out.stateless = service->stateless.value();
@@ -307,7 +312,12 @@ Result<std::unique_ptr<Balance>> Balance::create(const BalanceConfig& config) {
     return wrong("the Maglev table size " + std::to_string(config.maglev_table_size) +
                  " is no prime up to " + std::to_string(Maglev::kMaxSize) + ": 65537 is");
   }
-  std::unique_ptr<Balance> balance(new Balance(config));
+  BalanceConfig whole = config;
+  if (whole.budgets == nullptr) {
+    whole.worker = 0;
+    whole.budgets = std::make_shared<ServiceBudgets>(1);
+  }
+  std::unique_ptr<Balance> balance(new Balance(whole));
   if (auto ok = balance->update(config.services); !ok) return std::unexpected(ok.error());
   return balance;
 }

@@ -1,0 +1,127 @@
+// What a proof takes, where other workers get in between: their steps are made from within the
+// question, so that every order of them is met, by one thread.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+#include "conntrack/schemes.h"
+#include "conntrack/test_support.h"
+#include "conntrack/tracker.h"
+
+namespace millrace {
+namespace {
+
+/// Says what a proof takes, and does first what another worker would.
+struct Limits {
+  Proof says = Proof::counted;
+  std::function<void()> meanwhile = [] {};
+  int out = 0;  ///< taken and not given back
+
+  Proof take(ConnId) {
+    std::exchange(meanwhile, [] {})();
+    out += says != Proof::none;
+    return says;
+  }
+  void give_back(ConnId, Proof proof) {
+    EXPECT_EQ(proof, says);
+    --out;
+  }
+};
+
+template <class K>
+class ProofTest : public testing::Test {
+ protected:
+  using Tracked = Tracker<SharedRace, LockFreeRace::Guards, K>;
+  using Followed = typename Tracked::Followed;
+
+  ProofTest()
+      : trackers_(*Tracked::create({.capacity = 100,
+                                    .follows = true,
+                                    .timeouts = Timeouts::all(1000),
+                                    .ageing = &Wheel::create,
+                                    .pages = Pages::small},
+                                   LockFreeRace::create(), 2)) {
+    for (Tracked& tracker : trackers_) tracker.begin();
+    const K key = test::nth_key<K>(1);
+    id_ =
+        owner().open(key, owner().hasher()(key), now_, [](ConnId) { FAIL() << "one gave way"; }).id;
+    owner().confirm(id_);
+    EXPECT_EQ(packet(owner(), owners_), Followed::passed);
+    EXPECT_EQ(owners_.out, 0) << "one datagram proves nothing";
+  }
+  ~ProofTest() override {
+    for (Tracked& tracker : trackers_) {
+      const auto ok = tracker.check_invariants();
+      EXPECT_TRUE(ok.has_value()) << ok.error().message;
+      tracker.end();
+    }
+  }
+
+  Tracked& owner() { return trackers_[0]; }
+  Tracked& other() { return trackers_[1]; }
+  Followed packet(Tracked& tracker, Limits& limits) {
+    return tracker.follow(Side::originator, id_, Signal::packet, {}, now_, limits);
+  }
+  /// Ends it; what is to be given back then.
+  void end() {
+    owner().close(id_, [this](ConnId id) {
+      left_ = owner().proof_of(id);
+      EXPECT_TRUE(owner().key_of(id) == test::nth_key<K>(1));
+    });
+  }
+
+  Tick now_{100};
+  std::vector<Tracked> trackers_;
+  ConnId id_{};
+  Limits owners_;
+  Limits others_;
+  Proof left_ = Proof::none;
+};
+using Families = testing::Types<KeyV4, KeyV6>;
+TYPED_TEST_SUITE(ProofTest, Families);
+
+TYPED_TEST(ProofTest, IsTakenOnceAndLeftToTheEnd) {
+  EXPECT_EQ(this->packet(this->other(), this->others_), TestFixture::Followed::passed);
+  EXPECT_EQ(this->packet(this->owner(), this->owners_), TestFixture::Followed::passed);
+  EXPECT_EQ(this->others_.out + this->owners_.out, 1);
+  this->end();
+  EXPECT_EQ(this->left_, Proof::counted);
+}
+
+TYPED_TEST(ProofTest, WhoComesSecondGivesItsOwnBack) {
+  this->others_.meanwhile = [this] { this->packet(this->owner(), this->owners_); };
+  EXPECT_EQ(this->packet(this->other(), this->others_), TestFixture::Followed::passed);
+  EXPECT_EQ(this->owners_.out, 1);
+  EXPECT_EQ(this->others_.out, 0);
+  this->end();
+  EXPECT_EQ(this->left_, Proof::counted);
+}
+
+TYPED_TEST(ProofTest, WhatEndsMeanwhileIsNotProved) {
+  this->others_.meanwhile = [this] { this->end(); };
+  EXPECT_EQ(this->packet(this->other(), this->others_), TestFixture::Followed::passed);
+  EXPECT_EQ(this->left_, Proof::none);
+  EXPECT_EQ(this->others_.out, 0);
+}
+
+TYPED_TEST(ProofTest, WhatIsProvedMeanwhileIsNotRefused) {
+  this->others_.says = Proof::none;
+  this->others_.meanwhile = [this] { this->packet(this->owner(), this->owners_); };
+  EXPECT_EQ(this->packet(this->other(), this->others_), TestFixture::Followed::passed);
+  EXPECT_EQ(this->owners_.out, 1);
+  this->end();
+}
+
+TYPED_TEST(ProofTest, WhatIsRefusedStaysAsItIs) {
+  this->others_.says = Proof::none;
+  EXPECT_EQ(this->packet(this->other(), this->others_), TestFixture::Followed::not_proved);
+  EXPECT_EQ(this->owner().state_of(Side::originator, this->id_), ConnectionState::udp_unreplied);
+  this->others_.says = Proof::uncounted;
+  EXPECT_EQ(this->packet(this->other(), this->others_), TestFixture::Followed::passed);
+  this->end();
+  EXPECT_EQ(this->left_, Proof::uncounted);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,104 @@
+// The part of the tracker by which connections get their entries, where need be at the cost of
+// others.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "conntrack/tracker.h"
+
+namespace millrace {
+
+/// Of an entry when another one wants its place: by its state's rank, and the longer it was idle
+/// the less. What this very burst may be using is safe.
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+struct Tracker<TableOf, GuardsType, K>::Worth {
+  const Tracker& tracker;
+  Side side;
+  Tick now;
+  bool evicts;
+  std::uint8_t newcomer;
+  K* left;
+
+  std::uint8_t operator()(ConnId id) const {
+    if (id == ConnId::none) return newcomer;
+    if (tracker.leaves_expired_ && tracker.has_expired(side, id, now)) return 0;
+    if (!evicts) return 1;
+    const auto& header = tracker.table_of(side).records().header(id);
+    const unsigned rank = millrace::rank(tracker.state_of(side, id));
+    if (now - seen(header) <= 0) return UINT8_MAX;
+    const std::int32_t idle =
+        now - tracker.latest_seen(side == Side::originator ? id : header.peer);
+    return idle <= 0 ? UINT8_MAX : of(rank, idle);
+  }
+  void least(ConnId id) const {
+    if (side == Side::originator) *left = tracker.originators().header(id).key;
+  }
+  static std::uint8_t of(unsigned rank, std::int32_t idle_ms) {
+    const auto octaves = static_cast<unsigned>(std::bit_width(static_cast<unsigned>(idle_ms)));
+    return static_cast<std::uint8_t>(1 + 32 * rank + 31 - std::min(octaves, 31U));
+  }
+};
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+auto Tracker<TableOf, GuardsType, K>::worth([[maybe_unused]] Side side, [[maybe_unused]] Tick now,
+                                            [[maybe_unused]] bool proved,
+                                            [[maybe_unused]] std::uint8_t protocol) {
+  if constexpr (Guarding::kShared) {
+    return KeepAll{};  // others may be using what would give way
+  } else {
+    const bool evicts = evicts_ && proved;
+    return Worth{*this,
+                 side,
+                 now,
+                 evicts,
+                 evicts ? Worth::of(protocol == kProtocolTcp ? 3 : 2, 0) : std::uint8_t{1},
+                 &left_};
+  }
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+template <class Closed>
+Insertion Tracker<TableOf, GuardsType, K>::open(const K& key, Hash hash, Tick now, Closed&& closed,
+                                                bool proved) {
+  if constexpr (!Guarding::kShared) left_ = key;  // unless another's entry gives way
+  const Insertion in =
+      pair().originators.insert(key, hash, worth(Side::originator, now, proved, key.protocol));
+  if (in.displaced != ConnId::none) make_way(Side::originator, in, closed);
+  if (in.outcome == Insertion::Outcome::inserted) {
+    auto& header = originators().header(in.id);
+    see(header, now);
+    set_peer(header, kUnconfirmed);
+    if (follows_) begin_life(originators(), in.id, now);
+    ageing_->approach(in.id);
+  }
+  return in;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+template <class Closed>
+Insertion Tracker<TableOf, GuardsType, K>::link(const K& reply_key, Tick now,
+                                                std::span<const std::byte> state, Closed&& closed,
+                                                bool proved) {
+  const Insertion in = pair().replies->insert(reply_key, hasher()(reply_key),
+                                              worth(Side::reply, now, proved, reply_key.protocol));
+  if (in.displaced != ConnId::none) make_way(Side::reply, in, closed);
+  if (in.outcome == Insertion::Outcome::inserted) {
+    auto& header = replies().header(in.id);
+    see(header, now);
+    set_peer(header, kUnconfirmed);
+    if (follows_) begin_life(replies(), in.id, now);
+    std::memcpy(states(Side::reply)[in.id], state.data(), state.size());
+  }
+  return in;
+}
+
+}  // namespace millrace

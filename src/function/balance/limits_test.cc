@@ -1,0 +1,175 @@
+// The limit of a service, as the function keeps it. That lines keep to it: tests/limits_test.cc.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "function/balance/balance.h"
+#include "function/balance/test_line.h"
+
+namespace millrace {
+namespace {
+
+template <class K>
+class ServiceLimitTest : public testing::Test {
+ public:
+  using Line = TestLine<K>;
+  using Address = typename K::Address;
+  using Spec = ServiceSpec<Address>;
+
+  static Spec service(std::uint32_t most, char name = 'v', const std::string& backends = "ab") {
+    Spec spec{.address = Line::host(name), .port = 80, .max_connections = most, .backends = {}};
+    for (const char backend : backends) spec.backends.push_back({.address = Line::host(backend)});
+    return spec;
+  }
+  static Services only(std::vector<Spec> specs) {
+    Services services;
+    services.family<Address>() = std::move(specs);
+    return services;
+  }
+  static BalanceConfig config(std::vector<Spec> specs) {
+    BalanceConfig config;
+    config.services = only(std::move(specs));
+    return config;
+  }
+  static typename Line::Packet from(int port, const std::string& to = "v:80") {
+    return {"x:" + std::to_string(port), to};
+  }
+  static ServiceStatistics statistics(Line& line, std::size_t service = 0) {
+    return line.balance().statistics()[service];
+  }
+};
+using Families = testing::Types<KeyV4, KeyV6>;
+TYPED_TEST_SUITE(ServiceLimitTest, Families);
+
+TYPED_TEST(ServiceLimitTest, CountsWhatIsProvedAndNothingElse) {
+  typename TestFixture::Line line(TestFixture::config({TestFixture::service(2)}));
+  for (int port = 1; port <= 5; ++port)
+    EXPECT_EQ(line.send(TestFixture::from(port)).verdict, Verdict::tracked);
+  EXPECT_EQ(line.prove(TestFixture::from(1)), Verdict::tracked);
+  EXPECT_EQ(line.prove(TestFixture::from(2)), Verdict::tracked);
+  EXPECT_EQ(line.prove(TestFixture::from(3)), Verdict::service_limit);
+  EXPECT_EQ(line.send(TestFixture::from(6)).verdict, Verdict::service_limit);
+  EXPECT_EQ(line.send(TestFixture::from(1)).verdict, Verdict::tracked) << "it is there already";
+  auto service = TestFixture::statistics(line);
+  EXPECT_EQ(service.established, 2U);
+  EXPECT_EQ(service.max_connections, 2U);
+  EXPECT_EQ(service.limited, 2U);
+  EXPECT_EQ(service.refused, 0U);
+  line.close(TestFixture::from(4));  // was never proved
+  EXPECT_EQ(line.prove(TestFixture::from(3)), Verdict::service_limit);
+  line.close(TestFixture::from(1));
+  EXPECT_EQ(line.prove(TestFixture::from(3)), Verdict::tracked);
+  line.function().unproved(line.state(TestFixture::from(3)));
+  EXPECT_EQ(line.send(TestFixture::from(7)).verdict, Verdict::tracked);
+}
+
+TYPED_TEST(ServiceLimitTest, HoldsForItsServiceAlone) {
+  typename TestFixture::Line line(
+      TestFixture::config({TestFixture::service(1), TestFixture::service(0, 'w')}));
+  line.send(TestFixture::from(1));
+  EXPECT_EQ(line.prove(TestFixture::from(1)), Verdict::tracked);
+  EXPECT_EQ(line.send(TestFixture::from(2)).verdict, Verdict::service_limit);
+  for (int port = 2; port < 6; ++port) {
+    const auto packet = TestFixture::from(port, "w:80");
+    EXPECT_EQ(line.send(packet).verdict, Verdict::tracked);
+    EXPECT_EQ(line.prove(packet), Verdict::tracked);
+  }
+  EXPECT_EQ(TestFixture::statistics(line, 1).established, 4U);
+  EXPECT_EQ(TestFixture::statistics(line, 1).limited, 0U);
+}
+
+// Neither a full table nor packets in mid-connection are a way around it; what begins nothing is
+// served as ever.
+TYPED_TEST(ServiceLimitTest, IsNotEvadedWithoutAnEntry) {
+  typename TestFixture::Line line(TestFixture::config({TestFixture::service(1)}));
+  line.send(TestFixture::from(1));
+  line.full = true;
+  EXPECT_EQ(line.send(TestFixture::from(2)).verdict, Verdict::stateless);
+  EXPECT_EQ(line.prove(TestFixture::from(1)), Verdict::tracked);
+  EXPECT_EQ(line.send(TestFixture::from(2)).verdict, Verdict::service_limit);
+  auto middle = TestFixture::from(3);
+  middle.flags = TestFixture::Line::kAck;
+  EXPECT_EQ(line.send(middle).verdict, Verdict::service_limit);
+  EXPECT_EQ(TestFixture::statistics(line).stateless, 1U);
+}
+
+TYPED_TEST(ServiceLimitTest, ForbidsRepliesThatWouldProve) {
+  typename TestFixture::Line line(TestFixture::config({TestFixture::service(1, 'v', "a")}));
+  const auto reply = [&] {
+    TypeParam key{.source = TestFixture::Line::host('a'),
+                  .destination = TestFixture::Line::host('x'),
+                  .source_port = 80,
+                  .destination_port = 9,
+                  .protocol = TestFixture::Line::kTcp};
+    TypeParam asked;
+    line.burst().signal[0] = Signal::ack;
+    return line.function().answers(line.burst(), 0, key, asked);
+  };
+  EXPECT_EQ(reply(), Verdict::tracked);
+  line.send(TestFixture::from(1));
+  line.prove(TestFixture::from(1));
+  EXPECT_EQ(reply(), Verdict::service_limit);
+  line.close(TestFixture::from(1));
+  EXPECT_EQ(reply(), Verdict::tracked);
+}
+
+TYPED_TEST(ServiceLimitTest, IsKeptThroughUpdates) {
+  typename TestFixture::Line line(TestFixture::config({TestFixture::service(0)}));
+  for (int port = 1; port <= 3; ++port) {
+    line.send(TestFixture::from(port));
+    line.prove(TestFixture::from(port));
+  }
+  line.update(TestFixture::only({TestFixture::service(3, 'v', "c")}));
+  EXPECT_EQ(TestFixture::statistics(line).established, 3U);
+  EXPECT_EQ(line.send(TestFixture::from(4)).verdict, Verdict::service_limit);
+  line.update(TestFixture::only({}));  // it drains
+  line.update(TestFixture::only({TestFixture::service(3)}));
+  EXPECT_EQ(line.send(TestFixture::from(4)).verdict, Verdict::service_limit);
+  line.close(TestFixture::from(1));
+  EXPECT_EQ(line.send(TestFixture::from(4)).verdict, Verdict::tracked);
+  line.update(TestFixture::only({TestFixture::service(4)}));
+  EXPECT_EQ(line.prove(TestFixture::from(4)), Verdict::tracked);
+}
+
+// Also where one of them proves what another one opened, and where connections move.
+TYPED_TEST(ServiceLimitTest, IsOneForAllWorkers) {
+  auto config = TestFixture::config({TestFixture::service(2)});
+  config.budgets = std::make_shared<ServiceBudgets>(2);
+  typename TestFixture::Line first(config);
+  config.worker = 1;
+  typename TestFixture::Line second(config);
+  first.send(TestFixture::from(1));
+  first.send(TestFixture::from(2));
+  EXPECT_EQ(second.function().proved(first.state(TestFixture::from(1))), Verdict::tracked);
+  EXPECT_EQ(first.prove(TestFixture::from(2)), Verdict::tracked);
+  EXPECT_EQ(second.send(TestFixture::from(3)).verdict, Verdict::service_limit);
+  first.function().closed(first.state(TestFixture::from(1)), true);
+  EXPECT_EQ(TestFixture::statistics(second).established, 1U);
+  second.function().adopted(first.state(TestFixture::from(2)), true);
+  first.close(TestFixture::from(2));
+  EXPECT_EQ(TestFixture::statistics(first).established, 1U);
+  EXPECT_EQ(second.send(TestFixture::from(3)).verdict, Verdict::tracked);
+  EXPECT_EQ(second.prove(TestFixture::from(3)), Verdict::tracked);
+  EXPECT_EQ(first.send(TestFixture::from(5)).verdict, Verdict::service_limit);
+}
+
+TYPED_TEST(ServiceLimitTest, BudgetsAreOneForEachService) {
+  ServiceBudgets budgets(3);
+  const auto v = budgets.of(TestFixture::service(1));
+  EXPECT_EQ(budgets.of(TestFixture::service(7, 'v', "c")), v) << "known by its address and port";
+  EXPECT_NE(budgets.of(TestFixture::service(1, 'w')), v);
+  auto tcp = TestFixture::service(1);
+  tcp.protocol = 6;
+  EXPECT_NE(budgets.of(tcp), v);
+  v->template add<false>(2, 5);
+  EXPECT_EQ(v->total(), 5);
+  EXPECT_TRUE(v->has_room(6));
+  EXPECT_FALSE(v->has_room(5));
+  EXPECT_TRUE(v->has_room_or_share(0, 3)) << "its own third is free";
+  EXPECT_FALSE(v->has_room_or_share(2, 3));
+}
+
+}  // namespace
+}  // namespace millrace

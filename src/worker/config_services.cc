@@ -1,0 +1,207 @@
+#include "worker/config_services.h"
+
+#include <charconv>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "function/balance/address.h"
+
+namespace millrace::config {
+namespace {
+
+std::vector<std::string> scheduler_names() {
+  std::vector<std::string> names;
+  for (const SchedulerKind& kind : schedulers()) names.emplace_back(kind.name);
+  return names;
+}
+
+std::vector<std::pair<std::string, std::uint8_t>> protocol_choices() {
+  return {protocols().begin(), protocols().end()};
+}
+
+void read_max_connections(const Context& context, const toml::node& node, RawService& out) {
+  using Limit = Located<std::uint32_t>;
+  integer(&Limit::value, 1, Config::Table::kMaxCapacity, "connections")(context, node,
+                                                                        out.max_connections);
+  out.max_connections.line = node.source().begin.line;
+  out.max_connections.given = true;
+}
+
+Keys<RawBackend> backend_keys() {
+  using B = RawBackend;
+  return {
+      {"address", text(&B::address), true},
+      {"port", integer(&B::port, 1, 65535)},
+      {"weight", integer(&B::weight, 1, BackendSpec<AddressV4>::kMaxWeight)},
+  };
+}
+
+void read_backends(const Context& context, const toml::node& node, RawService& out) {
+  tables(&RawService::backends, backend_keys())(context, node, out);
+  if (node.is_array() && node.as_array()->empty()) {
+    context.problem(node, "is empty: give one backend at least");
+  }
+}
+
+// --- what only holds together
+
+template <class A>
+constexpr std::string_view kFamilyName = A::kBytes == 4 ? "IPv4" : "IPv6";
+
+bool is_address(std::string_view text) {
+  return parse_address<AddressV4>(text).has_value() || parse_address<AddressV6>(text).has_value();
+}
+
+/// Turns raw services into those of one family.
+template <class A>
+class ServiceReader {
+ public:
+  ServiceReader(Problems& problems, const Config& config) : problems_(problems), config_(config) {}
+
+  /// `address` is the service's, without its prefix length `bits` where one was given.
+  void add(const RawService& raw, const A& address, std::optional<std::string_view> bits) {
+    ServiceSpec<A> spec{.address = address,
+                        .port = raw.port,
+                        .protocol = raw.protocol,
+                        .scheduler = raw.scheduler,
+                        .max_connections = raw.max_connections.value,
+                        .backends = {}};
+    if (bits) read_prefix(raw, *bits, spec);
+    check(raw, spec);
+    read_backends(raw, spec);
+    services_.push_back(std::move(spec));
+  }
+
+  std::vector<ServiceSpec<A>> take() { return std::move(services_); }
+
+ private:
+  void read_prefix(const RawService& raw, std::string_view bits, ServiceSpec<A>& spec) {
+    const std::string digits(bits);
+    const char* end = digits.c_str() + digits.size();
+    const auto parsed = std::from_chars(digits.c_str(), end, spec.prefix_bits);
+    constexpr unsigned kMost = 8 * A::kBytes;
+    if (parsed.ec != std::errc{} || parsed.ptr != end || spec.prefix_bits > kMost) {
+      spec.prefix_bits = kMost;
+      problem(raw.address.line, "address",
+              in_quotes(bits) + " is no prefix length: give 0 to " + std::to_string(kMost));
+      return;
+    }
+    const A prefix = prefix_of(spec.address, spec.prefix_bits);
+    if (prefix == spec.address) return;
+    problem(raw.address.line, "address",
+            raw.address.value + " has bits set behind its prefix: give " + to_string(prefix) + "/" +
+                std::string(bits));
+  }
+
+  void check(const RawService& raw, const ServiceSpec<A>& spec) {
+    const auto [first, fresh] = lines_.emplace(ServiceTable<A>::identity(spec), raw.line);
+    if (!fresh) {
+      problems_.add(raw.line, "service",
+                    to_string(spec) + " is there already, on line " +
+                        std::to_string(first->second) +
+                        ": give it another address, port or protocol");
+    }
+    if (spec.port != 0 && spec.protocol != 0 && !has_ports(spec.protocol)) {
+      problem(raw.line, "port", protocol_name(spec.protocol) + " has no ports: leave it out");
+    }
+    const std::uint8_t foreign = A::kBytes == 4 ? kProtocolIcmpV6 : kProtocolIcmp;
+    if (spec.protocol == foreign) {
+      problem(raw.line, "protocol",
+              protocol_name(foreign) + " is not of " + std::string(kFamilyName<A>) + ": give " +
+                  in_quotes(A::kBytes == 4 ? "icmp" : "icmpv6"));
+    }
+    if (!config_.balance.stateful && spec.scheduler != "maglev") {
+      problem(raw.line, "scheduler",
+              in_quotes(spec.scheduler) + " needs balance.stateful = true: give \"maglev\"");
+    }
+    if (!config_.balance.stateful && raw.max_connections.given)
+      problem(raw.max_connections.line, "max_connections", std::string(kNeedsStateful));
+    if (raw.backends.size() >= config_.balance.maglev_table_size) {
+      problem(raw.line, "backends",
+              "has " + std::to_string(raw.backends.size()) +
+                  " backends, more than the Maglev table takes: enlarge "
+                  "balance.maglev_table_size");
+    }
+  }
+
+  void read_backends(const RawService& raw, ServiceSpec<A>& spec) {
+    std::map<std::pair<A, std::uint16_t>, std::uint32_t> seen;
+    for (const RawBackend& backend : raw.backends) {
+      const auto& text = backend.address.value;
+      const std::uint32_t line = backend.address.line;
+      if (!backend.address.given) continue;
+      const auto address = parse_address<A>(text);
+      if (!address) {
+        problem(line, "backends.address",
+                is_address(text) ? text + " is not of the service's family: give an " +
+                                       std::string(kFamilyName<A>) + " address"
+                                 : in_quotes(text) + " is no address: give one of " +
+                                       std::string(kFamilyName<A>));
+        continue;
+      }
+      if (!seen.emplace(std::pair(*address, backend.port), line).second) {
+        problem(line, "backends.address",
+                with_port(*address, backend.port) +
+                    " is in the list already: leave it out, or give the first a weight");
+        continue;
+      }
+      if (backend.port != 0 && spec.protocol != 0 && !has_ports(spec.protocol)) {
+        problem(line, "backends.port",
+                protocol_name(spec.protocol) + " has no ports: leave it out");
+      }
+      spec.backends.push_back({*address, backend.port, backend.weight});
+    }
+  }
+
+  void problem(std::uint32_t line, std::string_view key, const std::string& what) {
+    problems_.add(line, std::string("service.").append(key), what);
+  }
+
+  Problems& problems_;
+  const Config& config_;
+  std::vector<ServiceSpec<A>> services_;
+  std::map<typename ServiceTable<A>::Words, std::uint32_t> lines_;
+};
+
+}  // namespace
+
+Keys<RawService> service_keys() {
+  using S = RawService;
+  return {
+      {"address", text(&S::address), true},
+      {"port", integer(&S::port, 1, 65535)},
+      {"protocol", choice(&S::protocol, protocol_choices())},
+      {"scheduler", name(&S::scheduler, scheduler_names())},
+      {"max_connections", read_max_connections},
+      {"backends", read_backends, true},
+  };
+}
+
+void read_services(Problems& problems, const std::vector<RawService>& raw, Config& config) {
+  if (raw.empty()) return;
+  ServiceReader<AddressV4> v4(problems, config);
+  ServiceReader<AddressV6> v6(problems, config);
+  for (const RawService& service : raw) {
+    const std::string& text = service.address.value;
+    if (!service.address.given) continue;
+    const std::size_t slash = text.find('/');
+    const std::string_view host = std::string_view(text).substr(0, slash);
+    std::optional<std::string_view> bits;
+    if (slash != text.npos) bits = std::string_view(text).substr(slash + 1);
+    if (const auto address = parse_address<AddressV4>(host)) {
+      v4.add(service, *address, bits);
+    } else if (const auto address6 = parse_address<AddressV6>(host)) {
+      v6.add(service, *address6, bits);
+    } else {
+      problems.add(
+          service.address.line, "service.address",
+          in_quotes(text) + " is no address: give one like 203.0.113.10, 2001:db8::1, 10.0.0.0/8");
+    }
+  }
+  config.services_given = true;
+  config.services.v4 = v4.take();
+  config.services.v6 = v6.take();
+}
+
+}  // namespace millrace::config

@@ -1,0 +1,256 @@
+// Scenarios of connections as text, against a line: a packet a line, `who [<] what verdict`.
+//
+// Who is "a1": the host a, its port 1, to the service v, or w where that follows. `<` is what its
+// backend says. "A1" is another address of the network that a is in. `guess` is an ACK, and
+// `guessed-FIN` a FIN, of one who has not seen what it should acknowledge. `+1000` lets so many
+// milliseconds pass.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cctype>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "function/balance/balance.h"
+#include "parse/test_packets.h"
+#include "worker/line.h"
+#include "worker/timeout_settings.h"
+
+namespace millrace::test {
+
+inline Bytes be32(std::uint32_t value) { return be(value >> 16) + be(value & 0xffff); }
+
+/// One packet, or none: time passes.
+class OnePacket final : public Port {
+ public:
+  OnePacket(Bytes packet, Tick now) : packet_(std::move(packet)), now_(now) {}
+  LinkType link_type() const override { return LinkType::ethernet; }
+  bool receive(Burst& burst) override {
+    burst.size = packet_.empty() ? 0 : 1;
+    burst.now = now_;
+    burst.data[0] = packet_.data();
+    burst.length[0] = static_cast<std::uint16_t>(packet_.size());
+    burst.wire_length[0] = burst.length[0];
+    return false;
+  }
+  void send(const Burst& burst, std::uint64_t forward) override {
+    if (burst.size > 0) was_sent = forward != 0;
+  }
+  const Bytes& packet() const { return packet_; }
+  bool was_sent = false;
+
+ private:
+  Bytes packet_;
+  Tick now_;
+};
+
+/// A line with a balancer, and the connections of those who talk through it.
+class LimitsLine {
+ public:
+  struct Plan {
+    std::uint32_t per_source = 0;
+    std::uint32_t per_service = 0;  ///< of v
+    std::size_t capacity = 200;
+    unsigned half_open_percent = 100;
+    bool evicts = false;
+    bool one_way = false;
+    unsigned prefix_v4 = 32;
+    unsigned prefix_v6 = 64;
+  };
+
+  /// The names of a table and an ageing scheme.
+  void make(const std::string& table, const std::string& ageing, bool is_v4, const Plan& plan) {
+    if (is_v4) {
+      make<KeyV4>(table, ageing, plan);
+    } else {
+      make<KeyV6>(table, ageing, plan);
+    }
+  }
+
+  void play(std::string_view scenario) {
+    SCOPED_TRACE(scenario);
+    std::istringstream lines{std::string(scenario)};
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string who;
+      std::string what;
+      std::string verdict;
+      if (!(words >> who)) continue;
+      if (who[0] == '+') {
+        pass(static_cast<std::uint32_t>(std::stoul(who.substr(1))));
+        continue;
+      }
+      words >> what;
+      const bool is_reply = what == "<";
+      if (is_reply) words >> what;
+      words >> verdict;
+      EXPECT_EQ(send(who, is_reply, what), verdict) << line;
+    }
+  }
+
+  /// The verdict of that packet.
+  std::string send(const std::string& who, bool is_reply, const std::string& what) {
+    Connection& c = connections_[who];
+    OnePacket port(packet(who, c, is_reply, what), now_);
+    const auto before = verdicts();
+    line_->run(port);
+    const auto after = verdicts();
+    std::size_t verdict = 0;
+    while (verdict < kVerdicts && after[verdict] == before[verdict]) ++verdict;
+    EXPECT_LT(verdict, kVerdicts);
+    EXPECT_EQ(port.was_sent, !is_drop(static_cast<Verdict>(verdict)));
+    if (port.was_sent && !is_reply) c.backend = port.packet()[address_at() + 2 * bytes_ - 1];
+    if (port.was_sent && what.find("SYN") != what.npos) ++(is_reply ? c.server : c.client);
+    if (port.was_sent && what.find("FIN") != what.npos) ++(is_reply ? c.server : c.client);
+    return std::string(kVerdictNames[verdict]);
+  }
+  void pass(std::uint32_t ms) {
+    now_ = now_ + ms;
+    OnePacket nothing({}, now_);
+    line_->run(nothing);
+  }
+  /// From its SYN to the ACK of the answer, whose verdict it returns.
+  std::string open(const std::string& who) {
+    if (const std::string begun = send(who, false, "SYN"); begun != "tracked") return begun;
+    send(who, true, "SYN-ACK");
+    return send(who, false, "ACK");
+  }
+
+  std::uint64_t established(std::size_t service = 0) const {
+    return balance_->statistics()[service].established;
+  }
+  std::uint64_t count(Verdict verdict) const {
+    return line_->counters().verdict[static_cast<std::size_t>(verdict)].value();
+  }
+  /// What is counted is what is there, and packets add up.
+  void check() const {
+    const WorkerCounters& c = line_->counters();
+    std::uint64_t all = 0;
+    std::uint64_t dropped = 0;
+    for (std::size_t v = 0; v < kVerdicts; ++v) {
+      all += c.verdict[v].value();
+      if (is_drop(static_cast<Verdict>(v))) dropped += c.verdict[v].value();
+    }
+    EXPECT_EQ(c.in.value(), all);
+    EXPECT_EQ(c.in.value(), c.out.value() + dropped);
+    if (sources_ != nullptr) {
+      EXPECT_EQ(sources_->total(), established(0) + established(1));
+    }
+    for (const auto& ok : {line_->check_invariants(), balance_->check_invariants()})
+      EXPECT_TRUE(ok.has_value()) << ok.error().message;
+  }
+
+  std::unique_ptr<Balance> balance_;
+  std::unique_ptr<Line> line_;
+  std::shared_ptr<SourceCounts> sources_;
+  Tick now_{1000};
+
+ private:
+  struct Connection {
+    std::uint32_t client = 1000;  ///< the numbers that both send next
+    std::uint32_t server = 900'000;
+    std::byte backend{1};
+  };
+
+  template <class K>
+  void make(const std::string& table, const std::string& ageing, const Plan& plan) {
+    using Address = typename K::Address;
+    bytes_ = Address::kBytes;
+    BalanceConfig config;
+    config.services = {};
+    for (const char name : {'v', 'w'}) {
+      ServiceSpec<Address> spec{.protocol = 0, .backends = {}};
+      const Bytes at = host(name);
+      std::memcpy(spec.address.bytes.data(), at.data(), at.size());
+      spec.port = 80;
+      if (plan.one_way) spec.prefix_bits = 8 * Address::kBytes - 1;
+      if (name == 'v') spec.max_connections = plan.per_service;
+      for (const std::uint8_t last : std::array<std::uint8_t, 3>{1, 2, 3}) {
+        Address backend;
+        backend.bytes.front() = bytes_ == 4 ? 10 : 0xfd;
+        backend.bytes.back() = static_cast<std::uint8_t>(last + (name == 'w' ? 3 : 0));
+        spec.backends.push_back({.address = backend, .port = 8080});
+      }
+      config.services.template family<Address>().push_back(spec);
+    }
+    balance_ = std::move(*Balance::create(config));
+    LineConfig line{.table = table,
+                    .ageing = ageing,
+                    .capacity = plan.capacity,
+                    .capacity_v6 = plan.capacity,
+                    .timeouts = TimeoutSeconds().timeouts(),
+                    .pages = Pages::small,
+                    .secret = Secret::from_seed(7),
+                    .half_open_percent = plan.half_open_percent,
+                    .evicts = plan.evicts,
+                    .source_limit = {plan.per_source, plan.prefix_v4, plan.prefix_v6},
+                    .catch_up = true};
+    sources_ = *make_source_counts(line);
+    line.sources = sources_;
+    auto made = make_line(line, *balance_);
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    line_ = std::move(*made);
+  }
+
+  std::array<std::uint64_t, kVerdicts> verdicts() const {
+    std::array<std::uint64_t, kVerdicts> all{};
+    for (std::size_t v = 0; v < kVerdicts; ++v) all[v] = count(static_cast<Verdict>(v));
+    return all;
+  }
+
+  /// 10.1.x.1 or 2001:db8:0:x::1, where x is the letter and upper case has another last byte.
+  Bytes host(char name) const {
+    const auto net = static_cast<unsigned>(std::tolower(name));
+    const unsigned last =
+        name == 'v' || name == 'w' ? 2U : 1U + (std::isupper(name) != 0 ? 1U : 0U);
+    if (bytes_ == 4) return bytes({10, 1, net, last});
+    return bytes({0x20, 1, 0xd, 0xb8, 0, 0, 0, net}) + zeros(7) + bytes({last});
+  }
+  std::size_t address_at() const { return bytes_ == 4 ? 26 : 22; }
+
+  Bytes packet(const std::string& who, const Connection& c, bool is_reply,
+               const std::string& what) const {
+    const bool to_w = who.back() == 'w';
+    const auto port = static_cast<unsigned>(1000 + std::stoi(who.substr(1)));
+    Bytes backend = bytes_ == 4 ? bytes({10}) + zeros(2) : bytes({0xfd}) + zeros(14);
+    backend.push_back(c.backend);
+    const Bytes client = host(who[0]);
+    const Bytes server = is_reply ? backend : host(to_w ? 'w' : 'v');
+    const unsigned server_port = is_reply ? 8080 : 80;
+    const bool is_udp = what == "UDP";
+    unsigned flags = what == "ACK" ? 16 : 0;
+    for (const auto& [name, flag] : {std::pair{"FIN", 17U}, {"SYN", 2U}, {"RST", 4U}})
+      if (what.find(name) != what.npos) flags |= flag;
+    if (what == "SYN-ACK") flags |= 16;
+    const std::uint32_t sequence = is_reply ? c.server : c.client;
+    const std::uint32_t acknowledged = what == "guess" ? 77 : is_reply ? c.client : c.server;
+    if (what == "guess" || what == "guessed-FIN") flags |= 16;
+    Bytes l4 = is_reply ? be(server_port) + be(port) : be(port) + be(server_port);
+    if (is_udp) {
+      l4 = l4 + be(8) + be(0);
+    } else {
+      l4 = l4 + be32(sequence) + be32(what == "guessed-FIN" ? 77 : acknowledged) +
+           bytes({0x50, flags}) + be(65535) + zeros(4);
+    }
+    const auto length = static_cast<unsigned>(l4.size());
+    const unsigned protocol = is_udp ? 17 : 6;
+    const Bytes ends = is_reply ? server + client : client + server;
+    if (bytes_ == 4)
+      return ethernet(0x0800) + bytes({0x45, 0}) + be(20 + length) + be(0) + be(0x4000) +
+             bytes({64, protocol, 0, 0}) + ends + l4;
+    return ethernet(0x86dd) + bytes({0x60, 0, 0, 0}) + be(length) + bytes({protocol, 64}) + ends +
+           l4;
+  }
+
+  std::size_t bytes_ = 4;
+  std::map<std::string, Connection> connections_;
+};
+
+}  // namespace millrace::test

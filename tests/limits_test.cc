@@ -1,0 +1,262 @@
+// The limits of sources and of services, as a whole line keeps to them: every table, every ageing
+// scheme, both families. Several workers: limits_sharing_test.cc.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "conntrack/schemes.h"
+#include "limits_line.h"
+
+namespace millrace {
+namespace {
+
+struct Scheme {
+  std::string table;
+  std::string ageing;
+  bool is_v4;
+
+  friend void PrintTo(const Scheme& scheme, std::ostream* to) {
+    *to << scheme.table << ", " << scheme.ageing << (scheme.is_v4 ? ", IPv4" : ", IPv6");
+  }
+};
+
+class LimitsTest : public testing::TestWithParam<Scheme>, protected test::LimitsLine {
+ protected:
+  void make(const Plan& plan) {
+    LimitsLine::make(GetParam().table, GetParam().ageing, GetParam().is_v4, plan);
+  }
+};
+
+std::vector<Scheme> all_schemes() {
+  std::vector<Scheme> all;
+  for (const auto& table : TableSchemes::names()) {
+    for (const auto& ageing : AgeingSchemes::names()) {
+      if (ageing == "none") continue;
+      for (const bool is_v4 : {true, false}) all.push_back({table, ageing, is_v4});
+    }
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(
+    AllSchemes, LimitsTest, testing::ValuesIn(all_schemes()), [](const auto& p) {
+      std::string name = p.param.table + "_" + p.param.ageing + (p.param.is_v4 ? "_v4" : "_v6");
+      std::ranges::replace_if(name, [](char c) { return c == '-' || c == '+'; }, '_');
+      return name;
+    });
+
+TEST_P(LimitsTest, ASourceAtItsLimitIsRefusedAndAnotherIsNot) {
+  make({.per_source = 2});
+  EXPECT_EQ(open("a1"), "tracked");
+  EXPECT_EQ(open("a2w"), "tracked");
+  EXPECT_EQ(established(0) + established(1), 2U);
+  play(R"(
+    a3  SYN source_limit
+    a4w ACK source_limit
+    a5  UDP source_limit
+    a6  FIN stateless
+    a1  ACK tracked
+    a1  < ACK tracked
+    b1  UDP tracked)");
+  EXPECT_EQ(open("b2"), "tracked");
+  EXPECT_EQ(count(Verdict::source_limit), 3U);
+  check();
+}
+
+TEST_P(LimitsTest, APrefixIsOneSource) {
+  make({.per_source = 1, .prefix_v4 = 24});
+  EXPECT_EQ(open("a1"), "tracked");
+  EXPECT_EQ(open("A2"), "source_limit");
+  EXPECT_EQ(open("b2"), "tracked");
+  make({.per_source = 1, .prefix_v6 = 128});
+  EXPECT_EQ(open("a3"), "tracked");
+  EXPECT_EQ(open("A4"), "tracked");
+  check();
+}
+
+// Whoever sends packets in somebody's name, without seeing the answers, takes nothing of his limit:
+// neither with SYNs, nor by ending what he has begun, nor by guessing what was answered.
+TEST_P(LimitsTest, WhatAnybodyCanMakeIsNotCounted) {
+  make({.per_source = 1, .per_service = 1});
+  for (int n = 10; n < 30; ++n) EXPECT_EQ(send("a" + std::to_string(n), false, "SYN"), "tracked");
+  play(R"(
+    a10 RST         tracked
+    a11 < RST       tracked
+    a12 < SYN-ACK   tracked
+    a12 guess       tracked
+    a12 guessed-FIN tracked
+    a12 RST         tracked
+    a13 < SYN-ACK   tracked
+    a13 < RST       tracked
+    a40 ACK         tracked
+    a40 < RST       tracked
+    a41 ACK         tracked
+    a41 FIN         tracked
+    a42 UDP         tracked)");
+  EXPECT_EQ(established(), 0U);
+  EXPECT_EQ(open("a1"), "tracked");
+  EXPECT_EQ(established(), 1U);
+  check();
+}
+
+// At the limit what would prove one more is dropped, as if it had not come.
+TEST_P(LimitsTest, TheProofWaitsForRoom) {
+  for (const bool is_service : {false, true}) {
+    make(is_service ? Plan{.per_service = 1} : Plan{.per_source = 1});
+    const std::string limit = is_service ? "service_limit" : "source_limit";
+    play("a1 SYN tracked\na1 < SYN-ACK tracked\na2 SYN tracked\na2 < SYN-ACK tracked");
+    play("a3 UDP tracked\na4 ACK tracked\na1 ACK tracked");
+    EXPECT_EQ(established(), 1U);
+    play("a2 ACK " + limit + "\na2 ACK " + limit + "\na2 < SYN-ACK tracked\na3 < UDP " + limit);
+    play("a4 < ACK " + limit + "\na3 UDP tracked\na1 ACK tracked\na1 < ACK tracked");
+    EXPECT_EQ(established(), 1U);
+    EXPECT_EQ(balance_->statistics()[0].limited, is_service ? 4U : 0U);
+    play("a1 RST tracked\na2 ACK " + limit + "\n+80000\na2 ACK tracked");
+    EXPECT_EQ(established(), 1U);
+    check();
+  }
+}
+
+TEST_P(LimitsTest, EveryEndGivesBack) {
+  for (const bool is_service : {false, true}) {
+    make(is_service ? Plan{.per_service = 1} : Plan{.per_source = 1});
+    const std::string limit = is_service ? "service_limit" : "source_limit";
+    const auto is_free = [&](const std::string& who) {
+      EXPECT_EQ(established(), 0U) << who;
+      EXPECT_EQ(open(who), "tracked");
+      EXPECT_EQ(established(), 1U) << who;
+      EXPECT_EQ(open("a99"), limit);
+      check();
+    };
+    is_free("a1");
+    play("a1 RST tracked\n+80000");
+    is_free("a2");
+    play("+7600000");  // idle too long
+    is_free("a3");
+    // Both ends have ended it, and acknowledged that: it is not in use, although it is there.
+    play("a3 FIN tracked\na3 < ACK tracked\na3 < FIN tracked\n");
+    EXPECT_EQ(open("a99"), limit);
+    play("a3 ACK tracked");
+    is_free("a4");
+    // A RST ends it, and a SYN begins it again, while its source is at the limit otherwise.
+    play("a4 RST tracked\na99 SYN " + limit);
+    play("a4 SYN tracked");
+    EXPECT_EQ(established(), 0U);
+    play("a4 < SYN-ACK tracked\na4 ACK tracked\na99 SYN " + limit);
+    EXPECT_EQ(line_->counters().closed[static_cast<std::size_t>(Ending::reopened)].value(), 1U);
+    play("+7600000");
+    EXPECT_EQ(established(), 0U);
+    check();
+  }
+}
+
+// Replies that prove what has no entry yet, and would evict others for it.
+TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
+  for (const bool is_service : {false, true}) {
+    Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
+    (is_service ? plan.per_service : plan.per_source) = 1;
+    make(plan);
+    const std::string limit = is_service ? "service_limit" : "source_limit";
+    play(R"(
+      x1 SYN       tracked
+      a1 SYN       stateless
+      a1 < SYN-ACK stateless
+      a1 ACK       stateless
+      a2 SYN       stateless
+      a2 < SYN-ACK stateless
+      a1 < ACK     tracked
+      a1 ACK       tracked)");
+    EXPECT_EQ(established(), 1U);
+    const std::uint64_t opened = line_->counters().opened.value();
+    // Nor is what has no entry a way around.
+    play("a2 ACK " + limit + "\na2 < ACK " + limit + "\na3 SYN " + limit +
+         "\na2 < SYN-ACK stateless");
+    EXPECT_EQ(line_->counters().opened.value(), opened);
+    play("a1 RST tracked\n+80000\na2 ACK stateless\na2 < ACK tracked");
+    EXPECT_EQ(established(), 1U);
+    check();
+  }
+}
+
+TEST_P(LimitsTest, OneDirectionIsProvedByItsProgress) {
+  make({.per_source = 1, .one_way = true});
+  play(R"(
+    a1 SYN tracked
+    a2 SYN tracked
+    a3 UDP tracked
+    a1 ACK tracked
+    a2 ACK source_limit
+    a3 UDP source_limit
+    a1 RST tracked
+    a1 ACK tracked
+    a2 SYN tracked)");
+  EXPECT_EQ(established(), 1U);
+  check();
+}
+
+TEST_P(LimitsTest, TheLimitOfAServiceIsItsOwn) {
+  make({.per_service = 2});
+  EXPECT_EQ(open("a1"), "tracked");
+  EXPECT_EQ(open("b1"), "tracked");
+  EXPECT_EQ(open("c1"), "service_limit");
+  for (int n = 0; n < 5; ++n) EXPECT_EQ(open("c" + std::to_string(n) + "w"), "tracked");
+  EXPECT_EQ(established(0), 2U);
+  EXPECT_EQ(established(1), 5U);
+  EXPECT_EQ(count(Verdict::service_limit), 1U);
+  EXPECT_EQ(line_->counters().refused.value(), 0U);
+  check();
+}
+
+// Both limits at once: what one of them refuses leaves nothing behind in the other.
+TEST_P(LimitsTest, OneLimitTakesNothingWhereTheOtherRefuses) {
+  make({.per_source = 1, .per_service = 2});
+  play("a2 SYN tracked\na2 < SYN-ACK tracked\nc1 SYN tracked\nc1 < SYN-ACK tracked");
+  EXPECT_EQ(open("a1"), "tracked");
+  EXPECT_EQ(open("b1"), "tracked");
+  play("c1 ACK service_limit\na2 ACK source_limit");
+  EXPECT_EQ(sources_->total(), 2U);
+  EXPECT_EQ(established(), 2U);
+  check();
+}
+
+// Tables far too small, so that proved connections evict one another all the time, out of sources
+// that are many: what is counted is what is there, to the last.
+TEST_P(LimitsTest, EvictionGivesBackWhatItTakes) {
+  make({.per_source = 12,
+        .per_service = 40,
+        .capacity = 64,
+        .half_open_percent = 10,
+        .evicts = true});
+  std::mt19937 random(5);
+  unsigned proved = 0;
+  for (unsigned n = 0; n < 3000; ++n) {
+    now_ = now_ + 5;
+    const auto host = static_cast<unsigned>(random() % 40);  // half of all is one's
+    const std::string who = std::string(1, static_cast<char>('a' + (host < 20 ? host : 0))) +
+                            std::to_string(random() % 100) + (random() % 4 == 0 ? "w" : "");
+    const auto kind = static_cast<unsigned>(random() % 8);
+    if (send(who, false, kind == 0 ? "SYN" : "ACK") == "stateless" || kind > 1)
+      proved += send(who, true, "ACK") == "tracked";
+    if (kind == 2) send(who, false, "RST");
+    if (n % 500 == 0) check();
+  }
+  EXPECT_GT(proved, 100U);
+  EXPECT_GT(count(Verdict::source_limit), 0U);
+  EXPECT_GT(count(Verdict::service_limit), 0U);
+  const auto evicted = line_->counters().closed[static_cast<std::size_t>(Ending::evicted)].value();
+  // Some tables are larger than they were asked to be.
+  if (line_->report_v4().slots + line_->report_v6().slots < 300) {
+    EXPECT_GT(evicted, 20U);
+  }
+  check();
+  pass(10'000'000);
+  pass(10'000'000);
+  EXPECT_EQ(sources_->total(), 0U);
+  EXPECT_EQ(established(0) + established(1), 0U);
+}
+
+}  // namespace
+}  // namespace millrace
