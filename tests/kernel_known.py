@@ -194,6 +194,13 @@ def _reset_elsewhere(difference, seen, _):
     return False
 
 
+def _reset_unanswered(difference, seen, _):
+    if _states(difference) != (None, "midstream") or not all(p.by_client for p in seen):
+        return False
+    resets = [i for i, p in enumerate(seen) if p.flags & RST]
+    return bool(resets) and all(seen[i].seq != seen[i - 1].end for i in resets if i)
+
+
 _ORDER = [None, *STATES.values()]
 
 
@@ -263,6 +270,12 @@ KNOWN = (
         "FIN again",
         "tcp_conntracks[][fin][FIN_WAIT] is LAST_ACK: the kernel does not know whose FIN it was",
         _fin_again,
+    ),
+    (
+        "RST unanswered",
+        "nf_conntrack_tcp_packet compares a RST with what the other side has acknowledged, if it has; "
+        "here it stands where its sender's next byte would, or is ignored (RFC 5961)",
+        _reset_unanswered,
     ),
     (
         "FIN first",

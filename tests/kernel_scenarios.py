@@ -43,6 +43,7 @@ SCENARIOS = [
         [">FA 1 1", "<FA 1 2", ">A 2 2"],
     ),
     ("first seen: SYN/ACK of the client", [">SA 0 1"]),
+    ("first seen: data of the client, then its RST elsewhere", [">A 1 1 10", ">R 500"]),
     ("first seen: RST of the client", [">R 1"]),
     (
         "first seen: data, then FIN and FIN and ACK",
