@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "bench/clock.h"
+#include "core/protocol.h"
 #include "function/balance/balance.h"
 #include "parse/bytes.h"
 #include "port/port.h"
@@ -26,18 +27,23 @@ constexpr std::uint8_t kBackends = 8;
 constexpr std::uint16_t kPort = 80;
 constexpr std::uint64_t kGenuineOf = 10;     // one of so many that begin
 constexpr unsigned kPacketsEstablished = 4;  // of each, in the measured part
-constexpr unsigned kLater = 256;             // packets between two steps of one client
+constexpr unsigned kLater = 256;             // moments between two steps of one client
 constexpr std::uint64_t kPacketsPerMs = 2048;
 
 // Servers of the address plan of src/traffic: the first is the service's address, and behind it
 // come the backends.
-constexpr std::uint32_t kVirtual = 0xc6130001;
 constexpr AddressV4 server_address(std::uint8_t host) {
   return {{198, 19, 0, static_cast<std::uint8_t>(1 + host)}};
 }
+constexpr std::uint32_t kVirtual = [] {
+  std::uint32_t value = 0;
+  for (const std::uint8_t byte : server_address(0).bytes) value = value << 8 | byte;
+  return value;
+}();
 
 BalanceConfig balance_config(std::string_view policy) {
-  ServiceSpec<AddressV4> service{.address = server_address(0), .port = kPort, .protocol = 6};
+  ServiceSpec<AddressV4> service{
+      .address = server_address(0), .port = kPort, .protocol = kProtocolTcp};
   for (std::uint8_t n = 1; n <= kBackends; ++n) service.backends.push_back({server_address(n)});
   BalanceConfig config;
   config.services = {.v4 = {service}};
@@ -77,7 +83,7 @@ class OverloadPort final : public Port {
     bool more = true;
     while (burst.size < burst_ && more) more = next(burst);
     own_ns_ += clock_->ns_since(start);
-    return more || !due_.empty();
+    return more || !due_.empty() || in_flight_ > 0;
   }
   void send(const Burst& burst, std::uint64_t forward) override {
     const std::uint64_t start = clock_->begin();
@@ -104,7 +110,7 @@ class OverloadPort final : public Port {
 
  private:
   struct Due {
-    std::uint64_t at;  // packets
+    std::uint64_t at;  // moment
     std::uint64_t client;
     Step step;
   };
@@ -125,7 +131,7 @@ class OverloadPort final : public Port {
 
   /// False when nothing is left to begin, and nothing due.
   bool next(Burst& burst) {
-    if (!due_.empty() && due_.front().at <= packets_) {
+    if (!due_.empty() && due_.front().at <= moment_) {
       const Due due = due_.front();
       due_.pop_front();
       add(burst, due.client, due.step);
@@ -144,7 +150,7 @@ class OverloadPort final : public Port {
       return true;
     }
     if (due_.empty()) return false;
-    packets_ = due_.front().at;  // time passes
+    moment_ = due_.front().at;  // time passes
     return true;
   }
 
@@ -165,7 +171,9 @@ class OverloadPort final : public Port {
     burst.wire_length[burst.size] = length;
     burst.handle[burst.size] = n << 3 | static_cast<std::uint64_t>(step);
     ++burst.size;
+    ++moment_;
     ++packets_;
+    ++in_flight_;
   }
 
   void judge(const Burst& burst, unsigned i, bool forwarded) {
@@ -177,6 +185,7 @@ class OverloadPort final : public Port {
     const std::uint32_t got = detail::u32(burst.data[i] + (replies ? kSource : kDestination));
     if (step == Step::syn && backend_[n] == 0 && forwarded)
       backend_[n] = static_cast<std::uint8_t>(got - kVirtual);
+    --in_flight_;
     const bool right = got == (replies ? kVirtual : kVirtual + backend_[n]);
     misdirected_ += forwarded && !right;
     const bool is_established = !play_.opens && n < play_.established;
@@ -184,7 +193,7 @@ class OverloadPort final : public Port {
     good_established_ += is_established && forwarded && right;
     wrong_[n] = wrong_[n] || !forwarded || !right;
     if (forwarded && right && genuine(n) && !is_established && step != Step::answer)
-      due_.push_back({packets_ + kLater, n, static_cast<Step>(static_cast<int>(step) + 1)});
+      due_.push_back({moment_ + kLater, n, static_cast<Step>(static_cast<int>(step) + 1)});
   }
 
   const CycleClock* clock_;
@@ -192,9 +201,11 @@ class OverloadPort final : public Port {
   std::vector<std::uint8_t> backend_;  // of a client, 0: none yet
   std::vector<bool> wrong_;
   Play play_;
-  std::uint64_t at_ = 0;     // packets of established ones
-  std::uint64_t begun_ = 0;  // clients
-  std::deque<Due> due_;
+  std::uint64_t at_ = 0;      // packets of established ones
+  std::uint64_t begun_ = 0;   // clients
+  std::deque<Due> due_;       // empty between two plays
+  std::uint64_t moment_ = 0;  // packets, and those that time passed instead of
+  std::uint64_t in_flight_ = 0;
   FrameBuilder builder_;
   std::array<std::array<FrameBytes, Burst::kMax>, kBurstsInFlight + 1> frames_;
   std::size_t frames_in_flight_ = 0;
@@ -301,6 +312,7 @@ Result<void> Experiment::measure(const Contender& contender) {
   samples.last = {.policy = contender.policy,
                   .offered_percent = contender.offered_percent,
                   .established = established,
+                  .packets = port.packets(),
                   .established_goodput = port.goodput(),
                   .misdirected = port.misdirected(),
                   .begun = (begin + kGenuineOf - 1) / kGenuineOf,

@@ -37,6 +37,7 @@ struct PolicyResult {
   std::string policy;
   unsigned offered_percent = 0;  ///< connections, established ones included, of the capacity
   std::uint64_t established = 0;
+  std::uint64_t packets = 0;  ///< of everybody, in the measured part
   /// Share of their packets that came out, to their backend or from their virtual address.
   double established_goodput = 0;
   std::uint64_t misdirected = 0;  ///< packets of anybody that came out to or from somebody else

@@ -24,6 +24,7 @@ Json to_json(const PolicyResult& r) {
   return {{"policy", r.policy},
           {"offered_ratio", rounded(r.offered_percent / 100.0)},
           {"established", r.established},
+          {"packets", r.packets},
           {"established_goodput", rounded(r.established_goodput, 6)},
           {"misdirected", r.misdirected},
           {"begun", r.begun},

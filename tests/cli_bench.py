@@ -99,6 +99,12 @@ class BenchCli(Case):
         for measured in result["results"]:
             self.assertEqual(measured["established_goodput"], 1)
             self.assertEqual(measured["misdirected"], 0)
+            served = round(measured["begun"] * measured["new_served"])
+            # Four of each established one; SYNs; four more of each client that is served.
+            self.assertEqual(measured["packets"],
+                             4 * measured["established"] + 4 * served + (
+                                 result["options"]["capacity"] * measured["offered_ratio"]
+                                 - measured["established"]))
             self.assertGreater(measured["relative_rate_median"], 0)
             if measured["policy"] == "drop" and measured["offered_ratio"] > 1:
                 self.assertLess(measured["new_served"], 0.5)
