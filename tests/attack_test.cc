@@ -144,6 +144,7 @@ class AttackTest : public testing::Test {
                            .timeouts = TimeoutSeconds().timeouts(),
                            .pages = Pages::small,
                            .secret = Secret::from_seed(1),
+                           .half_open_percent = 25,
                            .catch_up = true},
                           *balance_);
     line_ = std::move(*made);
@@ -254,6 +255,27 @@ TEST_F(AttackTest, WhoHasNotSeenTheAnswerProvesNothing) {
     from_client(spoofed, f, kFin | kAck);
   });
   EXPECT_EQ(states(), (States{{"syn_received", kConnections}}));
+}
+
+// Two packets of somebody who has never seen an answer take no more than one: they stay in the
+// budget of what nothing has proved, whatever they say.
+TEST_F(AttackTest, WhoMakesUpAnEndStaysInTheBudget) {
+  constexpr unsigned kPairs = 20 * kConnections;
+  constexpr unsigned kBudget = 10 * kConnections / 4;
+  for (const auto& [first, second] : {std::pair{kAck, kFin | kAck}, std::pair{kSyn, int{kRst}}}) {
+    play(2 * kPairs, [&](unsigned n, Frame& f) {
+      const unsigned pair = n / 2;
+      const auto subnet = static_cast<std::uint8_t>(first == kAck ? 18 : 19);
+      const End client{
+          {198, subnet, static_cast<std::uint8_t>(pair >> 8), static_cast<std::uint8_t>(pair)},
+          4000};
+      const bool is_first = n % 2 == 0;
+      const unsigned sequence = 1000U - (is_first && first == kSyn);
+      f.tcp(client, kService, static_cast<std::uint8_t>(is_first ? first : second), sequence, 7);
+    });
+    EXPECT_GT(line_->counters().over_budget.value(), 0U);
+    EXPECT_LE(line_->report_v4().live, kBudget + 64) << int{first};
+  }
 }
 
 TEST_F(AttackTest, IcmpErrorsNeitherCloseNorRefresh) {

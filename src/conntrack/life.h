@@ -10,12 +10,15 @@
 
 namespace millrace {
 
-/// What the packet that proved a connection to be real has taken of limits, to be given back once.
+/// Whether a packet has proved a connection to be real, and what that has taken of limits, to be
+/// given back once.
 enum class Proof : std::uint8_t {
-  none,       ///< nothing has proved it
+  none,       ///< nothing has: it counts as half open
   uncounted,  ///< of its service's
   counted,    ///< and of its source's
+  past,       ///< given back: both sides have ended it
 };
+constexpr bool holds(Proof proof) { return proof == Proof::uncounted || proof == Proof::counted; }
 
 /// A connection's state and its proof in one byte, so that they change as one:
 ///
@@ -49,6 +52,7 @@ class Standing {
   static constexpr unsigned kStateBits = 5;
   static constexpr std::uint8_t kEnded = 0x80;
   static_assert(kConnectionStates <= 1U << kStateBits);
+  static_assert(static_cast<unsigned>(Proof::past) << kStateBits < kEnded);
 
   std::uint8_t bits_ = 0;
 };
@@ -58,12 +62,14 @@ struct Life {
   /// Of TCP whose replies come this way: the sequence number that this side sends next, as its
   /// packets told, 0 while none did. Else the tick at which the connection began.
   std::uint32_t mark = 0;
-  Standing standing;       ///< in the reply's entry a copy, of the state alone
+  Standing standing;       ///< in the reply's entry a copy
   std::uint8_t owner = 0;  ///< the worker that opened it; in the originator's entry
 };
 
 /// Bytes of it in front of a function's state.
 inline constexpr std::size_t kLifeBytes = 6;
+static_assert(offsetof(Life, owner) + 1 == kLifeBytes);
+static_assert(std::atomic_ref<Standing>::is_always_lock_free);
 
 inline std::atomic_ref<std::uint32_t> mark_of(Life& life) { return std::atomic_ref(life.mark); }
 inline std::atomic_ref<Standing> standing_of(Life& life) { return std::atomic_ref(life.standing); }
@@ -75,9 +81,8 @@ inline Standing load_standing(Life& life) {
   return standing_of(life).load(std::memory_order_relaxed);
 }
 inline ConnectionState load_state(Life& life) { return load_standing(life).state(); }
-/// Of one that nothing has proved, or a copy.
-inline void store_state(Life& life, ConnectionState state) {
-  standing_of(life).store(Standing(state), std::memory_order_relaxed);
+inline void store_standing(Life& life, Standing standing) {
+  standing_of(life).store(standing, std::memory_order_relaxed);
 }
 
 /// Ends it; what stood there last. `kShared`: others may be changing it.

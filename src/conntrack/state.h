@@ -144,7 +144,7 @@ constexpr ConnectionState unreplied(std::uint8_t protocol) {
 /// After so long, a UDP conversation that goes both ways is a stream: Linux's rule.
 inline constexpr std::uint32_t kStreamAfterMs = 2000;
 
-/// Whether nothing has shown yet that both ends take part: what anybody can make with one packet.
+/// Whether a handshake, or a conversation, has only begun.
 constexpr bool is_half_open(ConnectionState state) {
   using enum ConnectionState;
   return state <= syn_received || state == midstream || state == udp_unreplied ||
@@ -168,12 +168,12 @@ constexpr bool is_in_use(ConnectionState state) {
 
 /// How much a live connection would be missed, 0 to 3: what has ended; what nothing has proved;
 /// what is about to end, or may be anybody's query; what goes on.
-constexpr unsigned rank(ConnectionState state) {
+constexpr unsigned rank(ConnectionState state, bool is_proved) {
   using enum ConnectionState;
   if (state == closed || state == time_wait || state == last_ack) return 0;
-  if (is_half_open(state)) return 1;
-  const bool lasts = state == established || state == udp_stream || state == sctp;
-  return lasts ? 3 : 2;
+  if (!is_proved) return 1;
+  const bool goes_on = state == established || state == udp_stream || state == sctp;
+  return goes_on ? 3 : 2;
 }
 
 /// Whether one side has sent its FIN at least, and no RST was seen.

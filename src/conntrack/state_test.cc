@@ -211,11 +211,12 @@ TEST(Standing, HoldsStateAndProofUntilItsEnd) {
 
 TEST(State, WhatGoesOnIsMissedMost) {
   using enum ConnectionState;
-  EXPECT_LT(rank(time_wait), rank(syn_sent));
-  EXPECT_LT(rank(syn_received), rank(close_wait));
-  EXPECT_LT(rank(udp_unreplied), rank(udp));
-  EXPECT_LT(rank(udp), rank(udp_stream));
-  EXPECT_EQ(rank(established), 3U);
+  EXPECT_LT(rank(time_wait, true), rank(syn_sent, false));
+  EXPECT_LT(rank(syn_received, false), rank(close_wait, true));
+  EXPECT_LT(rank(fin_wait, false), rank(fin_wait, true));
+  EXPECT_LT(rank(udp_unreplied, false), rank(udp, true));
+  EXPECT_LT(rank(udp, true), rank(udp_stream, true));
+  EXPECT_EQ(rank(established, true), 3U);
 }
 
 TEST(State, OneDirectionShowsItselfByItsProgress) {

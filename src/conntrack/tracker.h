@@ -180,7 +180,7 @@ class Tracker {
     ++live_;
     if (follows_) {
       life(originators(), id).owner = worker_;
-      count_half_open(id, is_half_open(state_of(Side::originator, id)) ? 1 : 0);
+      count_unproved(id, proof_of(id) == Proof::none ? 1 : 0);
     }
     join(id, reply);
   }
@@ -224,7 +224,9 @@ class Tracker {
   }
   /// While `closed(id)` is called: what its proof has taken, and its key, which the record may have
   /// no more.
-  Proof proof_of(ConnId id) const { return load_standing(life(originators(), id)).proof(); }
+  Proof proof_of(ConnId id) const {
+    return follows_ ? load_standing(life(originators(), id)).proof() : Proof::none;
+  }
   const K& key_of(ConnId id) const { return id == leaving_ ? left_ : originators().header(id).key; }
   /// Whose packets meet that entry.
   Direction direction(Side side, ConnId id) const {
@@ -243,7 +245,7 @@ class Tracker {
     const Direction from = direction(side, id);
     if (is_tcp(signal) && from != Direction::only) return true;  // its sequence numbers
     Life& own = life(table_of(side).records(), id);
-    return !lasts(load_state(own), from, signal, now.ms - load_mark(own));
+    return !lasts(load_state(own), from, signal, age_ms(own, now));
   }
   enum class Followed : std::uint8_t {
     passed,
@@ -317,7 +319,7 @@ class Tracker {
         groups_(std::move(groups)) {}
 
   TablePair<Table>& pair() const { return shared_->pair; }
-  void count_half_open(ConnId id, std::int64_t more) const {
+  void count_unproved(ConnId id, std::int64_t more) const {
     if (more == 0) return;
     shared_->half_open.template add<Guarding::kShared>(life(originators(), id).owner, more);
   }
@@ -326,7 +328,7 @@ class Tracker {
     if (groups_) groups_->unlink(id);
     if (!follows_) return;
     const Standing last = mark_ended<Guarding::kShared>(life(originators(), id));
-    count_half_open(id, is_half_open(last.state()) ? -1 : 0);
+    count_unproved(id, last.proof() == Proof::none ? -1 : 0);
   }
 
   bool has(Side side) const { return side == Side::originator || has_replies(); }
@@ -342,9 +344,13 @@ class Tracker {
   static Life& life(const Records<K>& records, ConnId id) {
     return *reinterpret_cast<Life*>(records.state(id));
   }
+  /// Other workers' ticks may be later.
+  static std::uint32_t age_ms(Life& of, Tick now) {
+    return static_cast<std::uint32_t>(std::max(now - Tick{load_mark(of)}, 0));
+  }
   void begin_life(const Records<K>& records, ConnId id, Tick now) const {
     Life& of = life(records, id);
-    store_state(of, ConnectionState::none);
+    store_standing(of, {});
     store_mark(of, records.header(id).key.protocol == kProtocolTcp ? 0 : now.ms);
   }
   template <class Limits>

@@ -19,7 +19,7 @@ auto Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal
   const Direction from = direction(side, id);
   const std::uint8_t protocol = records.header(id).key.protocol;
   const ConnectionState was = load_state(own);
-  if (next_state(was, from, signal, protocol, now.ms - load_mark(own)) != was) {
+  if (next_state(was, from, signal, protocol, age_ms(own, now)) != was) {
     if (signal != Signal::packet && from != Direction::only &&
         !is_in_sequence(side, id, signal, segment))
       return signal == Signal::rst ? Followed::reset_ignored : Followed::passed;
@@ -52,11 +52,15 @@ bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
     is_refused = false;
     if (was.has_ended()) break;  // by its owner
     ConnectionState state =
-        next_state(was.state(), direction, signal, protocol, now.ms - load_mark(truth));
+        next_state(was.state(), direction, signal, protocol, age_ms(truth, now));
     // The one before ended in this very burst: the same backend gets this one, too.
     if (state == kAnew) state = ConnectionState::syn_sent;
-    Proof proof = is_in_use(state) ? was.proof() : Proof::none;
-    if (was.proof() == Proof::none && is_in_use(state) && proves(was.state(), direction, state)) {
+    Proof proof = was.proof();
+    if (is_half_open(state)) {
+      proof = Proof::none;  // it begins again
+    } else if (!is_in_use(state) && holds(proof)) {
+      proof = Proof::past;
+    } else if (!holds(proof) && is_in_use(state) && proves(was.state(), direction, state)) {
       if (taken == Proof::none) taken = limits.take(originator);
       proof = taken;
       is_refused = taken == Proof::none;
@@ -66,15 +70,14 @@ bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
   } while (!standing_of(truth).compare_exchange_weak(was, next, std::memory_order_acq_rel,
                                                      std::memory_order_relaxed));
   const Proof before = was.proof();
-  const bool is_proof = before == Proof::none && next.proof() != Proof::none;
+  const bool is_proof = !holds(before) && holds(next.proof());
   if (taken != Proof::none && !is_proof) limits.give_back(originator, taken);
   if (is_refused) return false;
   if (was.has_ended()) return true;
-  if (before != Proof::none && next.proof() == Proof::none) limits.give_back(originator, before);
-  count_half_open(originator, std::int64_t{is_half_open(next.state())} -
-                                  std::int64_t{is_half_open(was.state())});
-  if (reply != ConnId::none && reply != kUnconfirmed)
-    store_state(life(replies(), reply), next.state());
+  if (holds(before) && !holds(next.proof())) limits.give_back(originator, before);
+  count_unproved(originator,
+                 std::int64_t{next.proof() == Proof::none} - std::int64_t{before == Proof::none});
+  if (reply != ConnId::none && reply != kUnconfirmed) store_standing(life(replies(), reply), next);
   if constexpr (!Guarding::kShared) {
     if (timeouts_[next.state()] < timeout(was.state(), protocol))
       ageing_->sooner(originator, now, now + timeouts_[next.state()]);

@@ -65,9 +65,7 @@ Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
     if (auto ok = groups_->check_invariants(); !ok) return ok;
   }
   std::int64_t half_open = 0;
-  for_each([&](ConnId id) {
-    half_open += follows_ && is_half_open(state_of(Side::originator, id)) ? 1 : 0;
-  });
+  for_each([&](ConnId id) { half_open += follows_ && proof_of(id) == Proof::none ? 1 : 0; });
   if (follows_ && half_open != shared_->half_open.total())
     return std::unexpected(Error{"tracker: half-open connections are not as many as counted"});
   if (!has_replies()) return {};

@@ -30,7 +30,8 @@ struct Tracker<TableOf, GuardsType, K>::Worth {
     if (tracker.leaves_expired_ && tracker.has_expired(side, id, now)) return 0;
     if (!evicts) return 1;
     const auto& header = tracker.table_of(side).records().header(id);
-    const unsigned rank = millrace::rank(tracker.state_of(side, id));
+    const Standing standing = load_standing(life(tracker.table_of(side).records(), id));
+    const unsigned rank = millrace::rank(standing.state(), standing.proof() != Proof::none);
     if (now - seen(header) <= 0) return UINT8_MAX;
     const std::int32_t idle =
         now - tracker.latest_seen(side == Side::originator ? id : header.peer);

@@ -9,7 +9,7 @@
 namespace millrace {
 
 /// Any thread may ask. Of one worker the count may be negative, where it tells the end of what
-/// another began; the sum is not, at rest.
+/// another began; so may the sum while they count, not at rest.
 class Budget {
  public:
   explicit Budget(unsigned workers)

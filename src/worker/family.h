@@ -261,7 +261,7 @@ class Family {
     const Proof proof = tracker_->proof_of(id);
     counters_->closed[static_cast<std::size_t>(why)].add(1);
     give_back_source(id, proof);
-    function_->closed(state_of(id), proof != Proof::none);
+    function_->closed(state_of(id), holds(proof));
   }
   const std::byte* state_of(ConnId id) const { return tracker_->states(Side::originator)[id]; }
 

@@ -61,7 +61,7 @@ bool Family<TrackerType, K>::adopt(const Family& from, unsigned entry, std::size
   const std::size_t count = from.tracker_->count(entry);
   if (count > 0 && live() + count > std::min(capacity_, most)) return false;
   const auto adopted = [this](const std::byte* state, Proof proof) {
-    function_->adopted(state, proof != Proof::none);
+    function_->adopted(state, holds(proof));
   };
   if (tracker_->adopt(*from.tracker_, entry, adopted, expired())) return true;
   release(entry);
@@ -71,9 +71,8 @@ bool Family<TrackerType, K>::adopt(const Family& from, unsigned entry, std::size
 template <class TrackerType, class K>
 void Family<TrackerType, K>::release(unsigned entry) {
   if (!tracker_ || Guarding::kShared) return;
-  tracker_->release(entry, [this](ConnId id) {
-    function_->closed(state_of(id), tracker_->proof_of(id) != Proof::none);
-  });
+  tracker_->release(
+      entry, [this](ConnId id) { function_->closed(state_of(id), holds(tracker_->proof_of(id))); });
 }
 
 }  // namespace millrace

@@ -264,7 +264,8 @@ void BalanceFor<K>::append_statistics(std::vector<ServiceStatistics>& all) const
     out.service = to_string(service->spec);
     out.scheduler = service->spec.scheduler;
     out.draining = service->removed;
-    out.established = static_cast<std::uint64_t>(service->proved->total());
+    out.established =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(service->proved->total(), 0));
     out.max_connections = service->spec.max_connections;
     out.limited = service->limited.value();
     out.refused = service->refused.value();
