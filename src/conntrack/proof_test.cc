@@ -50,7 +50,7 @@ class ProofTest : public testing::Test {
     EXPECT_EQ(packet(owner(), owners_), Followed::passed);
     EXPECT_EQ(owners_.out, 0) << "one datagram proves nothing";
   }
-  ~ProofTest() override {
+  void TearDown() override {
     for (Tracked& tracker : trackers_) {
       const auto ok = tracker.check_invariants();
       EXPECT_TRUE(ok.has_value()) << ok.error().message;

@@ -156,8 +156,8 @@ constexpr bool is_half_open(ConnectionState state) {
 /// made it all up.
 constexpr bool proves(ConnectionState was, Direction from, ConnectionState next) {
   using enum ConnectionState;
-  return next != was && !is_half_open(next) && next != closed &&
-         !(was == midstream && from == Direction::originator);
+  const bool is_made_up = was == midstream && from == Direction::originator;
+  return next != was && next != closed && !is_half_open(next) && !is_made_up;
 }
 
 /// Whether a connection that was proved still is in use, so that it counts against limits: all but

@@ -167,7 +167,9 @@ class Family {
       reply.connection[i] = open_by_reply(burst, reply, i);
       opened = opened || reply.connection[i] != ConnId::none;
     }
-    if (opened) find_again(originator, burst.now);
+    if (!opened) return;
+    [[maybe_unused]] const auto guard = tracker_->reading();
+    find_again(originator, burst.now);
   }
 
   /// Between two bursts of both: opens here the connections that an entry of the indirection table
@@ -411,9 +413,10 @@ class Family {
   ConnId open_by_reply(Burst& burst, Lane<K>& lane, unsigned i);
   /// The reply's entry of a connection, if that is its key.
   ConnId reply_of(ConnId id, const K& key) const {
-    if (!tracker_->is_confirmed(id)) return ConnId::none;
-    const ConnId reply = tracker_->originators().header(id).peer;
-    const bool is_it = reply != ConnId::none && tracker_->replies().header(reply).key == key;
+    // Read once: another worker may be ending it.
+    const ConnId reply = peer_of(tracker_->originators().header(id));
+    const bool is_it = reply != ConnId::none && reply != kUnconfirmed &&
+                       tracker_->replies().header(reply).key == key;
     return is_it ? reply : ConnId::none;
   }
 
