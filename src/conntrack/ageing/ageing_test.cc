@@ -83,7 +83,8 @@ TYPED_TEST(AgeingTest, EndsWhatIsDueWithinItsSlack) {
       const std::uint32_t unlucky = static_cast<std::uint32_t>(random() % kIds);
       const std::int32_t longest = deadlines.at[unlucky] - now;
       if (is_there[unlucky] && longest > 0) {  // its state has changed
-        deadlines.at[unlucky] = now + static_cast<std::uint32_t>(random()) % longest;
+        deadlines.at[unlucky] =
+            now + static_cast<std::uint32_t>(random() % static_cast<std::uint64_t>(longest));
         ageing->sooner(ConnId{unlucky}, now, deadlines.at[unlucky]);
       }
       this->sweep_all(*ageing, now, deadlines);
