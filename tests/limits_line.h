@@ -17,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "function/balance/balance.h"
 #include "parse/test_packets.h"
@@ -27,27 +28,32 @@ namespace millrace::test {
 
 inline Bytes be32(std::uint32_t value) { return be(value >> 16) + be(value & 0xffff); }
 
-/// One packet, or none: time passes.
-class OnePacket final : public Port {
+/// One burst; of no packet: time passes.
+class OneBurst final : public Port {
  public:
-  OnePacket(Bytes packet, Tick now) : packet_(std::move(packet)), now_(now) {}
+  OneBurst(std::vector<Bytes> all, Tick now) : packets(std::move(all)), now_(now) {}
   LinkType link_type() const override { return LinkType::ethernet; }
   bool receive(Burst& burst) override {
-    burst.size = packet_.empty() ? 0 : 1;
+    burst.size = static_cast<unsigned>(packets.size());
     burst.now = now_;
-    burst.data[0] = packet_.data();
-    burst.length[0] = static_cast<std::uint16_t>(packet_.size());
-    burst.wire_length[0] = burst.length[0];
+    for (unsigned i = 0; i < burst.size; ++i) {
+      burst.data[i] = packets[i].data();
+      burst.length[i] = static_cast<std::uint16_t>(packets[i].size());
+      burst.wire_length[i] = burst.length[i];
+    }
     return false;
   }
   void send(const Burst& burst, std::uint64_t forward) override {
-    if (burst.size > 0) was_sent = forward != 0;
+    for (unsigned i = 0; i < burst.size; ++i) {
+      verdicts.push_back(burst.verdict[i]);
+      EXPECT_EQ((forward >> i & 1) == 0, is_drop(burst.verdict[i]));
+    }
   }
-  const Bytes& packet() const { return packet_; }
-  bool was_sent = false;
+
+  std::vector<Bytes> packets;
+  std::vector<Verdict> verdicts;
 
  private:
-  Bytes packet_;
   Tick now_;
 };
 
@@ -98,22 +104,27 @@ class LimitsLine {
   /// The verdict of that packet.
   std::string send(const std::string& who, bool is_reply, const std::string& what) {
     Connection& c = connections_[who];
-    OnePacket port(packet(who, c, is_reply, what), now_);
-    const auto before = verdicts();
+    OneBurst port({packet(who, c, is_reply, what)}, now_);
     line_->run(port);
-    const auto after = verdicts();
-    std::size_t verdict = 0;
-    while (verdict < kVerdicts && after[verdict] == before[verdict]) ++verdict;
-    EXPECT_LT(verdict, kVerdicts);
-    EXPECT_EQ(port.was_sent, !is_drop(static_cast<Verdict>(verdict)));
-    if (port.was_sent && !is_reply) c.backend = port.packet()[address_at() + 2 * bytes_ - 1];
-    if (port.was_sent && what.find("SYN") != what.npos) ++(is_reply ? c.server : c.client);
-    if (port.was_sent && what.find("FIN") != what.npos) ++(is_reply ? c.server : c.client);
-    return std::string(kVerdictNames[verdict]);
+    const Verdict verdict = port.verdicts.at(0);
+    if (!is_drop(verdict)) {
+      if (!is_reply) c.backend = port.packets[0][address_at() + 2 * bytes_ - 1];
+      if (what.find("SYN") != what.npos || what.find("FIN") != what.npos)
+        ++(is_reply ? c.server : c.client);
+    }
+    return std::string(to_string(verdict));
+  }
+  /// The verdicts of a burst: of each of these what its backend acknowledges.
+  std::vector<Verdict> acknowledge(const std::vector<std::string>& all) {
+    std::vector<Bytes> packets;
+    for (const auto& who : all) packets.push_back(packet(who, connections_[who], true, "ACK"));
+    OneBurst port(std::move(packets), now_);
+    line_->run(port);
+    return port.verdicts;
   }
   void pass(std::uint32_t ms) {
     now_ = now_ + ms;
-    OnePacket nothing({}, now_);
+    OneBurst nothing({}, now_);
     line_->run(nothing);
   }
   /// From its SYN to the ACK of the answer, whose verdict it returns.
@@ -197,12 +208,6 @@ class LimitsLine {
     auto made = make_line(line, *balance_);
     ASSERT_TRUE(made.has_value()) << made.error().message;
     line_ = std::move(*made);
-  }
-
-  std::array<std::uint64_t, kVerdicts> verdicts() const {
-    std::array<std::uint64_t, kVerdicts> all{};
-    for (std::size_t v = 0; v < kVerdicts; ++v) all[v] = count(static_cast<Verdict>(v));
-    return all;
   }
 
   /// 10.1.x.1 or 2001:db8:0:x::1, where x is the letter and upper case has another last byte.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "conntrack/schemes.h"
+#include "conntrack/test_support.h"
 #include "parse/test_packets.h"
 #include "worker/workers.h"
 
@@ -29,11 +29,6 @@ using test::zeros;
 constexpr unsigned kWorkers = 4;
 constexpr unsigned kClients = 240;  // a third of them one source, the rest another
 constexpr std::uint32_t kMost = 20;
-
-std::uint64_t seed() {
-  const char* text = std::getenv("MILLRACE_TEST_SEED");
-  return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
-}
 
 /// What one side of a conversation may say, in its sequence.
 struct Said {
@@ -78,7 +73,7 @@ class RandomPort final : public Port {
         is_shared_(is_shared),
         workers_(&workers),
         clock_(&clock),
-        random_(seed() * 100 + worker) {
+        random_(test::seed() * 100 + worker) {
     for (unsigned n = 0; n < kClients; ++n) {
       for (const Said& said : kSaid) packets_.push_back(packet(n, said));
     }
@@ -159,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(AllSchemes, LimitsSharingTest, testing::ValuesIn(scheme
 
 std::uint64_t LimitsSharingTest::run(const SourceLimit& of_source, std::uint32_t of_service,
                                      Verdict limit) {
-  SCOPED_TRACE("repeat with MILLRACE_TEST_SEED=" + std::to_string(seed()));
+  SCOPED_TRACE(test::repeat());
   BalanceConfig balance;
   balance.services = {};
   ServiceSpec<AddressV4> spec{.address = {{203, 0, 113, 10}},
@@ -176,7 +171,7 @@ std::uint64_t LimitsSharingTest::run(const SourceLimit& of_source, std::uint32_t
                                .timeouts = Timeouts::all(60),
                                .interval_ms = 1,
                                .pages = Pages::small,
-                               .secret = Secret::from_seed(seed()),
+                               .secret = Secret::from_seed(test::seed()),
                                .half_open_percent = 20,
                                .source_limit = of_source},
                               balance);

@@ -181,6 +181,27 @@ TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
   }
 }
 
+// Nor do those that stand in one burst: nobody gives way to what a limit then forbids.
+TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
+  for (const bool is_service : {false, true}) {
+    Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
+    (is_service ? plan.per_service : plan.per_source) = 2;
+    make(plan);
+    play("x1 SYN tracked");
+    for (const char* who : {"a1", "a2", "a3", "a4"}) {
+      EXPECT_EQ(send(who, false, "SYN"), "stateless");
+      EXPECT_EQ(send(who, true, "SYN-ACK"), "stateless");
+      EXPECT_EQ(send(who, false, "ACK"), "stateless");
+    }
+    const Verdict limit = is_service ? Verdict::service_limit : Verdict::source_limit;
+    EXPECT_EQ(acknowledge({"a1", "a2", "a3", "a4"}),
+              (std::vector{Verdict::tracked, Verdict::tracked, limit, limit}));
+    EXPECT_EQ(established(), 2U);
+    EXPECT_EQ(line_->counters().opened.value(), 3U);
+    check();
+  }
+}
+
 TEST_P(LimitsTest, OneDirectionIsProvedByItsProgress) {
   make({.per_source = 1, .one_way = true});
   play(R"(

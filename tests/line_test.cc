@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "conntrack/schemes.h"
+#include "endpoint.h"
 #include "function/balance/balance.h"
-#include "parse/test_packets.h"
 #include "port/replay_port.h"
 #include "traffic/generate.h"
 
@@ -19,35 +19,21 @@ namespace millrace {
 namespace {
 
 using test::operator+;
-using test::be;
-using test::bytes;
 using test::Bytes;
+using test::Endpoint;
 using test::ethernet;
+using test::kAck;
+using test::kFin;
+using test::kSyn;
+using test::packet;
 using test::zeros;
 
-constexpr std::uint8_t kFin = 1;
-constexpr std::uint8_t kSyn = 2;
-constexpr std::uint8_t kAck = 16;
-
-struct Endpoint {
-  std::array<std::uint8_t, 4> address;
-  std::uint16_t port;
-};
 constexpr Endpoint kVirtual{{203, 0, 113, 10}, 80};
 constexpr Endpoint kVirtual2{{203, 0, 113, 11}, 80};
 
 Endpoint client(unsigned n) {
   return {{192, 0, static_cast<std::uint8_t>(2 + (n >> 8 & 1)), static_cast<std::uint8_t>(n)},
           static_cast<std::uint16_t>(1024 + n % 60000)};
-}
-
-Bytes packet(const Endpoint& from, const Endpoint& to, std::uint8_t flags = kSyn) {
-  Bytes ip = bytes({0x45, 0}) + be(40) + be(0) + be(0x4000) + bytes({64, 6, 0, 0});
-  for (const auto& end : {from, to}) {
-    for (const unsigned byte : end.address) ip = ip + bytes({byte});
-  }
-  return ethernet(0x0800) + ip + be(from.port) + be(to.port) + zeros(8) + bytes({0x50, flags}) +
-         zeros(6);
 }
 
 /// Collects what leaves, and plays what it is given, one packet a burst.
@@ -78,18 +64,8 @@ class TestPort final : public Port {
   std::size_t next_ = 0;
 };
 
-Endpoint end_of(const Bytes& p, unsigned address_at, unsigned port_at) {
-  Endpoint end{};
-  for (unsigned i = 0; i < 4; ++i) end.address[i] = static_cast<std::uint8_t>(p[address_at + i]);
-  end.port = static_cast<std::uint16_t>(static_cast<unsigned>(p[port_at]) << 8 |
-                                        static_cast<unsigned>(p[port_at + 1]));
-  return end;
-}
-Endpoint source_of(const Bytes& p) { return end_of(p, 26, 34); }
-Endpoint destination_of(const Bytes& p) { return end_of(p, 30, 36); }
-bool operator==(const Endpoint& a, const Endpoint& b) {
-  return a.address == b.address && a.port == b.port;
-}
+Endpoint source_of(const Bytes& p) { return test::source_of(p.data()); }
+Endpoint destination_of(const Bytes& p) { return test::destination_of(p.data()); }
 
 ServiceSpec<AddressV4> service(const Endpoint& address, std::vector<std::uint8_t> backends) {
   ServiceSpec<AddressV4> spec{.address = {address.address},

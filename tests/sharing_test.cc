@@ -17,19 +17,16 @@
 #include <vector>
 
 #include "conntrack/schemes.h"
-#include "parse/test_packets.h"
+#include "endpoint.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace {
 namespace {
 
-using test::operator+;
-using test::be;
-using test::bytes;
 using test::Bytes;
-using test::ethernet;
-using test::zeros;
+using test::Endpoint;
+using test::packet;
 
 constexpr unsigned kWorkers = 4;
 constexpr unsigned kBackends = 7;
@@ -42,11 +39,6 @@ std::uint64_t number_of(const char* name) {
   return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
 }
 
-struct Endpoint {
-  std::array<std::uint8_t, 4> address;
-  std::uint16_t port;
-  friend bool operator==(const Endpoint&, const Endpoint&) = default;
-};
 /// Neighbours use different services, so that a reply that met another's record shows it.
 constexpr unsigned kServices = 5;
 Endpoint service_of(unsigned n) {
@@ -56,23 +48,6 @@ Endpoint service_of(unsigned n) {
 Endpoint client(unsigned n) {
   return {{10, 1, static_cast<std::uint8_t>(n >> 8), static_cast<std::uint8_t>(n)},
           static_cast<std::uint16_t>(1024 + n)};
-}
-
-Bytes packet(const Endpoint& from, const Endpoint& to) {
-  Bytes ip = bytes({0x45, 0}) + be(40) + be(0) + be(0x4000) + bytes({64, 6, 0, 0});
-  for (const auto& end : {from, to}) {
-    for (const unsigned byte : end.address) ip = ip + bytes({byte});
-  }
-  return ethernet(0x0800) + ip + be(from.port) + be(to.port) + zeros(8) + bytes({0x50, 2}) +
-         zeros(6);
-}
-
-Endpoint end_of(const std::byte* p, unsigned address_at, unsigned port_at) {
-  Endpoint end{};
-  for (unsigned i = 0; i < 4; ++i) end.address[i] = static_cast<std::uint8_t>(p[address_at + i]);
-  end.port = static_cast<std::uint16_t>(static_cast<unsigned>(p[port_at]) << 8 |
-                                        static_cast<unsigned>(p[port_at + 1]));
-  return end;
 }
 
 /// Time that passes for all ports, a millisecond a burst, until the last one has given its packets.
@@ -146,8 +121,8 @@ class RandomPort final : public Port {
   void send(const Burst& burst, std::uint64_t forward) override {
     for (unsigned i = 0; i < burst.size; ++i) {
       const auto n = static_cast<unsigned>(burst.handle[i] >> 1);
-      const Endpoint source = end_of(burst.data[i], 26, 34);
-      const Endpoint destination = end_of(burst.data[i], 30, 36);
+      const Endpoint source = test::source_of(burst.data[i]);
+      const Endpoint destination = test::destination_of(burst.data[i]);
       if (plan_.backends == nullptr) {
         learned[n] = destination;
       } else if ((burst.handle[i] & 1) != 0) {

@@ -7,6 +7,7 @@
 //      +------------------+-----------+---------+----------------------+
 #pragma once
 
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <string>
@@ -85,6 +86,10 @@ class States {
   /// `id` may be of a connection that has just ended: then it may be no id at all.
   bool has(ConnId id) const { return index(id) < records_->count(); }
   const RecordHeader<K>& header(ConnId id) const { return records_->header(id); }
+  /// The other direction's entry. Other workers may change it at once.
+  ConnId peer(ConnId id) const {
+    return std::atomic_ref(records_->header(id).peer).load(std::memory_order_relaxed);
+  }
 
  private:
   const Records<K>* records_;

@@ -13,12 +13,14 @@ namespace millrace {
 /// Whether a packet has proved a connection to be real, and what that has taken of limits, to be
 /// given back once.
 enum class Proof : std::uint8_t {
-  none,       ///< nothing has: it counts as half open
-  uncounted,  ///< of its service's
-  counted,    ///< and of its source's
-  past,       ///< given back: both sides have ended it
+  none,                ///< nothing has: it counts as half open
+  service,             ///< it counts for its service's limit
+  service_and_source,  ///< and for its source's
+  past,                ///< given back: both sides have ended it
 };
-constexpr bool holds(Proof proof) { return proof == Proof::uncounted || proof == Proof::counted; }
+constexpr bool holds(Proof proof) {
+  return proof == Proof::service || proof == Proof::service_and_source;
+}
 
 /// A connection's state and its proof in one byte, so that they change as one:
 ///

@@ -14,7 +14,7 @@ namespace {
 
 /// Says what a proof takes, and does first what another worker would.
 struct Limits {
-  Proof says = Proof::counted;
+  Proof says = Proof::service_and_source;
   std::function<void()> meanwhile = [] {};
   int out = 0;  ///< taken and not given back
 
@@ -86,7 +86,7 @@ TYPED_TEST(ProofTest, IsTakenOnceAndLeftToTheEnd) {
   EXPECT_EQ(this->packet(this->owner(), this->owners_), TestFixture::Followed::passed);
   EXPECT_EQ(this->others_.out + this->owners_.out, 1);
   this->end();
-  EXPECT_EQ(this->left_, Proof::counted);
+  EXPECT_EQ(this->left_, Proof::service_and_source);
 }
 
 TYPED_TEST(ProofTest, WhoComesSecondGivesItsOwnBack) {
@@ -95,7 +95,7 @@ TYPED_TEST(ProofTest, WhoComesSecondGivesItsOwnBack) {
   EXPECT_EQ(this->owners_.out, 1);
   EXPECT_EQ(this->others_.out, 0);
   this->end();
-  EXPECT_EQ(this->left_, Proof::counted);
+  EXPECT_EQ(this->left_, Proof::service_and_source);
 }
 
 TYPED_TEST(ProofTest, WhatEndsMeanwhileIsNotProved) {
@@ -117,10 +117,10 @@ TYPED_TEST(ProofTest, WhatIsRefusedStaysAsItIs) {
   this->others_.says = Proof::none;
   EXPECT_EQ(this->packet(this->other(), this->others_), TestFixture::Followed::not_proved);
   EXPECT_EQ(this->owner().state_of(Side::originator, this->id_), ConnectionState::udp_unreplied);
-  this->others_.says = Proof::uncounted;
+  this->others_.says = Proof::service;
   EXPECT_EQ(this->packet(this->other(), this->others_), TestFixture::Followed::passed);
   this->end();
-  EXPECT_EQ(this->left_, Proof::uncounted);
+  EXPECT_EQ(this->left_, Proof::service);
 }
 
 }  // namespace

@@ -8,8 +8,9 @@
 //  1. A source has as many as the slots of its home lines that have its fingerprint sum up to. Most
 //     have one; where two workers claim one at once there are two.
 //  2. What was taken stands in one of them until it is given back. A slot whose count falls to zero
-//     is empty. Each change shows: two looks that see the same have seen what stood there between.
-//  3. A source never has more than the limit and one for each other worker. Who takes one has seen
+//     is empty. Each change shows, unless 256 come between two looks: looks that see the same have
+//     seen what stood there between.
+//  3. A source never has more than the limit and one for each other worker: who takes one has seen
 //     all of its slots at one instant below the limit since it took its last one.
 //
 // There are two slots a connection, and a source takes one in the emptier of its lines: that both
@@ -66,7 +67,7 @@ class SourceCounts {
   };
   Taken take(Hash source);
   /// What `take` has counted. False: it had not.
-  bool give_back(Hash source);
+  [[nodiscard]] bool give_back(Hash source);
   bool has_room(Hash source) const { return count(source) < limit_.most; }
   std::uint64_t count(Hash source) const { return sum(look(source), fingerprint_of(source)); }
 

@@ -196,7 +196,7 @@ TEST(State, WhatBothHaveEndedIsNotInUse) {
 
 TEST(Standing, HoldsStateAndProofUntilItsEnd) {
   for (std::size_t state = 0; state < kConnectionStates; ++state) {
-    for (const Proof proof : {Proof::none, Proof::uncounted, Proof::counted}) {
+    for (const Proof proof : {Proof::none, Proof::service, Proof::service_and_source}) {
       const Standing standing(static_cast<ConnectionState>(state), proof);
       for (const Standing it : {standing, standing.ended()}) {
         EXPECT_EQ(it.state(), static_cast<ConnectionState>(state));

@@ -49,7 +49,7 @@
 #include "conntrack/sharing/sharing.h"
 #include "conntrack/state.h"
 #include "conntrack/tracker_config.h"
-#include "core/budget.h"
+#include "core/sharded_count.h"
 #include "core/signal.h"
 #include "millrace/table.h"
 
@@ -156,19 +156,25 @@ class Tracker {
     return static_cast<unsigned>(held * 100 / capacity_);
   }
 
+  /// In whose place a connection may be opened.
+  enum class Newcomer : std::uint8_t {
+    adopted,   ///< nobody's
+    unproved,  ///< of an expired one
+    proved,    ///< and, where the tracker evicts, of one that would be missed less
+  };
   /// Inserts the originator's entry. Where another packet of the burst did so before, or another
-  /// worker, it is `present`. An expired connection may give way, and where this one is `proved`
-  /// and the tracker evicts, one that would be missed less: `closed(id)` is called with its state
-  /// still readable.
+  /// worker, it is `present`. For what gives way `closed(id)` is called with its state still
+  /// readable.
   template <class Closed>
-  Insertion open(const K& key, Hash hash, Tick now, Closed&& closed, bool proved = false);
+  Insertion open(const K& key, Hash hash, Tick now, Closed&& closed,
+                 Newcomer newcomer = Newcomer::unproved);
 
   /// Inserts the reply's entry of a connection that was opened in this burst: `inserted`, `present`
   /// where the key belongs to another connection, or `full`. `confirm` wants its id. As in `open`,
   /// another connection may give way.
   template <class Closed>
   Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed,
-                 bool proved = false);
+                 Newcomer newcomer = Newcomer::unproved);
 
   /// The connection and its reply's entry, if it has one, stay: from now on it ages, and everybody
   /// sees it. It belongs to that group, if there are any.
@@ -266,10 +272,10 @@ class Tracker {
   /// How many connections that group has.
   std::size_t count(unsigned group) const;
   /// Opens connections like those that the group has in `from`, a tracker of the same kind, and
-  /// calls `adopted(state, proof)` for each; an expired one here may give way, as in `open`. False
-  /// where one found no place; those before it stay until `release`.
-  template <class Adopted, class Closed>
-  bool adopt(const Tracker& from, unsigned group, Adopted&& adopted, Closed&& closed);
+  /// calls `adopted(state, proof)` for each. False where one found no place; those before it stay
+  /// until `release`.
+  template <class Adopted>
+  bool adopt(const Tracker& from, unsigned group, Adopted&& adopted);
   /// Ends all of the group; `released(id)` is called with the records still readable.
   template <class Released>
   void release(unsigned group, Released&& released);
@@ -295,12 +301,12 @@ class Tracker {
   struct Shared {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
-    Budget half_open;
+    ShardedCount half_open;
     std::size_t most_half_open;
     unsigned workers;
   };
   struct Worth;
-  auto worth(Side side, Tick now, bool proved, std::uint8_t protocol);
+  auto worth(Side side, Tick now, Newcomer newcomer, std::uint8_t protocol);
 
   Tracker(const TrackerConfig& config, std::uint8_t worker, std::shared_ptr<Shared> shared,
           Settling settling, std::unique_ptr<Ageing> ageing, std::optional<Rings> groups)
@@ -388,8 +394,7 @@ class Tracker {
   /// Whether the connection of that side's entry is past its deadline.
   bool has_expired(Side side, ConnId id, Tick now) const;
 
-  template <class Closed>
-  bool adopt_one(const Tracker& from, unsigned group, ConnId theirs, Hash hash, Closed&& closed);
+  bool adopt_one(const Tracker& from, unsigned group, ConnId theirs, Hash hash);
 
   Hash hash_of(Side side, ConnId id) const {
     return hasher()(table_of(side).records().header(id).key);

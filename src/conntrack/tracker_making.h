@@ -38,7 +38,7 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
       {pair.originators.records().count(), config.interval_ms, config.pages}, workers);
   if (!ageing) return std::unexpected(ageing.error());
 
-  auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair), Budget(workers),
+  auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair), ShardedCount(workers),
                                          config.half_open, workers);
   std::vector<Tracker> trackers;
   for (unsigned n = 0; n < workers; ++n) {

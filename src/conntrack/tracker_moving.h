@@ -21,9 +21,9 @@ std::size_t Tracker<TableOf, GuardsType, K>::count(unsigned group) const {
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-template <class Adopted, class Closed>
-bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group, Adopted&& adopted,
-                                            Closed&& closed) {
+template <class Adopted>
+bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
+                                            Adopted&& adopted) {
   if (from.groups_->is_empty(group)) return true;
   std::array<ConnId, Stragglers::kMax> theirs;
   std::array<K, Stragglers::kMax> keys;
@@ -41,7 +41,7 @@ bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
     prefetch(Side::originator, hash_span);
     prefetch_records(Side::originator, key_span, hash_span);
     for (std::size_t i = 0; i < count; ++i) {
-      if (!adopt_one(from, group, theirs[i], hashes[i], closed)) return false;
+      if (!adopt_one(from, group, theirs[i], hashes[i])) return false;
       adopted(from.states(Side::originator)[theirs[i]], from.proof_of(theirs[i]));
     }
   }
@@ -50,20 +50,20 @@ bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-template <class Closed>
 bool Tracker<TableOf, GuardsType, K>::adopt_one(const Tracker& from, unsigned group, ConnId theirs,
-                                                Hash hash, Closed&& closed) {
+                                                Hash hash) {
   const auto& header = from.originators().header(theirs);
   const Tick latest = from.latest_seen(theirs);
-  const Insertion in = open(header.key, hash, latest, closed);
+  const auto nobody = [](ConnId) {};
+  const Insertion in = open(header.key, hash, latest, nobody, Newcomer::adopted);
   if (in.outcome != Insertion::Outcome::inserted) return false;
   std::memcpy(originators().state(in.id), from.originators().state(theirs),
               own_bytes_ + state_bytes_);
   ConnId reply = ConnId::none;
   if (header.peer != ConnId::none) {
-    const Insertion linked =
-        link(from.replies().header(header.peer).key, latest,
-             {from.states(Side::reply)[header.peer], reply_state_bytes_}, closed);
+    const Insertion linked = link(from.replies().header(header.peer).key, latest,
+                                  {from.states(Side::reply)[header.peer], reply_state_bytes_},
+                                  nobody, Newcomer::adopted);
     if (linked.outcome != Insertion::Outcome::inserted) {
       abandon(in.id);
       return false;

@@ -25,10 +25,12 @@ struct Tracker<TableOf, GuardsType, K>::Worth {
   std::uint8_t newcomer;
   K* left;
 
+  static constexpr std::uint8_t kLeast = 0;  // of what has expired; nothing gives way to it
+
   std::uint8_t operator()(ConnId id) const {
     if (id == ConnId::none) return newcomer;
-    if (tracker.leaves_expired_ && tracker.has_expired(side, id, now)) return 0;
-    if (!evicts) return 1;
+    if (tracker.leaves_expired_ && tracker.has_expired(side, id, now)) return kLeast;
+    if (!evicts) return kLeast + 1;
     const auto& header = tracker.table_of(side).records().header(id);
     const Standing standing = load_standing(life(tracker.table_of(side).records(), id));
     const unsigned rank = millrace::rank(standing.state(), standing.proof() != Proof::none);
@@ -49,18 +51,15 @@ struct Tracker<TableOf, GuardsType, K>::Worth {
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 auto Tracker<TableOf, GuardsType, K>::worth([[maybe_unused]] Side side, [[maybe_unused]] Tick now,
-                                            [[maybe_unused]] bool proved,
+                                            [[maybe_unused]] Newcomer newcomer,
                                             [[maybe_unused]] std::uint8_t protocol) {
   if constexpr (Guarding::kShared) {
     return KeepAll{};  // others may be using what would give way
   } else {
-    const bool evicts = evicts_ && proved;
-    return Worth{*this,
-                 side,
-                 now,
-                 evicts,
-                 evicts ? Worth::of(protocol == kProtocolTcp ? 3 : 2, 0) : std::uint8_t{1},
-                 &left_};
+    const bool evicts = evicts_ && newcomer == Newcomer::proved;
+    std::uint8_t its_worth = newcomer == Newcomer::adopted ? Worth::kLeast : Worth::kLeast + 1;
+    if (evicts) its_worth = Worth::of(protocol == kProtocolTcp ? 3 : 2, 0);
+    return Worth{*this, side, now, evicts, its_worth, &left_};
   }
 }
 
@@ -68,10 +67,10 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 template <class Closed>
 Insertion Tracker<TableOf, GuardsType, K>::open(const K& key, Hash hash, Tick now, Closed&& closed,
-                                                bool proved) {
+                                                Newcomer newcomer) {
   if constexpr (!Guarding::kShared) left_ = key;  // unless another's entry gives way
   const Insertion in =
-      pair().originators.insert(key, hash, worth(Side::originator, now, proved, key.protocol));
+      pair().originators.insert(key, hash, worth(Side::originator, now, newcomer, key.protocol));
   if (in.displaced != ConnId::none) make_way(Side::originator, in, closed);
   if (in.outcome == Insertion::Outcome::inserted) {
     auto& header = originators().header(in.id);
@@ -88,9 +87,9 @@ template <template <class> class TableOf, Guards GuardsType, class K>
 template <class Closed>
 Insertion Tracker<TableOf, GuardsType, K>::link(const K& reply_key, Tick now,
                                                 std::span<const std::byte> state, Closed&& closed,
-                                                bool proved) {
-  const Insertion in = pair().replies->insert(reply_key, hasher()(reply_key),
-                                              worth(Side::reply, now, proved, reply_key.protocol));
+                                                Newcomer newcomer) {
+  const Insertion in = pair().replies->insert(
+      reply_key, hasher()(reply_key), worth(Side::reply, now, newcomer, reply_key.protocol));
   if (in.displaced != ConnId::none) make_way(Side::reply, in, closed);
   if (in.outcome == Insertion::Outcome::inserted) {
     auto& header = replies().header(in.id);

@@ -71,6 +71,7 @@ class TrackerTest : public testing::Test {
                          .timeouts = Timeouts::all(timeout_ms),
                          .ageing = C::kAgeing,
                          .interval_ms = kIntervalMs,
+                         .groups = 1,
                          .pages = Pages::small,
                          .secret = Secret::from_seed(test::seed())};
     if (replies) config.reply_state_bytes = 8;
@@ -311,6 +312,29 @@ TYPED_TEST(TrackerTest, WhatHasExpiredGivesWay) {
     EXPECT_EQ(life.tracker.live(), life.live.size());
   }
   EXPECT_GT(life.closed, 5 * kCapacity);
+}
+
+// A connection that moves may have to go back: nobody has given way to it, even if expired.
+TYPED_TEST(TrackerTest, NobodyGivesWayToWhatIsAdopted) {
+  using K = typename TestFixture::KeyType;
+  auto tracker = this->make(100, false);
+  auto from = this->make(2000, false);
+  std::size_t held = 0;
+  for (std::uint64_t n = 0; n < 5000; ++n) {
+    const Insertion in = this->open(tracker, nth_key<K>(n), Tick{0});
+    if (in.outcome != inserted) continue;
+    tracker.confirm(in.id);
+    ++held;
+  }
+  const Tick late{2 * kTimeoutMs};
+  for (std::uint64_t n = 10'000; n < 12'000; ++n)
+    from.confirm(this->open(from, nth_key<K>(n), late).id);
+  std::size_t adopted = 0;
+  EXPECT_FALSE(tracker.adopt(from, 0, [&](const std::byte*, Proof) { ++adopted; }));
+  EXPECT_EQ(tracker.table().size(), held + adopted);
+  EXPECT_EQ(from.live(), 2000U);
+  EXPECT_EQ(from.count(0), 2000U);
+  this->check(tracker);
 }
 
 TYPED_TEST(TrackerTest, AReplyKeepsItsConnectionAlive) {

@@ -7,7 +7,8 @@
 //   (track)  the tracker finds or inserts the originators' entries
 //   open     new connections: the function chooses, and names the reply's key
 //   (link)   the tracker inserts the replies' entries; a collision asks `open` again
-//   proved   something has shown that a connection is real
+//   answers  of a reply without an entry: whether it belongs to what was served without one
+//   proved   something has shown that a connection is real; `unproved` where it is no more
 //   process  every packet: rewrite, count, give the verdict
 //   closed   a connection ended; or `abandoned`: it never began
 //   adopted  another worker's connection is this one's; over there it is closed
@@ -84,12 +85,10 @@ class FunctionFor {
   /// It counts as proved no more, although it lives on.
   virtual void unproved(const std::byte* state) = 0;
 
-  /// Serves the packets of both lanes. Where `connection` is none, the packet has the verdict
-  /// `table_full`, `over_budget` or
-  /// `no_connection` (originator) and the function may serve it without state, or
-  /// has any other verdict that drops and is left alone; a reply without a connection may be
-  /// served, too, or gets `no_service`; one whose verdict drops is left alone. Everything served
-  /// gets `tracked` or `stateless`.
+  /// Serves the packets of both lanes. Where `connection` is none, an originator's packet may be
+  /// served without state if its verdict is `table_full`, `over_budget` or `no_connection`, and is
+  /// left alone if another drops it; a reply may be served, too, or gets `no_service`, and is left
+  /// alone if its verdict drops it. Everything served gets `tracked` or `stateless`.
   virtual void process(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;
 
   /// The connection with this originator's state has ended; its entries are gone. `proved`: it

@@ -151,16 +151,11 @@ Keys<Config::Balance> balance_keys() {
 }
 
 void read_limits(const Context& context, const toml::node& node, RawConfig& out) {
-  using L = Config::Limits;
-  struct Holder {
-    L limits;
-  } holder;
-  const Keys<L> keys{
-      {"per_source", config::integer(&L::per_source, 1, SourceLimit::kMost, "connections")},
-      {"source_prefix_v4", config::integer(&L::source_prefix_v4, 1, 32, "bits")},
-      {"source_prefix_v6", config::integer(&L::source_prefix_v6, 1, 128, "bits")}};
-  config::table(&Holder::limits, keys)(context, node, holder);
-  out.config.limits = holder.limits;
+  using L = SourceLimit;
+  const Keys<L> keys{{"per_source", config::integer(&L::most, 1, L::kMost, "connections")},
+                     {"source_prefix_v4", config::integer(&L::prefix_v4, 1, 32, "bits")},
+                     {"source_prefix_v6", config::integer(&L::prefix_v6, 1, 128, "bits")}};
+  config::table(&Config::source_limit, keys)(context, node, out.config);
   out.limits_line = node.source().begin.line;
   if (!node.is_table() || node.as_table()->contains("per_source")) return;
   for (const std::string_view prefix : {"source_prefix_v4", "source_prefix_v6"}) {
@@ -295,11 +290,7 @@ LineConfig line_config(const Config& config) {
       config.table.capacity_v6.value_or(std::max<std::size_t>(config.table.capacity / 8, 1));
   line.half_open_percent = config.table.half_open_percent;
   line.evicts = config.table.when_full == Config::WhenFull::evict;
-  line.source_limit.most = config.limits.per_source.value_or(0);
-  line.source_limit.prefix_v4 =
-      config.limits.source_prefix_v4.value_or(line.source_limit.prefix_v4);
-  line.source_limit.prefix_v6 =
-      config.limits.source_prefix_v6.value_or(line.source_limit.prefix_v6);
+  line.source_limit = config.source_limit;
   line.timeouts = config.ageing.timeout_s.timeouts();
   line.interval_ms = config.ageing.interval_ms;
   if (config.spread.balance && config.workers > 1) line.entries_that_move = config.spread.entries;

@@ -51,12 +51,6 @@ struct Config {
     std::uint32_t maglev_table_size = Maglev::kDefaultSize;
   };
 
-  struct Limits {
-    std::optional<std::uint32_t> per_source;  ///< none: no limit
-    std::optional<unsigned> source_prefix_v4;
-    std::optional<unsigned> source_prefix_v6;
-  };
-
   struct Spread {
     std::string scheme = "keyed";
     unsigned entries = 512;
@@ -77,7 +71,7 @@ struct Config {
   Table table;
   Ageing ageing;
   Balance balance;
-  Limits limits;
+  SourceLimit source_limit;
   bool services_given = false;  ///< else `services` are the default ones
   Services services = default_services();
 };

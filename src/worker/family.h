@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,7 +15,6 @@
 #include "core/burst.h"
 #include "function/function.h"
 #include "measure/worker_counters.h"
-#include "millrace/detail/waiting.h"
 #include "parse/tcp.h"
 #include "worker/line.h"
 
@@ -26,6 +24,7 @@ template <class TrackerType, class K>
 class Family {
  public:
   using Guarding = typename TrackerType::Guarding;
+  using Newcomer = typename TrackerType::Newcomer;
 
   /// One for each function, over the same tables.
   static Result<std::vector<Family>> create(
@@ -136,41 +135,9 @@ class Family {
   }
 
   /// Gives entries to the connections that begin in this burst.
-  void open(Burst& burst) {
-    Lane<K>& lane = burst.lanes<K>().originator;
-    if (tracker_) end_what_begins_anew(burst, lane);
-    if (std::ranges::count(lane.connections(), ConnId::none) == 0) return;
-    if (!tracker_) {
-      refuse_all(burst, lane);
-      return;
-    }
-    std::uint64_t unknown = 0;  // a bit a packet
-    for (unsigned i = 0; i < lane.size; ++i)
-      unknown |= std::uint64_t{lane.connection[i] == ConnId::none} << i;
-    [[maybe_unused]] const auto guard = tracker_->writing();
-    detail::Backoff others;
-    const std::uint64_t before = counters_->opened.value();
-    while (unknown = open(burst, lane, unknown), unknown != 0) others.wait();
-    const bool opened = counters_->opened.value() != before;
-    settle_unopened(burst, lane, opened || Guarding::kShared);
-    if (opened) watch_level();
-    find_early_replies(burst);
-  }
-
+  void open(Burst& burst);
   /// Gives entries to connections that have been served without one, and that replies prove.
-  void open_by_replies(Burst& burst) {
-    if (!tracker_) return;
-    auto& [originator, reply] = burst.lanes<K>();
-    bool opened = false;
-    for (unsigned i = 0; i < reply.size; ++i) {
-      if (reply.connection[i] != ConnId::none) continue;
-      reply.connection[i] = open_by_reply(burst, reply, i);
-      opened = opened || reply.connection[i] != ConnId::none;
-    }
-    if (!opened) return;
-    [[maybe_unused]] const auto guard = tracker_->reading();
-    find_again(originator, burst.now);
-  }
+  void open_by_replies(Burst& burst);
 
   /// Between two bursts of both: opens here the connections that an entry of the indirection table
   /// sends to `from`, a family over other tables. False: they find no place, or there would be more
@@ -294,122 +261,18 @@ class Family {
 
   void follow(Burst& burst, Side side, Lane<K>& lane, unsigned i);
 
-  /// Ends connections whose ends begin another one, so that `open` does so here.
-  void end_what_begins_anew(Burst& burst, Lane<K>& lane) {
-    for (unsigned i = 0; i < lane.size; ++i) {
-      const ConnId id = lane.connection[i];
-      if (id == ConnId::none || burst.signal[lane.packet[i]] != Signal::syn) continue;
-      // Who did not open it cannot end it: there it begins anew in its place, with its backend.
-      if (!tracker_->begins_anew(id) || !tracker_->is_mine(id)) continue;
-      const ConnId reply = tracker_->originators().header(id).peer;
-      [[maybe_unused]] const auto guard = tracker_->writing();
-      tracker_->close(id, [this](ConnId ended) { closed(ended, Ending::reopened); });
-      forget(lane, id);
-      if (reply != ConnId::none) forget(burst.lanes<K>().reply, reply);
-    }
-  }
-  static void forget(Lane<K>& lane, ConnId id) {
-    std::ranges::replace(lane.connections(), id, ConnId::none);
-  }
-
-  /// What nobody tracks finds no place.
-  static void refuse_all(Burst& burst, const Lane<K>& lane) {
-    for (unsigned i = 0; i < lane.size; ++i) burst.verdict[lane.packet[i]] = Verdict::table_full;
-  }
-
-  /// Opens the connections of those packets of the lane, a bit each. Returns those whose
-  /// connections other workers are opening: they are to be tried again.
-  std::uint64_t open(Burst& burst, Lane<K>& lane, std::uint64_t unknown) {
-    unsigned count = 0;
-    for (std::uint64_t left = unknown; left != 0; left &= left - 1) {
-      const auto i = static_cast<unsigned>(std::countr_zero(left));
-      count += admit(burst, lane, i, openings_[count]);
-    }
-    for (auto pending = std::span(openings_).first(count); !pending.empty();) {
-      function_->open(burst, pending);
-      pending = pending.first(settle(burst, lane, pending));
-    }
-    if constexpr (!Guarding::kConcurrent) return 0;
-    std::uint64_t again = 0;
-    for (std::uint64_t left = unknown; left != 0; left &= left - 1) {
-      const auto i = static_cast<unsigned>(std::countr_zero(left));
-      ConnId& id = lane.connection[i];
-      if (id == ConnId::none || tracker_->is_confirmed(id)) continue;
-      id = ConnId::none;
-      again |= std::uint64_t{1} << i;
-    }
-    return again;
-  }
-
   /// Whether a packet may begin a connection, or be one's in mid-connection.
   bool begins(Signal signal) const {
     const Direction from = tracker_->has_replies() ? Direction::originator : Direction::only;
     return millrace::begins(signal, from);
   }
-
-  /// Opens the connection of the lane's packet `i`; true when the function has to be asked.
-  bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening) {
-    if (!begins(burst.signal[lane.packet[i]])) {
-      burst.verdict[lane.packet[i]] = Verdict::no_connection;
-      return false;
-    }
-    if (!source_has_room(lane.key[i])) {
-      burst.verdict[lane.packet[i]] = Verdict::source_limit;
-      return false;
-    }
-    burst.verdict[lane.packet[i]] = Verdict::table_full;
-    using Room = typename TrackerType::Room;
-    if (const Room room = tracker_->room(); room != Room::there_is) {
-      if (room == Room::over_budget) burst.verdict[lane.packet[i]] = Verdict::over_budget;
-      return false;
-    }
-    const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now, gives_way(burst.now));
-    if (in.outcome == Insertion::Outcome::full) counters_->refused_early.add(1);
-    lane.connection[i] = in.id;
-    if (in.outcome != Insertion::Outcome::inserted) return false;
-    opening.packet = lane.packet[i];
-    opening.attempt = 0;
-    opening.by_reply = false;
-    opening.connection = in.id;
-    opening.key = lane.key[i];
-    opening.state = tracker_->states(Side::originator)[in.id];
-    return true;
-  }
-
-  /// Acts on the function's answers. Openings whose reply collided move to the front; returns how
-  /// many.
-  unsigned settle(Burst& burst, Lane<K>& lane, std::span<Opening<K>> openings) {
-    unsigned again = 0;
-    for (Opening<K>& opening : openings) {
-      if (opening.answer == Opening<K>::Answer::refused) {
-        if (opening.attempt > 0) function_->abandoned(opening.state);
-        give_up(burst, lane, opening, opening.refusal);
-        continue;
-      }
-      const Insertion linked = link(burst, opening);
-      if (linked.outcome == Insertion::Outcome::inserted) {
-        tracker_->confirm(opening.connection, linked.id, burst.entry[opening.packet]);
-        counters_->opened.add(1);
-      } else if (linked.outcome == Insertion::Outcome::full) {
-        function_->abandoned(opening.state);
-        give_up(burst, lane, opening, Verdict::table_full);
-      } else {
-        counters_->collisions.add(1);
-        ++opening.attempt;
-        std::swap(openings[again++], opening);
-      }
-    }
-    return again;
-  }
-
-  Insertion link(const Burst& burst, const Opening<K>& opening) {
-    if (opening.answer == Opening<K>::Answer::one_way)
-      return {ConnId::none, Insertion::Outcome::inserted, ConnId::none};
-    return tracker_->link(opening.reply_key, burst.now,
-                          std::span(opening.reply_state).first(function_->state_bytes().reply),
-                          gives_way(burst.now), opening.by_reply);
-  }
-
+  void end_what_begins_anew(Burst& burst, Lane<K>& lane);
+  std::uint64_t open(Burst& burst, Lane<K>& lane, std::uint64_t unknown);
+  bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening);
+  unsigned settle(Burst& burst, Lane<K>& lane, std::span<Opening<K>> openings);
+  void prepare(Opening<K>& opening, std::uint8_t packet, ConnId id, bool by_reply) const;
+  Insertion link(const Burst& burst, const Opening<K>& opening);
+  void give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening, Verdict why);
   ConnId open_by_reply(Burst& burst, Lane<K>& lane, unsigned i);
   /// The reply's entry of a connection, if that is its key.
   ConnId reply_of(ConnId id, const K& key) const {
@@ -421,7 +284,6 @@ class Family {
   }
 
   void watch_level();
-
   void settle_unopened(Burst& burst, Lane<K>& lane, bool look);
 
   /// Packets without a connection may belong to one that has been opened since.
@@ -435,23 +297,7 @@ class Family {
                    lane.connections().subspan(i, 1));
   }
 
-  /// A reply may stand in the very burst that opened its connection.
-  void find_early_replies(Burst& burst) {
-    Lane<K>& reply = burst.lanes<K>().reply;
-    if (std::ranges::find(reply.connections(), ConnId::none) == reply.connections().end()) return;
-    tracker_->find(Side::reply, reply.keys(), reply.hashes(), burst.now, reply.connections());
-  }
-
-  /// Takes an opening back; all packets of the burst that were to belong to it get its verdict.
-  void give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening, Verdict why) {
-    tracker_->abandon(opening.connection);
-    if (why != Verdict::table_full && !is_limit(why)) counters_->refused.add(1);
-    for (unsigned i = 0; i < lane.size; ++i) {
-      if (lane.connection[i] != opening.connection) continue;
-      lane.connection[i] = ConnId::none;
-      burst.verdict[lane.packet[i]] = why;
-    }
-  }
+  void find_early_replies(Burst& burst);
 
   std::optional<TrackerType> tracker_;
   std::size_t capacity_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 
 #include "worker/family.h"
@@ -32,14 +33,14 @@ void Family<TrackerType, K>::follow(Burst& burst, Side side, Lane<K>& lane, unsi
 /// `reached` where it is none: the limit that forbids it.
 template <class TrackerType, class K>
 Proof Family<TrackerType, K>::take_for(ConnId id, Verdict& reached) {
-  Proof proof = Proof::uncounted;
+  Proof proof = Proof::service;
   if (sources_ != nullptr) {
     const auto taken = sources_->take(sources_->source_of(tracker_->key_of(id)));
     if (taken == SourceCounts::Taken::full) {
       reached = Verdict::source_limit;
       return Proof::none;
     }
-    if (taken == SourceCounts::Taken::counted) proof = Proof::counted;
+    if (taken == SourceCounts::Taken::counted) proof = Proof::service_and_source;
     if (taken == SourceCounts::Taken::uncounted) counters_->uncounted.add(1);
   }
   const Verdict verdict = function_->proved(state_of(id));
@@ -51,7 +52,9 @@ Proof Family<TrackerType, K>::take_for(ConnId id, Verdict& reached) {
 
 template <class TrackerType, class K>
 void Family<TrackerType, K>::give_back_source(ConnId id, Proof proof) {
-  if (proof == Proof::counted) sources_->give_back(sources_->source_of(tracker_->key_of(id)));
+  if (proof != Proof::service_and_source) return;
+  [[maybe_unused]] const bool had = sources_->give_back(sources_->source_of(tracker_->key_of(id)));
+  assert(had);
 }
 
 template <class TrackerType, class K>
@@ -63,7 +66,7 @@ bool Family<TrackerType, K>::adopt(const Family& from, unsigned entry, std::size
   const auto adopted = [this](const std::byte* state, Proof proof) {
     function_->adopted(state, holds(proof));
   };
-  if (tracker_->adopt(*from.tracker_, entry, adopted, expired())) return true;
+  if (tracker_->adopt(*from.tracker_, entry, adopted)) return true;
   release(entry);
   return false;
 }

@@ -29,7 +29,7 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   auto sources = make_source_counts(config);
   if (!sources) return std::unexpected(sources.error());
   line.sources = std::move(*sources);
-  const auto budgets = std::make_shared<ServiceBudgets>(count);
+  const auto counts = std::make_shared<ServiceCounts>(count);
   const bool shared = shares_tables(line.sharing);
   LineConfig of_one = line;
   const auto share = [&](std::size_t capacity) {
@@ -43,7 +43,7 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   const auto make = [&](unsigned n) {
     BalanceConfig its_balance = balance;
     its_balance.worker = n;
-    its_balance.budgets = budgets;
+    its_balance.counts = counts;
     auto made = Balance::create(its_balance);
     if (made) {
       all[n].balance = std::move(*made);

@@ -10,7 +10,7 @@ template <class K>
 BalanceFor<K>::BalanceFor(const BalanceConfig& config)
     : hash_(balance_hasher(config.key)),
       worker_(config.worker),
-      budgets_(config.budgets),
+      counts_(config.counts),
       maglev_size_(config.maglev_table_size),
       quiet_ms_(config.quiet_ms),
       stateful_(config.stateful),
@@ -230,50 +230,48 @@ void BalanceFor<K>::follow(const FunctionFor<K>& other) {
 
 template <class K>
 void BalanceFor<K>::process(Burst& burst, const States<K>& originators, const States<K>& replies) {
-  serve(burst, originators);
-  if (burst.lanes<K>().reply.size > 0) serve_replies(burst, originators, replies);
-}
-
-template <class K>
-void BalanceFor<K>::serve(Burst& burst, const States<K>& originators) {
-  const Lane<K>& lane = burst.lanes<K>().originator;
-  for (unsigned i = 0; i < lane.size; ++i) {
-    const unsigned packet = lane.packet[i];
-    const ConnId id = lane.connection[i];
-    if (id == ConnId::none) [[unlikely]] {
-      serve_untracked(burst, lane.key[i], packet);
-      continue;
+  const auto serve = [](const Lane<K>& lane, auto&& tracked, auto&& untracked) {
+    for (unsigned i = 0; i < lane.size; ++i) {
+      const ConnId id = lane.connection[i];
+      if (id != ConnId::none) [[likely]] {
+        tracked(lane.key[i], lane.packet[i], id);
+      } else {
+        untracked(lane.key[i], lane.packet[i]);
+      }
     }
-    Backend& backend = backends_[state_at(originators[id])];
-    rewrite<K>(End::destination, burst.data[packet], burst.length[packet], burst.headers[packet],
-               backend.address, port_for(backend, lane.key[i]));
-    backend.packets.add(1);
-    burst.verdict[packet] = Verdict::tracked;
-  }
+  };
+  const auto& [originator, reply] = burst.lanes<K>();
+  serve(
+      originator,
+      [&](const K& key, unsigned packet, ConnId id) {
+        Backend& backend = backends_[state_at(originators[id])];
+        send<Side::originator>(burst, packet, backend, port_for(backend, key), Verdict::tracked);
+      },
+      [&](const K& key, unsigned packet) { serve_by_maglev(burst, key, packet); });
+  serve(
+      reply,
+      [&](const K& key, unsigned packet, ConnId id) {
+        Backend& backend = backends_[state_at(replies[id])];
+        const std::uint16_t port = virtual_port(backend, key, id, originators, replies);
+        send<Side::reply>(burst, packet, backend, port, Verdict::tracked);
+      },
+      [&](const K& key, unsigned packet) { serve_answer(burst, key, packet); });
+}
+
+/// To the backend, at that port; or back from it, from that port of its service.
+template <class K>
+template <Side kSide>
+void BalanceFor<K>::send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port,
+                         Verdict verdict) {
+  constexpr bool kTo = kSide == Side::originator;
+  rewrite<K>(kTo ? End::destination : End::source, burst.data[packet], burst.length[packet],
+             burst.headers[packet], kTo ? backend.address : backend.virtual_address, port);
+  (kTo ? backend.packets : backend.replies).add(1);
+  burst.verdict[packet] = verdict;
 }
 
 template <class K>
-void BalanceFor<K>::serve_replies(Burst& burst, const States<K>& originators,
-                                  const States<K>& replies) {
-  const Lane<K>& lane = burst.lanes<K>().reply;
-  for (unsigned i = 0; i < lane.size; ++i) {
-    const unsigned packet = lane.packet[i];
-    const ConnId id = lane.connection[i];
-    if (id == ConnId::none) [[unlikely]] {
-      serve_untracked_reply(burst, lane.key[i], packet);
-      continue;
-    }
-    Backend& backend = backends_[state_at(replies[id])];
-    rewrite<K>(End::source, burst.data[packet], burst.length[packet], burst.headers[packet],
-               backend.virtual_address,
-               virtual_port(backend, lane.key[i], id, originators, replies));
-    backend.replies.add(1);
-    burst.verdict[packet] = Verdict::tracked;
-  }
-}
-
-template <class K>
-void BalanceFor<K>::serve_untracked(Burst& burst, const K& key, unsigned packet) {
+void BalanceFor<K>::serve_by_maglev(Burst& burst, const K& key, unsigned packet) {
   Verdict& verdict = burst.verdict[packet];
   // What may be a connection's first packets must go by Maglev as long as others may follow.
   const bool found_no_place = verdict == Verdict::table_full || verdict == Verdict::over_budget;
@@ -293,16 +291,13 @@ void BalanceFor<K>::serve_untracked(Burst& burst, const K& key, unsigned packet)
     verdict = Verdict::service_limit;
     return;
   }
-  Backend& backend = backends_[service->listed[service->maglev.pick(hash_(key))]];
-  rewrite<K>(End::destination, burst.data[packet], burst.length[packet], burst.headers[packet],
-             backend.address, port_for(backend, key));
-  backend.packets.add(1);
-  service->stateless.add(1);
   if (found_no_place) {
     service->overflowed = true;
     service->overflowed_at = burst.now;
   }
-  verdict = Verdict::stateless;
+  Backend& backend = backends_[service->listed[service->maglev.pick(hash_(key))]];
+  service->stateless.add(1);
+  send<Side::originator>(burst, packet, backend, port_for(backend, key), Verdict::stateless);
 }
 
 /// A backend that answers without an entry answers what Maglev sent there, or would have sent. One
@@ -341,18 +336,15 @@ Verdict BalanceFor<K>::answers(const Burst& burst, unsigned packet, const K& rep
 }
 
 template <class K>
-void BalanceFor<K>::serve_untracked_reply(Burst& burst, const K& key, unsigned packet) {
+void BalanceFor<K>::serve_answer(Burst& burst, const K& key, unsigned packet) {
   if (is_drop(burst.verdict[packet])) return;
   burst.verdict[packet] = Verdict::no_service;
   K originator;
   const Answering* answering = find_answering(burst, packet, key, originator);
   if (answering == nullptr) return;
   Backend& backend = backends_[answering->backend];
-  rewrite<K>(End::source, burst.data[packet], burst.length[packet], burst.headers[packet],
-             backend.virtual_address, backend.virtual_port);
-  backend.replies.add(1);
   services_[answering->service]->stateless.add(1);
-  burst.verdict[packet] = Verdict::stateless;
+  send<Side::reply>(burst, packet, backend, backend.virtual_port, Verdict::stateless);
 }
 
 // --- state
@@ -375,7 +367,7 @@ template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                           const States<K>& originators, const States<K>& replies) {
   if (backend.virtual_port != 0) return backend.virtual_port;
-  const ConnId peer = replies.header(reply).peer;
+  const ConnId peer = replies.peer(reply);
   if (backend.port == 0 || !originators.has(peer)) return reply_key.source_port;
   return originators.header(peer).key.destination_port;
 }

@@ -27,7 +27,7 @@
 #include "function/balance/maglev.h"
 #include "function/balance/scheduler.h"
 #include "function/balance/service.h"
-#include "function/balance/service_budgets.h"
+#include "function/balance/service_counts.h"
 #include "function/balance/service_table.h"
 #include "function/function.h"
 
@@ -46,7 +46,7 @@ struct BalanceConfig {
   /// Where several workers' functions share the limits of services: which one this is for, and what
   /// they share. None: it is the only one.
   unsigned worker = 0;
-  std::shared_ptr<ServiceBudgets> budgets;
+  std::shared_ptr<ServiceCounts> counts;
 };
 
 struct BackendStatistics {
@@ -136,7 +136,7 @@ class BalanceFor final : public FunctionFor<K> {
     bool removed = false;     ///< kept for the connections of `draining` only
     bool overflowed = false;  ///< `quiet_ms` have not yet passed since `overflowed_at`
     Tick overflowed_at;
-    std::shared_ptr<Budget> proved;  ///< its connections that were proved
+    std::shared_ptr<ShardedCount> proved;  ///< its connections that were proved
     Counter limited;
     Counter refused;
     Counter collisions;
@@ -158,10 +158,10 @@ class BalanceFor final : public FunctionFor<K> {
   bool by_maglev(Service& service, const Burst& burst, const Opening<K>& opening) const;
   void accept(const Service& service, std::uint16_t id, Opening<K>& opening);
 
-  void serve(Burst& burst, const States<K>& originators);
-  void serve_replies(Burst& burst, const States<K>& originators, const States<K>& replies);
-  void serve_untracked(Burst& burst, const K& key, unsigned packet);
-  void serve_untracked_reply(Burst& burst, const K& key, unsigned packet);
+  template <Side kSide>
+  void send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port, Verdict verdict);
+  void serve_by_maglev(Burst& burst, const K& key, unsigned packet);
+  void serve_answer(Burst& burst, const K& key, unsigned packet);
   void index_replies();
 
   static State state_at(const std::byte* at);
@@ -181,7 +181,7 @@ class BalanceFor final : public FunctionFor<K> {
 
   Hasher hash_;
   unsigned worker_;
-  std::shared_ptr<ServiceBudgets> budgets_;
+  std::shared_ptr<ServiceCounts> counts_;
   std::uint32_t maglev_size_;
   std::uint32_t quiet_ms_;
   bool stateful_;

@@ -13,11 +13,10 @@ namespace millrace {
 namespace {
 
 template <class K>
-class BalanceTest : public testing::Test {
+class BalanceTest : public TestServices<K> {
  public:
   using Line = TestLine<K>;
-  using Address = typename K::Address;
-  using Spec = ServiceSpec<Address>;
+  using Spec = TestServices<K>::Spec;
   using Sent = typename Line::Sent;
 
   /// The service at host v, TCP and UDP port 80, over the backends that `names` spells.
@@ -32,16 +31,6 @@ class BalanceTest : public testing::Test {
     spec.prefix_bits = 0;
     spec.port = 0;
     return spec;
-  }
-  static Services only(std::vector<Spec> specs) {
-    Services services;
-    services.family<Address>() = std::move(specs);
-    return services;
-  }
-  static BalanceConfig config(std::vector<Spec> specs) {
-    BalanceConfig config;
-    config.services = only(std::move(specs));
-    return config;
   }
   static typename Line::Packet packet(const std::string& from, const std::string& to,
                                       std::uint8_t protocol = Line::kTcp,

@@ -12,26 +12,15 @@ namespace millrace {
 namespace {
 
 template <class K>
-class ServiceLimitTest : public testing::Test {
+class ServiceLimitTest : public TestServices<K> {
  public:
   using Line = TestLine<K>;
-  using Address = typename K::Address;
-  using Spec = ServiceSpec<Address>;
+  using Spec = TestServices<K>::Spec;
 
   static Spec service(std::uint32_t most, char name = 'v', const std::string& backends = "ab") {
     Spec spec{.address = Line::host(name), .port = 80, .max_connections = most, .backends = {}};
     for (const char backend : backends) spec.backends.push_back({.address = Line::host(backend)});
     return spec;
-  }
-  static Services only(std::vector<Spec> specs) {
-    Services services;
-    services.family<Address>() = std::move(specs);
-    return services;
-  }
-  static BalanceConfig config(std::vector<Spec> specs) {
-    BalanceConfig config;
-    config.services = only(std::move(specs));
-    return config;
   }
   static typename Line::Packet from(int port, const std::string& to = "v:80") {
     return {"x:" + std::to_string(port), to};
@@ -136,7 +125,7 @@ TYPED_TEST(ServiceLimitTest, IsKeptThroughUpdates) {
 // Also where one of them proves what another one opened, and where connections move.
 TYPED_TEST(ServiceLimitTest, IsOneForAllWorkers) {
   auto config = TestFixture::config({TestFixture::service(2)});
-  config.budgets = std::make_shared<ServiceBudgets>(2);
+  config.counts = std::make_shared<ServiceCounts>(2);
   typename TestFixture::Line first(config);
   config.worker = 1;
   typename TestFixture::Line second(config);
@@ -153,16 +142,18 @@ TYPED_TEST(ServiceLimitTest, IsOneForAllWorkers) {
   EXPECT_EQ(second.send(TestFixture::from(3)).verdict, Verdict::tracked);
   EXPECT_EQ(second.prove(TestFixture::from(3)), Verdict::tracked);
   EXPECT_EQ(first.send(TestFixture::from(5)).verdict, Verdict::service_limit);
+  config.worker = 2;
+  EXPECT_FALSE(Balance::create(config).has_value());
 }
 
-TYPED_TEST(ServiceLimitTest, BudgetsAreOneForEachService) {
-  ServiceBudgets budgets(3);
-  const auto v = budgets.of(TestFixture::service(1));
-  EXPECT_EQ(budgets.of(TestFixture::service(7, 'v', "c")), v) << "known by its address and port";
-  EXPECT_NE(budgets.of(TestFixture::service(1, 'w')), v);
+TYPED_TEST(ServiceLimitTest, CountsAreOneForEachService) {
+  ServiceCounts counts(3);
+  const auto v = counts.of(TestFixture::service(1));
+  EXPECT_EQ(counts.of(TestFixture::service(7, 'v', "c")), v) << "known by its address and port";
+  EXPECT_NE(counts.of(TestFixture::service(1, 'w')), v);
   auto tcp = TestFixture::service(1);
   tcp.protocol = 6;
-  EXPECT_NE(budgets.of(tcp), v);
+  EXPECT_NE(counts.of(tcp), v);
   v->template add<false>(2, 5);
   EXPECT_EQ(v->total(), 5);
   EXPECT_TRUE(v->has_room(6));

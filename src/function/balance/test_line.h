@@ -17,6 +17,25 @@
 
 namespace millrace {
 
+/// The fixture of a suite that tells the balancer its services.
+template <class K>
+class TestServices : public testing::Test {
+ public:
+  using Address = typename K::Address;
+  using Spec = ServiceSpec<Address>;
+
+  static Services only(std::vector<Spec> specs) {
+    Services services;
+    services.family<Address>() = std::move(specs);
+    return services;
+  }
+  static BalanceConfig config(std::vector<Spec> specs) {
+    BalanceConfig config;
+    config.services = only(std::move(specs));
+    return config;
+  }
+};
+
 template <class K>
 class TestLine {
  public:

@@ -85,7 +85,7 @@ void BalanceFor<K>::update(const std::vector<Spec>& specs) {
     services_.push_back(node ? std::move(node.mapped()) : std::make_unique<Service>());
     services_.back()->removed = false;
     services_.back()->spec = spec;
-    services_.back()->proved = budgets_->of(spec);
+    services_.back()->proved = counts_->of(spec);
   }
   for (auto& [identity, service] : old) {
     service->removed = true;
@@ -314,9 +314,10 @@ Result<std::unique_ptr<Balance>> Balance::create(const BalanceConfig& config) {
                  " is no prime up to " + std::to_string(Maglev::kMaxSize) + ": 65537 is");
   }
   BalanceConfig whole = config;
-  if (whole.budgets == nullptr) {
-    whole.worker = 0;
-    whole.budgets = std::make_shared<ServiceBudgets>(1);
+  if (whole.counts == nullptr) whole.counts = std::make_shared<ServiceCounts>(config.worker + 1);
+  if (whole.worker >= whole.counts->workers()) {
+    return wrong("there is no worker " + std::to_string(whole.worker) + " among " +
+                 std::to_string(whole.counts->workers()));
   }
   std::unique_ptr<Balance> balance(new Balance(whole));
   if (auto ok = balance->update(config.services); !ok) return std::unexpected(ok.error());

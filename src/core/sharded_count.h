@@ -1,5 +1,5 @@
-// How many connections of a kind there are, counted by all workers together, each in a line of its
-// own: what has a budget is cheap to count, and asks the others only where that matters.
+// How many of a kind there are, counted by all workers together, each in a line of its own: cheap
+// to count, and dearer to ask only where a limit may be near.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@ namespace millrace {
 
 /// Any thread may ask. Of one worker the count may be negative, where it tells the end of what
 /// another began; so may the sum while they count, not at rest.
-class Budget {
+class ShardedCount {
  public:
-  explicit Budget(unsigned workers)
+  explicit ShardedCount(unsigned workers)
       : workers_(workers), counts_(std::make_unique<Count[]>(workers)) {}
 
   /// In that worker's count. `kShared`: others may do so at once.

@@ -1,0 +1,47 @@
+// Ends of IPv4 connections, and packets from one to another, for tests of whole lines.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "parse/test_packets.h"
+
+namespace millrace::test {
+
+struct Endpoint {
+  std::array<std::uint8_t, 4> address;
+  std::uint16_t port;
+  friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+inline constexpr std::uint8_t kFin = 1;
+inline constexpr std::uint8_t kSyn = 2;
+inline constexpr std::uint8_t kAck = 16;
+
+/// A TCP segment without data, its numbers 0.
+inline Bytes packet(const Endpoint& from, const Endpoint& to, std::uint8_t flags = kSyn) {
+  Bytes ip = bytes({0x45, 0}) + be(40) + be(0) + be(0x4000) + bytes({64, 6, 0, 0});
+  for (const auto& end : {from, to}) {
+    for (const unsigned byte : end.address) ip = ip + bytes({byte});
+  }
+  return ethernet(0x0800) + ip + be(from.port) + be(to.port) + zeros(8) + bytes({0x50, flags}) +
+         zeros(6);
+}
+
+namespace detail {
+inline Endpoint end_at(const std::byte* packet, unsigned address_at, unsigned port_at) {
+  Endpoint end{};
+  for (unsigned i = 0; i < 4; ++i)
+    end.address[i] = static_cast<std::uint8_t>(packet[address_at + i]);
+  end.port = static_cast<std::uint16_t>(static_cast<unsigned>(packet[port_at]) << 8 |
+                                        static_cast<unsigned>(packet[port_at + 1]));
+  return end;
+}
+}  // namespace detail
+
+/// Of a packet like those of `packet`.
+inline Endpoint source_of(const std::byte* packet) { return detail::end_at(packet, 26, 34); }
+inline Endpoint destination_of(const std::byte* packet) { return detail::end_at(packet, 30, 36); }
+
+}  // namespace millrace::test
