@@ -315,6 +315,7 @@ class Tracker {
         worker_(worker),
         capacity_(config.capacity),
         timeouts_(config.timeouts),
+        least_timeout_(config.timeouts.least()),
         own_bytes_(config.follows ? kLifeBytes : 0),
         state_bytes_(config.state_bytes),
         reply_state_bytes_(config.reply_state_bytes.value_or(0)),
@@ -426,6 +427,7 @@ class Tracker {
   std::uint8_t worker_;
   std::size_t capacity_;
   Timeouts timeouts_;
+  std::int32_t least_timeout_;
   std::size_t own_bytes_;  // in front of functions' states
   std::size_t state_bytes_;
   std::size_t reply_state_bytes_;

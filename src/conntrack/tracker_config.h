@@ -1,6 +1,7 @@
 // What a tracker is told when it is made.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,8 @@ struct Timeouts {
   std::uint32_t operator[](ConnectionState state) const {
     return ms[static_cast<std::size_t>(state)];
   }
+
+  std::int32_t least() const { return static_cast<std::int32_t>(std::ranges::min(ms)); }
 
   static Timeouts all(std::uint32_t ms) {
     Timeouts timeouts;

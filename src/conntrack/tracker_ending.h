@@ -59,6 +59,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::has_expired(Side side, ConnId id, Tick now) const {
   const auto& header = table_of(side).records().header(id);
+  if (now - seen(header) < least_timeout_) return false;  // the state need not be read
   if (now - (seen(header) + timeout_of(side, id)) < 0) return false;
   return now - deadline(side == Side::originator ? id : header.peer) >= 0;
 }
