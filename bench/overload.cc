@@ -162,6 +162,7 @@ class OverloadPort final : public Port {
                   : step == Step::syn_ack ? Frame::kSyn | Frame::kAck
                                           : Frame::kAck;
     frame.sequence = first_sequence(n, replies) + (step > Step::syn_ack ? 1 : 0);
+    frame.payload = step == Step::question || step == Step::answer ? 1 : 0;
     frame.acknowledgement = step == Step::syn ? 0 : first_sequence(n, !replies) + 1;
     FrameBytes& bytes = frames_[frames_in_flight_][burst.size];
     const auto length = static_cast<std::uint16_t>(builder_.build(frame));

@@ -19,14 +19,15 @@ inline constexpr std::uint8_t kFin = 1;
 inline constexpr std::uint8_t kSyn = 2;
 inline constexpr std::uint8_t kAck = 16;
 
-/// A TCP segment without data, its numbers 0.
-inline Bytes packet(const Endpoint& from, const Endpoint& to, std::uint8_t flags = kSyn) {
-  Bytes ip = bytes({0x45, 0}) + be(40) + be(0) + be(0x4000) + bytes({64, 6, 0, 0});
+/// A TCP segment with so many bytes of data, its numbers 0.
+inline Bytes packet(const Endpoint& from, const Endpoint& to, std::uint8_t flags = kSyn,
+                    unsigned data = 0) {
+  Bytes ip = bytes({0x45, 0}) + be(40 + data) + be(0) + be(0x4000) + bytes({64, 6, 0, 0});
   for (const auto& end : {from, to}) {
     for (const unsigned byte : end.address) ip = ip + bytes({byte});
   }
   return ethernet(0x0800) + ip + be(from.port) + be(to.port) + zeros(8) + bytes({0x50, flags}) +
-         zeros(6);
+         zeros(6 + data);
 }
 
 namespace detail {

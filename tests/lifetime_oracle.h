@@ -60,6 +60,7 @@ struct Heard {
   bool from_server;
   std::uint8_t protocol;
   std::uint8_t flags;  ///< TCP's
+  bool has_data;       ///< of TCP
 };
 
 /// A connection as its packets tell of it.
@@ -96,7 +97,7 @@ class Life {
     if (packet.from_server) {
       server_syn_ = server_syn_ || syn;
       server_fin_ = server_fin_ || fin;
-      replied_ = replied_ || !syn;
+      replied_ = replied_ || (!syn && packet.has_data);
     } else {
       syn_acked_ = syn_acked_ || server_syn_;
       client_syn_ = client_syn_ || syn;

@@ -150,15 +150,20 @@ class WatchFor final : public FunctionFor<K> {
     std::memcpy(&client, state, sizeof client);
     return client;
   }
+  /// Of a packet without options of IP.
+  static test::Heard heard(const K& key, const std::byte* l4) {
+    const auto u8 = [l4](int at) { return std::to_integer<std::uint8_t>(l4[at]); };
+    constexpr bool kV4 = K::Address::kBytes == 4;
+    constexpr int kLength = kV4 ? -18 : -36;
+    const int length = (u8(kLength) << 8 | u8(kLength + 1)) - (kV4 ? 20 : 0);
+    return {is_server(key.source), key.protocol, u8(13), length > (u8(12) >> 4) * 4};
+  }
   void pass(Burst& burst, const Lane<K>& lane, unsigned i, const States<K>& states, Client client) {
-    constexpr unsigned kFlags = 13;  // their place in a TCP header
     const unsigned packet = lane.packet[i];
     const ConnId id = lane.connection[i];
     const bool met = id != ConnId::none;
     if (met && client_in(states[id]) != client) oracle_.fault(client, "meets another one's entry");
-    const auto flags =
-        static_cast<std::uint8_t>(burst.data[packet][burst.headers[packet].l4 + kFlags]);
-    oracle_.passes(client, {is_server(lane.key[i].source), lane.key[i].protocol, flags}, met);
+    oracle_.passes(client, heard(lane.key[i], burst.data[packet] + burst.headers[packet].l4), met);
     burst.verdict[packet] = met ? Verdict::tracked : Verdict::stateless;
   }
 

@@ -2,8 +2,8 @@
 //
 // Who is "a1": the host a, its port 1, to the service v, or w where that follows. `<` is what its
 // backend says. "A1" is another address of the network that a is in. `guess` is an ACK, and
-// `guessed-FIN` a FIN, of one who has not seen what it should acknowledge. `+1000` lets so many
-// milliseconds pass.
+// `guessed-FIN` a FIN, of one who has not seen what it should acknowledge. DATA is an ACK with a
+// byte. `+1000` lets so many milliseconds pass.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -109,15 +109,15 @@ class LimitsLine {
     const Verdict verdict = port.verdicts.at(0);
     if (!is_drop(verdict)) {
       if (!is_reply) c.backend = port.packets[0][address_at() + 2 * bytes_ - 1];
-      if (what.find("SYN") != what.npos || what.find("FIN") != what.npos)
+      if (what.find("SYN") != what.npos || what.find("FIN") != what.npos || what == "DATA")
         ++(is_reply ? c.server : c.client);
     }
     return std::string(to_string(verdict));
   }
-  /// The verdicts of a burst: of each of these what its backend acknowledges.
-  std::vector<Verdict> acknowledge(const std::vector<std::string>& all) {
+  /// The verdicts of a burst: of each of these what its backend sends.
+  std::vector<Verdict> answer(const std::vector<std::string>& all) {
     std::vector<Bytes> packets;
-    for (const auto& who : all) packets.push_back(packet(who, connections_[who], true, "ACK"));
+    for (const auto& who : all) packets.push_back(packet(who, connections_[who], true, "DATA"));
     OneBurst port(std::move(packets), now_);
     line_->run(port);
     return port.verdicts;
@@ -230,7 +230,7 @@ class LimitsLine {
     const Bytes server = is_reply ? backend : host(to_w ? 'w' : 'v');
     const unsigned server_port = is_reply ? 8080 : 80;
     const bool is_udp = what == "UDP";
-    unsigned flags = what == "ACK" ? 16 : 0;
+    unsigned flags = what == "ACK" || what == "DATA" ? 16 : 0;
     for (const auto& [name, flag] : {std::pair{"FIN", 17U}, {"SYN", 2U}, {"RST", 4U}})
       if (what.find(name) != what.npos) flags |= flag;
     if (what == "SYN-ACK") flags |= 16;
@@ -242,7 +242,7 @@ class LimitsLine {
       l4 = l4 + be(8) + be(0);
     } else {
       l4 = l4 + be32(sequence) + be32(what == "guessed-FIN" ? 77 : acknowledged) +
-           bytes({0x50, flags}) + be(65535) + zeros(4);
+           bytes({0x50, flags}) + be(65535) + zeros(what == "DATA" ? 5 : 4);
     }
     const auto length = static_cast<unsigned>(l4.size());
     const unsigned protocol = is_udp ? 17 : 6;

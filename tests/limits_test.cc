@@ -93,6 +93,8 @@ TEST_P(LimitsTest, WhatAnybodyCanMakeIsNotCounted) {
     a13 < RST       tracked
     a40 ACK         tracked
     a40 < RST       tracked
+    a43 ACK         tracked
+    a43 < ACK       tracked
     a41 ACK         tracked
     a41 FIN         tracked
     a42 UDP         tracked)");
@@ -111,7 +113,7 @@ TEST_P(LimitsTest, TheProofWaitsForRoom) {
     play("a3 UDP tracked\na4 ACK tracked\na1 ACK tracked");
     EXPECT_EQ(established(), 1U);
     play("a2 ACK " + limit + "\na2 ACK " + limit + "\na2 < SYN-ACK tracked\na3 < UDP " + limit);
-    play("a4 < ACK " + limit + "\na3 UDP tracked\na1 ACK tracked\na1 < ACK tracked");
+    play("a4 < DATA " + limit + "\na3 UDP tracked\na1 ACK tracked\na1 < ACK tracked");
     EXPECT_EQ(established(), 1U);
     EXPECT_EQ(balance_->statistics()[0].limited, is_service ? 4U : 0U);
     play("a1 RST tracked\na2 ACK " + limit + "\n+80000\na2 ACK tracked");
@@ -167,15 +169,16 @@ TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
       a1 ACK       stateless
       a2 SYN       stateless
       a2 < SYN-ACK stateless
-      a1 < ACK     tracked
+      a1 < ACK     stateless
+      a1 < DATA    tracked
       a1 ACK       tracked)");
     EXPECT_EQ(established(), 1U);
     const std::uint64_t opened = line_->counters().opened.value();
     // Nor is what has no entry a way around.
-    play("a2 ACK " + limit + "\na2 < ACK " + limit + "\na3 SYN " + limit +
+    play("a2 ACK " + limit + "\na2 < DATA " + limit + "\na3 SYN " + limit +
          "\na2 < SYN-ACK stateless");
     EXPECT_EQ(line_->counters().opened.value(), opened);
-    play("a1 RST tracked\n+80000\na2 ACK stateless\na2 < ACK tracked");
+    play("a1 RST tracked\n+80000\na2 ACK stateless\na2 < DATA tracked");
     EXPECT_EQ(established(), 1U);
     check();
   }
@@ -194,7 +197,7 @@ TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
       EXPECT_EQ(send(who, false, "ACK"), "stateless");
     }
     const Verdict limit = is_service ? Verdict::service_limit : Verdict::source_limit;
-    EXPECT_EQ(acknowledge({"a1", "a2", "a3", "a4"}),
+    EXPECT_EQ(answer({"a1", "a2", "a3", "a4"}),
               (std::vector{Verdict::tracked, Verdict::tracked, limit, limit}));
     EXPECT_EQ(established(), 2U);
     EXPECT_EQ(line_->counters().opened.value(), 3U);
@@ -260,7 +263,7 @@ TEST_P(LimitsTest, EvictionGivesBackWhatItTakes) {
                             std::to_string(random() % 100) + (random() % 4 == 0 ? "w" : "");
     const auto kind = static_cast<unsigned>(random() % 8);
     if (send(who, false, kind == 0 ? "SYN" : "ACK") == "stateless" || kind > 1)
-      proved += send(who, true, "ACK") == "tracked";
+      proved += send(who, true, "DATA") == "tracked";
     if (kind == 2) send(who, false, "RST");
     if (n % 500 == 0) check();
   }

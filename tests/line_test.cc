@@ -166,7 +166,7 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
     EXPECT_EQ(destination_of(port.sent[n]).port, 8080);
     back.add(packet(destination_of(port.sent[n]), client(n), kSyn | kAck), 30);
   }
-  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck), 30);  // of no service
+  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck, 1), 30);  // of no service
   made.line->run(back);
   ASSERT_EQ(back.sent.size(), 21U);
   for (unsigned n = 0; n < 20; ++n) {
@@ -179,7 +179,7 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
 }
 
 // Consistent hashing names the one backend that may answer without an entry. Its SYN and ACK proves
-// nothing, what comes after it does.
+// nothing, nor does an ACK; its data does.
 TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -188,10 +188,10 @@ TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   there.add(packet(client(7), kVirtual, kAck | kFin), 0);  // begins no connection
   made.line->run(there);
   ASSERT_EQ(there.sent.size(), 1U);
-  const auto answer = [&](unsigned flags) {
+  const auto answer = [&](std::uint8_t flags, unsigned data = 0) {
     TestPort back;
     for (const std::uint8_t last : std::array<std::uint8_t, 3>{1, 2, 3})
-      back.add(packet({{10, 0, 0, last}, 8080}, client(7), static_cast<std::uint8_t>(flags)), 1);
+      back.add(packet({{10, 0, 0, last}, 8080}, client(7), flags, data), 1);
     made.line->run(back);
     for (std::uint8_t i = 0; i < 3; ++i) {
       const Endpoint backend{{10, 0, 0, static_cast<std::uint8_t>(i + 1)}, 8080};
@@ -204,8 +204,11 @@ TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   answer(kSyn | kAck);
   EXPECT_EQ(count(made, Verdict::stateless), 2U);
   EXPECT_EQ(made.line->counters().opened.value(), 0U);
-  answer(kAck);
-  EXPECT_EQ(count(made, Verdict::stateless), 2U);
+  answer(kAck);  // what any backend does that is sent what it does not expect
+  EXPECT_EQ(count(made, Verdict::stateless), 3U);
+  EXPECT_EQ(made.line->counters().opened.value(), 0U);
+  answer(kAck, 1);
+  EXPECT_EQ(count(made, Verdict::stateless), 3U);
   EXPECT_EQ(made.line->counters().opened.value(), 1U);
   check(made);
 }
@@ -226,7 +229,7 @@ TEST_P(LineTest, HalfOpenConnectionsHaveABudget) {
   ASSERT_EQ(flood.sent.size(), 300U);
   TestPort back;
   for (unsigned n = 100; n < 150; ++n)
-    back.add(packet(destination_of(flood.sent[n]), client(n), kAck), 40);
+    back.add(packet(destination_of(flood.sent[n]), client(n), kAck, 1), 40);
   made.line->run(back);
   EXPECT_EQ(made.line->report_v4().live, 70U);
   for (const Bytes& p : back.sent) EXPECT_TRUE(source_of(p) == kVirtual);
@@ -257,7 +260,7 @@ TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {
   EXPECT_TRUE(is_exact ? half_open == 64 : half_open >= 64) << half_open;
   TestPort back;
   for (unsigned n = 0; n < kClients; ++n)
-    back.add(packet(destination_of(there.sent[n]), client(n), kAck), kClients + 10 * n);
+    back.add(packet(destination_of(there.sent[n]), client(n), kAck, 1), kClients + 10 * n);
   made.line->run(back);
   for (const Bytes& p : back.sent) EXPECT_TRUE(source_of(p) == kVirtual);
   const auto& closed = made.line->counters().closed;

@@ -103,9 +103,9 @@ inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
     /* ack     */ {ms, ss, s2, es, es, fo, cr, co, cr, tw, tw, cl, ms},
     /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
   }},
-  {{ // Replies. One that ends neither handshake nor connection shows that a connection met
-     // midstream is real: its receiver alone knows it. A SYN and ACK where a connection had ended
-     // answers a SYN that was taken for an old one.
+  {{ // Replies. One that ends neither handshake nor connection and holds data shows that a
+     // connection met midstream is real: its receiver alone knows it. A SYN and ACK where a
+     // connection had ended answers a SYN that was taken for an old one.
     //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
     /* syn     */ {no, s2, s2, sr, es, fo, fr, co, cr, la, tw, cl, ms},
     /* syn_ack */ {no, sr, sr, sr, es, fo, fr, co, cr, la, sr, sr, ms},

@@ -111,7 +111,8 @@ bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
 }
 
 /// Whether a packet that would change the state comes from who has seen the other side's packets.
-/// What opens a connection need not.
+/// What opens a connection need not. Anybody can make a backend acknowledge what it does not take
+/// (RFC 9293, 3.10.7.4), so of what was met midstream only what it sends by itself tells.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signal signal,
@@ -120,8 +121,10 @@ bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signa
   if (signal == Signal::rst) return is_expected(side, id, segment);
   if (!segment.is_whole) return false;
   if (signal == Signal::fin && !continues(side, id, segment)) return false;
+  const ConnectionState state = state_of(side, id);
+  if (side == Side::reply && state == ConnectionState::midstream) return segment.length() > 0;
   // What was sent before a handshake is over fits into a window that is not scaled.
-  return state_of(side, id) != ConnectionState::syn_received ||
+  return state != ConnectionState::syn_received ||
          mark_of_other(side, id) - segment.acknowledged <= UINT16_MAX;
 }
 

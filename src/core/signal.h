@@ -29,6 +29,9 @@ struct Segment {
   std::uint32_t acknowledged = 0;  ///< the next one expected; without meaning where there is no ACK
   bool acknowledges = false;
   bool is_whole = false;  ///< false: the header was not captured, nothing of this is known
+
+  /// SEG.LEN: the data, SYN and FIN counted.
+  std::uint32_t length() const { return next - sequence; }
 };
 
 }  // namespace millrace

@@ -273,6 +273,7 @@ class Family {
   void prepare(Opening<K>& opening, std::uint8_t packet, ConnId id, bool by_reply) const;
   Insertion link(const Burst& burst, const Opening<K>& opening);
   void give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening, Verdict why);
+  static bool shows_a_connection(const Burst& burst, unsigned packet);
   ConnId open_by_reply(Burst& burst, Lane<K>& lane, unsigned i);
   /// The reply's entry of a connection, if that is its key.
   ConnId reply_of(ConnId id, const K& key) const {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "millrace/detail/waiting.h"
+#include "parse/tcp.h"
 
 #include "worker/family.h"
 
@@ -194,13 +195,22 @@ void Family<TrackerType, K>::open_by_replies(Burst& burst) {
   find_again(originator, burst.now);
 }
 
+/// Whether who sends this, a reply, has a connection: of TCP what it sends by itself tells, for
+/// anybody can make it acknowledge what it does not take (RFC 9293, 3.10.7.4).
+template <class TrackerType, class K>
+bool Family<TrackerType, K>::shows_a_connection(const Burst& burst, unsigned packet) {
+  const Signal signal = burst.signal[packet];
+  if (!millrace::begins(signal, Direction::reply)) return false;
+  return !is_tcp(signal) || read_segment(burst.data[packet], burst.headers[packet]).length() > 0;
+}
+
 /// Gives an entry to the connection that the lane's packet `i`, a reply, proves; none where it
 /// does not, or there is no place.
 template <class TrackerType, class K>
 ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsigned i) {
   Opening<K>& opening = openings_.front();
   const unsigned packet = lane.packet[i];
-  if (!millrace::begins(burst.signal[packet], Direction::reply)) return ConnId::none;
+  if (!shows_a_connection(burst, packet)) return ConnId::none;
   Verdict verdict = function_->answers(burst, packet, lane.key[i], opening.key);
   if (verdict == Verdict::tracked && !source_has_room(opening.key)) verdict = Verdict::source_limit;
   if (is_limit(verdict)) burst.verdict[packet] = verdict;
