@@ -189,9 +189,9 @@ class Experiment {
       report.exact_live += static_cast<double>(live) / static_cast<double>(exact_.live.size());
     for (const Contender& contender : contenders_) {
       Samples& of = samples_[contender];
-      const double too_long = std::reduce(of.live.begin(), of.live.end()) /
-                                  static_cast<double>(of.live.size()) / report.exact_live -
-                              1;
+      const double live =
+          std::reduce(of.live.begin(), of.live.end()) / static_cast<double>(of.live.size());
+      const double too_long = report.exact_live > 0 ? live / report.exact_live - 1 : 0;
       report.results.push_back({contender.ageing, contender.interval_ms, contender.workers,
                                 spread_of(of.live), spread_of(of.mpps), spread_of(of.ns_per_packet),
                                 spread_of(of.more_ns), confidence_of(of.more_ns),
@@ -251,7 +251,9 @@ Result<double> Experiment::measure(const Contender& contender) {
   samples.burst_us.insert(samples.burst_us.end(), run->burst_us.begin(), run->burst_us.end());
   for (std::size_t i = 0; i < exact_.live.size(); ++i) {
     double sum = 0;
-    for (const auto& of : live) sum += static_cast<double>(of[std::min(i, of.size() - 1)]);
+    for (const auto& of : live) {
+      if (!of.empty()) sum += static_cast<double>(of[std::min(i, of.size() - 1)]);
+    }
     samples.live.push_back(sum);
   }
   const WorkerCounters counters = workers->counters();

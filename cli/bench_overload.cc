@@ -110,7 +110,8 @@ void add_bench_overload(CLI::App& bench, Run& run) {
   add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
   overload->add_to(*command, options);
   command->footer(
-      "\nAn interrupt ends it without results, and the exit status is 130.\n\n"
+      "\nAn interrupt ends it after the trial at hand, without results, a second one at once; the\n"
+      "exit status is 130.\n\n"
       "Example: millrace bench overload --policy evict,drop --offered 80,200");
   command->callback([&run, overload, command] {
     if (overload->quick && command->count("--capacity") == 0) overload->options.capacity = 10'000;

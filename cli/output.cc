@@ -112,7 +112,10 @@ bool same_file(const std::string& a, const std::string& b) {
   if (status_a && status_b) return same(*status_a, *status_b);
   if (status_a || status_b) return false;
   std::error_code none;
-  return fs::weakly_canonical(target_of(a), none) == fs::weakly_canonical(target_of(b), none);
+  const auto whole = [&none](const std::string& path) {
+    return fs::weakly_canonical(fs::absolute(target_of(path), none), none);
+  };
+  return whole(a) == whole(b);
 }
 
 bool is_standard_output(const std::string& path) {

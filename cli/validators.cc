@@ -7,12 +7,19 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 namespace millrace::cli {
 namespace {
 
+/// "010" is eight to some, and ten to others.
+bool may_be_octal(std::string_view text) {
+  return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+}
+
 /// As `strtoull`, which also takes 0x10; the whole text.
 bool fits_64_bits(const std::string& text) {
+  if (may_be_octal(text)) return false;
   char* end = nullptr;
   errno = 0;
   std::strtoull(text.c_str(), &end, 0);
@@ -29,8 +36,9 @@ CLI::Validator within(T from, T to, std::string_view what) {
         // Written so that it is false for "nan".
         const bool right =
             read.ec == std::errc{} && read.ptr == end && value >= from && value <= to;
-        return right ? std::string{}
-                     : fmt::format("'{}' is no {} from {} to {}", text, what, from, to);
+        if (right && !may_be_octal(text)) return std::string{};
+        return fmt::format("'{}' is no {} from {} to {}{}", text, what, from, to,
+                           right ? ": write it without the zero" : "");
       },
       fmt::format("{} to {}", from, to));
 }

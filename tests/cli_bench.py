@@ -88,6 +88,11 @@ class BenchCli(Case):
                 self.assertLess(measured["kept_too_long"], 0.05)
         self.refuse(USAGE, ["--interval-ms", "1 to 1000"], "bench", "ageing", "--interval-ms", "0")
         self.refuse(USAGE, ["wheel"], "bench", "ageing", "--ageing", "wheels")
+        # A connection and workers that get nothing, at whose samples nothing lives.
+        result = json.loads(self.run_ok("bench", "ageing", "--connections", "1", "--timeout-ms", "1",
+                                        "--repetitions", "1", "--packets-per-connection", "5",
+                                        "--workers", "4", "--json", "-").stdout)
+        self.assertTrue(all(r["kept_too_long"] >= 0 for r in result["results"]))
 
     def test_the_bench_of_overload(self):
         result = json.loads(self.run_ok("bench", "overload", "--quick", "--offered", "80,200",

@@ -70,7 +70,7 @@ class Cli(Case):
         self.refuse(USAGE, ["goes with table cuckoo, not with"],
                     *self.replay("--sharing", "lock-free-cuckoo"))
         self.refuse(USAGE, ["keyed"], *self.replay("--spread", "rss"))
-        for capacity in ("0", "-1", "99999999999999999999", "x"):
+        for capacity in ("0", "-1", "99999999999999999999", "x", "010"):
             self.refuse(USAGE, ["--capacity"], *self.replay("--capacity", capacity))
         for option in ("--out", "--stats", "--config"):
             self.refuse(USAGE, [option, "empty"], *self.replay(option, ""))
@@ -141,6 +141,8 @@ class Cli(Case):
         for path in (stats, self.path("new"), self.path("./new")):
             self.refuse(USAGE, ["--out", "--stats"],
                         *self.replay("--out", path, "--stats", os.path.normpath(path)))
+        self.refuse(USAGE, ["--out", "--stats"],
+                    *self.replay("--out", "new", "--stats", "./new"), cwd=self.dir)
         for path in ("-", "/dev/stdout"):
             self.refuse(USAGE, ["--out", "standard output"], *self.replay("--out", path))
             self.refuse(USAGE, ["--out", "standard output"], "generate", "--connections", "1",
@@ -246,6 +248,9 @@ class Cli(Case):
     def test_a_balance_that_cannot_be(self):
         self.refuse(USAGE, ["--balance", "pipeline", "run-to-completion"],
                     *self.replay("--workers", "2", "--balance", "--model", "pipeline"))
+        config = self.write("f.toml", 'workers = 2\nspread.balance = true\n')
+        self.refuse(USAGE, ["balance", "pipeline", "run-to-completion"],
+                    *self.replay("--config", config, "--model", "pipeline"))
         self.assertIn("nothing to balance", self.run_ok(*self.replay("--balance")).stderr)
 
     def test_a_spread_that_tears_connections_apart(self):

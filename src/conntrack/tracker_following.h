@@ -119,10 +119,12 @@ bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signa
                                                      const Segment& segment) const {
   if (signal == Signal::syn || signal == Signal::syn_ack) return true;
   if (signal == Signal::rst) return is_expected(side, id, segment);
-  if (!segment.is_whole) return false;
-  if (signal == Signal::fin && !continues(side, id, segment)) return false;
   const ConnectionState state = state_of(side, id);
-  if (side == Side::reply && state == ConnectionState::midstream) return segment.length() > 0;
+  const bool is_first = state == ConnectionState::none;
+  if (!segment.is_whole) return is_first && side == Side::originator;
+  if (signal == Signal::fin && !continues(side, id, segment)) return false;
+  if (side == Side::reply && (is_first || state == ConnectionState::midstream))
+    return segment.length() > 0;
   // What was sent before a handshake is over fits into a window that is not scaled.
   return state != ConnectionState::syn_received ||
          mark_of_other(side, id) - segment.acknowledged <= UINT16_MAX;

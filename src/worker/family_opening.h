@@ -98,7 +98,8 @@ bool Family<TrackerType, K>::admit(Burst& burst, Lane<K>& lane, unsigned i, Open
     return false;
   }
   const Insertion in = tracker_->open(lane.key[i], lane.hash[i], burst.now, gives_way(burst.now));
-  if (in.outcome == Insertion::Outcome::full) counters_->refused_early.add(1);
+  if (in.outcome == Insertion::Outcome::full && tracker_->fill_percent() < 100)
+    counters_->refused_early.add(1);
   lane.connection[i] = in.id;
   if (in.outcome != Insertion::Outcome::inserted) return false;
   opening.key = lane.key[i];
