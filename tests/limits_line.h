@@ -3,7 +3,7 @@
 // Who is "a1": the host a, its port 1, to the service v, or w where that follows. `<` is what its
 // backend says. "A1" is another address of the network that a is in. `guess` is an ACK, and
 // `guessed-FIN` a FIN, of one who has not seen what it should acknowledge. DATA is an ACK with a
-// byte, `stub` the beginning of a TCP header. `+1000` lets so many milliseconds pass.
+// byte, `cut` the beginning of a TCP header. `+1000` lets so many milliseconds pass.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -240,7 +240,7 @@ class LimitsLine {
     Bytes l4 = is_reply ? be(server_port) + be(port) : be(port) + be(server_port);
     if (is_udp) {
       l4 = l4 + be(8) + be(0);
-    } else if (what == "stub") {
+    } else if (what == "cut") {
       l4 = l4 + zeros(4);
     } else {
       l4 = l4 + be32(sequence) + be32(what == "guessed-FIN" ? 77 : acknowledged) +

@@ -95,7 +95,7 @@ TEST_P(LimitsTest, WhatAnybodyCanMakeIsNotCounted) {
     a40 < RST       tracked
     a43 ACK         tracked
     a43 < ACK       tracked
-    a44 stub        tracked
+    a44 cut         tracked
     a44 < ACK       tracked
     a41 ACK         tracked
     a41 FIN         tracked

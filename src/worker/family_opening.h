@@ -11,7 +11,6 @@
 
 #include "millrace/detail/waiting.h"
 #include "parse/tcp.h"
-
 #include "worker/family.h"
 
 namespace millrace {
