@@ -67,14 +67,14 @@ void print(const AgeingReport& report) {
   fmt::print(
       "ns a packet; more: than without ageing, median and its 95 % confidence interval; a burst's\n"
       "time from receive to send; late: connections there past their timeout\n");
-  fmt::print("{:8}{:>8}{:>9}{:>11}{:>22}{:>26}{:>8}{:>9}{:>10}{:>9}\n", "ageing", "ms", "workers",
+  fmt::print("{:8}{:>8}{:>9}{:>11}{:>20} {:>27}{:>8}{:>9}{:>10}{:>9}\n", "ageing", "ms", "workers",
              "live", "ns each", "more", "99 %us", "99.9 %us", "99.99 %us", "late");
   for (const auto& r : report.results) {
     const bool none = r.interval_ms == 0;
     const std::string more = fmt::format("{:+.2f} ({:+.2f} to {:+.2f})", r.confidence.median,
                                          r.confidence.min, r.confidence.max);
-    fmt::print("{:8}{:>8}{:>9}{:>11.0f}{:>22}{:>26}{:>8.1f}{:>9.1f}{:>10.1f}{:>7.1f} %\n", r.ageing,
-               none ? "" : fmt::format("{}", r.interval_ms), r.workers, r.live.median,
+    fmt::print("{:8}{:>8}{:>9}{:>11.0f}{:>20} {:>27}{:>8.1f}{:>9.1f}{:>10.1f}{:>7.1f} %\n",
+               r.ageing, none ? "" : fmt::format("{}", r.interval_ms), r.workers, r.live.median,
                cell(r.ns_per_packet), none ? "" : more, r.burst_us[2].second, r.burst_us[3].second,
                r.burst_us[4].second, 100 * r.kept_too_long);
   }

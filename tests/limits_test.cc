@@ -207,6 +207,25 @@ TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
   }
 }
 
+// Followed as it opened, and with its burst once more, it still knows what its sender sends next.
+TEST_P(LimitsTest, AReplyThatProvedEndsItsConnection) {
+  make({.per_source = 2, .capacity = 100, .half_open_percent = 1, .evicts = true});
+  play(R"(
+    x1 SYN       tracked
+    a1 SYN       stateless
+    a1 < SYN-ACK stateless
+    a1 < DATA    tracked
+    a2 SYN       stateless
+    a2 < SYN-ACK stateless
+    a2 < FIN     tracked)");
+  EXPECT_EQ(established(), 2U);
+  play("a1 < DATA tracked\na1 < RST tracked\n+15000");
+  EXPECT_EQ(established(), 1U);
+  play("a2 FIN tracked\na2 < ACK tracked");
+  EXPECT_EQ(established(), 0U);
+  check();
+}
+
 TEST_P(LimitsTest, OneDirectionIsProvedByItsProgress) {
   make({.per_source = 1, .one_way = true});
   play(R"(

@@ -29,6 +29,13 @@ struct RecordHeader {
 };
 static_assert(sizeof(RecordHeader<KeyV4>) == 24 && sizeof(RecordHeader<KeyV6>) == 48);
 
+/// The other direction's entry, and with it what its owner had written before. Any thread.
+template <class K>
+ConnId peer_of(const RecordHeader<K>& header) {
+  auto& peer = const_cast<ConnId&>(header.peer);
+  return std::atomic_ref(peer).load(std::memory_order_acquire);
+}
+
 /// An array of records indexed by `ConnId`. Owned by one table instance, and used by
 /// whoever uses that. Accessors do not check `id`: it must be below `count()`.
 template <class K>
@@ -86,10 +93,6 @@ class States {
   /// `id` may be of a connection that has just ended: then it may be no id at all.
   bool has(ConnId id) const { return index(id) < records_->count(); }
   const RecordHeader<K>& header(ConnId id) const { return records_->header(id); }
-  /// The other direction's entry. Other workers may change it at once.
-  ConnId peer(ConnId id) const {
-    return std::atomic_ref(records_->header(id).peer).load(std::memory_order_relaxed);
-  }
 
  private:
   const Records<K>* records_;

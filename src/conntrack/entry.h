@@ -1,4 +1,4 @@
-// What several workers may read and write of an entry at once: when it was last seen, and its peer.
+// What several workers may change in an entry at once: when it was last seen, and its peer.
 #pragma once
 
 #include <atomic>
@@ -29,12 +29,7 @@ void see_later(RecordHeader<K>& header, Tick was, Tick later) {
       .compare_exchange_strong(was.ms, later.ms, std::memory_order_relaxed);
 }
 
-/// What was written before `set_peer` is seen by who sees that peer.
-template <class K>
-ConnId peer_of(const RecordHeader<K>& header) {
-  auto& peer = const_cast<ConnId&>(header.peer);
-  return std::atomic_ref(peer).load(std::memory_order_acquire);
-}
+/// What was written before is seen by who reads that peer (`peer_of`, record.h).
 template <class K>
 void set_peer(RecordHeader<K>& header, ConnId peer) {
   std::atomic_ref(header.peer).store(peer, std::memory_order_release);

@@ -288,6 +288,19 @@ TEST(State, WhatLastsIsNotChangedByAnyPacket) {
   }
 }
 
+// What a reply opens is followed at once, and with its burst once more.
+TEST(State, AReplyFollowedTwiceIsFollowedOnce) {
+  for (std::size_t at = 0; at < kConnectionStates; ++at) {
+    for (const auto& [name, signal] : kSignalNames) {
+      if (at != 0 && (at < kTcpStates) != is_tcp(signal)) continue;
+      const auto once =
+          next_state(static_cast<ConnectionState>(at), Direction::reply, signal, kProtocolUdp, 0);
+      EXPECT_EQ(next_state(once, Direction::reply, signal, kProtocolUdp, 0), once)
+          << kConnectionStateNames[at] << ' ' << name;
+    }
+  }
+}
+
 TEST(State, EveryStepOfTheTableIsToAState) {
   for (std::size_t state = 0; state < kTcpStates; ++state) {
     for (const Direction direction : {Direction::originator, Direction::reply, Direction::only}) {

@@ -367,7 +367,7 @@ template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                           const States<K>& originators, const States<K>& replies) {
   if (backend.virtual_port != 0) return backend.virtual_port;
-  const ConnId peer = replies.peer(reply);
+  const ConnId peer = peer_of(replies.header(reply));
   if (backend.port == 0 || !originators.has(peer)) return reply_key.source_port;
   return originators.header(peer).key.destination_port;
 }
