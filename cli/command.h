@@ -13,6 +13,7 @@ enum Status : int { kDone = 0, kFailed = 1, kUsage = 2, kUnreadable = 3, kInterr
 using Run = std::function<int()>;
 
 void add_replay(CLI::App& app, Run& run);
+void add_run(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_schemes(CLI::App& app, Run& run);

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
-#include "function/balance/address.h"
+#include "core/address.h"
 #include "function/balance/service.h"
 
 namespace millrace::cli {

@@ -48,6 +48,7 @@ int run(int argc, char** argv) {
   app.footer("\nTry: millrace replay --in capture.pcap");
   Run chosen;
   add_replay(app, chosen);
+  add_run(app, chosen);
   add_generate(app, chosen);
   add_bench(app, chosen);
   add_schemes(app, chosen);

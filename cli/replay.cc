@@ -10,7 +10,7 @@
 #include "command.h"
 #include "common_options.h"
 #include "connections.h"
-#include "function/balance/address.h"
+#include "core/address.h"
 #include "function/balance/balance.h"
 #include "huge_pages.h"
 #include "interrupt.h"

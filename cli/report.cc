@@ -14,34 +14,61 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Totals {
-  std::uint64_t in;
-  std::uint64_t out;
-  std::uint64_t tracked;
-  std::uint64_t stateless;
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+  std::uint64_t tracked = 0;
+  std::uint64_t stateless = 0;
+  std::uint64_t generated = 0;
+  std::uint64_t consumed = 0;
+  std::uint64_t held = 0;
   std::vector<std::pair<std::string_view, std::uint64_t>> untracked;  // passed, by reason
   std::vector<std::pair<std::string_view, std::uint64_t>> dropped;    // by reason
 };
+
+/// What the host did after packets had been counted.
+void add_host(Totals& totals, const Live::Totals& host) {
+  totals.in += host.not_handed;
+  totals.out += host.generated + host.released - host.not_sent;
+  totals.generated = host.generated;
+  totals.held -= host.released + host.unresolved;
+  const auto drop = [&totals](std::string_view reason, std::uint64_t count) {
+    if (count == 0) return;
+    const auto known =
+        std::ranges::find(totals.dropped, reason, [](const auto& d) { return d.first; });
+    if (known != totals.dropped.end()) {
+      known->second += count;
+    } else {
+      totals.dropped.emplace_back(reason, count);
+    }
+  };
+  drop(to_string(Verdict::unresolved), host.unresolved);
+  drop("not_sent", host.not_sent);
+  drop("not_handed", host.not_handed);
+}
 
 Totals totals_of(const RunReport& report) {
   const WorkerCounters counters = report.workers->counters();
   const auto count = [&](Verdict v) {
     return counters.verdict[static_cast<std::size_t>(v)].value();
   };
-  Totals totals{counters.in.value(),
-                counters.out.value(),
-                count(Verdict::tracked),
-                count(Verdict::stateless),
-                {},
-                {}};
+  Totals totals{.in = counters.in.value(),
+                .out = counters.out.value(),
+                .tracked = count(Verdict::tracked),
+                .stateless = count(Verdict::stateless),
+                .consumed = count(Verdict::consumed),
+                .held = count(Verdict::held)};
+  const bool is_live = report.live != nullptr;
   for (std::size_t v = 0; v < kVerdicts; ++v) {
     const auto verdict = static_cast<Verdict>(v);
     if (count(verdict) == 0) continue;
-    if (is_drop(verdict) || (is_unmatched(verdict) && !report.config.pass_unmatched)) {
+    const bool is_unwanted = !report.config.pass_unmatched || (is_live && !is_routable(verdict));
+    if (is_drop(verdict) || (is_unmatched(verdict) && is_unwanted)) {
       totals.dropped.emplace_back(to_string(verdict), count(verdict));
     } else if (is_unmatched(verdict)) {
       totals.untracked.emplace_back(to_string(verdict), count(verdict));
     }
   }
+  if (is_live) add_host(totals, report.live->totals());
   return totals;
 }
 
@@ -143,6 +170,23 @@ Json spread_of(const RunReport& report) {
   return object;
 }
 
+/// Of a live run.
+Json ports_of(const RunReport& report) {
+  Json list = Json::array();
+  if (report.live == nullptr) return list;
+  const Devices& devices = report.live->devices();
+  for (std::size_t d = 0; d < devices.count(); ++d) {
+    const DeviceStatistics is = devices.statistics(d);
+    list.push_back({{"name", report.ports[d]},
+                    {"device", to_string(devices.name(d))},
+                    {"link_is_up", is.link_is_up},
+                    {"in", is.in},
+                    {"out", is.out},
+                    {"missed", is.missed}});
+  }
+  return list;
+}
+
 Json services_of(const RunReport& report) {
   Json list = Json::array();
   for (const auto& service : report.workers->services()) {
@@ -202,7 +246,22 @@ void print_packets(Table& table, const Totals& totals) {
   row("tracked", totals.tracked, "");
   if (totals.stateless != 0) row("stateless", totals.stateless, "served without an entry");
   for (const auto& [name, count] : totals.untracked) row(name, count, "passed untouched");
+  if (totals.consumed != 0) row("consumed", totals.consumed, "for the host itself");
+  if (totals.held != 0) row("held", totals.held, "until their next hops are known");
   for (const auto& [name, count] : totals.dropped) row(name, count, "dropped");
+  if (totals.generated != 0)
+    table.line("  {:<16}{:>10}           made here: ARP, neighbour discovery, ICMP", "generated",
+               grouped(totals.generated));
+}
+
+void print_devices(Table& table, const Live& live) {
+  const Devices& devices = live.devices();
+  for (std::size_t d = 0; d < devices.count(); ++d) {
+    const DeviceStatistics is = devices.statistics(d);
+    table.line("{:<14}{:>14} in, {} out, {} missed, link {}: {}", d == 0 ? "ports" : "",
+               grouped(is.in), grouped(is.out), grouped(is.missed), is.link_is_up ? "up" : "down",
+               to_string(devices.name(d)));
+  }
 }
 
 void print_memory(Table& table, const RunReport& report) {
@@ -232,9 +291,13 @@ void print_workers(Table& table, const RunReport& report) {
   if (count == 1 && !report.reading) return;
   for (unsigned n = 0; n < count; ++n) {
     const WorkerCounters& counters = report.workers->line(n).counters();
-    table.line("  worker {:<9}{:>10} packets  {:>5.1f} %  {:.1f} ns each, {} connections", n + 1,
-               grouped(counters.in.value()), 100.0 * quotient(counters.in.value(), in),
-               quotient(report.times[n].elapsed_ns, counters.in.value()),
+    const std::string each =
+        report.live != nullptr
+            ? ""
+            : fmt::format("{:.1f} ns each, ",
+                          quotient(report.times[n].elapsed_ns, counters.in.value()));
+    table.line("  worker {:<9}{:>10} packets  {:>5.1f} %  {}{} connections", n + 1,
+               grouped(counters.in.value()), 100.0 * quotient(counters.in.value(), in), each,
                grouped(counters.opened.value()));
   }
   if (!report.rebalance) return;
@@ -322,9 +385,9 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"untracked", reasons(totals.untracked)},
         {"tracked", totals.tracked},
         {"stateless", totals.stateless},
-        {"generated", 0},
-        {"consumed", 0},
-        {"held", 0}}},
+        {"generated", totals.generated},
+        {"consumed", totals.consumed},
+        {"held", totals.held}}},
       {"connections",
        {{"opened", counters.opened.value()},
         {"closed", endings(counters)},
@@ -353,6 +416,7 @@ nlohmann::ordered_json to_json(const RunReport& report) {
       {"spread", spread_of(report)},
       {"reader", reader_of(report)},
       {"workers", workers_of(report)},
+      {"ports", ports_of(report)},
       {"services", services_of(report)},
       {"backends", backends_of(report)},
       {"seed", report.seed ? Json(*report.seed) : Json(nullptr)},
@@ -367,11 +431,18 @@ std::string to_table(const RunReport& report) {
   table.line("{:<14}{:>14} opened, {} ended, {} live at most, {} refused", "connections",
              grouped(counters.opened.value()), grouped(counters.ended()),
              grouped(counters.peak.value()), grouped(counters.refused.value()));
-  table.line("{:<14}{:>14.1f} ns a packet, {:.2f} Mpps {} ({}, {}, {})", "speed",
-             ns_per_packet(report), mpps(report),
-             on_cores(report.times.size() + (report.reading ? 1 : 0)), report.config.table,
-             report.config.sharing, report.config.ageing);
+  if (report.live == nullptr) {
+    table.line("{:<14}{:>14.1f} ns a packet, {:.2f} Mpps {} ({}, {}, {})", "speed",
+               ns_per_packet(report), mpps(report),
+               on_cores(report.times.size() + (report.reading ? 1 : 0)), report.config.table,
+               report.config.sharing, report.config.ageing);
+  } else {
+    table.line("{:<14}{:>14.1f} s, {:.0f} packets a second ({}, {}, {})", "time",
+               static_cast<double>(elapsed_ns(report)) / 1e9, 1e6 * mpps(report),
+               report.config.table, report.config.sharing, report.config.ageing);
+  }
   print_workers(table, report);
+  if (report.live != nullptr) print_devices(table, *report.live);
   print_memory(table, report);
   print_backends(table, report);
   return std::move(table).text();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker/config.h"
+#include "worker/live.h"
 #include "worker/rebalance.h"
 #include "worker/workers.h"
 
@@ -16,6 +17,8 @@ namespace millrace::cli {
 struct RunReport {
   std::string input;
   const Workers* workers = nullptr;  ///< at rest
+  const Live* live = nullptr;        ///< none: of a capture
+  std::vector<std::string> ports;    ///< their names, of a live run
   LineConfig config;
   Config::Spread spread;
   std::optional<Rebalance::Report> rebalance;

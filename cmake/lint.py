@@ -18,14 +18,15 @@ LAYERS = {
     "src/core": (),
     "src/port": ("core",),
     "src/parse": ("core", "port"),
+    "src/host": ("core", "parse"),
     "src/shard": ("core", "port", "parse"),
     "src/conntrack": ("core",),
     "src/function": ("core", "parse"),
     "src/measure": ("core",),
     "src/traffic": ("core", "parse", "port"),
-    "src/worker": ("core", "port", "parse", "shard", "conntrack", "function", "measure"),
+    "src/worker": ("core", "port", "parse", "host", "shard", "conntrack", "function", "measure"),
     "cli": (
-        "core", "port", "parse", "shard", "conntrack", "function", "measure", "traffic", "worker", "bench",
+        "core", "port", "parse", "host", "shard", "conntrack", "function", "measure", "traffic", "worker", "bench",
     ),
 }
 # Folders that use everything: they stand outside.
@@ -33,7 +34,7 @@ FREE = ("tests", "bench", "examples")
 
 # Libraries that belong in few places: (header, folders that may include it)
 CONFINED = (
-    (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/conntrack/table/dpdk_", "src/conntrack/sharing/rte_")),
+    (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/core/dpdk_", "src/conntrack/sharing/rte_")),
     (re.compile(r"pcap"), ("src/port", "src/traffic", "tests")),
     (re.compile(r"nlohmann/"), ("cli", "bench", "tests")),
     (re.compile(r"CLI/"), ("cli", "bench")),
@@ -133,7 +134,8 @@ def check_schema():
     """The reasons in the schema of the statistics are those of the code, in any order."""
     with open(os.path.join(ROOT, "src/core/verdict.h"), encoding="utf-8") as file:
         names = re.search(r"kVerdictNames\{(.*?)\}", file.read(), re.S).group(1)
-    verdicts = set(re.findall(r'"(\w+)"', names)) - {"tracked", "stateless"}
+    verdicts = set(re.findall(r'"(\w+)"', names)) - {"tracked", "stateless", "consumed", "held"}
+    verdicts |= {"not_sent", "not_handed"}  # a port's reasons
     with open(os.path.join(ROOT, "docs/stats.schema.json"), encoding="utf-8") as file:
         packets = json.load(file)["properties"]["packets"]["properties"]
     dropped = set(packets["dropped"]["propertyNames"]["enum"])

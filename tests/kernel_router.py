@@ -5,15 +5,14 @@ a name outside this process, so that it ends with it, however that ends.
 """
 
 import collections
-import ctypes
 import os
 import shutil
 import socket
-import subprocess
 import time
 
 import packets
 from captures import SECOND
+from namespaces import CannotTry, Namespace, command, ip, set_sysctls
 
 _COMMANDS = ("ip", "nft", "conntrack")
 
@@ -38,11 +37,6 @@ TIMEOUTS_S = {
 }
 
 
-class CannotTry(Exception):
-    pass
-
-
-_CLONE_NEWNET = 0x40000000  # of linux/sched.h
 _ROUTER_MAC, _SENDER_MAC = bytes.fromhex("020000000002"), bytes.fromhex("020000000001")
 _ROUTER_SYSCTLS = {
     "ipv6/conf/default/addr_gen_mode": 1,  # no address of its own
@@ -58,12 +52,6 @@ _RULES = """table inet t {
   chain c { type filter hook forward priority 0; ct state invalid,new,established,related counter; }
 }"""
 _TRACKING_SYSCTLS = {"nf_conntrack_checksum": 0, "nf_conntrack_tcp_loose": 1}
-
-
-def _call(name, *arguments):
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(*arguments) != 0:
-        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
 
 
 def check_possible():
@@ -93,42 +81,6 @@ def frame_of(flow, data):
     return ethernet(flow.family) + ip
 
 
-class Namespace:
-    """A network namespace without a name. What is done inside `with`, and the commands started there,
-    are in it."""
-
-    def __init__(self):
-        home = os.open("/proc/self/ns/net", os.O_RDONLY)
-        _call("unshare", _CLONE_NEWNET)
-        self.fd = os.open("/proc/self/ns/net", os.O_RDONLY)
-        self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
-        self._home = home
-        _call("setns", home, _CLONE_NEWNET)
-
-    def __enter__(self):
-        _call("setns", self.fd, _CLONE_NEWNET)
-
-    def __exit__(self, *_):
-        _call("setns", self._home, _CLONE_NEWNET)
-
-
-def _command(*words):
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout
-
-
-def _ip(words):
-    _command("ip", *words.split())
-
-
-def _set_sysctls(values):
-    for name, value in values.items():
-        with open(f"/proc/sys/net/{name}", "w", encoding="ascii") as file:
-            file.write(str(value))
-
-
 class Router:
     """Forwards from its link `in` to its link `out`, tracking connections. It has no address
     that a capture could have, so that no packet is for itself, and a next hop that is always known,
@@ -150,30 +102,30 @@ class Router:
         }
         sysctls |= _TRACKING_SYSCTLS | {"nf_conntrack_tcp_be_liberal": int(liberal)}
         with self.router:
-            _command("nft", _RULES)
-            _set_sysctls({f"netfilter/{name}": value for name, value in sysctls.items()})
+            command("nft", _RULES)
+            set_sysctls({f"netfilter/{name}": value for name, value in sysctls.items()})
 
     def _connect(self):
         with self.sender:
-            _set_sysctls({"ipv6/conf/default/disable_ipv6": 1})
+            set_sysctls({"ipv6/conf/default/disable_ipv6": 1})
         with self.router:
-            _set_sysctls(_ROUTER_SYSCTLS)
+            set_sysctls(_ROUTER_SYSCTLS)
             for link, peer in (("in", "wire"), ("out", "sink")):
                 end = f"mtu 65535 netns {self.sender.path}"
-                _ip(f"link add name {link} mtu 65535 type veth peer name {peer} {end}")
-            _ip(f"link set in address {_ROUTER_MAC.hex(':')} up")
-            _ip("link set out up")
+                ip(f"link add name {link} mtu 65535 type veth peer name {peer} {end}")
+            ip(f"link set in address {_ROUTER_MAC.hex(':')} up")
+            ip("link set out up")
         with self.sender:
-            _ip("link set wire arp off up")
-            _ip("link set sink arp off up")
+            ip("link set wire arp off up")
+            ip("link set sink arp off up")
         with self.router:
             # Without any address there is no local table, and then no next hop of IPv4 either.
-            _ip("address add 240.0.0.2/32 dev out")
+            ip("address add 240.0.0.2/32 dev out")
             for hop in ("240.0.0.1", "fe80::1"):
                 family = "-6" if ":" in hop else "-4"
                 mac = _SENDER_MAC.hex(":")
-                _ip(f"{family} neigh add {hop} lladdr {mac} dev out nud permanent")
-                _ip(f"{family} route add default via {hop} dev out onlink")
+                ip(f"{family} neigh add {hop} lladdr {mac} dev out nud permanent")
+                ip(f"{family} route add default via {hop} dev out onlink")
 
     def send(self, frames, speed):
         """Sends (time, frame)s at their pace; answers the times at which they were sent."""
@@ -198,14 +150,14 @@ class Router:
 
     def forwarded(self):
         with self.router:
-            words = _command("nft", "list", "table", "inet", "t").split()
+            words = command("nft", "list", "table", "inet", "t").split()
         return int(words[words.index("packets") + 1])
 
     def statistics(self):
         """Of connection tracking, over all CPUs."""
         total = collections.Counter()
         with self.router:
-            for word in _command("conntrack", "-S").split():
+            for word in command("conntrack", "-S").split():
                 name, equals, value = word.partition("=")
                 if equals and name != "cpu":
                     total[name] += int(value)
@@ -215,6 +167,6 @@ class Router:
         """The connections as text, a line each."""
         with self.router:
             return "".join(
-                _command("conntrack", "-L", "-o", "extended", "-f", family)
+                command("conntrack", "-L", "-o", "extended", "-f", family)
                 for family in ("ipv4", "ipv6")
             )

@@ -95,4 +95,8 @@ struct Burst {
   }
 };
 
+/// Takes the packets out of a filed burst whose bit in `out` is set. What is left keeps its order.
+/// The columns that a port, the parser and `sides` write move; others are not written yet.
+void take_out(Burst& burst, std::uint64_t out);
+
 }  // namespace millrace

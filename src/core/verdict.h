@@ -10,9 +10,11 @@
 namespace millrace {
 
 enum class Verdict : std::uint8_t {
-  // Served.
+  // Served, or the host's.
   tracked,
   stateless,  ///< served without an entry, by consistent hashing
+  consumed,   ///< for the host itself: heard, or answered
+  held,       ///< until its next hop is known
 
   // Not tracked: the parser's reasons. Such packets pass untouched, or are dropped, as configured.
   not_ip,         ///< no IP header behind the link layer (ARP, STP, an unknown EtherType, ...)
@@ -35,15 +37,21 @@ enum class Verdict : std::uint8_t {
   reply_collision,  ///< every backend's reply tuple belongs to another connection
   source_limit,     ///< its source has as many connections as one may have
   service_limit,    ///< its service has
+  hop_limit,        ///< it has been forwarded often enough
+  no_route,         ///< nobody knows where its destination is
+  too_big,          ///< for the next link
+  unresolved,       ///< its next hop does not answer
+  not_ours,         ///< to the host itself, or to a group, and nothing here takes it
 };
-inline constexpr std::size_t kVerdicts = 18;
+inline constexpr std::size_t kVerdicts = 25;
 
 inline constexpr std::array<std::string_view, kVerdicts> kVerdictNames{
-    "tracked",         "stateless",     "not_ip",       "truncated",     "malformed",
-    "fragment",        "icmp_error",    "icmp_control", "source_routed", "header_chain",
-    "no_service",      "no_connection", "over_budget",  "no_backend",    "table_full",
-    "reply_collision", "source_limit",  "service_limit"};
-static_assert(static_cast<std::size_t>(Verdict::service_limit) + 1 == kVerdicts);
+    "tracked",       "stateless",    "consumed",        "held",          "not_ip",
+    "truncated",     "malformed",    "fragment",        "icmp_error",    "icmp_control",
+    "source_routed", "header_chain", "no_service",      "no_connection", "over_budget",
+    "no_backend",    "table_full",   "reply_collision", "source_limit",  "service_limit",
+    "hop_limit",     "no_route",     "too_big",         "unresolved",    "not_ours"};
+static_assert(static_cast<std::size_t>(Verdict::not_ours) + 1 == kVerdicts);
 
 /// As it appears in statistics.
 constexpr std::string_view to_string(Verdict v) {
@@ -53,10 +61,18 @@ constexpr std::string_view to_string(Verdict v) {
 /// True for the reasons that configuration decides about (`unmatched = "pass" | "drop"`).
 constexpr bool is_unmatched(Verdict v) { return v >= Verdict::not_ip && v <= Verdict::no_service; }
 
+/// Of those, the ones that say where a packet is to go, so that a router can pass it on.
+constexpr bool is_routable(Verdict v) {
+  return v == Verdict::fragment || v == Verdict::icmp_error || v == Verdict::icmp_control ||
+         v == Verdict::no_service;
+}
+
 /// True for the reasons that always drop.
 constexpr bool is_drop(Verdict v) { return v >= Verdict::no_connection; }
 
 /// Of those, the ones by which a configured limit says no.
-constexpr bool is_limit(Verdict v) { return v >= Verdict::source_limit; }
+constexpr bool is_limit(Verdict v) {
+  return v == Verdict::source_limit || v == Verdict::service_limit;
+}
 
 }  // namespace millrace

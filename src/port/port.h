@@ -22,6 +22,12 @@ class Port {
   /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`, and `entry` where it is
   /// known. False at the end. A burst may be empty while time passes; it comes in empty.
   virtual bool receive(Burst& burst) = 0;
+  /// The burst's keys have been found and filed under the sides of their connections; nothing else
+  /// has been done. May take packets out that are another worker's.
+  virtual void filed(Burst&) {}
+  /// The burst is served, and the packets whose bit in `forward` is set may go out. Says which do,
+  /// and may change verdicts.
+  virtual std::uint64_t route(Burst&, std::uint64_t forward) { return forward; }
   /// Sends the packets whose bit in `forward` is set (bit i for packet i), in order; the others go
   /// back to where their memory came from.
   virtual void send(const Burst& burst, std::uint64_t forward) = 0;

@@ -15,6 +15,7 @@
 #include "shard/indirection.h"
 #include "shard/spread.h"
 #include "worker/config_keys.h"
+#include "worker/config_ports.h"
 #include "worker/config_services.h"
 #include "worker/workers.h"
 
@@ -32,6 +33,8 @@ struct RawConfig {
   Config config;
   std::uint32_t limits_line = 0;  ///< 0: there are none
   std::vector<RawService> services;
+  std::vector<config::RawPort> ports;
+  std::vector<config::RawRoute> routes;
 };
 
 void read_key(const Context& context, const toml::node& node, Config::Balance& out) {
@@ -165,7 +168,6 @@ void read_limits(const Context& context, const toml::node& node, RawConfig& out)
 }
 
 Keys<RawConfig> root_keys(const SchemeNames& schemes) {
-  const std::string live = "belongs to `millrace run`, which is not in this version: leave it out";
   return {
       {"function", read_function},
       {"workers", in_config(config::integer(&Config::workers, 1, Workers::kMost, "threads"))},
@@ -177,8 +179,9 @@ Keys<RawConfig> root_keys(const SchemeNames& schemes) {
       {"balance", in_config(config::table(&Config::balance, balance_keys()))},
       {"limits", read_limits},
       {"service", config::tables(&RawConfig::services, config::service_keys())},
-      {"port", config::refused<RawConfig>(live)},
-      {"route", config::refused<RawConfig>(live)},
+      {"port", config::tables(&RawConfig::ports, config::port_keys())},
+      {"route", config::tables(&RawConfig::routes, config::route_keys())},
+      {"host", in_config(config::table(&Config::live, config::host_keys()))},
   };
 }
 
@@ -226,6 +229,7 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
   RawConfig raw;
   config::read_keys({problems, ""}, *parsed, root_keys(schemes), raw);
   config::read_services(problems, raw.services, raw.config);
+  config::read_live(problems, raw.ports, raw.routes, raw.config.live);
   if (raw.limits_line != 0 && !raw.config.balance.stateful)
     problems.add(raw.limits_line, "limits", config::kNeedsStateful);
   if (!problems.none()) return std::unexpected(problems.error());

@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "function/balance/balance.h"
+#include "host/host_for.h"
 #include "millrace/types.h"
+#include "port/device_name.h"
 #include "worker/line.h"
 #include "worker/timeout_settings.h"
 
@@ -58,6 +60,25 @@ struct Config {
     std::uint32_t balance_interval_ms = 100;
   };
 
+  /// For `millrace run` only.
+  struct Port {
+    std::string name;
+    DeviceName device;
+    unsigned mtu = 0;  ///< 0: as the device has it
+  };
+  enum class Idle : std::uint8_t {
+    by_device,  ///< sleep where packets come through the kernel
+    sleep,      ///< a worker without packets
+    spin,
+  };
+  struct Live {
+    std::vector<Port> ports;
+    HostAddresses<AddressV4> v4;  ///< own addresses and routes; their links are places in `ports`
+    HostAddresses<AddressV6> v6;
+    bool tells_unreachable = true;
+    Idle idle = Idle::by_device;
+  };
+
   enum class Model : std::uint8_t {
     run_to_completion,  ///< each worker does everything for its packets
     pipeline,           ///< one more thread receives and parses for all
@@ -74,6 +95,7 @@ struct Config {
   SourceLimit source_limit;
   bool services_given = false;  ///< else `services` are the default ones
   Services services = default_services();
+  Live live;
 };
 
 /// The schemes that exist; a configuration that names another is refused.

@@ -276,12 +276,4 @@ auto tables(std::vector<S> T::* member, Keys<S> keys) {
   };
 }
 
-/// A key that no value makes right.
-template <class T>
-auto refused(std::string why) {
-  return [why = std::move(why)](const Context& context, const toml::node& node, T&) {
-    context.problem(node, why);
-  };
-}
-
 }  // namespace millrace::config

@@ -1,11 +1,10 @@
 #include "worker/config_services.h"
 
-#include <charconv>
 #include <map>
 #include <optional>
 #include <utility>
 
-#include "function/balance/address.h"
+#include "worker/config_addresses.h"
 
 namespace millrace::config {
 namespace {
@@ -46,13 +45,6 @@ void read_backends(const Context& context, const toml::node& node, RawService& o
 
 // --- what only holds together
 
-template <class A>
-constexpr std::string_view kFamilyName = A::kBytes == 4 ? "IPv4" : "IPv6";
-
-bool is_address(std::string_view text) {
-  return parse_address<AddressV4>(text).has_value() || parse_address<AddressV6>(text).has_value();
-}
-
 /// Turns raw services into those of one family.
 template <class A>
 class ServiceReader {
@@ -76,26 +68,16 @@ class ServiceReader {
   std::vector<ServiceSpec<A>> take() { return std::move(services_); }
 
  private:
-  void read_prefix(const RawService& raw, std::string_view bits, ServiceSpec<A>& spec) {
-    const std::string digits(bits);
-    const char* end = digits.c_str() + digits.size();
-    const auto parsed = std::from_chars(digits.c_str(), end, spec.prefix_bits);
-    constexpr unsigned kMost = 8 * A::kBytes;
-    if (parsed.ec != std::errc{} || parsed.ptr != end || spec.prefix_bits > kMost) {
-      spec.prefix_bits = kMost;
-      problem(raw.address.line, "address",
-              in_quotes(bits) + " is no prefix length: give 0 to " + std::to_string(kMost));
-      return;
-    }
-    const A prefix = prefix_of(spec.address, spec.prefix_bits);
-    if (prefix == spec.address) return;
-    problem(raw.address.line, "address",
-            raw.address.value + " has bits set behind its prefix: give " + to_string(prefix) + "/" +
-                std::string(bits));
+  void read_prefix(const RawService& raw, std::string_view digits, ServiceSpec<A>& spec) {
+    const auto bits = read_bits<A>(digits);
+    if (!bits) return problem(raw.address.line, "address", bits.error());
+    spec.prefix_bits = *bits;
+    if (const auto wrong = bits_behind(spec.address, *bits))
+      problem(raw.address.line, "address", *wrong);
   }
 
   void check(const RawService& raw, const ServiceSpec<A>& spec) {
-    const auto [first, fresh] = lines_.emplace(ServiceTable<A>::identity(spec), raw.line);
+    const auto [first, fresh] = lines_.emplace(spec.destination(), raw.line);
     if (!fresh) {
       problems_.add(raw.line, "service",
                     to_string(spec) + " is there already, on line " +
@@ -161,7 +143,7 @@ class ServiceReader {
   Problems& problems_;
   const Config& config_;
   std::vector<ServiceSpec<A>> services_;
-  std::map<typename ServiceTable<A>::Words, std::uint32_t> lines_;
+  std::map<Destination<A>, std::uint32_t> lines_;
 };
 
 }  // namespace
@@ -185,14 +167,11 @@ void read_services(Problems& problems, const std::vector<RawService>& raw, Confi
   for (const RawService& service : raw) {
     const std::string& text = service.address.value;
     if (!service.address.given) continue;
-    const std::size_t slash = text.find('/');
-    const std::string_view host = std::string_view(text).substr(0, slash);
-    std::optional<std::string_view> bits;
-    if (slash != text.npos) bits = std::string_view(text).substr(slash + 1);
-    if (const auto address = parse_address<AddressV4>(host)) {
-      v4.add(service, *address, bits);
-    } else if (const auto address6 = parse_address<AddressV6>(host)) {
-      v6.add(service, *address6, bits);
+    const AddressAndBits parts(text);
+    if (const auto address = parse_address<AddressV4>(parts.address)) {
+      v4.add(service, *address, parts.bits);
+    } else if (const auto address6 = parse_address<AddressV6>(parts.address)) {
+      v6.add(service, *address6, parts.bits);
     } else {
       problems.add(
           service.address.line, "service.address",

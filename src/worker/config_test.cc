@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "function/balance/address.h"
+#include "core/address.h"
 #include "worker/config_keys.h"
 
 namespace millrace {
@@ -219,12 +219,6 @@ INSTANTIATE_TEST_SUITE_P(
               "f.toml:2: spread.entries: 300 is no power of two: give 128, 256 or 512"},
         Wrong{"sharing = \"lock\"",
               "f.toml:1: sharing: \"lock\" is not known: give \"sharded\" or \"mutex\""},
-        Wrong{"[[port]]\nname = \"outside\"",
-              "f.toml:1: port: belongs to `millrace run`, which is not in this version: "
-              "leave it out"},
-        Wrong{"[[route]]\nprefix = \"::/0\"",
-              "f.toml:1: route: belongs to `millrace run`, which is not in this version: "
-              "leave it out"},
         Wrong{"table = 1", "f.toml:1: table: is an integer: give a table"},
         Wrong{"table.scheme = \"cuckoo\"",
               "f.toml:1: table.scheme: \"cuckoo\" is not known: give \"race\" or \"std\""},

@@ -135,6 +135,7 @@ class LineOf final : public Line {
     probe_.done(Stage::parse);
     v4_.sides(*burst);
     v6_.sides(*burst);
+    port.filed(*burst);
     probe_.done(Stage::sides);
     v4_.prefetch(*burst);
     v6_.prefetch(*burst);
@@ -175,9 +176,11 @@ class LineOf final : public Line {
     v4_.process(*burst);
     v6_.process(*burst);
     probe_.done(Stage::process);
+    const std::uint64_t forward = port.route(*burst, allowed(*burst));
+    count(*burst, forward);
     // It keeps no id until the next `find`, and a port may wait.
     leave();
-    port.send(*burst, forwarded(*burst));
+    port.send(*burst, forward);
     join();
     burst->clear();
     probe_.done(Stage::send);
@@ -199,27 +202,35 @@ class LineOf final : public Line {
     return others == 0;
   }
 
-  /// Counts the verdicts; the packets that go out, a bit each.
-  std::uint64_t forwarded(const Burst& burst) {
-    counters_->in.add(burst.size);
-    if (all_tracked(burst)) [[likely]] {
-      counters_->verdict[static_cast<std::size_t>(Verdict::tracked)].add(burst.size);
-      counters_->out.add(burst.size);
-      return burst.size == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << burst.size) - 1;
-    }
-    std::array<std::uint32_t, kVerdicts> count{};
+  static std::uint64_t all_of(const Burst& burst) {
+    return burst.size == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << burst.size) - 1;
+  }
+
+  /// The packets that verdicts let go, a bit each.
+  std::uint64_t allowed(const Burst& burst) const {
+    if (all_tracked(burst)) [[likely]]
+      return all_of(burst);
     std::uint64_t forward = 0;
     for (unsigned i = 0; i < burst.size; ++i) {
       const Verdict verdict = burst.verdict[i];
-      ++count[static_cast<std::size_t>(verdict)];
       const bool drop = is_drop(verdict) || (!pass_unmatched_ && is_unmatched(verdict));
       forward |= std::uint64_t{!drop} << i;
     }
+    return forward;
+  }
+
+  void count(const Burst& burst, std::uint64_t forward) {
+    counters_->in.add(burst.size);
+    counters_->out.add(static_cast<std::uint64_t>(std::popcount(forward)));
+    if (all_tracked(burst)) [[likely]] {
+      counters_->verdict[static_cast<std::size_t>(Verdict::tracked)].add(burst.size);
+      return;
+    }
+    std::array<std::uint32_t, kVerdicts> count{};
+    for (unsigned i = 0; i < burst.size; ++i) ++count[static_cast<std::size_t>(burst.verdict[i])];
     for (std::size_t v = 0; v < kVerdicts; ++v) {
       if (count[v] != 0) counters_->verdict[v].add(count[v]);
     }
-    counters_->out.add(static_cast<std::uint64_t>(std::popcount(forward)));
-    return forward;
   }
 
   void rotate() { std::ranges::rotate(bursts_, bursts_.end() - 1); }

@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "millrace/detail/waiting.h"
-#include "port/burst_ring.h"
+
 #include "port/port.h"
+#include "port/ring.h"
 
 namespace millrace {
 

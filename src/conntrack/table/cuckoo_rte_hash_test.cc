@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "conntrack/table/dpdk_eal.h"
 #include "conntrack/test_support.h"
+#include "core/dpdk_eal.h"
 
 namespace millrace {
 namespace {

@@ -12,7 +12,7 @@
 #include <atomic>
 #include <bit>
 
-#include "conntrack/table/dpdk_eal.h"
+#include "core/dpdk_eal.h"
 
 namespace millrace {
 

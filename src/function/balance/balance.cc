@@ -27,7 +27,7 @@ typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
 // --- sides
 
 template <class K>
-std::uint32_t BalanceFor<K>::index_of(const ServiceTable<Address>& table, const K& key) {
+std::uint32_t BalanceFor<K>::index_of(const DestinationTable<Address>& table, const K& key) {
   // What stands for a port without being one (an echo's identifier) must not match a service's.
   return table.find(key.destination, has_ports(key.protocol) ? key.destination_port : 0,
                     key.protocol);

@@ -24,11 +24,11 @@
 #include <vector>
 
 #include "core/counter.h"
+#include "core/destination_table.h"
 #include "function/balance/maglev.h"
 #include "function/balance/scheduler.h"
 #include "function/balance/service.h"
 #include "function/balance/service_counts.h"
-#include "function/balance/service_table.h"
 #include "function/function.h"
 
 namespace millrace {
@@ -146,7 +146,7 @@ class BalanceFor final : public FunctionFor<K> {
   /// The side that the packet with this key meets; none: no service is concerned.
   std::optional<Side> side(const K& key) const;
   Service* find(const K& key);
-  static std::uint32_t index_of(const ServiceTable<Address>& table, const K& key);
+  static std::uint32_t index_of(const DestinationTable<Address>& table, const K& key);
 
   void answer(const Burst& burst, Opening<K>& opening);
   void refuse(Opening<K>& opening, Service* service, Verdict why);
@@ -191,9 +191,9 @@ class BalanceFor final : public FunctionFor<K> {
   bool replies_ = false;  ///< `state_bytes().replies`
   bool two_way_ = false;  ///< some service has replies
   bool mixed_ = false;    ///< and some has none
-  ServiceTable<Address> table_;          ///< of all services: what concerns the balancer
-  ServiceTable<Address> current_;        ///< without removed ones: who gets what is new
-  ServiceTable<Address> reply_sources_;  ///< backends' addresses, where `mixed_`
+  DestinationTable<Address> table_;          ///< of all services: what concerns the balancer
+  DestinationTable<Address> current_;        ///< without removed ones: who gets what is new
+  DestinationTable<Address> reply_sources_;  ///< backends' addresses, where `mixed_`
   /// Where replies come from that have no entry: listed backends of two-way services with a port.
   struct Answering {
     std::uint32_t service;
@@ -201,7 +201,7 @@ class BalanceFor final : public FunctionFor<K> {
   };
   const Answering* find_answering(const Burst& burst, unsigned packet, const K& reply_key,
                                   K& originator) const;
-  ServiceTable<Address> answering_;
+  DestinationTable<Address> answering_;
   std::vector<std::vector<Answering>> answering_there_;  ///< by the index in `answering_`
   std::vector<std::unique_ptr<Service>> services_;
   std::vector<Backend> backends_;

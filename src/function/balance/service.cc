@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "function/balance/address.h"
+#include "core/address.h"
 
 namespace millrace {
 namespace {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/destination_table.h"
 #include "core/protocol.h"
 #include "millrace/key.h"
 
@@ -39,6 +40,8 @@ struct ServiceSpec {
   std::uint32_t max_connections = 0;     ///< proved ones, of all workers; 0: no limit
   std::vector<BackendSpec<A>> backends;
 
+  /// What tells it from every other service.
+  Destination<A> destination() const { return {address, prefix_bits, port, protocol}; }
   /// Replies are rewritten too. A prefix is one-way: its replies would need an address that only
   /// the client knows.
   bool two_way() const { return prefix_bits == 8 * A::kBytes; }

@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "core/sharded_count.h"
-#include "function/balance/service_table.h"
+#include "function/balance/service.h"
 
 namespace millrace {
 
@@ -25,7 +25,7 @@ class ServiceCounts {
     const std::lock_guard guard(lock_);
     auto& counts = std::get<Of<A>>(counts_);
     std::erase_if(counts, [](const auto& known) { return known.second.expired(); });
-    auto& known = counts[ServiceTable<A>::identity(service)];
+    auto& known = counts[service.destination()];
     auto count = known.lock();
     if (count == nullptr) known = count = std::make_shared<ShardedCount>(workers_);
     return count;
@@ -33,7 +33,7 @@ class ServiceCounts {
 
  private:
   template <class A>
-  using Of = std::map<typename ServiceTable<A>::Words, std::weak_ptr<ShardedCount>>;
+  using Of = std::map<Destination<A>, std::weak_ptr<ShardedCount>>;
 
   unsigned workers_;
   std::mutex lock_;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "function/balance/address.h"
+#include "core/address.h"
 #include "function/balance/balance.h"
 #include "parse/tcp.h"
 

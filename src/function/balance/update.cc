@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "function/balance/address.h"
+#include "core/address.h"
 #include "function/balance/balance.h"
 
 namespace millrace {
@@ -18,11 +18,11 @@ std::unexpected<Error> wrong(const std::string& message) {
 
 template <class K>
 Result<void> BalanceFor<K>::check(const std::vector<Spec>& specs) const {
-  std::set<typename ServiceTable<Address>::Words> services;
+  std::set<Destination<Address>> services;
   std::size_t ids = 0;
   for (const Spec& spec : specs) {
     const std::string name = "service " + to_string(spec);
-    if (!services.insert(ServiceTable<Address>::identity(spec)).second) {
+    if (!services.insert(spec.destination()).second) {
       return wrong(name + " is there twice: give each its own address, port or protocol");
     }
     if (scheduler_named(spec.scheduler) == nullptr) {
@@ -52,13 +52,12 @@ Result<void> BalanceFor<K>::check(const std::vector<Spec>& specs) const {
 /// Backends with connections that are not among their service's in `specs`.
 template <class K>
 std::size_t BalanceFor<K>::draining_after(const std::vector<Spec>& specs) const {
-  std::map<typename ServiceTable<Address>::Words, const Spec*> wanted;
-  for (const Spec& spec : specs) wanted.emplace(ServiceTable<Address>::identity(spec), &spec);
+  std::map<Destination<Address>, const Spec*> wanted;
+  for (const Spec& spec : specs) wanted.emplace(spec.destination(), &spec);
   std::size_t draining = 0;
   for (const auto& service : services_) {
     std::set<std::pair<Address, std::uint16_t>> stay;
-    if (const auto at = wanted.find(ServiceTable<Address>::identity(service->spec));
-        at != wanted.end()) {
+    if (const auto at = wanted.find(service->spec.destination()); at != wanted.end()) {
       for (const auto& backend : at->second->backends) stay.emplace(backend.address, backend.port);
     }
     for (const auto* ids : {&service->listed, &service->draining}) {
@@ -74,20 +73,20 @@ std::size_t BalanceFor<K>::draining_after(const std::vector<Spec>& specs) const 
 
 template <class K>
 void BalanceFor<K>::update(const std::vector<Spec>& specs) {
-  std::map<typename ServiceTable<Address>::Words, std::unique_ptr<Service>> old;
+  std::map<Destination<Address>, std::unique_ptr<Service>> old;
   for (auto& service : services_) {
-    const auto identity = ServiceTable<Address>::identity(service->spec);
-    old.emplace(identity, std::move(service));
+    const auto destination = service->spec.destination();
+    old.emplace(destination, std::move(service));
   }
   services_.clear();
   for (const Spec& spec : specs) {
-    auto node = old.extract(ServiceTable<Address>::identity(spec));
+    auto node = old.extract(spec.destination());
     services_.push_back(node ? std::move(node.mapped()) : std::make_unique<Service>());
     services_.back()->removed = false;
     services_.back()->spec = spec;
     services_.back()->proved = counts_->of(spec);
   }
-  for (auto& [identity, service] : old) {
+  for (auto& [destination, service] : old) {
     service->removed = true;
     service->spec.backends.clear();
     services_.push_back(std::move(service));
@@ -199,14 +198,15 @@ void BalanceFor<K>::wire(Service& service) {
 
 template <class K>
 void BalanceFor<K>::index_services() {
-  std::vector<const Spec*> specs;
-  std::vector<const Spec*> live;  // the first of `services_`, so that both tables' indexes agree
+  std::vector<Destination<Address>> all;
+  std::vector<Destination<Address>>
+      live;  // the first of `services_`, so that both tables' indexes agree
   std::set<Address> sources;
   bool one_way = false;
   two_way_ = false;
   for (const auto& service : services_) {
-    specs.push_back(&service->spec);
-    if (!service->removed) live.push_back(&service->spec);
+    all.push_back(service->spec.destination());
+    if (!service->removed) live.push_back(service->spec.destination());
     const bool two_way = stateful_ && service->spec.two_way();
     (two_way ? two_way_ : one_way) = true;
     if (!two_way) continue;
@@ -216,22 +216,18 @@ void BalanceFor<K>::index_services() {
   mixed_ = two_way_ && one_way;
   if (!settled_) replies_ = two_way_;
   settled_ = true;
-  table_.build(specs);
+  table_.build(all);
   current_.build(live);
-  std::vector<Spec> hosts;
-  hosts.reserve(sources.size());
-  for (const Address& address : sources) hosts.push_back({.address = address, .backends = {}});
-  std::vector<const Spec*> pointers;
-  pointers.reserve(hosts.size());
-  for (const Spec& host : hosts) pointers.push_back(&host);
-  reply_sources_.build(pointers);
+  std::vector<Destination<Address>> hosts;
+  for (const Address& address : sources) hosts.push_back({address});
+  reply_sources_.build(hosts);
   index_replies();
 }
 
 template <class K>
 void BalanceFor<K>::index_replies() {
-  std::map<typename ServiceTable<Address>::Words, std::size_t> places;
-  std::vector<Spec> ends;
+  std::map<Destination<Address>, std::size_t> places;
+  std::vector<Destination<Address>> ends;
   answering_there_.clear();
   for (std::uint32_t at = 0; at < services_.size(); ++at) {
     const Service& service = *services_[at];
@@ -239,12 +235,10 @@ void BalanceFor<K>::index_replies() {
       continue;
     for (const std::uint16_t id : service.listed) {
       const Backend& backend = backends_[id];
-      const Spec end{.address = backend.address,
-                     .port = backend.port != 0 ? backend.port : service.spec.port,
-                     .protocol = service.spec.protocol,
-                     .backends = {}};
-      const auto [place, fresh] =
-          places.emplace(ServiceTable<Address>::identity(end), answering_there_.size());
+      const Destination<Address> end{.address = backend.address,
+                                     .port = backend.port != 0 ? backend.port : service.spec.port,
+                                     .protocol = service.spec.protocol};
+      const auto [place, fresh] = places.emplace(end, answering_there_.size());
       if (fresh) {
         ends.push_back(end);
         answering_there_.emplace_back();
@@ -252,9 +246,7 @@ void BalanceFor<K>::index_replies() {
       answering_there_[place->second].push_back({at, id});
     }
   }
-  std::vector<const Spec*> pointers;
-  for (const Spec& end : ends) pointers.push_back(&end);
-  answering_.build(pointers);
+  answering_.build(ends);
 }
 
 template <class K>

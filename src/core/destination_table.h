@@ -1,49 +1,57 @@
-// Which service a destination belongs to: tuple-space search (Srinivasan, Suri and Varghese,
-// "Packet Classification Using Tuple Space Search", SIGCOMM 1999). All services of one *shape*
-// (prefix length, port given or not, protocol given or not) differ only in the bits that the shape
-// looks at, so one probe a shape decides, most specific shape first. The catch-all needs none.
+// Which of several destinations a packet goes to: tuple-space search (Srinivasan, Suri and
+// Varghese, "Packet Classification Using Tuple Space Search", SIGCOMM 1999). All destinations of
+// one *shape* (prefix length, port given or not, protocol given or not) differ only in the bits
+// that the shape looks at, so one probe a shape decides, most specific shape first. The catch-all
+// needs none.
 //
 //   IPv4   | address 32 | port 16 | protocol 8 | prefix length 8 |   (one word)
 //   IPv6   two words of address, then the same without it
 //
 // An address stands there as it does in memory.
 //
-// One worker owns a table; its services do not change but by `build`.
+// Whoever owns a table builds it; then any thread may search it.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <vector>
 
-#include "function/balance/address.h"
-#include "function/balance/service.h"
+#include "core/address.h"
+#include "millrace/key.h"
 
 namespace millrace {
 
+/// An address or a prefix; where given, a port and a protocol there.
 template <class A>
-class ServiceTable {
+struct Destination {
+  A address;                             ///< all bits behind the prefix are 0
+  unsigned prefix_bits = 8 * A::kBytes;  ///< all: one address
+  std::uint16_t port = 0;                ///< 0: any
+  std::uint8_t protocol = 0;             ///< 0: any
+
+  friend auto operator<=>(const Destination&, const Destination&) = default;
+};
+
+template <class A>
+class DestinationTable {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;
-  using Words = std::array<std::uint64_t, A::kBytes / 8 + 1>;
 
-  /// What tells a service from every other.
-  static Words identity(const ServiceSpec<A>& service) {
-    return words(service.address, service.port, service.protocol, service.prefix_bits);
-  }
-
-  /// The table that finds the index of each of `services`, whose identities are distinct.
-  void build(const std::vector<const ServiceSpec<A>*>& services) {
-    *this = ServiceTable{};
-    slots_.resize(std::bit_ceil(4 * services.size() + 4));
-    for (std::uint32_t i = 0; i < services.size(); ++i) add(*services[i], i);
+  /// The table that finds the index of each of `all`, which are distinct.
+  void build(std::span<const Destination<A>> all) {
+    *this = DestinationTable{};
+    slots_.resize(std::bit_ceil(4 * all.size() + 4));
+    for (std::uint32_t i = 0; i < all.size(); ++i) add(all[i], i);
     std::ranges::sort(shapes_, std::ranges::greater{}, &Shape::specificity);
   }
 
-  /// The most specific service for that destination: longest prefix, then port given, then protocol
+  /// The most specific one that takes such a packet: longest prefix, then port given, then protocol
   /// given. `port` is 0 for protocols without ports.
   std::uint32_t find(const A& address, std::uint16_t port, std::uint8_t protocol) const {
     if (shapes_.empty()) return catch_all_;
@@ -55,11 +63,12 @@ class ServiceTable {
     return catch_all_;
   }
 
-  /// True where every destination has the same service.
+  /// True where it finds the same one for every packet.
   bool only_catch_all() const { return shapes_.empty() && catch_all_ != kNone; }
   bool empty() const { return shapes_.empty() && catch_all_ == kNone; }
 
  private:
+  using Words = std::array<std::uint64_t, A::kBytes / 8 + 1>;
   struct Shape {
     Words mask{};
     std::uint64_t bits = 0;
@@ -74,7 +83,7 @@ class ServiceTable {
   };
   struct Slot {
     Words key{};
-    std::uint32_t service = kNone;
+    std::uint32_t index = kNone;
   };
 
   static Words words(const A& address, std::uint16_t port, std::uint8_t protocol, unsigned bits) {
@@ -88,24 +97,23 @@ class ServiceTable {
     return w;
   }
 
-  void add(const ServiceSpec<A>& service, std::uint32_t i) {
-    if (service.prefix_bits == 0 && service.port == 0 && service.protocol == 0) {
+  void add(const Destination<A>& to, std::uint32_t i) {
+    if (to.prefix_bits == 0 && to.port == 0 && to.protocol == 0) {
       catch_all_ = i;
       return;
     }
-    const bool port = service.port != 0;
-    const bool protocol = service.protocol != 0;
+    const bool port = to.port != 0;
+    const bool protocol = to.protocol != 0;
     A ones;
     ones.bytes.fill(0xff);
     const Shape shape{
-        .mask =
-            words(prefix_of(ones, service.prefix_bits), port ? 0xffff : 0, protocol ? 0xff : 0, 0),
-        .bits = service.prefix_bits,
-        .specificity = service.prefix_bits << 2 | (port ? 2U : 0U) | (protocol ? 1U : 0U)};
+        .mask = words(prefix_of(ones, to.prefix_bits), port ? 0xffff : 0, protocol ? 0xff : 0, 0),
+        .bits = to.prefix_bits,
+        .specificity = to.prefix_bits << 2 | (port ? 2U : 0U) | (protocol ? 1U : 0U)};
     if (std::ranges::find(shapes_, shape) == shapes_.end()) shapes_.push_back(shape);
-    const Words key = identity(service);
+    const Words key = words(to.address, to.port, to.protocol, to.prefix_bits);
     std::size_t at = home(key);
-    while (slots_[at].service != kNone) at = (at + 1) & (slots_.size() - 1);
+    while (slots_[at].index != kNone) at = (at + 1) & (slots_.size() - 1);
     slots_[at] = {key, i};
   }
 
@@ -130,7 +138,7 @@ class ServiceTable {
   std::uint32_t probe(const Words& key) const {
     for (std::size_t at = home(key);; at = (at + 1) & (slots_.size() - 1)) {
       const Slot& slot = slots_[at];
-      if (slot.service == kNone || same(slot.key, key)) return slot.service;
+      if (slot.index == kNone || same(slot.key, key)) return slot.index;
     }
   }
 

@@ -1,7 +1,8 @@
-#include "port/burst_ring.h"
+#include "port/ring.h"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -58,6 +59,38 @@ TEST(BurstRing, HandsOnWhatWasWritten) {
     EXPECT_EQ(burst->size, i % 64);
     free->push(burst);
     ++i;
+  }
+}
+
+// What several threads push, each in its order, one pops: all of it, each thread's in its order.
+TEST(PointerRing, TakesFromSeveral) {
+  constexpr std::uintptr_t kEach = 20'000;
+  constexpr std::uintptr_t kThreads = 3;
+  auto ring = PointerRing::create(32, PointerRing::Writers::several);
+  ASSERT_TRUE(ring.has_value());
+  std::vector<std::jthread> writers;
+  for (std::uintptr_t n = 0; n < kThreads; ++n) {
+    writers.emplace_back([&ring, n] {
+      for (std::uintptr_t i = 0; i < kEach;) {
+        void* const pointer = reinterpret_cast<void*>(n * kEach + i);
+        if (ring->push({&pointer, 1}) == 1) {
+          ++i;
+        } else {
+          std::this_thread::yield();
+        }
+      }
+    });
+  }
+  std::vector<std::uintptr_t> next(kThreads);
+  for (std::uintptr_t left = kThreads * kEach; left > 0;) {
+    std::array<void*, 8> got{};
+    const std::size_t count = ring->pop(got);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto value = reinterpret_cast<std::uintptr_t>(got[i]);
+      ASSERT_EQ(value % kEach, next[value / kEach]++);
+    }
+    left -= count;
+    if (count == 0) std::this_thread::yield();
   }
 }
 

@@ -1,4 +1,4 @@
-#include "function/balance/address.h"
+#include "core/address.h"
 
 #include <arpa/inet.h>
 

@@ -1,0 +1,132 @@
+// `millrace run`: the dataplane on real interfaces, until it is told to end.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "command.h"
+#include "common_options.h"
+#include "connections.h"
+#include "huge_pages.h"
+#include "interrupt.h"
+#include "output.h"
+#include "report.h"
+#include "validators.h"
+#include "worker/config.h"
+#include "worker/live.h"
+#include "worker/workers.h"
+
+namespace millrace::cli {
+namespace {
+
+struct RunCommand {
+  std::string config_path;
+  std::string stats;
+  std::string connections;
+  std::vector<std::string> eal_options;
+  bool quiet = false;
+
+  int run() const;
+
+ private:
+  Result<int> live() const;
+  void note(std::string_view message) const {
+    if (!quiet) say(fmt::format("millrace: {}\n", message));
+  }
+};
+
+/// "outside (af_packet:eth0, 02:00:00:00:00:01, MTU 1500)".
+std::string describe(const Config::Port& port, const Devices& devices, std::size_t number) {
+  const Mac mac = devices.mac(number);
+  return fmt::format("{} ({}, {:02x}, MTU {})", port.name, to_string(port.device),
+                     fmt::join(mac.bytes, ":"), devices.mtu(number));
+}
+
+Result<int> RunCommand::live() const {
+  catch_interrupts();
+  for (const std::string& path : {stats, connections}) {
+    if (path.empty()) continue;
+    if (same_file(path, config_path))
+      return std::unexpected(
+          Error{path + " is the file of --config: give another file", Error::Kind::usage});
+    if (auto ok = check_writable(path); !ok) return std::unexpected(ok.error());
+  }
+  const auto config = read_config(config_path, scheme_names());
+  if (!config) return std::unexpected(config.error());
+  if (auto ok = check_live(*config); !ok) return std::unexpected(ok.error());
+  if (auto ok = check_spread(*config); !ok) return std::unexpected(ok.error());
+  LineConfig line = line_config(*config);
+  line.secret = Secret::random();
+  if (auto ok = check_schemes(line); !ok) return std::unexpected(ok.error());
+
+  auto live = Live::open(
+      *config,
+      {.spread_secret = Secret::random(), .eal_options = eal_options, .stop = &interrupted});
+  if (!live) return std::unexpected(live.error());
+  auto workers =
+      Workers::create(config->workers, line, balance_config(*config), config->spread.entries);
+  if (!workers) return std::unexpected(workers.error());
+  if ((*live)->devices().pages() == Pages::small)
+    note("warning: packets lie on small pages, which is slower: " +
+         huge_pages_hint(std::size_t{256} << 20, Pages::huge));
+  if (auto ok = (*live)->start(); !ok) return std::unexpected(ok.error());
+  for (std::size_t n = 0; n < config->live.ports.size(); ++n)
+    note("port " + describe(config->live.ports[n], (*live)->devices(), n));
+  note(fmt::format("running with {} worker{}; Ctrl-C ends it", config->workers,
+                   config->workers == 1 ? "" : "s"));
+  const std::vector<Port*> ports = (*live)->ports();
+  if (auto ok = workers->run(ports); !ok) return std::unexpected(ok.error());
+
+  RunReport report{.input = config_path,
+                   .workers = &*workers,
+                   .live = live->get(),
+                   .config = line,
+                   .spread = config->spread};
+  for (const Config::Port& port : config->live.ports) report.ports.push_back(port.name);
+  for (unsigned n = 0; n < workers->count(); ++n) report.times.push_back(workers->time(n));
+  if (!connections.empty()) {
+    if (auto ok = write_whole(connections, connections_text(*workers)); !ok)
+      return std::unexpected(ok.error());
+  }
+  if (!stats.empty()) {
+    if (auto ok = write_whole(stats, to_text(to_json(report))); !ok)
+      return std::unexpected(ok.error());
+  }
+  if (stats != "-" && connections != "-") fmt::print("{}", to_table(report));
+  return kDone;
+}
+
+int RunCommand::run() const {
+  const auto status = live();
+  return status ? *status : fail(status.error());
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Run& run) {
+  auto* command = app.add_subcommand("run", "Forward packets between interfaces, until Ctrl-C");
+  const auto live = std::make_shared<RunCommand>();
+  command->add_option("-c,--config", live->config_path, "Configuration, with ports and services")
+      ->check(not_empty())
+      ->required()
+      ->type_name("FILE");
+  command
+      ->add_option("--stats", live->stats,
+                   "At the end, write statistics as JSON; - in place of the table")
+      ->check(not_empty())
+      ->type_name("FILE");
+  command
+      ->add_option(
+          "--connections", live->connections,
+          "At the end, write the live connections, a JSON object a line; - in place of the table")
+      ->check(not_empty())
+      ->type_name("FILE");
+  command->add_flag("--quiet", live->quiet, "No notes on standard error");
+  command->add_option("eal", live->eal_options, "After --: options for DPDK's environment (EAL)")
+      ->type_name("EAL_OPTION");
+  command->footer("\nExample: millrace run --config balance.toml");
+  command->callback([&run, live] { run = [live] { return live->run(); }; });
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,114 @@
+#include "host/host.h"
+
+#include <algorithm>
+
+namespace millrace {
+
+bool Allowance::take(Tick now) {
+  const auto passed = static_cast<std::uint32_t>(std::max(now - filled_, 0));
+  if (passed > 0) {
+    left_ = std::min(left_ + std::min(passed, kAtOnce) * (kASecond / 1000), kAtOnce);
+    filled_ = now;
+  }
+  if (left_ == 0) return false;
+  --left_;
+  return true;
+}
+
+bool HostCommon::hold(const HeldFrame& frame) {
+  const auto waits_with_it = [&frame](const HeldFrame& other) {
+    return other.neighbour == frame.neighbour && other.is_v4 == frame.is_v4;
+  };
+  if (held.size() >= kMaxHeld) return false;
+  if (std::ranges::count_if(held, waits_with_it) >= std::ptrdiff_t{kMaxHeldEach}) return false;
+  held.push_back(frame);
+  return true;
+}
+
+std::vector<HeldFrame> HostCommon::take_held(std::uint32_t neighbour, bool is_v4) {
+  std::vector<HeldFrame> taken;
+  std::erase_if(held, [&](const HeldFrame& frame) {
+    if (frame.neighbour != neighbour || frame.is_v4 != is_v4) return false;
+    taken.push_back(frame);
+    return true;
+  });
+  return taken;
+}
+
+void HostCommon::send_own(const Outgoing& frame, Wire& wire) {
+  counters.generated.add(1);
+  wire.send(frame);
+}
+
+Host::Host(const HostConfig& config)
+    : common_{.links = config.links, .tells_unreachable = config.tells_unreachable},
+      announces_(config.announces),
+      v4_(common_, config.v4, config.seed),
+      v6_(common_, config.v6, config.seed) {}
+
+void Host::begin(Tick now, Wire& wire) {
+  if (announces_) {
+    v4_.announce(wire);
+    v6_.announce(wire);
+  }
+  v4_.keep(now, wire);
+  v6_.keep(now, wire);
+}
+
+void Host::tick(Tick now, Wire& wire) {
+  v4_.tick(now, wire);
+  v6_.tick(now, wire);
+}
+
+Host::Routed Host::route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire) {
+  Routed routed;
+  for (unsigned i = 0; i < burst.size; ++i) {
+    if (is_drop(burst.verdict[i])) continue;
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    Handling handling{burst, i, (forward & bit) != 0, out[i], wire};
+    const unsigned family = burst.headers[i].family;
+    const After after = family == 4   ? v4_.route(handling)
+                        : family == 6 ? v6_.route(handling)
+                                      : hear_arp(handling);
+    if (after == After::sent) routed.sent |= bit;
+    if (after == After::taken) routed.taken |= bit;
+  }
+  return routed;
+}
+
+After Host::hear_arp(Handling& h) {
+  const unsigned link = h.came_on();
+  const auto notice = read_arp({h.packet(), h.burst.length[h.i]});
+  if (notice && common_.links[link].has_neighbours) {
+    v4_.hear(*notice, link, true, h.now(), h.wire);
+    h.verdict() = Verdict::consumed;
+  }
+  return After::stays;
+}
+
+bool Host::concerns_all(std::span<const std::byte> frame, const Headers& headers) {
+  if (headers.family == 0) {
+    const auto notice = read_arp(frame);
+    return notice && !notice->is_question;
+  }
+  const auto notice = read_discovery(frame, headers);
+  return notice && !notice->is_question;
+}
+
+void Host::hear(std::span<const std::byte> frame, unsigned link, Tick now, Wire& wire) {
+  if (const auto notice = read_arp(frame)) {
+    v4_.hear(*notice, link, false, now, wire);
+  } else if (const auto headers = headers_of_discovery(frame)) {
+    if (const auto told = read_discovery(frame, *headers)) v6_.hear(*told, link, false, now, wire);
+  }
+}
+
+void Host::end(Wire& wire) {
+  for (const HeldFrame& held : common_.held) {
+    if (!held.is_own) common_.counters.unresolved.add(1);
+    wire.drop(held.frame.handle);
+  }
+  common_.held.clear();
+}
+
+}  // namespace millrace

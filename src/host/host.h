@@ -1,0 +1,69 @@
+// A worker's host: what makes a line a router with addresses of its own. It decides where each
+// served packet goes, finds neighbours, answers for its addresses, and says why a packet went no
+// further.
+//
+// It has no clock and no socket; a port calls it once a burst, and gives it a wire to send by. One
+// worker owns it. Each of several workers has its own, and hears what is said to any of them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/burst.h"
+#include "host/host_for.h"
+#include "host/wire.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+struct HostConfig {
+  std::vector<HostLink> links;
+  HostAddresses<AddressV4> v4;
+  HostAddresses<AddressV6> v6;
+  bool tells_unreachable = true;  ///< by ICMP
+  bool announces = true;          ///< its addresses, when it begins: one worker does
+  std::uint32_t seed = 1;         ///< of how neighbours' times vary
+};
+
+class Host {
+ public:
+  explicit Host(const HostConfig& config);
+
+  /// Before the first burst: announces its addresses, and asks for next hops.
+  void begin(Tick now, Wire& wire);
+
+  struct Routed {
+    std::uint64_t sent = 0;   ///< packets, a bit each, that go out as `out` says
+    std::uint64_t taken = 0;  ///< those whose memory is the host's, or the wire's, now
+  };
+  /// Says where those packets of a burst go whose bit in `forward` is set. Reads what the line
+  /// wrote; writes verdicts, Ethernet headers and hop limits, and `out` for each packet. What is
+  /// addressed to the host is answered whether or not its bit is set, unless its verdict drops it.
+  Routed route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire);
+
+  /// Whether a packet says something that the hosts of all workers should hear.
+  static bool concerns_all(std::span<const std::byte> frame, const Headers& headers);
+  /// What another worker was told on that link: a whole frame.
+  void hear(std::span<const std::byte> frame, unsigned link, Tick now, Wire& wire);
+
+  /// To be called once a burst.
+  void tick(Tick now, Wire& wire);
+  /// After the last burst: what still waits is dropped.
+  void end(Wire& wire);
+
+  const HostCounters& counters() const { return common_.counters; }
+  std::size_t held() const { return common_.held.size(); }
+  const HostFor<AddressV4>& v4() const { return v4_; }
+  const HostFor<AddressV6>& v6() const { return v6_; }
+
+ private:
+  After hear_arp(Handling& handling);
+
+  HostCommon common_;
+  bool announces_;
+  HostFor<AddressV4> v4_;
+  HostFor<AddressV6> v6_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,173 @@
+// What is addressed to the host itself, and what it says about packets that go no further.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "core/address.h"
+#include "host/addresses_of.h"
+#include "host/ethernet.h"
+#include "host/host_for.h"
+#include "host/listening.h"
+#include "parse/rewrite.h"
+
+namespace millrace {
+namespace {
+
+/// The key of the burst's packet as it came, if it has one.
+template <class A>
+const Key<A>* key_of(Burst& burst, unsigned packet) {
+  auto& lanes = burst.lanes<Key<A>>();
+  for (const auto* lane : {&lanes.originator, &lanes.reply}) {
+    for (unsigned i = 0; i < lane->size; ++i) {
+      if (lane->packet[i] == packet) return &lane->key[i];
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+template <class A>
+After HostFor<A>::answer(Handling& h) {
+  const Headers& headers = h.headers();
+  std::byte* const packet = h.packet();
+  if constexpr (A::kBytes == 16) {
+    if (const auto notice = read_discovery({packet, h.burst.length[h.i]}, headers)) {
+      hear(*notice, h.came_on(), true, h.now(), h.wire);
+      h.verdict() = Verdict::consumed;
+      return After::stays;
+    }
+  }
+  const auto source = source_of<A>(packet, headers);
+  const bool is_to_one = is_one_host(destination_of<A>(packet, headers));
+  if (h.verdict() != Verdict::no_service || !is_to_one) {
+    h.verdict() = Verdict::not_ours;
+    return After::stays;
+  }
+  if (!is_echo_request(packet, headers) || !is_one_host(source))
+    return refuse(h, Verdict::not_ours, IcmpError::port_unreachable);
+  h.verdict() = Verdict::consumed;
+  make_echo_reply(packet, headers);
+  const Outgoing frame{
+      .handle = h.burst.handle[h.i],
+      .data = packet + headers.l3 - kEthernetHeader,
+      .length = static_cast<std::uint16_t>(headers.l4_end - headers.l3 + kEthernetHeader)};
+  return send_to(frame, source, h.came_on(), h.now(), h.wire) ? After::taken : After::stays;
+}
+
+template <class A>
+void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire) {
+  Listening listener(*this, wire, now);
+  const bool is_own = is_answered_on(notice.target, link);
+  if (!notice.is_question) {
+    if (!is_own && notice.mac)
+      neighbours_.advertised(link, notice.target,
+                             {*notice.mac, notice.is_solicited, notice.overrides}, now, listener);
+    return;
+  }
+  if (!is_own || !answers) return;
+  const bool is_neighbour = is_neighbour_on(notice.sender, link);
+  if (is_neighbour && notice.mac)
+    neighbours_.asked_by(link, notice.sender, *notice.mac, now, listener);
+  std::optional<Mac> to = notice.mac;
+  if (!to && is_neighbour) {  // who asks one station alone may leave his MAC away
+    const auto way = neighbours_.use(link, notice.sender, now, listener);
+    if (way.mac == nullptr) return;
+    to = *way.mac;
+  }
+  Outgoing frame = wire.make(kNoticeBytes);
+  if (frame.data == nullptr) return;
+  frame.length = write_answer(frame.data, common_.links[link].mac, notice.target, notice.sender,
+                              to.value_or(kBroadcast));
+  frame.link = static_cast<std::uint8_t>(link);
+  common_.send_own(frame, wire);
+}
+
+template <class A>
+bool HostFor<A>::is_answered_on(const A& address, unsigned link) const {
+  const bool is_own = std::ranges::any_of(
+      addresses_.own, [&](const auto& own) { return own.link == link && own.address == address; });
+  const auto& virtual_ones = addresses_.virtual_addresses;
+  return is_own || std::ranges::find(virtual_ones, address) != virtual_ones.end();
+}
+
+template <class A>
+bool HostFor<A>::is_neighbour_on(const A& address, unsigned link) const {
+  if (!is_one_host(address)) return false;
+  if (is_on_every_link(address)) return true;
+  const Route<A>* route = routes_.find(address);
+  return route != nullptr && route->link == link && !route->via;
+}
+
+/// The one to ask by: of the target's network, if there is one.
+template <class A>
+A HostFor<A>::asker(unsigned link, const A& target) const {
+  A any;
+  for (const auto& own : addresses_.own) {
+    if (own.link != link) continue;
+    if (prefix_of(own.address, own.bits) == prefix_of(target, own.bits)) return own.address;
+    if (any == A{}) any = own.address;
+  }
+  return any;
+}
+
+/// The packet goes no further, and its sender is told.
+template <class A>
+After HostFor<A>::refuse(Handling& h, Verdict why, IcmpError error, unsigned mtu) {
+  tell(error, {h.packet(), h.headers(), h.burst.length[h.i], h.came_on(), mtu},
+       key_of<A>(h.burst, h.i), h.now(), h.wire);
+  h.verdict() = why;
+  return After::stays;
+}
+
+/// `original`: what the packet's key was when it came; null where nothing rewrote it.
+template <class A>
+void HostFor<A>::tell(IcmpError error, const About& about, const Key<A>* original, Tick now,
+                      Wire& wire) {
+  const bool is_unreachable = error != IcmpError::hop_limit && error != IcmpError::too_big;
+  if (is_unreachable && !common_.tells_unreachable) return;
+  if (!may_answer_with_error<A>({about.packet, about.length}, about.headers)) return;
+  const auto source = own_address(about.came_on);
+  if (!source || !common_.allowance.take(now)) return;
+
+  std::array<std::byte, kIcmpErrorBytes<A>> quote;
+  Headers headers = about.headers;
+  const unsigned l3 = headers.l3;
+  const std::size_t bytes = std::min<std::size_t>(headers.l4_end - l3, quote.size());
+  std::memcpy(quote.data(), about.packet + l3, bytes);
+  if (original != nullptr) {
+    headers.l3 = 0;
+    headers.l4 = static_cast<std::uint16_t>(headers.l4 - l3);
+    headers.l4_end = static_cast<std::uint16_t>(bytes);
+    rewrite<Key<A>>(End::source, quote.data(), headers.l4_end, headers, original->source,
+                    original->source_port);
+    rewrite<Key<A>>(End::destination, quote.data(), headers.l4_end, headers, original->destination,
+                    original->destination_port);
+  }
+  Outgoing frame = wire.make(kEthernetHeader + kIcmpErrorBytes<A>);
+  if (frame.data == nullptr) return;
+  const unsigned written =
+      write_icmp_error(frame.data + kEthernetHeader, error, *source,
+                       std::span<const std::byte>(quote).first(bytes), about.mtu);
+  frame.length = static_cast<std::uint16_t>(kEthernetHeader + written);
+  const auto to = address_at<A>(quote.data() + detail::IpOf<Key<A>>::kSource);
+  if (!send_to(frame, to, about.came_on, now, wire)) wire.drop(frame.handle);
+}
+
+/// One that errors come from: of the link on which the packet came (RFC 1812, 4.3.2.4), if it has
+/// one that is known elsewhere.
+template <class A>
+std::optional<A> HostFor<A>::own_address(unsigned link) const {
+  std::optional<A> any;
+  for (const auto& own : addresses_.own) {
+    if (is_on_every_link(own.address)) continue;
+    if (own.link == link) return own.address;
+    if (!any) any = own.address;
+  }
+  return any;
+}
+
+template class HostFor<AddressV4>;
+template class HostFor<AddressV6>;
+
+}  // namespace millrace

@@ -1,0 +1,189 @@
+// Where packets go, and what is known of neighbours. What is addressed to the host itself is in
+// host_answers.cc.
+#include "host/host_for.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "core/address.h"
+#include "host/addresses_of.h"
+#include "host/ethernet.h"
+#include "host/hop_limit.h"
+#include "host/listening.h"
+
+namespace millrace {
+namespace {
+
+/// The same headers, of a frame whose Ethernet header stands right before the IP header.
+Headers behind_ethernet(Headers headers) {
+  const unsigned from = headers.l3 - kEthernetHeader;
+  headers.l3 = kEthernetHeader;
+  headers.l4 = static_cast<std::uint16_t>(headers.l4 - from);
+  headers.l4_end = static_cast<std::uint16_t>(headers.l4_end - from);
+  return headers;
+}
+
+/// Those of the host itself, those of the networks on the links, and the configured ones; of
+/// several for one prefix the first.
+template <class A>
+std::vector<Route<A>> all_routes(const HostAddresses<A>& addresses, unsigned local) {
+  std::vector<Route<A>> all;
+  std::set<std::pair<A, unsigned>> there;
+  const auto add = [&](const Route<A>& route) {
+    if (there.emplace(route.prefix, route.bits).second) all.push_back(route);
+  };
+  constexpr unsigned kBits = 8 * A::kBytes;
+  for (const auto& own : addresses.own) add({own.address, kBits, local, std::nullopt});
+  for (const A& address : addresses.virtual_addresses) add({address, kBits, local, std::nullopt});
+  for (const auto& own : addresses.own) {
+    if (!is_on_every_link(own.address))
+      add({prefix_of(own.address, own.bits), own.bits, own.link, std::nullopt});
+  }
+  for (const Route<A>& route : addresses.routes) add(route);
+  return all;
+}
+
+/// A host that has IPv6 addresses has one on each link besides.
+template <class A>
+HostAddresses<A> with_link_local(HostAddresses<A> addresses, const std::vector<HostLink>& links) {
+  if constexpr (A::kBytes == 16) {
+    const bool is_there = !addresses.own.empty();
+    for (unsigned link = 0; is_there && link < links.size(); ++link) {
+      if (links[link].has_neighbours)
+        addresses.own.push_back({link_local(links[link].mac), 64, link});
+    }
+  }
+  return addresses;
+}
+
+}  // namespace
+
+template <class A>
+HostFor<A>::HostFor(HostCommon& common, const HostAddresses<A>& addresses, std::uint32_t seed)
+    : common_(common),
+      addresses_(with_link_local(addresses, common.links)),
+      routes_(all_routes(addresses_, kLocal)),
+      neighbours_(seed) {}
+
+template <class A>
+void HostFor<A>::announce(Wire& wire) {
+  const auto say = [&](const A& address, unsigned link) {
+    const HostLink& on = common_.links[link];
+    Outgoing frame = on.has_neighbours ? wire.make(kNoticeBytes) : Outgoing{};
+    if (frame.data == nullptr) return;
+    frame.length = write_answer(frame.data, on.mac, address, A{}, kBroadcast);
+    frame.link = static_cast<std::uint8_t>(link);
+    common_.send_own(frame, wire);
+  };
+  for (const auto& own : addresses_.own) say(own.address, own.link);
+  for (const A& address : addresses_.virtual_addresses) {
+    for (const auto& own : addresses_.own) {
+      if (prefix_of(address, own.bits) == prefix_of(own.address, own.bits)) say(address, own.link);
+    }
+  }
+}
+
+template <class A>
+void HostFor<A>::keep(Tick now, Wire& wire) {
+  Listening listener(*this, wire, now);
+  const auto keep = [&](unsigned link, const A& address) {
+    if (link != kLocal && common_.links[link].has_neighbours)
+      neighbours_.keep(link, address, now, listener);
+  };
+  for (const Route<A>& route : routes_.all()) {
+    if (route.via) keep(route.link, *route.via);
+  }
+  for (const A& destination : addresses_.destinations) {
+    const Route<A>* route = routes_.find(destination);
+    if (route != nullptr) keep(route->link, route->via.value_or(destination));
+  }
+}
+
+template <class A>
+void HostFor<A>::tick(Tick now, Wire& wire) {
+  Listening listener(*this, wire, now);
+  neighbours_.tick(now, listener);
+}
+
+template <class A>
+After HostFor<A>::route(Handling& h) {
+  std::byte* const packet = h.packet();
+  const Headers& headers = h.headers();
+  const A destination = destination_of<A>(packet, headers);
+  const Route<A>* route = routes_.find(destination);
+  if ((route != nullptr && route->link == kLocal) || !is_one_host(destination)) return answer(h);
+  if (!h.forward) return After::stays;
+  const std::uint8_t hops = hop_limit(packet, headers);
+  if (hops <= 1) return refuse(h, Verdict::hop_limit, IcmpError::hop_limit);
+  if (route == nullptr) return refuse(h, Verdict::no_route, IcmpError::no_route);
+  const unsigned missing = h.burst.wire_length[h.i] - h.burst.length[h.i];
+  const auto bytes = static_cast<unsigned>(headers.l4_end - headers.l3);
+  const unsigned mtu = common_.links[route->link].mtu;
+  if (bytes + missing > mtu) return refuse(h, Verdict::too_big, IcmpError::too_big, mtu);
+  set_hop_limit(packet, headers, static_cast<std::uint8_t>(hops - 1));
+  h.out = {.handle = h.burst.handle[h.i],
+           .data = packet + headers.l3 - kEthernetHeader,
+           .length = static_cast<std::uint16_t>(bytes + kEthernetHeader),
+           .link = static_cast<std::uint8_t>(route->link)};
+  const Way way = find_way(h.out, *route, destination, h.now(), h.wire);
+  if (way.mac) return After::sent;
+  const bool is_as_it_came = h.verdict() != Verdict::tracked && h.verdict() != Verdict::stateless;
+  if (way.may_wait && common_.hold({.frame = h.out,
+                                    .headers = behind_ethernet(headers),
+                                    .neighbour = way.neighbour,
+                                    .came_on = h.came_on(),
+                                    .is_v4 = A::kBytes == 4,
+                                    .is_as_it_came = is_as_it_came})) {
+    h.verdict() = Verdict::held;
+    return After::taken;
+  }
+  if (is_as_it_came) return refuse(h, Verdict::unresolved, IcmpError::host_unreachable);
+  h.verdict() = Verdict::unresolved;
+  return After::stays;
+}
+
+/// Writes the Ethernet header, as far as it is known.
+template <class A>
+auto HostFor<A>::find_way(const Outgoing& frame, const Route<A>& route, const A& destination,
+                          Tick now, Wire& wire) -> Way {
+  const HostLink& link = common_.links[route.link];
+  Way way{.mac = Mac{}};
+  if (link.has_neighbours) {
+    Listening listener(*this, wire, now);
+    const auto found = neighbours_.use(route.link, route.via.value_or(destination), now, listener);
+    way.mac = found.mac != nullptr ? std::optional(*found.mac) : std::nullopt;
+    way.neighbour = found.id;
+    way.may_wait = found.id != Neighbours<A>::kNone && !found.failed;
+  }
+  write_ethernet(frame.data, way.mac.value_or(Mac{}), link.mac,
+                 A::kBytes == 4 ? kEtherTypeV4 : kEtherTypeV6);
+  return way;
+}
+
+/// Sends a frame of the host's own to where its destination is; false: it cannot.
+template <class A>
+bool HostFor<A>::send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now,
+                         Wire& wire) {
+  const Route<A> same_link{.prefix = {}, .link = came_on};
+  const Route<A>* route = is_on_every_link(destination) ? &same_link : routes_.find(destination);
+  if (route == nullptr || route->link == kLocal) return false;
+  frame.link = static_cast<std::uint8_t>(route->link);
+  const Way way = find_way(frame, *route, destination, now, wire);
+  if (!way.mac) {
+    return way.may_wait && common_.hold({.frame = frame,
+                                         .headers = {},
+                                         .neighbour = way.neighbour,
+                                         .came_on = came_on,
+                                         .is_v4 = A::kBytes == 4,
+                                         .is_own = true});
+  }
+  common_.send_own(frame, wire);
+  return true;
+}
+
+template class HostFor<AddressV4>;
+template class HostFor<AddressV6>;
+
+}  // namespace millrace

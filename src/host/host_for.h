@@ -1,0 +1,172 @@
+// What a host does for one address family.
+//
+// `HostFor` decides about packets and hears what neighbours say; what both families have in common,
+// their links, the frames that wait, the counters, is in `HostCommon`.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/burst.h"
+#include "core/counter.h"
+#include "core/mac.h"
+#include "host/icmp.h"
+#include "host/neighbours.h"
+#include "host/notice.h"
+#include "host/routes.h"
+#include "host/wire.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+/// What a host is told of one address family.
+template <class A>
+struct HostAddresses {
+  struct Own {
+    A address;
+    unsigned bits = 8 * A::kBytes;  ///< of the network that is on the link
+    unsigned link = 0;
+  };
+  std::vector<Own> own;
+  /// Answered for on every link.
+  std::vector<A> virtual_addresses;
+  std::vector<Route<A>> routes;  ///< beside the networks on the links
+  /// Where packets will surely go: their next hops are asked for at once, and kept.
+  std::vector<A> destinations;
+};
+
+struct HostLink {
+  Mac mac;
+  unsigned mtu = 1500;
+  /// Stations answer there. Else every packet goes to nobody in particular.
+  bool has_neighbours = true;
+};
+
+/// Of packets that left, or did not, after their burst had been counted.
+struct alignas(64) HostCounters {
+  Counter generated;   ///< made here: ARP, neighbour discovery, ICMP
+  Counter released;    ///< held until their next hop was known, and sent
+  Counter unresolved;  ///< held, and dropped
+};
+
+/// A frame that waits for a neighbour.
+struct HeldFrame {
+  Outgoing frame;
+  Headers headers;  ///< of what stands at `frame.data`
+  std::uint32_t neighbour;
+  unsigned came_on;
+  bool is_v4;
+  bool is_as_it_came = false;  ///< nothing rewrote it
+  bool is_own = false;         ///< made here
+};
+
+/// How often ICMP errors may be sent (RFC 1812, 4.3.2.8).
+class Allowance {
+ public:
+  static constexpr unsigned kASecond = 1000;
+  static constexpr unsigned kAtOnce = 100;
+
+  /// Whether one may be sent now; it counts as sent.
+  bool take(Tick now);
+
+ private:
+  unsigned left_ = kAtOnce;
+  Tick filled_;
+};
+
+struct HostCommon {
+  std::vector<HostLink> links;
+  bool tells_unreachable = true;
+  Allowance allowance;
+  std::vector<HeldFrame> held;
+  HostCounters counters;
+
+  /// Frames that wait, at most, and for one neighbour.
+  static constexpr std::size_t kMaxHeld = 256;
+  static constexpr std::size_t kMaxHeldEach = 16;
+  /// False: there is no room.
+  bool hold(const HeldFrame& frame);
+  /// Those that wait for that neighbour.
+  std::vector<HeldFrame> take_held(std::uint32_t neighbour, bool is_v4);
+  void send_own(const Outgoing& frame, Wire& wire);
+};
+
+/// A packet of a burst that is routed.
+struct Handling {
+  Burst& burst;
+  unsigned i;
+  bool forward;  ///< the line lets it go
+  Outgoing& out;
+  Wire& wire;
+
+  std::byte* packet() const { return burst.data[i]; }
+  const Headers& headers() const { return burst.headers[i]; }
+  Verdict& verdict() const { return burst.verdict[i]; }
+  unsigned came_on() const { return wire.link_of(burst.handle[i]); }
+  Tick now() const { return burst.now; }
+};
+enum class After : std::uint8_t {
+  stays,  ///< with its port: it goes no further
+  sent,   ///< goes out as `out` says
+  taken,  ///< its memory is the host's, or the wire's
+};
+
+template <class A>
+class HostFor {
+ public:
+  HostFor(HostCommon& common, const HostAddresses<A>& addresses, std::uint32_t seed);
+  HostFor(const HostFor&) = delete;
+  HostFor& operator=(const HostFor&) = delete;
+
+  /// Tells all links of its addresses.
+  void announce(Wire& wire);
+  /// Asks for next hops that will be needed.
+  void keep(Tick now, Wire& wire);
+  void tick(Tick now, Wire& wire);
+  After route(Handling& handling);
+  /// `answers`: else another worker does.
+  void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
+  std::vector<typename Neighbours<A>::Listed> neighbours(Tick now) const {
+    return neighbours_.list(now);
+  }
+
+ private:
+  static constexpr unsigned kLocal = 0xffff;  // the link of routes to the host itself
+
+  class Listening;
+  struct Way {
+    std::optional<Mac> mac;
+    std::uint32_t neighbour = 0;
+    bool may_wait = false;
+  };
+  /// What an error is about.
+  struct About {
+    const std::byte* packet;
+    Headers headers;
+    std::uint16_t length;
+    unsigned came_on;
+    unsigned mtu = 0;
+  };
+
+  Way find_way(const Outgoing& frame, const Route<A>& route, const A& destination, Tick now,
+               Wire& wire);
+  After answer(Handling& handling);
+  bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
+  After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
+  void tell(IcmpError error, const About& about, const Key<A>* original, Tick now, Wire& wire);
+  bool is_answered_on(const A& address, unsigned link) const;
+  bool is_neighbour_on(const A& address, unsigned link) const;
+  A asker(unsigned link, const A& target) const;
+  std::optional<A> own_address(unsigned link) const;
+
+  HostCommon& common_;
+  HostAddresses<A> addresses_;
+  Routes<A> routes_;
+  Neighbours<A> neighbours_;
+};
+
+}  // namespace millrace

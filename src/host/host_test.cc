@@ -1,0 +1,254 @@
+// A host in scenarios: what is sent where, as host_scenario.h has them.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "host/host_scenario.h"
+
+namespace millrace {
+namespace {
+
+template <class A>
+class HostTest : public test::HostScenario<A> {};
+
+using Families = testing::Types<AddressV4, AddressV6>;
+TYPED_TEST_SUITE(HostTest, Families, );
+
+TYPED_TEST(HostTest, NextHopsAreAskedForAndKept) {
+  this->play(R"(
+    begin
+    - 0 to all: out asks gw
+    - 1 to all: in asks b1
+    0 gw answers
+    - consumed
+    1 b1 answers
+    - consumed
+    0 c > b1
+    - 1 to b1: c > b1 hops=63
+    - no_service
+    1 b1 > c
+    - 0 to gw: b1 > c hops=63
+    - no_service
+    +50000
+    1 b1 > c
+    - 0 to gw: b1 > c hops=63
+    - no_service
+    +4900
+    +200
+    - 0 to gw: out asks gw
+    0 gw answers
+    - consumed
+    +5000)");
+}
+
+TYPED_TEST(HostTest, PacketsWaitForWhoIsAsked) {
+  this->play(R"(
+    0 c > b2
+    - 1 to all: in asks b2
+    - held
+    0 n > b2
+    - held
+    +1000
+    - 1 to all: in asks b2
+    1 b2 answers
+    - 1 to b2: c > b2 hops=63
+    - 1 to b2: n > b2 hops=63
+    - consumed)");
+}
+
+TYPED_TEST(HostTest, WhoDoesNotAnswerIsGivenUp) {
+  this->play(R"(
+    begin
+    - 0 to all: out asks gw
+    - 1 to all: in asks b1
+    0 gw answers
+    - consumed
+    1 b1 answers
+    - consumed
+    0 c > b2
+    - 1 to all: in asks b2
+    - held
+    0 c > b2 served
+    - held
+    +1000
+    - 1 to all: in asks b2
+    +1000
+    - 1 to all: in asks b2
+    +1000
+    - 0 to gw: out > c no host (c > b2)
+    - dropped
+    - dropped
+    0 c > b2
+    - 0 to gw: out > c no host (c > b2)
+    - unresolved
+    0 c > b2 served
+    - unresolved
+    +1100
+    0 c > b2
+    - 1 to all: in asks b2
+    - held
+    1 b2 answers
+    - 1 to b2: c > b2 hops=63
+    - consumed)");
+}
+
+TYPED_TEST(HostTest, OneThatFallsSilentIsAskedAloneThenGivenUp) {
+  this->play(R"(
+    1 b2 asks in
+    - 1 to b2: in answers b2
+    - consumed
+    0 n > b2
+    - 1 to b2: n > b2 hops=63
+    - no_service
+    +5000
+    - 1 to b2: in asks b2
+    +1000
+    - 1 to b2: in asks b2
+    +1000
+    - 1 to b2: in asks b2
+    0 n > b2
+    - 1 to b2: n > b2 hops=63
+    - no_service
+    +1000
+    0 n asks out
+    - 0 to n: out answers n
+    - consumed
+    0 n > b2
+    - 0 to n: out > n no host (n > b2)
+    - unresolved)");
+}
+
+TYPED_TEST(HostTest, ItAnswersForItsOwnAddressesOnTheirLinksAndForVirtualOnesOnAll) {
+  this->play(R"(
+    0 n asks out
+    - 0 to n: out answers n
+    - consumed
+    0 n asks vip
+    - 0 to n: vip answers n
+    - consumed
+    1 b1 asks vip
+    - 1 to b1: vip answers b1
+    - consumed
+    0 n asks in
+    - consumed
+    0 n asks c
+    - consumed
+    0 none asks out
+    - 0 to all: out tells
+    - consumed)");
+}
+
+TYPED_TEST(HostTest, EchoIsAnsweredWhateverForbidsForwarding) {
+  this->play(R"(
+    0 n asks out
+    - 0 to n: out answers n
+    - consumed
+    0 n pings out
+    - 0 to n: out > n echo
+    - consumed
+    0 n pings vip hops=1
+    - 0 to n: vip > n echo
+    - consumed
+    0 n pings in dropped
+    - 0 to n: in > n echo
+    - consumed
+    0 c pings vip
+    - 0 to all: out asks gw
+    - consumed
+    0 gw answers
+    - 0 to gw: vip > c echo
+    - consumed)");
+}
+
+TYPED_TEST(HostTest, ItSaysWhyAPacketGoesNoFurther) {
+  this->play(R"(
+    0 n asks out
+    - 0 to n: out answers n
+    - consumed
+    0 n > b1 hops=1
+    - 0 to n: out > n hop limit (n > b1)
+    - hop_limit
+    0 n > b1 served hops=1
+    - 0 to n: out > n hop limit (n > vip)
+    - hop_limit
+    0 n > b1 bytes=1501
+    - 0 to n: out > n too big 1500 (n > b1)
+    - too_big
+    0 n > b1 served bytes=3000
+    - 0 to n: out > n too big 1500 (n > vip)
+    - too_big
+    0 n > far
+    - 0 to n: out > n no route (n > far)
+    - no_route
+    0 n > out
+    - 0 to n: out > n no port (n > out)
+    - not_ours
+    0 n > group
+    - not_ours
+    0 none > b1 hops=1
+    - hop_limit)");
+}
+
+TYPED_TEST(HostTest, ANeighbourThatMovesIsFollowed) {
+  this->play(R"(
+    1 b2 asks in
+    - 1 to b2: in answers b2
+    - consumed
+    1 b1 tells
+    - consumed
+    0 n > b1
+    - 1 to all: in asks b1
+    - held
+    1 b1 tells
+    - 1 to b1: n > b1 hops=63
+    - consumed)");
+}
+
+TYPED_TEST(HostTest, NobodyWaitsInAQueueWithoutEnd) {
+  std::string scenario = "0 n > b2\n- 1 to all: in asks b2\n- held\n";
+  for (unsigned i = 1; i < HostCommon::kMaxHeldEach; ++i) scenario += "0 n > b2\n- held\n";
+  scenario += "0 n > b2\n- 0 to all: out asks n\n- unresolved\n";
+  scenario += "1 b2 answers\n";
+  for (unsigned i = 0; i < HostCommon::kMaxHeldEach; ++i) scenario += "- 1 to b2: n > b2 hops=63\n";
+  this->play(scenario + "- consumed\n");
+}
+
+TYPED_TEST(HostTest, ItAnnouncesItself) {
+  this->make({.announces = true});
+  this->play(TypeParam::kBytes == 4 ? R"(
+    begin
+    - 0 to all: out tells
+    - 1 to all: in tells
+    - 0 to all: out asks gw
+    - 1 to all: in asks b1)"
+                                    : R"(
+    begin
+    - 0 to all: out tells
+    - 1 to all: in tells
+    - 0 to all: fe80::ff:fe00:0 tells
+    - 1 to all: fe80::ff:fe00:1 tells
+    - 0 to all: out asks gw
+    - 1 to all: in asks b1)");
+}
+
+TYPED_TEST(HostTest, WhatTheLineDropsStaysDropped) {
+  this->play(R"(
+    0 c > b1 dropped
+    - no_service
+    0 c > far dropped
+    - no_service)");
+}
+
+TYPED_TEST(HostTest, NoMoreErrorsThanAreAllowed) {
+  this->make();
+  std::string scenario = "0 n asks out\n- 0 to n: out answers n\n- consumed\n";
+  for (unsigned i = 0; i < Allowance::kAtOnce; ++i)
+    scenario += "0 n > far\n- 0 to n: out > n no route (n > far)\n- no_route\n";
+  scenario += "0 n > far\n- no_route\n+1\n";
+  scenario +=
+      "0 n > far\n- 0 to n: out > n no route (n > far)\n- no_route\n0 n > far\n- no_route\n";
+  this->play(scenario);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,221 @@
+#include "host/neighbours.h"
+
+#include <functional>
+#include <string_view>
+#include <utility>
+
+namespace millrace {
+
+template <class A>
+std::size_t Neighbours<A>::HashOf::operator()(const Where& where) const {
+  const std::string_view bytes(reinterpret_cast<const char*>(where.address.bytes.data()),
+                               A::kBytes);
+  return std::hash<std::string_view>()(bytes) ^ where.link;
+}
+
+template <class A>
+void Neighbours<A>::keep(unsigned link, const A& address, Tick now, Listener& listener) {
+  const Id id = find_or_add(link, address, now);
+  if (id == kNone) return;
+  all_[id].is_kept = true;
+  if (all_[id].state == State::failed) begin(id, now, listener);
+}
+
+template <class A>
+typename Neighbours<A>::Way Neighbours<A>::use(unsigned link, const A& address, Tick now,
+                                               Listener& listener) {
+  const Id id = find_or_add(link, address, now);
+  if (id == kNone) return {};
+  Neighbour& one = all_[id];
+  one.last_used = now;
+  if (one.state == State::failed) {
+    if (now - one.until < 0) return {id, nullptr, true};
+    begin(id, now, listener);
+  }
+  if (one.state == State::incomplete) return {id, nullptr, false};
+  if (one.state == State::reachable && now - one.until >= 0) one.state = State::stale;
+  if (one.state == State::stale) enter(id, State::delay, now);
+  return {id, &one.mac, false};
+}
+
+template <class A>
+void Neighbours<A>::advertised(unsigned link, const A& address, const Heard& heard, Tick now,
+                               Listener& listener) {
+  const auto known = ids_.find({link, address});
+  if (known == ids_.end()) return;  // RFC 4861, 7.2.5: who did not ask learns nothing
+  const Id id = known->second;
+  Neighbour& one = all_[id];
+  if (is_unanswered(one.state)) {
+    confirm(id, heard.mac, heard.is_solicited ? State::reachable : State::stale, now, listener);
+    return;
+  }
+  const bool is_same = one.mac == heard.mac;
+  if (!is_same && !heard.overrides) {
+    if (one.state == State::reachable) one.state = State::stale;
+    return;
+  }
+  if (heard.is_solicited) {
+    confirm(id, heard.mac, State::reachable, now, listener);
+  } else if (!is_same) {
+    confirm(id, heard.mac, State::stale, now, listener);
+  }
+}
+
+/// RFC 4861, 7.2.3.
+template <class A>
+void Neighbours<A>::asked_by(unsigned link, const A& address, const Mac& mac, Tick now,
+                             Listener& listener) {
+  const Id id = find_or_add(link, address, now);
+  if (id == kNone) return;
+  if (is_unanswered(all_[id].state) || all_[id].mac != mac)
+    confirm(id, mac, State::stale, now, listener);
+}
+
+template <class A>
+void Neighbours<A>::tick(Tick now, Listener& listener) {
+  if (busy_.empty() || now - ticked_ < static_cast<std::int32_t>(kTickMs)) return;
+  ticked_ = now;
+  const std::vector<Id> due = std::exchange(busy_, {});
+  for (const Id id : due) {
+    all_[id].is_busy = false;
+    if (!all_[id].ends_by_itself()) continue;
+    if (now - all_[id].until >= 0) {
+      expire(id, now, listener);
+    } else {
+      watch(id);
+    }
+  }
+}
+
+template <class A>
+void Neighbours<A>::watch(Id id) {
+  if (all_[id].is_busy) return;
+  all_[id].is_busy = true;
+  busy_.push_back(id);
+}
+
+/// Its state has ended.
+template <class A>
+void Neighbours<A>::expire(Id id, Tick now, Listener& listener) {
+  Neighbour& one = all_[id];
+  if (one.state == State::delay) {
+    one.asked = 0;
+    one.state = State::probe;
+  }
+  if (one.state == State::failed) {
+    if (one.is_kept) {
+      begin(id, now, listener);
+    } else {
+      remove(id);
+    }
+  } else if (one.asked < kAsks) {
+    ask(id, now, listener);
+  } else {
+    if (one.state == State::probe) ++unanswered_;
+    enter(id, State::failed, now);
+    listener.failed(id);
+  }
+}
+
+template <class A>
+void Neighbours<A>::begin(Id id, Tick now, Listener& listener) {
+  all_[id].state = State::incomplete;
+  all_[id].asked = 0;
+  ask(id, now, listener);
+}
+
+template <class A>
+void Neighbours<A>::ask(Id id, Tick now, Listener& listener) {
+  Neighbour& one = all_[id];
+  ++one.asked;
+  enter(id, one.state, now);
+  listener.ask(one.where.link, one.where.address,
+               one.state == State::incomplete ? nullptr : &one.mac);
+}
+
+template <class A>
+void Neighbours<A>::confirm(Id id, const Mac& mac, State state, Tick now, Listener& listener) {
+  Neighbour& one = all_[id];
+  const bool waited = is_unanswered(one.state);
+  if (waited) --unanswered_;
+  one.mac = mac;
+  enter(id, state, now);
+  if (waited) listener.resolved(id, mac);
+}
+
+template <class A>
+void Neighbours<A>::enter(Id id, State state, Tick now) {
+  Neighbour& one = all_[id];
+  one.state = state;
+  if (state == State::reachable) {
+    one.until = now + kReachableMs / 2 + static_cast<std::uint32_t>(random_() % kReachableMs);
+  } else if (state != State::stale) {
+    one.until = now + (state == State::delay ? kDelayMs : kRetransmitMs);
+    watch(id);
+  }
+}
+
+template <class A>
+typename Neighbours<A>::Id Neighbours<A>::find_or_add(unsigned link, const A& address, Tick now) {
+  const Where where{link, address};
+  if (const auto known = ids_.find(where); known != ids_.end()) return known->second;
+  if (unanswered_ >= kMaxUnanswered) return kNone;
+  const Id id = place();
+  if (id == kNone) return kNone;
+  all_[id] = {.where = where,
+              .is_there = true,
+              .is_busy = all_[id].is_busy,
+              .until = now,
+              .last_used = now};
+  ids_.emplace(where, id);
+  ++unanswered_;
+  return id;
+}
+
+/// A free place, or that of the neighbour, of some at random, that packets went to longest ago.
+template <class A>
+typename Neighbours<A>::Id Neighbours<A>::place() {
+  if (free_.empty() && all_.size() < kMax) {
+    all_.emplace_back();
+    return static_cast<Id>(all_.size() - 1);
+  }
+  if (free_.empty()) {
+    Id oldest = kNone;
+    for (unsigned tries = 0; tries < kTries; ++tries) {
+      const auto id = static_cast<Id>(random_() % all_.size());
+      if (all_[id].is_kept || is_unanswered(all_[id].state)) continue;
+      if (oldest == kNone || all_[id].last_used - all_[oldest].last_used < 0) oldest = id;
+    }
+    if (oldest == kNone) return kNone;
+    remove(oldest);
+  }
+  const Id id = free_.back();
+  free_.pop_back();
+  return id;
+}
+
+template <class A>
+void Neighbours<A>::remove(Id id) {
+  Neighbour& one = all_[id];
+  if (is_unanswered(one.state)) --unanswered_;
+  ids_.erase(one.where);
+  one = {.is_busy = one.is_busy};
+  free_.push_back(id);
+}
+
+template <class A>
+auto Neighbours<A>::list(Tick now) const -> std::vector<Listed> {
+  std::vector<Listed> listed;
+  for (const Neighbour& one : all_) {
+    if (!one.is_there) continue;
+    const bool is_old = one.state == State::reachable && now - one.until >= 0;
+    listed.push_back(
+        {one.where.link, one.where.address, one.mac, is_old ? State::stale : one.state});
+  }
+  return listed;
+}
+
+template class Neighbours<AddressV4>;
+template class Neighbours<AddressV6>;
+
+}  // namespace millrace

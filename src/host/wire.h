@@ -1,0 +1,21 @@
+// What a host sends by: a port's side.
+#pragma once
+
+#include "core/outgoing.h"
+
+namespace millrace {
+
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  /// A frame of its own with room for `bytes`; `data` is null where no memory is left.
+  virtual Outgoing make(unsigned bytes) = 0;
+  /// Sends a frame that `make` made, or that was held.
+  virtual void send(const Outgoing& frame) = 0;
+  /// Lets go one that was made, or held.
+  virtual void drop(Handle handle) = 0;
+  /// The link on which a packet came.
+  virtual unsigned link_of(Handle handle) const = 0;
+};
+
+}  // namespace millrace

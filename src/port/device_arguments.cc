@@ -1,0 +1,68 @@
+#include "port/device_arguments.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace millrace {
+namespace {
+
+/// Its rings hold a few thousand frames: a worker that sleeps a while loses none.
+std::string af_packet(const DeviceName& name, const DeviceNeeds& needs) {
+  constexpr unsigned kHeaders = 128;  // the kernel's before the frame, and a tag
+  constexpr unsigned kFrames = 4096;
+  const unsigned frame = std::max(2048U, std::bit_ceil(needs.mtu + kHeaders));
+  return fmt::format("iface={},qpairs={},qdisc_bypass=1,framesz={},blocksz={},framecnt={}",
+                     name.target, needs.workers, frame, std::max(frame, 65536U),
+                     std::max(kFrames * 2048 / frame, 512U));
+}
+
+}  // namespace
+
+std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceNeeds& needs) {
+  std::vector<DriverArguments> all;
+  const auto add = [&](std::string_view driver, unsigned number, std::string arguments,
+                       unsigned queues) {
+    if (!name.arguments.empty()) arguments += (arguments.empty() ? "" : ",") + name.arguments;
+    all.push_back({.bus = "vdev",
+                   .name = fmt::format("net_{}{}", driver, number),
+                   .arguments = std::move(arguments),
+                   .queues = queues});
+  };
+  switch (name.kind) {
+    case DeviceKind::pci:
+      all.push_back({.bus = "pci", .name = name.target, .arguments = {}, .queues = 0});
+      break;
+    case DeviceKind::af_packet:
+      add("af_packet", needs.number, af_packet(name, needs), needs.workers);
+      break;
+    case DeviceKind::af_xdp:
+      // A queue that nobody reads loses its packets; busy polling adds milliseconds of jitter.
+      for (unsigned q = 0; q < needs.queues; ++q)
+        add("af_xdp", needs.number * 64 + q,
+            fmt::format("iface={},start_queue={},queue_count=1,busy_budget=0", name.target, q), 1);
+      break;
+    case DeviceKind::tap:  // it must receive by as many queues as it sends by
+      add("tap", needs.number, "iface=" + name.target, 0);
+      break;
+    case DeviceKind::memif:
+      add("memif", needs.number,
+          fmt::format("socket={},socket-abstract=no,id=0{}", name.target,
+                      name.arguments.find("role=") == name.arguments.npos ? ",role=server" : ""),
+          1);
+      break;
+    case DeviceKind::pcap:
+      add("pcap", needs.number, "rx_pcap=" + name.target, 1);
+      break;
+    case DeviceKind::null:
+      add("null", needs.number, "", 0);
+      break;
+    case DeviceKind::ring:
+      add("ring", needs.number, "", 0);
+      break;
+  }
+  return all;
+}
+
+}  // namespace millrace

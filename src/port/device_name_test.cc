@@ -1,0 +1,55 @@
+#include "port/device_name.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "port/device_arguments.h"
+
+namespace millrace {
+namespace {
+
+TEST(DeviceName, SaysWhatItIs) {
+  for (const char* text :
+       {"af_packet:eth0", "af_xdp:veth1", "tap:mr0", "memif:/run/m.sock", "pcap:a.pcap", "null",
+        "ring", "0000:3b:00.0", "memif:/run/m.sock,role=client", "pcap:a.pcap,infinite_rx=1"}) {
+    const auto name = parse_device(text);
+    ASSERT_TRUE(name.has_value()) << text << ": " << name.error().message;
+    EXPECT_EQ(to_string(*name), text);
+  }
+  EXPECT_EQ(parse_device("3b:00.0")->target, "0000:3b:00.0");
+  EXPECT_EQ(parse_device("memif:/run/m.sock,role=client")->arguments, "role=client");
+}
+
+TEST(DeviceName, RefusesWhatIsNone) {
+  for (const char* text :
+       {"", "eth0", "af_packet", "af_packet:", "null:x", "0000:3b:00.9", "xdp:eth0", ":"}) {
+    const auto name = parse_device(text);
+    ASSERT_FALSE(name.has_value()) << text;
+    EXPECT_EQ(name.error().kind, Error::Kind::usage);
+    EXPECT_NE(name.error().message.find("af_packet:INTERFACE"), std::string::npos);
+  }
+}
+
+TEST(DeviceArguments, OneOfAfXdpAQueue) {
+  const auto all =
+      arguments_for(*parse_device("af_xdp:v0"), {.number = 1, .workers = 2, .queues = 3});
+  ASSERT_EQ(all.size(), 3U);
+  EXPECT_EQ(all[2].arguments, "iface=v0,start_queue=2,queue_count=1,busy_budget=0");
+  EXPECT_NE(all[0].name, all[2].name);
+}
+
+TEST(DeviceArguments, FramesHoldTheMtu) {
+  const auto frame = [](unsigned mtu) {
+    return arguments_for(*parse_device("af_packet:v0"), {.mtu = mtu, .workers = 2})
+        .front()
+        .arguments;
+  };
+  EXPECT_EQ(frame(1500),
+            "iface=v0,qpairs=2,qdisc_bypass=1,framesz=2048,blocksz=65536,framecnt=4096");
+  EXPECT_EQ(frame(9000),
+            "iface=v0,qpairs=2,qdisc_bypass=1,framesz=16384,blocksz=65536,framecnt=512");
+}
+
+}  // namespace
+}  // namespace millrace

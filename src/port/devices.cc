@@ -1,0 +1,371 @@
+#include "port/devices.h"
+
+#include <rte_config.h>  // first of DPDK's
+
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_malloc.h>
+#include <rte_mbuf.h>
+#include <rte_spinlock.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "core/silence.h"
+#include "port/device_arguments.h"
+#include "port/kernel_interface.h"
+
+namespace millrace {
+namespace {
+
+constexpr unsigned kDescriptors = 1024;
+constexpr unsigned kPacketsAQueue = 8192;  // in its rings, in bursts, and on their way to others
+constexpr unsigned kCache = 256;
+constexpr const char* kHeap = "millrace-packets";
+
+rte_mbuf* mbuf(Handle handle) { return std::bit_cast<rte_mbuf*>(handle); }
+
+std::unexpected<Error> refused(const std::string& device, const std::string& what, int error) {
+  return std::unexpected(Error{device + ": " + what + ": " + rte_strerror(error)});
+}
+
+/// One of DPDK's devices: a queue, or all queues, of one of ours.
+struct Ethernet {
+  std::uint16_t id = 0;
+  std::uint16_t receive_queues = 1;
+  std::uint16_t send_queues = 1;
+};
+
+/// Where a worker's frames go out.
+struct SendQueue {
+  std::uint16_t id = 0;
+  std::uint16_t queue = 0;
+  rte_spinlock_t* lock = nullptr;  ///< null: nobody else uses it
+};
+
+}  // namespace
+
+struct Devices::Impl {
+  struct Device {
+    DeviceSettings settings;
+    std::optional<KernelInterface> kernel;
+    Mac mac;
+    unsigned mtu = 1500;
+    std::vector<Ethernet> ethernet;
+    std::vector<SendQueue> send;  ///< by worker
+    std::vector<std::unique_ptr<rte_spinlock_t>> locks;
+  };
+  struct ReceiveQueue {
+    std::uint16_t id = 0;
+    std::uint16_t queue = 0;
+  };
+
+  unsigned workers = 1;
+  std::vector<Device> devices;
+  std::vector<ReceiveQueue> queues;
+  std::array<std::uint8_t, RTE_MAX_ETHPORTS> device_of{};
+  Memory memory;
+  rte_mempool* pool = nullptr;
+
+  Result<void> probe(Device& device);
+  Result<void> probe_one(Device& device, const DriverArguments& arguments);
+  Result<void> make_pool(bool has_pci);
+  Result<void> configure(Device& device);
+  Result<void> configure_one(Device& device, Ethernet& ethernet);
+  void give_queues(Device& device);
+};
+
+/// Makes DPDK's devices for one of ours.
+Result<void> Devices::Impl::probe(Device& device) {
+  const DeviceName& name = device.settings.device;
+  if (is_kernel_interface(name.kind)) {
+    auto kernel = KernelInterface::take(name.target);
+    if (!kernel) return std::unexpected(kernel.error());
+    device.kernel.emplace(std::move(*kernel));
+    device.kernel->fence();
+    if (name.kind == DeviceKind::af_packet) device.kernel->refuse_large_packets();
+    device.mtu = device.kernel->mtu();
+  }
+  if (device.settings.mtu != 0) device.mtu = device.settings.mtu;
+  const unsigned its_queues = device.kernel ? device.kernel->queues() : 1;
+  const auto number = static_cast<unsigned>(&device - devices.data());
+  for (const auto& arguments : arguments_for(
+           name, {.number = number, .mtu = device.mtu, .workers = workers, .queues = its_queues})) {
+    if (auto ok = probe_one(device, arguments); !ok) return ok;
+  }
+  return {};
+}
+
+Result<void> Devices::Impl::probe_one(Device& device, const DriverArguments& arguments) {
+  const std::string name = to_string(device.settings.device);
+  if (arguments.bus == "vdev") {
+    const int error =
+        rte_eal_hotplug_add("vdev", arguments.name.c_str(), arguments.arguments.c_str());
+    if (error < 0) return refused(name, "DPDK's driver refuses it", -error);
+  }
+  Ethernet ethernet;
+  if (rte_eth_dev_get_port_by_name(arguments.name.c_str(), &ethernet.id) != 0)
+    return std::unexpected(Error{name +
+                                     ": DPDK has no driver for it: bind it to vfio-pci "
+                                     "(dpdk-devbind.py -b vfio-pci " +
+                                     arguments.name + ")",
+                                 Error::Kind::unreadable});
+  rte_eth_dev_info info{};
+  if (const int error = rte_eth_dev_info_get(ethernet.id, &info); error != 0)
+    return refused(name, "says nothing about itself", -error);
+  const unsigned wanted = arguments.queues == 0 ? workers : arguments.queues;
+  ethernet.receive_queues =
+      static_cast<std::uint16_t>(std::clamp(wanted, 1U, unsigned{info.max_rx_queues}));
+  ethernet.send_queues =
+      static_cast<std::uint16_t>(std::clamp(workers, 1U, unsigned{info.max_tx_queues}));
+  device.ethernet.push_back(ethernet);
+  device_of[ethernet.id] = static_cast<std::uint8_t>(&device - devices.data());
+  return {};
+}
+
+/// Packet memory on the best pages there are. A PCI device's must be known to it, so it is EAL's
+/// own.
+Result<void> Devices::Impl::make_pool(bool has_pci) {
+  unsigned count = kPacketsAQueue;
+  unsigned mtu = 0;
+  for (const Device& device : devices) {
+    for (const Ethernet& ethernet : device.ethernet)
+      count += ethernet.receive_queues * kPacketsAQueue;
+    mtu = std::max(mtu, device.mtu);
+  }
+  count = std::max(count, workers * kPacketsAQueue);
+  const unsigned frame = std::bit_ceil(mtu + 64);
+  const auto room = static_cast<std::uint16_t>(std::min(frame, 0xff00U) + RTE_PKTMBUF_HEADROOM);
+  int socket = SOCKET_ID_ANY;
+  if (!has_pci) {
+    const std::size_t each =
+        rte_mempool_calc_obj_size(static_cast<std::uint32_t>(sizeof(rte_mbuf)) + room, 0, nullptr);
+    auto mapped = Memory::map((each + 64) * count + (std::size_t{8} << 20), Pages::huge);
+    if (!mapped) return std::unexpected(mapped.error());
+    memory = std::move(*mapped);
+    const std::size_t page =
+        memory.bytes() % (std::size_t{2} << 20) == 0 ? std::size_t{2} << 20 : 4096;
+    if (rte_malloc_heap_create(kHeap) != 0 ||
+        rte_malloc_heap_memory_add(kHeap, memory.data(), memory.bytes(), nullptr,
+                                   static_cast<unsigned>(memory.bytes() / page), page) != 0)
+      return refused("packet memory", "DPDK does not take it", rte_errno);
+    socket = rte_malloc_heap_get_socket(kHeap);
+  }
+  pool = rte_pktmbuf_pool_create("millrace-packets", count, kCache, 0, room, socket);
+  if (pool == nullptr)
+    return refused("packet memory", std::to_string(count) + " packets are too many", rte_errno);
+  return {};
+}
+
+Result<void> Devices::Impl::configure(Device& device) {
+  for (Ethernet& ethernet : device.ethernet) {
+    if (auto ok = configure_one(device, ethernet); !ok) return ok;
+  }
+  give_queues(device);
+  return {};
+}
+
+Result<void> Devices::Impl::configure_one(Device& device, Ethernet& ethernet) {
+  const std::string name = to_string(device.settings.device);
+  rte_eth_conf conf{};
+  if (const int error =
+          rte_eth_dev_configure(ethernet.id, ethernet.receive_queues, ethernet.send_queues, &conf);
+      error != 0)
+    return refused(name, "cannot be set up", -error);
+  // Most virtual devices have no MTU of their own.
+  static_cast<void>(rte_eth_dev_set_mtu(ethernet.id, static_cast<std::uint16_t>(device.mtu)));
+  std::uint16_t receive_descriptors = kDescriptors;
+  std::uint16_t send_descriptors = kDescriptors;
+  static_cast<void>(
+      rte_eth_dev_adjust_nb_rx_tx_desc(ethernet.id, &receive_descriptors, &send_descriptors));
+  const int at = rte_eth_dev_socket_id(ethernet.id);
+  const auto socket = static_cast<unsigned>(at < 0 ? 0 : at);
+  for (std::uint16_t q = 0; q < ethernet.receive_queues; ++q) {
+    const int error =
+        rte_eth_rx_queue_setup(ethernet.id, q, receive_descriptors, socket, nullptr, pool);
+    if (error != 0) return refused(name, "a receive queue cannot be set up", -error);
+  }
+  for (std::uint16_t q = 0; q < ethernet.send_queues; ++q) {
+    const int error = rte_eth_tx_queue_setup(ethernet.id, q, send_descriptors, socket, nullptr);
+    if (error != 0) return refused(name, "a send queue cannot be set up", -error);
+  }
+  rte_ether_addr mac{};
+  if (rte_eth_macaddr_get(ethernet.id, &mac) == 0)
+    std::memcpy(device.mac.bytes.data(), mac.addr_bytes, device.mac.bytes.size());
+  if (device.kernel) device.mac = device.kernel->mac();
+  return {};
+}
+
+/// Which queue a worker sends by: one of its own where there are enough, else one under a lock.
+void Devices::Impl::give_queues(Device& device) {
+  std::vector<SendQueue> all;
+  for (const Ethernet& ethernet : device.ethernet) {
+    for (std::uint16_t q = 0; q < ethernet.receive_queues; ++q) queues.push_back({ethernet.id, q});
+    for (std::uint16_t q = 0; q < ethernet.send_queues; ++q)
+      all.push_back({ethernet.id, q, nullptr});
+  }
+  for (std::size_t q = 0; q < all.size() && all.size() < workers; ++q) {
+    device.locks.push_back(std::make_unique<rte_spinlock_t>());
+    rte_spinlock_init(device.locks.back().get());
+    all[q].lock = device.locks.back().get();
+  }
+  for (unsigned n = 0; n < workers; ++n) device.send.push_back(all[n % all.size()]);
+}
+
+Devices::Devices(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Devices::~Devices() {
+  const Silence silence;
+  for (const auto& device : impl_->devices) {
+    for (const Ethernet& ethernet : device.ethernet) {
+      rte_eth_dev_stop(ethernet.id);
+      rte_eth_dev_close(ethernet.id);
+    }
+  }
+}
+
+Result<std::unique_ptr<Devices>> Devices::open(std::span<const DeviceSettings> settings,
+                                               unsigned workers,
+                                               const std::vector<std::string>& eal_options) {
+  EalOptions eal{.pci_devices = {}, .more = eal_options};
+  for (const DeviceSettings& one : settings) {
+    if (one.device.kind == DeviceKind::pci) eal.pci_devices.push_back(one.device.target);
+  }
+  std::unique_ptr<Devices> devices(new Devices(std::make_unique<Impl>()));
+  Impl& impl = *devices->impl_;
+  impl.workers = workers;
+  for (const DeviceSettings& one : settings) impl.devices.push_back({.settings = one});
+  if (auto ok = start_dpdk_eal(eal); !ok) return std::unexpected(ok.error());
+  const Silence silence;
+  for (auto& device : impl.devices) {
+    if (auto ok = impl.probe(device); !ok) return std::unexpected(ok.error());
+  }
+  if (auto ok = impl.make_pool(!eal.pci_devices.empty()); !ok) return std::unexpected(ok.error());
+  for (auto& device : impl.devices) {
+    if (auto ok = impl.configure(device); !ok) return std::unexpected(ok.error());
+  }
+  return devices;
+}
+
+std::size_t Devices::count() const { return impl_->devices.size(); }
+const DeviceName& Devices::name(std::size_t device) const {
+  return impl_->devices[device].settings.device;
+}
+Mac Devices::mac(std::size_t device) const { return impl_->devices[device].mac; }
+unsigned Devices::mtu(std::size_t device) const { return impl_->devices[device].mtu; }
+Pages Devices::pages() const { return impl_->memory.pages(); }
+unsigned Devices::receive_queues() const { return static_cast<unsigned>(impl_->queues.size()); }
+
+DeviceStatistics Devices::statistics(std::size_t device) const {
+  DeviceStatistics sum;
+  for (const Ethernet& ethernet : impl_->devices[device].ethernet) {
+    rte_eth_stats stats{};
+    if (rte_eth_stats_get(ethernet.id, &stats) == 0) {
+      sum.in += stats.ipackets;
+      sum.out += stats.opackets;
+      sum.missed += stats.imissed + stats.rx_nombuf;
+    }
+    rte_eth_link link{};
+    if (rte_eth_link_get_nowait(ethernet.id, &link) == 0)
+      sum.link_is_up |= link.link_status == RTE_ETH_LINK_UP;
+  }
+  return sum;
+}
+
+Result<void> Devices::start() {
+  const Silence silence;
+  for (auto& device : impl_->devices) {
+    for (const Ethernet& ethernet : device.ethernet) {
+      const std::string name = to_string(device.settings.device);
+      if (const int error = rte_eth_dev_start(ethernet.id); error != 0)
+        return refused(name, "does not start", -error);
+      // Solicited-node groups and virtual addresses' MACs; not all devices can, or need to.
+      static_cast<void>(rte_eth_allmulticast_enable(ethernet.id));
+    }
+  }
+  return {};
+}
+
+void Devices::join() { static_cast<void>(rte_thread_register()); }
+void Devices::leave() { rte_thread_unregister(); }
+
+void Devices::place(Burst& burst, unsigned at, Handle handle) {
+  const rte_mbuf* packet = mbuf(handle);
+  burst.data[at] = rte_pktmbuf_mtod(packet, std::byte*);
+  burst.length[at] = packet->data_len;
+  burst.wire_length[at] = packet->pkt_len;
+  burst.handle[at] = handle;
+}
+
+unsigned Devices::receive(unsigned queue, Burst& burst, unsigned most) {
+  const auto [id, number] = impl_->queues[queue];
+  std::array<rte_mbuf*, Burst::kMax> packets;
+  const unsigned wanted = std::min(most, Burst::kMax - burst.size);
+  const unsigned got =
+      rte_eth_rx_burst(id, number, packets.data(), static_cast<std::uint16_t>(wanted));
+  for (unsigned i = 0; i < got; ++i) rte_prefetch0(rte_pktmbuf_mtod(packets[i], void*));
+  for (unsigned i = 0; i < got; ++i)
+    place(burst, burst.size + i, std::bit_cast<Handle>(packets[i]));
+  burst.size += got;
+  return got;
+}
+
+unsigned Devices::transmit(unsigned worker, std::span<const Outgoing> frames) {
+  std::array<rte_mbuf*, Burst::kMax> packets;
+  unsigned lost = 0;
+  const auto flush = [&](unsigned link, unsigned count) {
+    const SendQueue& to = impl_->devices[link].send[worker];
+    if (to.lock != nullptr) rte_spinlock_lock(to.lock);
+    const unsigned sent =
+        rte_eth_tx_burst(to.id, to.queue, packets.data(), static_cast<std::uint16_t>(count));
+    if (to.lock != nullptr) rte_spinlock_unlock(to.lock);
+    rte_pktmbuf_free_bulk(packets.data() + sent, count - sent);
+    lost += count - sent;
+  };
+  for (unsigned link = 0; link < impl_->devices.size(); ++link) {
+    unsigned count = 0;
+    for (const Outgoing& frame : frames) {
+      if (frame.link != link) continue;
+      rte_mbuf* packet = mbuf(frame.handle);
+      packet->data_off =
+          static_cast<std::uint16_t>(frame.data - static_cast<std::byte*>(packet->buf_addr));
+      packet->data_len = frame.length;
+      packet->pkt_len = frame.length;
+      packet->ol_flags = 0;
+      packets[count++] = packet;
+      if (count == packets.size()) {
+        flush(link, count);
+        count = 0;
+      }
+    }
+    if (count > 0) flush(link, count);
+  }
+  return lost;
+}
+
+Outgoing Devices::make(unsigned bytes) {
+  rte_mbuf* packet = rte_pktmbuf_alloc(impl_->pool);
+  if (packet == nullptr) return {};
+  if (bytes > rte_pktmbuf_tailroom(packet)) {
+    rte_pktmbuf_free(packet);
+    return {};
+  }
+  return {.handle = std::bit_cast<Handle>(packet), .data = rte_pktmbuf_mtod(packet, std::byte*)};
+}
+
+void Devices::free(std::span<const Handle> handles) {
+  for (const Handle handle : handles) rte_pktmbuf_free(mbuf(handle));
+}
+
+void Devices::share(Handle handle, unsigned more) {
+  rte_mbuf_refcnt_update(mbuf(handle), static_cast<std::int16_t>(more));
+}
+
+unsigned Devices::device_of(Handle handle) const { return impl_->device_of[mbuf(handle)->port]; }
+
+}  // namespace millrace

@@ -1,0 +1,89 @@
+// Network devices, through DPDK: what packets come from and go to where millrace runs live.
+//
+// Opened, started and closed by one thread. Each receive queue then belongs to one worker, and so
+// does each place in `transmit`; packets may pass between workers. No type of DPDK's shows here: a
+// `Handle` is an `rte_mbuf*`.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/burst.h"
+#include "core/counter.h"
+#include "core/dpdk_eal.h"
+#include "core/mac.h"
+#include "core/outgoing.h"
+#include "millrace/memory.h"
+#include "millrace/types.h"
+#include "port/device_name.h"
+
+namespace millrace {
+
+struct DeviceSettings {
+  DeviceName device;
+  unsigned mtu = 0;  ///< 0: as it is, 1500 where that cannot be told
+};
+
+/// Of one device, since it was opened.
+struct DeviceStatistics {
+  std::uint64_t in = 0;
+  std::uint64_t out = 0;
+  std::uint64_t missed = 0;  ///< that the device dropped: its queue was full, or no memory was left
+  bool link_is_up = false;
+};
+
+class Devices {
+ public:
+  /// All of them, for so many workers, with packet memory for their queues. Errors name the device:
+  /// it cannot be opened (unreadable), its driver refuses it, or DPDK does not start (failed).
+  static Result<std::unique_ptr<Devices>> open(std::span<const DeviceSettings> settings,
+                                               unsigned workers,
+                                               const std::vector<std::string>& eal_options);
+  ~Devices();
+  Devices(const Devices&) = delete;
+  Devices& operator=(const Devices&) = delete;
+
+  std::size_t count() const;
+  const DeviceName& name(std::size_t device) const;
+  Mac mac(std::size_t device) const;
+  unsigned mtu(std::size_t device) const;
+  DeviceStatistics statistics(std::size_t device) const;
+  Pages pages() const;
+
+  /// Packets come from now on.
+  Result<void> start();
+
+  /// Those of all devices; queue n is worker n % workers's.
+  unsigned receive_queues() const;
+  /// A worker's thread calls it first of all.
+  static void join();
+  static void leave();
+  /// Adds packets of that queue to the burst, which has room for them, `most` of them at most; how
+  /// many. Writes `data`, `length`, `wire_length` and `handle`.
+  unsigned receive(unsigned queue, Burst& burst, unsigned most);
+  /// Sends frames on their links, in their order on each; how many were not taken, and are freed.
+  unsigned transmit(unsigned worker, std::span<const Outgoing> frames);
+
+  /// Memory for a frame of `bytes`; null where none is left.
+  Outgoing make(unsigned bytes);
+  static void free(std::span<const Handle> handles);
+  /// One more must free it, too.
+  static void share(Handle handle, unsigned more);
+  /// A packet's place in a burst, as `receive` writes it.
+  static void place(Burst& burst, unsigned at, Handle handle);
+  /// The device that it came from.
+  unsigned device_of(Handle handle) const;
+
+ private:
+  struct Impl;
+  explicit Devices(std::unique_ptr<Impl> impl);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace millrace

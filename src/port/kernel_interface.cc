@@ -1,0 +1,254 @@
+#include "port/kernel_interface.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <linux/bpf.h>
+#include <linux/ethtool.h>
+#include <linux/if_link.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <ranges>
+#include <string_view>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+class Socket {
+ public:
+  Socket(int family, int type, int protocol = 0)
+      : fd_(::socket(family, type | SOCK_CLOEXEC, protocol)) {}
+  ~Socket() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  int fd() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+ifreq request_for(const std::string& name) {
+  ifreq request{};
+  std::memcpy(request.ifr_name, name.c_str(), std::min<std::size_t>(name.size(), IFNAMSIZ - 1));
+  return request;
+}
+
+/// One of the ioctls by which interfaces are asked.
+std::optional<ifreq> ask(const std::string& name, unsigned long what) {
+  const Socket socket(AF_INET, SOCK_DGRAM);
+  ifreq request = request_for(name);
+  if (::ioctl(socket.fd(), what, &request) != 0) return std::nullopt;
+  return request;
+}
+
+/// One of ethtool's commands that take or give one value.
+bool ethtool(const std::string& name, ethtool_value& value) {
+  const Socket socket(AF_INET, SOCK_DGRAM);
+  ifreq request = request_for(name);
+  request.ifr_data = reinterpret_cast<char*>(&value);
+  return ::ioctl(socket.fd(), SIOCETHTOOL, &request) == 0;
+}
+
+unsigned queues_of(const std::string& name) {
+  const Socket socket(AF_INET, SOCK_DGRAM);
+  ethtool_channels channels{};
+  channels.cmd = ETHTOOL_GCHANNELS;
+  ifreq request = request_for(name);
+  request.ifr_data = reinterpret_cast<char*>(&channels);
+  if (::ioctl(socket.fd(), SIOCETHTOOL, &request) != 0) return 1;
+  return std::max(1U, channels.rx_count + channels.combined_count);
+}
+
+std::string driver_of(const std::string& name) {
+  const Socket socket(AF_INET, SOCK_DGRAM);
+  ethtool_drvinfo info{};
+  info.cmd = ETHTOOL_GDRVINFO;
+  ifreq request = request_for(name);
+  request.ifr_data = reinterpret_cast<char*>(&info);
+  return ::ioctl(socket.fd(), SIOCETHTOOL, &request) == 0 ? info.driver : "";
+}
+
+int bpf(bpf_cmd command, bpf_attr& attributes) {
+  return static_cast<int>(::syscall(SYS_bpf, command, &attributes, sizeof(attributes)));
+}
+
+/// A program that lets everything pass, in the driver of that interface as long as the descriptor
+/// is open; -1 where the kernel does not want it.
+int attach_pass(unsigned interface) {
+  std::array<bpf_insn, 2> program{};
+  program[0].code = BPF_ALU64 | BPF_MOV | BPF_K;
+  program[0].imm = XDP_PASS;
+  program[1].code = BPF_JMP | BPF_EXIT;
+  bpf_attr load{};
+  load.prog_type = BPF_PROG_TYPE_XDP;
+  load.insns = reinterpret_cast<std::uintptr_t>(program.data());
+  load.insn_cnt = program.size();
+  load.license = reinterpret_cast<std::uintptr_t>("Dual BSD/GPL");
+  load.prog_flags = BPF_F_XDP_HAS_FRAGS;  // else only small MTUs go
+  const int loaded = bpf(BPF_PROG_LOAD, load);
+  if (loaded < 0) return -1;
+  bpf_attr link{};
+  link.link_create.prog_fd = static_cast<std::uint32_t>(loaded);
+  link.link_create.target_ifindex = interface;
+  link.link_create.attach_type = BPF_XDP;
+  link.link_create.flags = XDP_FLAGS_DRV_MODE;
+  const int attached = bpf(BPF_LINK_CREATE, link);
+  ::close(loaded);
+  return attached;
+}
+
+std::string names_of_all() {
+  const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> all(
+      ::if_nameindex(), &::if_freenameindex);
+  std::string names;
+  for (const struct if_nameindex* one = all.get(); one != nullptr && one->if_index != 0; ++one)
+    names.append(names.empty() ? "" : ", ").append(one->if_name);
+  return names;
+}
+
+/// Those that the kernel answers for, link-local ones left out: "192.0.2.1, 2001:db8::1".
+std::string addresses_of(const std::string& name) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
+  std::string addresses;
+  for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || name != one->ifa_name) continue;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const int family = one->ifa_addr->sa_family;
+    if (family == AF_INET) {
+      const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
+      ::inet_ntop(family, &address->sin_addr, text.data(), text.size());
+    } else if (family == AF_INET6) {
+      const auto* address = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr);
+      if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) continue;
+      ::inet_ntop(family, &address->sin6_addr, text.data(), text.size());
+    } else {
+      continue;
+    }
+    addresses.append(addresses.empty() ? "" : ", ").append(text.data());
+  }
+  return addresses;
+}
+
+/// A name that nobody else has as long as the socket is open; a network namespace has its own.
+int lock(const std::string& name) {
+  Socket socket(AF_UNIX, SOCK_DGRAM);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = "millrace/interface/" + name;
+  std::memcpy(address.sun_path + 1, path.data(), path.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+  if (socket.fd() < 0 ||
+      ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
+    return -1;
+  return socket.release();
+}
+
+std::unexpected<Error> wrong(const std::string& what, Error::Kind kind = Error::Kind::failed) {
+  return std::unexpected(Error{what, kind});
+}
+
+struct Offload {
+  std::uint32_t get;
+  std::uint32_t set;
+};
+constexpr std::array kOffloads{
+    Offload{ETHTOOL_GGRO, ETHTOOL_SGRO}, Offload{ETHTOOL_GTSO, ETHTOOL_STSO},
+    Offload{ETHTOOL_GGSO, ETHTOOL_SGSO}, Offload{ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM}};
+
+}  // namespace
+
+Result<KernelInterface> KernelInterface::take(const std::string& name) {
+  using enum Error::Kind;
+  const auto flags = ask(name, SIOCGIFFLAGS);
+  if (!flags)
+    return wrong("no interface is called " + name + ": there are " + names_of_all(), unreadable);
+  if (const Socket raw(AF_PACKET, SOCK_RAW); raw.fd() < 0)
+    return wrong(name + ": this process may not read it: run as root, or give it CAP_NET_RAW",
+                 unreadable);
+  if ((flags->ifr_flags & IFF_UP) == 0)
+    return wrong(name + " is down: ip link set " + name + " up");
+  if (const std::string addresses = addresses_of(name); !addresses.empty())
+    return wrong(name + " has addresses that the kernel answers for (" + addresses +
+                 "): take them away (ip address flush dev " + name + "), or use another interface");
+  KernelInterface interface(name);
+  interface.lock_ = lock(name);
+  if (interface.lock_ < 0) return wrong("another millrace has " + name + ": stop it first");
+  const auto mac = ask(name, SIOCGIFHWADDR);
+  const auto mtu = ask(name, SIOCGIFMTU);
+  if (!mac || !mtu) return wrong(name + " went away", unreadable);
+  std::memcpy(interface.mac_.bytes.data(), mac->ifr_hwaddr.sa_data, interface.mac_.bytes.size());
+  interface.mtu_ = static_cast<unsigned>(mtu->ifr_mtu);
+  interface.queues_ = queues_of(name);
+  return interface;
+}
+
+KernelInterface::KernelInterface(KernelInterface&& other) noexcept
+    : name_(std::move(other.name_)),
+      mac_(other.mac_),
+      mtu_(other.mtu_),
+      queues_(other.queues_),
+      lock_(std::exchange(other.lock_, -1)),
+      program_(std::exchange(other.program_, -1)),
+      was_(std::exchange(other.was_, {})) {}
+
+KernelInterface::~KernelInterface() {
+  for (const Was& was : was_ | std::views::reverse) {
+    if (was.file.empty()) {
+      ethtool_value value{.cmd = was.command, .data = 1};
+      ethtool(name_, value);
+    } else {
+      std::ofstream(was.file) << was.value;
+    }
+  }
+  for (const int fd : {program_, lock_}) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+void KernelInterface::fence() {
+  for (const Offload& offload : kOffloads) turn_off(offload.get, offload.set);
+  // Without an address it would take no packet for its own, but forward those that it has a route
+  // for.
+  write_setting("/proc/sys/net/ipv4/conf/" + name_ + "/forwarding", "0");
+  write_setting("/proc/sys/net/ipv6/conf/" + name_ + "/disable_ipv6", "1");
+}
+
+void KernelInterface::refuse_large_packets() {
+  if (driver_of(name_) == "veth") program_ = attach_pass(::if_nametoindex(name_.c_str()));
+}
+
+void KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
+  ethtool_value value{.cmd = get, .data = 0};
+  if (!ethtool(name_, value) || value.data == 0) return;
+  value = {.cmd = set, .data = 0};
+  if (ethtool(name_, value)) was_.push_back({.command = set, .file = {}, .value = {}});
+}
+
+void KernelInterface::write_setting(const std::string& file, const std::string& value) {
+  std::string was;
+  if (!(std::ifstream(file) >> was) || was == value) return;
+  if (std::ofstream(file) << value << std::flush)
+    was_.push_back({.command = 0, .file = file, .value = was});
+}
+
+}  // namespace millrace

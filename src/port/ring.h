@@ -1,0 +1,65 @@
+// Bursts, or packets, on their way from one thread to another: DPDK's rte_ring, behind a class that
+// shows none of DPDK's types.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/burst.h"
+#include "millrace/types.h"
+
+struct rte_ring;
+
+namespace millrace {
+
+/// Things the size of a pointer. One thread pops; one, or several, push.
+class PointerRing {
+ public:
+  enum class Writers : std::uint8_t { one, several };
+  /// Room for `capacity`, 1 or more. Errors (failed): no memory.
+  static Result<PointerRing> create(unsigned capacity, Writers writers);
+
+  /// The first so many of them found room.
+  std::size_t push(std::span<void* const> pointers);
+  /// Fills the first so many, in the order in which they were pushed.
+  std::size_t pop(std::span<void*> pointers);
+
+ private:
+  struct Free {
+    void operator()(rte_ring* ring) const;
+  };
+  explicit PointerRing(std::unique_ptr<rte_ring, Free> ring) : ring_(std::move(ring)) {}
+
+  std::unique_ptr<rte_ring, Free> ring_;
+};
+
+/// One thread pushes, one pops.
+class BurstRing {
+ public:
+  static Result<BurstRing> create(unsigned capacity) {
+    auto ring = PointerRing::create(capacity, PointerRing::Writers::one);
+    if (!ring) return std::unexpected(ring.error());
+    return BurstRing(std::move(*ring));
+  }
+
+  /// False where there is no room.
+  bool push(Burst* burst) {
+    void* const pointer = burst;
+    return ring_.push({&pointer, 1}) == 1;
+  }
+  /// The one pushed first, or null.
+  Burst* pop() {
+    void* pointer = nullptr;
+    ring_.pop({&pointer, 1});
+    return static_cast<Burst*>(pointer);
+  }
+
+ private:
+  explicit BurstRing(PointerRing ring) : ring_(std::move(ring)) {}
+
+  PointerRing ring_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,218 @@
+#include "worker/config_ports.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "worker/config_addresses.h"
+
+namespace millrace::config {
+namespace {
+
+void read_addresses(const Context& context, const toml::node& node, RawPort& out) {
+  const auto* array = node.as_array();
+  if (array == nullptr) {
+    context.problem(node,
+                    kind_of(node) + ": give an array as [\"192.0.2.1/24\", \"2001:db8::1/64\"]");
+    return;
+  }
+  for (const toml::node& element : *array) {
+    const auto* text = element.as_string();
+    if (text == nullptr) {
+      context.problem(element, kind_of(element) + ": give a string");
+    } else {
+      out.addresses.push_back({**text, element.source().begin.line, true});
+    }
+  }
+}
+
+/// Reads what ports and routes say of each other.
+class LiveReader {
+ public:
+  LiveReader(Problems& problems, Config::Live& live) : problems_(problems), live_(live) {}
+
+  void add(const RawPort& raw) {
+    const auto number = static_cast<unsigned>(live_.ports.size());
+    Config::Port port{.name = raw.name.value, .device = {}, .mtu = raw.mtu};
+    if (raw.device.given) {
+      auto device = parse_device(raw.device.value);
+      if (device) {
+        port.device = std::move(*device);
+      } else {
+        problems_.add(raw.device.line, "port.device", device.error().message);
+      }
+      if (!port.device.target.empty())
+        once(raw.device, devices_, "port.device", "two ports cannot have it");
+    }
+    if (raw.name.given) once(raw.name, names_, "port.name", "give each port its own");
+    for (const auto& address : raw.addresses) add_address(address, number);
+    live_.ports.push_back(std::move(port));
+  }
+
+  void add(const RawRoute& raw) {
+    if (!raw.prefix.given) return;
+    const AddressAndBits parts(raw.prefix.value);
+    if (parse_address<AddressV4>(parts.address)) {
+      add_route<AddressV4>(raw, parts);
+    } else if (parse_address<AddressV6>(parts.address)) {
+      add_route<AddressV6>(raw, parts);
+    } else {
+      problems_.add(raw.prefix.line, "route.prefix",
+                    in_quotes(raw.prefix.value) + " is no prefix: give one like 0.0.0.0/0, ::/0");
+    }
+  }
+
+ private:
+  using Lines = std::map<std::string, std::uint32_t>;
+
+  void once(const Located<std::string>& text, Lines& lines, std::string_view key,
+            std::string_view why) {
+    const auto [first, fresh] = lines.emplace(text.value, text.line);
+    if (fresh) return;
+    problems_.add(text.line, key,
+                  in_quotes(text.value) + " is there already, on line " +
+                      std::to_string(first->second) + ": " + std::string(why));
+  }
+
+  template <class A>
+  HostAddresses<A>& of() {
+    if constexpr (A::kBytes == 4) {
+      return live_.v4;
+    } else {
+      return live_.v6;
+    }
+  }
+
+  void add_address(const Located<std::string>& text, unsigned port) {
+    const AddressAndBits parts(text.value);
+    if (const auto v4 = parse_address<AddressV4>(parts.address)) {
+      add_own(*v4, text, parts, port);
+    } else if (const auto v6 = parse_address<AddressV6>(parts.address)) {
+      add_own(*v6, text, parts, port);
+    } else {
+      problems_.add(
+          text.line, "port.addresses",
+          in_quotes(text.value) + " is no address: give one like 192.0.2.1/24, 2001:db8::1/64");
+    }
+  }
+
+  template <class A>
+  void add_own(const A& address, const Located<std::string>& text, const AddressAndBits& parts,
+               unsigned port) {
+    const auto bits = read_bits<A>(parts.bits);
+    if (!bits) {
+      problems_.add(text.line, "port.addresses", bits.error());
+    } else if (!parts.bits) {
+      problems_.add(text.line, "port.addresses",
+                    text.value +
+                        " has no prefix length, which says what else is on the link: give " +
+                        text.value + (A::kBytes == 4 ? "/24" : "/64") + ", or as it is there");
+    } else {
+      of<A>().own.push_back({address, *bits, port});
+    }
+  }
+
+  template <class A>
+  void add_route(const RawRoute& raw, const AddressAndBits& parts) {
+    const auto bits = read_bits<A>(parts.bits);
+    const A prefix = *parse_address<A>(parts.address);
+    if (!bits) return problems_.add(raw.prefix.line, "route.prefix", bits.error());
+    if (const auto wrong = bits_behind(prefix, *bits))
+      return problems_.add(raw.prefix.line, "route.prefix", *wrong);
+    const auto same = [&](const Route<A>& other) {
+      return other.prefix == prefix && other.bits == *bits;
+    };
+    if (std::ranges::any_of(of<A>().routes, same))
+      return problems_.add(raw.prefix.line, "route.prefix",
+                           in_quotes(raw.prefix.value) + " has a route already: leave one out");
+    Route<A> route{.prefix = prefix, .bits = *bits, .link = 0, .via = {}};
+    if (raw.via.given) {
+      route.via = parse_address<A>(raw.via.value);
+      if (!route.via)
+        return problems_.add(raw.via.line, "route.via",
+                             in_quotes(raw.via.value) + " is no " + std::string(kFamilyName<A>) +
+                                 " address, as its prefix is");
+    }
+    const auto link = link_of(raw, route.via);
+    if (!link) return;
+    route.link = *link;
+    of<A>().routes.push_back(route);
+  }
+
+  /// The port that the route names, or that is in the network of its next hop.
+  template <class A>
+  std::optional<unsigned> link_of(const RawRoute& raw, const std::optional<A>& via) {
+    if (raw.port.given) {
+      const auto port = std::ranges::find(live_.ports, raw.port.value, &Config::Port::name);
+      if (port != live_.ports.end()) return static_cast<unsigned>(port - live_.ports.begin());
+      problems_.add(raw.port.line, "route.port",
+                    "no port is called " + in_quotes(raw.port.value) + ": give one of " +
+                        joined(names(), ", "));
+      return std::nullopt;
+    }
+    if (!via) {
+      problems_.add(raw.line, "route",
+                    "says not where to: give via, or port where all is on its link");
+      return std::nullopt;
+    }
+    for (const auto& own : of<A>().own) {
+      if (prefix_of(*via, own.bits) == prefix_of(own.address, own.bits)) return own.link;
+    }
+    problems_.add(raw.via.line, "route.via",
+                  to_string(*via) +
+                      " is in no port's network: give port, too, or the port an address "
+                      "of that network");
+    return std::nullopt;
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const Config::Port& port : live_.ports) all.push_back(port.name);
+    return all;
+  }
+
+  Problems& problems_;
+  Config::Live& live_;
+  Lines names_;
+  Lines devices_;
+};
+
+}  // namespace
+
+Keys<RawPort> port_keys() {
+  using P = RawPort;
+  return {
+      {"name", text(&P::name), true},
+      {"device", text(&P::device), true},
+      {"addresses", read_addresses},
+      {"mtu", integer(&P::mtu, 68, 9600, "bytes")},
+  };
+}
+
+Keys<RawRoute> route_keys() {
+  using R = RawRoute;
+  return {
+      {"prefix", text(&R::prefix), true},
+      {"via", text(&R::via)},
+      {"port", text(&R::port)},
+  };
+}
+
+Keys<Config::Live> host_keys() {
+  using L = Config::Live;
+  using I = Config::Idle;
+  return {
+      {"unreachable", boolean(&L::tells_unreachable)},
+      {"idle", choice(&L::idle, {{"sleep", I::sleep}, {"spin", I::spin}})},
+  };
+}
+
+void read_live(Problems& problems, const std::vector<RawPort>& ports,
+               const std::vector<RawRoute>& routes, Config::Live& live) {
+  LiveReader reader(problems, live);
+  for (const RawPort& port : ports) reader.add(port);
+  for (const RawRoute& route : routes) reader.add(route);
+}
+
+}  // namespace millrace::config

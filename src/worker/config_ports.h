@@ -1,0 +1,36 @@
+// The part of a configuration that `millrace run` needs: ports, routes, what the host does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/config.h"
+#include "worker/config_keys.h"
+
+namespace millrace::config {
+
+struct RawPort {
+  std::uint32_t line = 0;
+  Located<std::string> name;
+  Located<std::string> device;
+  std::vector<Located<std::string>> addresses;
+  unsigned mtu = 0;
+};
+
+struct RawRoute {
+  std::uint32_t line = 0;
+  Located<std::string> prefix;
+  Located<std::string> via;
+  Located<std::string> port;
+};
+
+Keys<RawPort> port_keys();
+Keys<RawRoute> route_keys();
+Keys<Config::Live> host_keys();
+
+/// What they say together goes to `live`.
+void read_live(Problems& problems, const std::vector<RawPort>& ports,
+               const std::vector<RawRoute>& routes, Config::Live& live);
+
+}  // namespace millrace::config

@@ -1,0 +1,142 @@
+// What `millrace run` needs of a configuration: ports, routes, the host.
+#include "worker/config_ports.h"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <string>
+
+#include "core/address.h"
+
+namespace millrace {
+namespace {
+
+Result<Config> parsed(const std::string& text) {
+  return parse_config(text, "f.toml", {{"race"}, {"sharded"}, {"wheel"}});
+}
+
+const std::string kTwoPorts = R"([[port]]
+name = "outside"
+device = "af_packet:eth0"
+addresses = ["198.51.100.2/24", "2001:db8::2/64"]
+[[port]]
+name = "inside"
+device = "tap:mr0"
+addresses = ["10.0.0.254/24"]
+mtu = 9000
+)";
+
+TEST(LiveConfig, EverySettingArrives) {
+  const auto config = parsed(kTwoPorts + R"(
+[[route]]
+prefix = "0.0.0.0/0"
+via = "198.51.100.1"
+[[route]]
+prefix = "::/0"
+via = "fe80::1"
+port = "outside"
+[[route]]
+prefix = "192.0.2.0/24"
+port = "inside"
+[host]
+unreachable = false
+idle = "spin"
+)");
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  const Config::Live& live = config->live;
+  ASSERT_EQ(live.ports.size(), 2U);
+  EXPECT_EQ(live.ports[0].name, "outside");
+  EXPECT_EQ(to_string(live.ports[1].device), "tap:mr0");
+  EXPECT_EQ(live.ports[0].mtu, 0U);
+  EXPECT_EQ(live.ports[1].mtu, 9000U);
+  ASSERT_EQ(live.v4.own.size(), 2U);
+  EXPECT_EQ(to_string(live.v4.own[1].address), "10.0.0.254");
+  EXPECT_EQ(live.v4.own[1].bits, 24U);
+  EXPECT_EQ(live.v4.own[1].link, 1U);
+  ASSERT_EQ(live.v6.own.size(), 1U);
+  ASSERT_EQ(live.v4.routes.size(), 2U);
+  EXPECT_EQ(live.v4.routes[0].link, 0U);
+  EXPECT_EQ(to_string(*live.v4.routes[0].via), "198.51.100.1");
+  EXPECT_EQ(live.v4.routes[1].link, 1U);
+  EXPECT_FALSE(live.v4.routes[1].via.has_value());
+  ASSERT_EQ(live.v6.routes.size(), 1U);
+  EXPECT_EQ(live.v6.routes[0].link, 0U);
+  EXPECT_FALSE(live.tells_unreachable);
+  EXPECT_EQ(live.idle, Config::Idle::spin);
+}
+
+struct Wrong {
+  std::string text;  ///< before the two ports
+  std::string message;
+};
+void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.text; }
+
+class LiveConfigErrors : public testing::TestWithParam<Wrong> {};
+
+TEST_P(LiveConfigErrors, SayWhatIsWrongAndWhatWouldBeRight) {
+  const auto config = parsed(GetParam().text + "\n" + kTwoPorts);
+  ASSERT_FALSE(config.has_value());
+  EXPECT_EQ(config.error().message, "f.toml:1: " + GetParam().message);
+  EXPECT_EQ(config.error().kind, Error::Kind::usage);
+}
+
+#define PORT(keys) "port = [{ name = \"x\", device = \"null\", " keys " }]"
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, LiveConfigErrors,
+    testing::Values(
+        Wrong{"route = [{ via = \"198.51.100.1\" }]", "route.prefix: is missing: give it"},
+        Wrong{"route = [{ prefix = \"0.0.0.0/0\" }]",
+              "route: says not where to: give via, or port where all is on its link"},
+        Wrong{"route = [{ prefix = \"0.0.0.0/33\", via = \"198.51.100.1\" }]",
+              "route.prefix: \"33\" is no prefix length: give 0 to 32"},
+        Wrong{"route = [{ prefix = \"10.1.2.3/8\", via = \"198.51.100.1\" }]",
+              "route.prefix: 10.1.2.3/8 has bits set behind its prefix: give 10.0.0.0/8"},
+        Wrong{"route = [{ prefix = \"default\", via = \"198.51.100.1\" }]",
+              "route.prefix: \"default\" is no prefix: give one like 0.0.0.0/0, ::/0"},
+        Wrong{"route = [{ prefix = \"::/0\", via = \"198.51.100.1\" }]",
+              "route.via: \"198.51.100.1\" is no IPv6 address, as its prefix is"},
+        Wrong{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\" }]",
+              "route.via: 192.0.2.1 is in no port's network: give port, too, or the port an "
+              "address of "
+              "that network"},
+        Wrong{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\", port = \"otside\" }]",
+              "route.port: no port is called \"otside\": give one of \"outside\", \"inside\""},
+        Wrong{"host = { idle = \"nap\" }",
+              "host.idle: \"nap\" is not known: give \"sleep\" or \"spin\""}));
+
+class PortErrors : public testing::TestWithParam<Wrong> {};
+
+TEST_P(PortErrors, SayWhatIsWrongAndWhatWouldBeRight) {
+  const auto config = parsed(GetParam().text);
+  ASSERT_FALSE(config.has_value());
+  EXPECT_EQ(config.error().message, "f.toml:1: " + GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Keys, PortErrors,
+    testing::Values(
+        Wrong{"port = [{ device = \"null\" }]", "port.name: is missing: give it"},
+        Wrong{"port = [{ name = \"x\" }]", "port.device: is missing: give it"},
+        Wrong{"port = [{ name = \"x\", device = \"eth0\" }]",
+              "port.device: \"eth0\" is no device: give af_packet:INTERFACE, af_xdp:INTERFACE, "
+              "tap:NAME, "
+              "memif:SOCKET, pcap:FILE, null, ring, or a PCI address as 0000:3b:00.0"},
+        Wrong{
+            PORT("addresses = \"10.0.0.1/24\""),
+            "port.addresses: is a string: give an array as [\"192.0.2.1/24\", \"2001:db8::1/64\"]"},
+        Wrong{PORT("addresses = [\"10.0.0.1\"]"),
+              "port.addresses: 10.0.0.1 has no prefix length, which says what else is on the link: "
+              "give "
+              "10.0.0.1/24, or as it is there"},
+        Wrong{PORT("addresses = [\"10.0.0.x/24\"]"),
+              "port.addresses: \"10.0.0.x/24\" is no address: give one like 192.0.2.1/24, "
+              "2001:db8::1/64"},
+        Wrong{PORT("mtu = 20"), "port.mtu: 20 is out of range: give 68 to 9600 bytes"},
+        Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, { name = \"x\", device = \"tap:b\" }]",
+              "port.name: \"x\" is there already, on line 1: give each port its own"},
+        Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, { name = \"y\", device = \"tap:a\" }]",
+              "port.device: \"tap:a\" is there already, on line 1: two ports cannot have it"}));
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,104 @@
+#include "worker/live.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/line.h"
+
+namespace millrace {
+namespace {
+
+/// What a host is told, beside its links: the file's, and what its services make of it.
+template <class A>
+HostAddresses<A> addresses_of(const HostAddresses<A>& live,
+                              const std::vector<ServiceSpec<A>>& services) {
+  HostAddresses<A> all = live;
+  for (const auto& service : services) {
+    if (service.two_way()) all.virtual_addresses.push_back(service.address);
+    for (const auto& backend : service.backends) all.destinations.push_back(backend.address);
+  }
+  return all;
+}
+
+HostConfig host_config(const Config& config, const Devices& devices) {
+  HostConfig host{.links = {},
+                  .v4 = addresses_of(config.live.v4, config.services.v4),
+                  .v6 = addresses_of(config.live.v6, config.services.v6),
+                  .tells_unreachable = config.live.tells_unreachable};
+  for (std::size_t d = 0; d < devices.count(); ++d) {
+    host.links.push_back({.mac = devices.mac(d),
+                          .mtu = devices.mtu(d),
+                          .has_neighbours = has_neighbours(devices.name(d).kind)});
+  }
+  return host;
+}
+
+}  // namespace
+
+Result<void> check_live(const Config& config) {
+  const auto wrong = [](const std::string& what) {
+    return std::unexpected(Error{what, Error::Kind::usage});
+  };
+  if (config.live.ports.empty())
+    return wrong("the configuration has no port: give [[port]] with name, device and addresses");
+  if (!config.services_given)
+    return wrong("the configuration has no service: give [[service]] with address and backends");
+  if (config.model != Config::Model::run_to_completion)
+    return wrong(
+        "model = \"pipeline\" is for captures: give \"run-to-completion\", or leave it out");
+  if (config.spread.balance) return wrong("spread.balance is for captures: leave it out");
+  return {};
+}
+
+Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions& options) {
+  if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());
+  std::vector<DeviceSettings> settings;
+  for (const Config::Port& port : config.live.ports) settings.push_back({port.device, port.mtu});
+  auto devices = Devices::open(settings, config.workers, options.eal_options);
+  if (!devices) return std::unexpected(devices.error());
+  std::unique_ptr<Live> live(new Live);
+  live->devices_ = std::move(*devices);
+
+  std::unique_ptr<Spread> spread;
+  if (!shares_tables(config.sharing))
+    spread = spread_named(config.spread.scheme)->create(options.spread_secret);
+  auto hub =
+      LiveHub::create(*live->devices_, config.workers, std::move(spread), config.spread.entries);
+  if (!hub) return std::unexpected(hub.error());
+  live->hub_ = std::move(*hub);
+
+  const bool by_kernel = std::ranges::any_of(
+      settings, [](const DeviceSettings& one) { return is_of_kernel(one.device.kind); });
+  live->sleeps_ = config.live.idle == Config::Idle::sleep ||
+                  (config.live.idle == Config::Idle::by_device && by_kernel);
+  HostConfig host = host_config(config, *live->devices_);
+  for (unsigned n = 0; n < config.workers; ++n) {
+    host.announces = n == 0;
+    host.seed = n + 1;
+    live->ports_.push_back(std::make_unique<LivePort>(
+        *live->hub_, n, host, LivePort::Options{.sleeps = live->sleeps_, .stop = options.stop}));
+  }
+  return live;
+}
+
+std::vector<Port*> Live::ports() const {
+  std::vector<Port*> all;
+  for (const auto& port : ports_) all.push_back(port.get());
+  return all;
+}
+
+Live::Totals Live::totals() const {
+  Totals sum;
+  for (const auto& port : ports_) {
+    const HostCounters& host = port->host().counters();
+    sum.generated += host.generated.value();
+    sum.released += host.released.value();
+    sum.unresolved += host.unresolved.value();
+    sum.not_sent += port->counters().not_sent.value();
+    sum.handed_over += port->counters().handed_over.value();
+    sum.not_handed += port->counters().not_handed.value();
+  }
+  return sum;
+}
+
+}  // namespace millrace

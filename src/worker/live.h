@@ -1,0 +1,60 @@
+// What `millrace run` is made of, beside its workers: devices, and a port for each worker.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "port/devices.h"
+#include "worker/config.h"
+#include "worker/live_port.h"
+
+namespace millrace {
+
+struct LiveOptions {
+  Secret spread_secret;
+  std::vector<std::string> eal_options;
+  const std::atomic<bool>* stop = nullptr;  ///< ends the run; outlives it
+};
+
+/// Opened, asked and closed by one thread; while it runs, other threads may read counters.
+class Live {
+ public:
+  /// Errors: the configuration lacks something (usage), or as `Devices::open`.
+  static Result<std::unique_ptr<Live>> open(const Config& config, const LiveOptions& options);
+
+  /// Packets come from now on.
+  Result<void> start() { return devices_->start(); }
+  /// One for each worker, which runs on it.
+  std::vector<Port*> ports() const;
+
+  const Devices& devices() const { return *devices_; }
+  /// Workers sleep where nothing comes.
+  bool sleeps() const { return sleeps_; }
+
+  /// Packets beside those that lines count, so far.
+  struct Totals {
+    std::uint64_t generated = 0;
+    std::uint64_t released = 0;     ///< held, and sent after all
+    std::uint64_t unresolved = 0;   ///< held, and dropped
+    std::uint64_t not_sent = 0;     ///< that devices had no room for
+    std::uint64_t handed_over = 0;  ///< from a worker to another
+    std::uint64_t not_handed = 0;   ///< for want of room
+  };
+  Totals totals() const;
+
+ private:
+  Live() = default;
+
+  std::unique_ptr<Devices> devices_;
+  std::unique_ptr<LiveHub> hub_;
+  std::vector<std::unique_ptr<LivePort>> ports_;
+  bool sleeps_ = false;
+};
+
+/// Whether the configuration is one to run live. Errors (usage) say what is missing.
+Result<void> check_live(const Config& config);
+
+}  // namespace millrace

@@ -1,0 +1,203 @@
+#include "worker/live_port.h"
+
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <bit>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "core/protocol.h"
+#include "parse/complete.h"
+
+namespace millrace {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+/// Bursts without a packet after which nothing is in flight.
+constexpr unsigned kDrained = kBurstsInFlight + 1;
+/// And after which a worker that may sleep does.
+constexpr unsigned kPatience = 64;
+constexpr std::chrono::microseconds kShortestNap{20};
+constexpr std::chrono::microseconds kLongestNap{200};
+
+// What a ring carries: a packet, or with the lowest bit set what a neighbour told another worker.
+void* tagged(Handle handle, bool is_news) { return std::bit_cast<void*>(handle | Handle{is_news}); }
+
+}  // namespace
+
+Result<std::unique_ptr<LiveHub>> LiveHub::create(Devices& devices, unsigned workers,
+                                                 std::unique_ptr<Spread> spread, unsigned entries) {
+  std::unique_ptr<LiveHub> hub(
+      new LiveHub(devices, std::move(spread), Indirection(entries, workers)));
+  for (unsigned n = 0; n < workers; ++n) {
+    auto ring = PointerRing::create(kRing, PointerRing::Writers::several);
+    if (!ring) return std::unexpected(ring.error());
+    hub->rings_.push_back(std::move(*ring));
+  }
+  return hub;
+}
+
+LivePort::LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options)
+    : hub_(&hub), worker_(worker), options_(options), host_(host), start_(SteadyClock::now()) {
+  for (unsigned q = worker; q < hub.devices().receive_queues(); q += hub.workers())
+    queues_.push_back(q);
+  for (std::size_t d = 0; d < hub.devices().count(); ++d)
+    completes_checksums_ |= is_of_kernel(hub.devices().name(d).kind);
+}
+
+LivePort::~LivePort() {
+  std::array<void*, Burst::kMax> left{};
+  while (const std::size_t count = hub_->ring(worker_).pop(left)) {
+    for (std::size_t i = 0; i < count; ++i) drop(std::bit_cast<Handle>(left[i]) & ~Handle{1});
+  }
+}
+
+/// On the worker's own thread.
+void LivePort::join() {
+  joined_ = true;
+  Devices::join();
+  ::prctl(PR_SET_TIMERSLACK, 1);  // else a short sleep takes 50 us more
+  host_.begin(now_, *this);
+}
+
+bool LivePort::receive(Burst& burst) {
+  const auto passed = SteadyClock::now() - start_;
+  now_.ms = static_cast<std::uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
+  burst.now = now_;
+  if (!joined_) join();
+  host_.tick(now_, *this);
+  take_in(burst);
+  for (const unsigned queue : queues_) {
+    if (burst.size == Burst::kMax) break;
+    hub_->devices().receive(queue, burst, Burst::kMax);
+  }
+  std::ranges::rotate(queues_, queues_.begin() + (queues_.empty() ? 0 : 1));
+  empty_ = burst.size == 0 ? empty_ + 1 : 0;
+  if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return false;
+  if (empty_ > kDrained) wait();
+  return true;
+}
+
+/// From other workers.
+void LivePort::take_in(Burst& burst) {
+  std::array<void*, Burst::kMax> come{};
+  const std::size_t count = hub_->ring(worker_).pop(come);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto tag = std::bit_cast<Handle>(come[i]);
+    const Handle handle = tag & ~Handle{1};
+    const unsigned at = burst.size;
+    Devices::place(burst, at, handle);
+    if ((tag & 1) == 0) {
+      ++burst.size;
+      continue;
+    }
+    host_.hear({burst.data[at], burst.length[at]}, link_of(handle), now_, *this);
+    drop(handle);
+  }
+}
+
+/// The longer nothing comes, the longer.
+void LivePort::wait() {
+  flush();
+  if (!options_.sleeps || empty_ < kPatience) return;
+  const unsigned doublings = std::min((empty_ - kPatience) / kPatience, 4U);
+  std::this_thread::sleep_for(std::min(kShortestNap * (1U << doublings), kLongestNap));
+}
+
+template <class K>
+void LivePort::find_owners(const Lane<K>& lane, Side side) {
+  std::array<std::uint32_t, Burst::kMax> hashes;
+  hub_->spread()->hash(side, lane.keys(), std::span(hashes).first(lane.size));
+  const Indirection& indirection = hub_->indirection();
+  for (unsigned i = 0; i < lane.size; ++i) {
+    const unsigned entry = indirection.entry_of(hashes[i]);
+    owner_[lane.packet[i]] = static_cast<std::uint8_t>(indirection.worker_of(entry));
+  }
+}
+
+void LivePort::filed(Burst& burst) {
+  if (completes_checksums_) complete_checksums(burst);
+  if (hub_->workers() == 1 || burst.size == 0) return;
+  tell_others(burst);
+  if (hub_->spread() == nullptr) return;
+  std::fill_n(owner_.begin(), burst.size, static_cast<std::uint8_t>(worker_));
+  find_owners(burst.v4.originator, Side::originator);
+  find_owners(burst.v4.reply, Side::reply);
+  find_owners(burst.v6.originator, Side::originator);
+  find_owners(burst.v6.reply, Side::reply);
+  std::uint64_t others = 0;
+  for (unsigned i = 0; i < burst.size; ++i) {
+    if (owner_[i] == worker_) continue;
+    others |= std::uint64_t{1} << i;
+    give(owner_[i], burst.handle[i], false);
+  }
+  take_out(burst, others);
+}
+
+/// What neighbours say, each worker's host must know.
+void LivePort::tell_others(const Burst& burst) {
+  for (unsigned i = 0; i < burst.size; ++i) {
+    const Verdict verdict = burst.verdict[i];
+    if (verdict != Verdict::not_ip && verdict != Verdict::icmp_control) [[likely]]
+      continue;
+    if (!Host::concerns_all({burst.data[i], burst.length[i]}, burst.headers[i])) continue;
+    Devices::share(burst.handle[i], hub_->workers() - 1);
+    for (unsigned n = 0; n < hub_->workers(); ++n) {
+      if (n != worker_) give(n, burst.handle[i], true);
+    }
+  }
+}
+
+void LivePort::give(unsigned worker, Handle handle, bool is_news) {
+  void* const pointer = tagged(handle, is_news);
+  if (hub_->ring(worker).push({&pointer, 1}) == 1) {
+    counters_.handed_over.add(is_news ? 0 : 1);
+  } else {
+    counters_.not_handed.add(is_news ? 0 : 1);
+    drop(handle);
+  }
+}
+
+std::uint64_t LivePort::route(Burst& burst, std::uint64_t forward) {
+  const Host::Routed routed = host_.route(burst, forward, out_, *this);
+  taken_ = routed.taken;
+  return routed.sent;
+}
+
+void LivePort::send(const Burst& burst, std::uint64_t forward) {
+  std::array<Outgoing, Burst::kMax> frames;
+  std::array<Handle, Burst::kMax> over;
+  std::size_t sent = 0;
+  std::size_t dropped = 0;
+  for (unsigned i = 0; i < burst.size; ++i) {
+    if ((forward >> i & 1) != 0) {
+      frames[sent++] = out_[i];
+    } else if ((taken_ >> i & 1) == 0) {
+      over[dropped++] = burst.handle[i];
+    }
+  }
+  Devices::free(std::span(over).first(dropped));
+  counters_.not_sent.add(hub_->devices().transmit(worker_, std::span(frames).first(sent)));
+  taken_ = 0;
+  flush();
+}
+
+void LivePort::send(const Outgoing& frame) { own_.push_back(frame); }
+
+void LivePort::flush() {
+  if (own_.empty()) return;
+  counters_.not_sent.add(hub_->devices().transmit(worker_, own_));
+  own_.clear();
+}
+
+void LivePort::finish() {
+  host_.end(*this);
+  flush();
+  Devices::leave();
+}
+
+}  // namespace millrace

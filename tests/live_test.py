@@ -1,0 +1,384 @@
+#!/usr/bin/env python3
+"""`millrace run` between network namespaces: a client, millrace with two workers, two servers.
+
+    live_test.py MILLRACE [TEST...]
+
+    client ─ veth or tap ─ millrace ─ veth ─ servers (two addresses of one namespace)
+
+Needs root and ip (iproute2); status 77 where that is missing.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+from cli_case import MILLRACE, UNREADABLE, FAILED, USAGE, Case
+from namespaces import Namespace, command, ip
+
+ADDRESSES = {
+    4: {
+        "client": "198.51.100.1", "outside": "198.51.100.2", "inside": "10.0.0.254", "service": "203.0.113.10",
+        "servers": ["10.0.0.1", "10.0.0.2"], "bits": 24, "services": "203.0.113.0/24", "unspecified": "0.0.0.0",
+    },
+    6: {
+        "client": "2001:db8::1", "outside": "2001:db8::2", "inside": "fd00::fe", "service": "2001:db8:1::10",
+        "servers": ["fd00::1", "fd00::2"], "bits": 64, "services": "2001:db8:1::/64", "unspecified": "::",
+    },
+}
+FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+PORT, SERVER_PORT = 80, 8080
+
+
+def configuration(outside, inside, extra=""):
+    def of_all(key):
+        return ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values())
+
+    text = f"""workers = 2
+[table]
+capacity = 20000
+[[port]]
+name = "outside"
+device = "{outside}"
+addresses = [{of_all("outside")}]
+[[port]]
+name = "inside"
+device = "{inside}"
+addresses = [{of_all("inside")}]
+"""
+    for a in ADDRESSES.values():
+        for protocol in ("tcp", "udp"):
+            backends = ", ".join(f'{{ address = "{s}", port = {SERVER_PORT} }}' for s in a["servers"])
+            text += f"""[[service]]
+address = "{a['service']}"
+port = {PORT}
+protocol = "{protocol}"
+backends = [{backends}]
+"""
+    return text + extra
+
+
+class Network:
+    """The namespaces and what connects them. Without a veth to the client, millrace makes a tap."""
+
+    def __init__(self, to_client="veth", mtu=1500):
+        self.client, self.middle, self.servers = Namespace(), Namespace(), Namespace()
+        with self.middle:
+            if to_client == "veth":
+                ip(f"link add outside mtu {mtu} type veth peer name wire mtu {mtu} netns {self.client.path}")
+                ip("link set outside up")
+            ip(f"link add inside mtu {mtu} type veth peer name wire mtu {mtu} netns {self.servers.path}")
+            ip("link set inside up")
+        with self.servers:
+            ip("link set lo up")
+            ip("link set wire up")
+            for a in ADDRESSES.values():
+                for server in a["servers"]:
+                    ip(f"address add {server}/{a['bits']} dev wire nodad")
+                ip(f"route add {a['client']} via {a['inside']}")
+        if to_client == "veth":
+            self.connect_client()
+
+    def connect_client(self):
+        with self.client:
+            ip("link set lo up")
+            ip("link set wire up")
+            for a in ADDRESSES.values():
+                ip(f"address add {a['client']}/{a['bits']} dev wire nodad")
+                ip(f"route add {a['services']} via {a['outside']}")
+                ip(f"route add {a['inside']} via {a['outside']}")
+                ip(f"route add {a['servers'][0]} via {a['outside']}")
+
+    def close(self):
+        for namespace in (self.client, self.middle, self.servers):
+            namespace.close()
+
+
+class Servers:
+    """TCP: sends as many bytes as it is asked for, after its own address. UDP: echoes, with its address."""
+
+    def __init__(self, network):
+        self._listening = []
+        with network.servers:
+            for family, a in ADDRESSES.items():
+                for address in a["servers"]:
+                    stream = socket.create_server((address, SERVER_PORT), family=FAMILIES[family], backlog=256)
+                    datagrams = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+                    datagrams.bind((address, SERVER_PORT))
+                    self._start(self._accept, stream, address)
+                    self._start(self._echo, datagrams, address)
+
+    def _start(self, serve, listening, address):
+        self._listening.append(listening)
+        threading.Thread(target=serve, args=(listening, address), daemon=True).start()
+
+    def _accept(self, listening, address):
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(connection, address), daemon=True).start()
+
+    @staticmethod
+    def _answer(connection, address):
+        with connection, connection.makefile("rwb") as stream:
+            for line in stream:
+                stream.write(f"{address}\n".encode() + payload(int(line)))
+                stream.flush()
+
+    @staticmethod
+    def _echo(listening, address):
+        while True:
+            try:
+                data, sender = listening.recvfrom(65536)
+                listening.sendto(f"{address} ".encode() + data, sender)
+            except OSError:
+                return
+
+    def close(self):
+        for listening in self._listening:
+            listening.close()
+
+
+def payload(size):
+    """Bytes that differ from place to place."""
+    blocks = (hashlib.sha256(str(i).encode()).digest() for i in range(size // 32 + 1))
+    return b"".join(blocks)[:size]
+
+
+class Client:
+    """A TCP connection to the service."""
+
+    def __init__(self, network, family):
+        with network.client:
+            self._socket = socket.socket(FAMILIES[family])
+        self._socket.settimeout(20)
+        self._socket.connect((ADDRESSES[family]["service"], PORT))
+        self._stream = self._socket.makefile("rwb")
+
+    def get(self, size):
+        """Which server answered; what it sent is as it should be."""
+        self._stream.write(f"{size}\n".encode())
+        self._stream.flush()
+        address = self._stream.readline().decode().strip()
+        got = self._stream.read(size)
+        if got != payload(size):
+            raise AssertionError(f"{len(got)} of {size} bytes, or other ones")
+        return address
+
+    def close(self):
+        self._stream.close()
+        self._socket.close()
+
+
+class Live(Case):
+    def setUp(self):
+        super().setUp()
+        self.process = None
+        self.addCleanup(self.stop)
+
+    def network(self, **options):
+        network = Network(**options)
+        self.addCleanup(network.close)
+        return network
+
+    def start(self, network, text, *arguments):
+        """Once it runs."""
+        path = self.write("f.toml", text)
+        self.stats = self.path("s.json")
+        with network.middle:
+            self.process = subprocess.Popen(
+                [MILLRACE, "run", "--config", path, "--stats", self.stats, *arguments],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+        said = []
+        for line in self.process.stderr:
+            if "running" in line:
+                return
+            said.append(line)
+        self.process.communicate()
+        self.process = None
+        self.fail("it did not start: " + "".join(said))
+
+    def stop(self):
+        """What it counted."""
+        process, self.process = self.process, None
+        if process is None:
+            return None
+        process.send_signal(signal.SIGTERM)
+        try:
+            out, error = process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        self.assertEqual((process.returncode, error), (0, ""))
+        self.assertIn("packets", out)
+        with open(self.stats, encoding="utf-8") as file:
+            stats = json.load(file)
+        p = stats["packets"]
+        self.assertEqual(p["in"] + p["generated"],
+                         p["out"] + sum(p["dropped"].values()) + p["consumed"] + p["held"], p)
+        return stats
+
+    def ping(self, network, family, address):
+        """Echo requests sent and answered, by raw sockets: no program for it is on every system."""
+        request, reply, protocol = (8, 0, socket.IPPROTO_ICMP) if family == 4 else (128, 129, socket.IPPROTO_ICMPV6)
+        with network.client:
+            raw = socket.socket(FAMILIES[family], socket.SOCK_RAW, protocol)
+        answered = 0
+        with raw:
+            raw.settimeout(3)
+            for sequence in range(3):
+                body = bytes([request, 0, 0, 0, 7, 7, 0, sequence]) + payload(40)
+                if family == 4:
+                    words = sum(int.from_bytes(body[i : i + 2], "big") for i in range(0, len(body), 2))
+                    words = (words & 0xFFFF) + (words >> 16)
+                    words = (words & 0xFFFF) + (words >> 16)
+                    body = body[:2] + (0xFFFF - words).to_bytes(2, "big") + body[4:]
+                raw.sendto(body, (address, 0))
+                while True:
+                    data, (sender, *_) = raw.recvfrom(2048)
+                    icmp = data[20:] if family == 4 else data
+                    if sender == address and icmp[0] == reply and icmp[4:] == body[4:]:
+                        answered += 1
+                        break
+        return answered
+
+    def exercise(self, network):
+        """Everything that a client does, in both families."""
+        for family, a in ADDRESSES.items():
+            with self.subTest(family=family):
+                for address in (a["outside"], a["service"], a["inside"], a["servers"][0]):
+                    self.assertEqual(self.ping(network, family, address), 3, address)
+                self.transfer(network, family)
+                self.datagrams(network, family)
+
+    def transfer(self, network, family):
+        clients = [Client(network, family) for _ in range(40)]
+        first = [client.get(100) for client in clients]
+        self.assertEqual(set(first), set(ADDRESSES[family]["servers"]), "not both servers were used")
+        self.assertEqual([client.get(20_000) for client in clients], first, "a connection changed its server")
+        self.assertEqual(clients[0].get(5_000_000), first[0])
+        for client in clients:
+            client.close()
+
+    def datagrams(self, network, family):
+        service = (ADDRESSES[family]["service"], PORT)
+        used = set()
+        for _ in range(20):
+            with network.client:
+                udp = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+            with udp:
+                udp.settimeout(5)
+                answers = []
+                for size in (0, 1, 1000, 1400):
+                    udp.sendto(payload(size), service)
+                    data, sender = udp.recvfrom(65536)
+                    self.assertEqual(sender[:2], service)
+                    server, _, echoed = data.partition(b" ")
+                    self.assertEqual(echoed, payload(size))
+                    answers.append(server.decode())
+                self.assertEqual(len(set(answers)), 1, "a conversation changed its server")
+                used.add(answers[0])
+        self.assertEqual(used, set(ADDRESSES[family]["servers"]))
+
+
+class Interfaces(Live):
+    def serve(self, outside, inside, **options):
+        network = self.network(**options)
+        servers = Servers(network)
+        self.addCleanup(servers.close)
+        self.start(network, configuration(outside, inside))
+        if options.get("to_client") == "tap":
+            with network.middle:
+                ip(f"link set mr0 name wire netns {network.client.path}")
+            network.connect_client()
+        self.exercise(network)
+        stats = self.stop()
+        self.assertEqual(stats["packets"]["dropped"].get("malformed", 0), 0)
+        self.assertEqual([p["name"] for p in stats["ports"]], ["outside", "inside"])
+        self.assertGreater(min(w["packets"] for w in stats["workers"]), 0, "one worker did nothing")
+        return network, stats
+
+    def test_af_packet(self):
+        network, _ = self.serve("af_packet:outside", "af_packet:inside")
+        with network.middle:  # as it was
+            self.assertEqual(command("sysctl", "-n", "net.ipv6.conf.outside.disable_ipv6").strip(), "0")
+            self.assertNotIn("xdp", ip("link show outside"))
+
+    def test_af_packet_with_large_frames(self):
+        self.serve("af_packet:outside", "af_packet:inside", mtu=9000)
+
+    def test_af_xdp(self):
+        self.serve("af_xdp:outside", "af_xdp:inside")
+
+    def test_tap(self):
+        self.serve("tap:mr0", "af_packet:inside", to_client="tap")
+
+    def test_shared_tables(self):
+        network = self.network()
+        servers = Servers(network)
+        self.addCleanup(servers.close)
+        text = 'sharing = "lock-free-race"\n' + configuration("af_packet:outside", "af_packet:inside")
+        self.start(network, text)
+        self.exercise(network)
+        self.stop()
+
+
+class Errors(Live):
+    """What a user can get wrong at start: one line that says what to do."""
+
+    def refused(self, network, status, words, text, user=None):
+        path = self.write("f.toml", text)
+        with network.middle:
+            result = subprocess.run([MILLRACE, "run", "--config", path], capture_output=True, text=True,
+                                    timeout=60, user=user)
+        self.assertEqual(result.returncode, status, result.stderr)
+        lines = result.stderr.strip().split("\n")
+        self.assertEqual(len(lines), 1, lines)
+        for word in words:
+            self.assertIn(word, lines[0])
+
+    def test_interfaces(self):
+        network = self.network()
+        good = configuration("af_packet:outside", "af_packet:inside")
+        self.refused(network, UNREADABLE, ["no interface is called eth7", "outside", "inside"],
+                     good.replace("af_packet:outside", "af_packet:eth7"))
+        self.refused(network, USAGE, ["f.toml:6", "is no device"], good.replace("af_packet:outside", "outside"))
+        os.chmod(self.dir, 0o755)
+        self.refused(network, UNREADABLE, ["CAP_NET_RAW"], good, user=65534)
+        with network.middle:
+            ip("link set outside down")
+        self.refused(network, FAILED, ["outside is down", "ip link set outside up"], good)
+        with network.middle:
+            ip("link set outside up")
+            ip("address add 192.0.2.1/24 dev outside")
+        self.refused(network, FAILED, ["192.0.2.1", "ip address flush dev outside"], good)
+        with network.middle:
+            ip("address flush dev outside")
+        self.start(network, good)
+        self.refused(network, FAILED, ["another millrace has outside"], good)
+        self.stop()
+
+    def test_configuration(self):
+        network = self.network()
+        good = configuration("af_packet:outside", "af_packet:inside")
+        self.refused(network, USAGE, ["no port", "[[port]]"], good.replace("[[port]]", "[[prt]]", 0)
+                     .split("[[port]]")[0] + "[[service]]" + good.split("[[service]]", 1)[1])
+        self.refused(network, USAGE, ["no service", "[[service]]"], good.split("[[service]]")[0])
+        self.refused(network, USAGE, ["pipeline"], 'model = "pipeline"\n' + good)
+
+
+if __name__ == "__main__":
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        print("network namespaces need root and ip (iproute2)")
+        sys.exit(77)
+    unittest.main()

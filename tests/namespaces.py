@@ -1,0 +1,56 @@
+"""Linux network namespaces without a name: they end with this process, however that ends."""
+
+import ctypes
+import os
+import subprocess
+
+_CLONE_NEWNET = 0x40000000  # of linux/sched.h
+
+
+class CannotTry(Exception):
+    """This machine, or this user, cannot do what a test needs."""
+
+
+def _call(name, *arguments):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if getattr(libc, name)(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+class Namespace:
+    """What is done inside `with`, sockets that are made and commands that are started there, is in it."""
+
+    def __init__(self):
+        self._home = os.open("/proc/self/ns/net", os.O_RDONLY)
+        _call("unshare", _CLONE_NEWNET)
+        self.fd = os.open("/proc/self/ns/net", os.O_RDONLY)
+        self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
+        _call("setns", self._home, _CLONE_NEWNET)
+
+    def __enter__(self):
+        _call("setns", self.fd, _CLONE_NEWNET)
+
+    def __exit__(self, *_):
+        _call("setns", self._home, _CLONE_NEWNET)
+
+    def close(self):
+        os.close(self.fd)
+        os.close(self._home)
+
+
+def command(*words):
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def ip(words):
+    return command("ip", *words.split())
+
+
+def set_sysctls(values):
+    """By their paths below net/."""
+    for name, value in values.items():
+        with open(f"/proc/sys/net/{name}", "w", encoding="ascii") as file:
+            file.write(str(value))
