@@ -16,6 +16,7 @@ void add_replay(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
+void add_doctor(CLI::App& app, Run& run);
 void add_schemes(CLI::App& app, Run& run);
 void add_completion(CLI::App& app, Run& run);
 

@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
   add_generate(app, chosen);
   add_bench(app, chosen);
   add_schemes(app, chosen);
+  add_doctor(app, chosen);
   add_completion(app, chosen);
   try {
     app.parse(argc, argv);

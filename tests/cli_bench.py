@@ -1,4 +1,4 @@
-"""The part of cli_test.py about `millrace bench`."""
+"""The part of cli_test.py about `millrace bench` and `doctor`."""
 
 import ctypes
 import json
@@ -16,6 +16,15 @@ except ImportError:
 
 
 class BenchCli(Case):
+    def test_what_the_machine_lacks(self):
+        shown = self.run_ok("doctor").stdout
+        found = json.loads(self.run_ok("doctor", "--json", "-").stdout)
+        for finding in found:
+            self.assertIn(finding["health"], ("good", "better", "missing"))
+            self.assertEqual(finding["health"] == "good", finding["better"] == "")
+            self.assertIn(finding["subject"], shown)
+            self.assertIn(finding["command"], shown)
+
     def test_the_bench_of_the_path(self):
         result = json.loads(self.run_ok("bench", "path", "--quick", "--repetitions", "1", "--json",
                                         "-").stdout)

@@ -18,6 +18,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <random>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -102,6 +103,35 @@ class HostScenario : public testing::Test, protected Wire {
       config.v6 = addresses;
     }
     host_ = std::make_unique<Host>(config);
+  }
+
+  /// Frames like those of scenarios, some of their bytes changed, some cut short, on both links:
+  /// all memory is sent or given back.
+  void attack(std::uint64_t seed, unsigned frames) {
+    if (!host_) make();
+    is_attacked_ = true;
+    std::mt19937_64 random(seed);
+    const std::vector<std::string> names{"out", "in", "vip",  "gw",    "n",  "c",
+                                         "b1",  "b2", "none", "group", "far"};
+    const auto name = [&] { return names[random() % names.size()]; };
+    for (unsigned i = 0; i < frames; ++i) {
+      const auto link = static_cast<unsigned>(random() % 2);
+      Bytes frame = random() % 4 == 0   ? question(name(), name())
+                    : random() % 3 == 0 ? answer(link, name(), random() % 2 == 0)
+                                        : packet(name(), name(), random() % 2 == 0,
+                                                 static_cast<unsigned>(random() % 3 + 1), 100);
+      for (std::uint64_t changes = random() % 4; changes > 0; --changes)
+        frame[random() % frame.size()] = static_cast<std::byte>(random());
+      if (random() % 4 == 0) frame.resize(random() % frame.size() + 1);
+      arrive(link, frame, random(), random() % 4 == 0 ? "b1" : "");
+      if (random() % 8 == 0) {
+        now_ = now_ + static_cast<std::uint32_t>(random() % 2000);
+        host_->tick(now_, *this);
+      }
+      said_.clear();
+    }
+    host_->end(*this);
+    EXPECT_TRUE(frames_.empty()) << frames_.size() << " frames were neither sent nor given back";
   }
 
   void play(const std::string& scenario) {
@@ -232,6 +262,9 @@ class HostScenario : public testing::Test, protected Wire {
            ip(address(from), solicited ? address(own) : address("group"), 58, 255, icmp, 2);
   }
 
+  /// What is sent is not looked at.
+  bool is_attacked_ = false;
+
   /// One packet, as a line of workers leaves it. `served`: rewritten from the virtual address to
   /// that.
   void arrive(unsigned link, const Bytes& packet, std::uint64_t forward,
@@ -250,7 +283,7 @@ class HostScenario : public testing::Test, protected Wire {
     parse(*burst, LinkType::ethernet);
     auto& lane = burst->lanes<Key<A>>().originator;
     if (burst->verdict[0] == Verdict::tracked) burst->verdict[0] = Verdict::no_service;
-    if (served.empty()) {
+    if (served.empty() || lane.size == 0) {
       lane.size = 0;
     } else {
       burst->verdict[0] = Verdict::tracked;
@@ -278,6 +311,10 @@ class HostScenario : public testing::Test, protected Wire {
   }
   void send(const Outgoing& sent) override {
     const std::span<const std::byte> frame(sent.data, sent.length);
+    if (is_attacked_) {
+      EXPECT_EQ(frames_.erase(sent.handle), 1U);
+      return;
+    }
     std::ostringstream text;
     text << unsigned{sent.link} << " to " << name_of(mac_at(frame, 0)) << ": " << describe(frame);
     EXPECT_EQ(mac_at(frame, 6), mac_of(sent.link == 0 ? "out" : "in"));

@@ -1,6 +1,7 @@
 // A host in scenarios: what is sent where, as host_scenario.h has them.
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 
 #include "host/host_scenario.h"
@@ -229,6 +230,12 @@ TYPED_TEST(HostTest, ItAnnouncesItself) {
     - 1 to all: fe80::ff:fe00:1 tells
     - 0 to all: out asks gw
     - 1 to all: in asks b1)");
+}
+
+TYPED_TEST(HostTest, AnyBytesMayArrive) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  this->attack(seed, 20'000);
 }
 
 TYPED_TEST(HostTest, WhatTheLineDropsStaysDropped) {
