@@ -323,6 +323,17 @@ class Interfaces(Live):
     def test_tap(self):
         self.serve("tap:mr0", "af_packet:inside", to_client="tap")
 
+    def test_an_interface_goes_away(self):
+        network = self.network()
+        servers = Servers(network)
+        self.addCleanup(servers.close)
+        self.start(network, configuration("af_packet:outside", "af_packet:inside"))
+        self.assertEqual(self.ping(network, 4, ADDRESSES[4]["service"]), 3)
+        with network.client:
+            ip("link delete wire")
+        time.sleep(0.5)
+        self.assertEqual([port["link_is_up"] for port in self.stop()["ports"]], [False, True])
+
     def test_shared_tables(self):
         network = self.network()
         servers = Servers(network)

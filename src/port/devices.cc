@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <optional>
@@ -32,6 +33,17 @@ rte_mbuf* mbuf(Handle handle) { return std::bit_cast<rte_mbuf*>(handle); }
 
 std::unexpected<Error> refused(const std::string& device, const std::string& what, int error) {
   return std::unexpected(Error{device + ": " + what + ": " + rte_strerror(error)});
+}
+
+/// From here on neither this thread nor those that it starts take real-time signals. By them DPDK's
+/// driver learns that a tap has packets, and counts them; two threads that count at once can lose
+/// one, and a packet then waits for the next. EAL's own thread, which is there already, is left for
+/// it.
+void leave_signals_to_eal() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) sigaddset(&signals, number);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
 /// One of DPDK's devices: a queue, or all queues, of one of ours.
@@ -241,6 +253,7 @@ Result<std::unique_ptr<Devices>> Devices::open(std::span<const DeviceSettings> s
   impl.workers = workers;
   for (const DeviceSettings& one : settings) impl.devices.push_back({.settings = one});
   if (auto ok = start_dpdk_eal(eal); !ok) return std::unexpected(ok.error());
+  leave_signals_to_eal();
   const Silence silence;
   for (auto& device : impl.devices) {
     if (auto ok = impl.probe(device); !ok) return std::unexpected(ok.error());
@@ -263,7 +276,10 @@ unsigned Devices::receive_queues() const { return static_cast<unsigned>(impl_->q
 
 DeviceStatistics Devices::statistics(std::size_t device) const {
   DeviceStatistics sum;
-  for (const Ethernet& ethernet : impl_->devices[device].ethernet) {
+  const Impl::Device& one = impl_->devices[device];
+  // DPDK's drivers for interfaces of the kernel's do not follow them.
+  if (one.kernel) sum.link_is_up = one.kernel->is_running();
+  for (const Ethernet& ethernet : one.ethernet) {
     rte_eth_stats stats{};
     if (rte_eth_stats_get(ethernet.id, &stats) == 0) {
       sum.in += stats.ipackets;
@@ -271,7 +287,7 @@ DeviceStatistics Devices::statistics(std::size_t device) const {
       sum.missed += stats.imissed + stats.rx_nombuf;
     }
     rte_eth_link link{};
-    if (rte_eth_link_get_nowait(ethernet.id, &link) == 0)
+    if (!one.kernel && rte_eth_link_get_nowait(ethernet.id, &link) == 0)
       sum.link_is_up |= link.link_status == RTE_ETH_LINK_UP;
   }
   return sum;

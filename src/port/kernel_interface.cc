@@ -225,6 +225,11 @@ KernelInterface::~KernelInterface() {
   }
 }
 
+bool KernelInterface::is_running() const {
+  const auto flags = ask(name_, SIOCGIFFLAGS);
+  return flags && (flags->ifr_flags & IFF_UP) != 0 && (flags->ifr_flags & IFF_RUNNING) != 0;
+}
+
 void KernelInterface::fence() {
   for (const Offload& offload : kOffloads) turn_off(offload.get, offload.set);
   // Without an address it would take no packet for its own, but forward those that it has a route

@@ -30,6 +30,8 @@ class KernelInterface {
   unsigned mtu() const { return mtu_; }
   /// Receive queues that it has.
   unsigned queues() const { return queues_; }
+  /// It is there, up, and has a carrier: now. Any thread.
+  bool is_running() const;
 
   /// Has the kernel neither join nor split packets on their way to us, nor leave their checksums to
   /// hardware, as far as it lets us; and keeps its own stack from forwarding what we forward.

@@ -11,25 +11,24 @@ namespace millrace {
 
 void PointerRing::Free::operator()(rte_ring* ring) const { std::free(ring); }
 
-Result<PointerRing> PointerRing::create(unsigned capacity, Writers writers) {
+Result<PointerRing> PointerRing::create(unsigned capacity) {
   const unsigned count = rte_align32pow2(capacity + 1);
   const auto bytes = static_cast<std::size_t>(rte_ring_get_memsize(count));
-  const unsigned flags = RING_F_SC_DEQ | (writers == Writers::one ? RING_F_SP_ENQ : 0U);
   std::unique_ptr<rte_ring, Free> ring(
       static_cast<rte_ring*>(std::aligned_alloc(RTE_CACHE_LINE_SIZE, bytes)));
-  if (!ring || rte_ring_init(ring.get(), "millrace", count, flags) != 0)
+  if (!ring || rte_ring_init(ring.get(), "millrace", count, RING_F_SP_ENQ | RING_F_SC_DEQ) != 0)
     return std::unexpected(Error{"no memory for a ring of " + std::to_string(capacity)});
   return PointerRing(std::move(ring));
 }
 
 std::size_t PointerRing::push(std::span<void* const> pointers) {
-  return rte_ring_enqueue_burst(ring_.get(), pointers.data(),
-                                static_cast<unsigned>(pointers.size()), nullptr);
+  return rte_ring_sp_enqueue_burst(ring_.get(), pointers.data(),
+                                   static_cast<unsigned>(pointers.size()), nullptr);
 }
 
 std::size_t PointerRing::pop(std::span<void*> pointers) {
-  return rte_ring_dequeue_burst(ring_.get(), pointers.data(),
-                                static_cast<unsigned>(pointers.size()), nullptr);
+  return rte_ring_sc_dequeue_burst(ring_.get(), pointers.data(),
+                                   static_cast<unsigned>(pointers.size()), nullptr);
 }
 
 }  // namespace millrace

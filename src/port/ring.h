@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -14,12 +13,13 @@ struct rte_ring;
 
 namespace millrace {
 
-/// Things the size of a pointer. One thread pops; one, or several, push.
+/// Things the size of a pointer. One thread pushes, one pops: of several that push, one can, in
+/// DPDK 22.11, make visible what another has reserved, but not what it has written (only x86 orders
+/// that).
 class PointerRing {
  public:
-  enum class Writers : std::uint8_t { one, several };
   /// Room for `capacity`, 1 or more. Errors (failed): no memory.
-  static Result<PointerRing> create(unsigned capacity, Writers writers);
+  static Result<PointerRing> create(unsigned capacity);
 
   /// The first so many of them found room.
   std::size_t push(std::span<void* const> pointers);
@@ -35,11 +35,10 @@ class PointerRing {
   std::unique_ptr<rte_ring, Free> ring_;
 };
 
-/// One thread pushes, one pops.
 class BurstRing {
  public:
   static Result<BurstRing> create(unsigned capacity) {
-    auto ring = PointerRing::create(capacity, PointerRing::Writers::one);
+    auto ring = PointerRing::create(capacity);
     if (!ring) return std::unexpected(ring.error());
     return BurstRing(std::move(*ring));
   }

@@ -31,9 +31,9 @@ void* tagged(Handle handle, bool is_news) { return std::bit_cast<void*>(handle |
 Result<std::unique_ptr<LiveHub>> LiveHub::create(Devices& devices, unsigned workers,
                                                  std::unique_ptr<Spread> spread, unsigned entries) {
   std::unique_ptr<LiveHub> hub(
-      new LiveHub(devices, std::move(spread), Indirection(entries, workers)));
-  for (unsigned n = 0; n < workers; ++n) {
-    auto ring = PointerRing::create(kRing, PointerRing::Writers::several);
+      new LiveHub(devices, workers, std::move(spread), Indirection(entries, workers)));
+  for (unsigned n = 0; n < workers * workers; ++n) {
+    auto ring = PointerRing::create(kRing);
     if (!ring) return std::unexpected(ring.error());
     hub->rings_.push_back(std::move(*ring));
   }
@@ -50,8 +50,10 @@ LivePort::LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const 
 
 LivePort::~LivePort() {
   std::array<void*, Burst::kMax> left{};
-  while (const std::size_t count = hub_->ring(worker_).pop(left)) {
-    for (std::size_t i = 0; i < count; ++i) drop(std::bit_cast<Handle>(left[i]) & ~Handle{1});
+  for (unsigned from = 0; from < hub_->workers(); ++from) {
+    while (const std::size_t count = hub_->ring(from, worker_).pop(left)) {
+      for (std::size_t i = 0; i < count; ++i) drop(std::bit_cast<Handle>(left[i]) & ~Handle{1});
+    }
   }
 }
 
@@ -82,22 +84,29 @@ bool LivePort::receive(Burst& burst) {
   return true;
 }
 
-/// From other workers.
+/// From other workers: half a burst at most, so that the worker's own queues have their turn.
 void LivePort::take_in(Burst& burst) {
-  std::array<void*, Burst::kMax> come{};
-  const std::size_t count = hub_->ring(worker_).pop(come);
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto tag = std::bit_cast<Handle>(come[i]);
-    const Handle handle = tag & ~Handle{1};
-    const unsigned at = burst.size;
-    Devices::place(burst, at, handle);
-    if ((tag & 1) == 0) {
-      ++burst.size;
-      continue;
-    }
-    host_.hear({burst.data[at], burst.length[at]}, link_of(handle), now_, *this);
-    drop(handle);
+  constexpr std::size_t kMost = Burst::kMax / 2;
+  std::array<void*, kMost> come{};
+  for (unsigned n = 0; n < hub_->workers() && burst.size < kMost; ++n) {
+    const unsigned from = (first_ + n) % hub_->workers();
+    const std::size_t count =
+        hub_->ring(from, worker_).pop(std::span(come).first(kMost - burst.size));
+    for (std::size_t i = 0; i < count; ++i) take_in(burst, std::bit_cast<Handle>(come[i]));
   }
+  if (++first_ == hub_->workers()) first_ = 0;
+}
+
+void LivePort::take_in(Burst& burst, Handle tag) {
+  const Handle handle = tag & ~Handle{1};
+  const unsigned at = burst.size;
+  Devices::place(burst, at, handle);
+  if ((tag & 1) == 0) {
+    ++burst.size;
+    return;
+  }
+  host_.hear({burst.data[at], burst.length[at]}, link_of(handle), now_, *this);
+  drop(handle);
 }
 
 /// The longer nothing comes, the longer.
@@ -154,7 +163,7 @@ void LivePort::tell_others(const Burst& burst) {
 
 void LivePort::give(unsigned worker, Handle handle, bool is_news) {
   void* const pointer = tagged(handle, is_news);
-  if (hub_->ring(worker).push({&pointer, 1}) == 1) {
+  if (hub_->ring(worker_, worker).push({&pointer, 1}) == 1) {
     counters_.handed_over.add(is_news ? 0 : 1);
   } else {
     counters_.not_handed.add(is_news ? 0 : 1);

@@ -27,27 +27,32 @@ namespace millrace {
 /// What the ports of all workers share. Outlives them.
 class LiveHub {
  public:
-  /// Packets that may wait for their owner.
-  static constexpr unsigned kRing = 4096;
+  /// Packets that may wait, from one worker to another.
+  static constexpr unsigned kRing = 1023;
 
   /// `spread`: none where whoever receives a packet serves it. Errors (failed): no memory.
   static Result<std::unique_ptr<LiveHub>> create(Devices& devices, unsigned workers,
                                                  std::unique_ptr<Spread> spread, unsigned entries);
 
   Devices& devices() const { return *devices_; }
-  unsigned workers() const { return static_cast<unsigned>(rings_.size()); }
+  unsigned workers() const { return workers_; }
   const Spread* spread() const { return spread_.get(); }
   const Indirection& indirection() const { return indirection_; }
-  PointerRing& ring(unsigned worker) { return rings_[worker]; }
+  PointerRing& ring(unsigned from, unsigned to) { return rings_[from * workers_ + to]; }
 
  private:
-  LiveHub(Devices& devices, std::unique_ptr<Spread> spread, Indirection indirection)
-      : devices_(&devices), spread_(std::move(spread)), indirection_(std::move(indirection)) {}
+  LiveHub(Devices& devices, unsigned workers, std::unique_ptr<Spread> spread,
+          Indirection indirection)
+      : devices_(&devices),
+        workers_(workers),
+        spread_(std::move(spread)),
+        indirection_(std::move(indirection)) {}
 
   Devices* devices_;
+  unsigned workers_;
   std::unique_ptr<Spread> spread_;
   Indirection indirection_;
-  std::vector<PointerRing> rings_;
+  std::vector<PointerRing> rings_;  // from each worker to each
 };
 
 /// Of one port; beside what its host counts.
@@ -87,6 +92,7 @@ class LivePort final : public Port, private Wire {
 
   void join();
   void take_in(Burst& burst);
+  void take_in(Burst& burst, Handle tag);
   void wait();
   template <class K>
   void find_owners(const Lane<K>& lane, Side side);
@@ -104,6 +110,7 @@ class LivePort final : public Port, private Wire {
   std::chrono::steady_clock::time_point start_;
   Tick now_;
   unsigned empty_ = 0;  // bursts in a row
+  unsigned first_ = 0;  // whose ring is looked into first
   std::array<std::uint8_t, Burst::kMax> owner_;
   std::array<Outgoing, Burst::kMax> out_;
   std::uint64_t taken_ = 0;
