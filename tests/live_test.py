@@ -35,6 +35,7 @@ ADDRESSES = {
 }
 FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 PORT, SERVER_PORT = 80, 8080
+SIZES = (0, 1, 1000, 1400)  # of datagrams
 
 
 def configuration(outside, inside, extra=""):
@@ -183,6 +184,7 @@ class Live(Case):
     def setUp(self):
         super().setUp()
         self.process = None
+        self.lost = 0  # datagrams
         self.addCleanup(self.stop)
 
     def network(self, **options):
@@ -271,24 +273,35 @@ class Live(Case):
             client.close()
 
     def datagrams(self, network, family):
-        service = (ADDRESSES[family]["service"], PORT)
         used = set()
         for _ in range(20):
             with network.client:
                 udp = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
             with udp:
-                udp.settimeout(5)
-                answers = []
-                for size in (0, 1, 1000, 1400):
-                    udp.sendto(payload(size), service)
+                answers = {self.echo(udp, family, size) for size in SIZES}
+            self.assertEqual(len(answers), 1, "a conversation changed its server")
+            used |= answers
+        self.assertEqual(used, set(ADDRESSES[family]["servers"]))
+
+    def echo(self, udp, family, size):
+        """Which server answered. What the busy kernel of a small machine loses is sent again, and counted:
+        how much is lost is for measurements."""
+        service = (ADDRESSES[family]["service"], PORT)
+        udp.settimeout(1)
+        while True:
+            udp.sendto(payload(size), service)
+            try:
+                while True:
                     data, sender = udp.recvfrom(65536)
                     self.assertEqual(sender[:2], service)
                     server, _, echoed = data.partition(b" ")
-                    self.assertEqual(echoed, payload(size))
-                    answers.append(server.decode())
-                self.assertEqual(len(set(answers)), 1, "a conversation changed its server")
-                used.add(answers[0])
-        self.assertEqual(used, set(ADDRESSES[family]["servers"]))
+                    if echoed == payload(size):
+                        return server.decode()
+                    self.assertIn(len(echoed), SIZES, "a datagram has changed")
+            except TimeoutError:
+                self.lost += 1
+                print(f"a datagram of {size} bytes, or its answer, is lost", file=sys.stderr)
+                self.assertLess(self.lost, 5)
 
 
 class Interfaces(Live):

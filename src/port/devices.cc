@@ -10,9 +10,11 @@
 #include <rte_spinlock.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -64,21 +66,29 @@ struct SendQueue {
 
 struct Devices::Impl {
   struct Device {
+    Device(const DeviceSettings& given, std::size_t place)
+        : settings(given), number(static_cast<unsigned>(place)) {}
+
     DeviceSettings settings;
+    unsigned number;
     std::optional<KernelInterface> kernel;
     Mac mac;
     unsigned mtu = 1500;
     std::vector<Ethernet> ethernet;
     std::vector<SendQueue> send;  ///< by worker
     std::vector<std::unique_ptr<rte_spinlock_t>> locks;
+    std::atomic<bool> refuses_large = false;
+
+    void refuse_large();
   };
   struct ReceiveQueue {
     std::uint16_t id = 0;
     std::uint16_t queue = 0;
+    Device* may_get_large = nullptr;  ///< whose packets may be larger than its MTU
   };
 
   unsigned workers = 1;
-  std::vector<Device> devices;
+  std::deque<Device> devices;
   std::vector<ReceiveQueue> queues;
   std::array<std::uint8_t, RTE_MAX_ETHPORTS> device_of{};
   Memory memory;
@@ -92,6 +102,12 @@ struct Devices::Impl {
   void give_queues(Device& device);
 };
 
+/// Not before it is needed: it costs a fourth of the packets a second. On a worker's thread, once
+/// in the life of a device.
+void Devices::Impl::Device::refuse_large() {
+  if (!refuses_large.exchange(true)) kernel->refuse_large_packets();
+}
+
 /// Makes DPDK's devices for one of ours.
 Result<void> Devices::Impl::probe(Device& device) {
   const DeviceName& name = device.settings.device;
@@ -100,12 +116,11 @@ Result<void> Devices::Impl::probe(Device& device) {
     if (!kernel) return std::unexpected(kernel.error());
     device.kernel.emplace(std::move(*kernel));
     device.kernel->fence();
-    if (name.kind == DeviceKind::af_packet) device.kernel->refuse_large_packets();
     device.mtu = device.kernel->mtu();
   }
   if (device.settings.mtu != 0) device.mtu = device.settings.mtu;
   const unsigned its_queues = device.kernel ? device.kernel->queues() : 1;
-  const auto number = static_cast<unsigned>(&device - devices.data());
+  const unsigned number = device.number;
   for (const auto& arguments : arguments_for(
            name, {.number = number, .mtu = device.mtu, .workers = workers, .queues = its_queues})) {
     if (auto ok = probe_one(device, arguments); !ok) return ok;
@@ -136,7 +151,7 @@ Result<void> Devices::Impl::probe_one(Device& device, const DriverArguments& arg
   ethernet.send_queues =
       static_cast<std::uint16_t>(std::clamp(workers, 1U, unsigned{info.max_tx_queues}));
   device.ethernet.push_back(ethernet);
-  device_of[ethernet.id] = static_cast<std::uint8_t>(&device - devices.data());
+  device_of[ethernet.id] = static_cast<std::uint8_t>(device.number);
   return {};
 }
 
@@ -217,7 +232,10 @@ Result<void> Devices::Impl::configure_one(Device& device, Ethernet& ethernet) {
 void Devices::Impl::give_queues(Device& device) {
   std::vector<SendQueue> all;
   for (const Ethernet& ethernet : device.ethernet) {
-    for (std::uint16_t q = 0; q < ethernet.receive_queues; ++q) queues.push_back({ethernet.id, q});
+    Device* may_get_large =
+        device.settings.device.kind == DeviceKind::af_packet ? &device : nullptr;
+    for (std::uint16_t q = 0; q < ethernet.receive_queues; ++q)
+      queues.push_back({ethernet.id, q, may_get_large});
     for (std::uint16_t q = 0; q < ethernet.send_queues; ++q)
       all.push_back({ethernet.id, q, nullptr});
   }
@@ -251,7 +269,7 @@ Result<std::unique_ptr<Devices>> Devices::open(std::span<const DeviceSettings> s
   std::unique_ptr<Devices> devices(new Devices(std::make_unique<Impl>()));
   Impl& impl = *devices->impl_;
   impl.workers = workers;
-  for (const DeviceSettings& one : settings) impl.devices.push_back({.settings = one});
+  for (const DeviceSettings& one : settings) impl.devices.emplace_back(one, impl.devices.size());
   if (auto ok = start_dpdk_eal(eal); !ok) return std::unexpected(ok.error());
   leave_signals_to_eal();
   const Silence silence;
@@ -319,7 +337,7 @@ void Devices::place(Burst& burst, unsigned at, Handle handle) {
 }
 
 unsigned Devices::receive(unsigned queue, Burst& burst, unsigned most) {
-  const auto [id, number] = impl_->queues[queue];
+  const auto [id, number, may_get_large] = impl_->queues[queue];
   std::array<rte_mbuf*, Burst::kMax> packets;
   const unsigned wanted = std::min(most, Burst::kMax - burst.size);
   const unsigned got =
@@ -327,6 +345,13 @@ unsigned Devices::receive(unsigned queue, Burst& burst, unsigned most) {
   for (unsigned i = 0; i < got; ++i) rte_prefetch0(rte_pktmbuf_mtod(packets[i], void*));
   for (unsigned i = 0; i < got; ++i)
     place(burst, burst.size + i, std::bit_cast<Handle>(packets[i]));
+  if (may_get_large != nullptr) {
+    // A frame with two VLAN tags.
+    const unsigned largest = may_get_large->mtu + 22;
+    const auto is_large = [largest](const rte_mbuf* packet) { return packet->pkt_len > largest; };
+    if (std::any_of(packets.begin(), packets.begin() + got, is_large))
+      may_get_large->refuse_large();
+  }
   burst.size += got;
   return got;
 }
