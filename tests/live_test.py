@@ -21,7 +21,7 @@ import time
 import unittest
 
 from cli_case import MILLRACE, UNREADABLE, FAILED, USAGE, Case
-from namespaces import Namespace, command, ip
+from namespaces import CannotTry, Namespace, command, ip
 
 ADDRESSES = {
     4: {
@@ -64,6 +64,14 @@ protocol = "{protocol}"
 backends = [{backends}]
 """
     return text + extra
+
+
+def has_xdp():
+    try:
+        socket.socket(44, socket.SOCK_RAW).close()  # AF_XDP
+        return True
+    except OSError:
+        return False
 
 
 class Network:
@@ -330,9 +338,11 @@ class Interfaces(Live):
     def test_af_packet_with_large_frames(self):
         self.serve("af_packet:outside", "af_packet:inside", mtu=9000)
 
+    @unittest.skipUnless(has_xdp(), "this kernel has no XDP sockets")
     def test_af_xdp(self):
         self.serve("af_xdp:outside", "af_xdp:inside")
 
+    @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
     def test_tap(self):
         self.serve("tap:mr0", "af_packet:inside", to_client="tap")
 
@@ -401,8 +411,19 @@ class Errors(Live):
         self.refused(network, USAGE, ["pipeline"], 'model = "pipeline"\n' + good)
 
 
-if __name__ == "__main__":
+def check_possible():
     if os.geteuid() != 0 or shutil.which("ip") is None:
-        print("network namespaces need root and ip (iproute2)")
+        raise CannotTry("network namespaces need root and ip (iproute2)")
+    try:
+        Network().close()
+    except (OSError, RuntimeError) as error:
+        raise CannotTry(f"no namespaces with virtual interfaces here: {error}") from error
+
+
+if __name__ == "__main__":
+    try:
+        check_possible()
+    except CannotTry as why:
+        print(why)
         sys.exit(77)
     unittest.main()

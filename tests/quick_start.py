@@ -43,6 +43,11 @@ def main():
     if os.geteuid() != 0 or missing:
         print("it needs root, " + "".join(f"{name}, " for name in missing) + "and network namespaces")
         return 77
+    # What the script leaves running ends with its namespace of processes.
+    apart = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if not os.path.exists("/dev/net/tun") or subprocess.run([*apart, "true"]).returncode != 0:
+        print("no /dev/net/tun, or no namespaces, here")
+        return 77
     server, client = blocks()
     with tempfile.TemporaryDirectory() as folder:
         # The servers' pages go where the README has them; nothing else of the machine is touched.
@@ -67,10 +72,8 @@ wait $live || status=$?
 exit $status
 """
         start = time.monotonic()
-        # What the script leaves running ends with its namespace of processes.
-        namespaces = ["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        done = subprocess.run(["unshare", *namespaces, "bash", "-c", script], cwd=ROOT,
-                              capture_output=True, text=True, timeout=120)
+        done = subprocess.run([*apart, "bash", "-c", script], cwd=ROOT, capture_output=True,
+                              text=True, timeout=120)
     answers = re.findall(r"^(one|two)$", done.stdout, re.M)
     if done.returncode != 0 or set(answers) != {"one", "two"} or len(answers) != 8:
         print(done.stdout, done.stderr, f"status {done.returncode}")
