@@ -55,8 +55,8 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
     case DeviceKind::pcap:
       add("pcap", needs.number, "rx_pcap=" + name.target, 1);
       break;
-    case DeviceKind::null:
-      add("null", needs.number, "", 0);
+    case DeviceKind::null:  // it would make up packets
+      add("null", needs.number, "no-rx=1", 0);
       break;
     case DeviceKind::ring:
       add("ring", needs.number, "", 0);

@@ -39,6 +39,10 @@ TEST(DeviceArguments, OneOfAfXdpAQueue) {
   EXPECT_NE(all[0].name, all[2].name);
 }
 
+TEST(DeviceArguments, NothingComesFromNull) {
+  EXPECT_EQ(arguments_for(*parse_device("null"), {}).front().arguments, "no-rx=1");
+}
+
 TEST(DeviceArguments, FramesHoldTheMtu) {
   const auto frame = [](unsigned mtu) {
     return arguments_for(*parse_device("af_packet:v0"), {.mtu = mtu, .workers = 2})
