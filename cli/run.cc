@@ -52,6 +52,9 @@ Result<int> RunCommand::live() const {
           Error{path + " is the file of --config: give another file", Error::Kind::usage});
     if (auto ok = check_writable(path); !ok) return std::unexpected(ok.error());
   }
+  if (same_file(connections, stats) || (connections == "-" && stats == "-"))
+    return std::unexpected(
+        Error{"--connections and --stats are the same: give another file", Error::Kind::usage});
   const auto config = read_config(config_path, scheme_names());
   if (!config) return std::unexpected(config.error());
   if (auto ok = check_live(*config); !ok) return std::unexpected(ok.error());

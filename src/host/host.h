@@ -54,8 +54,6 @@ class Host {
 
   const HostCounters& counters() const { return common_.counters; }
   std::size_t held() const { return common_.held.size(); }
-  const HostFor<AddressV4>& v4() const { return v4_; }
-  const HostFor<AddressV6>& v6() const { return v6_; }
 
  private:
   After hear_arp(Handling& handling);

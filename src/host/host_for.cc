@@ -114,6 +114,12 @@ After HostFor<A>::route(Handling& h) {
   const A destination = destination_of<A>(packet, headers);
   const Route<A>* route = routes_.find(destination);
   if ((route != nullptr && route->link == kLocal) || !is_one_host(destination)) return answer(h);
+  // Neighbour discovery never leaves its link; other workers may be reading it, besides.
+  if (h.verdict() == Verdict::icmp_control &&
+      read_discovery({packet, h.burst.length[h.i]}, headers)) {
+    h.verdict() = Verdict::not_ours;
+    return After::stays;
+  }
   if (!h.forward) return After::stays;
   const std::uint8_t hops = hop_limit(packet, headers);
   if (hops <= 1) return refuse(h, Verdict::hop_limit, IcmpError::hop_limit);

@@ -130,9 +130,6 @@ class HostFor {
   After route(Handling& handling);
   /// `answers`: else another worker does.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
-  std::vector<typename Neighbours<A>::Listed> neighbours(Tick now) const {
-    return neighbours_.list(now);
-  }
 
  private:
   static constexpr unsigned kLocal = 0xffff;  // the link of routes to the host itself

@@ -8,6 +8,7 @@
 //   0 c > b1            a packet from c to b1 comes on link 0; more words: `hops=1`, `bytes=1600`,
 //                       `served` (to the virtual address, which was rewritten to b1), `dropped`
 //   0 c pings vip       an echo request
+//   0 n tells-only b1   IPv6: an advertisement to an address on another link
 //
 // What is sent: `1 to b1: c > b1`, `0 to all: out asks gw`, `0 to gw: out answers gw`.
 #pragma once
@@ -185,6 +186,14 @@ class HostScenario : public testing::Test, protected Wire {
       return;
     }
     words >> whom;
+    if (what == "tells-only") {  // of IPv6: an advertisement to an address on another link
+      const Bytes icmp = bytes({136, 0, 0, 0, 0x60, 0, 0, 0}) + raw(address(who));
+      arrive(link,
+             frame(mac_of("out"), mac_of(who), 0x86dd) +
+                 ip(address(who), address(whom), 58, 255, icmp, 2),
+             ~0ULL);
+      return;
+    }
     if (what == "asks") return arrive(link, question(who, whom), ~0ULL);
     unsigned hops = 64;
     unsigned size = 100;

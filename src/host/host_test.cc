@@ -232,6 +232,16 @@ TYPED_TEST(HostTest, ItAnnouncesItself) {
     - 1 to all: in asks b1)");
 }
 
+using HostTestOfIpv6 = HostTest<AddressV6>;
+TEST_F(HostTestOfIpv6, DiscoveryStaysOnItsLink) {
+  play(R"(
+    1 b1 asks in
+    - 1 to b1: in answers b1
+    - consumed
+    0 n tells-only b1
+    - not_ours)");
+}
+
 TYPED_TEST(HostTest, AnyBytesMayArrive) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

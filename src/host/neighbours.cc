@@ -203,18 +203,6 @@ void Neighbours<A>::remove(Id id) {
   free_.push_back(id);
 }
 
-template <class A>
-auto Neighbours<A>::list(Tick now) const -> std::vector<Listed> {
-  std::vector<Listed> listed;
-  for (const Neighbour& one : all_) {
-    if (!one.is_there) continue;
-    const bool is_old = one.state == State::reachable && now - one.until >= 0;
-    listed.push_back(
-        {one.where.link, one.where.address, one.mac, is_old ? State::stale : one.state});
-  }
-  return listed;
-}
-
 template class Neighbours<AddressV4>;
 template class Neighbours<AddressV6>;
 

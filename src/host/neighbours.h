@@ -90,14 +90,6 @@ class Neighbours {
 
   std::size_t size() const { return ids_.size(); }
 
-  struct Listed {
-    unsigned link;
-    A address;
-    Mac mac;
-    State state;
-  };
-  std::vector<Listed> list(Tick now) const;
-
  private:
   struct Where {
     unsigned link;

@@ -65,7 +65,7 @@ std::vector<Case> cases(std::size_t payload) {
           {test::ethernet(0x86dd) + test::ipv6({.next = 17}, udp), 54, 17, 6}};
 }
 
-TEST(CompleteChecksums, WhatHardwareWasToDo) {
+TEST(CompleteChecksums, WhatWasLeftToHardware) {
   for (const std::size_t payload : {0U, 1U, 2U, 7U, 1400U}) {
     for (auto& [packet, l4, protocol, field] : cases(payload)) {
       SCOPED_TRACE(std::to_string(payload) + " bytes, protocol " + std::to_string(protocol));

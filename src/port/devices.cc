@@ -15,7 +15,6 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
-#include <filesystem>
 #include <optional>
 #include <utility>
 
