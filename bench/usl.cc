@@ -39,9 +39,31 @@ std::optional<ScalabilityLaw> fit_scalability_law(
       normal[i][3] += x[i] * workers / throughput;
     }
   }
-  if (!solve(normal)) return std::nullopt;
-  const auto solution = [&normal](std::size_t i) { return normal[i][3] / normal[i][i]; };
-  return ScalabilityLaw{1 / solution(0), solution(1) / solution(0), solution(2) / solution(0)};
+  // What comes out below 0 is 0, and the others are fitted again: of those fits, the closest.
+  std::optional<ScalabilityLaw> best;
+  double least = 0;
+  for (unsigned left_out = 0; left_out < 4; ++left_out) {
+    auto rows = normal;
+    for (std::size_t i = 1; i < 3; ++i) {
+      if ((left_out >> (i - 1) & 1) == 0) continue;
+      rows[i] = {};
+      rows[i][i] = 1;
+    }
+    if (!solve(rows)) return std::nullopt;
+    const auto solution = [&rows](std::size_t i) { return rows[i][3] / rows[i][i]; };
+    if (solution(0) <= 0 || solution(1) < 0 || solution(2) < 0) continue;
+    const ScalabilityLaw law{1 / solution(0), solution(1) / solution(0), solution(2) / solution(0)};
+    double distance = 0;
+    for (const auto& [workers, throughput] : points) {
+      const double off = workers / throughput - workers / law.at(workers);
+      distance += off * off;
+    }
+    if (!best || distance < least) {
+      best = law;
+      least = distance;
+    }
+  }
+  return best;
 }
 
 }  // namespace millrace::bench

@@ -18,8 +18,9 @@ struct ScalabilityLaw {
   }
 };
 
-/// By least squares over N / throughput, which is linear in what is sought. `points` are workers
-/// and throughput above 0. None where they do not determine it: three different counts at least.
+/// By least squares over N / throughput, which is linear in what is sought, and not below 0.
+/// `points` are workers and throughput above 0. None where they do not determine it: three
+/// different counts at least.
 std::optional<ScalabilityLaw> fit_scalability_law(
     std::span<const std::pair<double, double>> points);
 
