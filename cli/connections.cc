@@ -1,34 +1,46 @@
 #include "connections.h"
 
-#include <nlohmann/json.hpp>
 #include <variant>
 
 #include "core/address.h"
 #include "function/balance/service.h"
 
 namespace millrace::cli {
-namespace {
 
-nlohmann::ordered_json to_json(const ListedConnection& connection) {
+nlohmann::ordered_json to_json(const WorkersConnection& of, const BalancePlan& plan) {
+  const ListedConnection& connection = of.connection;
   return std::visit(
-      [&connection](const auto& key) -> nlohmann::ordered_json {
-        return {{"protocol", protocol_name(key.protocol)},
-                {"source", to_string(key.source)},
-                {"source_port", key.source_port},
-                {"destination", to_string(key.destination)},
-                {"destination_port", key.destination_port},
-                {"state", to_string(connection.state)},
-                {"idle_ms", connection.idle_ms}};
+      [&]<class K>(const K& key) -> nlohmann::ordered_json {
+        const K& to = std::get<K>(connection.translated);
+        const auto* service = plan.family<K>().serving(key);
+        nlohmann::ordered_json object{
+            {"protocol", protocol_name(key.protocol)},
+            {"source", to_string(key.source)},
+            {"source_port", key.source_port},
+            {"destination", to_string(key.destination)},
+            {"destination_port", key.destination_port},
+            {"state", to_string(connection.state)},
+            {"idle_ms", connection.idle_ms},
+            {"expires_ms", connection.expires_ms},
+            {"worker", of.worker},
+            {"service", service != nullptr ? to_string(service->spec) : ""},
+            {"backend",
+             with_port(to.destination, has_ports(to.protocol) ? to.destination_port : 0)}};
+        if (!connection.has_reply) return object;
+        const K reply = reversed(to);
+        object["reply_source"] = to_string(reply.source);
+        object["reply_source_port"] = reply.source_port;
+        object["reply_destination"] = to_string(reply.destination);
+        object["reply_destination_port"] = reply.destination_port;
+        return object;
       },
       connection.key);
 }
 
-}  // namespace
-
 std::string connections_text(const Workers& workers) {
   std::string text;
-  workers.list([&text](const ListedConnection& connection) {
-    text += to_json(connection).dump();
+  workers.list([&](const WorkersConnection& connection) {
+    text += to_json(connection, *workers.plan()).dump();
     text += '\n';
   });
   return text;

@@ -207,9 +207,9 @@ Json services_of(const RunReport& report) {
 Json limits_of(const RunReport& report) {
   const SourceCounts* sources = report.workers->sources();
   if (sources == nullptr) return nullptr;
-  return {{"per_source", sources->limit().most},
-          {"source_prefix_v4", sources->limit().prefix_v4},
-          {"source_prefix_v6", sources->limit().prefix_v6},
+  return {{"per_source", sources->most()},
+          {"source_prefix_v4", report.config.source_limit.prefix_v4},
+          {"source_prefix_v6", report.config.source_limit.prefix_v6},
           {"uncounted", report.workers->counters().uncounted.value()},
           {"bytes", sources->memory_bytes()}};
 }

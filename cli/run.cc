@@ -8,12 +8,15 @@
 #include "command.h"
 #include "common_options.h"
 #include "connections.h"
+#include "control_server.h"
 #include "huge_pages.h"
 #include "interrupt.h"
 #include "output.h"
+#include "reload_signal.h"
 #include "report.h"
 #include "validators.h"
 #include "worker/config.h"
+#include "worker/control.h"
 #include "worker/live.h"
 #include "worker/workers.h"
 
@@ -24,13 +27,19 @@ struct RunCommand {
   std::string config_path;
   std::string stats;
   std::string connections;
+  std::string control;
   std::vector<std::string> eal_options;
   bool quiet = false;
 
   int run() const;
 
  private:
+  static constexpr std::string_view kNoControl = "none";
+
   Result<int> live() const;
+  Result<std::unique_ptr<ControlServer>> listen(
+      Control& asked, std::function<nlohmann::ordered_json()> make_stats) const;
+  void reload(Control& asked) const;
   void note(std::string_view message) const {
     if (!quiet) say(fmt::format("millrace: {}\n", message));
   }
@@ -44,6 +53,7 @@ std::string describe(const Config::Port& port, const Devices& devices, std::size
 }
 
 Result<int> RunCommand::live() const {
+  ReloadSignal::block();
   catch_interrupts();
   for (const std::string& path : {stats, connections}) {
     if (path.empty()) continue;
@@ -73,6 +83,20 @@ Result<int> RunCommand::live() const {
   if ((*live)->devices().pages() == Pages::small)
     note("warning: packets lie on small pages, which is slower: " +
          huge_pages_hint(std::size_t{256} << 20, Pages::huge));
+  const auto report_now = [&] {
+    RunReport report{.input = config_path,
+                     .workers = &*workers,
+                     .live = live->get(),
+                     .config = line,
+                     .spread = config->spread};
+    for (const Config::Port& port : config->live.ports) report.ports.push_back(port.name);
+    for (unsigned n = 0; n < workers->count(); ++n) report.times.push_back(workers->time(n));
+    return report;
+  };
+  Control asked(*workers, **live, *config, config_path, scheme_names());
+  auto server = listen(asked, [&] { return to_json(report_now()); });
+  if (!server) return std::unexpected(server.error());
+  const ReloadSignal signal([&] { reload(asked); });
   if (auto ok = (*live)->start(); !ok) return std::unexpected(ok.error());
   for (std::size_t n = 0; n < config->live.ports.size(); ++n)
     note("port " + describe(config->live.ports[n], (*live)->devices(), n));
@@ -80,14 +104,9 @@ Result<int> RunCommand::live() const {
                    config->workers == 1 ? "" : "s"));
   const std::vector<Port*> ports = (*live)->ports();
   if (auto ok = workers->run(ports); !ok) return std::unexpected(ok.error());
+  server->reset();
 
-  RunReport report{.input = config_path,
-                   .workers = &*workers,
-                   .live = live->get(),
-                   .config = line,
-                   .spread = config->spread};
-  for (const Config::Port& port : config->live.ports) report.ports.push_back(port.name);
-  for (unsigned n = 0; n < workers->count(); ++n) report.times.push_back(workers->time(n));
+  const RunReport report = report_now();
   if (!connections.empty()) {
     if (auto ok = write_whole(connections, connections_text(*workers)); !ok)
       return std::unexpected(ok.error());
@@ -98,6 +117,23 @@ Result<int> RunCommand::live() const {
   }
   if (stats != "-" && connections != "-") fmt::print("{}", to_table(report));
   return kDone;
+}
+
+Result<std::unique_ptr<ControlServer>> RunCommand::listen(
+    Control& asked, std::function<nlohmann::ordered_json()> make_stats) const {
+  if (control == kNoControl) return nullptr;
+  return ControlServer::start(asked, std::move(make_stats),
+                              control.empty() ? default_socket() : control);
+}
+
+void RunCommand::reload(Control& asked) const {
+  const auto is = asked.reload();
+  if (!is) {
+    say("millrace: nothing has changed:\n" + is.error().message + "\n");
+  } else {
+    note(fmt::format("reloaded {}: {} services, {} backends", config_path, is->services,
+                     is->backends));
+  }
 }
 
 int RunCommand::run() const {
@@ -125,6 +161,12 @@ void add_run(CLI::App& app, Run& run) {
           "At the end, write the live connections, a JSON object a line; - in place of the table")
       ->check(not_empty())
       ->type_name("FILE");
+  command
+      ->add_option(
+          "--control", live->control,
+          fmt::format("Unix socket for millctl; \"{}\" for none; {}", "none", default_socket()))
+      ->check(not_empty())
+      ->type_name("PATH");
   command->add_flag("--quiet", live->quiet, "No notes on standard error");
   command->add_option("eal", live->eal_options, "After --: options for DPDK's environment (EAL)")
       ->type_name("EAL_OPTION");

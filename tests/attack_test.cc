@@ -206,7 +206,11 @@ class AttackTest : public testing::Test {
 
   std::map<std::string, unsigned> states() const {
     std::map<std::string, unsigned> count;
-    line_->list([&count](const ListedConnection& c) { ++count[std::string(to_string(c.state))]; });
+    const auto add = [&count](const ListedConnection& c) {
+      ++count[std::string(to_string(c.state))];
+      return Look::leave;
+    };
+    for (LineCursor at; at.at != LineCursor::At::end;) at = line_->look(at, add);
     return count;
   }
   using States = std::map<std::string, unsigned>;

@@ -68,10 +68,16 @@ class SourceCounts {
   Taken take(Hash source);
   /// What `take` has counted. False: it had not.
   [[nodiscard]] bool give_back(Hash source);
-  bool has_room(Hash source) const { return count(source) < limit_.most; }
+  bool has_room(Hash source) const { return count(source) < most(); }
   std::uint64_t count(Hash source) const { return sum(look(source), fingerprint_of(source)); }
 
-  const SourceLimit& limit() const { return limit_; }
+  std::uint32_t most() const {
+    return std::atomic_ref(const_cast<std::uint32_t&>(limit_.most)).load(std::memory_order_relaxed);
+  }
+  /// Of what is proved from now on; not 0.
+  void set_most(std::uint32_t most) {
+    std::atomic_ref(limit_.most).store(most, std::memory_order_relaxed);
+  }
   std::size_t memory_bytes() const { return memory_.bytes(); }
   Pages pages() const { return memory_.pages(); }
   /// At rest: all that were taken and not given back.
@@ -174,7 +180,7 @@ inline auto SourceCounts::take(Hash source) -> Taken {
   const std::uint64_t fingerprint = fingerprint_of(source);
   for (;;) {
     const Seen seen = look(homes);
-    if (sum(seen, fingerprint) >= limit_.most) return Taken::full;
+    if (sum(seen, fingerprint) >= most()) return Taken::full;
     if (look(homes) != seen) continue;  // what was seen one by one was not there at one instant
     const unsigned at = place_for(seen, fingerprint);
     if (at == kNone) return Taken::uncounted;

@@ -92,8 +92,20 @@ class Tracker {
   void for_each(Each&& each) const {
     for (auto at = Cursor::begin; at != Cursor::end;) at = table().walk(at, kDrainingRoom, each);
   }
+  /// Calls `each(id)` for the connections that this worker has confirmed, and still has, with ids
+  /// from `from` to `to` - 1; `ids()` is one past the last.
+  template <class Each>
+  void for_each_of_mine(std::size_t from, std::size_t to, Each&& each) const {
+    for (std::size_t i = from; i < to; ++i) {
+      const ConnId id{static_cast<std::uint32_t>(i)};
+      if (is_confirmed(id) && (!Guarding::kShared || is_mine(id))) each(id);
+    }
+  }
+  std::size_t ids() const { return originators().count(); }
   /// When a packet of either direction met the connection.
   Tick last_seen(ConnId id) const { return latest_seen(id); }
+  /// When it ends, if none comes.
+  Tick due(ConnId id) const { return deadline(id); }
 
   /// @name Guards
   /// @{
@@ -138,6 +150,27 @@ class Tracker {
         see(header, now);
       }
     }
+  }
+
+  /// The connection of that key, in either direction, or none. It is not marked as seen.
+  ConnId find_one(const K& key) const {
+    for (const Side side : {Side::originator, Side::reply}) {
+      if (!has(side)) continue;
+      const Hash hash = hasher()(key);
+      ConnId id = ConnId::none;
+      table_of(side).find({&key, 1}, {&hash, 1}, {&id, 1});
+      if (id == ConnId::none || peer_of(table_of(side).records().header(id)) == kUnconfirmed)
+        continue;
+      return side == Side::originator ? id : peer_of(table_of(side).records().header(id));
+    }
+    return ConnId::none;
+  }
+
+  /// From now on. A connection whose timeout gets shorter ends when its ageing scheme looks at it
+  /// next: within `kLookAgainMs`, or as it would have.
+  void set_timeouts(const Timeouts& timeouts) {
+    timeouts_ = timeouts;
+    least_timeout_ = timeouts.least();
   }
 
   /// Whether a connection that nothing proves yet may be opened.

@@ -28,10 +28,8 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
     if (!replies) return std::unexpected(replies.error());
     pair.replies = std::move(*replies);
   }
-  if constexpr (Guarding::kConcurrent) {
-    set_all_unconfirmed(pair.originators);
-    if (pair.replies) set_all_unconfirmed(*pair.replies);
-  }
+  set_all_unconfirmed(pair.originators);
+  if (pair.replies) set_all_unconfirmed(*pair.replies);
   auto settling = Settling::create(workers);
   if (!settling) return std::unexpected(settling.error());
   auto ageing = config.ageing(

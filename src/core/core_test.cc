@@ -5,6 +5,7 @@
 #include <set>
 
 #include "core/burst.h"
+#include "core/sharded_count.h"
 #include "millrace/detail/aes.h"
 #include "millrace/hash.h"
 #include "millrace/memory.h"
@@ -84,6 +85,16 @@ TEST(Records, StrideIsThePowerOfTwoThatFits) {
   EXPECT_EQ(Records<KeyV6>::create(10, 0, Pages::small)->stride(), 64U);
   EXPECT_EQ(Records<KeyV6>::create(10, 80, Pages::small)->stride(), 128U);
   EXPECT_FALSE((Records<KeyV4>::create(10, 233, Pages::small).has_value()));
+}
+
+TEST(ShardedCount, HasRoomForAllAndForAShare) {
+  ShardedCount count(3);
+  count.add<false>(2, 5);
+  EXPECT_EQ(count.total(), 5);
+  EXPECT_TRUE(count.has_room(6));
+  EXPECT_FALSE(count.has_room(5));
+  EXPECT_TRUE(count.has_room_or_share(0, 3)) << "its own third is free";
+  EXPECT_FALSE(count.has_room_or_share(2, 3));
 }
 
 }  // namespace

@@ -91,6 +91,10 @@ class FunctionFor {
   /// alone if its verdict drops it. Everything served gets `tracked` or `stateless`.
   virtual void process(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;
 
+  /// The key of a connection's packets as they leave, by the originator's key and state; any worker
+  /// may have opened it.
+  virtual K translated(const K& key, const std::byte* state) const = 0;
+
   /// The connection with this originator's state has ended; its entries are gone. `proved`: it
   /// counted as that.
   virtual void closed(const std::byte* state, bool proved) = 0;

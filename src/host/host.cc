@@ -55,6 +55,13 @@ void Host::begin(Tick now, Wire& wire) {
   v6_.keep(now, wire);
 }
 
+void Host::update(const HostConfig& config, Tick now, Wire& wire) {
+  common_.tells_unreachable = config.tells_unreachable;
+  v4_.update(config.v4);
+  v6_.update(config.v6);
+  begin(now, wire);
+}
+
 void Host::tick(Tick now, Wire& wire) {
   v4_.tick(now, wire);
   v6_.tick(now, wire);

@@ -33,6 +33,9 @@ class Host {
   /// Before the first burst: announces its addresses, and asks for next hops.
   void begin(Tick now, Wire& wire);
 
+  /// Has other addresses, routes and destinations from now on; links, and who announces, stay.
+  void update(const HostConfig& config, Tick now, Wire& wire);
+
   struct Routed {
     std::uint64_t sent = 0;   ///< packets, a bit each, that go out as `out` says
     std::uint64_t taken = 0;  ///< those whose memory is the host's, or the wire's, now

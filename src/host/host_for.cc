@@ -68,6 +68,13 @@ HostFor<A>::HostFor(HostCommon& common, const HostAddresses<A>& addresses, std::
       neighbours_(seed) {}
 
 template <class A>
+void HostFor<A>::update(const HostAddresses<A>& addresses) {
+  addresses_ = with_link_local(addresses, common_.links);
+  routes_ = Routes<A>(all_routes(addresses_, kLocal));
+  neighbours_.keep_none();
+}
+
+template <class A>
 void HostFor<A>::announce(Wire& wire) {
   const auto say = [&](const A& address, unsigned link) {
     const HostLink& on = common_.links[link];

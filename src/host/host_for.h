@@ -122,6 +122,8 @@ class HostFor {
   HostFor(const HostFor&) = delete;
   HostFor& operator=(const HostFor&) = delete;
 
+  /// From now on. The links are the same.
+  void update(const HostAddresses<A>& addresses);
   /// Tells all links of its addresses.
   void announce(Wire& wire);
   /// Asks for next hops that will be needed.

@@ -67,6 +67,10 @@ class Neighbours {
   /// `seed`: reachable times vary by half, so that not all are asked for at once.
   explicit Neighbours(std::uint32_t seed) : random_(seed) {}
 
+  /// Asks for none of its own accord any more.
+  void keep_none() {
+    for (Neighbour& one : all_) one.is_kept = false;
+  }
   /// Asked for from now on, whether or not packets go there.
   void keep(unsigned link, const A& address, Tick now, Listener& listener);
 

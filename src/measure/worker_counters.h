@@ -20,10 +20,11 @@ enum class Ending : std::uint8_t {
   reset,      ///< a RST had come
   reopened,   ///< its ends began another one
   evicted,    ///< the table was full, and it the one to be missed least
+  killed,     ///< somebody asked for it
 };
-inline constexpr std::size_t kEndings = 5;
-inline constexpr std::array<std::string_view, kEndings> kEndingNames{"timeout", "finished", "reset",
-                                                                     "reopened", "evicted"};
+inline constexpr std::size_t kEndings = 6;
+inline constexpr std::array<std::string_view, kEndings> kEndingNames{
+    "timeout", "finished", "reset", "reopened", "evicted", "killed"};
 
 /// A table that fills to so much of its capacity is worth a warning.
 inline constexpr std::size_t kWatermarks = 2;

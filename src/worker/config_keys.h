@@ -208,6 +208,18 @@ auto text(Located<std::string> T::* member) {
   };
 }
 
+template <class T>
+auto any_text(std::string T::* member) {
+  return [=](const Context& context, const toml::node& node, T& out) {
+    const auto* value = node.as_string();
+    if (value == nullptr) {
+      context.problem(node, kind_of(node) + ": give a string");
+      return;
+    }
+    out.*member = **value;
+  };
+}
+
 /// One of the names in `values`; those in `later` belong to versions to come.
 template <class T, class V>
 auto choice(V T::* member, std::vector<std::pair<std::string, V>> values,

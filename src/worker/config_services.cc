@@ -43,6 +43,31 @@ void read_backends(const Context& context, const toml::node& node, RawService& o
   }
 }
 
+Keys<HealthCheck> health_keys() {
+  using H = HealthCheck;
+  constexpr int kHour = 3'600'000;
+  return {
+      {"check",
+       choice(&H::kind, {{"tcp", H::Kind::tcp}, {"http", H::Kind::http}, {"icmp", H::Kind::icmp}}),
+       true},
+      {"path", any_text(&H::path)},
+      {"port", integer(&H::port, 1, 65535)},
+      {"interval_ms", integer(&H::interval_ms, 10, kHour, "ms")},
+      {"timeout_ms", integer(&H::timeout_ms, 1, kHour, "ms")},
+      {"rise", integer(&H::rise, 1, 1000)},
+      {"fall", integer(&H::fall, 1, 1000)},
+      {"move_udp", boolean(&H::move_udp)},
+  };
+}
+
+void read_health(const Context& context, const toml::node& node, RawService& out) {
+  struct Health {
+    HealthCheck check;
+  } of;
+  table(&Health::check, health_keys())(context, node, of);
+  out.health = {of.check, node.source().begin.line, true};
+}
+
 // --- what only holds together
 
 /// Turns raw services into those of one family.
@@ -58,10 +83,12 @@ class ServiceReader {
                         .protocol = raw.protocol,
                         .scheduler = raw.scheduler,
                         .max_connections = raw.max_connections.value,
+                        .health = raw.health.value,
                         .backends = {}};
     if (bits) read_prefix(raw, *bits, spec);
     check(raw, spec);
     read_backends(raw, spec);
+    if (spec.health) check_health(raw, spec);
     services_.push_back(std::move(spec));
   }
 
@@ -104,6 +131,17 @@ class ServiceReader {
               "has " + std::to_string(raw.backends.size()) +
                   " backends, more than the Maglev table takes: enlarge "
                   "balance.maglev_table_size");
+    }
+  }
+
+  void check_health(const RawService& raw, const ServiceSpec<A>& spec) {
+    const HealthCheck& health = *spec.health;
+    if (health.kind == HealthCheck::Kind::icmp || health.port != 0 || spec.port != 0) return;
+    for (const auto& backend : spec.backends) {
+      if (backend.port != 0) continue;
+      return problem(raw.health.line, "health",
+                     "asks no port, as neither the service has one nor the backend " +
+                         to_string(backend.address) + ": give port");
     }
   }
 
@@ -156,6 +194,7 @@ Keys<RawService> service_keys() {
       {"protocol", choice(&S::protocol, protocol_choices())},
       {"scheduler", name(&S::scheduler, scheduler_names())},
       {"max_connections", read_max_connections},
+      {"health", read_health},
       {"backends", read_backends, true},
   };
 }

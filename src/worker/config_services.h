@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,6 +27,7 @@ struct RawService {
   std::uint8_t protocol = 0;
   std::string scheduler = "maglev";
   Located<std::uint32_t> max_connections;
+  Located<std::optional<HealthCheck>> health;
   std::vector<RawBackend> backends;
 };
 

@@ -58,12 +58,11 @@ class Family {
     return {capacity_, table.slots(), table.size(), tracker_->memory_bytes(), tracker_->pages()};
   }
 
-  void list(Tick now, const ListConnection& each) const {
-    if (!tracker_) return;
-    tracker_->for_each([&](ConnId id) {
-      each({tracker_->originators().header(id).key, tracker_->state_of(Side::originator, id),
-            static_cast<std::uint32_t>(std::max(now - tracker_->last_seen(id), 0))});
-    });
+  /// As `Line`'s, of this family: some from that id on. The one to go on with, or none at the end.
+  std::optional<std::size_t> look(std::size_t from, Tick now, const LookAtConnection& look);
+  std::optional<ListedConnection> find(const K& key, Tick now) const;
+  void set_timeouts(const Timeouts& timeouts) {
+    if (tracker_) tracker_->set_timeouts(timeouts);
   }
 
   void begin() {
@@ -173,6 +172,17 @@ class Family {
 
  private:
   static constexpr unsigned kSweepBudget = 64;
+
+  ListedConnection listed(ConnId id, Tick now) const {
+    const K& key = tracker_->originators().header(id).key;
+    const ConnId reply = peer_of(tracker_->originators().header(id));
+    return {.key = key,
+            .translated = function_->translated(key, state_of(id)),
+            .has_reply = reply != ConnId::none,
+            .state = tracker_->state_of(Side::originator, id),
+            .idle_ms = static_cast<std::uint32_t>(std::max(now - tracker_->last_seen(id), 0)),
+            .expires_ms = static_cast<std::uint32_t>(std::max(tracker_->due(id) - now, 0))};
+  }
 
   Family(std::optional<TrackerType> tracker, const LineConfig& config, std::size_t capacity,
          FunctionFor<K>& function, WorkerCounters& counters)
@@ -312,5 +322,6 @@ class Family {
 
 }  // namespace millrace
 
+#include "worker/family_asked.h"
 #include "worker/family_following.h"
 #include "worker/family_opening.h"

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,6 +22,7 @@
 #include "measure/worker_counters.h"
 #include "millrace/types.h"
 #include "port/port.h"
+#include "worker/mailbox.h"
 
 namespace millrace {
 
@@ -63,13 +65,26 @@ struct TableReport {
   Pages pages = Pages::huge;     ///< the worst kind among them
 };
 
+using AnyKey = std::variant<KeyV4, KeyV6>;
+
 /// A live connection, for lists.
 struct ListedConnection {
-  std::variant<KeyV4, KeyV6> key;  ///< the originator's
-  ConnectionState state;
-  std::uint32_t idle_ms;
+  AnyKey key;              ///< the originator's
+  AnyKey translated;       ///< as its packets leave
+  bool has_reply = false;  ///< an entry, so that replies are translated
+  ConnectionState state = ConnectionState::none;
+  std::uint32_t idle_ms = 0;
+  std::uint32_t expires_ms = 0;  ///< from now on, without packets
 };
-using ListConnection = std::function<void(const ListedConnection&)>;
+/// Where a look at a line's connections stands.
+struct LineCursor {
+  enum class At : std::uint8_t { v4, v6, end };
+  At at = At::v4;
+  std::size_t id = 0;
+};
+/// What to do with a connection that is looked at.
+enum class Look : std::uint8_t { leave, end };
+using LookAtConnection = std::function<Look(const ListedConnection&)>;
 
 class Line {
  public:
@@ -94,14 +109,30 @@ class Line {
   virtual void release(unsigned entry) = 0;
   /// @}
 
+  /// By which other threads ask; the worker opens and closes it.
+  Mailbox& mailbox() { return mailbox_; }
+  /// @name For a task in the mailbox, or at rest
+  /// @{
+  /// Places that one look has eyes for; and connections that it ends, at most.
+  static constexpr std::size_t kLookMost = 4096;
+  static constexpr std::size_t kEndMost = 256;
+  /// Shows some connections that this line opened, or adopted, and still has, from there on, and
+  /// ends those for which `look` says so. One that lives throughout is shown once.
+  virtual LineCursor look(const LineCursor& from, const LookAtConnection& look) = 0;
+  /// The connection that has that key, in either direction.
+  virtual std::optional<ListedConnection> find(const AnyKey& key) const = 0;
+  virtual void set_timeouts(const Timeouts& timeouts) = 0;
+  /// @}
+
   virtual const WorkerCounters& counters() const = 0;
-  /// At rest. All in its tables, also those that other lines over the same tables opened.
-  virtual void list(const ListConnection& each) const = 0;
   /// At rest.
   virtual TableReport report_v4() const = 0;
   virtual TableReport report_v6() const = 0;
   /// Reads every structure whole; for tests.
   virtual Result<void> check_invariants() const = 0;
+
+ private:
+  Mailbox mailbox_;
 };
 
 using Lines = std::vector<std::unique_ptr<Line>>;

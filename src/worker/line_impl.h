@@ -53,6 +53,7 @@ class LineOf final : public Line {
       approach(bursts_[1]);
       serve(port, bursts_[2]);
       rotate();
+      mailbox().serve();
     }
     for (unsigned left = 2; left > 0; --left) {
       approach_stragglers(*bursts_[2]);
@@ -77,11 +78,23 @@ class LineOf final : public Line {
     v6_.release(entry);
   }
 
-  const WorkerCounters& counters() const override { return *counters_; }
-  void list(const ListConnection& each) const override {
-    v4_.list(served_at_, each);
-    v6_.list(served_at_, each);
+  LineCursor look(const LineCursor& from, const LookAtConnection& look) override {
+    using At = LineCursor::At;
+    const auto next =
+        from.at == At::v4 ? v4_.look(from.id, now_, look) : v6_.look(from.id, now_, look);
+    if (next) return {from.at, *next};
+    return {from.at == At::v4 ? At::v6 : At::end, 0};
   }
+  std::optional<ListedConnection> find(const AnyKey& key) const override {
+    if (const auto* v4 = std::get_if<KeyV4>(&key)) return v4_.find(*v4, now_);
+    return v6_.find(std::get<KeyV6>(key), now_);
+  }
+  void set_timeouts(const Timeouts& timeouts) override {
+    v4_.set_timeouts(timeouts);
+    v6_.set_timeouts(timeouts);
+  }
+
+  const WorkerCounters& counters() const override { return *counters_; }
   TableReport report_v4() const override { return v4_.report(); }
   TableReport report_v6() const override { return v6_.report(); }
   Result<void> check_invariants() const override;
@@ -159,7 +172,7 @@ class LineOf final : public Line {
   /// Its records have arrived: the rest of its way.
   void serve(Port& port, std::unique_ptr<Burst>& burst) {
     age(burst->now);
-    if (burst->size > 0) served_at_ = burst->now;
+    if (burst->now - now_ > 0) now_ = burst->now;
     probe_.done(Stage::age);
     v4_.find(*burst);
     v6_.find(*burst);
@@ -242,7 +255,7 @@ class LineOf final : public Line {
   bool catch_up_;
   bool aged_ = false;
   Tick aged_until_;
-  Tick served_at_;  // the last packets
+  Tick now_;  // the latest burst's
   std::array<std::unique_ptr<Burst>, 3> bursts_;
   [[no_unique_address]] Probe probe_;
 };

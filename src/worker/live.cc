@@ -81,6 +81,10 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
   return live;
 }
 
+void Live::update(unsigned worker, const Config& config) {
+  ports_[worker]->update(host_config(config, *devices_));
+}
+
 std::vector<Port*> Live::ports() const {
   std::vector<Port*> all;
   for (const auto& port : ports_) all.push_back(port.get());

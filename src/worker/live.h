@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,19 @@ class Live {
   Result<void> start() { return devices_->start(); }
   /// One for each worker, which runs on it.
   std::vector<Port*> ports() const;
+
+  /// That worker's host becomes what the configuration says; between two of its bursts.
+  void update(unsigned worker, const Config& config);
+
+  /// The worker that a connection belongs to, by a key of either side; none where whoever receives
+  /// a packet serves it.
+  template <class K>
+  std::optional<unsigned> owner(Side side, const K& key) const {
+    if (hub_->spread() == nullptr) return std::nullopt;
+    std::uint32_t hash = 0;
+    hub_->spread()->hash(side, std::span(&key, 1), {&hash, 1});
+    return hub_->indirection().worker_of(hub_->indirection().entry_of(hash));
+  }
 
   const Devices& devices() const { return *devices_; }
   /// Workers sleep where nothing comes.

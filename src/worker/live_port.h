@@ -80,6 +80,9 @@ class LivePort final : public Port, private Wire {
   void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;
 
+  /// Between two bursts.
+  void update(const HostConfig& host) { host_.update(host, now_, *this); }
+
   const LivePortCounters& counters() const { return counters_; }
   const Host& host() const { return host_; }
 

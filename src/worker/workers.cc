@@ -29,7 +29,8 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   auto sources = make_source_counts(config);
   if (!sources) return std::unexpected(sources.error());
   line.sources = std::move(*sources);
-  const auto counts = std::make_shared<ServiceCounts>(count);
+  const auto plan = Balance::plan(balance, count);
+  if (!plan) return std::unexpected(plan.error());
   const bool shared = shares_tables(line.sharing);
   LineConfig of_one = line;
   const auto share = [&](std::size_t capacity) {
@@ -41,16 +42,8 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   std::vector<Worker> all(count);
   std::vector<std::optional<Error>> errors(count);
   const auto make = [&](unsigned n) {
-    BalanceConfig its_balance = balance;
-    its_balance.worker = n;
-    its_balance.counts = counts;
-    auto made = Balance::create(its_balance);
-    if (made) {
-      all[n].balance = std::move(*made);
-    } else {
-      errors[n] = made.error();
-    }
-    if (!made || shared) return;
+    all[n].balance = std::make_unique<Balance>(balance, *plan, n);
+    if (shared) return;
     auto its_line = make_line(of_one, *all[n].balance);
     if (its_line) {
       all[n].line = std::move(*its_line);
@@ -73,9 +66,15 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
 }
 
 TableReport Workers::report(TableReport (Line::*of)() const, std::size_t capacity) const {
-  TableReport sum = (*all_.front().line.*of)();
-  for (std::size_t n = 1; n < all_.size() && !shared_; ++n) {
-    const TableReport one = (*all_[n].line.*of)();
+  const auto report_of = [&](unsigned n) {
+    TableReport one;
+    const auto task = [&] { one = (*all_[n].line.*of)(); };
+    if (!ask(n, task)) task();
+    return one;
+  };
+  TableReport sum = report_of(0);
+  for (unsigned n = 1; n < count() && !shared_; ++n) {
+    const TableReport one = report_of(n);
     sum.slots += one.slots;
     sum.live += one.live;
     sum.memory_bytes += one.memory_bytes;
@@ -105,9 +104,14 @@ WorkerCounters Workers::counters() const {
   return sum;
 }
 
-void Workers::list(const ListConnection& each) const {
-  const std::size_t tables = shared_ ? 1 : all_.size();
-  for (std::size_t n = 0; n < tables; ++n) all_[n].line->list(each);
+void Workers::list(const std::function<void(const WorkersConnection&)>& each) const {
+  for (unsigned n = 0; n < count(); ++n) {
+    const auto show = [&each, n](const ListedConnection& connection) {
+      each({n, connection});
+      return Look::leave;
+    };
+    for (LineCursor at; at.at != LineCursor::At::end;) at = all_[n].line->look(at, show);
+  }
 }
 
 /// All have the same services with the same backends, in one order; each says how many are
@@ -132,7 +136,58 @@ std::vector<ServiceStatistics> Workers::services() const {
   return sum;
 }
 
+void Workers::Timer::begin() {
+  start = SteadyClock::now();
+  waited_before = detail::Waiting::sum_ns();
+}
+
+Workers::Time Workers::Timer::so_far() const {
+  const std::chrono::nanoseconds passed = SteadyClock::now() - start;
+  return {static_cast<std::uint64_t>(passed.count()), detail::Waiting::sum_ns() - waited_before};
+}
+
+Workers::Time Workers::time(unsigned worker) const {
+  const Timer& timer = all_[worker].timer;
+  Time time;
+  if (ask(worker, [&] { time = timer.so_far(); })) return time;
+  return timer.time;
+}
+
+bool Workers::ask(unsigned worker, const Mailbox::Task& task) const {
+  Mailbox& mailbox = all_[worker].line->mailbox();
+  if (!mailbox.post(task)) return false;
+  mailbox.wait(task);
+  return true;
+}
+
+bool Workers::ask_all(const std::function<void(unsigned)>& task) {
+  std::vector<Mailbox::Task> tasks(count());
+  unsigned asked = 0;
+  for (unsigned n = 0; n < count(); ++n) {
+    tasks[n] = [&task, n] { task(n); };
+    if (!all_[n].line->mailbox().post(tasks[n])) break;
+    ++asked;
+  }
+  for (unsigned n = 0; n < asked; ++n) all_[n].line->mailbox().wait(tasks[n]);
+  return asked == count();
+}
+
+Result<void> Workers::update(const Services& services) {
+  std::vector<const Balance*> all;
+  for (const Worker& worker : all_) all.push_back(worker.balance.get());
+  return millrace::update(all, services, [this](const auto& step) {
+    return ask_all([this, &step](unsigned n) { step(*all_[n].balance); });
+  });
+}
+
 Result<void> Workers::run(std::span<Port* const> ports, const Beside& beside) {
+  struct Open {
+    Mailbox& mailbox;
+    explicit Open(Mailbox& of) : mailbox(of) { mailbox.open(); }
+    ~Open() { mailbox.close(); }
+    Open(const Open&) = delete;
+    Open& operator=(const Open&) = delete;
+  };
   const auto serve = [&](unsigned n) {
     try {
       do {
@@ -144,19 +199,21 @@ Result<void> Workers::run(std::span<Port* const> ports, const Beside& beside) {
       throw;
     }
   };
-  const auto timed = [](Time& time, const auto& work) {
-    const auto start = SteadyClock::now();
-    const std::uint64_t waited_before = detail::Waiting::sum_ns();
+  const auto timed = [](Timer& timer, const auto& work) {
+    timer.begin();
     work();
-    time.waited_ns = detail::Waiting::sum_ns() - waited_before;
-    time.elapsed_ns =
-        static_cast<std::uint64_t>(std::chrono::nanoseconds(SteadyClock::now() - start).count());
+    timer.end();
   };
   return on_threads(count() + (beside.pipeline != nullptr ? 1 : 0), [&](unsigned n) {
     if (n == count()) {
       timed(reading_, [&] { beside.pipeline->read(); });
     } else {
-      timed(all_[n].time, [&] { serve(n); });
+      // Opened when it can say since when, and closed when it has said how long.
+      std::optional<Open> open;
+      timed(all_[n].timer, [&] {
+        open.emplace(all_[n].line->mailbox());
+        serve(n);
+      });
     }
   });
 }

@@ -1,8 +1,10 @@
 // All workers of a run: each has a thread, a line, a function and a port of its own.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -28,6 +30,11 @@ class Rounds {
 struct Beside {
   Rounds* rounds = nullptr;
   Pipeline* pipeline = nullptr;
+};
+
+struct WorkersConnection {
+  unsigned worker = 0;  ///< that opened it
+  ListedConnection connection;
 };
 
 /// Made, run and asked by one thread. While it runs, other threads may read counters.
@@ -57,14 +64,29 @@ class Workers {
   }
   /// Sums so far; any thread may ask. `peak` is a bound.
   WorkerCounters counters() const;
-  /// At rest: all instances of tables together, and all functions.
+  /// At rest, or as `ask`: all instances of tables together, and all functions.
   TableReport report_v4() const { return report(&Line::report_v4, capacity_); }
   TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
   /// Where sources have a limit: what counts them; else null.
-  const SourceCounts* sources() const { return sources_.get(); }
+  SourceCounts* sources() const { return sources_.get(); }
   std::vector<ServiceStatistics> services() const;
-  /// At rest. An entry that a walk meets twice is listed twice.
-  void list(const ListConnection& each) const;
+  /// At rest.
+  void list(const std::function<void(const WorkersConnection&)>& each) const;
+
+  /// @name While they run: from one other thread at a time
+  /// @{
+  /// Does it on that worker's thread, between two of its bursts. False: it does not run, not yet or
+  /// no more.
+  bool ask(unsigned worker, const Mailbox::Task& task) const;
+  /// The same on each, in no order, given which one it is. False: some do not run.
+  bool ask_all(const std::function<void(unsigned)>& task);
+  /// Replaces all services and backends; connections stay where they are. Errors: as
+  /// `millrace::update`.
+  Result<void> update(const Services& services);
+  std::shared_ptr<const BalancePlan> plan() const { return all_.front().balance->plan(); }
+  Balance& balance(unsigned worker) { return *all_[worker].balance; }
+  bool is_shared() const { return shared_; }
+  /// @}
 
   /// Each worker serves its port, the n-th of `ports`, until all are at their ends, round after
   /// round where there are any; those of a pipeline, which is read on one thread more. Errors
@@ -75,16 +97,27 @@ class Workers {
     std::uint64_t elapsed_ns = 0;
     std::uint64_t waited_ns = 0;  ///< of that, for other threads
   };
-  /// What the last run took a worker, from its first burst to its last, and between rounds.
-  Time time(unsigned worker) const { return all_[worker].time; }
+  /// What the last run took a worker, from its first burst to its last, and between rounds; while
+  /// it runs, so far (as `ask`).
+  Time time(unsigned worker) const;
   /// And the thread that read.
-  Time reading_time() const { return reading_; }
+  Time reading_time() const { return reading_.time; }
 
  private:
+  /// Of the thread that starts it.
+  struct Timer {
+    std::chrono::steady_clock::time_point start;
+    std::uint64_t waited_before = 0;
+    Time time;
+
+    void begin();
+    void end() { time = so_far(); }
+    Time so_far() const;
+  };
   struct Worker {
     std::unique_ptr<Balance> balance;
     std::unique_ptr<Line> line;
-    Time time;
+    Timer timer;
   };
 
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
@@ -96,7 +129,7 @@ class Workers {
         shared_(shared) {}
 
   std::vector<Worker> all_;
-  Time reading_;
+  Timer reading_;
   std::size_t capacity_;  // that all promise together
   std::size_t capacity_v6_;
   std::shared_ptr<SourceCounts> sources_;

@@ -7,11 +7,9 @@
 
 namespace millrace {
 template <class K>
-BalanceFor<K>::BalanceFor(const BalanceConfig& config)
+BalanceFor<K>::BalanceFor(const BalanceConfig& config, unsigned worker)
     : hash_(balance_hasher(config.key)),
-      worker_(config.worker),
-      counts_(config.counts),
-      maglev_size_(config.maglev_table_size),
+      worker_(worker),
       quiet_ms_(config.quiet_ms),
       stateful_(config.stateful),
       stateless_when_full_(config.stateless_when_full) {}
@@ -21,34 +19,17 @@ typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
   static_assert(offsetof(Backend, connections) <= 64);
   static_assert(sizeof(State) <= Opening<K>::kReplyStateMax);
   static_assert(sizeof(Backend) <= (sizeof(Address) == 4 ? 64 : 128));
-  return {.originator = sizeof(State), .reply = sizeof(State), .replies = replies_};
+  return {.originator = sizeof(State), .reply = sizeof(State), .replies = plan_->replies};
 }
 
 // --- sides
-
-template <class K>
-std::uint32_t BalanceFor<K>::index_of(const DestinationTable<Address>& table, const K& key) {
-  // What stands for a port without being one (an echo's identifier) must not match a service's.
-  return table.find(key.destination, has_ports(key.protocol) ? key.destination_port : 0,
-                    key.protocol);
-}
-
-template <class K>
-std::optional<Side> BalanceFor<K>::side(const K& key) const {
-  const std::uint32_t found = index_of(table_, key);
-  if (found == table_.kNone) return two_way_ ? std::optional(Side::reply) : std::nullopt;
-  if (!mixed_ || services_[found]->spec.two_way()) return Side::originator;
-  // A prefix may take in the clients of a two-way service: what its backends send them are replies.
-  return reply_sources_.find(key.source, 0, 0) != reply_sources_.kNone ? Side::reply
-                                                                       : Side::originator;
-}
 
 template <class K>
 void BalanceFor<K>::sides(Burst& burst) {
   Lane<K>& originator = burst.lanes<K>().originator;
   Lane<K>& reply = burst.lanes<K>().reply;
   reply.size = 0;
-  if (table_.only_catch_all()) return;
+  if (plan_->table.only_catch_all()) return;
   const auto move = [&originator](unsigned from, Lane<K>& lane, unsigned to) {
     if (&lane == &originator && from == to) return;
     lane.packet[to] = originator.packet[from];
@@ -56,7 +37,7 @@ void BalanceFor<K>::sides(Burst& burst) {
   };
   unsigned kept = 0;
   for (unsigned i = 0; i < originator.size; ++i) {
-    const auto met = side(originator.key[i]);
+    const auto met = plan_->side(originator.key[i]);
     if (met == Side::originator) {
       move(i, originator, kept++);
     } else if (met == Side::reply) {
@@ -70,11 +51,10 @@ void BalanceFor<K>::sides(Burst& burst) {
 
 // --- open
 
-/// The service that takes what is new: one that drains does not hide a less specific one.
 template <class K>
 typename BalanceFor<K>::Service* BalanceFor<K>::find(const K& key) {
-  const std::uint32_t i = index_of(current_, key);
-  return i == current_.kNone ? nullptr : services_[i].get();
+  const std::uint32_t i = plan_->current_for(key);
+  return i == Plan::kNone ? nullptr : services_[i].get();
 }
 
 template <class K>
@@ -89,7 +69,7 @@ void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
     refuse(opening, nullptr, Verdict::no_service);
     return;
   }
-  if (service->willing == 0) {
+  if (service->plan->willing == 0) {
     refuse(opening, service, Verdict::no_backend);
     return;
   }
@@ -98,7 +78,7 @@ void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
     return;
   }
   if (opening.attempt == 0) {
-    accept(*service, service->listed[first_choice(*service, burst, opening)], opening);
+    accept(*service, service->plan->listed[first_choice(*service, burst, opening)], opening);
     return;
   }
   service->collisions.add(1);
@@ -107,11 +87,11 @@ void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
     refuse(opening, nullptr, Verdict::table_full);
     return;
   }
-  if (opening.attempt >= service->willing) {
+  if (opening.attempt >= service->plan->willing) {
     refuse(opening, service, Verdict::reply_collision);
     return;
   }
-  accept(*service, service->listed[next_choice(*service, opening)], opening);
+  accept(*service, service->plan->listed[next_choice(*service, opening)], opening);
 }
 
 template <class K>
@@ -123,8 +103,8 @@ void BalanceFor<K>::refuse(Opening<K>& opening, Service* service, Verdict why) {
 
 template <class K>
 bool BalanceFor<K>::turns_away(Service& service) {
-  const std::uint32_t most = service.spec.max_connections;
-  if (most == 0 || service.proved->has_room(most)) return false;
+  const std::uint32_t most = service.plan->spec.max_connections;
+  if (most == 0 || service.plan->proved->has_room(most)) return false;
   service.limited.add(1);
   return true;
 }
@@ -133,7 +113,7 @@ template <class K>
 std::uint16_t BalanceFor<K>::first_choice(Service& service, const Burst& burst,
                                           const Opening<K>& opening) {
   const Hash hash = hash_(opening.key);
-  return by_maglev(service, burst, opening) ? service.maglev.pick(hash)
+  return by_maglev(service, burst, opening) ? service.plan->maglev->pick(hash)
                                             : service.scheduler->pick(hash);
 }
 
@@ -153,9 +133,9 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {
   abandoned(opening.state);
-  std::uint32_t place = backends_[state_at(opening.state)].place;
+  std::uint32_t place = plan_->backends[state_at(opening.state)].place;
   do {
-    if (++place >= service.listed.size()) place = 0;
+    if (++place >= service.plan->listed.size()) place = 0;
   } while (service.candidates[place].weight == 0);
   return static_cast<std::uint16_t>(place);
 }
@@ -168,18 +148,15 @@ void BalanceFor<K>::accept(const Service& service, std::uint16_t id, Opening<K>&
   backend.connections.add(1);
   backend.live.add(1);
   std::memcpy(opening.state, &id, sizeof(id));
-  opening.answer = service.spec.two_way() ? Answer::two_way : Answer::one_way;
+  opening.answer = service.plan->spec.two_way() ? Answer::two_way : Answer::one_way;
   if (opening.answer == Answer::one_way) return;
-  K target = key;
-  target.destination = backend.address;
-  target.destination_port = port_for(backend, key);
-  opening.reply_key = reversed(target);
+  opening.reply_key = reversed(translated(key, opening.state));
   std::memcpy(opening.reply_state.data(), &id, sizeof(id));
 }
 
 template <class K>
 void BalanceFor<K>::count_proved(const std::byte* state, std::int64_t more) {
-  backends_[state_at(state)].service->proved->template add<false>(worker_, more);
+  backends_[state_at(state)].service->plan->proved->template add<false>(worker_, more);
 }
 
 /// Which worker opened it does not matter: the sum over all is what counts.
@@ -193,6 +170,15 @@ Verdict BalanceFor<K>::proved(const std::byte* state) {
 template <class K>
 void BalanceFor<K>::unproved(const std::byte* state) {
   count_proved(state, -1);
+}
+
+template <class K>
+K BalanceFor<K>::translated(const K& key, const std::byte* state) const {
+  const Backend& backend = backends_[state_at(state)];
+  K target = key;
+  target.destination = backend.address;
+  target.destination_port = port_for(backend, key);
+  return target;
 }
 
 template <class K>
@@ -282,7 +268,7 @@ void BalanceFor<K>::serve_by_maglev(Burst& burst, const K& key, unsigned packet)
     verdict = Verdict::no_service;
     return;
   }
-  if (service->willing == 0) {
+  if (service->plan->willing == 0) {
     service->refused.add(1);
     verdict = Verdict::no_backend;
     return;
@@ -295,7 +281,7 @@ void BalanceFor<K>::serve_by_maglev(Burst& burst, const K& key, unsigned packet)
     service->overflowed = true;
     service->overflowed_at = burst.now;
   }
-  Backend& backend = backends_[service->listed[service->maglev.pick(hash_(key))]];
+  Backend& backend = backends_[service->plan->listed[service->plan->maglev->pick(hash_(key))]];
   service->stateless.add(1);
   send<Side::originator>(burst, packet, backend, port_for(backend, key), Verdict::stateless);
 }
@@ -308,17 +294,17 @@ auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K&
                                    K& originator) const -> const Answering* {
   if (burst.signal[packet] == Signal::syn || !has_ports(reply_key.protocol)) return nullptr;
   const std::uint32_t there =
-      answering_.find(reply_key.source, reply_key.source_port, reply_key.protocol);
-  if (there == answering_.kNone) return nullptr;
+      plan_->answering.find(reply_key.source, reply_key.source_port, reply_key.protocol);
+  if (there == plan_->answering.kNone) return nullptr;
   const Answering* found = nullptr;
-  for (const Answering& answering : answering_there_[there]) {
-    const Service& service = *services_[answering.service];
+  for (const Answering& answering : plan_->answering_there[there]) {
+    const auto& service = plan_->services[answering.service];
     const Backend& backend = backends_[answering.backend];
     K asked = reversed(reply_key);
     asked.destination = backend.virtual_address;
     asked.destination_port = backend.virtual_port;
     if (service.willing == 0 ||
-        service.listed[service.maglev.pick(hash_(asked))] != answering.backend)
+        service.listed[service.maglev->pick(hash_(asked))] != answering.backend)
       continue;
     if (found != nullptr) return nullptr;  // of two services, nobody knows which
     found = &answering;

@@ -2,8 +2,9 @@
 // of clients' packets to the backend, the source of the backends' replies back to the virtual
 // address.
 //
-// One worker owns a Balance and makes all calls. `statistics` may also be called by other threads,
-// except while `update` runs.
+// One worker owns a Balance and makes all calls. What all workers have in common, services and
+// backends' ids, is a plan (plan.h), which another thread makes; so `statistics` may also be called
+// by that thread.
 //
 // What keeps packets of one connection together:
 // - A tracked connection's record names its backend, and a backend's id is not given out again as
@@ -17,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,11 +26,10 @@
 #include <vector>
 
 #include "core/counter.h"
-#include "core/destination_table.h"
 #include "function/balance/maglev.h"
+#include "function/balance/plan.h"
 #include "function/balance/scheduler.h"
 #include "function/balance/service.h"
-#include "function/balance/service_counts.h"
 #include "function/function.h"
 
 namespace millrace {
@@ -43,10 +44,6 @@ struct BalanceConfig {
   /// As long as the longest idle time after which a packet without entry counts as the beginning of
   /// a connection, and no shorter than a SYN's retransmissions (127 s with Linux's six).
   std::uint32_t quiet_ms = 600'000;
-  /// Where several workers' functions share the limits of services: which one this is for, and what
-  /// they share. None: it is the only one.
-  unsigned worker = 0;
-  std::shared_ptr<ServiceCounts> counts;
 };
 
 struct BackendStatistics {
@@ -79,11 +76,15 @@ class BalanceFor final : public FunctionFor<K> {
   using Address = typename K::Address;
   using Spec = ServiceSpec<Address>;
 
-  explicit BalanceFor(const BalanceConfig& config);
+  using Plan = PlanFor<K>;
 
-  /// What forbids `update` with these. After the first update, `state_bytes().replies` is settled.
-  Result<void> check(const std::vector<Spec>& specs) const;
-  void update(const std::vector<Spec>& specs);
+  BalanceFor(const BalanceConfig& config, unsigned worker);
+
+  void learn(std::shared_ptr<const Plan> plan);
+  void take_on();
+  void set_quiet_ms(std::uint32_t quiet_ms) { quiet_ms_ = quiet_ms; }
+  /// Connections that live on a backend, by this worker's count.
+  std::uint64_t live_on(std::uint16_t id) const;
   void append_statistics(std::vector<ServiceStatistics>& all) const;
   Result<void> check_invariants() const;
 
@@ -94,15 +95,13 @@ class BalanceFor final : public FunctionFor<K> {
   Verdict proved(const std::byte* state) override;
   void unproved(const std::byte* state) override;
   void process(Burst& burst, const States<K>& originators, const States<K>& replies) override;
+  K translated(const K& key, const std::byte* state) const override;
   void closed(const std::byte* state, bool proved) override;
   void abandoned(const std::byte* state) override;
   void adopted(const std::byte* state, bool proved) override;
   void follow(const FunctionFor<K>& other) override;
 
  private:
-  static constexpr std::uint32_t kMaxBackends = 65536;
-  static constexpr std::uint32_t kNoPlace = 0xffffffff;
-
   // A record's state, in both directions: an id. What to write into packets is read from the
   // backend, whose line is fetched for its counters anyway, so that an IPv4 record has 32 bytes.
   using State = std::uint16_t;
@@ -118,35 +117,28 @@ class BalanceFor final : public FunctionFor<K> {
     // Not read for packets of known connections:
     Counter connections;
     Counter live;
-    std::uint32_t weight = 0;
-    std::uint32_t place = kNoPlace;  ///< in its service's list; none once it is configured no more
     Service* service = nullptr;
+    std::uint64_t since = 0;  ///< the plan's number
   };
 
+  /// What this worker has of one.
   struct Service {
-    Spec spec;
-    std::vector<std::uint16_t> listed;    ///< ids of its backends, in the configured order
-    std::vector<std::uint16_t> draining;  ///< ids of former backends that still have connections
-    std::vector<Candidate> candidates;    ///< of `listed`
-    std::vector<Maglev::Member> members;  ///< of `listed`
-    Maglev maglev;                        ///< of `members`
-    const SchedulerKind* kind = nullptr;  ///< of `scheduler`
+    std::uint64_t identity = 0;
+    const typename Plan::Service* plan = nullptr;  ///< in the plan that is taken on, or learned
+    std::vector<Candidate> candidates;             ///< of `plan->listed`
+    std::shared_ptr<const Maglev> maglev;          ///< that `scheduler` builds on
+    const SchedulerKind* kind = nullptr;           ///< of `scheduler`
     std::unique_ptr<Scheduler> scheduler;
-    unsigned willing = 0;     ///< listed backends that have weight
-    bool removed = false;     ///< kept for the connections of `draining` only
     bool overflowed = false;  ///< `quiet_ms` have not yet passed since `overflowed_at`
     Tick overflowed_at;
-    std::shared_ptr<ShardedCount> proved;  ///< its connections that were proved
     Counter limited;
     Counter refused;
     Counter collisions;
     Counter stateless;
   };
 
-  /// The side that the packet with this key meets; none: no service is concerned.
-  std::optional<Side> side(const K& key) const;
+  /// The service that takes what is new; null: none.
   Service* find(const K& key);
-  static std::uint32_t index_of(const DestinationTable<Address>& table, const K& key);
 
   void answer(const Burst& burst, Opening<K>& opening);
   void refuse(Opening<K>& opening, Service* service, Verdict why);
@@ -162,66 +154,71 @@ class BalanceFor final : public FunctionFor<K> {
   void send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port, Verdict verdict);
   void serve_by_maglev(Burst& burst, const K& key, unsigned packet);
   void serve_answer(Burst& burst, const K& key, unsigned packet);
-  void index_replies();
 
   static State state_at(const std::byte* at);
   static std::uint16_t port_for(const Backend& backend, const K& key);
   static std::uint16_t virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                     const States<K>& originators, const States<K>& replies);
 
-  void unlist(Service& service);
-  void list(Service& service);
-  static bool is_same(const Backend& backend, const BackendSpec<Address>& spec);
-  std::uint16_t backend_for(Service& service, const BackendSpec<Address>& wanted);
-  std::uint16_t new_id();
-  void wire(Service& service);
   void refresh_candidates(Service& service);
-  std::size_t draining_after(const std::vector<Spec>& specs) const;
-  void index_services();
+  void wire(Service& service);
 
   Hasher hash_;
   unsigned worker_;
-  std::shared_ptr<ServiceCounts> counts_;
-  std::uint32_t maglev_size_;
   std::uint32_t quiet_ms_;
   bool stateful_;
   bool stateless_when_full_;
 
-  bool settled_ = false;  ///< there are services, so the tracker knows whether there are replies
-  bool replies_ = false;  ///< `state_bytes().replies`
-  bool two_way_ = false;  ///< some service has replies
-  bool mixed_ = false;    ///< and some has none
-  DestinationTable<Address> table_;          ///< of all services: what concerns the balancer
-  DestinationTable<Address> current_;        ///< without removed ones: who gets what is new
-  DestinationTable<Address> reply_sources_;  ///< backends' addresses, where `mixed_`
-  /// Where replies come from that have no entry: listed backends of two-way services with a port.
-  struct Answering {
-    std::uint32_t service;
-    std::uint16_t backend;
-  };
+  std::shared_ptr<const Plan> plan_;
+  std::vector<std::shared_ptr<Service>> services_;  ///< as in the plan
+  std::shared_ptr<const Plan> coming_;              ///< learned, and not yet taken on
+  std::vector<std::shared_ptr<Service>> coming_services_;
+  std::vector<Backend> backends_;  ///< by id
+
+  using Answering = typename Plan::Answering;
   const Answering* find_answering(const Burst& burst, unsigned packet, const K& reply_key,
                                   K& originator) const;
-  DestinationTable<Address> answering_;
-  std::vector<std::vector<Answering>> answering_there_;  ///< by the index in `answering_`
-  std::vector<std::unique_ptr<Service>> services_;
-  std::vector<Backend> backends_;
-  std::vector<std::uint16_t> free_ids_;
 };
 
 class Balance final : public Function {
  public:
-  /// An error names the service or setting that is wrong.
+  /// The first plan for so many workers. An error names the service or setting that is wrong.
+  static Result<std::shared_ptr<const BalancePlan>> plan(const BalanceConfig& config,
+                                                         unsigned workers);
+  /// One of those workers'; `plan` is of the same configuration.
+  Balance(const BalanceConfig& config, std::shared_ptr<const BalancePlan> plan,
+          unsigned worker = 0);
+  /// Alone, with a plan of its own. Errors: as `plan`.
   static Result<std::unique_ptr<Balance>> create(const BalanceConfig& config);
 
   bool stateful() const override { return stateful_; }
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
 
-  /// Replaces all services and backends. Connections stay where they are, also those of backends
-  /// and services that are gone: these drain. After an error nothing has changed. The first two-way
-  /// service cannot come by an update: it needs reply entries from the start. Between two bursts;
-  /// takes some 2 ms for each service whose backends change.
-  Result<void> update(const Services& services);
+  /// @name Another plan, between two bursts
+  /// @{
+  /// Its backends' ids are known from now on.
+  void learn(std::shared_ptr<const BalancePlan> plan);
+  /// What is new goes by the plan that was learned. Connections stay where they are, also those of
+  /// backends and services that are gone: these drain.
+  void take_on();
+  /// As configured at first.
+  void set_quiet_ms(std::uint32_t quiet_ms) {
+    v4_.set_quiet_ms(quiet_ms);
+    v6_.set_quiet_ms(quiet_ms);
+  }
+  /// @}
+  const std::shared_ptr<const BalancePlan>& plan() const { return plan_; }
+  /// Connections that live on a backend, by this worker's count: that of several may only have a
+  /// meaning together, modulo 2^64.
+  template <class K>
+  std::uint64_t live_on(std::uint16_t id) const {
+    if constexpr (std::is_same_v<K, KeyV4>) {
+      return v4_.live_on(id);
+    } else {
+      return v6_.live_on(id);
+    }
+  }
 
   /// Every service in configured order, then those that drain.
   std::vector<ServiceStatistics> statistics() const;
@@ -229,12 +226,21 @@ class Balance final : public Function {
   Result<void> check_invariants() const;
 
  private:
-  explicit Balance(const BalanceConfig& config)
-      : stateful_(config.stateful), v4_(config), v6_(config) {}
-
   bool stateful_;
+  std::shared_ptr<const BalancePlan> plan_;
+  std::shared_ptr<const BalancePlan> coming_;
   BalanceFor<KeyV4> v4_;
   BalanceFor<KeyV6> v6_;
 };
+
+/// Calls what it is given with each worker's function, between two of that worker's bursts; returns
+/// when all have been called. False: some worker serves no more.
+using OnEachBalance = std::function<bool(const std::function<void(Balance&)>&)>;
+
+/// Replaces all services and backends of `all`, the functions of all workers. After an error
+/// nothing has changed. The first two-way service cannot come by an update: it needs reply entries
+/// from the start. One thread does so at a time; that one may also ask for statistics.
+Result<void> update(std::span<const Balance* const> all, const Services& services,
+                    const OnEachBalance& on_each);
 
 }  // namespace millrace

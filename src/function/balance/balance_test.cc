@@ -251,7 +251,7 @@ TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
   for (auto& spec : specs) {
     for (auto& backend : spec.backends) backend.address = TestFixture::Line::host('b');
   }
-  const auto other = line.balance().update(TestFixture::only(specs));
+  const auto other = line.try_update(TestFixture::only(specs));
   ASSERT_FALSE(other.has_value());
   EXPECT_NE(other.error().message.find("draining ones included"), std::string::npos);
 }
@@ -439,7 +439,7 @@ TYPED_TEST(BalanceTest, RefusesWhatMakesNoSense) {
   config.maglev_table_size = 3;
   has(message(config), "more backends");
   typename TestFixture::Line line(TestFixture::config({TestFixture::everything("a")}));
-  const auto update = line.balance().update(TestFixture::only({TestFixture::service("a")}));
+  const auto update = line.try_update(TestFixture::only({TestFixture::service("a")}));
   ASSERT_FALSE(update.has_value());
   has(update.error().message, "restart");
   EXPECT_EQ(line.send(TestFixture::packet("x:1", "y:2")).to, "a:2") << "nothing has changed";

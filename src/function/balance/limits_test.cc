@@ -125,10 +125,9 @@ TYPED_TEST(ServiceLimitTest, IsKeptThroughUpdates) {
 // Also where one of them proves what another one opened, and where connections move.
 TYPED_TEST(ServiceLimitTest, IsOneForAllWorkers) {
   auto config = TestFixture::config({TestFixture::service(2)});
-  config.counts = std::make_shared<ServiceCounts>(2);
-  typename TestFixture::Line first(config);
-  config.worker = 1;
-  typename TestFixture::Line second(config);
+  const auto plan = *Balance::plan(config, 2);
+  typename TestFixture::Line first(std::make_unique<Balance>(config, plan, 0));
+  typename TestFixture::Line second(std::make_unique<Balance>(config, plan, 1));
   first.send(TestFixture::from(1));
   first.send(TestFixture::from(2));
   EXPECT_EQ(second.function().proved(first.state(TestFixture::from(1))), Verdict::tracked);
@@ -142,24 +141,6 @@ TYPED_TEST(ServiceLimitTest, IsOneForAllWorkers) {
   EXPECT_EQ(second.send(TestFixture::from(3)).verdict, Verdict::tracked);
   EXPECT_EQ(second.prove(TestFixture::from(3)), Verdict::tracked);
   EXPECT_EQ(first.send(TestFixture::from(5)).verdict, Verdict::service_limit);
-  config.worker = 2;
-  EXPECT_FALSE(Balance::create(config).has_value());
-}
-
-TYPED_TEST(ServiceLimitTest, CountsAreOneForEachService) {
-  ServiceCounts counts(3);
-  const auto v = counts.of(TestFixture::service(1));
-  EXPECT_EQ(counts.of(TestFixture::service(7, 'v', "c")), v) << "known by its address and port";
-  EXPECT_NE(counts.of(TestFixture::service(1, 'w')), v);
-  auto tcp = TestFixture::service(1);
-  tcp.protocol = 6;
-  EXPECT_NE(counts.of(tcp), v);
-  v->template add<false>(2, 5);
-  EXPECT_EQ(v->total(), 5);
-  EXPECT_TRUE(v->has_room(6));
-  EXPECT_FALSE(v->has_room(5));
-  EXPECT_TRUE(v->has_room_or_share(0, 3)) << "its own third is free";
-  EXPECT_FALSE(v->has_room_or_share(2, 3));
 }
 
 }  // namespace

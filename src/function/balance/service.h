@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,6 +31,23 @@ struct BackendSpec {
   static constexpr std::uint32_t kMaxWeight = 65535;
 };
 
+/// How somebody outside finds out whether a backend of a service can serve.
+struct HealthCheck {
+  enum class Kind : std::uint8_t {
+    tcp,   ///< it accepts a connection
+    http,  ///< it answers a GET with a status of 200 to 399
+    icmp,  ///< it answers an echo request
+  };
+  Kind kind = Kind::tcp;
+  std::string path = "/";  ///< of the GET
+  std::uint16_t port = 0;  ///< 0: the backend's, or the service's
+  std::uint32_t interval_ms = 1000;
+  std::uint32_t timeout_ms = 500;
+  std::uint32_t rise = 2;  ///< answers in a row that make it healthy
+  std::uint32_t fall = 3;  ///< failures in a row that make it unhealthy
+  bool move_udp = false;   ///< then its UDP connections end, so that they go elsewhere at once
+};
+
 template <class A>
 struct ServiceSpec {
   A address;                             ///< all bits behind the prefix are 0
@@ -38,6 +56,7 @@ struct ServiceSpec {
   std::uint8_t protocol = 0;             ///< 0: any
   std::string scheduler = "maglev";      ///< a name from `schedulers()`
   std::uint32_t max_connections = 0;     ///< proved ones, of all workers; 0: no limit
+  std::optional<HealthCheck> health;
   std::vector<BackendSpec<A>> backends;
 
   /// What tells it from every other service.

@@ -56,10 +56,9 @@ class TestLine {
     std::string from, to;
   };
 
-  explicit TestLine(BalanceConfig config) : burst_(std::make_unique<Burst>()) {
-    auto balance = Balance::create(config);
-    EXPECT_TRUE(balance.has_value()) << balance.error().message;
-    balance_ = std::move(*balance);
+  explicit TestLine(const BalanceConfig& config) : TestLine(made(Balance::create(config))) {}
+  explicit TestLine(std::unique_ptr<Balance> balance)
+      : burst_(std::make_unique<Burst>()), balance_(std::move(balance)) {
     const auto bytes = function().state_bytes();
     originators_ = *Records<K>::create(kRecords, bytes.originator, Pages::small);
     replies_ = *Records<K>::create(kRecords, bytes.reply, Pages::small);
@@ -112,8 +111,15 @@ class TestLine {
   }
 
   void update(const Services& services) {
-    const auto ok = balance_->update(services);
+    const auto ok = try_update(services);
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
+  }
+  Result<void> try_update(const Services& services) {
+    const Balance* const all = balance_.get();
+    return millrace::update({&all, 1}, services, [this](const auto& step) {
+      step(*balance_);
+      return true;
+    });
   }
 
   FunctionFor<K>& function() { return balance_->template family<K>(); }
@@ -125,6 +131,11 @@ class TestLine {
   bool replies_full = false;  ///< nor for their replies
 
  private:
+  static std::unique_ptr<Balance> made(Result<std::unique_ptr<Balance>> balance) {
+    EXPECT_TRUE(balance.has_value()) << balance.error().message;
+    return std::move(*balance);
+  }
+
   static constexpr std::size_t kRecords = 4096;
   static constexpr std::uint16_t kL4 = kV4 ? 20 : 40;
 

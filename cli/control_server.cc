@@ -1,0 +1,310 @@
+#include "control_server.h"
+
+#include <httplib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "connections.h"
+
+namespace millrace::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using httplib::Request;
+using httplib::Response;
+
+constexpr const char* kJson = "application/json";
+
+int status_of(Refusal::Kind kind) {
+  switch (kind) {
+    case Refusal::Kind::wrong:
+      return 400;
+    case Refusal::Kind::absent:
+      return 404;
+    case Refusal::Kind::not_now:
+      return 409;
+    case Refusal::Kind::configuration:
+      return 422;
+  }
+  return 500;
+}
+
+void refuse(Response& response, const Refusal& refusal) {
+  response.status = status_of(refusal.kind);
+  response.set_content(
+      Json{{"error", refusal.message}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
+      kJson);
+}
+void refuse(Response& response, const Error& error) {
+  refuse(response, Refusal{Refusal::Kind::wrong, error.message});
+}
+void answer(Response& response, const Json& json) {
+  response.set_content(json.dump() + "\n", kJson);
+}
+
+std::vector<std::pair<std::string, std::string>> parameters(const Request& request) {
+  return {request.params.begin(), request.params.end()};
+}
+
+/// The parameter of that name as a bool; nothing where it is neither.
+std::optional<bool> truth(const Request& request, const std::string& name) {
+  const std::string text = request.get_param_value(name);
+  if (text == "true") return true;
+  if (text == "false") return false;
+  return std::nullopt;
+}
+
+Json to_json(const std::optional<HealthCheck>& health) {
+  if (!health) return nullptr;
+  using Kind = HealthCheck::Kind;
+  Json object{{"check", health->kind == Kind::tcp    ? "tcp"
+                        : health->kind == Kind::http ? "http"
+                                                     : "icmp"},
+              {"path", health->path},
+              {"interval_ms", health->interval_ms},
+              {"timeout_ms", health->timeout_ms},
+              {"rise", health->rise},
+              {"fall", health->fall}};
+  if (health->port != 0) object["port"] = health->port;
+  return object;
+}
+
+Json to_json(const Control::ServiceState& service) {
+  Json backends = Json::array();
+  for (const auto& backend : service.backends) {
+    backends.push_back({{"address", backend.address},
+                        {"port", backend.port},
+                        {"weight", backend.weight},
+                        {"drained", backend.drained},
+                        {"healthy", backend.healthy}});
+  }
+  return {{"service", service.service},   {"address", service.address},
+          {"prefix", service.prefix},     {"port", service.port},
+          {"protocol", service.protocol}, {"health", to_json(service.health)},
+          {"backends", backends}};
+}
+
+Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+Json to_json(const Control::Explanation& is, const Json& connection) {
+  Json side = nullptr;
+  if (is.side) side = *is.side == Side::originator ? "originator" : "reply";
+  return {{"worker", is.worker ? Json(*is.worker) : Json(nullptr)},
+          {"side", side},
+          {"service", or_null(is.service)},
+          {"backend", or_null(is.backend)},
+          {"connection", connection},
+          {"verdict", to_string(is.verdict)},
+          {"why", is.why}};
+}
+
+/// Whether somebody listens at that socket.
+bool is_served(const sockaddr_un& address) {
+  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool served =
+      ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  ::close(probe);
+  return served;
+}
+
+/// Makes way for a socket at `path`: what a killed process left there goes.
+Result<void> make_way(const std::string& path) {
+  const auto cannot = [&path](const std::string& why) {
+    return std::unexpected(Error{"cannot listen at " + path + ": " + why, Error::Kind::unreadable});
+  };
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path))
+    return cannot("the path is longer than " + std::to_string(sizeof(address.sun_path) - 1) +
+                  " bytes: give a shorter one (--control)");
+  std::memcpy(address.sun_path, path.data(), path.size());
+  struct stat is{};
+  if (::lstat(path.c_str(), &is) != 0) {
+    if (errno == ENOENT) return {};
+    return cannot(std::string(std::strerror(errno)) + ": give another path (--control)");
+  }
+  if (!S_ISSOCK(is.st_mode)) return cannot("a file is there: give another path (--control)");
+  if (is_served(address)) {
+    return std::unexpected(Error{"another millrace is running with the control socket " + path +
+                                 ": end it, or give another path (--control)"});
+  }
+  if (::unlink(path.c_str()) != 0)
+    return cannot(std::string(std::strerror(errno)) + ": give another path (--control)");
+  return {};
+}
+
+}  // namespace
+
+std::string default_socket() {
+  if (::geteuid() == 0) return "/run/millrace.sock";
+  const char* const folder = std::getenv("XDG_RUNTIME_DIR");
+  return (folder != nullptr ? folder : "/run/user/" + std::to_string(::geteuid())) +
+         std::string("/millrace.sock");
+}
+
+struct ControlServer::Implementation {
+  Implementation(Control& of, std::function<Json()> make_stats, std::string at)
+      : control(&of), stats(std::move(make_stats)), path(std::move(at)) {}
+
+  void route();
+  void list(const Request& request, Response& response);
+  void explain(const Request& request, Response& response);
+  void mark(Control::Mark mark, const char* name, bool when, const Request& request,
+            Response& response);
+  void kill(const Request& request, Response& response);
+  void reload(Response& response);
+
+  Control* control;
+  std::function<Json()> stats;
+  std::string path;
+  httplib::Server http;
+  std::jthread thread;
+  std::atomic<bool> is_ending = false;
+};
+
+void ControlServer::Implementation::route() {
+  http.Get("/stats", [this](const Request&, Response& response) {
+    Json json;
+    control->alone([&] { json = stats(); });
+    answer(response, json);
+  });
+  http.Get("/services", [this](const Request&, Response& response) {
+    Json list = Json::array();
+    for (const auto& service : control->services()) list.push_back(to_json(service));
+    answer(response, list);
+  });
+  http.Get("/connections",
+           [this](const Request& request, Response& response) { list(request, response); });
+  http.Get("/explain",
+           [this](const Request& request, Response& response) { explain(request, response); });
+  http.Post("/reload", [this](const Request&, Response& response) { reload(response); });
+  http.Post("/kill",
+            [this](const Request& request, Response& response) { kill(request, response); });
+  http.Post("/drain", [this](const Request& request, Response& response) {
+    mark(Control::Mark::drained, "drained", true, request, response);
+  });
+  http.Post("/health", [this](const Request& request, Response& response) {
+    mark(Control::Mark::unhealthy, "healthy", false, request, response);
+  });
+  http.set_error_handler([](const Request& request, Response& response) {
+    if (!response.body.empty()) return;
+    response.set_content(Json{{"error", "there is no " + request.method + " " + request.path +
+                                            ": docs/control.md lists what there is"}}
+                                 .dump() +
+                             "\n",
+                         kJson);
+  });
+}
+
+/// Pieces are made as they are read, so that a slow reader holds up nobody.
+void ControlServer::Implementation::list(const Request& request, Response& response) {
+  const auto filter = parse_filter(parameters(request), [](std::string_view) { return false; });
+  if (!filter) return refuse(response, filter.error());
+  response.set_chunked_content_provider(
+      "application/x-ndjson", [this, filter = *filter](std::size_t, httplib::DataSink& sink) {
+        control->connections(
+            filter, [&](std::span<const WorkersConnection> piece, const BalancePlan& plan) {
+              std::string text;
+              for (const WorkersConnection& connection : piece) {
+                text += cli::to_json(connection, plan).dump();
+                text += '\n';
+              }
+              return !is_ending && sink.write(text.data(), text.size());
+            });
+        sink.done();
+        return true;
+      });
+}
+
+void ControlServer::Implementation::explain(const Request& request, Response& response) {
+  const auto key = parse_key(parameters(request));
+  if (!key) return refuse(response, key.error());
+  const auto is = control->explain(*key);
+  if (!is) return refuse(response, is.error());
+  answer(response,
+         to_json(*is, is->connection ? cli::to_json(*is->connection, *is->plan) : Json(nullptr)));
+}
+
+void ControlServer::Implementation::mark(Control::Mark mark, const char* name, bool when,
+                                         const Request& request, Response& response) {
+  const auto is = truth(request, name);
+  if (!request.has_param("backend") || !is) {
+    return refuse(response, Refusal{Refusal::Kind::wrong,
+                                    std::string("give backend, and ") + name + " = true or false"});
+  }
+  const auto count = control->mark(mark, request.get_param_value("backend"),
+                                   request.get_param_value("service"), *is == when);
+  if (!count) return refuse(response, count.error());
+  answer(response, {{"backends", *count}});
+}
+
+void ControlServer::Implementation::kill(const Request& request, Response& response) {
+  const auto filter =
+      parse_filter(parameters(request), [](std::string_view name) { return name == "all"; });
+  if (!filter) return refuse(response, filter.error());
+  if (filter->takes_all() && truth(request, "all") != true) {
+    return refuse(response, Refusal{Refusal::Kind::wrong,
+                                    "this would end every connection: give a filter, or all=true"});
+  }
+  const auto count = control->kill(*filter);
+  if (!count) return refuse(response, count.error());
+  answer(response, {{"killed", *count}});
+}
+
+void ControlServer::Implementation::reload(Response& response) {
+  const auto is = control->reload();
+  if (!is) return refuse(response, is.error());
+  answer(response,
+         {{"services", is->services}, {"backends", is->backends}, {"took_ms", is->took_ms}});
+}
+
+ControlServer::ControlServer() = default;
+
+Result<std::unique_ptr<ControlServer>> ControlServer::start(Control& control,
+                                                            std::function<Json()> stats,
+                                                            const std::string& path) {
+  if (auto ok = make_way(path); !ok) return std::unexpected(ok.error());
+  std::unique_ptr<ControlServer> server(new ControlServer);
+  server->is_ = std::make_unique<Implementation>(control, std::move(stats), path);
+  auto& http = server->is_->http;
+  server->is_->route();
+  http.set_address_family(AF_UNIX);
+  http.set_keep_alive_timeout(1);
+  const mode_t before = ::umask(0177);
+  constexpr int kAnyPort = 1;  // Unix sockets have none, and 0 asks for one
+  const bool bound = http.bind_to_port(path.c_str(), kAnyPort);
+  ::umask(before);
+  if (!bound) {
+    return std::unexpected(Error{"cannot listen at " + path + ": " + std::strerror(errno) +
+                                     ": give another path (--control)",
+                                 Error::Kind::unreadable});
+  }
+  server->is_->thread = std::jthread([&is = *server->is_] {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // for the threads that it starts
+    is.http.listen_after_bind();
+  });
+  return server;
+}
+
+ControlServer::~ControlServer() {
+  if (is_ == nullptr) return;
+  is_->is_ending = true;
+  is_->http.stop();
+  if (is_->thread.joinable()) is_->thread.join();
+  ::unlink(is_->path.c_str());
+}
+
+}  // namespace millrace::cli

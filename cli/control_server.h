@@ -1,0 +1,36 @@
+// The control socket: HTTP over a Unix socket that only its owner may open (docs/control.md).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "worker/control.h"
+
+namespace millrace::cli {
+
+/// Where `millrace run` listens, unless it is told otherwise.
+std::string default_socket();
+
+class ControlServer {
+ public:
+  /// Answers from now on, on threads of its own. `control` outlives it; `stats` makes the answer to
+  /// `GET /stats`. Errors: another process listens there (failed); the socket cannot be made
+  /// (unreadable).
+  static Result<std::unique_ptr<ControlServer>> start(Control& control,
+                                                      std::function<nlohmann::ordered_json()> stats,
+                                                      const std::string& path);
+  /// Ends all answers, and removes the socket.
+  ~ControlServer();
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+
+ private:
+  ControlServer();
+
+  struct Implementation;
+  std::unique_ptr<Implementation> is_;
+};
+
+}  // namespace millrace::cli

@@ -1,0 +1,151 @@
+// What all workers of a load balancer have in common: its services, their backends by id, and the
+// tables that find them.
+//
+// One thread makes plans, each from the one before; a plan never changes, and any thread reads it.
+// Workers go from plan to plan each at its own time, in two steps (`Balance::learn`, `take_on`).
+// So that none of them meets an id that it does not know, or takes one backend for another:
+//
+// 1. A backend keeps its id from plan to plan, as long as it is configured or a connection may live
+//    on it.
+// 2. An id is free once its backend was not configured in the plan before, which all workers have
+//    taken on, and no connection lives on it with any of them: nobody gives it new ones.
+// 3. No worker takes a plan on before all have learned it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/destination_table.h"
+#include "core/protocol.h"
+#include "core/sharded_count.h"
+#include "function/balance/maglev.h"
+#include "function/balance/service.h"
+#include "millrace/key.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+/// What holds for all plans of a load balancer.
+struct PlanSettings {
+  Hasher hash;
+  std::uint32_t maglev_table_size = Maglev::kDefaultSize;
+  bool stateful = true;
+  unsigned workers = 1;
+};
+
+template <class K>
+struct PlanFor {
+  using Address = typename K::Address;
+  using Spec = ServiceSpec<Address>;
+
+  static constexpr std::uint32_t kMaxBackends = 65536;
+  static constexpr std::uint32_t kNoPlace = 0xffffffff;
+
+  struct Backend {
+    Address address;
+    std::uint16_t port = 0;
+    Address virtual_address;
+    std::uint16_t virtual_port = 0;
+    std::uint32_t weight = 0;
+    std::uint32_t place = kNoPlace;  ///< in `listed`; none where it is configured no more
+    std::uint64_t service = 0;       ///< that one's identity
+    std::uint64_t since = 0;         ///< the number of the plan that gave it its id
+  };
+
+  struct Service {
+    Spec spec;
+    std::uint64_t identity = 0;           ///< from plan to plan
+    std::vector<std::uint16_t> listed;    ///< ids of its backends, in the configured order
+    std::vector<std::uint16_t> draining;  ///< ids of former backends that have connections
+    std::vector<Maglev::Member> members;  ///< of `listed`
+    std::shared_ptr<const Maglev> maglev;
+    unsigned willing = 0;  ///< listed backends that have weight
+    bool removed = false;  ///< kept for the connections of `draining` only
+    std::shared_ptr<ShardedCount> proved;
+  };
+
+  /// Where replies come from that have no entry: listed backends of two-way services with a port.
+  struct Answering {
+    std::uint32_t service;
+    std::uint16_t backend;
+  };
+
+  /// How many connections live on the backend with that id, with all workers.
+  using LiveOn = std::function<std::uint64_t(std::uint16_t)>;
+
+  /// Without services: the plan before the first.
+  explicit PlanFor(const PlanSettings& of) : settings(of) {}
+
+  /// What forbids `next` with these. Errors (usage) say what is wrong.
+  Result<void> check(const std::vector<Spec>& specs, const LiveOn& live) const;
+  /// Takes some 2 ms for each service whose backends change. No worker is on its way to this one.
+  PlanFor next(const std::vector<Spec>& specs, const LiveOn& live) const;
+  Result<void> check_invariants() const;
+
+  /// The entry that a packet with this key meets; none: no service is concerned.
+  std::optional<Side> side(const K& key) const;
+  /// The service that takes what is new; null: none. One that drains does not hide a less specific
+  /// one.
+  const Service* service_for(const K& key) const {
+    const std::uint32_t i = current_for(key);
+    return i == kNone ? nullptr : &services[i];
+  }
+  /// The service of a connection with this key, also one that drains; null: none.
+  const Service* serving(const K& key) const {
+    const std::uint32_t i = find(table, key);
+    return i == kNone ? nullptr : &services[i];
+  }
+  /// Its place in `services`, or `kNone`.
+  std::uint32_t current_for(const K& key) const { return find(current, key); }
+  static constexpr std::uint32_t kNone = DestinationTable<Address>::kNone;
+
+  PlanSettings settings;
+  std::uint64_t number = 0;
+  std::uint64_t identities = 0;  ///< given to services so far
+  std::vector<Service> services;
+  std::vector<Backend> backends;  ///< by id
+  std::vector<std::uint16_t> free_ids;
+
+  bool replies = false;                     ///< there were two-way services at first
+  bool two_way = false;                     ///< some service has replies
+  bool mixed = false;                       ///< and some has none
+  DestinationTable<Address> table;          ///< of all services: what concerns the balancer
+  DestinationTable<Address> current;        ///< without removed ones: who gets what is new
+  DestinationTable<Address> reply_sources;  ///< backends' addresses, where `mixed`
+  DestinationTable<Address> answering;
+  std::vector<std::vector<Answering>> answering_there;  ///< by the index in `answering`
+
+ private:
+  static std::uint32_t find(const DestinationTable<Address>& in, const K& key) {
+    // What stands for a port without being one (an echo's identifier) must not match a service's.
+    return in.find(key.destination, has_ports(key.protocol) ? key.destination_port : 0,
+                   key.protocol);
+  }
+  void unlist(Service& service, const LiveOn& live);
+  void list(Service& service);
+  std::uint16_t backend_for(Service& service, const BackendSpec<Address>& wanted);
+  std::uint16_t new_id();
+  void wire(Service& service) const;
+  void index_services();
+  void index_replies();
+  std::size_t kept_beside(const std::vector<Spec>& specs, const LiveOn& live) const;
+};
+
+struct BalancePlan {
+  PlanFor<KeyV4> v4;
+  PlanFor<KeyV6> v6;
+
+  template <class K>
+  const PlanFor<K>& family() const {
+    if constexpr (std::is_same_v<K, KeyV4>) {
+      return v4;
+    } else {
+      return v6;
+    }
+  }
+};
+
+}  // namespace millrace

@@ -1,0 +1,298 @@
+#include "worker/control.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/address.h"
+#include "core/protocol.h"
+
+namespace millrace {
+namespace {
+
+Refusal refusal(const Error& error, Refusal::Kind kind) { return {kind, error.message}; }
+
+/// Calls `each(spec)` for all services of both families.
+template <class ServicesType, class Each>
+void for_each_service(ServicesType& services, Each&& each) {
+  for (auto& spec : services.v4) each(spec);
+  for (auto& spec : services.v6) each(spec);
+}
+
+template <class A>
+std::string name_of(const BackendSpec<A>& backend) {
+  return with_port(backend.address, backend.port);
+}
+
+template <class A>
+bool is_named(const ServiceSpec<A>& service, const BackendSpec<A>& backend,
+              const BackendName& name) {
+  const A* const address = std::get_if<A>(&name.address);
+  if (address == nullptr || *address != backend.address) return false;
+  const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
+  return !name.port || *name.port == backend.port || *name.port == port;
+}
+
+}  // namespace
+
+void Control::alone(const std::function<void()>& work) {
+  const std::lock_guard guard(mutex_);
+  work();
+}
+
+void Control::connections(
+    const ConnectionFilter& filter,
+    const std::function<bool(std::span<const WorkersConnection>, const BalancePlan&)>& take) {
+  std::vector<WorkersConnection> piece;
+  for (unsigned n = 0; n < workers_->count(); ++n) {
+    for (LineCursor at; at.at != LineCursor::At::end;) {
+      piece.clear();
+      const auto look = [&](const ListedConnection& connection) {
+        if (filter.takes(connection)) piece.push_back({n, connection});
+        return Look::leave;
+      };
+      std::shared_ptr<const BalancePlan> plan;
+      {
+        const std::lock_guard guard(mutex_);
+        plan = workers_->plan();
+        if (!workers_->ask(n, [&] { at = workers_->line(n).look(at, look); })) return;
+      }
+      if (!piece.empty() && !take(piece, *plan)) return;
+    }
+  }
+}
+
+std::uint64_t Control::end_all(const std::function<bool(const ListedConnection&)>& is_meant) {
+  std::uint64_t ended = 0;
+  const auto look = [&](const ListedConnection& connection) {
+    if (!is_meant(connection)) return Look::leave;
+    ++ended;
+    return Look::end;
+  };
+  for (unsigned n = 0; n < workers_->count(); ++n) {
+    for (LineCursor at; at.at != LineCursor::At::end;) {
+      if (!workers_->ask(n, [&] { at = workers_->line(n).look(at, look); })) return ended;
+    }
+  }
+  return ended;
+}
+
+Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter) {
+  const std::lock_guard guard(mutex_);
+  return end_all([&](const ListedConnection& connection) { return filter.takes(connection); });
+}
+
+Services Control::effective(const Config& config) const {
+  Services services = config.services;
+  for_each_service(services, [this](auto& spec) {
+    const std::string name = to_string(spec);
+    for (auto& backend : spec.backends) {
+      const std::string of = name_of(backend);
+      if (has(Mark::drained, name, of) || has(Mark::unhealthy, name, of)) backend.weight = 0;
+    }
+  });
+  return services;
+}
+
+Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std::string& service,
+                               bool is_so) {
+  const auto name = parse_backend(backend);
+  if (!name) return std::unexpected(refusal(name.error(), Refusal::Kind::wrong));
+  const std::lock_guard guard(mutex_);
+  Marked& marked = marked_[static_cast<std::size_t>(mark)];
+  const Marked before = marked;
+  unsigned count = 0;
+  for_each_service(config_.services, [&](const auto& spec) {
+    if (!service.empty() && service != to_string(spec)) return;
+    for (const auto& one : spec.backends) {
+      if (!is_named(spec, one, *name)) continue;
+      ++count;
+      if (is_so) {
+        marked.emplace(to_string(spec), name_of(one));
+      } else {
+        marked.erase({to_string(spec), name_of(one)});
+      }
+    }
+  });
+  if (count == 0) {
+    return std::unexpected(Refusal{
+        Refusal::Kind::absent,
+        service.empty() ? "no service has a backend " + backend + ": GET /services lists them"
+                        : "there is no service " + service + " with a backend " + backend +
+                              ": GET /services lists them"});
+  }
+  if (marked == before) return count;
+  if (auto ok = workers_->update(effective(config_)); !ok) {
+    marked = before;
+    return std::unexpected(refusal(ok.error(), Refusal::Kind::not_now));
+  }
+  if (mark != Mark::unhealthy || !is_so) return count;
+  const auto plan = workers_->plan();
+  end_all([&](const ListedConnection& connection) {
+    return std::visit(
+        [&]<class K>(const K& key) {
+          if (key.protocol != kProtocolUdp) return false;
+          const auto* serving = plan->family<K>().serving(key);
+          if (serving == nullptr || !serving->spec.health || !serving->spec.health->move_udp)
+            return false;
+          const K& to = std::get<K>(connection.translated);
+          const auto one = std::ranges::find_if(serving->spec.backends, [&](const auto& spec) {
+            return spec.address == to.destination &&
+                   (spec.port == 0 || spec.port == to.destination_port);
+          });
+          return one != serving->spec.backends.end() &&
+                 has(mark, to_string(serving->spec), name_of(*one));
+        },
+        connection.key);
+  });
+  return count;
+}
+
+/// Of backends that are not configured any more.
+void Control::forget_marks() {
+  Marked configured;
+  for_each_service(config_.services, [&](const auto& spec) {
+    for (const auto& backend : spec.backends) configured.emplace(to_string(spec), name_of(backend));
+  });
+  for (Marked& marked : marked_)
+    std::erase_if(marked, [&](const auto& one) { return !configured.contains(one); });
+}
+
+Result<void> Control::take_on(const Config& config) {
+  if (auto ok = workers_->update(effective(config)); !ok) return ok;
+  const LineConfig line = line_config(config);
+  const std::uint32_t quiet_ms = balance_config(config).quiet_ms;
+  if (workers_->sources() != nullptr) workers_->sources()->set_most(line.source_limit.most);
+  workers_->ask_all([&](unsigned n) {
+    workers_->line(n).set_timeouts(line.timeouts);
+    workers_->balance(n).set_quiet_ms(quiet_ms);
+    live_->update(n, config);
+  });
+  return {};
+}
+
+auto Control::reload() -> Answer<Reloaded> {
+  const auto start = std::chrono::steady_clock::now();
+  const std::lock_guard guard(mutex_);
+  const auto wrong = [](const Error& error) {
+    return std::unexpected(refusal(error, Refusal::Kind::configuration));
+  };
+  auto config = read_config(path_, schemes_);
+  if (!config) return wrong(config.error());
+  if (auto ok = check_live(*config); !ok) return wrong(ok.error());
+  if (auto ok = check_spread(*config); !ok) return wrong(ok.error());
+  if (const auto differ = unchangeable(config_, *config); !differ.empty()) {
+    std::string message;
+    for (const std::string& key : differ) {
+      message += (message.empty() ? "" : "\n") + path_ + ": " + key +
+                 ": cannot change while millrace runs: leave it as it was, or restart";
+    }
+    return std::unexpected(Refusal{Refusal::Kind::configuration, message});
+  }
+  if (auto ok = take_on(*config); !ok) return wrong(ok.error());
+  config_ = std::move(*config);
+  forget_marks();
+  Reloaded is;
+  for_each_service(config_.services, [&is](const auto& spec) {
+    ++is.services;
+    is.backends += spec.backends.size();
+  });
+  is.took_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return is;
+}
+
+auto Control::services() -> std::vector<ServiceState> {
+  const std::lock_guard guard(mutex_);
+  std::vector<ServiceState> all;
+  for_each_service(config_.services, [&](const auto& spec) {
+    ServiceState& state = all.emplace_back(
+        ServiceState{.service = to_string(spec),
+                     .address = to_string(spec.address),
+                     .prefix = spec.prefix_bits,
+                     .port = spec.port,
+                     .protocol = spec.protocol != 0 ? protocol_name(spec.protocol) : "",
+                     .health = spec.health,
+                     .backends = {}});
+    for (const auto& backend : spec.backends) {
+      const std::string name = name_of(backend);
+      state.backends.push_back({.address = to_string(backend.address),
+                                .port = backend.port,
+                                .weight = backend.weight,
+                                .drained = has(Mark::drained, state.service, name),
+                                .healthy = !has(Mark::unhealthy, state.service, name)});
+    }
+  });
+  return all;
+}
+
+namespace {
+
+/// What a plan says about a packet without an entry.
+template <class K>
+void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out) {
+  using Service = typename PlanFor<K>::Service;
+  if (!out.side) {
+    out.why = "it is addressed to no service";
+    return;
+  }
+  if (*out.side == Side::reply) {
+    out.why =
+        "no connection has such replies; only what consistent hashing would have sent there "
+        "is served without one";
+    return;
+  }
+  const Service* service = plan.service_for(key);
+  if (service == nullptr) {
+    out.why = "its service is removed, and serves the connections it has";
+    return;
+  }
+  out.service = to_string(service->spec);
+  if (service->willing == 0) {
+    out.verdict = Verdict::no_backend;
+    out.why = "no backend of the service takes new connections";
+    return;
+  }
+  const std::uint16_t id = service->listed[service->maglev->pick(plan.settings.hash(key))];
+  const auto& backend = plan.backends[id];
+  const std::string name = with_port(backend.address, backend.port);
+  const bool by_hash = !plan.settings.stateful || service->spec.scheduler == "maglev";
+  if (by_hash) out.backend = name;
+  out.verdict = plan.settings.stateful ? Verdict::tracked : Verdict::stateless;
+  out.why = by_hash ? "it has no connection: consistent hashing sends it to " + name
+                    : "it has no connection: a first packet goes where the scheduler " +
+                          service->spec.scheduler + " says, another one to " + name;
+}
+
+}  // namespace
+
+auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
+  const std::lock_guard guard(mutex_);
+  Explanation out;
+  out.plan = workers_->plan();
+  for (unsigned n = 0; n < workers_->count() && !out.connection; ++n) {
+    std::optional<ListedConnection> found;
+    if (!workers_->ask(n, [&] { found = workers_->line(n).find(key); }))
+      return std::unexpected(Refusal{Refusal::Kind::not_now, "millrace is ending"});
+    if (found) out.connection = {n, *found};
+    if (workers_->is_shared()) break;
+  }
+  std::visit(
+      [&]<class K>(const K& of) {
+        const auto& plan = out.plan->family<K>();
+        out.side = plan.side(of);
+        if (out.side) out.worker = live_->owner(*out.side, of);
+        if (!out.connection) return explain_by(plan, of, out);
+        const ListedConnection& is = out.connection->connection;
+        const K& to = std::get<K>(is.translated);
+        out.verdict = Verdict::tracked;
+        out.side = of == std::get<K>(is.key) ? Side::originator : Side::reply;
+        if (const auto* serving = plan.serving(std::get<K>(is.key)))
+          out.service = to_string(serving->spec);
+        out.backend = with_port(to.destination, to.destination_port);
+        out.why = "its connection is " + std::string(to_string(is.state)) + ", with " + out.backend;
+      },
+      key);
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""What is asked of a running `millrace run` through its control socket.
+
+    control_test.py MILLRACE [TEST...]
+
+MILLRACE_TEST_SECONDS: how long connections transfer while the configuration is reloaded.
+"""
+
+import collections
+import http.client
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import threading
+import time
+import urllib.parse
+
+from cli_case import FAILED, MILLRACE
+from live import ADDRESSES, FAMILIES, PORT, SERVER_PORT, Client, Live, Servers, configuration, main
+
+SECONDS = float(os.environ.get("MILLRACE_TEST_SECONDS", "5"))
+IPV4 = ADDRESSES[4]
+FIRST, SECOND = IPV4["servers"]
+GOOD = configuration("af_packet:outside", "af_packet:inside")
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("millrace", timeout=20)
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Asked(Live):
+    def serve_with(self, text=GOOD):
+        self.network_ = self.network()
+        servers = Servers(self.network_)
+        self.addCleanup(servers.close)
+        self.start(self.network_, text)
+
+    def ask(self, what, status=200, **parameters):
+        """What is answered to "GET /stats"."""
+        method, path = what.split()
+        connection = Connection(self.control)
+        connection.request(method, path + "?" + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote))
+        answer = connection.getresponse()
+        body = answer.read().decode()
+        connection.close()
+        self.assertEqual(answer.status, status, body)
+        if answer.getheader("Content-Type") == "application/x-ndjson":
+            return [json.loads(line) for line in body.splitlines()]
+        return json.loads(body)
+
+    def refused(self, status, words, what, **parameters):
+        error = self.ask(what, status, **parameters)["error"]
+        for word in words:
+            self.assertIn(word, error)
+
+    def clients(self, count, family=4):
+        all_of_them = [Client(self.network_, family) for _ in range(count)]
+        for client in all_of_them:
+            self.addCleanup(client.close)
+        return all_of_them
+
+    def servers_of(self, count):
+        """Which server each of so many new connections meets."""
+        return collections.Counter(client.get(1) for client in self.clients(count))
+
+    def reload(self, text):
+        self.write("f.toml", text)
+        return self.ask("POST /reload")
+
+
+class Looking(Asked):
+    def test_statistics(self):
+        self.serve_with()
+        self.assertEqual(stat.S_IMODE(os.stat(self.control).st_mode), 0o600)
+        self.servers_of(4)
+        stats = self.ask("GET /stats")
+        self.assertGreater(stats["packets"]["tracked"], 0)
+        self.assertEqual(stats["connections"]["live"], 4)
+        self.assertGreater(stats["elapsed_s"], 0)
+        self.refused(404, ["/nothing"], "GET /nothing")
+        self.stop()
+        self.assertFalse(os.path.exists(self.control))
+
+    def test_one_at_a_time(self):
+        self.serve_with()
+        other = self.network()
+        with other.middle:
+            result = subprocess.run(
+                [MILLRACE, "run", "--config", self.path("f.toml"), "--control", self.control],
+                capture_output=True, text=True, timeout=60)
+        self.assertEqual(result.returncode, FAILED, result.stderr)
+        self.assertIn("another millrace is running", result.stderr)
+        self.assertEqual(self.servers_of(2).total(), 2)
+
+    def test_what_was_killed_is_in_nobodys_way(self):
+        self.serve_with()
+        self.process.kill()
+        self.process.communicate()
+        self.process = None
+        self.assertTrue(os.path.exists(self.control))
+        self.start(self.network_, GOOD)
+        self.ask("GET /stats")
+
+    def test_connections(self):
+        self.serve_with()
+        clients = {family: self.clients(6, family) for family in FAMILIES}
+        expected = collections.Counter(client.get(1) for each in clients.values() for client in each)
+        listed = self.ask("GET /connections", protocol="tcp")
+        self.assertEqual(len(listed), 12)
+        for one in listed:
+            self.assertEqual(one["state"], "established")
+            self.assertLess(one["idle_ms"], 60_000)
+            self.assertGreater(one["expires_ms"], 7_000_000)
+            self.assertEqual(one["reply_destination"], one["source"])
+            self.assertIn(one["worker"], (0, 1))
+        self.assertEqual(collections.Counter(one["reply_source"] for one in listed), expected)
+        at_first = self.ask("GET /connections", backend=f"{FIRST}:{SERVER_PORT}")
+        self.assertEqual({one["backend"] for one in at_first}, {f"{FIRST}:{SERVER_PORT}"})
+        self.assertEqual(len(at_first), expected[FIRST])
+        self.assertEqual(len(self.ask("GET /connections", source="198.51.100.0/24", state="established")), 6)
+        self.assertEqual(len(self.ask("GET /connections", source_port=listed[0]["source_port"])), 1)
+        self.assertEqual(self.ask("GET /connections", destination="192.0.2.0/24"), [])
+        self.refused(400, ["source", "10.0.0.0/33"], "GET /connections", source="10.0.0.0/33")
+        self.refused(400, ["colour", "protocol, source"], "GET /connections", colour="red")
+
+    def test_explain(self):
+        self.serve_with()
+        server = self.clients(1)[0].get(1)
+        [one] = self.ask("GET /connections", protocol="tcp")
+        key = {k: one[k] for k in ("protocol", "source", "source_port", "destination", "destination_port")}
+        is_ = self.ask("GET /explain", **key)
+        self.assertEqual((is_["side"], is_["verdict"], is_["backend"], is_["service"]),
+                         ("originator", "tracked", f"{server}:{SERVER_PORT}", f"{IPV4['service']}:{PORT}/tcp"))
+        self.assertEqual(is_["worker"], one["worker"])
+        reply = {"protocol": "tcp", "source": one["reply_source"], "source_port": one["reply_source_port"],
+                 "destination": one["reply_destination"], "destination_port": one["reply_destination_port"]}
+        back = self.ask("GET /explain", **reply)
+        self.assertEqual((back["side"], back["connection"]["source_port"]), ("reply", one["source_port"]))
+        unknown = self.ask("GET /explain", **(key | {"source_port": 1}))
+        self.assertIsNone(unknown["connection"])
+        self.assertIn("no connection", unknown["why"])
+        self.assertIn(unknown["backend"], [f"{s}:{SERVER_PORT}" for s in IPV4["servers"]])
+        elsewhere = self.ask("GET /explain", **(key | {"destination_port": 81}))
+        self.assertEqual((elsewhere["service"], elsewhere["backend"]), (None, None))
+        self.refused(400, ["destination is missing"], "GET /explain", protocol="tcp", source="10.0.0.1")
+        self.refused(400, ["two families"], "GET /explain", protocol="tcp", source="10.0.0.1", destination="::1")
+
+
+class Changing(Asked):
+    def test_drain(self):
+        self.serve_with()
+        before = self.clients(10)
+        met = [client.get(1) for client in before]
+        self.assertEqual(self.ask("POST /drain", backend=f"{FIRST}:{SERVER_PORT}", drained="true"), {"backends": 2})
+        self.assertEqual(self.servers_of(10), {SECOND: 10})
+        self.assertEqual([client.get(1) for client in before], met, "a connection changed its server")
+        drained = [b["drained"] for s in self.ask("GET /services") for b in s["backends"] if b["address"] == FIRST]
+        self.assertEqual(drained, [True, True])
+        self.reload(GOOD)
+        self.assertEqual(self.servers_of(10), {SECOND: 10}, "it outlasts a reload")
+        self.ask("POST /drain", backend=FIRST, drained="false")
+        self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
+        self.refused(404, ["10.9.9.9"], "POST /drain", backend="10.9.9.9", drained="true")
+        self.refused(400, ["true or false"], "POST /drain", backend=FIRST)
+        self.refused(400, ["nonsense"], "POST /drain", backend="nonsense", drained="true")
+
+    def test_kill(self):
+        self.serve_with()
+        for client in self.clients(10):
+            client.get(1)
+        self.refused(400, ["all=true"], "POST /kill")
+        [one, *_] = self.ask("GET /connections", protocol="tcp")
+        self.assertEqual(self.ask("POST /kill", source_port=one["source_port"]), {"killed": 1})
+        self.assertEqual(len(self.ask("GET /connections", protocol="tcp")), 9)
+        self.assertEqual(self.ask("POST /kill", all="true")["killed"], 9)
+        self.assertEqual(self.ask("GET /connections"), [])
+        self.assertEqual(self.stop()["connections"]["closed"]["killed"], 10)
+
+    def test_health(self):
+        text = GOOD.replace('protocol = "udp"\n', 'protocol = "udp"\n'
+                            'health = { check = "tcp", interval_ms = 100, move_udp = true }\n')
+        self.serve_with(text)
+        self.assertEqual([s["health"] and s["health"]["check"] for s in self.ask("GET /services")],
+                         [None, "tcp", None, "tcp"])
+        with self.network_.client:
+            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with udp:
+            met = self.echo(udp, 4, 100)
+            other = SECOND if met == FIRST else FIRST
+            self.ask("POST /health", backend=f"{met}:{SERVER_PORT}", healthy="false")
+            self.assertEqual(self.echo(udp, 4, 100), other, "its UDP connections move at once")
+            self.assertEqual(self.servers_of(10), {other: 10})
+            self.ask("POST /health", backend=f"{met}:{SERVER_PORT}", healthy="true")
+            self.assertEqual(self.echo(udp, 4, 100), other)
+
+    def test_reload(self):
+        self.serve_with()
+        before = self.clients(10)
+        met = [client.get(1) for client in before]
+        one = f'{{ address = "{FIRST}", port = {SERVER_PORT} }}'
+        self.assertEqual(self.reload(GOOD.replace(one + ", ", ""))["backends"], 6)
+        self.assertEqual(self.servers_of(10), {SECOND: 10})
+        self.assertEqual([client.get(1) for client in before], met)
+        draining = [b for b in self.ask("GET /stats")["backends"] if b["draining"]]
+        self.assertEqual([(b["address"], b["live"]) for b in draining],
+                         [(f"{FIRST}:{SERVER_PORT}", met.count(FIRST))])
+        without = GOOD[: GOOD.index("[[service]]")] + GOOD[GOOD.index("[[service]]", GOOD.index('"udp"')):]
+        self.assertEqual(self.reload(without)["services"], 2)
+        self.assertEqual([client.get(1) for client in before], met, "of a service that is gone")
+        self.reload(GOOD)
+        self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
+        self.assertEqual([client.get(1) for client in before], met)
+        self.reload(GOOD + "[ageing.timeout_s]\ntcp_established = 100\n")
+        self.assertLessEqual(max(c["expires_ms"] for c in self.ask("GET /connections")), 100_000)
+
+    def test_a_wrong_file_changes_nothing(self):
+        self.serve_with()
+        self.write("f.toml", GOOD.replace('protocol = "tcp"', 'protocol = "tpc"'))
+        self.refused(422, ["f.toml:", "tpc"], "POST /reload")
+        self.write("f.toml", GOOD.replace("workers = 2", "workers = 3")
+                   .replace("capacity = 20000", "capacity = 30000"))
+        self.refused(422, ["workers: cannot change", "table.capacity: cannot change"], "POST /reload")
+        os.remove(self.path("f.toml"))
+        self.refused(422, ["f.toml"], "POST /reload")
+        self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND})
+
+    def test_hangup_reloads(self):
+        self.serve_with()
+        self.write("f.toml", GOOD.replace(f'{{ address = "{FIRST}", port = {SERVER_PORT} }}, ', ""))
+        self.process.send_signal(signal.SIGHUP)
+        self.assertIn("reloaded", self.process.stderr.readline())
+        self.assertEqual(self.servers_of(10), {SECOND: 10})
+
+    def test_reload_under_load(self):
+        for sharing in ("sharded", "lock-free-race"):
+            with self.subTest(sharing=sharing):
+                self.reload_under_load(f'sharing = "{sharing}"\n')
+                self.stop()
+
+    def reload_under_load(self, above):
+        """Connections transfer while backends come and go: none is reset, or changes its server."""
+        self.serve_with(above + GOOD)
+        texts = [above + GOOD.replace(f'{{ address = "{a}", port = {SERVER_PORT} }}, ', "").replace(
+            f', {{ address = "{a}", port = {SERVER_PORT} }}', "") for a in (FIRST, SECOND, "nobody")]
+        ended = threading.Event()
+        wrong = []
+
+        def transfer(client):
+            try:
+                first = client.get(1)
+                while not ended.is_set():
+                    if client.get(2000) != first:
+                        raise AssertionError("a connection changed its server")
+            except (OSError, AssertionError) as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=transfer, args=(client,)) for client in self.clients(50)]
+        for thread in threads:
+            thread.start()
+        until = time.monotonic() + SECONDS
+        reloads = 0
+        while time.monotonic() < until and not wrong:
+            self.reload(texts[reloads % 3])
+            reloads += 1
+            self.clients(1)[0].get(1)
+        ended.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+        self.assertGreater(reloads, 3)
+
+
+if __name__ == "__main__":
+    main()
