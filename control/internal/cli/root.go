@@ -1,0 +1,78 @@
+// Package cli is millctl's command line: each subcommand is a file of its own.
+//
+// Run is all that others call; everything is written to the two writers it is given, and live views
+// and colours appear only where the first is a terminal.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"millrace/control/internal/api"
+)
+
+// Version is set by the build.
+var Version = "development"
+
+// app is what the subcommands share: where millrace listens, and where to write.
+type app struct {
+	socket   string
+	out, err io.Writer
+	// Whether the command line was right: what goes wrong from then on is no error of usage.
+	started bool
+}
+
+func (a *app) client() *api.Client { return api.New(a.socket) }
+
+func (a *app) say(format string, values ...any) {
+	fmt.Fprintf(a.out, format+"\n", values...)
+}
+
+// Run carries out a command line and answers the exit status.
+func Run(ctx context.Context, args []string, out, err io.Writer) int {
+	a := &app{out: out, err: err}
+	root := a.root()
+	root.SetArgs(args)
+	command, failure := root.ExecuteContextC(ctx)
+	if failure != nil && !a.started { // cobra's own words
+		failure = usage("%v (%s --help shows what there is)", failure, command.CommandPath())
+	}
+	return a.status(ctx, failure)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "millctl",
+		Short: "Look into a running millrace, and control it",
+		Long: `millctl looks into a running millrace, and controls it.
+
+It speaks to the control socket that "millrace run" makes; only who runs millrace may open that.`,
+		Example: `  millctl stats
+  millctl connections --backend 10.0.0.1:8000 --state established
+  millctl drain 10.0.0.1:8000
+  sudo millctl --socket /run/other.sock top`,
+		Version:           Version,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              cobra.NoArgs,
+		PersistentPreRun:  func(*cobra.Command, []string) { a.started = true },
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		RunE: func(*cobra.Command, []string) error {
+			return usage("a command is needed: millctl --help lists them")
+		},
+	}
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetVersionTemplate("millctl {{.Version}}\n")
+	root.PersistentFlags().StringVar(&a.socket, "socket", api.DefaultSocket(), "millrace's control socket, a `PATH`")
+	root.AddCommand(a.stats(), a.top(), a.connections(), a.explain(), a.trace(), a.drain(), a.kill(),
+		a.reload(), a.health(), a.exporter())
+	for _, command := range root.Commands() {
+		command.DisableFlagsInUseLine = true
+		command.Flags().SortFlags = false
+	}
+	return root
+}
