@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden file anew")
 
-const services = `[{"service": "203.0.113.10:80/tcp", "port": 80, "health": null, "backends": [
+const configuredServices = `[{"service": "203.0.113.10:80/tcp", "port": 80, "health": null, "backends": [
 	{"address": "10.0.0.1", "port": 8000, "weight": 2, "drained": false, "healthy": true},
 	{"address": "10.0.0.2", "port": 0, "weight": 1, "drained": true, "healthy": false}]}]`
 
@@ -29,7 +29,7 @@ func serve(t *testing.T) *apitest.Server {
 	}
 	server := apitest.New(t)
 	server.On("GET /stats", apitest.Text(200, string(stats)))
-	server.On("GET /services", apitest.Text(200, services))
+	server.On("GET /services", apitest.Text(200, configuredServices))
 	return server
 }
 
