@@ -152,6 +152,12 @@ func TestSocketsThatDoNotOpen(t *testing.T) {
 	}
 }
 
+func TestExitStatusesAreMillraces(t *testing.T) {
+	if got := [...]int{done, failed, wrongUsage, unopened, interrupted}; got != [...]int{0, 1, 2, 3, 130} {
+		t.Error(got)
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /services", apitest.Text(200, "[]"))

@@ -38,7 +38,7 @@ Formats: table; json, an object a line; conntrack, as "conntrack -L" lists the k
 		Args: cobra.NoArgs,
 	}
 	filter := filterFlags(command)
-	command.Flags().StringVar(&format, "format", format, "table, json or conntrack; a `FORMAT`")
+	command.Flags().Var(text{&format, "FORMAT"}, "format", "table, json or conntrack")
 	command.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(
 		[]string{"table", "json", "conntrack"}, cobra.ShellCompDirectiveNoFileComp))
 	command.RunE = func(command *cobra.Command, _ []string) error {

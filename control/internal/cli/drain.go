@@ -27,7 +27,7 @@ BACKEND is what "millctl stats" shows: 10.0.0.1:8000, or without a port 10.0.0.1
 			return nil
 		},
 	}
-	command.Flags().StringVar(&service, "service", "", "only in this `SERVICE`, as 203.0.113.10:80/tcp")
+	command.Flags().Var(text{&service, "SERVICE"}, "service", "only in this one, as 203.0.113.10:80/tcp")
 	command.Flags().BoolVar(&undo, "undo", false, "give it new connections again")
 	return command
 }

@@ -30,7 +30,7 @@ asked for; while millrace is away there is millrace_up 0. Runs until it is ended
 			return serve(command.Context(), listener, exporter.Handler(a.client()))
 		},
 	}
-	command.Flags().StringVar(&listen, "listen", listen, "where to serve; an `ADDRESS:PORT`")
+	command.Flags().Var(text{&listen, "ADDRESS:PORT"}, "listen", "where to serve")
 	return command
 }
 

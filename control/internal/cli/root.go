@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +46,7 @@ func Run(ctx context.Context, args []string, out, err io.Writer) int {
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:   "millctl",
+		Use:   "millctl COMMAND",
 		Short: "Look into a running millrace, and control it",
 		Long: `millctl looks into a running millrace, and controls it.
 
@@ -54,12 +55,11 @@ It speaks to the control socket that "millrace run" makes; only who runs millrac
   millctl connections --backend 10.0.0.1:8000 --state established
   millctl drain 10.0.0.1:8000
   sudo millctl --socket /run/other.sock top`,
-		Version:           Version,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		Args:              cobra.NoArgs,
-		PersistentPreRun:  func(*cobra.Command, []string) { a.started = true },
-		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
+		Version:          Version,
+		SilenceErrors:    true,
+		SilenceUsage:     true,
+		Args:             cobra.NoArgs,
+		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
 		RunE: func(*cobra.Command, []string) error {
 			return usage("a command is needed: millctl --help lists them")
 		},
@@ -67,12 +67,17 @@ It speaks to the control socket that "millrace run" makes; only who runs millrac
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetVersionTemplate("millctl {{.Version}}\n")
-	root.PersistentFlags().StringVar(&a.socket, "socket", api.DefaultSocket(), "millrace's control socket, a `PATH`")
+	// The line "millctl [command]" is for commands that are none themselves.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasAvailableSubCommands}}\n  {{.CommandPath}}",
+		"{{if and .HasAvailableSubCommands (not .Runnable)}}\n  {{.CommandPath}}", 1))
+	a.socket = api.DefaultSocket()
+	root.PersistentFlags().Var(text{&a.socket, "PATH"}, "socket", "millrace's control socket")
 	root.AddCommand(a.stats(), a.top(), a.connections(), a.explain(), a.trace(), a.drain(), a.kill(),
 		a.reload(), a.health(), a.exporter())
-	for _, command := range root.Commands() {
+	for _, command := range append(root.Commands(), root) {
 		command.DisableFlagsInUseLine = true
 		command.Flags().SortFlags = false
+		command.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	return root
 }

@@ -39,7 +39,7 @@ for anything else there is "millctl stats --json", and "millctl exporter".`,
 			return watch(ctx, a.client(), out, interval)
 		},
 	}
-	command.Flags().DurationVar(&interval, "interval", interval, "between two readings, a `TIME` as 500ms or 2s")
+	command.Flags().DurationVar(&interval, "interval", interval, "read every `TIME`, as 500ms or 2s")
 	return command
 }
 

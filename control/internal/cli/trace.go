@@ -21,9 +21,9 @@ seconds, whichever comes first; Ctrl-C ends it sooner and leaves a whole capture
 		Args: cobra.NoArgs,
 	}
 	filter := filterFlags(command)
-	command.Flags().Uint32Var(&packets, "packets", packets, "how many to capture at most; `N`")
-	command.Flags().Uint32Var(&seconds, "seconds", seconds, "how long to wait for them; `N`")
-	command.Flags().StringVarP(&file, "write", "w", file, "the capture's `FILE`; - is standard output, which must be no terminal")
+	command.Flags().Uint32Var(&packets, "packets", packets, "capture `N` at most")
+	command.Flags().Uint32Var(&seconds, "seconds", seconds, "for `N` seconds at most")
+	command.Flags().VarP(text{&file, "FILE"}, "write", "w", "where to; - is standard output, which must be no terminal")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if _, is := terminal(a.out); is && file == "-" {
 			return usage("a capture is not for a terminal: give -w FILE, or pipe it, as into tshark -r -")

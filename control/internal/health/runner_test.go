@@ -117,6 +117,9 @@ func TestRunner(t *testing.T) {
 		if line == "millrace does not answer (not now); the checks go on" {
 			break
 		}
+		if line == "millrace answers again" {
+			t.Error("it was not away")
+		}
 	}
 	d.set(backend.String(), false) // and what it says when it is back
 	d.On("GET /services", d.answer)
