@@ -35,7 +35,7 @@ func (r rates) text(before, after uint64) string { return perSecond(r.rate(befor
 func (r rates) screen(bold func(string) string) string {
 	var out bytes.Buffer
 	r.head(&out)
-	for _, part := range []func(*table){r.workers, r.services, r.backends, r.drops} {
+	for _, part := range []func(*table){r.workers, r.drops, r.services, r.backends} {
 		t := &table{}
 		part(t)
 		if len(t.pending) > 0 {

@@ -21,12 +21,9 @@ func styleOf(writer io.Writer) style {
 	return style{is && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-func (s style) with(code, text string) string {
-	if !s.on || text == "" {
+func (s style) bold(text string) string {
+	if !s.on {
 		return text
 	}
-	return "\x1b[" + code + "m" + text + "\x1b[0m"
+	return "\x1b[1m" + text + "\x1b[0m"
 }
-
-func (s style) bold(text string) string { return s.with("1", text) }
-func (s style) red(text string) string  { return s.with("31", text) }

@@ -77,7 +77,7 @@ func welcome(services []api.Service) string {
 	if checked == 0 {
 		return "no service has `health` in its configuration; waiting for one"
 	}
-	return fmt.Sprintf("checking %d backends of %d services", backends, checked)
+	return fmt.Sprintf("checking; services: %d, backends: %d", checked, backends)
 }
 
 // attempt waits for a place, and makes the check. The timeout begins with the check.
