@@ -47,7 +47,7 @@ func New(socket string) *Client {
 		return connection, err
 	}
 	// A connection each: one that was kept could be a millrace's that has ended since.
-	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}}}
 }
 
 // Stats is GET /stats.
@@ -108,7 +108,9 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 }
 
 func (c *Client) send(ctx context.Context, method, path string, query url.Values) (io.ReadCloser, error) {
-	where := url.URL{Scheme: "http", Host: "millrace", Path: path, RawQuery: query.Encode()}
+	// A space may stand in a query in two ways; this one is not read in two.
+	text := strings.ReplaceAll(query.Encode(), "+", "%20")
+	where := url.URL{Scheme: "http", Host: "millrace", Path: path, RawQuery: text}
 	request, err := http.NewRequestWithContext(ctx, method, where.String(), nil)
 	if err != nil {
 		return nil, err

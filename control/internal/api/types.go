@@ -42,7 +42,7 @@ type Packets struct {
 	Held                uint64
 }
 
-// Connections, all workers together.
+// Connections are counted for all workers together.
 type Connections struct {
 	Opened        uint64
 	Closed        Counts

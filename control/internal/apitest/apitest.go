@@ -21,10 +21,11 @@ type Server struct {
 	asked   []Request
 }
 
-// Request is one that came: "GET /stats", and its query.
+// Request is one that came: "GET /stats", and its query; Raw is that as it came.
 type Request struct {
 	What  string
 	Query url.Values
+	Raw   string
 }
 
 // New starts a server that refuses everything with 404.
@@ -82,7 +83,7 @@ func (s *Server) Asked() []Request {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what := r.Method + " " + r.URL.Path
 	s.mutex.Lock()
-	s.asked = append(s.asked, Request{what, r.URL.Query()})
+	s.asked = append(s.asked, Request{what, r.URL.Query(), r.URL.RawQuery})
 	answer := s.answers[what]
 	s.mutex.Unlock()
 	if answer == nil {

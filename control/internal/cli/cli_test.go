@@ -79,13 +79,16 @@ func TestCommands(t *testing.T) {
 		{[]string{"drain", "fd00::1", "--undo", "--service", "203.0.113.10:80/tcp"}, "POST /drain",
 			"backend=fd00%3A%3A1&drained=false&service=203.0.113.10%3A80%2Ftcp",
 			"fd00::1 gets new connections again, in 1 service\n"},
+		{[]string{"drain", "10.0.0.1", "--service", "203.0.113.0/24 port 80/tcp"}, "POST /drain",
+			"backend=10.0.0.1&drained=true&service=203.0.113.0%2F24%20port%2080%2Ftcp",
+			"10.0.0.1 gets no new connections, in 1 service\n"},
 		{[]string{"reload"}, "POST /reload", "", "2 services, 4 backends, in 1.2 ms\n"},
 	} {
 		expect(t, run(t, server.Socket, c.args...), result{done, c.out, ""})
 		asked := server.Asked()
 		last := asked[len(asked)-1]
-		if last.What != c.what || last.Query.Encode() != c.query {
-			t.Errorf("%v asked %s?%s, want %s?%s", c.args, last.What, last.Query.Encode(), c.what, c.query)
+		if last.What != c.what || last.Raw != c.query {
+			t.Errorf("%v asked %s?%s, want %s?%s", c.args, last.What, last.Raw, c.what, c.query)
 		}
 	}
 }
