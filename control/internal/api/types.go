@@ -170,11 +170,11 @@ type Service struct {
 	Backends []Backend
 }
 
-// Health says how a service's backends are checked. Port is nil where it is not configured.
+// Health says how a service's backends are checked. Port is 0 where none is configured.
 type Health struct {
 	Check      string
 	Path       string
-	Port       *uint16
+	Port       uint16
 	IntervalMs int64 `json:"interval_ms"`
 	TimeoutMs  int64 `json:"timeout_ms"`
 	Rise, Fall int

@@ -118,20 +118,23 @@ func note(target Target, problem string, isNews bool) []Event {
 	return []Event{{Target: target, Why: problem}}
 }
 
-// The backend's port, or the service's where that is none, or the configured one.
+// The configured port, or the backend's, or the service's where that is none.
 func checkOf(service api.Service, backend api.Backend) Check {
-	port := backend.Port
-	if port == 0 {
-		port = service.Port
-	}
-	if service.Health.Port != nil {
-		port = *service.Health.Port
-	}
+	port := firstOf(service.Health.Port, backend.Port, service.Port)
 	if service.Health.Check == "icmp" {
 		port = 0
 	}
 	return Check{service.Health.Check, netip.AddrPortFrom(backend.Address, port), service.Health.Path,
 		time.Duration(service.Health.TimeoutMs) * time.Millisecond}
+}
+
+func firstOf(ports ...uint16) uint16 {
+	for _, port := range ports {
+		if port != 0 {
+			return port
+		}
+	}
+	return 0
 }
 
 // problem says why it cannot be made; a backend never falls because of that.

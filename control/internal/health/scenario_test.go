@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the traces anew")
 
 // A scenario is a text: steps, and below each, behind ">", all that the board then says.
 //
-//	service NAME KIND INTERVAL rise N fall N: BACKEND+ BACKEND-   millrace has it, + healthy
+//	service NAME KIND[:PORT] INTERVAL rise N fall N: BACKEND+ BACKEND-   millrace has it, + healthy
 //	service NAME none: BACKEND+                                   and does not have it checked
 //	read                                                          its answer, of the lines before
 //	at MS                                                         time goes on
@@ -98,9 +98,13 @@ func (s *scenario) say(events []Event) {
 
 func (s *scenario) service(words []string) api.Service {
 	service := api.Service{Service: words[0]}
+	if at, err := netip.ParseAddrPort(strings.TrimSuffix(words[0], "/tcp")); err == nil {
+		service.Port = at.Port()
+	}
 	words = words[1:]
 	if words[0] != "none:" {
-		service.Health = &api.Health{Check: words[0], Path: "/well", TimeoutMs: 500, IntervalMs: s.number(words[1]),
+		kind, port, _ := strings.Cut(words[0], ":")
+		service.Health = &api.Health{Check: kind, Port: uint16(s.number("0" + port)), Path: "/well", TimeoutMs: 500, IntervalMs: s.number(words[1]),
 			Rise: int(s.number(words[3])), Fall: int(s.number(strings.TrimSuffix(words[5], ":")))}
 		words = words[5:]
 	}
