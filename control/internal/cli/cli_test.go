@@ -161,6 +161,28 @@ func TestExitStatusesAreMillraces(t *testing.T) {
 	}
 }
 
+// Nothing that a command prints may get lost unnoticed.
+func TestFullDisk(t *testing.T) {
+	server := apitest.New(t)
+	for _, what := range []string{"GET /stats", "GET /explain", "POST /reload", "POST /kill"} {
+		server.On(what, apitest.Text(200, "{}"))
+	}
+	server.On("GET /connections", apitest.Text(200, testdata(t, "connections.jsonl")))
+	for _, command := range [][]string{{"stats"}, {"stats", "--json"}, {"connections"}, {"connections", "--format=json"},
+		{"connections", "--format=conntrack"}, {"explain", "tcp", "10.0.0.1:1", "10.0.0.2:2"}, {"reload"}, {"kill", "--all"}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer full.Close()
+		var text bytes.Buffer
+		status := Run(context.Background(), append(command, "--socket", server.Socket), full, &text)
+		if status != failed || text.String() != "millctl: write /dev/full: no space left on device\n" {
+			t.Errorf("%v: %d %s", command, status, text.String())
+		}
+	}
+}
+
 func TestInterrupted(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /services", apitest.Text(200, "[]"))

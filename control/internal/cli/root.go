@@ -20,8 +20,9 @@ var Version = "development"
 
 // app is what the subcommands share: where millrace listens, and where to write.
 type app struct {
-	socket   string
-	out, err io.Writer
+	socket string
+	out    *sink
+	err    io.Writer
 	// Whether the command line was right: what goes wrong from then on is no error of usage.
 	started bool
 }
@@ -34,14 +35,14 @@ func (a *app) say(format string, values ...any) {
 
 // Run carries out a command line and answers the exit status.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
-	a := &app{out: out, err: err}
+	a := &app{out: &sink{Writer: out}, err: err}
 	root := a.root()
 	root.SetArgs(args)
 	command, failure := root.ExecuteContextC(ctx)
 	if failure != nil && !a.started { // cobra's own words
 		failure = usage("%v (%s --help shows what there is)", failure, command.CommandPath())
 	}
-	return a.status(ctx, failure)
+	return a.status(ctx, first(a.out.lost, failure))
 }
 
 func (a *app) root() *cobra.Command {

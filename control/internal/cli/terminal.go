@@ -9,6 +9,9 @@ import (
 
 // terminal is the file behind a writer, where that is a terminal.
 func terminal(writer io.Writer) (*os.File, bool) {
+	if s, ok := writer.(*sink); ok {
+		writer = s.Writer
+	}
 	file, ok := writer.(*os.File)
 	return file, ok && term.IsTerminal(int(file.Fd()))
 }
