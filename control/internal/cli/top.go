@@ -74,7 +74,7 @@ func watch(ctx context.Context, client *api.Client, out *os.File, interval time.
 		draw(out, view)
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return errInterrupted
 		case key := <-keys:
 			if key == 3 { // Ctrl-C, in raw mode
 				return errInterrupted
