@@ -1,0 +1,21 @@
+// millctl looks into a running millrace and controls it, through its control socket.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+
+	"millrace/control/internal/cli"
+)
+
+func main() {
+	// Only Ctrl-C: SIGTERM ends it as it ends most programs, and what runs it in the background
+	// takes that for a good end.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	go func() {
+		<-ctx.Done()
+		stop() // a second Ctrl-C ends it at once
+	}()
+	os.Exit(cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}

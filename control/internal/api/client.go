@@ -1,0 +1,147 @@
+// Package api speaks to a running millrace through its control socket: HTTP/1.1 over a Unix socket,
+// as docs/control.md describes it.
+//
+// A Client may be used by several goroutines at once. Every error is one of three: *Unreachable
+// (nobody answers at the socket), *Refused (millrace said no, and why), or the context's; anything
+// else is an answer that broke off or was not understood.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// DefaultSocket is where `millrace run` listens unless --control says otherwise: a place of the
+// system's for root, of the session's for everybody else.
+func DefaultSocket() string {
+	if os.Geteuid() == 0 {
+		return "/run/millrace.sock"
+	}
+	runtime := os.Getenv("XDG_RUNTIME_DIR")
+	if runtime == "" {
+		runtime = fmt.Sprintf("/run/user/%d", os.Geteuid())
+	}
+	return filepath.Join(runtime, "millrace.sock")
+}
+
+// Client asks the millrace behind one socket.
+type Client struct {
+	http *http.Client
+}
+
+// New opens nothing yet: each request does.
+func New(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		connection, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		if err != nil && ctx.Err() == nil {
+			return nil, &Unreachable{Socket: socket, Err: err}
+		}
+		return connection, err
+	}
+	// A connection each: one that was kept could be a millrace's that has ended since.
+	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}}}
+}
+
+// Stats is GET /stats.
+func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
+	return stats, c.call(ctx, http.MethodGet, "/stats", nil, &stats)
+}
+
+// Services is GET /services.
+func (c *Client) Services(ctx context.Context) (services []Service, err error) {
+	return services, c.call(ctx, http.MethodGet, "/services", nil, &services)
+}
+
+// Explain is GET /explain: what would become of a packet of that flow.
+func (c *Client) Explain(ctx context.Context, flow url.Values) (answer Explanation, err error) {
+	return answer, c.call(ctx, http.MethodGet, "/explain", flow, &answer)
+}
+
+// Reload is POST /reload.
+func (c *Client) Reload(ctx context.Context) (done Reloaded, err error) {
+	return done, c.call(ctx, http.MethodPost, "/reload", nil, &done)
+}
+
+// Kill is POST /kill; it answers how many connections have ended.
+func (c *Client) Kill(ctx context.Context, filter url.Values) (int64, error) {
+	var done struct{ Killed int64 }
+	return done.Killed, c.call(ctx, http.MethodPost, "/kill", filter, &done)
+}
+
+// Mark is POST /drain or POST /health, by name; it answers how many backends were meant.
+func (c *Client) Mark(ctx context.Context, name, service, backend string, value bool) (int64, error) {
+	query := url.Values{"backend": {backend}}
+	if service != "" {
+		query.Set("service", service)
+	}
+	key := map[string]string{"drain": "drained", "health": "healthy"}[name]
+	query.Set(key, fmt.Sprint(value))
+	var done struct{ Backends int64 }
+	err := c.call(ctx, http.MethodPost, "/"+name, query, &done)
+	return done.Backends, err
+}
+
+// Get is the body of any GET, as it comes: for streams, and for JSON that is passed on as it is.
+// The caller closes it.
+func (c *Client) Get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
+	return c.send(ctx, http.MethodGet, path, query)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, into any) error {
+	body, err := c.send(ctx, method, path, query)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		return fmt.Errorf("the answer to %s was not understood: %w", path, err)
+	}
+	return nil
+}
+
+func (c *Client) send(ctx context.Context, method, path string, query url.Values) (io.ReadCloser, error) {
+	// A space may stand in a query in two ways; this one is not read in two.
+	text := strings.ReplaceAll(query.Encode(), "+", "%20")
+	where := url.URL{Scheme: "http", Host: "millrace", Path: path, RawQuery: text}
+	request, err := http.NewRequestWithContext(ctx, method, where.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return nil, withoutURL(err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		defer answer.Body.Close()
+		return nil, refusal(answer)
+	}
+	return answer.Body, nil
+}
+
+// The address of the request says nothing: all go to the one socket.
+func withoutURL(err error) error {
+	if wrapped, ok := err.(*url.Error); ok {
+		return wrapped.Err
+	}
+	return err
+}
+
+// Of an error's text that much is read, whoever it is that answers.
+const maxErrorBytes = 1 << 20
+
+func refusal(answer *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxErrorBytes))
+	var body struct{ Error string }
+	if json.Unmarshal(text, &body) != nil || body.Error == "" {
+		body.Error = "the socket answers " + answer.Status + ", which is not how millrace refuses: is it another program's?"
+	}
+	return &Refused{Status: answer.StatusCode, Text: strings.TrimRight(body.Error, "\n")}
+}

@@ -1,0 +1,40 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+)
+
+// Refused is millrace's own no; several problems are lines of the text.
+type Refused struct {
+	Status int
+	Text   string
+}
+
+func (r *Refused) Error() string { return r.Text }
+
+// Unreachable means that the socket could not be opened; its text says what to do about it.
+type Unreachable struct {
+	Socket string
+	Err    error
+}
+
+func (u *Unreachable) Unwrap() error { return u.Err }
+
+func (u *Unreachable) Error() string {
+	return fmt.Sprintf("%s: %s", u.Socket, u.advice())
+}
+
+func (u *Unreachable) advice() string {
+	switch {
+	case errors.Is(u.Err, fs.ErrNotExist):
+		return "no such socket: is millrace running? `millrace run` makes it; --socket names another one"
+	case errors.Is(u.Err, fs.ErrPermission):
+		return "permission denied: only who runs millrace may open it; run millctl as that user, or with sudo"
+	case errors.Is(u.Err, syscall.ECONNREFUSED):
+		return "nobody listens there: the millrace that made it has ended; start it again, or name another with --socket"
+	}
+	return "cannot be opened: " + u.Err.Error() + "; --socket names another one"
+}

@@ -1,0 +1,18 @@
+package api
+
+import "net/url"
+
+// FilterKeys are the parts of a FILTER, as the API names them, and what each means. All that are
+// given must hold. millrace itself judges their values.
+var FilterKeys = []struct{ Key, Type, Meaning string }{
+	{"protocol", "NAME", "tcp, udp, sctp, icmp, icmpv6, or a number"},
+	{"source", "ADDRESS", "where the connection came from: an address or a prefix, as 192.0.2.0/24"},
+	{"source_port", "PORT", "its port there; the identifier, of ICMP"},
+	{"destination", "ADDRESS", "where it went, before anything was rewritten: an address or a prefix"},
+	{"destination_port", "PORT", "its port there"},
+	{"state", "STATE", "as the list names them: established, syn_sent, udp_stream, ..."},
+	{"backend", "BACKEND", "who serves it: an address, or address:port"},
+}
+
+// Filter holds the parts that were given.
+type Filter = url.Values

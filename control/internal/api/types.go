@@ -1,0 +1,197 @@
+package api
+
+import "net/netip"
+
+// What the API's objects hold, as far as millctl shows it; what is unknown is passed over, so that a
+// newer millrace can say more. The meaning of each field is in docs/control.md and, of Stats, in
+// docs/stats.schema.json.
+
+// Counts are packets, connections, ... by reason.
+type Counts map[string]uint64
+
+// Sum is all of them together.
+func (c Counts) Sum() (sum uint64) {
+	for _, count := range c {
+		sum += count
+	}
+	return sum
+}
+
+// Stats is the answer to GET /stats: everything counts since the start.
+type Stats struct {
+	Version     string
+	Input       string
+	Packets     Packets
+	Connections Connections
+	Table       Table
+	ElapsedS    float64 `json:"elapsed_s"`
+	NsPerPacket float64 `json:"ns_per_packet"`
+	Workers     []Worker
+	Ports       []Port
+	Services    []ServiceStats
+	Backends    []BackendStats
+	Warnings    []string
+}
+
+// Packets by what became of them: in + generated = out + dropped + consumed + held, at rest.
+type Packets struct {
+	In, Out             uint64
+	Dropped, Untracked  Counts
+	Tracked, Stateless  uint64
+	Generated, Consumed uint64
+	Held                uint64
+}
+
+// Connections are counted for all workers together.
+type Connections struct {
+	Opened        uint64
+	Closed        Counts
+	Live, Peak    uint64
+	Refused       uint64
+	RefusedEarly  uint64 `json:"refused_early"`
+	OverBudget    uint64 `json:"over_budget"`
+	Collisions    uint64
+	ResetsIgnored uint64 `json:"resets_ignored"`
+}
+
+// Table is the tables' configuration and memory, all workers together.
+type Table struct {
+	Scheme, Sharing string
+	Capacity        uint64
+	CapacityV6      uint64 `json:"capacity_v6"`
+	Load            float64
+	Bytes           uint64
+	Pages           string
+}
+
+// Worker is one thread's part.
+type Worker struct {
+	Packets     uint64
+	Share       float64
+	Connections uint64
+	NsPerPacket float64 `json:"ns_per_packet"`
+	Waited      float64
+}
+
+// Port is what a device counts.
+type Port struct {
+	Name, Device    string
+	LinkIsUp        bool `json:"link_is_up"`
+	In, Out, Missed uint64
+}
+
+// ServiceStats is what one service did. MaxConnections is nil without a limit.
+type ServiceStats struct {
+	Service, Scheduler           string
+	Draining                     bool
+	Established                  uint64
+	MaxConnections               *uint64 `json:"max_connections"`
+	Limited, Refused, Collisions uint64
+	Stateless                    uint64
+}
+
+// BackendStats is what one backend of one service got.
+type BackendStats struct {
+	Address, Service  string
+	Weight            uint64
+	Draining          bool
+	Packets, Replies  uint64
+	Connections, Live uint64
+}
+
+// Connection is a line of GET /connections. ExpiresMs is nil where connections are kept for ever;
+// Reply is there where replies are translated.
+type Connection struct {
+	Protocol        string
+	Source          netip.Addr
+	SourcePort      uint16 `json:"source_port"`
+	Destination     netip.Addr
+	DestinationPort uint16 `json:"destination_port"`
+	State           string
+	IdleMs          uint64  `json:"idle_ms"`
+	ExpiresMs       *uint64 `json:"expires_ms"`
+	Worker          int
+	Service         *string
+	Backend         *string
+
+	ReplySource          netip.Addr `json:"reply_source"`
+	ReplySourcePort      uint16     `json:"reply_source_port"`
+	ReplyDestination     netip.Addr `json:"reply_destination"`
+	ReplyDestinationPort uint16     `json:"reply_destination_port"`
+}
+
+// Tuple is where a packet comes from and goes to.
+type Tuple struct{ Source, Destination netip.AddrPort }
+
+// Original is the tuple of the originator's packets.
+func (c *Connection) Original() Tuple {
+	return Tuple{
+		netip.AddrPortFrom(c.Source, c.SourcePort),
+		netip.AddrPortFrom(c.Destination, c.DestinationPort),
+	}
+}
+
+// Reply is the tuple of what the other side sends: the reverse, where nothing is translated.
+func (c *Connection) Reply() Tuple {
+	if !c.ReplySource.IsValid() {
+		original := c.Original()
+		return Tuple{original.Destination, original.Source}
+	}
+	return Tuple{
+		netip.AddrPortFrom(c.ReplySource, c.ReplySourcePort),
+		netip.AddrPortFrom(c.ReplyDestination, c.ReplyDestinationPort),
+	}
+}
+
+// Explanation is the answer to GET /explain.
+type Explanation struct {
+	Worker     int
+	Side       *string
+	Service    *string
+	Backend    *string
+	Connection *Connection
+	Verdict    string
+	Why        string
+}
+
+// Reloaded is the answer to POST /reload.
+type Reloaded struct {
+	Services, Backends uint64
+	TookMs             float64 `json:"took_ms"`
+}
+
+// Service is an element of GET /services: configuration, and what was told since.
+type Service struct {
+	Service  string
+	Address  string
+	Port     uint16
+	Protocol string
+	Health   *Health
+	Backends []Backend
+}
+
+// Health says how a service's backends are checked. Port is 0 where none is configured.
+type Health struct {
+	Check      string
+	Path       string
+	Port       uint16
+	IntervalMs int64 `json:"interval_ms"`
+	TimeoutMs  int64 `json:"timeout_ms"`
+	Rise, Fall int
+}
+
+// Backend is one server of a service; its port is 0 where the packet's stays.
+type Backend struct {
+	Address          netip.Addr
+	Port             uint16
+	Weight           uint64
+	Drained, Healthy bool
+}
+
+// Name is the backend as the API's requests name it: without a port where it has none of its own.
+func (b Backend) Name() string {
+	if b.Port == 0 {
+		return b.Address.String()
+	}
+	return netip.AddrPortFrom(b.Address, b.Port).String()
+}

@@ -1,0 +1,202 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"millrace/control/internal/apitest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// result is what a command line did.
+type result struct {
+	status   int
+	out, err string
+}
+
+func run(t *testing.T, socket string, args ...string) result {
+	t.Helper()
+	return runIn(context.Background(), socket, args...)
+}
+
+func runIn(ctx context.Context, socket string, args ...string) result {
+	var out, err bytes.Buffer
+	status := Run(ctx, append(args, "--socket", socket), &out, &err)
+	return result{status, out.String(), err.String()}
+}
+
+func expect(t *testing.T, got, want result) {
+	t.Helper()
+	if got != want {
+		t.Errorf("\n got %d\n%s%s\nwant %d\n%s%s", got.status, got.out, got.err, want.status, want.out, want.err)
+	}
+}
+
+func testdata(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// golden compares with a file that was read by somebody.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(filepath.Join("testdata", name), []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := testdata(t, name); got != want {
+		t.Errorf("%s:\n got\n%s\nwant\n%s", name, got, want)
+	}
+}
+
+// What is asked of millrace, and what is said then, by command.
+func TestCommands(t *testing.T) {
+	server := apitest.New(t)
+	server.On("POST /kill", apitest.Text(200, `{"killed": 1234}`))
+	server.On("POST /drain", apitest.Text(200, `{"backends": 1}`))
+	server.On("POST /reload", apitest.Text(200, `{"services": 2, "backends": 4, "took_ms": 1.25}`))
+	for _, c := range []struct {
+		args       []string
+		what       string
+		query, out string
+	}{
+		{[]string{"kill", "--backend", "10.0.0.1:8000", "--source-port=1"}, "POST /kill",
+			"backend=10.0.0.1%3A8000&source_port=1", "1,234 connections ended\n"},
+		{[]string{"kill", "--all"}, "POST /kill", "all=true", "1,234 connections ended\n"},
+		{[]string{"kill", "--state", ""}, "POST /kill", "state=", "1,234 connections ended\n"}, // not: all
+		{[]string{"drain", "10.0.0.1:8000"}, "POST /drain", "backend=10.0.0.1%3A8000&drained=true",
+			"10.0.0.1:8000 gets no new connections, in 1 service\n"},
+		{[]string{"drain", "fd00::1", "--undo", "--service", "203.0.113.10:80/tcp"}, "POST /drain",
+			"backend=fd00%3A%3A1&drained=false&service=203.0.113.10%3A80%2Ftcp",
+			"fd00::1 gets new connections again, in 1 service\n"},
+		{[]string{"drain", "10.0.0.1", "--service", "203.0.113.0/24 port 80/tcp"}, "POST /drain",
+			"backend=10.0.0.1&drained=true&service=203.0.113.0%2F24%20port%2080%2Ftcp",
+			"10.0.0.1 gets no new connections, in 1 service\n"},
+		{[]string{"reload"}, "POST /reload", "", "2 services, 4 backends, in 1.2 ms\n"},
+	} {
+		expect(t, run(t, server.Socket, c.args...), result{done, c.out, ""})
+		asked := server.Asked()
+		last := asked[len(asked)-1]
+		if last.What != c.what || last.Raw != c.query {
+			t.Errorf("%v asked %s?%s, want %s?%s", c.args, last.What, last.Raw, c.what, c.query)
+		}
+	}
+}
+
+// Nobody is asked where the command line is wrong.
+func TestWrongCommandLines(t *testing.T) {
+	server := apitest.New(t)
+	for _, c := range []struct {
+		args []string
+		err  string
+	}{
+		{nil, "a command is needed: millctl --help lists them"},
+		{[]string{"stat"}, "unknown command \"stat\" for \"millctl\" (millctl --help shows what there is)"},
+		{[]string{"stats", "--jsn"}, "unknown flag: --jsn (millctl stats --help shows what there is)"},
+		{[]string{"explain", "tcp", "10.0.0.1:80"}, "accepts 3 arg(s), received 2 (millctl explain --help shows what there is)"},
+		{[]string{"explain", "tcp", "10.0.0.1:80", "2001:db8::1]:80"},
+			`destination: "2001:db8::1]:80" is no address with a port: give one as 192.0.2.1:80 or [2001:db8::1]:80`},
+		{[]string{"kill"}, "which connections: give a filter, as --backend 10.0.0.1:8000, or --all"},
+		{[]string{"kill", "--all", "--protocol", "tcp"}, "--all and a filter contradict each other: give one of them"},
+		{[]string{"connections", "--format", "xml"}, "--format xml is unknown: give table, json or conntrack"},
+		{[]string{"top"}, "top needs a terminal; millctl stats shows the same figures once"},
+		{[]string{"trace", "--packets", "x"}, `invalid argument "x" for "--packets" flag: strconv.ParseUint: parsing "x": invalid syntax (millctl trace --help shows what there is)`},
+	} {
+		expect(t, run(t, server.Socket, c.args...), result{wrongUsage, "", "millctl: " + c.err + "\n"})
+	}
+	if asked := server.Asked(); len(asked) > 0 {
+		t.Errorf("asked: %v", asked)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	server := apitest.New(t)
+	server.On("POST /reload", apitest.Text(422, `{"error": "a.toml:3: port: 99999 is out of range\na.toml:9: unknown key"}`))
+	server.On("GET /stats", apitest.Text(502, "<html>"))
+	server.On("POST /kill", apitest.Text(200, "killed"))
+	server.On("GET /connections", apitest.Text(200, `{"protocol": "tcp", "sou`))
+	for _, c := range []struct {
+		args []string
+		err  string
+	}{
+		{[]string{"reload"}, "millctl: a.toml:3: port: 99999 is out of range\nmillctl: a.toml:9: unknown key\n"},
+		{[]string{"drain", "x"}, "millctl: no such thing: POST /drain\n"},
+		{[]string{"stats"}, "millctl: the socket answers 502 Bad Gateway, which is not how millrace refuses: is it another program's?\n"},
+		{[]string{"kill", "--all"}, "millctl: the answer to /kill was not understood: invalid character 'k' looking for beginning of value\n"},
+		{[]string{"connections", "--format", "conntrack"}, "millctl: the answer broke off: unexpected EOF\n"},
+	} {
+		expect(t, run(t, server.Socket, c.args...), result{failed, "", c.err})
+	}
+}
+
+func TestSocketsThatDoNotOpen(t *testing.T) {
+	folder := t.TempDir()
+	missing, dead := filepath.Join(folder, "missing"), filepath.Join(folder, "dead")
+	if err := os.WriteFile(dead, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for socket, advice := range map[string]string{
+		missing: "no such socket: is millrace running? `millrace run` makes it; --socket names another one",
+		dead:    "nobody listens there: the millrace that made it has ended; start it again, or name another with --socket",
+	} {
+		for _, command := range [][]string{{"stats"}, {"connections"}, {"reload"}, {"health"}} {
+			expect(t, run(t, socket, command...), result{unopened, "", "millctl: " + socket + ": " + advice + "\n"})
+		}
+	}
+}
+
+func TestExitStatusesAreMillraces(t *testing.T) {
+	if got := [...]int{done, failed, wrongUsage, unopened, interrupted}; got != [...]int{0, 1, 2, 3, 130} {
+		t.Error(got)
+	}
+}
+
+// Nothing that a command prints may get lost unnoticed.
+func TestFullDisk(t *testing.T) {
+	server := apitest.New(t)
+	for _, what := range []string{"GET /stats", "GET /explain", "POST /reload", "POST /kill"} {
+		server.On(what, apitest.Text(200, "{}"))
+	}
+	server.On("GET /connections", apitest.Text(200, testdata(t, "connections.jsonl")))
+	for _, command := range [][]string{{"stats"}, {"stats", "--json"}, {"connections"}, {"connections", "--format=json"},
+		{"connections", "--format=conntrack"}, {"explain", "tcp", "10.0.0.1:1", "10.0.0.2:2"}, {"reload"}, {"kill", "--all"}} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Skip(err)
+		}
+		defer full.Close()
+		var text bytes.Buffer
+		status := Run(context.Background(), append(command, "--socket", server.Socket), full, &text)
+		if status != failed || text.String() != "millctl: write /dev/full: no space left on device\n" {
+			t.Errorf("%v: %d %s", command, status, text.String())
+		}
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	server := apitest.New(t)
+	server.On("GET /services", apitest.Text(200, "[]"))
+	server.On("GET /stats", apitest.Text(200, "{}"))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, command := range []string{"stats", "health", "exporter"} {
+		args := []string{command}
+		if command == "exporter" {
+			args = append(args, "--listen", "127.0.0.1:0")
+		}
+		got := runIn(ctx, server.Socket, args...)
+		if got.status != interrupted || got.err != "" {
+			t.Errorf("%s: %+v", command, got)
+		}
+	}
+}

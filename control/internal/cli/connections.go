@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"millrace/control/internal/api"
+	"millrace/control/internal/conntrack"
+)
+
+// How a list is written: as it comes, holding back little.
+var listFormats = map[string]func(io.Writer, io.Reader) error{
+	"table":     listTable,
+	"json":      listJSON,
+	"conntrack": listConntrack,
+}
+
+func (a *app) connections() *cobra.Command {
+	format := "table"
+	command := &cobra.Command{
+		Use:   "connections [FILTER...] [--format table|json|conntrack]",
+		Short: "List the live connections, all or some of them",
+		Long: `Lists the live connections as millrace walks its tables: one that comes, goes or
+moves to another worker meanwhile may be missing, or stand there twice. All parts of
+a filter that are given must hold.
+
+Formats: table; json, an object a line; conntrack, as "conntrack -L" lists the kernel's.`,
+		Example: `  millctl connections --source 198.51.100.0/24 --protocol tcp
+  millctl connections --backend 10.0.0.1:8000 --format json | wc -l
+  millctl connections --format conntrack | grep UNREPLIED`,
+		Args: cobra.NoArgs,
+	}
+	filter := filterFlags(command)
+	command.Flags().Var(text{&format, "FORMAT"}, "format", "table, json or conntrack")
+	command.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(
+		[]string{"table", "json", "conntrack"}, cobra.ShellCompDirectiveNoFileComp))
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		write, known := listFormats[format]
+		if !known {
+			return usage("--format %s is unknown: give table, json or conntrack", format)
+		}
+		body, err := a.client().Get(command.Context(), "/connections", filter())
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		return write(a.out, body)
+	}
+	return command
+}
+
+func listJSON(out io.Writer, body io.Reader) error {
+	_, err := io.Copy(out, body)
+	return brokeOff(err)
+}
+
+func listConntrack(out io.Writer, body io.Reader) error {
+	lines := bufio.NewWriter(out)
+	err := each(body, func(c *api.Connection) error {
+		_, err := lines.WriteString(conntrack.Line(c) + "\n")
+		return err
+	})
+	return first(err, lines.Flush())
+}
+
+func listTable(out io.Writer, body io.Reader) error {
+	t := newTable(out, "", "protocol", "source", "destination", "state", ">idle", ">expires in", ">worker", "backend")
+	err := each(body, func(c *api.Connection) error {
+		expires := "never"
+		if c.ExpiresMs != nil {
+			expires = seconds(*c.ExpiresMs)
+		}
+		tuple := c.Original()
+		return t.row(c.Protocol, end(tuple.Source), end(tuple.Destination), c.State, seconds(c.IdleMs),
+			expires, strconv.Itoa(c.Worker), orDash(c.Backend))
+	})
+	return first(err, t.flush())
+}
+
+// end is an address with its port, where it has one.
+func end(of netip.AddrPort) string {
+	if of.Port() == 0 {
+		return of.Addr().String()
+	}
+	return of.String()
+}
+
+// each calls `take` for every connection of a list, of which it holds one.
+func each(body io.Reader, take func(*api.Connection) error) error {
+	for decoder := json.NewDecoder(body); ; {
+		var c api.Connection
+		err := decoder.Decode(&c)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return brokeOff(err)
+		}
+		if err := take(&c); err != nil {
+			return err
+		}
+	}
+}
+
+func brokeOff(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the answer broke off: %w", err)
+}
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

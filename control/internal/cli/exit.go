@@ -1,0 +1,49 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"millrace/control/internal/api"
+)
+
+// The exit statuses, as millrace's own.
+const (
+	done        = 0
+	failed      = 1
+	wrongUsage  = 2
+	unopened    = 3
+	interrupted = 130
+)
+
+type usageError struct{ text string }
+
+func (u usageError) Error() string { return u.text }
+
+func usage(format string, values ...any) error { return usageError{fmt.Sprintf(format, values...)} }
+
+// unopenedFile is a file of the user's that could not be opened.
+type unopenedFile struct{ error }
+
+// status reports the error, one line for each of its lines, and answers the exit status.
+func (a *app) status(ctx context.Context, err error) int {
+	switch {
+	case err == nil:
+		return done
+	case ctx.Err() != nil || errors.Is(err, errInterrupted):
+		return interrupted
+	}
+	for _, line := range strings.Split(err.Error(), "\n") {
+		fmt.Fprintf(a.err, "millctl: %s\n", line)
+	}
+	var unreachable *api.Unreachable
+	switch {
+	case errors.As(err, &usageError{}):
+		return wrongUsage
+	case errors.As(err, &unreachable) || errors.As(err, &unopenedFile{}):
+		return unopened
+	}
+	return failed
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"net/netip"
+	"net/url"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"millrace/control/internal/api"
+)
+
+func (a *app) explain() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain PROTOCOL SOURCE:PORT DESTINATION:PORT",
+		Short: "Say what would become of a packet, and why",
+		Long: `Says what would become of a packet between these two ends: which worker it goes to,
+which service and backend it gets, or why it is dropped. Nothing is sent, and nothing
+changes. IPv6 addresses stand in brackets before a port. Where a protocol has no ports
+they are left out; an ICMP query has its identifier for both.`,
+		Example: `  millctl explain tcp 198.51.100.7:40000 203.0.113.10:80
+  millctl explain udp '[2001:db8::7]:53124' '[2001:db8:10::]:53'`,
+		Args: cobra.ExactArgs(3),
+		RunE: func(command *cobra.Command, args []string) error {
+			flow, err := flowOf(args[0], args[1], args[2])
+			if err != nil {
+				return err
+			}
+			answer, err := a.client().Explain(command.Context(), flow)
+			if err != nil {
+				return err
+			}
+			a.sayWhy(&answer)
+			return nil
+		},
+	}
+}
+
+func flowOf(protocol, source, destination string) (url.Values, error) {
+	flow := url.Values{"protocol": {protocol}}
+	for _, end := range []struct{ name, text string }{{"source", source}, {"destination", destination}} {
+		address, err := parseEnd(end.text)
+		if err != nil {
+			return nil, usage("%s: %q is no address with a port: give one as 192.0.2.1:80 or [2001:db8::1]:80", end.name, end.text)
+		}
+		flow.Set(end.name, address.Addr().String())
+		flow.Set(end.name+"_port", strconv.Itoa(int(address.Port())))
+	}
+	return flow, nil
+}
+
+// parseEnd reads an address with a port, or one alone: port 0.
+func parseEnd(text string) (netip.AddrPort, error) {
+	if address, err := netip.ParseAddr(text); err == nil {
+		return netip.AddrPortFrom(address, 0), nil
+	}
+	return netip.ParseAddrPort(text)
+}
+
+func (a *app) sayWhy(answer *api.Explanation) {
+	a.say("%s: %s", answer.Verdict, answer.Why)
+	a.say("  worker      %d", answer.Worker)
+	a.say("  service     %s", orDash(answer.Service))
+	a.say("  backend     %s", orDash(answer.Backend))
+	c := answer.Connection
+	if c == nil {
+		a.say("  connection  none")
+		return
+	}
+	original, reply := c.Original(), c.Reply()
+	a.say("  connection  %s, idle %s", c.State, seconds(c.IdleMs))
+	a.say("  side        %s", orDash(answer.Side))
+	a.say("  originator  %s -> %s", end(original.Source), end(original.Destination))
+	a.say("  reply       %s -> %s", end(reply.Source), end(reply.Destination))
+}

@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"millrace/control/internal/health"
+)
+
+func (a *app) health() *cobra.Command {
+	return &cobra.Command{
+		Use:   "health",
+		Short: "Check the backends, and tell millrace which are well",
+		Long: `Checks every backend of each service that has "health" in its configuration, and tells
+millrace when one falls or rises: after "fall" failures, or "rise" good checks, in a row.
+Runs until it is ended, follows changes of the configuration, and tells a millrace that
+was started again what it knows. What was told stays when it ends.
+
+Checks go from this machine through the kernel's network, not through millrace:
+  tcp    the connection is accepted
+  http   GET of the path is answered with 2xx or 3xx
+  icmp   the echo is answered; needs CAP_NET_RAW, or a group in net.ipv4.ping_group_range`,
+		Example: "  millctl health",
+		Args:    cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			runner := health.Runner{
+				Client: a.client(),
+				Try:    health.Try,
+				Log:    func(line string) { a.say("%s", line) },
+			}
+			return runner.Run(command.Context())
+		},
+	}
+}

@@ -1,0 +1,37 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+func (a *app) kill() *cobra.Command {
+	all := false
+	command := &cobra.Command{
+		Use:   "kill FILTER... | --all",
+		Short: "End connections",
+		Long: `Ends the connections that match: their entries are forgotten. Nobody is told; the next
+packet of such a connection begins another one, which may get another backend. All parts
+of the filter must hold; "millctl connections" with the same filter shows who it meets.`,
+		Example: `  millctl kill --backend 10.0.0.1:8000
+  millctl kill --source 198.51.100.7 --state midstream`,
+		Args: cobra.NoArgs,
+	}
+	filter := filterFlags(command)
+	command.Flags().BoolVar(&all, "all", false, "end every connection")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		query := filter()
+		switch {
+		case all && len(query) > 0:
+			return usage("--all and a filter contradict each other: give one of them")
+		case !all && len(query) == 0:
+			return usage("which connections: give a filter, as --backend 10.0.0.1:8000, or --all")
+		case all:
+			query.Set("all", "true")
+		}
+		killed, err := a.client().Kill(command.Context(), query)
+		if err != nil {
+			return err
+		}
+		a.say("%s ended", count(uint64(killed), "connection"))
+		return nil
+	}
+	return command
+}

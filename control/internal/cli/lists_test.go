@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"millrace/control/internal/api"
+	"millrace/control/internal/apitest"
+)
+
+func TestStats(t *testing.T) {
+	server := apitest.New(t)
+	server.On("GET /stats", apitest.Text(200, testdata(t, "stats.json")))
+	got := run(t, server.Socket, "stats")
+	golden(t, "stats.txt", got.out)
+	expect(t, run(t, server.Socket, "stats", "--json"), result{done, testdata(t, "stats.json"), ""})
+}
+
+func TestConnections(t *testing.T) {
+	server := apitest.New(t)
+	server.On("GET /connections", apitest.Text(200, testdata(t, "connections.jsonl")))
+	for _, format := range []string{"table", "conntrack"} {
+		got := run(t, server.Socket, "connections", "--format", format, "--destination-port", "80")
+		golden(t, "connections."+format+".txt", got.out)
+		if got.status != done || got.err != "" {
+			t.Errorf("%+v", got)
+		}
+	}
+	expect(t, run(t, server.Socket, "connections", "--format", "json"),
+		result{done, testdata(t, "connections.jsonl"), ""})
+	for i, asked := range server.Asked()[:2] {
+		if asked.Query.Encode() != "destination_port=80" {
+			t.Errorf("request %d had %s", i, asked.Query.Encode())
+		}
+	}
+}
+
+func TestNoConnections(t *testing.T) {
+	server := apitest.New(t)
+	server.On("GET /connections", apitest.Text(200, ""))
+	expect(t, run(t, server.Socket, "connections"),
+		result{done, "protocol  source  destination  state  idle  expires in  worker  backend\n", ""})
+}
+
+// A list is written as it comes: while millrace has not ended it, its first lines are out, and no more
+// than a few rows are held.
+func TestListsAreStreams(t *testing.T) {
+	line := strings.SplitAfterN(testdata(t, "connections.jsonl"), "\n", 2)[0]
+	const sent = 50_000
+	for name, write := range listFormats {
+		in, feed := io.Pipe()
+		out := &watcher{}
+		go func() {
+			for i := 0; i < sent; i++ {
+				io.WriteString(feed, line)
+				if i == sent/2 && out.lines.Load() < sent/4 {
+					t.Errorf("%s: %d lines are out after %d", name, out.lines.Load(), i)
+				}
+			}
+			feed.Close()
+		}()
+		if err := write(out, in); err != nil {
+			t.Fatal(err)
+		}
+		if got := int(out.lines.Load()); got != sent && got != sent+1 {
+			t.Errorf("%s: %d lines of %d", name, got, sent)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	server := apitest.New(t)
+	lines := strings.Split(testdata(t, "connections.jsonl"), "\n")
+	server.On("GET /explain", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("protocol") == "udp" {
+			fmt.Fprintf(w, `{"worker": 0, "side": null, "service": null, "backend": null, "connection": null,
+				"verdict": "no_service", "why": "no service has that address"}`)
+			return
+		}
+		fmt.Fprintf(w, `{"worker": 1, "side": "originator", "service": "203.0.113.10:80/tcp",
+			"backend": "10.0.0.1:8000", "connection": %s, "verdict": "tracked", "why": "it belongs to a connection"}`, lines[0])
+	})
+	got := run(t, server.Socket, "explain", "tcp", "198.51.100.7:40000", "203.0.113.10:80")
+	got.out += run(t, server.Socket, "explain", "udp", "[2001:db8::7]:1", "[2001:db8::8]:2").out
+	got.out += run(t, server.Socket, "explain", "udp", "2001:db8::7", "192.0.2.1").out
+	golden(t, "explain.txt", got.out)
+	want := []string{
+		"destination=203.0.113.10&destination_port=80&protocol=tcp&source=198.51.100.7&source_port=40000",
+		"destination=2001%3Adb8%3A%3A8&destination_port=2&protocol=udp&source=2001%3Adb8%3A%3A7&source_port=1",
+		"destination=192.0.2.1&destination_port=0&protocol=udp&source=2001%3Adb8%3A%3A7&source_port=0",
+	}
+	for i, asked := range server.Asked() {
+		if got := asked.Query.Encode(); got != want[i] {
+			t.Errorf(" got %s\nwant %s", got, want[i])
+		}
+	}
+}
+
+func TestTopShowsWhatChanged(t *testing.T) {
+	var before, after api.Stats
+	text := testdata(t, "stats.json")
+	for _, into := range []*api.Stats{&before, &after} {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after.Packets.In += 3000
+	after.Packets.Dropped["hop_limit"] += 3
+	after.Workers[0].Packets += 1000
+	after.Workers = append(after.Workers, api.Worker{Packets: 5})
+	after.Backends[1].Packets += 2_000_000
+	after.Backends[0].Packets = 500 // started again
+	after.Services[0].Refused += 8
+	golden(t, "top.txt", rates{&before, &after, 2}.screen(style{}.bold))
+}

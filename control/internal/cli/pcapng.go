@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// pcapng (draft-ietf-opsawg-pcapng): a file is blocks, each with its type and length in front, and the
+// length again behind. The first says by a magic number which end of each comes first.
+const (
+	sectionHeader  = 0x0A0D0D0A // the same from both ends
+	enhancedPacket = 6
+	byteOrderMagic = 0x1A2B3C4D
+	blockHead      = 12      // with the first word of the body
+	maxBlock       = 1 << 20 // no packet is as long
+)
+
+// copyBlocks passes on whole blocks only, so that what was written is a capture whenever it ends. It
+// answers how many packets they held.
+func copyBlocks(out io.Writer, in io.Reader) (packets uint64, err error) {
+	var order binary.ByteOrder = binary.LittleEndian
+	block := make([]byte, blockHead, maxBlock)
+	for {
+		block = block[:blockHead]
+		if _, err := io.ReadFull(in, block); err != nil {
+			return packets, endOf(err)
+		}
+		kind := order.Uint32(block)
+		if kind == sectionHeader {
+			order = orderOf(block)
+		}
+		length := order.Uint32(block[4:])
+		if length < blockHead || length > maxBlock || length%4 != 0 {
+			return packets, fmt.Errorf("the answer is no pcapng: a block of %d bytes", length)
+		}
+		block = block[:length]
+		if _, err := io.ReadFull(in, block[blockHead:]); err != nil {
+			return packets, brokeOff(err)
+		}
+		if _, err := out.Write(block); err != nil {
+			return packets, err
+		}
+		if kind == enhancedPacket {
+			packets++
+		}
+	}
+}
+
+func orderOf(section []byte) binary.ByteOrder {
+	if binary.BigEndian.Uint32(section[8:]) == byteOrderMagic {
+		return binary.BigEndian
+	}
+	return binary.LittleEndian
+}
+
+// A stream ends well between two blocks only.
+func endOf(err error) error {
+	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
+	}
+	return brokeOff(err)
+}

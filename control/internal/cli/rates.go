@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+
+	"millrace/control/internal/api"
+)
+
+// rates are what changed between two readings, a second. No clock and no screen: top.go has those.
+type rates struct {
+	before, after *api.Stats
+	seconds       float64
+}
+
+// rate of a counter; one that went back belongs to a millrace that was started again.
+func (r rates) rate(before, after uint64) float64 {
+	if after < before {
+		before = 0
+	}
+	return float64(after-before) / r.seconds
+}
+
+func perSecond(rate float64) string {
+	if rate != 0 && rate < 10 {
+		return fmt.Sprintf("%.1f", rate)
+	}
+	return grouped(uint64(rate + 0.5))
+}
+
+func (r rates) text(before, after uint64) string { return perSecond(r.rate(before, after)) }
+
+// screen is the whole view, as many lines as it takes.
+func (r rates) screen(bold func(string) string) string {
+	var out bytes.Buffer
+	r.head(&out)
+	for _, part := range []func(*table){r.workers, r.drops, r.services, r.backends} {
+		t := &table{}
+		part(t)
+		if len(t.pending) > 0 {
+			fmt.Fprintln(&out)
+			t.writeTo(&out, bold)
+		}
+	}
+	return out.String()
+}
+
+func (r rates) head(out *bytes.Buffer) {
+	b, a := r.before, r.after
+	fmt.Fprintf(out, "millrace %s, %s, up %s\n", a.Version, a.Input, seconds(uint64(a.ElapsedS*1000)))
+	fmt.Fprintf(out, "packets a second: %s in, %s out, %s dropped\n", r.text(b.Packets.In, a.Packets.In),
+		r.text(b.Packets.Out, a.Packets.Out), r.text(b.Packets.Dropped.Sum(), a.Packets.Dropped.Sum()))
+	fmt.Fprintf(out, "connections: %s live of %s, %s opened a second\n", grouped(a.Connections.Live),
+		grouped(a.Table.Capacity+a.Table.CapacityV6), r.text(b.Connections.Opened, a.Connections.Opened))
+}
+
+func (r rates) workers(t *table) {
+	t.columns(">worker", ">packets/s", ">connections/s", ">waited")
+	for n, w := range r.after.Workers {
+		var was api.Worker
+		if n < len(r.before.Workers) {
+			was = r.before.Workers[n]
+		}
+		t.hold(fmt.Sprint(n), r.text(was.Packets, w.Packets), r.text(was.Connections, w.Connections),
+			fmt.Sprintf("%.1f %%", 100*w.Waited))
+	}
+}
+
+func (r rates) services(t *table) {
+	t.columns("service", ">established", ">refused/s", ">limited/s", ">stateless/s")
+	was := map[string]api.ServiceStats{}
+	for _, s := range r.before.Services {
+		was[s.Service] = s
+	}
+	for _, s := range r.after.Services {
+		old := was[s.Service]
+		t.hold(s.Service, grouped(s.Established), r.text(old.Refused, s.Refused),
+			r.text(old.Limited, s.Limited), r.text(old.Stateless, s.Stateless))
+	}
+}
+
+// Busiest first.
+func (r rates) backends(t *table) {
+	t.columns("backend", "service", ">packets/s", ">replies/s", ">connections/s", ">live")
+	type key struct{ service, address string }
+	was := map[key]api.BackendStats{}
+	for _, b := range r.before.Backends {
+		was[key{b.Service, b.Address}] = b
+	}
+	packets := func(b api.BackendStats) float64 {
+		return r.rate(was[key{b.Service, b.Address}].Packets, b.Packets)
+	}
+	now := append([]api.BackendStats(nil), r.after.Backends...)
+	sort.SliceStable(now, func(i, j int) bool { return packets(now[i]) > packets(now[j]) })
+	for _, b := range now {
+		old := was[key{b.Service, b.Address}]
+		t.hold(b.Address, b.Service, perSecond(packets(b)), r.text(old.Replies, b.Replies),
+			r.text(old.Connections, b.Connections), grouped(b.Live))
+	}
+}
+
+func (r rates) drops(t *table) {
+	t.columns("dropped", ">packets/s", ">in all")
+	for _, reason := range byCount(r.after.Packets.Dropped) {
+		now := r.after.Packets.Dropped[reason]
+		t.hold(reason, r.text(r.before.Packets.Dropped[reason], now), grouped(now))
+	}
+}

@@ -1,0 +1,84 @@
+// Package cli is millctl's command line: each subcommand is a file of its own.
+//
+// Run is all that others call; everything is written to the two writers it is given, and live views
+// and colours appear only where the first is a terminal.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"millrace/control/internal/api"
+)
+
+// Version is set by the build.
+var Version = "development"
+
+// app is what the subcommands share: where millrace listens, and where to write.
+type app struct {
+	socket string
+	out    *sink
+	err    io.Writer
+	// Whether the command line was right: what goes wrong from then on is no error of usage.
+	started bool
+}
+
+func (a *app) client() *api.Client { return api.New(a.socket) }
+
+func (a *app) say(format string, values ...any) {
+	fmt.Fprintf(a.out, format+"\n", values...)
+}
+
+// Run carries out a command line and answers the exit status.
+func Run(ctx context.Context, args []string, out, err io.Writer) int {
+	a := &app{out: &sink{Writer: out}, err: err}
+	root := a.root()
+	root.SetArgs(args)
+	command, failure := root.ExecuteContextC(ctx)
+	if failure != nil && !a.started { // cobra's own words
+		failure = usage("%v (%s --help shows what there is)", failure, command.CommandPath())
+	}
+	return a.status(ctx, first(a.out.lost, failure))
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "millctl COMMAND",
+		Short: "Look into a running millrace, and control it",
+		Long: `millctl looks into a running millrace, and controls it.
+
+It speaks to the control socket that "millrace run" makes; only who runs millrace may open that.`,
+		Example: `  millctl stats
+  millctl connections --backend 10.0.0.1:8000 --state established
+  millctl drain 10.0.0.1:8000
+  sudo millctl --socket /run/other.sock top`,
+		Version:          Version,
+		SilenceErrors:    true,
+		SilenceUsage:     true,
+		Args:             cobra.NoArgs,
+		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
+		RunE: func(*cobra.Command, []string) error {
+			return usage("a command is needed: millctl --help lists them")
+		},
+	}
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetVersionTemplate("millctl {{.Version}}\n")
+	// The line "millctl [command]" is for commands that are none themselves.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasAvailableSubCommands}}\n  {{.CommandPath}}",
+		"{{if and .HasAvailableSubCommands (not .Runnable)}}\n  {{.CommandPath}}", 1))
+	a.socket = api.DefaultSocket()
+	root.PersistentFlags().Var(text{&a.socket, "PATH"}, "socket", "millrace's control socket")
+	root.AddCommand(a.stats(), a.top(), a.connections(), a.explain(), a.trace(), a.drain(), a.kill(),
+		a.reload(), a.health(), a.exporter())
+	for _, command := range append(root.Commands(), root) {
+		command.DisableFlagsInUseLine = true
+		command.Flags().SortFlags = false
+		command.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	return root
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"sort"
+
+	"millrace/control/internal/api"
+)
+
+func showStats(out io.Writer, s *api.Stats) {
+	fmt.Fprintf(out, "millrace %s, %s, up %s\n\n", s.Version, s.Input, seconds(uint64(s.ElapsedS*1000)))
+	showPackets(out, &s.Packets)
+	showConnections(out, s)
+	for _, service := range s.Services {
+		showService(out, service, s.Backends)
+	}
+	showPorts(out, s.Ports)
+	showWorkers(out, s.Workers)
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(out, "\nwarning: %s", warning)
+	}
+	if len(s.Warnings) > 0 {
+		fmt.Fprintln(out)
+	}
+}
+
+func showPackets(out io.Writer, p *api.Packets) {
+	t := newTable(out, "", "packets", ">count", ">of in", "")
+	row := func(name string, n uint64, what string) { t.row(name, grouped(n), share(n, p.In), what) }
+	row("in", p.In, "")
+	row("out", p.Out, "")
+	row("dropped", p.Dropped.Sum(), "")
+	row("tracked", p.Tracked, "")
+	rowUnless0 := func(name string, n uint64, what string) {
+		if n != 0 {
+			row(name, n, what)
+		}
+	}
+	rowUnless0("stateless", p.Stateless, "served without an entry")
+	rowUnless0("generated", p.Generated, "made here: ARP, neighbour discovery, ICMP")
+	rowUnless0("consumed", p.Consumed, "for the host itself")
+	rowUnless0("held", p.Held, "until their next hops are known")
+	for _, reason := range byCount(p.Untracked) {
+		row(reason, p.Untracked[reason], "passed untouched")
+	}
+	for _, reason := range byCount(p.Dropped) {
+		row(reason, p.Dropped[reason], "dropped")
+	}
+	t.flush()
+}
+
+// byCount names the reasons, most frequent first.
+func byCount(counts api.Counts) []string {
+	var names []string
+	for name := range counts {
+		names = append(names, name)
+	}
+	sort.Slice(names, func(i, j int) bool {
+		a, b := counts[names[i]], counts[names[j]]
+		return a > b || (a == b && names[i] < names[j])
+	})
+	return names
+}
+
+func showConnections(out io.Writer, s *api.Stats) {
+	c := &s.Connections
+	fmt.Fprintln(out)
+	t := newTable(out, "", "connections", ">count", "")
+	t.row("live", grouped(c.Live), fmt.Sprintf("room for %s IPv4 and %s IPv6, load %.1f %%",
+		grouped(s.Table.Capacity), grouped(s.Table.CapacityV6), 100*s.Table.Load))
+	t.row("peak", grouped(c.Peak), "")
+	t.row("opened", grouped(c.Opened), "")
+	for _, reason := range byCount(c.Closed) {
+		t.row(reason, grouped(c.Closed[reason]), "closed")
+	}
+	for _, line := range []struct {
+		name  string
+		count uint64
+		what  string
+	}{
+		{"refused", c.Refused, "packets: no place, or no backend"},
+		{"over_budget", c.OverBudget, "packets: too many half open"},
+		{"collisions", c.Collisions, "choices of a backend given up"},
+		{"resets_ignored", c.ResetsIgnored, "RSTs out of place"},
+	} {
+		if line.count != 0 {
+			t.row(line.name, grouped(line.count), line.what)
+		}
+	}
+	t.flush()
+}
+
+func showService(out io.Writer, service api.ServiceStats, backends []api.BackendStats) {
+	fmt.Fprintf(out, "\n%s\n", describe(service))
+	t := newTable(out, "  ", "backend", ">packets", ">share", ">replies", ">connections", ">live", ">weight", "")
+	own := backendsOf(service, backends)
+	var packets uint64
+	for _, b := range own {
+		packets += b.Packets
+	}
+	for _, b := range own {
+		t.row(b.Address, grouped(b.Packets), share(b.Packets, packets), grouped(b.Replies),
+			grouped(b.Connections), grouped(b.Live), grouped(b.Weight), yes(b.Draining, "draining"))
+	}
+	t.flush()
+}
+
+func backendsOf(service api.ServiceStats, all []api.BackendStats) (own []api.BackendStats) {
+	for _, b := range all {
+		if b.Service == service.Service {
+			own = append(own, b)
+		}
+	}
+	return own
+}
+
+// describe is "203.0.113.10:80/tcp (maglev), 12 established, 3 refused".
+func describe(s api.ServiceStats) string {
+	text := fmt.Sprintf("%s (%s), %s established", s.Service, s.Scheduler, grouped(s.Established))
+	if s.MaxConnections != nil {
+		text += fmt.Sprintf(" of at most %s (one more refused %s)", grouped(*s.MaxConnections), count(s.Limited, "time"))
+	}
+	for _, part := range []struct {
+		count uint64
+		what  string
+	}{{s.Refused, "refused"}, {s.Collisions, "times another backend chosen"}, {s.Stateless, "packets served without an entry"}} {
+		if part.count != 0 {
+			text += fmt.Sprintf(", %s %s", grouped(part.count), part.what)
+		}
+	}
+	return text + yes(s.Draining, ", draining")
+}
+
+func showPorts(out io.Writer, ports []api.Port) {
+	if len(ports) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	t := newTable(out, "", "port", "device", "link", ">in", ">out", ">missed")
+	for _, p := range ports {
+		t.row(p.Name, p.Device, map[bool]string{true: "up", false: "down"}[p.LinkIsUp], grouped(p.In),
+			grouped(p.Out), grouped(p.Missed))
+	}
+	t.flush()
+}
+
+func showWorkers(out io.Writer, workers []api.Worker) {
+	fmt.Fprintln(out)
+	t := newTable(out, "", ">worker", ">packets", ">share", ">connections", ">ns/packet", ">waited")
+	for n, w := range workers {
+		t.row(fmt.Sprint(n), grouped(w.Packets), fmt.Sprintf("%.1f %%", 100*w.Share), grouped(w.Connections),
+			fmt.Sprintf("%.1f", w.NsPerPacket), fmt.Sprintf("%.1f %%", 100*w.Waited))
+	}
+	t.flush()
+}

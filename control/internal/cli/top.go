@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"millrace/control/internal/api"
+)
+
+func (a *app) top() *cobra.Command {
+	interval := time.Second
+	command := &cobra.Command{
+		Use:   "top [--interval TIME]",
+		Short: "Watch the rates: by worker, service, backend and reason of drops",
+		Long: `Shows, and keeps showing, what happens a second: by worker, service, backend
+(the busiest first) and reason of drops. q or Ctrl-C ends it. Needs a terminal;
+for anything else there is "millctl stats --json", and "millctl exporter".`,
+		Example: "  millctl top --interval 5s",
+		Args:    cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			out, ok := terminal(a.out)
+			if !ok {
+				return usage("top needs a terminal; millctl stats shows the same figures once")
+			}
+			if interval <= 0 {
+				return usage("--interval is %s: give a time above 0, as 1s or 500ms", interval)
+			}
+			ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			return watch(ctx, a.client(), out, interval)
+		},
+	}
+	command.Flags().DurationVar(&interval, "interval", interval, "read every `TIME`, as 500ms or 2s")
+	return command
+}
+
+var errInterrupted = errors.New("interrupted")
+
+// The screen of its own that a terminal has for such programs; long lines are cut, not wrapped.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+	home        = "\x1b[H"
+	clearLine   = "\x1b[K\r\n"
+	clearRest   = "\x1b[J"
+)
+
+func watch(ctx context.Context, client *api.Client, out *os.File, interval time.Duration) error {
+	before, err := client.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	keys := make(chan byte)
+	if was, err := term.MakeRaw(int(os.Stdin.Fd())); err == nil {
+		defer term.Restore(int(os.Stdin.Fd()), was)
+		go readKeys(keys)
+	}
+	fmt.Fprint(out, enterScreen)
+	defer fmt.Fprint(out, leaveScreen)
+
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	view := rates{&before, &before, 1}
+	for read := time.Now(); ; {
+		draw(out, view)
+		select {
+		case <-ctx.Done():
+			return errInterrupted
+		case key := <-keys:
+			if key == 3 { // Ctrl-C, in raw mode
+				return errInterrupted
+			}
+			return nil
+		case <-ticker.C:
+		}
+		after, err := client.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		view = rates{view.after, &after, now.Sub(read).Seconds()}
+		read = now
+	}
+}
+
+// readKeys passes on the keys that end it.
+func readKeys(keys chan<- byte) {
+	key := make([]byte, 1)
+	for {
+		if n, err := os.Stdin.Read(key); err != nil || n == 0 {
+			return
+		}
+		if key[0] == 'q' || key[0] == 3 {
+			keys <- key[0]
+		}
+	}
+}
+
+func draw(out *os.File, view rates) {
+	lines := strings.Split(strings.TrimRight(view.screen(styleOf(out).bold), "\n"), "\n")
+	if _, height, err := term.GetSize(int(out.Fd())); err == nil && len(lines) >= height && height > 1 {
+		hidden := len(lines) - height + 2
+		lines = append(lines[:height-2], fmt.Sprintf("... %d lines more: a higher window shows them", hidden))
+	}
+	fmt.Fprint(out, home+strings.Join(lines, clearLine)+clearLine+clearRest)
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) trace() *cobra.Command {
+	packets, seconds, file := uint32(1000), uint32(10), "-"
+	command := &cobra.Command{
+		Use:   "trace [FILTER...] [--packets N] [--seconds N] [-w FILE]",
+		Short: "Capture packets as they come and as they leave, with their verdicts",
+		Long: `Captures packets inside millrace, as pcapng: each one that matches as it was received
+and as it was sent, with the verdict as its comment. It ends after so many packets or
+seconds, whichever comes first; Ctrl-C ends it sooner and leaves a whole capture.`,
+		Example: `  millctl trace --source 198.51.100.7 -w trace.pcapng
+  millctl trace --protocol tcp --packets 20 | tshark -r -`,
+		Args: cobra.NoArgs,
+	}
+	filter := filterFlags(command)
+	command.Flags().Uint32Var(&packets, "packets", packets, "capture `N` at most")
+	command.Flags().Uint32Var(&seconds, "seconds", seconds, "for `N` seconds at most")
+	command.Flags().VarP(text{&file, "FILE"}, "write", "w", "where to; - is standard output, which must be no terminal")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		if _, is := terminal(a.out); is && file == "-" {
+			return usage("a capture is not for a terminal: give -w FILE, or pipe it, as into tshark -r -")
+		}
+		query := filter()
+		query.Set("packets", strconv.FormatUint(uint64(packets), 10))
+		query.Set("seconds", strconv.FormatUint(uint64(seconds), 10))
+		body, err := a.client().Get(command.Context(), "/trace", query)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		return a.save(file, body)
+	}
+	return command
+}
+
+// save writes the capture; the file is touched only once there is one.
+func (a *app) save(path string, body io.Reader) error {
+	if path == "-" {
+		_, err := copyBlocks(a.out, body)
+		return err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return unopenedFile{err}
+	}
+	packets, err := copyBlocks(file, body)
+	if err := first(err, file.Close()); err != nil {
+		return err
+	}
+	a.say("%s in %s", count(packets, "packet"), path)
+	return nil
+}

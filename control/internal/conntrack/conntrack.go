@@ -1,0 +1,119 @@
+// Package conntrack writes connections as `conntrack -L` lists the kernel's, so that what reads the
+// one reads the other. The format is that of libnetfilter_conntrack 1.0.9; testdata/kernel.txt was
+// printed by conntrack 1.4.7 itself.
+package conntrack
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"millrace/control/internal/api"
+)
+
+// How a protocol's tuple goes on behind the addresses.
+type detail func(from, to uint16, echo uint8) string
+
+func ports(from, to uint16, _ uint8) string { return fmt.Sprintf("sport=%d dport=%d ", from, to) }
+func keys(from, to uint16, _ uint8) string  { return fmt.Sprintf("srckey=0x%x dstkey=0x%x ", from, to) }
+
+// The key of an ICMP query has its identifier for both ports. Its type is not kept; nearly all are echo.
+func query(id, _ uint16, echo uint8) string { return fmt.Sprintf("type=%d code=0 id=%d ", echo, id) }
+
+type protocol struct {
+	name        string
+	number      uint8
+	detail      detail
+	echo, reply uint8 // types of ICMP
+	hasState    bool
+}
+
+// As the library names them; millrace itself names the first five.
+var protocols = []protocol{
+	{name: "tcp", number: 6, detail: ports, hasState: true},
+	{name: "udp", number: 17, detail: ports},
+	{name: "sctp", number: 132, detail: ports, hasState: true},
+	{name: "icmp", number: 1, detail: query, echo: 8, reply: 0},
+	{name: "icmpv6", number: 58, detail: query, echo: 128, reply: 129},
+	{name: "dccp", number: 33, detail: ports},
+	{name: "gre", number: 47, detail: keys},
+	{name: "udplite", number: 136, detail: ports},
+}
+
+func protocolOf(text string) protocol {
+	number, _ := strconv.ParseUint(text, 10, 8)
+	for _, known := range protocols {
+		if known.name == text || known.number == uint8(number) {
+			return known
+		}
+	}
+	none := func(uint16, uint16, uint8) string { return "" }
+	return protocol{name: "unknown", number: uint8(number), detail: none}
+}
+
+// What the kernel would say of a connection in one of our states (docs/states.md): its name there,
+// whether an answer was seen, whether the kernel would keep it when it runs out of room.
+type state struct {
+	name             string
+	replied, assured bool
+}
+
+var states = map[string]state{
+	"none":            {name: "NONE"},
+	"syn_sent":        {name: "SYN_SENT"},
+	"syn_sent2":       {name: "SYN_SENT2", replied: true},
+	"syn_received":    {name: "SYN_RECV", replied: true},
+	"established":     {name: "ESTABLISHED", replied: true, assured: true},
+	"fin_wait":        {name: "FIN_WAIT", replied: true, assured: true},
+	"close_wait":      {name: "CLOSE_WAIT", replied: true, assured: true},
+	"last_ack":        {name: "LAST_ACK", replied: true, assured: true},
+	"time_wait":       {name: "TIME_WAIT", replied: true, assured: true},
+	"closed":          {name: "CLOSE", replied: true, assured: true},
+	"midstream":       {name: "ESTABLISHED"}, // what the kernel picks up it calls that
+	"udp_unreplied":   {},
+	"udp":             {replied: true},
+	"udp_stream":      {replied: true, assured: true},
+	"sctp_unreplied":  {name: "COOKIE_WAIT"},
+	"sctp":            {name: "ESTABLISHED", replied: true, assured: true},
+	"icmp_unreplied":  {},
+	"icmp":            {replied: true},
+	"other_unreplied": {},
+	"other":           {replied: true},
+}
+
+// Line is the connection as conntrack lists it, without the end of the line. A state that is not known
+// here stands as it came, in capitals.
+func Line(c *api.Connection) string {
+	protocol := protocolOf(c.Protocol)
+	is, known := states[c.State]
+	if !known {
+		is = state{name: strings.ToUpper(c.State), replied: true}
+	}
+
+	var line strings.Builder
+	fmt.Fprintf(&line, "%-8s %d ", protocol.name, protocol.number)
+	if c.ExpiresMs != nil {
+		fmt.Fprintf(&line, "%d ", *c.ExpiresMs/1000)
+	}
+	if protocol.hasState {
+		line.WriteString(is.name + " ")
+	}
+	line.WriteString(tuple(c.Original(), protocol.detail, protocol.echo))
+	line.WriteString(flag("[UNREPLIED] ", !is.replied))
+	line.WriteString(tuple(c.Reply(), protocol.detail, protocol.reply))
+	line.WriteString(flag("[ASSURED] ", is.assured))
+	line.WriteString("mark=0 use=1")
+	return line.String()
+}
+
+func tuple(t api.Tuple, more detail, echo uint8) string {
+	from, to := t.Source, t.Destination
+	return fmt.Sprintf("src=%s dst=%s ", from.Addr(), to.Addr()) + more(from.Port(), to.Port(), echo)
+}
+
+func flag(text string, is bool) string {
+	if is {
+		return text
+	}
+	return ""
+}

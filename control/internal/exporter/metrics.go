@@ -1,0 +1,180 @@
+package exporter
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"millrace/control/internal/api"
+)
+
+func gauge(name, help string, read func(state, add), labels ...string) *metric {
+	return &metric{prometheus.NewDesc("millrace_"+name, help, labels, nil), prometheus.GaugeValue, read, false}
+}
+
+func counter(name, help string, read func(state, add), labels ...string) *metric {
+	return &metric{prometheus.NewDesc("millrace_"+name, help, labels, nil), prometheus.CounterValue, read, false}
+}
+
+// What there is. Counters count since millrace started.
+var metrics = []*metric{
+	{prometheus.NewDesc("millrace_up", "Whether millrace answered.", nil, nil), prometheus.GaugeValue,
+		func(s state, add add) { add(one(s.up)) }, true},
+	gauge("build_info", "1, with millrace's version.",
+		func(s state, add add) { add(1, s.stats.Version) }, "version"),
+	gauge("uptime_seconds", "Time that the slowest thread has spent in its loop.",
+		func(s state, add add) { add(s.stats.ElapsedS) }),
+
+	counter("packets_total", "Packets received (in), sent (out), made here (generated), for the host itself (consumed).",
+		func(s state, add add) {
+			p := s.stats.Packets
+			add(float64(p.In), "in")
+			add(float64(p.Out), "out")
+			add(float64(p.Generated), "generated")
+			add(float64(p.Consumed), "consumed")
+		}, "direction"),
+	gauge("packets_held", "Packets that wait until their next hop is known.",
+		func(s state, add add) { add(float64(s.stats.Packets.Held)) }),
+	counter("verdict_packets_total", "Packets by verdict, and what became of them: served, passed untouched or dropped.",
+		func(s state, add add) {
+			p := s.stats.Packets
+			add(float64(p.Tracked), "tracked", "served")
+			add(float64(p.Stateless), "stateless", "served")
+			each(p.Untracked, "passed", add)
+			each(p.Dropped, "dropped", add)
+		}, "verdict", "outcome"),
+
+	gauge("connections", "Live connections.",
+		func(s state, add add) { add(float64(s.stats.Connections.Live)) }),
+	gauge("connections_peak", "The most connections that were live at once.",
+		func(s state, add add) { add(float64(s.stats.Connections.Peak)) }),
+	counter("connections_opened_total", "Connections that got an entry.",
+		func(s state, add add) { add(float64(s.stats.Connections.Opened)) }),
+	counter("connections_closed_total", "Connections that ended, by reason.",
+		func(s state, add add) {
+			for reason, n := range s.stats.Connections.Closed {
+				add(float64(n), reason)
+			}
+		}, "reason"),
+	counter("connections_refused_packets_total", "Packets of new connections that found no place or no backend.",
+		func(s state, add add) { add(float64(s.stats.Connections.Refused)) }),
+	counter("connections_over_budget_packets_total", "Packets of new connections that got no entry because too many were half open.",
+		func(s state, add add) { add(float64(s.stats.Connections.OverBudget)) }),
+	counter("resets_ignored_total", "RSTs that closed nothing because they were out of place.",
+		func(s state, add add) { add(float64(s.stats.Connections.ResetsIgnored)) }),
+
+	gauge("table_capacity_connections", "Connections that surely find a place.",
+		func(s state, add add) {
+			add(float64(s.stats.Table.Capacity), "ipv4")
+			add(float64(s.stats.Table.CapacityV6), "ipv6")
+		}, "family"),
+	gauge("table_load_ratio", "Live entries as a share of all slots.",
+		func(s state, add add) { add(s.stats.Table.Load) }),
+	gauge("table_size_bytes", "Memory of all tables.",
+		func(s state, add add) { add(float64(s.stats.Table.Bytes)) }),
+
+	counter("worker_packets_total", "Packets of each worker.",
+		workers(func(w api.Worker) float64 { return float64(w.Packets) }), "worker"),
+	counter("worker_connections_opened_total", "Connections that each worker opened.",
+		workers(func(w api.Worker) float64 { return float64(w.Connections) }), "worker"),
+	gauge("worker_waited_ratio", "Share of its time that a worker waited for other threads.",
+		workers(func(w api.Worker) float64 { return w.Waited }), "worker"),
+
+	gauge("port_link_up", "Whether the port's link is up.",
+		ports(func(p api.Port) float64 { return one(p.LinkIsUp) }), "port"),
+	counter("port_received_packets_total", "Packets that the device gave.",
+		ports(func(p api.Port) float64 { return float64(p.In) }), "port"),
+	counter("port_sent_packets_total", "Packets that the device took.",
+		ports(func(p api.Port) float64 { return float64(p.Out) }), "port"),
+	counter("port_missed_packets_total", "Packets that the device dropped for want of room or memory.",
+		ports(func(p api.Port) float64 { return float64(p.Missed) }), "port"),
+
+	gauge("service_established_connections", "Connections of the service that were proved to be real and are in use.",
+		services(func(s api.ServiceStats) float64 { return float64(s.Established) }), "service"),
+	gauge("service_max_connections", "The service's limit of them, where it has one.",
+		func(s state, add add) {
+			for _, service := range s.stats.Services {
+				if service.MaxConnections != nil {
+					add(float64(*service.MaxConnections), service.Service)
+				}
+			}
+		}, "service"),
+	counter("service_limited_total", "How often that limit refused one more.",
+		services(func(s api.ServiceStats) float64 { return float64(s.Limited) }), "service"),
+	counter("service_refused_connections_total", "New connections of the service that found no backend.",
+		services(func(s api.ServiceStats) float64 { return float64(s.Refused) }), "service"),
+	counter("service_collisions_total", "Choices of a backend given up because the reply tuple belonged to another connection.",
+		services(func(s api.ServiceStats) float64 { return float64(s.Collisions) }), "service"),
+	counter("service_stateless_packets_total", "Packets of the service served without an entry.",
+		services(func(s api.ServiceStats) float64 { return float64(s.Stateless) }), "service"),
+
+	gauge("backend_connections", "Live connections of the backend.",
+		backends(func(b api.BackendStats) float64 { return float64(b.Live) }), "service", "backend"),
+	counter("backend_connections_opened_total", "Connections given to the backend.",
+		backends(func(b api.BackendStats) float64 { return float64(b.Connections) }), "service", "backend"),
+	counter("backend_sent_packets_total", "Packets sent to the backend.",
+		backends(func(b api.BackendStats) float64 { return float64(b.Packets) }), "service", "backend"),
+	counter("backend_received_packets_total", "Packets received from the backend.",
+		backends(func(b api.BackendStats) float64 { return float64(b.Replies) }), "service", "backend"),
+	gauge("backend_weight", "The backend's share, relative to the others of its service.",
+		configured(func(b api.Backend) float64 { return float64(b.Weight) }), "service", "backend"),
+	gauge("backend_healthy", "Whether the backend is held to be well.",
+		configured(func(b api.Backend) float64 { return one(b.Healthy) }), "service", "backend"),
+	gauge("backend_drained", "Whether the backend gets no new connections because somebody said so.",
+		configured(func(b api.Backend) float64 { return one(b.Drained) }), "service", "backend"),
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func each(counts api.Counts, outcome string, add add) {
+	for verdict, n := range counts {
+		add(float64(n), verdict, outcome)
+	}
+}
+
+func workers(value func(api.Worker) float64) func(state, add) {
+	return func(s state, add add) {
+		for n, w := range s.stats.Workers {
+			add(value(w), strconv.Itoa(n))
+		}
+	}
+}
+
+func ports(value func(api.Port) float64) func(state, add) {
+	return func(s state, add add) {
+		for _, p := range s.stats.Ports {
+			add(value(p), p.Name)
+		}
+	}
+}
+
+func services(value func(api.ServiceStats) float64) func(state, add) {
+	return func(s state, add add) {
+		for _, service := range s.stats.Services {
+			add(value(service), service.Service)
+		}
+	}
+}
+
+func backends(value func(api.BackendStats) float64) func(state, add) {
+	return func(s state, add add) {
+		for _, b := range s.stats.Backends {
+			add(value(b), b.Service, b.Address)
+		}
+	}
+}
+
+func configured(value func(api.Backend) float64) func(state, add) {
+	return func(s state, add add) {
+		for _, service := range s.services {
+			for _, b := range service.Backends {
+				add(value(b), service.Service, b.Name())
+			}
+		}
+	}
+}

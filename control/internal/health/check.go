@@ -1,0 +1,74 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+)
+
+// By name. Each answers nil where the backend is well; the context has the timeout.
+var checks = map[string]func(context.Context, Check) error{
+	"tcp":  checkTCP,
+	"http": checkHTTP,
+	"icmp": checkICMP,
+}
+
+// Try makes one check and says in a few words what was wrong.
+func Try(ctx context.Context, check Check) error {
+	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
+	defer cancel()
+	if err := checks[check.Kind](ctx, check); err != nil {
+		return reason(check, err)
+	}
+	return nil
+}
+
+func reason(check Check, err error) error {
+	var number syscall.Errno
+	switch {
+	case errors.Is(err, errNotTried):
+		return err
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("no answer in %s", check.Timeout)
+	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
+		return fmt.Errorf("%w: too many open files", errNotTried)
+	case errors.As(err, &number):
+		return number
+	}
+	return err
+}
+
+func checkTCP(ctx context.Context, check Check) error {
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", check.To.String())
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
+// Each check has a connection of its own, as a client would; a redirection is an answer.
+var browser = &http.Client{
+	Transport:     &http.Transport{DisableKeepAlives: true, Proxy: nil},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+func checkHTTP(ctx context.Context, check Check) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+check.To.String()+check.Path, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("User-Agent", "millctl-health")
+	answer, err := browser.Do(request)
+	if err != nil {
+		return err
+	}
+	answer.Body.Close()
+	if answer.StatusCode < 200 || answer.StatusCode > 399 {
+		return errors.New("HTTP " + answer.Status)
+	}
+	return nil
+}

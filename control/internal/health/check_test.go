@@ -1,0 +1,119 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// Long enough for whatever answers at all.
+const ample = time.Minute
+
+func listen(t *testing.T, address string) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Skipf("cannot listen at %s: %v", address, err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+func addressOf(listener net.Listener) netip.AddrPort {
+	return listener.Addr().(*net.TCPAddr).AddrPort()
+}
+
+func try(kind string, to netip.AddrPort, path string, timeout time.Duration) string {
+	if err := Try(context.Background(), Check{kind, to, path, timeout}); err != nil {
+		return err.Error()
+	}
+	return "well"
+}
+
+func TestTCP(t *testing.T) {
+	for _, loopback := range []string{"127.0.0.1:0", "[::1]:0"} {
+		listener := listen(t, loopback)
+		to := addressOf(listener)
+		if got := try("tcp", to, "", ample); got != "well" {
+			t.Errorf("%s: %s", to, got)
+		}
+		listener.Close()
+		if got := try("tcp", to, "", ample); got != "connection refused" {
+			t.Errorf("%s, closed: %s", to, got)
+		}
+	}
+}
+
+func TestHTTP(t *testing.T) {
+	hang := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/well":
+		case "/query":
+			if r.URL.RawQuery != "full=1" || r.Method != "GET" {
+				w.WriteHeader(400)
+			}
+		case "/moved":
+			http.Redirect(w, r, "/nowhere", http.StatusFound)
+		case "/hang":
+			<-hang
+		default:
+			w.WriteHeader(503)
+		}
+	}))
+	defer server.Close()
+	defer close(hang)
+	to := addressOf(server.Listener)
+	for path, want := range map[string]string{
+		"/well":         "well",
+		"/query?full=1": "well",
+		"/moved":        "well",
+		"/nowhere":      "HTTP 503 Service Unavailable",
+	} {
+		if got := try("http", to, path, ample); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	if got := try("http", to, "/hang", time.Millisecond); got != "no answer in 1ms" {
+		t.Errorf("/hang: %s", got)
+	}
+}
+
+func TestHTTPOfAnotherProtocol(t *testing.T) {
+	listener := listen(t, "127.0.0.1:0")
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			connection.Write([]byte("220 mail.example ESMTP\r\n"))
+			connection.Close()
+		}
+	}()
+	if got := try("http", addressOf(listener), "/", ample); got == "well" {
+		t.Error("a greeting of SMTP counts as an answer of HTTP")
+	}
+}
+
+func TestICMP(t *testing.T) {
+	for _, loopback := range []string{"127.0.0.1", "::1"} {
+		to := netip.AddrPortFrom(netip.MustParseAddr(loopback), 0)
+		err := Try(context.Background(), Check{"icmp", to, "", ample})
+		if errors.Is(err, errNotTried) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", loopback, err)
+		}
+	}
+	// Time that is up before the answer is read.
+	if got := try("icmp", netip.MustParseAddrPort("127.0.0.1:0"), "", 0); got != "no answer in 0s" {
+		t.Error(got)
+	}
+}

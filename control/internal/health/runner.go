@@ -1,0 +1,147 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"millrace/control/internal/api"
+)
+
+// Runner is the loop: it reads the configuration every so often, has the checks made at their times,
+// and tells millrace what changes. One goroutine does all but the checks, so that what it reads is
+// never older than what it told.
+type Runner struct {
+	Client *api.Client
+	Try    func(context.Context, Check) error
+	Log    func(line string)
+}
+
+const (
+	readEvery = time.Second
+	lookEvery = 20 * time.Millisecond // for checks whose time has come
+	patience  = 2 * time.Second       // with millrace
+	atOnce    = 512                   // checks; each holds a socket
+)
+
+type outcome struct {
+	job Job
+	err error
+}
+
+// Run goes on until the context ends, and meanwhile bears that millrace is away; not at the start,
+// where somebody is there to be told.
+func (r *Runner) Run(ctx context.Context) error {
+	services, err := r.Client.Services(ctx)
+	if err != nil {
+		return err
+	}
+	board, start := NewBoard(), time.Now()
+	nowMs := func() int64 { return time.Since(start).Milliseconds() }
+	r.Log(welcome(services))
+	r.carryOut(ctx, board.Configure(0, services))
+
+	outcomes, free := make(chan outcome), make(chan struct{}, atOnce)
+	read, look := time.NewTicker(readEvery), time.NewTicker(lookEvery)
+	defer read.Stop()
+	defer look.Stop()
+	for away := false; ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-read.C:
+			services, err := r.services(ctx)
+			away = r.noteAway(away, err)
+			if err == nil {
+				r.carryOut(ctx, board.Configure(nowMs(), services))
+			}
+		case <-look.C:
+			for _, job := range board.Due(nowMs()) {
+				go r.attempt(ctx, job, free, outcomes)
+			}
+		case is := <-outcomes:
+			r.carryOut(ctx, board.Result(is.job, is.err))
+		}
+	}
+}
+
+func welcome(services []api.Service) string {
+	backends, checked := 0, 0
+	for _, service := range services {
+		if service.Health != nil {
+			checked++
+			backends += len(service.Backends)
+		}
+	}
+	if checked == 0 {
+		return "no service has `health` in its configuration; waiting for one"
+	}
+	return fmt.Sprintf("checking; services: %d, backends: %d", checked, backends)
+}
+
+// attempt waits for a place, and makes the check. The timeout begins with the check.
+func (r *Runner) attempt(ctx context.Context, job Job, free chan struct{}, outcomes chan<- outcome) {
+	free <- struct{}{}
+	err := r.Try(ctx, job.Check)
+	<-free
+	if ctx.Err() != nil {
+		return // it failed because we end
+	}
+	select {
+	case outcomes <- outcome{job, err}:
+	case <-ctx.Done():
+	}
+}
+
+func (r *Runner) services(ctx context.Context) ([]api.Service, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return r.Client.Services(ctx)
+}
+
+func (r *Runner) noteAway(was bool, err error) bool {
+	switch {
+	case err != nil && !was:
+		r.Log("millrace does not answer (" + err.Error() + "); the checks go on")
+	case err == nil && was:
+		r.Log("millrace answers again")
+	}
+	return err != nil
+}
+
+// carryOut tells millrace and the log. What millrace does not hear shows when its services are read
+// the next time, and is told again.
+func (r *Runner) carryOut(ctx context.Context, events []Event) {
+	silent := false
+	for _, event := range events {
+		if !event.Tell {
+			r.Log(fmt.Sprintf("%s is %s", event.Target, event.Why))
+			continue
+		}
+		r.Log(fmt.Sprintf("%s is %s: %s", event.Target, stateName(event.Healthy), event.Why))
+		if silent {
+			continue
+		}
+		err := r.tell(ctx, event)
+		var refused *api.Refused
+		if err != nil {
+			r.Log(fmt.Sprintf("%s: millrace was not told: %v", event.Target, err))
+			silent = !errors.As(err, &refused)
+		}
+	}
+}
+
+func (r *Runner) tell(ctx context.Context, event Event) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := r.Client.Mark(ctx, "health", event.Service, event.Backend, event.Healthy)
+	return err
+}
+
+func stateName(healthy bool) string {
+	if healthy {
+		return "up"
+	}
+	return "down"
+}

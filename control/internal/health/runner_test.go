@@ -1,0 +1,136 @@
+package health
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"millrace/control/internal/api"
+	"millrace/control/internal/apitest"
+)
+
+// dataplane is a millrace with one service, as far as health goes.
+type dataplane struct {
+	*apitest.Server
+	mutex    sync.Mutex
+	services []api.Service
+	told     chan string
+}
+
+func newDataplane(t *testing.T, backends ...netip.AddrPort) *dataplane {
+	d := &dataplane{Server: apitest.New(t), told: make(chan string, 100)}
+	service := api.Service{Service: "web:80/tcp"}
+	service.Health = &api.Health{Check: "tcp", IntervalMs: 5, TimeoutMs: 3_600_000, Rise: 2, Fall: 2}
+	for _, backend := range backends {
+		service.Backends = append(service.Backends, api.Backend{Address: backend.Addr(), Port: backend.Port(), Healthy: true})
+	}
+	d.services = []api.Service{service}
+	d.On("GET /services", d.answer)
+	d.On("POST /health", d.hear)
+	return d
+}
+
+// The names are those of docs/control.md: what Go would make of the types is another object.
+func (d *dataplane) answer(w http.ResponseWriter, _ *http.Request) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	type object = map[string]any
+	var services []object
+	for _, s := range d.services {
+		var backends []object
+		for _, b := range s.Backends {
+			backends = append(backends, object{"address": b.Address, "port": b.Port, "weight": 1, "drained": false, "healthy": b.Healthy})
+		}
+		services = append(services, object{"service": s.Service, "backends": backends, "health": object{
+			"check": s.Health.Check, "interval_ms": s.Health.IntervalMs, "timeout_ms": s.Health.TimeoutMs,
+			"rise": s.Health.Rise, "fall": s.Health.Fall}})
+	}
+	json.NewEncoder(w).Encode(services)
+}
+
+func (d *dataplane) hear(w http.ResponseWriter, r *http.Request) {
+	d.set(r.URL.Query().Get("backend"), r.URL.Query().Get("healthy") == "true")
+	d.told <- r.URL.RawQuery
+	w.Write([]byte(`{"backends": 1}`))
+}
+
+func (d *dataplane) set(backend string, healthy bool) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	for i := range d.services[0].Backends {
+		if b := &d.services[0].Backends[i]; b.Name() == backend {
+			b.Healthy = healthy
+		}
+	}
+}
+
+func query(backend netip.AddrPort, healthy string) string {
+	return "backend=127.0.0.1%3A" + backend.String()[len("127.0.0.1:"):] + "&healthy=" + healthy + "&service=web%3A80%2Ftcp"
+}
+
+func (d *dataplane) expect(t *testing.T, want string) {
+	t.Helper()
+	if got := <-d.told; got != want {
+		t.Fatalf("told %s, want %s", got, want)
+	}
+}
+
+// The whole of it, over real sockets: one backend falls and rises while another one's check never ends;
+// millrace is started again, and goes away for a while.
+func TestRunner(t *testing.T) {
+	one, hanging := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
+	backend := addressOf(one)
+	d := newDataplane(t, addressOf(hanging), backend)
+	ctx, cancel := context.WithCancel(context.Background())
+	logs := make(chan string, 1000)
+	runner := Runner{
+		Client: api.New(d.Socket),
+		Try: func(ctx context.Context, check Check) error {
+			if check.To == addressOf(hanging) {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return Try(ctx, check)
+		},
+		Log: func(line string) { logs <- line },
+	}
+	ended := make(chan error)
+	go func() { ended <- runner.Run(ctx) }()
+
+	one.Close()
+	d.expect(t, query(backend, "false"))
+	d.set(backend.String(), true) // started again
+	d.expect(t, query(backend, "false"))
+	one, err := net.Listen("tcp", backend.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	d.expect(t, query(backend, "true"))
+
+	d.On("GET /services", apitest.Text(409, `{"error": "not now"}`))
+	for line := range logs {
+		if line == "millrace does not answer (not now); the checks go on" {
+			break
+		}
+		if line == "millrace answers again" {
+			t.Error("it was not away")
+		}
+	}
+	d.set(backend.String(), false) // and what it says when it is back
+	d.On("GET /services", d.answer)
+	d.expect(t, query(backend, "true"))
+
+	cancel()
+	if err := <-ended; err != context.Canceled {
+		t.Error(err)
+	}
+	close(d.told)
+	for more := range d.told {
+		t.Errorf("told, too: %s", more)
+	}
+}
