@@ -8,6 +8,8 @@
 
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "connections.h"
+#include "port/pcapng.h"
 
 namespace millrace::cli {
 namespace {
@@ -63,6 +66,28 @@ std::optional<bool> truth(const Request& request, const std::string& name) {
   if (text == "true") return true;
   if (text == "false") return false;
   return std::nullopt;
+}
+
+/// The parameter of that name, or what it is where it is missing; nothing where it is no number.
+std::optional<unsigned> number(const Request& request, const std::string& name, unsigned missing) {
+  if (!request.has_param(name)) return missing;
+  const std::string text = request.get_param_value(name);
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 1 ||
+      value > 1'000'000'000)
+    return std::nullopt;
+  return value;
+}
+
+std::string block_of(const TracedPacket& packet) {
+  const std::string comment =
+      (packet.sent ? "sent: " : "received: ") + std::string(to_string(packet.verdict));
+  return pcapng_packet({.interface = packet.link,
+                        .time_ns = packet.time_ns,
+                        .wire_length = packet.wire_length,
+                        .data = packet.data(),
+                        .comment = comment});
 }
 
 Json to_json(const std::optional<HealthCheck>& health) {
@@ -159,6 +184,7 @@ struct ControlServer::Implementation {
 
   void route();
   void list(const Request& request, Response& response);
+  void trace(const Request& request, Response& response);
   void explain(const Request& request, Response& response);
   void mark(Control::Mark mark, const char* name, bool when, const Request& request,
             Response& response);
@@ -171,6 +197,7 @@ struct ControlServer::Implementation {
   httplib::Server http;
   std::jthread thread;
   std::atomic<bool> is_ending = false;
+  std::atomic<bool> is_tracing = false;
 };
 
 void ControlServer::Implementation::route() {
@@ -186,6 +213,8 @@ void ControlServer::Implementation::route() {
   });
   http.Get("/connections",
            [this](const Request& request, Response& response) { list(request, response); });
+  http.Get("/trace",
+           [this](const Request& request, Response& response) { trace(request, response); });
   http.Get("/explain",
            [this](const Request& request, Response& response) { explain(request, response); });
   http.Post("/reload", [this](const Request&, Response& response) { reload(response); });
@@ -225,6 +254,45 @@ void ControlServer::Implementation::list(const Request& request, Response& respo
         sink.done();
         return true;
       });
+}
+
+void ControlServer::Implementation::trace(const Request& request, Response& response) {
+  const auto filter = parse_filter(parameters(request), [](std::string_view name) {
+    return name == "packets" || name == "seconds";
+  });
+  if (!filter) return refuse(response, filter.error());
+  const auto packets = number(request, "packets", 1000);
+  const auto seconds = number(request, "seconds", 10);
+  if (filter->state || !packets || !seconds) {
+    return refuse(response, Refusal{Refusal::Kind::wrong,
+                                    filter->state ? "a packet has no state: leave state out"
+                                                  : "packets and seconds are numbers from 1 to "
+                                                    "1000000000"});
+  }
+  if (is_tracing.exchange(true)) {
+    return refuse(response, Refusal{Refusal::Kind::not_now,
+                                    "somebody is tracing already: end that, or wait for it"});
+  }
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(*seconds);
+  response.set_chunked_content_provider(
+      "application/x-pcapng",
+      [this, filter = *filter, left = *packets, until](std::size_t,
+                                                       httplib::DataSink& sink) mutable {
+        const auto write = [&sink](const std::string& block) {
+          return sink.write(block.data(), block.size());
+        };
+        // The beginning tells the reader that from now on nothing is missed.
+        std::string beginning = pcapng_beginning(control->ports(), TracedPacket::kMost);
+        const auto is = control->trace(filter, [&](const TracedPacket* packet) {
+          if (!beginning.empty() && !write(std::exchange(beginning, {}))) return false;
+          if (is_ending || std::chrono::steady_clock::now() >= until) return false;
+          if (packet == nullptr) return sink.is_writable();
+          return write(block_of(*packet)) && --left > 0;
+        });
+        if (is) sink.done();
+        return is.has_value();
+      },
+      [this](bool) { is_tracing = false; });
 }
 
 void ControlServer::Implementation::explain(const Request& request, Response& response) {

@@ -10,12 +10,14 @@ import collections
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import threading
 import time
+import unittest
 import urllib.parse
 
 from cli_case import FAILED, MILLRACE
@@ -154,6 +156,76 @@ class Looking(Asked):
         self.assertEqual((elsewhere["service"], elsewhere["backend"]), (None, None))
         self.refused(400, ["destination is missing"], "GET /explain", protocol="tcp", source="10.0.0.1")
         self.refused(400, ["two families"], "GET /explain", protocol="tcp", source="10.0.0.1", destination="::1")
+
+
+class Tracing(Asked):
+    def trace(self, **parameters):
+        """What tshark reads of a trace, one line a packet, while clients come."""
+        self.servers_of(8)  # so that no packet waits for a next hop
+        connection = Connection(self.control)
+        connection.request("GET", "/trace?" + urllib.parse.urlencode(parameters))
+        answer = connection.getresponse()
+        self.assertEqual(answer.status, 200)
+        beginning = answer.read(28)  # a section's header: from now on nothing is missed
+        clients = self.clients(4)
+        for client in clients:
+            client.get(10)
+        body = beginning + answer.read()
+        connection.close()
+        path = self.path("trace.pcapng")
+        with open(path, "wb") as file:
+            file.write(body)
+        fields = ["frame.interface_name", "frame.comment", "ip.src", "ip.dst", "tcp.srcport", "tcp.dstport"]
+        result = subprocess.run(
+            ["tshark", "-r", path, "-T", "fields", *(x for f in fields for x in ("-e", f)), "tcp"],
+            capture_output=True, text=True, timeout=60, check=True)
+        return clients, [line.split("\t") for line in result.stdout.splitlines()]
+
+    @unittest.skipUnless(shutil.which("tshark"), "no tshark here")
+    def test_what_comes_and_what_leaves(self):
+        self.serve_with()
+        _, packets = self.trace(protocol="tcp", seconds=1)
+        came = [p for p in packets if p[1].startswith("received")]
+        left = [p for p in packets if p[1].startswith("sent")]
+        self.assertEqual(len(came), len(left))
+        self.assertEqual({p[1] for p in packets}, {"received: tracked", "sent: tracked"})
+        client, service = IPV4["client"], IPV4["service"]
+        self.assertEqual({(p[0], p[2], p[3]) for p in came},
+                         {("outside", client, service)} | {("inside", s, client) for s in {p[2] for p in came} - {client}})
+        self.assertEqual({(p[0], p[2]) for p in left}, {("inside", client), ("outside", service)})
+
+    @unittest.skipUnless(shutil.which("tshark"), "no tshark here")
+    def test_filters(self):
+        self.serve_with()
+        for where in ({"backend": f"{SECOND}:{SERVER_PORT}"}, {"backend": FIRST}):
+            _, packets = self.trace(seconds=1, **where)
+            wanted = where["backend"].split(":")[0]
+            for p in packets:
+                inside = p[2] if p[0] == "inside" and p[1].startswith("received") else p[3]
+                if p[0] == "inside":
+                    self.assertEqual(inside, wanted)
+        self.assertEqual(len(self.trace(packets=3, protocol="tcp")[1]), 3)
+        self.assertEqual(self.trace(destination="192.0.2.1", seconds=1)[1], [])
+
+    def test_requests(self):
+        self.serve_with()
+        self.refused(400, ["no state"], "GET /trace", state="established")
+        self.refused(400, ["packets"], "GET /trace", packets="many")
+        first = Connection(self.control)
+        first.request("GET", "/trace?seconds=1000")
+        first.getresponse()
+        self.refused(409, ["already"], "GET /trace")
+        first.close()  # although no packet comes, it is seen that nobody reads any more
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            second = Connection(self.control)
+            second.request("GET", "/trace?seconds=1")
+            status = second.getresponse().status
+            second.close()
+            if status == 200:
+                return
+            time.sleep(0.1)
+        self.fail("the first is still there")
 
 
 class Changing(Asked):

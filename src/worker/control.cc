@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 
 #include "core/address.h"
 #include "core/protocol.h"
@@ -79,6 +80,48 @@ std::uint64_t Control::end_all(const std::function<bool(const ListedConnection&)
 Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter) {
   const std::lock_guard guard(mutex_);
   return end_all([&](const ListedConnection& connection) { return filter.takes(connection); });
+}
+
+Answer<void> Control::trace(const ConnectionFilter& filter,
+                            const std::function<bool(const TracedPacket*)>& take) {
+  const std::unique_lock tracing(tracing_, std::try_to_lock);
+  if (!tracing) {
+    return std::unexpected(
+        Refusal{Refusal::Kind::not_now, "somebody is tracing already: end that, or wait for it"});
+  }
+  std::vector<std::unique_ptr<Tracer>> tracers;
+  for (unsigned n = 0; n < workers_->count(); ++n) {
+    auto tracer = Tracer::create(filter);
+    if (!tracer) return std::unexpected(refusal(tracer.error(), Refusal::Kind::not_now));
+    tracers.push_back(std::move(*tracer));
+  }
+  const auto set = [&](const auto& tracer_of) {
+    const std::lock_guard guard(mutex_);
+    return workers_->ask_all([&](unsigned n) { live_->trace(n, tracer_of(n)); });
+  };
+  bool goes_on = set([&](unsigned n) { return tracers[n].get(); }) && take(nullptr);
+  while (goes_on) {
+    constexpr std::chrono::milliseconds kPause{5};
+    bool is_idle = true;
+    for (const auto& tracer : tracers) {
+      const TracedPacket* packet = nullptr;
+      while (goes_on && (packet = tracer->take()) != nullptr) {
+        is_idle = false;
+        goes_on = take(packet);
+      }
+    }
+    if (!goes_on) break;
+    goes_on = take(nullptr);
+    if (is_idle) std::this_thread::sleep_for(kPause);
+  }
+  set([](unsigned) -> Tracer* { return nullptr; });
+  return {};
+}
+
+std::vector<std::string> Control::ports() const {
+  std::vector<std::string> names;
+  for (const Config::Port& port : config_.live.ports) names.push_back(port.name);
+  return names;
 }
 
 Services Control::effective(const Config& config) const {
@@ -232,7 +275,13 @@ template <class K>
 void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out) {
   using Service = typename PlanFor<K>::Service;
   if (!out.side) {
-    out.why = "it is addressed to no service";
+    out.why = "it is addressed to no service, and comes from no backend";
+    return;
+  }
+  if (*out.side == Side::reply && plan.reply_sources.find(key.source, 0, 0) == PlanFor<K>::kNone) {
+    out.side.reset();
+    out.worker.reset();
+    out.why = "it is addressed to no service, and comes from no backend";
     return;
   }
   if (*out.side == Side::reply) {

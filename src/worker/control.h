@@ -22,6 +22,7 @@
 #include "worker/config.h"
 #include "worker/filter.h"
 #include "worker/live.h"
+#include "worker/tracer.h"
 #include "worker/workers.h"
 
 namespace millrace {
@@ -59,6 +60,13 @@ class Control {
       const std::function<bool(std::span<const WorkersConnection>, const BalancePlan&)>& take);
   /// Ends connections; how many.
   Answer<std::uint64_t> kill(const ConnectionFilter& filter);
+
+  /// Shows packets as they come and leave, until `take` says false; it is asked first, and now and
+  /// again where there is none, with null. One at a time may look. A filter's state does not count.
+  Answer<void> trace(const ConnectionFilter& filter,
+                     const std::function<bool(const TracedPacket*)>& take);
+  /// Names of the ports, by link.
+  std::vector<std::string> ports() const;
 
   /// What would become of a packet with that key.
   struct Explanation {
@@ -122,6 +130,7 @@ class Control {
   std::uint64_t end_all(const std::function<bool(const ListedConnection&)>& is_meant);
 
   std::mutex mutex_;
+  std::mutex tracing_;
   Workers* workers_;
   Live* live_;
   Config config_;

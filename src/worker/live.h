@@ -35,6 +35,9 @@ class Live {
   /// That worker's host becomes what the configuration says; between two of its bursts.
   void update(unsigned worker, const Config& config);
 
+  /// Who wants to see that worker's packets, or null; between two of its bursts.
+  void trace(unsigned worker, Tracer* tracer) { ports_[worker]->trace(tracer); }
+
   /// The worker that a connection belongs to, by a key of either side; none where whoever receives
   /// a packet serves it.
   template <class K>

@@ -130,9 +130,15 @@ void LivePort::find_owners(const Lane<K>& lane, Side side) {
 
 void LivePort::filed(Burst& burst) {
   if (completes_checksums_) complete_checksums(burst);
-  if (hub_->workers() == 1 || burst.size == 0) return;
-  tell_others(burst);
-  if (hub_->spread() == nullptr) return;
+  if (hub_->workers() > 1 && burst.size > 0) {
+    tell_others(burst);
+    if (hub_->spread() != nullptr) hand_over(burst);
+  }
+  if (tracer_ != nullptr) [[unlikely]]
+    tracer_->received(burst, [this](Handle handle) { return link_of(handle); });
+}
+
+void LivePort::hand_over(Burst& burst) {
   std::fill_n(owner_.begin(), burst.size, static_cast<std::uint8_t>(worker_));
   find_owners(burst.v4.originator, Side::originator);
   find_owners(burst.v4.reply, Side::reply);
@@ -178,6 +184,8 @@ std::uint64_t LivePort::route(Burst& burst, std::uint64_t forward) {
 }
 
 void LivePort::send(const Burst& burst, std::uint64_t forward) {
+  if (tracer_ != nullptr) [[unlikely]]
+    tracer_->served(burst, forward, out_);
   std::array<Outgoing, Burst::kMax> frames;
   std::array<Handle, Burst::kMax> over;
   std::size_t sent = 0;

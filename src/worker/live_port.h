@@ -21,6 +21,7 @@
 #include "port/ring.h"
 #include "shard/indirection.h"
 #include "shard/spread.h"
+#include "worker/tracer.h"
 
 namespace millrace {
 
@@ -83,6 +84,9 @@ class LivePort final : public Port, private Wire {
   /// Between two bursts.
   void update(const HostConfig& host) { host_.update(host, now_, *this); }
 
+  /// Who wants to see packets, or nobody; between two bursts.
+  void trace(Tracer* tracer) { tracer_ = tracer; }
+
   const LivePortCounters& counters() const { return counters_; }
   const Host& host() const { return host_; }
 
@@ -99,6 +103,7 @@ class LivePort final : public Port, private Wire {
   void wait();
   template <class K>
   void find_owners(const Lane<K>& lane, Side side);
+  void hand_over(Burst& burst);
   void tell_others(const Burst& burst);
   void give(unsigned worker, Handle handle, bool is_news);
   void flush();
@@ -118,6 +123,7 @@ class LivePort final : public Port, private Wire {
   std::array<Outgoing, Burst::kMax> out_;
   std::uint64_t taken_ = 0;
   std::vector<Outgoing> own_;  // that the host sends
+  Tracer* tracer_ = nullptr;
   LivePortCounters counters_;
 };
 

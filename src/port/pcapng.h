@@ -1,0 +1,28 @@
+// Captures as pcapng (draft-ietf-opsawg-pcapng): several interfaces in one, and a comment on each
+// packet, which libpcap does not write. Blocks are made one by one, for a stream.
+//
+// Plain functions; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+/// What a file begins with: a section, and its interfaces, all Ethernet, in the order of their
+/// numbers. Times are in nanoseconds.
+std::string pcapng_beginning(std::span<const std::string> interfaces, std::uint32_t snap_length);
+
+struct PcapngPacket {
+  std::uint32_t interface = 0;
+  std::uint64_t time_ns = 0;
+  std::uint32_t wire_length = 0;
+  std::span<const std::byte> data;
+  std::string_view comment;
+};
+std::string pcapng_packet(const PcapngPacket& packet);
+
+}  // namespace millrace
