@@ -8,62 +8,23 @@
 Needs root and ip (iproute2); status 77 where that is missing.
 """
 
-import hashlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import unittest
 
+import packets
 from cli_case import MILLRACE, UNREADABLE, FAILED, USAGE, Case
-from namespaces import CannotTry, Namespace, command, ip
+from live_network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, Client, Network, Servers, configuration, payload
+from namespaces import CannotTry, command, ip
 
-ADDRESSES = {
-    4: {
-        "client": "198.51.100.1", "outside": "198.51.100.2", "inside": "10.0.0.254", "service": "203.0.113.10",
-        "servers": ["10.0.0.1", "10.0.0.2"], "bits": 24, "services": "203.0.113.0/24", "unspecified": "0.0.0.0",
-    },
-    6: {
-        "client": "2001:db8::1", "outside": "2001:db8::2", "inside": "fd00::fe", "service": "2001:db8:1::10",
-        "servers": ["fd00::1", "fd00::2"], "bits": 64, "services": "2001:db8:1::/64", "unspecified": "::",
-    },
-}
-FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
-PORT, SERVER_PORT = 80, 8080
 SIZES = (0, 1, 1000, 1400)  # of datagrams
-
-
-def configuration(outside, inside, extra=""):
-    def of_all(key):
-        return ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values())
-
-    text = f"""workers = 2
-[table]
-capacity = 20000
-[[port]]
-name = "outside"
-device = "{outside}"
-addresses = [{of_all("outside")}]
-[[port]]
-name = "inside"
-device = "{inside}"
-addresses = [{of_all("inside")}]
-"""
-    for a in ADDRESSES.values():
-        for protocol in ("tcp", "udp"):
-            backends = ", ".join(f'{{ address = "{s}", port = {SERVER_PORT} }}' for s in a["servers"])
-            text += f"""[[service]]
-address = "{a['service']}"
-port = {PORT}
-protocol = "{protocol}"
-backends = [{backends}]
-"""
-    return text + extra
 
 
 def has_xdp():
@@ -72,120 +33,6 @@ def has_xdp():
         return True
     except OSError:
         return False
-
-
-class Network:
-    """The namespaces and what connects them. Without a veth to the client, millrace makes a tap."""
-
-    def __init__(self, to_client="veth", mtu=1500):
-        self.client, self.middle, self.servers = Namespace(), Namespace(), Namespace()
-        with self.middle:
-            if to_client == "veth":
-                ip(f"link add outside mtu {mtu} type veth peer name wire mtu {mtu} netns {self.client.path}")
-                ip("link set outside up")
-            ip(f"link add inside mtu {mtu} type veth peer name wire mtu {mtu} netns {self.servers.path}")
-            ip("link set inside up")
-        with self.servers:
-            ip("link set lo up")
-            ip("link set wire up")
-            for a in ADDRESSES.values():
-                for server in a["servers"]:
-                    ip(f"address add {server}/{a['bits']} dev wire nodad")
-                ip(f"route add {a['client']} via {a['inside']}")
-        if to_client == "veth":
-            self.connect_client()
-
-    def connect_client(self):
-        with self.client:
-            ip("link set lo up")
-            ip("link set wire up")
-            for a in ADDRESSES.values():
-                ip(f"address add {a['client']}/{a['bits']} dev wire nodad")
-                ip(f"route add {a['services']} via {a['outside']}")
-                ip(f"route add {a['inside']} via {a['outside']}")
-                ip(f"route add {a['servers'][0]} via {a['outside']}")
-
-    def close(self):
-        for namespace in (self.client, self.middle, self.servers):
-            namespace.close()
-
-
-class Servers:
-    """TCP: sends as many bytes as it is asked for, after its own address. UDP: echoes, with its address."""
-
-    def __init__(self, network):
-        self._listening = []
-        with network.servers:
-            for family, a in ADDRESSES.items():
-                for address in a["servers"]:
-                    stream = socket.create_server((address, SERVER_PORT), family=FAMILIES[family], backlog=256)
-                    datagrams = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
-                    datagrams.bind((address, SERVER_PORT))
-                    self._start(self._accept, stream, address)
-                    self._start(self._echo, datagrams, address)
-
-    def _start(self, serve, listening, address):
-        self._listening.append(listening)
-        threading.Thread(target=serve, args=(listening, address), daemon=True).start()
-
-    def _accept(self, listening, address):
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(connection, address), daemon=True).start()
-
-    @staticmethod
-    def _answer(connection, address):
-        with connection, connection.makefile("rwb") as stream:
-            for line in stream:
-                stream.write(f"{address}\n".encode() + payload(int(line)))
-                stream.flush()
-
-    @staticmethod
-    def _echo(listening, address):
-        while True:
-            try:
-                data, sender = listening.recvfrom(65536)
-                listening.sendto(f"{address} ".encode() + data, sender)
-            except OSError:
-                return
-
-    def close(self):
-        for listening in self._listening:
-            listening.close()
-
-
-def payload(size):
-    """Bytes that differ from place to place."""
-    blocks = (hashlib.sha256(str(i).encode()).digest() for i in range(size // 32 + 1))
-    return b"".join(blocks)[:size]
-
-
-class Client:
-    """A TCP connection to the service."""
-
-    def __init__(self, network, family):
-        with network.client:
-            self._socket = socket.socket(FAMILIES[family])
-        self._socket.settimeout(20)
-        self._socket.connect((ADDRESSES[family]["service"], PORT))
-        self._stream = self._socket.makefile("rwb")
-
-    def get(self, size):
-        """Which server answered; what it sent is as it should be."""
-        self._stream.write(f"{size}\n".encode())
-        self._stream.flush()
-        address = self._stream.readline().decode().strip()
-        got = self._stream.read(size)
-        if got != payload(size):
-            raise AssertionError(f"{len(got)} of {size} bytes, or other ones")
-        return address
-
-    def close(self):
-        self._stream.close()
-        self._socket.close()
 
 
 class Live(Case):
@@ -365,6 +212,105 @@ class Interfaces(Live):
         self.start(network, text)
         self.exercise(network)
         self.stop()
+
+
+class IcmpErrors(Live):
+    """The kernels at both ends make errors, and believe those that are about what they sent."""
+
+    MTU = 1400
+
+    def setUp(self):
+        super().setUp()
+        self.net = self.network()
+        # Only the connection's own worker knows its server.
+        text = configuration("af_packet:outside", "af_packet:inside")
+        self.start(self.net, text.replace("[[service]]", '[[service]]\nscheduler = "round-robin"'))
+
+    def of_client(self, family):
+        with self.net.client:
+            udp = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+        self.addCleanup(udp.close)
+        udp.settimeout(3)
+        udp.connect((ADDRESSES[family]["service"], PORT))
+        return udp
+
+    def ask(self, family):
+        """A client, the server to which its datagram came, which hears of errors, and whom it answers."""
+        udp = self.of_client(family)
+        udp.send(b"?")
+        server = select.select(self.listening[family], [], [], 3)[0][0]
+        return udp, server, server.recvfrom(100)[1]
+
+    def listen(self):
+        self.listening = {4: [], 6: []}
+        for family, a in ADDRESSES.items():
+            for address in a["servers"]:
+                with self.net.servers:
+                    server = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+                self.addCleanup(server.close)
+                server.settimeout(3)
+                server.bind((address, SERVER_PORT))
+                level, option = (socket.IPPROTO_IP, 11) if family == 4 else (socket.IPPROTO_IPV6, 25)
+                server.setsockopt(level, option, 1)  # IP_RECVERR, IPV6_RECVERR
+                self.listening[family].append(server)
+
+    def test_to_clients(self):
+        """No server listens."""
+        for family in ADDRESSES:
+            for _ in range(3):
+                udp = self.of_client(family)
+                udp.send(b"?")
+                with self.assertRaises(ConnectionRefusedError):
+                    udp.recv(100)
+        self.assertTold(6)
+
+    def test_to_servers(self):
+        """The client is gone when it is answered."""
+        self.listen()
+        for family in ADDRESSES:
+            for _ in range(3):
+                udp, server, sender = self.ask(family)
+                udp.close()
+                server.sendto(b"!", sender)
+                with self.assertRaises(ConnectionRefusedError):
+                    server.recv(100)
+                about, _, _, to = server.recvmsg(100, 512, socket.MSG_ERRQUEUE)
+                self.assertEqual((about, to[:2]), (b"!", sender[:2]))
+        self.assertTold(6)
+
+    def test_path_mtu(self):
+        """A router on the way to the client says what fits."""
+        self.listen()
+        for family, a in ADDRESSES.items():
+            udp, server, sender = self.ask(family)
+            server.sendto(b"!", sender)
+            self.assertEqual(udp.recv(100), b"!")
+            ports = PORT.to_bytes(2, "big") + udp.getsockname()[1].to_bytes(2, "big")
+            datagram = ports + (9).to_bytes(2, "big") + b"\1\1" + b"!"
+            source, client = (socket.inet_pton(FAMILIES[family], a[name]) for name in ("service", "client"))
+            with self.net.client:
+                raw = socket.socket(FAMILIES[family], socket.SOCK_RAW, 1 if family == 4 else 58)
+            self.addCleanup(raw.close)
+            if family == 4:
+                quote = bytes.fromhex("4500001d00004000 4011 0000") + source + client + datagram
+                error = bytes((3, 4, 0, 0, 0, 0)) + self.MTU.to_bytes(2, "big") + quote
+                error = error[:2] + packets.checksum(error).to_bytes(2, "big") + error[4:]
+            else:
+                quote = bytes.fromhex("60000000 0009 1140") + source + client + datagram
+                error = bytes(4) + self.MTU.to_bytes(4, "big") + quote
+                error = b"\2" + error[1:]  # the kernel adds the checksum
+            with self.net.servers:
+                self.assertNotIn("mtu", ip(f"route get {a['client']}"))
+            raw.sendto(error, (a["service"], 0))
+            time.sleep(0.3)
+            with self.net.servers:
+                self.assertIn(f"mtu {self.MTU}", ip(f"route get {a['client']}"))
+        self.assertTold(2)
+
+    def assertTold(self, times):
+        """What had to wait for its next hop counts as held."""
+        p = self.stop()["packets"]
+        self.assertIn(p["related"], range(times - len(ADDRESSES), times + 1), p)
 
 
 class Errors(Live):
