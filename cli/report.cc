@@ -18,6 +18,7 @@ struct Totals {
   std::uint64_t out = 0;
   std::uint64_t tracked = 0;
   std::uint64_t stateless = 0;
+  std::uint64_t related = 0;
   std::uint64_t generated = 0;
   std::uint64_t consumed = 0;
   std::uint64_t held = 0;
@@ -55,6 +56,7 @@ Totals totals_of(const RunReport& report) {
                 .out = counters.out.value(),
                 .tracked = count(Verdict::tracked),
                 .stateless = count(Verdict::stateless),
+                .related = count(Verdict::related),
                 .consumed = count(Verdict::consumed),
                 .held = count(Verdict::held)};
   const bool is_live = report.live != nullptr;
@@ -245,6 +247,7 @@ void print_packets(Table& table, const Totals& totals) {
   };
   row("tracked", totals.tracked, "");
   if (totals.stateless != 0) row("stateless", totals.stateless, "served without an entry");
+  if (totals.related != 0) row("related", totals.related, "ICMP errors about what was served");
   for (const auto& [name, count] : totals.untracked) row(name, count, "passed untouched");
   if (totals.consumed != 0) row("consumed", totals.consumed, "for the host itself");
   if (totals.held != 0) row("held", totals.held, "until their next hops are known");
@@ -385,6 +388,7 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"untracked", reasons(totals.untracked)},
         {"tracked", totals.tracked},
         {"stateless", totals.stateless},
+        {"related", totals.related},
         {"generated", totals.generated},
         {"consumed", totals.consumed},
         {"held", totals.held}}},

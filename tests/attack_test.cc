@@ -288,16 +288,24 @@ TEST_F(AttackTest, IcmpErrorsNeitherCloseNorRefresh) {
     const Connection& c = connections_[random() % kConnections];
     const End anywhere{{198, 51, 100, static_cast<std::uint8_t>(random())}, 0};
     const auto code = static_cast<std::uint8_t>(n % 16);
-    n % 2 == 0 ? f.icmp_error(anywhere, c.client, kService, code)
-               : f.icmp_error(anywhere, c.backend, c.client, code);
+    switch (n % 4) {
+      case 0:  // about what no connection has sent
+        return f.icmp_error(anywhere, c.client, kService, code);
+      case 1:
+        return f.icmp_error(anywhere, c.backend, c.client, code);
+      case 2:  // as if a router had met its packets
+        return f.icmp_error(anywhere, kService, c.client, code);
+      default:
+        return f.icmp_error(anywhere, c.client, c.backend, code);
+    }
   });
-  EXPECT_EQ(line_->counters().verdict[static_cast<std::size_t>(Verdict::icmp_error)].value(),
-            kGuesses);
+  for (const Verdict verdict : {Verdict::icmp_error, Verdict::related})
+    EXPECT_EQ(line_->counters().verdict[static_cast<std::size_t>(verdict)].value(), kGuesses / 2);
   EXPECT_EQ(states(), (States{{"established", kConnections}}));
   const unsigned timeout_ms = TimeoutSeconds().timeouts()[ConnectionState::established];
   now_ = now_ + (timeout_ms - kGuesses / 32);
   play(32, [&](unsigned, Frame& f) {
-    f.icmp_error({{198, 51, 100, 1}, 0}, connections_[0].client, kService, 1);
+    f.icmp_error({{198, 51, 100, 1}, 0}, connections_[0].client, connections_[0].backend, 1);
   });
   EXPECT_EQ(states(), (States{}));
 }

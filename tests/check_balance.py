@@ -7,7 +7,8 @@
 Confirms that all packets of a live connection went to one backend; that a translated packet differs
 from the original in one end's address and port and in the checksums over them, and those by exactly
 the rewriting's difference; that every other packet is byte-identical; that times and lengths are
-the original's; and, given the statistics, that their counters say the same. Exit status 1 where any
+the original's; that ICMP errors about either went on, with what they quote rewritten in the same
+way; and, given the statistics, that their counters say the same. Exit status 1 where any
 of it does not hold, 2 where a file cannot be read.
 """
 
@@ -25,6 +26,7 @@ TIMEOUTS_S = {"tcp": 7440, "udp": 120, "icmp": 60, "sctp": 210, "other": 600}
 _PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp", 132: "sctp"}
 _PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
 _TICK_NS = 2_000_000  # the program counts time in ms: nearer than this to a timeout, both are right
+_FOLLOWED = 40 + 8 * 8  # bytes in front of what a quote carries: at most 8 extension headers
 _SHOWN = 10
 
 
@@ -78,7 +80,8 @@ def _place(flow, source):
         at, size = flow.l3 + (12 if source else 16), 4
     else:
         at, size = flow.l3 + (8 if source else 24), 16
-    return at, size, flow.ports and flow.ports + (0 if source else 2)
+    ports = getattr(flow, "ports", 0)
+    return at, size, ports and ports + (0 if source else 2)
 
 
 def _port(data, at):
@@ -121,6 +124,42 @@ def rewriting_error(flow, before, after, source):
     return None
 
 
+def _sum(data):
+    return packets.sum16(data + b"\0" if len(data) % 2 else data)
+
+
+def error_rewriting_error(quote, before, after, source):
+    """What is wrong with `after` as the ICMP error `before`, of whose quote the source (or else the
+    destination) was rewritten, and its own address at the other end to the same; or None."""
+    inner = slice(quote.at, quote.quote_end)
+    text = rewriting_error(quote.flow, before[inner], after[inner], source)
+    if text:
+        return f"in what it quotes: {text}"
+    at, size, _ = _place(quote.flow, source)
+    written = after[quote.at + at : quote.at + at + size]
+    own, _, _ = _place(quote, not source)
+    if after[own : own + size] != written:
+        return "its own address is another one than the address in what it quotes"
+    expected = bytearray(before)
+    expected[own : own + size] = written
+    expected[inner] = after[inner]
+    # A checksum is as right or wrong as before where the sum of all that it covers is the same.
+    covered = [(quote.icmp, quote.end, quote.icmp + 2)]
+    moved = 0
+    if quote.family == 4:
+        covered.append((quote.l3, quote.l3 + (before[quote.l3] & 15) * 4, quote.l3 + 10))
+    else:
+        moved = _sum(written) - _sum(before[own : own + size])
+    for begin, end, place in covered:
+        if (_sum(after[begin:end]) + moved - _sum(before[begin:end])) % 65535:
+            return f"the checksum at byte {place} changed by something else than the difference"
+        expected[place : place + 2] = after[place : place + 2]
+    if expected != after:
+        where = next(i for i, (a, b) in enumerate(zip(expected, after)) if a != b)
+        return f"byte {where} of an error is {after[where]:#04x} and should be {expected[where]:#04x}"
+    return None
+
+
 class Judge:
     """Takes pairs of packets in the order of the capture and collects what is wrong with them."""
 
@@ -145,6 +184,7 @@ class Judge:
         self.translated = 0
         self.untouched = 0
         self.replies = 0
+        self.related = 0  # ICMP errors that were sent on
         self.passed_by = 0  # of the untouched: whole packets for a service
         self.connections = 0
         self.packets_of = collections.Counter()  # by backend: (address, port)
@@ -174,6 +214,10 @@ class Judge:
         after = translated[2]
         flow = packets.dissect(self.link_type, before)
         if flow is None:
+            quote = packets.quote_of(self.link_type, before)
+            if quote is not None:
+                self._quoting(number, quote, before, after)
+                return
             self.untouched += 1
             if before != after:
                 self.error(number, "changed, though it has no five-tuple of its own")
@@ -227,18 +271,57 @@ class Judge:
         at, size, port_at = _place(flow, source=True)
         old = (before[at : at + size], _port(before, port_at))
         new = (after[at : at + size], _port(after, port_at))
-        known = any(
-            s.one_address
-            and s.takes(*new, flow.protocol)
-            and ((*old,) in s.backends or (new[1] == old[1] and (old[0], None) in s.backends))
-            for s in self.services
-        )
-        if not known:
+        if not self._is_answer(flow, old, new):
             self.error(number, f"source rewritten from {_name(old)} to {_name(new)} for no reason")
         text = rewriting_error(flow, before, after, source=True)
         if text:
             self.error(number, text)
         self.replies += 1
+
+    def _is_answer(self, flow, backend, service):
+        """Whether a backend at the one end stands for a service at the other."""
+        return any(
+            s.one_address
+            and s.takes(*service, flow.protocol)
+            and (
+                backend in s.backends
+                or (service[1] == backend[1] and (backend[0], None) in s.backends)
+            )
+            for s in self.services
+        )
+
+    def _quoting(self, number, quote, before, after):
+        """An ICMP error: about what a service sent, so it goes to the backend; or about what a
+        backend was sent, so it comes from the service. Or about nothing that was served."""
+        flow, size = quote.flow, 4 if quote.family == 4 else 16
+
+        def ends(data):
+            inner = data[quote.at :]
+            places = (_place(flow, True), _place(flow, False))
+            return [(inner[at : at + size], _port(inner, port)) for at, _, port in places]
+
+        (virtual, asked), (source, destination) = ends(before), ends(after)
+        own, _, _ = _place(quote, source=False)
+        service = self.service_of(flow, *virtual)
+        if before == after and (service is None or not self._allowed(service, virtual, virtual[1])):
+            self.untouched += 1
+            self.passed_by += service is not None and flow.l4 <= _FOLLOWED
+            return
+        self.related += 1
+        to_backend = before == after or source != virtual or before[own : own + size] != after[own : own + size]
+        if to_backend and service is None:
+            self.error(number, "an error about what no service sent was rewritten")
+        elif to_backend and not self._allowed(service, source, virtual[1]):
+            self.error(number, f"an error went to {_name(source)}, which is no backend of its service")
+        elif not to_backend and not self._is_answer(flow, asked, destination):
+            self.error(number, f"an error about {_name(asked)} names {_name(destination)} for no reason")
+        text = error_rewriting_error(quote, before, after, source=to_backend)
+        if text:
+            self.error(number, text)
+        entry = self.live.get(packets.reversed_key(flow)) if to_backend else None
+        if entry and self.now - entry[1] <= self.timeout_ns[flow.protocol] - _TICK_NS:
+            if entry[0] != source:
+                self.error(number, f"an error went to {_name(source)}, its connection to {_name(entry[0])}")
 
 
 def _name(end):
@@ -259,7 +342,13 @@ def _same_packet(link_type, original, translated):
         return True
     flow = packets.dissect(link_type, original[2])
     if flow is None:
-        return False
+        quote = packets.quote_of(link_type, original[2])
+        if quote is None:
+            return False
+        return any(
+            error_rewriting_error(quote, original[2], translated[2], source) is None
+            for source in (True, False)
+        )
     return any(rewriting_error(flow, original[2], translated[2], source) is None for source in (0, 1))
 
 
@@ -297,6 +386,8 @@ def _compare_statistics(judge, stats, counts, catch_all):
             f"packets.tracked and .stateless are {said['tracked'] + said['stateless']}, "
             f"the captures say {judge.translated}"
         )
+    if said["related"] != judge.related:
+        yield f"packets.related is {said['related']}, the captures say {judge.related}"
     untracked = sum(said["untracked"].values())
     if untracked != judge.untouched:
         yield f"the sum of packets.untracked is {untracked}, the captures say {judge.untouched}"
@@ -357,6 +448,7 @@ def report(judge, counts):
     print(
         f"checked {read:,} packets: {judge.translated:,} to backends, "
         + (f"{judge.replies:,} replies, " if judge.replies else "")
+        + (f"{judge.related:,} ICMP errors about them, " if judge.related else "")
         + f"{judge.untouched:,} untouched, {missing:,} missing"
     )
     if judge.passed_by:

@@ -106,7 +106,7 @@ ORIGINAL = [
 ]
 
 
-class Balance(unittest.TestCase):
+class Judged(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -123,6 +123,8 @@ class Balance(unittest.TestCase):
         captures.write(self.paths[1], captures.ETHERNET, translated)
         return check_balance.check(*self.paths, stats=stats)[0]
 
+
+class Balance(Judged):
     def right(self, original=None):
         return [toy_balance(captures.ETHERNET, d) for d in original or ORIGINAL]
 
@@ -198,6 +200,7 @@ class Balance(unittest.TestCase):
                 "out": 14 - dropped,
                 "tracked": 12 - dropped,
                 "stateless": 0,
+                "related": 0,
                 "dropped": {"table_full": dropped},
                 "untracked": {"not_ip": 1, "fragment": 1},
             },
@@ -231,6 +234,123 @@ class Balance(unittest.TestCase):
             del records[missing]
             self.assertEqual(self.judge(records, stats=stats).errors, [])
             self.assertTrue(self.judge(records).wrong)  # nobody said that one was dropped
+
+
+def turned(frame):
+    """The same packet in the other direction: sums stay as they are."""
+    flow = packets.dissect(captures.ETHERNET, frame)
+    (a, size, p), (b, _, q) = (check_balance._place(flow, s) for s in (True, False))
+    out = replaced(replaced(frame, a, frame[b : b + size]), b, frame[a : a + size])
+    return replaced(replaced(out, p, frame[q : q + 2]), q, frame[p : p + 2])
+
+
+def error_about(frame, cut=None, kind=None, words=0):
+    """A router's ICMP error to whom `frame` came from."""
+    flow = packets.dissect(captures.ETHERNET, frame)
+    at, size, _ = check_balance._place(flow, True)
+    source, destination = frame[at : at + size][::-1], frame[at : at + size]
+    if flow.family == 4:
+        icmp = struct.pack(">BBHBBH", kind or 3, 4, 0, 0, words, 1400) + frame[flow.l3 :][:cut]
+        icmp = replaced(icmp, 2, struct.pack(">H", packets.checksum(icmp)))
+        head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(icmp), 1, 0, 64, 1, 0) + source + destination
+        head = replaced(head, 10, struct.pack(">H", packets.checksum(head)))
+    else:
+        icmp = struct.pack(">BBHBBH", kind or 2, 0, 0, words, 0, 1400) + frame[flow.l3 :][:cut]
+        pseudo = source + destination + struct.pack(">II", len(icmp), packets.ICMPV6)
+        icmp = replaced(icmp, 2, struct.pack(">H", packets.checksum(pseudo + icmp)))
+        head = struct.pack(">IHBB", 6 << 28, len(icmp), packets.ICMPV6, 64) + source + destination
+    return frame[: flow.l3] + head + icmp
+
+
+def toy_error(frame, number=None):
+    """The error about what the toy balancer translated: to the backend, whose packet it quotes."""
+    quote = packets.quote_of(captures.ETHERNET, frame)
+    number = number or zlib.crc32(packets.reversed_key(quote.flow)) % 10 + 1
+    backend = (b"\x0a\0\0" if quote.family == 4 else b"\xfd" + bytes(14)) + bytes((number,))
+    inner = frame[quote.at : quote.quote_end]
+    after = toy_balance(captures.RAW, inner, source=True, to=(backend, None))
+    at, size, _ = check_balance._place(quote, False)
+    changes = [(quote.icmp + 2, inner, after)]
+    if quote.family == 4:
+        changes.append((quote.l3 + 10, frame[at : at + size], backend))
+    else:
+        changes[0] = (quote.icmp + 2, inner + frame[at : at + size], after + backend)
+    out = replaced(replaced(frame, quote.at, after), at, backend)
+    for place, old, new in changes:
+        value = packets.adjusted(int.from_bytes(frame[place : place + 2], "big"), old, new)
+        out = replaced(out, place, value.to_bytes(2, "big"))
+    return out
+
+
+class Errors(Judged):
+    """Whole quotes and cut ones; the toy balancer serves the service that sent what they quote."""
+
+    ABOUT = [turned(f) for f in (v4(), v4(packets.UDP), v6(), v6(packets.TCP), v4(tags=VLAN))]
+    ERRORS = [
+        *(error_about(frame) for frame in ABOUT),
+        error_about(ABOUT[0], cut=28),
+        error_about(ABOUT[2], cut=48),
+        error_about(ABOUT[0], kind=11, words=8) + bytes(4),
+    ]
+
+    def translated(self):
+        return [toy_error(frame) for frame in self.ERRORS]
+
+    def test_right(self):
+        judge = self.judge(self.translated(), self.ERRORS)
+        self.assertEqual(judge.errors, [])
+        self.assertEqual((judge.related, judge.untouched), (len(self.ERRORS), 0))
+
+    def test_toy_keeps_right_checksums_right(self):
+        for frame in self.translated():
+            quote = packets.quote_of(captures.ETHERNET, frame)
+            icmp = frame[quote.icmp : quote.end]
+            pseudo = b""
+            if quote.family == 6:
+                pseudo = frame[quote.l3 + 8 : quote.l3 + 40] + struct.pack(">II", len(icmp), packets.ICMPV6)
+            self.assertEqual(packets.sum16(pseudo + icmp), 0)
+
+    def test_every_damaged_byte_is_found(self):
+        right = self.translated()
+        for i, frame in enumerate(right):
+            for at in range(len(frame)):
+                damaged = list(right)
+                damaged[i] = replaced(frame, at, bytes((frame[at] ^ 0x11,)))
+                if not self.judge(damaged, self.ERRORS).wrong:
+                    self.fail(f"error {i}, byte {at} changed, and nobody noticed")
+
+    def test_untranslated_packet_is_found(self):
+        for i in range(len(self.ERRORS)):
+            damaged = self.translated()
+            damaged[i] = self.ERRORS[i]
+            self.assertTrue(self.judge(damaged, self.ERRORS).wrong, i)
+
+    def test_moved_connection_is_found(self):
+        for about, error in zip(self.ABOUT, self.ERRORS):
+            original = [turned(about), error]
+            served = toy_balance(captures.ETHERNET, original[0])
+            self.assertEqual(self.judge([served, toy_error(error)], original).wrong, 0)
+            other = zlib.crc32(packets.reversed_key(packets.quote_of(captures.ETHERNET, error).flow)) % 10 + 2
+            moved = toy_error(error, number=other if other < 11 else 1)
+            self.assertEqual(self.judge([served, moved], original).wrong, 1)
+
+    def test_dissection(self):
+        about = self.ABOUT[0]
+        quote = packets.quote_of(captures.ETHERNET, self.ERRORS[0])
+        self.assertEqual(quote.flow.key, packets.dissect(captures.ETHERNET, about).key)
+        self.assertEqual(
+            packets.reversed_key(quote.flow), packets.dissect(captures.ETHERNET, turned(about)).key
+        )
+        none = [
+            about,
+            ARP,
+            error_about(about, cut=23),
+            error_about(about, kind=5),
+            error_about(about, kind=3, words=5),
+            replaced(self.ERRORS[0], 30, b"\1"),  # for somebody else
+            replaced(self.ERRORS[0], 42, b"\x60"),
+        ]
+        self.assertEqual([packets.quote_of(captures.ETHERNET, frame) for frame in none], [None] * len(none))
 
 
 class Arithmetic(unittest.TestCase):

@@ -43,8 +43,8 @@ class Connection(http.client.HTTPConnection):
 class Asked(Live):
     def serve_with(self, text=GOOD):
         self.network_ = self.network()
-        servers = Servers(self.network_)
-        self.addCleanup(servers.close)
+        self.servers = Servers(self.network_)
+        self.addCleanup(self.servers.close)
         self.start(self.network_, text)
 
     def ask(self, what, status=200, **parameters):

@@ -30,6 +30,21 @@ inline Bytes packet(const Endpoint& from, const Endpoint& to, std::uint8_t flags
          zeros(6 + data);
 }
 
+/// Host unreachable, from there to the sender of a packet like those of `packet`, which it quotes.
+inline Bytes error_about(const Bytes& about, const Endpoint& from) {
+  constexpr unsigned kIp = 14;
+  Bytes ip = bytes({0x45, 0}) + be(static_cast<unsigned>(28 + about.size() - kIp)) + be(0) +
+             be(0x4000) + bytes({64, 1, 0, 0});
+  for (const unsigned byte : from.address) ip = ip + bytes({byte});
+  ip = ip + Bytes(about.begin() + 26, about.begin() + 30);
+  return ethernet(0x0800) + ip + bytes({3, 1, 0, 0}) + zeros(4) +
+         Bytes(about.begin() + kIp, about.end());
+}
+/// What an error like those of `error_about` quotes.
+inline Bytes quoted_by(const Bytes& error) {
+  return ethernet(0x0800) + Bytes(error.begin() + 42, error.end());
+}
+
 namespace detail {
 inline Endpoint end_at(const std::byte* packet, unsigned address_at, unsigned port_at) {
   Endpoint end{};

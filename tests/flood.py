@@ -95,7 +95,7 @@ def prepare(options, folder):
     for (time, wire, data), (_, _, out) in zip(capture, captures.Capture(first)):
         if len(own) == options.packets:
             break
-        data = presenter.packet(time, data, out)
+        data, _ = presenter.packet(time, data, out)
         own.append((start + round((time - start) / options.speed), wire, data))
     with open(config, "a", encoding="utf-8") as file:
         print(f'[table]\nwhen_full = "{options.when_full}"', file=file)

@@ -6,7 +6,7 @@
                         [--allowed 0.001]
 
 The capture's busiest servers are chosen; each becomes a service whose one backend is itself, so that
-nothing is rewritten. The packets of their conversations are sent, at the capture's pace or --speed
+nothing is rewritten. The packets of their conversations are sent, and ICMP errors about them, at the capture's pace or --speed
 times faster, through a router made of network namespaces, which vanish with this process. Then the
 router's list of connections is read, and millrace replays the same packets, at the times at which
 they were really sent, to the time at which the list was read. Connections that one side alone has
@@ -28,6 +28,7 @@ import tempfile
 import time
 
 import captures
+import check_balance
 import kernel_router
 import packets
 import roundtrip
@@ -67,6 +68,21 @@ def _reason_against(flow, wire, data):
     return None
 
 
+def _reason_against_error(quote, data):
+    at, size, _ = check_balance._place(quote, source=True)
+    said = data[quote.l3 + 2 : quote.l3 + 4] if quote.family == 4 else data[quote.l3 + 4 : quote.l3 + 6]
+    end = quote.l3 + int.from_bytes(said, "big") + (0 if quote.family == 4 else 40)
+    if end != quote.end or quote.icmp - quote.l3 != (20 if quote.family == 4 else 40):
+        return "errors cut short, or with options"
+    if not all(_routable(data[a : a + size]) for a in (at, at + size)):
+        return "not routable"
+    return None
+
+
+def _pair(flow, data):
+    return (flow.protocol, *sorted(roundtrip.ends(flow, data)))
+
+
 class Choice:
     """The packets of a capture that are sent: `sent` has (time, conversation, frame) in its order."""
 
@@ -86,14 +102,23 @@ class Choice:
         for when, wire, data in capture:
             now = max(now, when)
             flow = packets.dissect(capture.link_type, data)
-            reason = _reason_against(flow, wire, data)
+            quote = packets.quote_of(capture.link_type, data) if flow is None else None
+            if quote is not None and quote.flow.protocol in NAMES:
+                reason = _reason_against_error(quote, data)
+                pair = _pair(quote.flow, data[quote.at :])
+                if reason is None and pair not in known:
+                    reason = "errors about others"
+                l3, end, family = quote.l3, quote.end, quote.family
+            else:
+                reason = _reason_against(flow, wire, data)
+                if reason is None:
+                    pair = _pair(flow, data)
+                    known.setdefault(pair, Conversation(flow.protocol, *roundtrip.ends(flow, data)))
+                    l3, end, family = flow.l3, flow.l4 + flow.l4_wire, flow.family
             if reason:
                 self.left_out[reason] += 1
                 continue
-            source, destination = roundtrip.ends(flow, data)
-            pair = (flow.protocol, *sorted((source, destination)))
-            conversation = known.setdefault(pair, Conversation(flow.protocol, source, destination))
-            yield now, conversation, kernel_router.frame_of(flow, data)
+            yield now, known[pair], kernel_router.frame_of(family, l3, end, data)
 
 
 def _busiest(sendable, wanted):
@@ -225,6 +250,8 @@ def packets_of(wanted, sent):
     for when, conversation, frame in sent:
         if conversation in wanted:
             flow = packets.dissect(captures.ETHERNET, frame)
+            if flow is None:  # an ICMP error
+                continue
             l4 = frame[flow.l4 :]
             by_client = roundtrip.ends(flow, frame)[0] == conversation.client
             fields = (0, 0, 0, flow.l4_wire - 8)

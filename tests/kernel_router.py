@@ -67,18 +67,17 @@ def ethernet(family):
     return _ROUTER_MAC + _SENDER_MAC + (b"\x08\x00" if family == 4 else b"\x86\xdd")
 
 
-def frame_of(flow, data):
-    """The IP packet in Ethernet of our own, with a TTL that outlives the router, and zeros for the
+def frame_of(family, l3, end, data):
+    """The IP packet that ends before `end` in Ethernet of our own, with a TTL that outlives the router, and zeros for the
     payload that was not captured."""
-    end = flow.l4 + flow.l4_wire
-    ip = bytearray(data[flow.l3 : end].ljust(end - flow.l3, b"\0"))
-    if flow.family == 4:
+    ip = bytearray(data[l3:end].ljust(end - l3, b"\0"))
+    if family == 4:
         ip[8] = 64
         ip[10:12] = bytes(2)
         ip[10:12] = packets.checksum(ip[:20]).to_bytes(2, "big")
     else:
         ip[7] = 64
-    return ethernet(flow.family) + ip
+    return ethernet(family) + ip
 
 
 class Router:

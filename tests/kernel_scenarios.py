@@ -5,6 +5,7 @@
 
 A conversation is a list of packets: who sends (`>` the client, `<` the server), its flags, and
 numbers: what it is at, what it acknowledges, how many bytes it carries, relative to the first ones.
+`!` in front: not the packet, but a router's ICMP error about it. `~500`: so many milliseconds pass.
 """
 
 import struct
@@ -14,6 +15,7 @@ import captures
 import packets
 
 _CLIENT, _SERVER = bytes((10, 1, 0, 1)), bytes((10, 2, 0, 1))
+_ROUTER = bytes((10, 3, 0, 1))
 _FIRST = {">": 1000, "<": 5000}
 _OPEN = [">S 0", "<SA 0 1", ">A 1 1"]
 
@@ -105,11 +107,26 @@ SCENARIOS = [
     ("established, SYN and FIN in one", _OPEN + [">SF 1"]),
     ("established, FIN without ACK", _OPEN + [">F 1"]),
     ("established, no flags", _OPEN + [">- 1"]),
+    ("SYN, error about it", [">S 0", "~300", "!>S 0"]),
+    ("established, error about the client's data", _OPEN + [">A 1 1 10", "~300", "!>A 1 1 10"]),
+    ("established, error about the server's data", _OPEN + ["<A 1 1 10", "~300", "!<A 1 1 10"]),
+    ("established, errors about what was never sent", _OPEN + ["~300", "!>R 99", "!<FA 500 1"]),
     ("FIN_WAIT, more data of the server", _OPEN + [">FA 1 1", "<A 1 2 100", "<A 101 2 100"]),
 ]
 
 
+def error_about(frame):
+    """Host unreachable, to who sent that packet, which is quoted as far as IPv4 promises."""
+    icmp = bytes((3, 1)) + bytes(6) + frame[14:42]
+    icmp = icmp[:2] + packets.checksum(icmp).to_bytes(2, "big") + icmp[4:]
+    header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(icmp), 0, 0, 64, 1, 0) + _ROUTER + frame[26:30]
+    header = header[:10] + packets.checksum(header).to_bytes(2, "big") + header[12:]
+    return frame[:14] + header + icmp
+
+
 def packet(client_port, text):
+    if text[0] == "!":
+        return error_about(packet(client_port, text[1:]))
     who, (flags, *numbers) = text[0], text[1:].split()
     sequence, acknowledged, length = (*map(int, numbers), 0, 0)[:3]
     other = "<" if who == ">" else ">"
@@ -139,6 +156,9 @@ def main():
     for number, (_, conversation) in enumerate(SCENARIOS):
         for text in conversation:
             time += 1_000_000
+            if text[0] == "~":
+                time += int(text[1:]) * 1_000_000
+                continue
             data = packet(20000 + number, text)
             written.append((time, len(data), data))
     captures.write(sys.argv[1], captures.ETHERNET, written)

@@ -102,19 +102,28 @@ class Servers:
     """TCP: sends as many bytes as it is asked for, after its own address. UDP: echoes, with its address."""
 
     def __init__(self, network):
-        self._listening = []
-        with network.servers:
-            for family, a in ADDRESSES.items():
-                for address in a["servers"]:
-                    stream = socket.create_server((address, SERVER_PORT), family=FAMILIES[family], backlog=256)
-                    datagrams = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
-                    datagrams.bind((address, SERVER_PORT))
-                    self._start(self._accept, stream, address)
-                    self._start(self._echo, datagrams, address)
+        self._network = network
+        self._listening = {}
+        for family, a in ADDRESSES.items():
+            for address in a["servers"]:
+                self.start(family, address)
 
-    def _start(self, serve, listening, address):
-        self._listening.append(listening)
-        threading.Thread(target=serve, args=(listening, address), daemon=True).start()
+    def start(self, family, address):
+        with self._network.servers:
+            stream = socket.create_server((address, SERVER_PORT), family=FAMILIES[family], backlog=256)
+            datagrams = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+            datagrams.bind((address, SERVER_PORT))
+        self._listening[family, address] = [stream, datagrams]
+        threading.Thread(target=self._accept, args=(stream, address), daemon=True).start()
+        threading.Thread(target=self._echo, args=(datagrams, address), daemon=True).start()
+
+    def stop(self, family, address):
+        for listening in self._listening.pop((family, address)):
+            try:
+                listening.shutdown(socket.SHUT_RDWR)  # who waits for it wakes up
+            except OSError:
+                pass
+            listening.close()
 
     def _accept(self, listening, address):
         while True:
@@ -136,13 +145,15 @@ class Servers:
         while True:
             try:
                 data, sender = listening.recvfrom(65536)
+                if sender is None:  # it was shut down
+                    return
                 listening.sendto(f"{address} ".encode() + data, sender)
             except OSError:
                 return
 
     def close(self):
-        for listening in self._listening:
-            listening.close()
+        for family, address in list(self._listening):
+            self.stop(family, address)
 
 
 def payload(size):

@@ -5,13 +5,15 @@
 """
 
 import os
+import select
 import socket
 import subprocess
 import time
 import unittest
 
+import packets
 from cli_case import MILLRACE, UNREADABLE, FAILED, USAGE
-from live import ADDRESSES, Live, Servers, configuration, main
+from live import ADDRESSES, FAMILIES, PORT, SERVER_PORT, Live, Servers, configuration, main
 from namespaces import command, ip
 
 
@@ -76,6 +78,105 @@ class Interfaces(Live):
         self.start(network, text)
         self.exercise(network)
         self.stop()
+
+
+class IcmpErrors(Live):
+    """The kernels at both ends make errors, and believe those that are about what they sent."""
+
+    MTU = 1400
+
+    def setUp(self):
+        super().setUp()
+        self.net = self.network()
+        # Only the connection's own worker knows its server.
+        text = configuration("af_packet:outside", "af_packet:inside")
+        self.start(self.net, text.replace("[[service]]", '[[service]]\nscheduler = "round-robin"'))
+
+    def of_client(self, family):
+        with self.net.client:
+            udp = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+        self.addCleanup(udp.close)
+        udp.settimeout(3)
+        udp.connect((ADDRESSES[family]["service"], PORT))
+        return udp
+
+    def ask(self, family):
+        """A client, the server to which its datagram came, which hears of errors, and whom it answers."""
+        udp = self.of_client(family)
+        udp.send(b"?")
+        server = select.select(self.listening[family], [], [], 3)[0][0]
+        return udp, server, server.recvfrom(100)[1]
+
+    def listen(self):
+        self.listening = {4: [], 6: []}
+        for family, a in ADDRESSES.items():
+            for address in a["servers"]:
+                with self.net.servers:
+                    server = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+                self.addCleanup(server.close)
+                server.settimeout(3)
+                server.bind((address, SERVER_PORT))
+                level, option = (socket.IPPROTO_IP, 11) if family == 4 else (socket.IPPROTO_IPV6, 25)
+                server.setsockopt(level, option, 1)  # IP_RECVERR, IPV6_RECVERR
+                self.listening[family].append(server)
+
+    def test_to_clients(self):
+        """No server listens."""
+        for family in ADDRESSES:
+            for _ in range(3):
+                udp = self.of_client(family)
+                udp.send(b"?")
+                with self.assertRaises(ConnectionRefusedError):
+                    udp.recv(100)
+        self.assertTold(6)
+
+    def test_to_servers(self):
+        """The client is gone when it is answered."""
+        self.listen()
+        for family in ADDRESSES:
+            for _ in range(3):
+                udp, server, sender = self.ask(family)
+                udp.close()
+                server.sendto(b"!", sender)
+                with self.assertRaises(ConnectionRefusedError):
+                    server.recv(100)
+                about, _, _, to = server.recvmsg(100, 512, socket.MSG_ERRQUEUE)
+                self.assertEqual((about, to[:2]), (b"!", sender[:2]))
+        self.assertTold(6)
+
+    def test_path_mtu(self):
+        """A router on the way to the client says what fits."""
+        self.listen()
+        for family, a in ADDRESSES.items():
+            udp, server, sender = self.ask(family)
+            server.sendto(b"!", sender)
+            self.assertEqual(udp.recv(100), b"!")
+            ports = PORT.to_bytes(2, "big") + udp.getsockname()[1].to_bytes(2, "big")
+            datagram = ports + (9).to_bytes(2, "big") + b"\1\1" + b"!"
+            source, client = (socket.inet_pton(FAMILIES[family], a[name]) for name in ("service", "client"))
+            with self.net.client:
+                raw = socket.socket(FAMILIES[family], socket.SOCK_RAW, 1 if family == 4 else 58)
+            self.addCleanup(raw.close)
+            if family == 4:
+                quote = bytes.fromhex("4500001d00004000 4011 0000") + source + client + datagram
+                error = bytes((3, 4, 0, 0, 0, 0)) + self.MTU.to_bytes(2, "big") + quote
+                error = error[:2] + packets.checksum(error).to_bytes(2, "big") + error[4:]
+            else:
+                quote = bytes.fromhex("60000000 0009 1140") + source + client + datagram
+                error = bytes(4) + self.MTU.to_bytes(4, "big") + quote
+                error = b"\2" + error[1:]  # the kernel adds the checksum
+            with self.net.servers:
+                self.assertNotIn("mtu", ip(f"route get {a['client']}"))
+            raw.sendto(error, (a["service"], 0))
+            time.sleep(0.3)
+            with self.net.servers:
+                self.assertIn(f"mtu {self.MTU}", ip(f"route get {a['client']}"))
+        self.assertTold(2)
+
+    def assertTold(self, times):
+        """What had to wait for its next hop counts as held."""
+        p = self.stop()["packets"]
+        self.assertIn(p["related"], range(times - len(ADDRESSES), times + 1), p)
 
 
 class Errors(Live):

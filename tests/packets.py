@@ -11,6 +11,10 @@ import captures
 ICMP, TCP, UDP, DCCP, ICMPV6, SCTP, UDP_LITE = 1, 6, 17, 33, 58, 132, 136
 _HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
 # Queries by type: what carries an identifier (RFC 792, 950, 4443, 8335).
+# Errors by type (RFC 792, 4443), and those that say how much they quote: where, in units of how many
+# bytes (RFC 4884, 4).
+_ERRORS = {ICMP: {3, 4, 11, 12}, ICMPV6: set(range(128))}
+_QUOTED = {ICMP: ({3, 11, 12}, 5, 4), ICMPV6: ({1, 3}, 4, 8)}
 _QUERIES = {ICMP: {0, 8, 13, 14, 15, 16, 17, 18, 42, 43}, ICMPV6: {128, 129, 160, 161}}
 
 _TAGS = {0x8100, 0x88A8, 0x9100, 0x9200}
@@ -34,6 +38,18 @@ class Flow(NamedTuple):
     fragment: bool  # the first of several
     ports: int  # where source and destination port stand, or 0
     whole: bool  # all of the layer 4 header was captured, and nothing in it contradicts itself
+
+
+class Quote(NamedTuple):
+    """An ICMP error, and the packet in it that its receiver sent."""
+
+    family: int
+    l3: int
+    icmp: int
+    end: int  # one past the error's last captured byte
+    at: int  # where the quoted packet begins
+    quote_end: int  # one past what is quoted of it
+    flow: Flow  # the quoted packet's, whose places count from `at`
 
 
 def _behind_ethernet(data, at, kind):
@@ -150,26 +166,27 @@ def _source_routed(data, at, end):
     return False
 
 
-def dissect(link_type, data):
-    """The packet's `Flow`, or None where it has none (no IP, a later fragment, cut too short, ...)."""
+def _ip(link_type, data):
+    """(l3, family, addresses, l4, protocol, one past the IP packet on the wire, first of several
+    fragments) or None."""
     found = find_ip(link_type, data)
     if found is None:
         return None
     l3, family = found
-    length = len(data)
-    if family == 4:
-        if l3 + 20 > length:
-            return None
-        behind = _v4(data, l3)
-        addresses = data[l3 + 12 : l3 + 20]
-    else:
-        if l3 + 40 > length:
-            return None
-        behind = _v6(data, l3)
-        addresses = data[l3 + 8 : l3 + 40]
-    if behind is None:
+    at, header, read = (l3 + 12, 20, _v4) if family == 4 else (l3 + 8, 40, _v6)
+    if l3 + header > len(data):
         return None
-    l4, protocol, wire_end, fragment = behind
+    behind = read(data, l3)
+    return behind and (l3, family, data[at : l3 + header], *behind)
+
+
+def dissect(link_type, data):
+    """The packet's `Flow`, or None where it has none (no IP, a later fragment, cut too short, ...)."""
+    found = _ip(link_type, data)
+    if found is None:
+        return None
+    l3, family, addresses, l4, protocol, wire_end, fragment = found
+    length = len(data)
     end = wire_end if wire_end < length else length
     ports, identity = 0, b""
     options = family == 4 and data[l3] & 15 > 5
@@ -192,6 +209,38 @@ def dissect(link_type, data):
             identity = data[l4 + 4 : l4 + 6]
     key = bytes((family, protocol)) + addresses + identity
     return Flow(key, family, protocol, l3, l4, end, wire_end - l4, fragment, ports, whole)
+
+
+def quote_of(link_type, data):
+    """The packet's `Quote`, or None: it is no ICMP error, or quotes nothing that has a flow and was
+    sent by whom the error is for."""
+    found = _ip(link_type, data)
+    if found is None or found[4] != (ICMP if found[1] == 4 else ICMPV6):
+        return None
+    l3, family, addresses, icmp, protocol, wire_end, _ = found
+    end = min(wire_end, len(data))
+    at = quote_end = icmp + 8
+    if at > end or data[icmp] not in _ERRORS[protocol]:
+        return None
+    kinds, place, unit = _QUOTED[protocol]
+    told = data[icmp + place] * unit if data[icmp] in kinds else 0
+    quote_end = min(at + told, end) if told else end
+    flow = dissect(captures.RAW, data[at:quote_end])
+    if flow is None or flow.family != family:
+        return None
+    size = len(addresses) // 2
+    if flow.key[2 : 2 + size] != addresses[size:]:
+        return None
+    return Quote(family, l3, icmp, end, at, quote_end, flow)
+
+
+def reversed_key(flow):
+    """The `key` of packets in the other direction."""
+    size = 4 if flow.family == 4 else 16
+    rest = flow.key[2 + 2 * size :]
+    if flow.ports:
+        rest = rest[2:] + rest[:2]
+    return flow.key[:2] + flow.key[2 + size : 2 + 2 * size] + flow.key[2 : 2 + size] + rest
 
 
 def sum16(data):

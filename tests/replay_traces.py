@@ -92,7 +92,7 @@ def problems(done, stats, opinion):
     gone = p["out"] + sum(p["dropped"].values()) + p["consumed"] + p["held"]
     if p["in"] + p["generated"] != gone:
         yield f"{p['in']} + {p['generated']} packets came, {gone} are accounted for"
-    served = p["tracked"] + p["stateless"] + sum(p["untracked"].values())
+    served = p["tracked"] + p["stateless"] + p["related"] + sum(p["untracked"].values())
     c = stats["connections"]
     if c["opened"] != c["live"] + sum(c["closed"].values()):
         yield f"{c['opened']} connections opened, {c['live']} live, closed {c['closed']}"

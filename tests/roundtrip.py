@@ -5,8 +5,9 @@
 
 The capture's busiest servers become services. First the capture goes through the balancer as it is,
 which tells the backend of each conversation. Then once more, with each captured reply presented as
-coming from that backend: what comes out must be byte-identical to the captured reply, and
-everything else to what came out the first time. Exit status 1 where it is not, 2 where it cannot be
+coming from that backend, and each captured ICMP error about a request as quoting what that backend
+was sent: what comes out must be byte-identical to what was captured, but that errors come from the
+service itself, and everything else to what came out the first time. Exit status 1 where it is not, 2 where it cannot be
 tried.
 """
 
@@ -123,9 +124,9 @@ def replay(millrace, capture, config, out, stats):
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()}")
 
 
-def rewritten_source(flow, data, end):
-    """`data` as it would come from `end`."""
-    at, size, port_at = check_balance._place(flow, source=True)
+def rewritten(flow, data, end, source):
+    """`data` as it would come from `end`, or go there."""
+    at, size, port_at = check_balance._place(flow, source)
     out = bytearray(data)
     out[at : at + size] = end[0]
     if flow.family == 4:
@@ -144,6 +145,28 @@ def rewritten_source(flow, data, end):
     return bytes(out)
 
 
+def adjust(out, place, old, new):
+    value = packets.adjusted(int.from_bytes(out[place : place + 2], "big"), old, new)
+    out[place : place + 2] = value.to_bytes(2, "big")
+
+
+def rewritten_error(quote, data, asked, address):
+    """The ICMP error `data` as if it came from `address`, about a packet to `asked`."""
+    inner = slice(quote.at, quote.quote_end)
+    at, size, _ = check_balance._place(quote, source=True)
+    out = bytearray(data)
+    out[inner] = rewritten(quote.flow, data[inner], asked, source=False)
+    out[at : at + size] = address
+    pad = bytes(len(data[inner]) % 2)
+    old, new = data[inner] + pad, bytes(out[inner]) + pad
+    if quote.family == 4:
+        adjust(out, quote.l3 + 10, data[at : at + size], address)
+    else:
+        old, new = old + data[at : at + size], new + address
+    adjust(out, quote.icmp + 2, old, new)
+    return bytes(out)
+
+
 class Presenter:
     """Turns captured replies into what the backends of their conversations would have sent."""
 
@@ -152,29 +175,57 @@ class Presenter:
         self.servers = set(servers)
         self.backend = {}  # (client, server, protocol): [backend, last seen]
         self.now = 0
-        self.presented = self.unanswered = 0
+        self.presented = self.errors = self.unanswered = 0
 
     def packet(self, time, data, translated):
-        """What to present for `data`, which the first run turned into `translated`."""
+        """What to present for `data`, which the first run turned into `translated`, and what shall
+        come out; None: what came out then."""
         self.now = max(self.now, time)
         flow = packets.dissect(self.link_type, data)
-        if flow is None or flow.protocol not in _NAMES:
-            return data
+        if flow is None:
+            return self._error(data)
+        if flow.protocol not in _NAMES:
+            return data, None
         source, destination = ends(flow, data)
         if (*destination, flow.protocol) in self.servers:
             backend = ends(flow, translated)[1]
             if backend != destination:
                 self.backend[source, destination, flow.protocol] = [backend, self.now]
         elif (*source, flow.protocol) in self.servers:
-            known = self.backend.get((destination, source, flow.protocol))
-            # Without a live connection there is no backend that could have answered.
-            if known is None or self.now - known[1] > _SHORTEST_TIMEOUT:
-                self.unanswered += 1
-                return data
+            known = self._known(destination, source, flow.protocol)
+            if known is None:
+                return data, None
             known[1] = self.now
             self.presented += 1
-            return rewritten_source(flow, data, known[0])
-        return data
+            return rewritten(flow, data, known[0], source=True), data
+        return data, None
+
+    def _known(self, client, server, protocol):
+        """Without a live connection there is no backend that could have answered."""
+        known = self.backend.get((client, server, protocol))
+        if known is None or self.now - known[1] > _SHORTEST_TIMEOUT:
+            self.unanswered += 1
+            return None
+        return known
+
+    def _error(self, data):
+        quote = packets.quote_of(self.link_type, data)
+        if quote is None or quote.flow.protocol not in _NAMES:
+            return data, None
+        protocol = quote.flow.protocol
+        client, server = ends(quote.flow, data[quote.at :])
+        if (*server, protocol) not in self.servers:
+            return data, None
+        known = self._known(client, server, protocol)
+        if known is None:
+            return data, None
+        self.errors += 1
+        at, size, _ = check_balance._place(quote, source=True)
+        teller = data[at : at + size]
+        presented = rewritten_error(
+            quote, data, known[0], known[0][0] if teller == server[0] else teller
+        )
+        return presented, rewritten_error(quote, data, server, server[0])
 
 
 def differs(link_type, expected, got):
@@ -195,9 +246,9 @@ def differs(link_type, expected, got):
     return next((i for i, (a, b) in enumerate(zip(expected, got)) if a != b), len(got))
 
 
-def round_trip(millrace, path, wanted, folder):
+def round_trip(millrace, path, count, folder):
     capture = captures.Capture(path)
-    servers = busiest_servers(capture, wanted)
+    servers = busiest_servers(capture, count)
     if not servers:
         raise RuntimeError(f"{path}: no TCP or UDP conversation in both directions")
     files = {n: os.path.join(folder, n) for n in ("first.pcap", "back.pcap", "second.pcap")}
@@ -211,21 +262,23 @@ def round_trip(millrace, path, wanted, folder):
         raise RuntimeError(f"{counts[2]} packets were dropped: choose fewer servers")
 
     presenter = Presenter(capture.link_type, servers)
-    presented = []
+    presented, wanted = [], []
     for (time, wire, data), (_, _, out) in zip(capture, captures.Capture(files["first.pcap"])):
-        presented.append((time, wire, presenter.packet(time, data, out)))
+        present, out_again = presenter.packet(time, data, out)
+        presented.append((time, wire, present))
+        wanted.append((time, wire, out if out_again is None else out_again))
     captures.write(files["back.pcap"], capture.link_type, presented)
     replay(millrace, files["back.pcap"], config, files["second.pcap"], stats)
 
     errors = list(judge.errors)
     second = captures.Capture(files["second.pcap"])
     identical = 0
-    runs = zip(capture, captures.Capture(files["first.pcap"]), presented, second)
     total = 0
-    for number, (original, first, sent, came) in enumerate(runs, 1):
+    for number, (original, expected, sent, came) in enumerate(
+        zip(capture, wanted, presented, second), 1
+    ):
         total = number
         is_reply = sent[2] != original[2]
-        expected = original if is_reply else first
         where = differs(capture.link_type, expected[2], came[2])
         if where is not None or expected[:2] != came[:2]:
             what = "reply" if is_reply else "packet"
@@ -235,8 +288,9 @@ def round_trip(millrace, path, wanted, folder):
         errors.append(f"{len(presented)} packets went in the second time, {total} came out")
     print(
         f"{len(servers)} servers, {judge.connections:,} connections, {judge.translated:,} packets "
-        f"to backends, {presenter.presented:,} replies presented ({presenter.unanswered:,} more had "
-        f"no connection), {identical:,} came out byte-identical"
+        f"to backends, {judge.related:,} errors about them, {presenter.presented:,} replies and "
+        f"{presenter.errors:,} errors presented ({presenter.unanswered:,} more had no connection), "
+        f"{identical:,} came out right, byte by byte"
     )
     if not presenter.presented:
         errors.append("no reply belonged to a connection: nothing was tried")

@@ -18,6 +18,7 @@
 
 #include "parse/capture_bursts.h"
 #include "parse/rewrite.h"
+#include "parse/test_packets.h"
 #include "port/test_files.h"
 #include "shard/split.h"
 #include "traffic/generate.h"
@@ -37,12 +38,14 @@ struct Outcome {
   std::uint64_t proved = 0;
   std::uint64_t to_backends = 0;
   std::uint64_t replies = 0;
+  std::uint64_t related = 0;  ///< ICMP errors
 
   friend bool operator==(const Outcome&, const Outcome&) = default;
   friend void PrintTo(const Outcome& o, std::ostream* to) {
     *to << o.in << " in, " << o.out << " out, " << o.opened << " opened, " << o.ended << " ended, "
         << o.live << " live, " << o.proved << " proved, " << o.to_backends << " to backends, "
-        << o.replies << " replies, a file of hash " << std::hash<std::string>{}(o.packets);
+        << o.replies << " replies, " << o.related << " errors, a file of hash "
+        << std::hash<std::string>{}(o.packets);
   }
 };
 
@@ -104,6 +107,7 @@ class WorkersTest : public testing::Test {
     all.out = counters.out.value();
     all.opened = counters.opened.value();
     all.ended = counters.ended();
+    all.related = counters.verdict[static_cast<std::size_t>(Verdict::related)].value();
     all.live = workers.report_v4().live + workers.report_v6().live;
     for (const auto& service : workers.services()) {
       all.proved += service.established;
@@ -157,6 +161,34 @@ Capture with_replies(const Capture& requests, const Capture& at_backends) {
   return both;
 }
 
+/// Host unreachable, from a router to who sent the packet, as much of it as is quoted by IPv4.
+test::Bytes error_about(std::span<const std::byte> packet, const Headers& headers) {
+  using test::operator+;
+  const test::Bytes quote(packet.begin() + headers.l3, packet.begin() + headers.l4 + 8);
+  return test::ethernet(0x0800) + test::bytes({0x45, 0}) +
+         test::be(28 + static_cast<unsigned>(quote.size())) + test::zeros(4) +
+         test::bytes({64, 1, 0, 0, 198, 51, 100, 1}) +
+         test::Bytes(quote.begin() + 12, quote.begin() + 16) + test::bytes({3, 1, 0, 0}) +
+         test::zeros(4) + quote;
+}
+
+/// The same packets, and behind each an error to its sender.
+Capture with_errors(const Capture& capture) {
+  Capture both(capture.format());
+  std::size_t n = 0;
+  EXPECT_TRUE(for_each_burst(capture, [&](const Burst& burst) -> Result<void> {
+    for (unsigned i = 0; i < burst.size; ++i, ++n) {
+      const auto& packet = capture.packet(n);
+      const auto error = error_about(packet.bytes(), burst.headers[i]);
+      EXPECT_TRUE(both.append(packet.timestamp_ns, packet.wire_length, packet.bytes()));
+      EXPECT_TRUE(
+          both.append(packet.timestamp_ns + 500, static_cast<std::uint32_t>(error.size()), error));
+    }
+    return {};
+  }));
+  return both;
+}
+
 /// A service for every server of the requests.
 Services services_for(const Capture& requests) {
   std::set<std::array<std::uint8_t, 4>> servers;
@@ -191,6 +223,47 @@ TEST_F(WorkersTest, RepliesMeetTheirRequests) {
       EXPECT_LT(run(capture, 3, kind.name).replies, 8'000U) << kind.name;
     }
   }
+}
+
+// Errors go to the worker whose connection they are about, so to the backend that it has, whatever
+// another worker's scheduler would have said.
+TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
+  const auto requests =
+      generate({.profile = Profile::uniform, .connections = 2000, .packets = 8'000, .seed = 6});
+  balance_.services = services_for(*requests);
+  for (auto& service : balance_.services.v4) service.scheduler = "hash";
+  balance_.maglev_table_size = 251;
+  const test::Directory directory;
+  test::write_file(directory / "to_backends", run(*requests, 1).packets);
+  const auto at_backends = Capture::load(directory / "to_backends");
+  // Requests and what comes back; the errors that clients cause; those that millrace's own cause.
+  const Capture both = with_replies(*requests, *at_backends);
+  test::write_file(directory / "both", run(both, 1).packets);
+  const Capture capture = with_errors(*Capture::load(directory / "both"));
+  Capture all(requests->format());
+  for (std::size_t i = 0; i < capture.size() / 2; ++i) {
+    const auto& sent = both.packet(i);
+    const auto& error = capture.packet(2 * i + 1);
+    EXPECT_TRUE(all.append(sent.timestamp_ns, sent.wire_length, sent.bytes()));
+    EXPECT_TRUE(all.append(error.timestamp_ns, error.wire_length, error.bytes()));
+  }
+  ASSERT_EQ(all.size(), 32'000U);
+  const Outcome one = run(all, 1);
+  EXPECT_EQ(one.related, 16'000U);
+  EXPECT_EQ(one.replies, 8'000U);
+  for (const SpreadKind& kind : spreads()) {
+    if (kind.by_client) {
+      EXPECT_EQ(run(all, 3, kind.name), one) << kind.name;
+    }
+  }
+  line_.entries_that_move = 512;
+  EXPECT_EQ(run(all, 2), one);
+  line_.entries_that_move = 0;
+  pipeline_ = true;
+  EXPECT_EQ(run(all, 3), one);
+  pipeline_ = false;
+  line_.sharing = "lock-free-race";
+  EXPECT_EQ(run(all, 3), one);
 }
 
 // Half of the packets in three connections: byte by byte what one worker does, for every table.

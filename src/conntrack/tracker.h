@@ -134,34 +134,23 @@ class Tracker {
   /// Finds a burst's entries and marks those found as seen now.
   void find(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
             std::span<ConnId> ids, Stragglers stragglers = {}) {
-    if (!has(side)) {
-      std::ranges::fill(ids.first(keys.size()), ConnId::none);
-      return;
-    }
-    const Table& table = table_of(side);
-    table.find(keys, hashes, ids, stragglers);
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (ids[i] == ConnId::none) continue;
-      auto& header = table.records().header(ids[i]);
-      if ((Guarding::kConcurrent && peer_of(header) == kUnconfirmed) ||
-          (leaves_expired_ && has_expired(side, ids[i], now))) {
-        ids[i] = ConnId::none;
-      } else {
-        see(header, now);
-      }
-    }
+    look_up(side, keys, hashes, now, ids, stragglers, [now](auto& header) { see(header, now); });
   }
 
-  /// The connection of that key, in either direction, or none. It is not marked as seen.
-  ConnId find_one(const K& key) const {
+  /// Finds them, and leaves them as they are.
+  void peek(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
+            std::span<ConnId> ids, Stragglers stragglers = {}) const {
+    look_up(side, keys, hashes, now, ids, stragglers, [](auto&) {});
+  }
+
+  /// The connection of that key, in either direction, or none; it stays as it is.
+  ConnId peek_one(const K& key, Tick now) const {
     for (const Side side : {Side::originator, Side::reply}) {
-      if (!has(side)) continue;
       const Hash hash = hasher()(key);
       ConnId id = ConnId::none;
-      table_of(side).find({&key, 1}, {&hash, 1}, {&id, 1});
-      if (id == ConnId::none || peer_of(table_of(side).records().header(id)) == kUnconfirmed)
-        continue;
-      return side == Side::originator ? id : peer_of(table_of(side).records().header(id));
+      if (has(side)) peek(side, {&key, 1}, {&hash, 1}, now, {&id, 1});
+      if (id != ConnId::none)
+        return side == Side::originator ? id : peer_of(table_of(side).records().header(id));
     }
     return ConnId::none;
   }
@@ -369,6 +358,27 @@ class Tracker {
     if (!follows_) return;
     const Standing last = mark_ended<Guarding::kShared>(life(originators(), id));
     count_unproved(id, last.proof() == Proof::none ? -1 : 0);
+  }
+
+  template <class Found>
+  void look_up(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
+               std::span<ConnId> ids, Stragglers stragglers, Found&& found) const {
+    if (!has(side)) {
+      std::ranges::fill(ids.first(keys.size()), ConnId::none);
+      return;
+    }
+    const Table& table = table_of(side);
+    table.find(keys, hashes, ids, stragglers);
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (ids[i] == ConnId::none) continue;
+      auto& header = table.records().header(ids[i]);
+      if ((Guarding::kConcurrent && peer_of(header) == kUnconfirmed) ||
+          (leaves_expired_ && has_expired(side, ids[i], now))) {
+        ids[i] = ConnId::none;
+      } else {
+        found(header);
+      }
+    }
   }
 
   bool has(Side side) const { return side == Side::originator || has_replies(); }

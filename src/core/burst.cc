@@ -24,14 +24,20 @@ void take_out(Lane<K>& lane, std::uint64_t out) {
   lane.size = kept;
 }
 
+template <class K>
+void take_out(Lanes<K>& lanes, std::uint64_t out) {
+  take_out(lanes.originator, out);
+  take_out(lanes.reply, out);
+}
+
 }  // namespace
 
 void take_out(Burst& burst, std::uint64_t out) {
   if (out == 0) return;
-  take_out(burst.v4.originator, out);
-  take_out(burst.v4.reply, out);
-  take_out(burst.v6.originator, out);
-  take_out(burst.v6.reply, out);
+  take_out(burst.v4, out);
+  take_out(burst.v6, out);
+  take_out(burst.quoted_v4, out);
+  take_out(burst.quoted_v6, out);
   unsigned kept = 0;
   for (unsigned i = 0; i < burst.size; ++i) {
     if ((out >> i & 1) != 0) continue;

@@ -3,7 +3,8 @@
 //
 // Packets whose key was found stand, beside their place in the burst, in one of four lanes: by
 // address family, and by which entry of their connection they meet. A lane's keys are dense, so
-// tables see plain spans, and one template serves both families and both directions.
+// tables see plain spans, and one template serves both families and both directions. ICMP errors
+// have four lanes of their own, most often empty.
 #pragma once
 
 #include <array>
@@ -60,6 +61,9 @@ template <class K>
 struct Lanes {
   Lane<K> originator;
   Lane<K> reply;
+
+  bool is_empty() const { return (originator.size | reply.size) == 0; }
+  void clear() { originator.size = reply.size = 0; }
 };
 
 struct Burst {
@@ -77,12 +81,21 @@ struct Burst {
   std::array<Verdict, kMax> verdict;
   Lanes<KeyV4> v4;
   Lanes<KeyV6> v6;
+  /// ICMP errors, by the key of packets that go where the error goes: that of the packet which it
+  /// quotes, reversed.
+  Lanes<KeyV4> quoted_v4;
+  Lanes<KeyV6> quoted_v6;
 
   /// No packets, no keys.
   void clear() {
     size = 0;
-    v4.originator.size = v4.reply.size = 0;
-    v6.originator.size = v6.reply.size = 0;
+    clear_lanes();
+  }
+  void clear_lanes() {
+    v4.clear();
+    v6.clear();
+    quoted_v4.clear();
+    quoted_v6.clear();
   }
 
   template <class K>
@@ -91,6 +104,14 @@ struct Burst {
       return v4;
     } else {
       return v6;
+    }
+  }
+  template <class K>
+  Lanes<K>& quoted() {
+    if constexpr (std::is_same_v<K, KeyV4>) {
+      return quoted_v4;
+    } else {
+      return quoted_v6;
     }
   }
 };

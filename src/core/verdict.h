@@ -13,6 +13,7 @@ enum class Verdict : std::uint8_t {
   // Served, or the host's.
   tracked,
   stateless,  ///< served without an entry, by consistent hashing
+  related,    ///< an ICMP error about what was served, sent on to where that came from
   consumed,   ///< for the host itself: heard, or answered
   held,       ///< until its next hop is known
 
@@ -21,7 +22,7 @@ enum class Verdict : std::uint8_t {
   truncated,      ///< cut short, by the capture or on the wire, before the headers end
   malformed,      ///< header fields contradict each other or the packet's length
   fragment,       ///< a fragment other than the first: it carries no ports
-  icmp_error,     ///< an ICMP or ICMPv6 error: it speaks about another connection
+  icmp_error,     ///< an ICMP or ICMPv6 error about nothing that is served
   icmp_control,   ///< other ICMP without an identifier: neighbour discovery, redirects, ...
   source_routed,  ///< its header names further hops, so its addresses are not its endpoints
   header_chain,   ///< more extension headers, tags or labels than are followed
@@ -43,20 +44,24 @@ enum class Verdict : std::uint8_t {
   unresolved,       ///< its next hop does not answer
   not_ours,         ///< to the host itself, or to a group, and nothing here takes it
 };
-inline constexpr std::size_t kVerdicts = 25;
+inline constexpr std::size_t kVerdicts = 26;
 
 inline constexpr std::array<std::string_view, kVerdicts> kVerdictNames{
-    "tracked",       "stateless",    "consumed",        "held",          "not_ip",
-    "truncated",     "malformed",    "fragment",        "icmp_error",    "icmp_control",
-    "source_routed", "header_chain", "no_service",      "no_connection", "over_budget",
-    "no_backend",    "table_full",   "reply_collision", "source_limit",  "service_limit",
-    "hop_limit",     "no_route",     "too_big",         "unresolved",    "not_ours"};
+    "tracked",       "stateless",     "related",      "consumed",        "held",
+    "not_ip",        "truncated",     "malformed",    "fragment",        "icmp_error",
+    "icmp_control",  "source_routed", "header_chain", "no_service",      "no_connection",
+    "over_budget",   "no_backend",    "table_full",   "reply_collision", "source_limit",
+    "service_limit", "hop_limit",     "no_route",     "too_big",         "unresolved",
+    "not_ours"};
 static_assert(static_cast<std::size_t>(Verdict::not_ours) + 1 == kVerdicts);
 
 /// As it appears in statistics.
 constexpr std::string_view to_string(Verdict v) {
   return kVerdictNames[static_cast<std::size_t>(v)];
 }
+
+/// True for what the function has rewritten.
+constexpr bool is_served(Verdict v) { return v <= Verdict::related; }
 
 /// True for the reasons that configuration decides about (`unmatched = "pass" | "drop"`).
 constexpr bool is_unmatched(Verdict v) { return v >= Verdict::not_ip && v <= Verdict::no_service; }

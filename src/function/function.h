@@ -64,7 +64,7 @@ class FunctionFor {
 
   /// The parser filed all keys under `originator`. Moves those that meet a reply's entry to
   /// `reply`, in order; gives packets that concern it not the verdict `no_service` and takes them
-  /// out.
+  /// out. Errors alike, in lanes of their own: what concerns it not keeps the verdict `icmp_error`.
   virtual void sides(Burst& burst) = 0;
 
   /// Answers each opening. Called again for those whose reply collided, with `attempt` one higher;
@@ -88,7 +88,9 @@ class FunctionFor {
   /// Serves the packets of both lanes. Where `connection` is none, an originator's packet may be
   /// served without state if its verdict is `table_full`, `over_budget` or `no_connection`, and is
   /// left alone if another drops it; a reply may be served, too, or gets `no_service`, and is left
-  /// alone if its verdict drops it. Everything served gets `tracked` or `stateless`.
+  /// alone if its verdict drops it. Everything served gets `tracked` or `stateless`. Errors, whose
+  /// `connection` is the one that they are about, get `related` where it is known who is to hear of
+  /// them, and are left alone elsewhere.
   virtual void process(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;
 
   /// The key of a connection's packets as they leave, by the originator's key and state; any worker

@@ -142,7 +142,7 @@ After HostFor<A>::route(Handling& h) {
            .link = static_cast<std::uint8_t>(route->link)};
   const Way way = find_way(h.out, *route, destination, h.now(), h.wire);
   if (way.mac) return After::sent;
-  const bool is_as_it_came = h.verdict() != Verdict::tracked && h.verdict() != Verdict::stateless;
+  const bool is_as_it_came = !is_served(h.verdict());
   if (way.may_wait && common_.hold({.frame = h.out,
                                     .headers = behind_ethernet(headers),
                                     .neighbour = way.neighbour,

@@ -205,8 +205,9 @@ class HostScenario : public testing::Test, protected Wire {
       served |= word == "served";
       if (word == "dropped") forward = 0;
     }
-    arrive(link, packet(who, whom, what == "pings", hops, size), forward,
-           served ? whom : std::string());
+    const Bytes frame = what == "refuses" ? refusal(who, whom, hops)
+                                          : packet(who, whom, what == "pings", hops, size);
+    arrive(link, frame, forward, served ? whom : std::string());
   }
 
   static Bytes raw(const A& address) {
@@ -250,6 +251,14 @@ class HostScenario : public testing::Test, protected Wire {
     return frame({{2, 9, 9, 9, 9, 9}}, mac_of(from), kV4 ? 0x0800 : 0x86dd) +
            ip(address(from), address(to), protocol, hops, l4, pings ? 2 : 6);
   }
+  /// An ICMP error about what it was sent.
+  static Bytes refusal(const std::string& from, const std::string& to, unsigned hops) {
+    const Bytes about =
+        ip(address(to), address(from), 17, 60, be(80) + be(1000) + be(8) + be(0), 6);
+    return frame({{2, 9, 9, 9, 9, 9}}, mac_of(from), kV4 ? 0x0800 : 0x86dd) +
+           ip(address(from), address(to), kV4 ? 1 : 58, hops,
+              bytes({kV4 ? 3U : 1U, kV4 ? 3U : 4U}) + zeros(6) + about, 2);
+  }
   static Bytes question(const std::string& from, const std::string& whom) {
     if (kV4)
       return frame(kBroadcast, mac_of(from), 0x0806) + bytes({0, 1, 8, 0, 6, 4, 0, 1}) +
@@ -292,7 +301,9 @@ class HostScenario : public testing::Test, protected Wire {
     parse(*burst, LinkType::ethernet);
     auto& lane = burst->lanes<Key<A>>().originator;
     if (burst->verdict[0] == Verdict::tracked) burst->verdict[0] = Verdict::no_service;
-    if (served.empty() || lane.size == 0) {
+    if (!served.empty() && burst->verdict[0] == Verdict::icmp_error) {
+      burst->verdict[0] = Verdict::related;
+    } else if (served.empty() || lane.size == 0) {
       lane.size = 0;
     } else {
       burst->verdict[0] = Verdict::tracked;

@@ -190,6 +190,41 @@ TYPED_TEST(HostTest, ItSaysWhyAPacketGoesNoFurther) {
     - hop_limit)");
 }
 
+// Those that were sent on go where the backend is; those that were not end here. None is answered.
+TYPED_TEST(HostTest, IcmpErrorsAreForwardedAndNeverAnswered) {
+  this->play(R"(
+    0 n asks out
+    - 0 to n: out answers n
+    - consumed
+    1 b1 asks in
+    - 1 to b1: in answers b1
+    - consumed
+    0 n refuses vip
+    - not_ours
+    0 n refuses vip hops=1
+    - not_ours
+    0 n refuses out
+    - not_ours
+    0 n refuses b1
+    - 1 to b1: n > b1 no port (b1 > n)
+    - icmp_error
+    0 n refuses b1 dropped
+    - icmp_error
+    0 n refuses b1 served
+    - 1 to b1: n > b1 no port (b1 > n)
+    - related
+    0 n refuses b1 served hops=1
+    - hop_limit
+    0 n refuses far served
+    - no_route
+    0 n refuses b2 served
+    - 1 to all: in asks b2
+    - held
+    1 b2 tells
+    - 1 to b2: n > b2 no port (b2 > n)
+    - consumed)");
+}
+
 TYPED_TEST(HostTest, ANeighbourThatMovesIsFollowed) {
   this->play(R"(
     1 b2 asks in

@@ -2,10 +2,22 @@
 
 #include "parse/ip.h"
 #include "parse/link.h"
+#include "parse/quote.h"
 #include "parse/tcp.h"
 
 namespace millrace {
 namespace {
+
+/// An error goes where packets of the connection that it is about go.
+template <class K>
+void file_error(Burst& burst, unsigned i) {
+  const auto quote = read_quote<K>(burst.data[i], burst.headers[i]);
+  if (!quote) return;
+  auto& lane = burst.quoted<K>().originator;
+  lane.packet[lane.size] = static_cast<std::uint8_t>(i);
+  lane.key[lane.size++] = reversed(quote->key);
+  burst.signal[i] = Signal::packet;
+}
 
 template <class Ip>
 Verdict file(Burst& burst, unsigned i, detail::Packet packet, unsigned l3) {
@@ -14,6 +26,8 @@ Verdict file(Burst& burst, unsigned i, detail::Packet packet, unsigned l3) {
   if (verdict == Verdict::tracked) [[likely]] {
     lane.packet[lane.size++] = static_cast<std::uint8_t>(i);
     burst.signal[i] = read_signal(packet.data, burst.headers[i]);
+  } else if (verdict == Verdict::icmp_error) {
+    file_error<typename Ip::Key>(burst, i);
   }
   return verdict;
 }
@@ -32,8 +46,7 @@ Verdict parse_one(Burst& burst, unsigned i, detail::LinkHeader link) {
 }  // namespace
 
 void parse(Burst& burst, LinkType link) {
-  burst.v4.originator.size = burst.v4.reply.size = 0;
-  burst.v6.originator.size = burst.v6.reply.size = 0;
+  burst.clear_lanes();
   const detail::LinkHeader header = detail::link_header(link);
   for (unsigned i = 0; i < burst.size; ++i) burst.verdict[i] = parse_one(burst, i, header);
 }

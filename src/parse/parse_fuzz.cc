@@ -1,6 +1,6 @@
-// Any bytes through the parser and, where a key was found, through `rewrite`. The first byte of an
-// input chooses the link type, the rest is the packet, in a block of just its size: the address
-// sanitizer sees any access beyond it.
+// Any bytes through the parser and, where a key was found, through `rewrite` or `rewrite_quote`.
+// The first byte of an input chooses the link type, the rest is the packet, in a block of just its
+// size: the address sanitizer sees any access beyond it.
 
 #include <algorithm>
 #include <cstring>
@@ -9,6 +9,7 @@
 
 #include "core/protocol.h"
 #include "parse/parse.h"
+#include "parse/quote.h"
 #include "parse/rewrite.h"
 #include "parse/tcp.h"
 
@@ -41,6 +42,12 @@ void check_lanes(const Burst& burst) {
   require(v4 == 0 || (burst.headers[0].family == 4 && burst.v4.originator.packet[0] == 0));
   require(v6 == 0 || (burst.headers[0].family == 6 && burst.v6.originator.packet[0] == 0));
   require(burst.v4.reply.size == 0 && burst.v6.reply.size == 0);
+  const unsigned quoted_v4 = burst.quoted_v4.originator.size;
+  const unsigned quoted_v6 = burst.quoted_v6.originator.size;
+  require(quoted_v4 + quoted_v6 <= (burst.verdict[0] == Verdict::icmp_error ? 1 : 0));
+  require(quoted_v4 == 0 || burst.headers[0].family == 4);
+  require(quoted_v6 == 0 || burst.headers[0].family == 6);
+  require(burst.quoted_v4.reply.size == 0 && burst.quoted_v6.reply.size == 0);
   require(is_unmatched(burst.verdict[0]) || burst.verdict[0] == Verdict::tracked);
 }
 
@@ -99,6 +106,62 @@ void check_rewriting(Burst& burst, LinkType link) {
   require(back == original);
 }
 
+/// Of an error, with all that it quotes. ICMPv4 has no pseudo header.
+template <class K>
+unsigned icmp_error_of(const Burst& burst, const Headers& h) {
+  using Ip = detail::IpOf<K>;
+  K ends;
+  std::memcpy(static_cast<void*>(&ends), burst.data[0] + h.l3 + Ip::kSource,
+              2 * std::size_t{K::Address::kBytes});
+  const unsigned bytes = h.l4_end - h.l4;
+  const auto sum =
+      Ip::kFamily == 4 ? 0 : pseudo_header_sum(ends.source, ends.destination, h.protocol, bytes);
+  return internet_checksum({burst.data[0] + h.l4, bytes}, sum) % 0xffffU;
+}
+
+/// Sends an error on as a function does: one end of what it quotes, and its own at the other side.
+template <class K>
+K pass_on_and_parse(Burst& burst, LinkType link, End quoted, const typename K::Address& address,
+                    std::uint16_t port) {
+  const Headers before = burst.headers[0];
+  const auto quote = read_quote<K>(burst.data[0], before);
+  require(quote.has_value());
+  const Headers& h = quote->headers;
+  require(before.l4 + 8 == h.l3 && h.l3 < h.l4 && h.l4 <= h.l4_end && h.l4_end <= before.l4_end);
+  K expected = burst.quoted<K>().originator.key[0];
+  require(expected == reversed(quote->key));
+  const bool to_sender = quoted == End::source;
+  (to_sender ? expected.destination : expected.source) = address;
+  if (has_ports(h.protocol)) {
+    (to_sender ? expected.destination_port : expected.source_port) = port;
+  }
+  const unsigned error = icmp_error_of<K>(burst, before);
+  rewrite_quote(quoted, burst.data[0], before, *quote, address, port);
+  rewrite<K>(to_sender ? End::destination : End::source, burst.data[0], burst.length[0], before,
+             address, 0);
+  require(icmp_error_of<K>(burst, before) == error);
+  parse(burst, link);
+  require(burst.verdict[0] == Verdict::icmp_error && burst.quoted<K>().originator.size == 1);
+  require(std::memcmp(&before, burst.headers.data(), sizeof before) == 0);
+  require(burst.quoted<K>().originator.key[0] == expected);
+  return expected;
+}
+
+template <class K>
+void check_quote(Burst& burst, LinkType link) {
+  if (burst.quoted<K>().originator.size == 0) return;
+  const K original = burst.quoted<K>().originator.key[0];
+  typename K::Address address = original.source;
+  std::ranges::reverse(address.bytes);
+  address.bytes[0] ^= 0x55;
+  pass_on_and_parse<K>(burst, link, End::source, address, 0x1234);
+  pass_on_and_parse<K>(burst, link, End::destination, address, 0xfedc);
+  pass_on_and_parse<K>(burst, link, End::source, original.destination, original.destination_port);
+  const K back =
+      pass_on_and_parse<K>(burst, link, End::destination, original.source, original.source_port);
+  require(back == original);
+}
+
 /// What a segment says stands within its packet, or not at all.
 void check_segment(const Burst& burst) {
   if (burst.verdict[0] != Verdict::tracked) return;
@@ -125,6 +188,8 @@ void check(LinkType link, std::span<const std::uint8_t> packet) {
   check_segment(burst);
   check_rewriting<KeyV4>(burst, link);
   check_rewriting<KeyV6>(burst, link);
+  check_quote<KeyV4>(burst, link);
+  check_quote<KeyV6>(burst, link);
 }
 
 }  // namespace

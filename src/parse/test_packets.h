@@ -6,7 +6,9 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "parse/parse.h"
@@ -110,6 +112,17 @@ struct Parsed {
   unsigned v6 = 0;
   KeyV4 key4;
   KeyV6 key6;
+  std::optional<KeyV4> quoted4;  // what an error is filed by
+  std::optional<KeyV6> quoted6;
+
+  template <class K>
+  const std::optional<K>& quoted() const {
+    if constexpr (std::is_same_v<K, KeyV4>) {
+      return quoted4;
+    } else {
+      return quoted6;
+    }
+  }
 };
 
 inline Parsed parse(LinkType link, const Bytes& packet) {
@@ -129,6 +142,8 @@ inline Parsed parse(LinkType link, const Bytes& packet) {
   p.v6 = burst->v6.originator.size;
   if (p.v4 != 0) p.key4 = burst->v4.originator.key[0];
   if (p.v6 != 0) p.key6 = burst->v6.originator.key[0];
+  if (burst->quoted_v4.originator.size != 0) p.quoted4 = burst->quoted_v4.originator.key[0];
+  if (burst->quoted_v6.originator.size != 0) p.quoted6 = burst->quoted_v6.originator.key[0];
   return p;
 }
 

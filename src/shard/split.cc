@@ -18,6 +18,13 @@ void note(const Spread& spread, const Indirection& indirection, Side side, const
     entries[lane.packet[i]] = static_cast<std::uint16_t>(indirection.entry_of(hashes[i]));
 }
 
+template <class K>
+void note(const Spread& spread, const Indirection& indirection, const Lanes<K>& lanes,
+          Entries& entries) {
+  note(spread, indirection, Side::originator, lanes.originator, entries);
+  note(spread, indirection, Side::reply, lanes.reply, entries);
+}
+
 }  // namespace
 
 Result<std::vector<std::uint16_t>> entries_of(const Capture& capture, const Spread& spread,
@@ -32,6 +39,8 @@ Result<std::vector<std::uint16_t>> entries_of(const Capture& capture, const Spre
     sides(burst);
     note(spread, indirection, Side::reply, burst.v4.reply, entries);
     note(spread, indirection, Side::reply, burst.v6.reply, entries);
+    note(spread, indirection, burst.quoted_v4, entries);
+    note(spread, indirection, burst.quoted_v6, entries);
     all.insert(all.end(), entries.begin(), entries.begin() + burst.size);
     return {};
   });

@@ -26,9 +26,9 @@ test::Bytes udp(unsigned client_port, bool reply) {
   return packet;
 }
 
-/// Packets from port 53 are replies.
-void replies_from_53(Burst& burst) {
-  auto& [originator, reply] = burst.v4;
+/// What has port 53 at its source is a reply.
+void replies_from_53(Lanes<KeyV4>& lanes) {
+  auto& [originator, reply] = lanes;
   unsigned kept = 0;
   for (unsigned i = 0; i < originator.size; ++i) {
     Lane<KeyV4>& to = originator.key[i].source_port == 53 ? reply : originator;
@@ -38,11 +38,26 @@ void replies_from_53(Burst& burst) {
   }
   originator.size = kept;
 }
+void replies_from_53(Burst& burst) {
+  replies_from_53(burst.v4);
+  replies_from_53(burst.quoted_v4);
+}
+
+/// A router's error to who sent that packet.
+test::Bytes error_about(const test::Bytes& packet) {
+  auto error =
+      test::ethernet(0x0800) + test::ipv4({.protocol = 1, .options = {}},
+                                          test::bytes({11, 0, 0, 0}) + test::zeros(4) +
+                                              test::Bytes(packet.begin() + 14, packet.end()));
+  std::copy(packet.begin() + 26, packet.begin() + 30, error.begin() + 30);
+  return error;
+}
 
 class SplitTest : public testing::Test {
  protected:
   SplitTest() : spread_(spreads().front().create(Secret::from_seed(3))), indirection_(128, 3) {}
 
+  static void replies(Burst& burst) { replies_from_53(burst); }
   std::vector<CapturePart> parts_of(const Capture& capture, const Sides& sides) {
     const auto entries = entries_of(capture, *spread_, indirection_, sides);
     EXPECT_TRUE(entries.has_value());
@@ -60,7 +75,7 @@ TEST_F(SplitTest, EveryPacketHasOneWorkerAndAConnectionToo) {
     append(capture, udp(port, false));
     append(capture, udp(port, true));
   }
-  const auto parts = parts_of(capture, replies_from_53);
+  const auto parts = parts_of(capture, replies);
   std::vector<unsigned> worker_of(capture.size(), 99);
   for (const CapturePart& part : parts) {
     EXPECT_GT(part.positions.size(), 100U);
@@ -73,6 +88,25 @@ TEST_F(SplitTest, EveryPacketHasOneWorkerAndAConnectionToo) {
   for (std::size_t i = 0; i < capture.size(); i += 2) {
     ASSERT_LT(worker_of[i], 3U);
     ASSERT_EQ(worker_of[i], worker_of[i + 1]) << i;
+  }
+}
+
+TEST_F(SplitTest, ErrorsGoWithWhatTheyAreAbout) {
+  Capture capture({});
+  for (unsigned port = 2000; port < 2300; ++port) {
+    append(capture, udp(port, false));
+    append(capture, error_about(udp(port, false)));
+    append(capture, error_about(udp(port, true)));
+  }
+  const auto parts = parts_of(capture, replies);
+  std::vector<unsigned> worker_of(capture.size(), 99);
+  for (const CapturePart& part : parts) {
+    EXPECT_GT(part.positions.size(), 100U);
+    for (const auto position : part.positions) worker_of[position] = part.number;
+  }
+  for (std::size_t i = 0; i < capture.size(); i += 3) {
+    ASSERT_EQ(worker_of[i], worker_of[i + 1]) << i;
+    ASSERT_EQ(worker_of[i], worker_of[i + 2]) << i;
   }
 }
 

@@ -83,7 +83,7 @@ class Family {
 
   void prefetch(Burst& burst) const {
     if (!tracker_) return;
-    for_each_side(burst, [this](Side side, Lane<K>& lane) {
+    for_each_lane(burst, [this](Side side, Lane<K>& lane) {
       tracker_->hasher()(lane.keys(), std::span(lane.hash));
       tracker_->prefetch(side, lane.hashes());
     });
@@ -92,7 +92,7 @@ class Family {
   void prefetch_records(Burst& burst) const {
     if (!tracker_ || is_empty(burst)) return;
     [[maybe_unused]] const auto guard = tracker_->reading();
-    for_each_side(burst, [this](Side side, Lane<K>& lane) {
+    for_each_lane(burst, [this](Side side, Lane<K>& lane) {
       lane.stragglers = tracker_->prefetch_records(side, lane.keys(), lane.hashes());
     });
   }
@@ -100,7 +100,7 @@ class Family {
   void prefetch_stragglers(Burst& burst) const {
     if (!tracker_ || is_empty(burst)) return;
     [[maybe_unused]] const auto guard = tracker_->reading();
-    for_each_side(burst, [this](Side side, Lane<K>& lane) {
+    for_each_lane(burst, [this](Side side, Lane<K>& lane) {
       tracker_->prefetch_stragglers(side, lane.keys(), lane.hashes(), lane.stragglers);
     });
   }
@@ -122,12 +122,11 @@ class Family {
   void find(Burst& burst) {
     if (is_empty(burst)) return;
     if (!tracker_) {
-      for_each_side(
-          burst, [](Side, Lane<K>& lane) { std::ranges::fill(lane.connections(), ConnId::none); });
+      for_each_side(burst.lanes<K>(), not_found);
       return;
     }
     [[maybe_unused]] const auto guard = tracker_->reading();
-    for_each_side(burst, [&](Side side, Lane<K>& lane) {
+    for_each_side(burst.lanes<K>(), [&](Side side, Lane<K>& lane) {
       tracker_->find(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
                      lane.stragglers);
     });
@@ -162,6 +161,8 @@ class Family {
   }
 
   void process(Burst& burst) {
+    if (!burst.quoted<K>().is_empty()) [[unlikely]]
+      find_errors(burst);
     if (tracker_) {
       function_->process(burst, tracker_->states(Side::originator), tracker_->states(Side::reply));
       tracker_->settle();
@@ -214,15 +215,23 @@ class Family {
   }
 
   static bool is_empty(Burst& burst) {
-    const auto& lanes = burst.lanes<K>();
-    return lanes.originator.size == 0 && lanes.reply.size == 0;
+    return burst.lanes<K>().is_empty() && burst.quoted<K>().is_empty();
   }
 
   template <class Each>
-  static void for_each_side(Burst& burst, Each&& each) {
-    auto& lanes = burst.lanes<K>();
+  static void for_each_side(Lanes<K>& lanes, Each&& each) {
     each(Side::originator, lanes.originator);
     each(Side::reply, lanes.reply);
+  }
+  /// Those of errors, too.
+  template <class Each>
+  static void for_each_lane(Burst& burst, Each&& each) {
+    for_each_side(burst.lanes<K>(), each);
+    if (!burst.quoted<K>().is_empty()) [[unlikely]]
+      for_each_side(burst.quoted<K>(), each);
+  }
+  static void not_found(Side, Lane<K>& lane) {
+    std::ranges::fill(lane.connections(), ConnId::none);
   }
 
   /// What the tracker tells of connections that have expired.
@@ -309,6 +318,17 @@ class Family {
   }
 
   void find_early_replies(Burst& burst);
+
+  /// What an error is about: as late as that, since the burst may have opened it. An error is no
+  /// packet of the connection, so it does not refresh it, either.
+  void find_errors(Burst& burst) {
+    if (!tracker_) return for_each_side(burst.quoted<K>(), not_found);
+    [[maybe_unused]] const auto guard = tracker_->reading();
+    for_each_side(burst.quoted<K>(), [&](Side side, Lane<K>& lane) {
+      tracker_->peek(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
+                     lane.stragglers);
+    });
+  }
 
   std::optional<TrackerType> tracker_;
   std::size_t capacity_;

@@ -40,7 +40,7 @@ template <class TrackerType, class K>
 std::optional<ListedConnection> Family<TrackerType, K>::find(const K& key, Tick now) const {
   if (!tracker_) return std::nullopt;
   [[maybe_unused]] const auto guard = tracker_->reading();
-  const ConnId id = tracker_->find_one(key);
+  const ConnId id = tracker_->peek_one(key, now);
   if (id == ConnId::none) return std::nullopt;
   return listed(id, now);
 }

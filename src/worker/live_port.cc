@@ -118,7 +118,14 @@ void LivePort::wait() {
 }
 
 template <class K>
+void LivePort::find_owners(const Lanes<K>& lanes) {
+  find_owners(lanes.originator, Side::originator);
+  find_owners(lanes.reply, Side::reply);
+}
+
+template <class K>
 void LivePort::find_owners(const Lane<K>& lane, Side side) {
+  if (lane.size == 0) return;
   std::array<std::uint32_t, Burst::kMax> hashes;
   hub_->spread()->hash(side, lane.keys(), std::span(hashes).first(lane.size));
   const Indirection& indirection = hub_->indirection();
@@ -140,10 +147,10 @@ void LivePort::filed(Burst& burst) {
 
 void LivePort::hand_over(Burst& burst) {
   std::fill_n(owner_.begin(), burst.size, static_cast<std::uint8_t>(worker_));
-  find_owners(burst.v4.originator, Side::originator);
-  find_owners(burst.v4.reply, Side::reply);
-  find_owners(burst.v6.originator, Side::originator);
-  find_owners(burst.v6.reply, Side::reply);
+  find_owners(burst.v4);
+  find_owners(burst.v6);
+  find_owners(burst.quoted_v4);
+  find_owners(burst.quoted_v6);
   std::uint64_t others = 0;
   for (unsigned i = 0; i < burst.size; ++i) {
     if (owner_[i] == worker_) continue;

@@ -102,6 +102,8 @@ class LivePort final : public Port, private Wire {
   void take_in(Burst& burst, Handle tag);
   void wait();
   template <class K>
+  void find_owners(const Lanes<K>& lanes);
+  template <class K>
   void find_owners(const Lane<K>& lane, Side side);
   void hand_over(Burst& burst);
   void tell_others(const Burst& burst);

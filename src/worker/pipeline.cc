@@ -32,6 +32,8 @@ void copy_parsed(const Burst& from, Burst& to) {
   copy(&Burst::verdict);
   copy_keys(from.v4.originator, to.v4.originator);
   copy_keys(from.v6.originator, to.v6.originator);
+  copy_keys(from.quoted_v4.originator, to.quoted_v4.originator);
+  copy_keys(from.quoted_v6.originator, to.quoted_v6.originator);
 }
 
 }  // namespace

@@ -196,12 +196,58 @@ def ipv6():
         yield f"icmp-{kind}", RAW, ip6(ICMP6, icmp(kind))
 
 
+def turned4(packet):
+    return packet[:12] + packet[16:20] + packet[12:16] + packet[20:]
+
+
+def turned6(packet):
+    return packet[:8] + packet[24:40] + packet[8:24] + packet[40:]
+
+
+def error(kind, quote, lengths=bytes(4)):
+    return bytes([kind, 0]) + u16(0xABCD) + lengths + quote
+
+
+def quotes():
+    """Errors to who sent what they quote, but for some."""
+    for name, protocol, payload in (
+        ("tcp", TCP, tcp()), ("udp", UDP, udp()), ("udp-unchecked", UDP, udp(0)),
+        ("sctp", SCTP, sctp()), ("gre", 47, bytes(8)), ("udp-lite", 136, udp()),
+    ):  # fmt: skip
+        yield f"{name}-v4", RAW, ip4(ICMP, error(3, turned4(ip4(protocol, payload))))
+        yield f"{name}-v6", RAW, ip6(ICMP6, error(1, turned6(ip6(protocol, payload))))
+    for kind in 4, 11, 12:
+        yield f"type-{kind}-v4", RAW, ip4(ICMP, error(kind, turned4(ip4(TCP, tcp()))))
+    for kind in 2, 3, 4, 100:
+        yield f"type-{kind}-v6", RAW, ip6(ICMP6, error(kind, turned6(ip6(TCP, tcp()))))
+    yield "echo-v4", RAW, ip4(ICMP, error(3, turned4(ip4(ICMP, icmp(8)))))
+    yield "echo-v6", RAW, ip6(ICMP6, error(1, turned6(ip6(ICMP6, icmp(128)))))
+    yield "error-v4", RAW, ip4(ICMP, error(3, turned4(ip4(ICMP, icmp(3)))))
+    yield "error-v6", RAW, ip6(ICMP6, error(1, turned6(ip6(ICMP6, icmp(1)))))
+    yield "forged-v4", RAW, ip4(ICMP, error(3, ip4(TCP, tcp())))
+    yield "forged-v6", RAW, ip6(ICMP6, error(1, ip6(TCP, tcp())))
+    yield "other-v4", RAW, ip4(ICMP, error(3, ip6(TCP, tcp())))
+    yield "other-v6", RAW, ip6(ICMP6, error(1, ip4(TCP, tcp())))
+    for bytes_of in 0, 19, 22, 28, 38:
+        yield f"cut-{bytes_of}-v4", RAW, ip4(ICMP, error(3, turned4(ip4(TCP, tcp()))[:bytes_of]))
+        yield f"cut-{bytes_of}-v6", RAW, ip6(ICMP6, error(1, turned6(ip6(TCP, tcp()))[: bytes_of + 20]))
+    yield "short-v4", RAW, ip4(ICMP, error(3, b"")[:7])
+    yield "short-v6", RAW, ip6(ICMP6, error(1, b"")[:7])
+    yield "options-v4", RAW, ip4(ICMP, error(3, turned4(ip4(TCP, tcp(), b"\1" * 40))))
+    yield "later-v4", RAW, ip4(ICMP, error(3, turned4(ip4(TCP, tcp(), fragment=9))))
+    chain = options(44, 2) + fragment(TCP, 0, 1) + tcp()
+    yield "chain-v6", RAW, ip6(ICMP6, error(1, turned6(ip6(60, chain))))
+    yield "extensions-v4", RAW, ip4(ICMP, error(11, turned4(ip4(TCP, tcp())) + bytes(8), b"\0\x0b\0\0"))
+    yield "extensions-v6", RAW, ip6(ICMP6, error(3, turned6(ip6(TCP, tcp())) + bytes(8), b"\x08\0\0\0"))
+    yield "vlan-v4", ETHERNET, ethernet(VLAN) + tag(V4) + ip4(ICMP, error(3, turned4(ip4(UDP, udp()))))
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for group, packets in ("link", links()), ("v4", ipv4()), ("v6", ipv6()):
+    for group, packets in ("link", links()), ("v4", ipv4()), ("v6", ipv6()), ("quote", quotes()):
         for name, link, packet in packets:
             (folder / f"{group}-{name}").write_bytes(bytes([link]) + packet)
 

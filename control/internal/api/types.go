@@ -38,6 +38,7 @@ type Packets struct {
 	In, Out             uint64
 	Dropped, Untracked  Counts
 	Tracked, Stateless  uint64
+	Related             uint64 // ICMP errors about what was served
 	Generated, Consumed uint64
 	Held                uint64
 }

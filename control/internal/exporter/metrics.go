@@ -40,6 +40,7 @@ var metrics = []*metric{
 			p := s.stats.Packets
 			add(float64(p.Tracked), "tracked", "served")
 			add(float64(p.Stateless), "stateless", "served")
+			add(float64(p.Related), "related", "served")
 			each(p.Untracked, "passed", add)
 			each(p.Dropped, "dropped", add)
 		}, "verdict", "outcome"),

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "function/balance/errors.h"
 #include "parse/rewrite.h"
 
 namespace millrace {
@@ -26,10 +27,18 @@ typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
 
 template <class K>
 void BalanceFor<K>::sides(Burst& burst) {
-  Lane<K>& originator = burst.lanes<K>().originator;
-  Lane<K>& reply = burst.lanes<K>().reply;
-  reply.size = 0;
+  burst.lanes<K>().reply.size = 0;
   if (plan_->table.only_catch_all()) return;
+  sides(burst.lanes<K>(),
+        [&burst](unsigned packet) { burst.verdict[packet] = Verdict::no_service; });
+  if (!burst.quoted<K>().is_empty()) [[unlikely]]
+    sides(burst.quoted<K>(), [](unsigned) {});
+}
+
+template <class K>
+template <class Unconcerned>
+void BalanceFor<K>::sides(Lanes<K>& lanes, Unconcerned&& unconcerned) const {
+  auto& [originator, reply] = lanes;
   const auto move = [&originator](unsigned from, Lane<K>& lane, unsigned to) {
     if (&lane == &originator && from == to) return;
     lane.packet[to] = originator.packet[from];
@@ -43,7 +52,7 @@ void BalanceFor<K>::sides(Burst& burst) {
     } else if (met == Side::reply) {
       move(i, reply, reply.size++);
     } else {
-      burst.verdict[originator.packet[i]] = Verdict::no_service;
+      unconcerned(originator.packet[i]);
     }
   }
   originator.size = kept;
@@ -242,6 +251,8 @@ void BalanceFor<K>::process(Burst& burst, const States<K>& originators, const St
         send<Side::reply>(burst, packet, backend, port, Verdict::tracked);
       },
       [&](const K& key, unsigned packet) { serve_answer(burst, key, packet); });
+  if (!burst.quoted<K>().is_empty()) [[unlikely]]
+    serve_errors(burst, originators, replies);
 }
 
 /// To the backend, at that port; or back from it, from that port of its service.

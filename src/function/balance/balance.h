@@ -1,6 +1,7 @@
 // The load balancer: gives each new connection a backend, and rewrites its packets: the destination
 // of clients' packets to the backend, the source of the backends' replies back to the virtual
-// address.
+// address. ICMP errors about either go on to the backend or the client, and what they quote is
+// rewritten to what that sent.
 //
 // One worker owns a Balance and makes all calls. What all workers have in common, services and
 // backends' ids, is a plan (plan.h), which another thread makes; so `statistics` may also be called
@@ -154,6 +155,14 @@ class BalanceFor final : public FunctionFor<K> {
   void send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port, Verdict verdict);
   void serve_by_maglev(Burst& burst, const K& key, unsigned packet);
   void serve_answer(Burst& burst, const K& key, unsigned packet);
+  template <class Unconcerned>
+  void sides(Lanes<K>& lanes, Unconcerned&& unconcerned) const;
+
+  // ICMP errors (errors.h).
+  void serve_errors(Burst& burst, const States<K>& originators, const States<K>& replies);
+  const Backend* backend_by_maglev(const K& key);
+  template <Side kSide>
+  static void pass_on(Burst& burst, unsigned packet, const Backend& backend, std::uint16_t port);
 
   static State state_at(const std::byte* at);
   static std::uint16_t port_for(const Backend& backend, const K& key);

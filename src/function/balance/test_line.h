@@ -13,7 +13,9 @@
 
 #include "core/address.h"
 #include "function/balance/balance.h"
+#include "parse/parse.h"
 #include "parse/tcp.h"
+#include "parse/test_packets.h"
 
 namespace millrace {
 
@@ -88,6 +90,28 @@ class TestLine {
     function().sides(*burst_);
     if (lanes.originator.size + lanes.reply.size == 1) serve();
     return {burst_->verdict[0], name(0), name(2)};
+  }
+
+  /// Sends an ICMP error down the line: its bytes, from the IP header on. What came out is in
+  /// `bytes`.
+  Verdict send_error(const test::Bytes& error) {
+    bytes_.resize(error.size());
+    std::memcpy(bytes_.data(), error.data(), error.size());
+    burst_->size = 1;
+    burst_->data[0] = reinterpret_cast<std::byte*>(bytes_.data());
+    burst_->length[0] = static_cast<std::uint16_t>(bytes_.size());
+    parse(*burst_, LinkType::raw_ip);
+    function().sides(*burst_);
+    auto& [originator, reply] = burst_->quoted<K>();
+    look_up(originator, by_key_);
+    look_up(reply, by_reply_);
+    function().process(*burst_, States<K>(originators_), States<K>(replies_));
+    return burst_->verdict[0];
+  }
+  /// Of the last packet.
+  test::Bytes bytes() const {
+    const auto* begin = reinterpret_cast<const std::byte*>(bytes_.data());
+    return {begin, begin + bytes_.size()};
   }
 
   /// Ends the connection of that first packet.
@@ -184,13 +208,19 @@ class TestLine {
            std::to_string(bytes_[kL4 + port] << 8 | bytes_[kL4 + port + 1]);
   }
 
-  void serve() {
-    auto& lanes = burst_->lanes<K>();
-    auto& lane = lanes.originator.size == 1 ? lanes.originator : lanes.reply;
-    auto& index = lanes.originator.size == 1 ? by_key_ : by_reply_;
+  using Index = std::map<std::string, ConnId>;
+  static void look_up(Lane<K>& lane, const Index& index) {
+    if (lane.size == 0) return;
     const auto found = index.find(text(lane.key[0]));
     lane.connection[0] = found != index.end() ? found->second : ConnId::none;
-    if (found == index.end() && lanes.originator.size == 1) lane.connection[0] = open(lane.key[0]);
+  }
+
+  void serve() {
+    auto& [originator, reply] = burst_->lanes<K>();
+    look_up(originator, by_key_);
+    look_up(reply, by_reply_);
+    if (originator.size == 1 && originator.connection[0] == ConnId::none)
+      originator.connection[0] = open(originator.key[0]);
     function().process(*burst_, States<K>(originators_), States<K>(replies_));
   }
 
@@ -228,8 +258,8 @@ class TestLine {
   std::unique_ptr<Balance> balance_;
   Records<K> originators_;
   Records<K> replies_;
-  std::map<std::string, ConnId> by_key_;
-  std::map<std::string, ConnId> by_reply_;
+  Index by_key_;
+  Index by_reply_;
   std::set<ConnId> proved_;
   std::uint32_t next_ = 0;
   std::vector<std::uint8_t> bytes_;

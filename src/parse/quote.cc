@@ -1,0 +1,88 @@
+#include "parse/quote.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "parse/ip.h"
+
+namespace millrace {
+namespace {
+
+using detail::Packet;
+
+/// Of an ICMP message, in front of what it quotes.
+constexpr unsigned kIcmpHeader = 8;
+constexpr unsigned kIcmpChecksum = 2;
+
+/// One past what is quoted, where the message says it: extensions follow there (RFC 4884, 4).
+template <class Ip>
+unsigned quote_end(Packet packet, const Headers& headers) {
+  constexpr bool kV4 = Ip::kFamily == 4;
+  constexpr std::uint64_t kSaySo = kV4 ? detail::bits({3, 11, 12}) : detail::bits({1, 3});
+  if (!detail::contains(kSaySo, packet.u8(headers.l4))) return headers.l4_end;
+  const unsigned bytes = kV4 ? packet.u8(headers.l4 + 5) * 4U : packet.u8(headers.l4 + 4) * 8U;
+  if (bytes == 0) return headers.l4_end;
+  return std::min<unsigned>(headers.l4 + kIcmpHeader + bytes, headers.l4_end);
+}
+
+/// Some words of a packet as they were.
+class Before {
+ public:
+  Before(const std::byte* at, unsigned bytes) : at_(at), bytes_(bytes & ~1U) {
+    std::memcpy(was_.data(), at, bytes_);
+  }
+  void compare(Difference& difference) const {
+    for (unsigned i = 0; i < bytes_; i += 2) {
+      const auto was = detail::load<std::uint16_t>(was_.data() + i);
+      const auto is = detail::load<std::uint16_t>(at_ + i);
+      if (was != is) difference.replace(was, is);
+    }
+  }
+
+ private:
+  const std::byte* at_;
+  unsigned bytes_;
+  std::array<std::byte, detail::Ipv6::kHeader> was_;
+};
+static_assert(kTransportBytes <= detail::Ipv6::kHeader);
+
+}  // namespace
+
+template <class K>
+std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& headers) {
+  using Ip = detail::IpOf<K>;
+  if (headers.l4 + kIcmpHeader > headers.l4_end) return std::nullopt;
+  const unsigned end = quote_end<Ip>({packet, headers.l4_end}, headers);
+  Quote<K> quote;
+  const Verdict verdict =
+      detail::parse_ip<Ip>({packet, end}, headers.l4 + kIcmpHeader, quote.headers, quote.key);
+  const std::byte* destination = packet + headers.l3 + Ip::kSource + K::Address::kBytes;
+  if (verdict != Verdict::tracked ||
+      std::memcmp(&quote.key.source, destination, K::Address::kBytes) != 0)
+    return std::nullopt;
+  return quote;
+}
+
+template <class K>
+void rewrite_quote(End end, std::byte* packet, const Headers& headers, const Quote<K>& quote,
+                   const typename K::Address& address, std::uint16_t port) {
+  const Headers& quoted = quote.headers;
+  const Before ip(packet + quoted.l3, detail::IpOf<K>::kHeader);
+  const unsigned there = quoted.l4_end - quoted.l4;
+  const Before transport(packet + quoted.l4, std::min(there, kTransportBytes));
+  rewrite<K>(end, packet, quoted.l4_end, quoted, address, port);
+  Difference difference;
+  ip.compare(difference);
+  transport.compare(difference);
+  detail::update_checksum(packet + headers.l4 + kIcmpChecksum, difference);
+}
+
+template std::optional<Quote<KeyV4>> read_quote(const std::byte*, const Headers&);
+template std::optional<Quote<KeyV6>> read_quote(const std::byte*, const Headers&);
+template void rewrite_quote(End, std::byte*, const Headers&, const Quote<KeyV4>&, const AddressV4&,
+                            std::uint16_t);
+template void rewrite_quote(End, std::byte*, const Headers&, const Quote<KeyV6>&, const AddressV6&,
+                            std::uint16_t);
+
+}  // namespace millrace

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""`millctl` against a running `millrace run`.
+
+    millctl_test.py MILLRACE MILLCTL [TEST...]
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+MILLCTL = os.path.abspath(sys.argv.pop(2))  # what is left is live_test's
+
+from control_test import FIRST, GOOD, IPV4, SECOND, Asked  # noqa: E402
+from live import PORT, SERVER_PORT, main  # noqa: E402
+
+
+class Millctl(Asked):
+    def ctl(self, *arguments, status=0):
+        result = subprocess.run([MILLCTL, "--socket", self.control, *arguments], capture_output=True, text=True,
+                                timeout=60)
+        self.assertEqual(result.returncode, status, result.stderr)
+        return result.stdout if status == 0 else result.stderr
+
+    def beside(self, *arguments, **options):
+        process = subprocess.Popen([MILLCTL, "--socket", self.control, *arguments], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, **options)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.send_signal, signal.SIGINT)
+        return process
+
+    def test_looking(self):
+        self.serve_with()
+        clients = self.clients(5) + self.clients(2, family=6)
+        for client in clients:
+            client.get(1)
+        table = self.ctl("stats")
+        self.assertRegex(table, r"live +7 ")
+        self.assertEqual(json.loads(self.ctl("stats", "--json"))["connections"]["live"], 7)
+        self.assertEqual(len(self.ctl("connections").splitlines()), 8)
+        lines = self.ctl("connections", "--format", "conntrack", "--source", "198.51.100.0/24").splitlines()
+        self.assertEqual(len(lines), 5)
+        for line in lines:
+            self.assertRegex(line, r"^tcp      6 7\d\d\d ESTABLISHED src=198\.51\.100\.1 dst=203\.0\.113\.10 .*"
+                                   r"\[ASSURED\] mark=0 use=1$")
+        [one, *_] = [json.loads(line) for line in self.ctl("connections", "--format", "json").splitlines()]
+        bracketed = "[{}]:{}" if ":" in one["source"] else "{}:{}"
+        known = self.ctl("explain", "tcp", bracketed.format(one["source"], one["source_port"]),
+                         bracketed.format(one["destination"], one["destination_port"]))
+        self.assertIn(one["backend"], known)
+        unknown = self.ctl("explain", "tcp", "198.51.100.1:1", f"{IPV4['service']}:81")
+        self.assertIn("addressed to no service", unknown)
+
+    def test_changing(self):
+        self.serve_with()
+        self.ctl("drain", f"{FIRST}:{SERVER_PORT}")
+        self.assertEqual(self.servers_of(5), {SECOND: 5})
+        self.ctl("drain", "--undo", f"{FIRST}:{SERVER_PORT}")
+        self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
+        self.assertIn("no service has a backend 10.9.9.9", self.ctl("drain", "10.9.9.9", status=1))
+        self.assertIn("4 services", self.ctl("reload"))
+        self.write("f.toml", GOOD.replace("workers = 2", "workers = 5"))
+        self.assertIn("workers: cannot change", self.ctl("reload", status=1))
+        self.ctl("kill", status=2)
+        self.assertIn("35 connections", self.ctl("kill", "--all"))
+        self.assertEqual(self.ask("GET /connections"), [])
+
+    def test_nobody_there(self):
+        self.control = self.path("nothing")
+        self.assertIn("is millrace running", self.ctl("stats", status=3))
+
+    def test_health(self):
+        text = GOOD.replace('protocol = "tcp"\n', 'protocol = "tcp"\nhealth = { check = "tcp", interval_ms = 100 }\n', 1)
+        self.serve_with(text)
+        name = f"{IPV4['service']}:{PORT}/tcp"
+
+        def wait_for(healthy):
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                [of] = [s for s in self.ask("GET /services") if s["service"] == name]
+                if [b["healthy"] for b in of["backends"]] == healthy:
+                    return
+                time.sleep(0.05)
+            self.fail(f"{of} is not {healthy}")
+
+        with self.network_.servers:
+            self.beside("health")
+        time.sleep(0.5)
+        wait_for([True, True])
+        self.servers.stop(4, FIRST)
+        wait_for([False, True])
+        self.assertEqual(self.servers_of(10), {SECOND: 10})
+        self.servers.start(4, FIRST)
+        wait_for([True, True])
+        self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
+
+    def test_exporter(self):
+        self.serve_with()
+        self.servers_of(3)
+        exporter = self.beside("exporter", "--listen", "127.0.0.1:0")
+        with urllib.request.urlopen(exporter.stdout.readline().split()[-1]) as answer:
+            text = answer.read().decode()
+        self.assertIn("\nmillrace_up 1\n", text)
+        opened = self.ask("GET /stats")["connections"]["opened"]
+        self.assertIn(f"\nmillrace_connections_opened_total {opened}\n", text)
+
+
+if __name__ == "__main__":
+    main()
