@@ -12,6 +12,7 @@
 #include "huge_pages.h"
 #include "interrupt.h"
 #include "output.h"
+#include "port/telemetry.h"
 #include "reload_signal.h"
 #include "report.h"
 #include "validators.h"
@@ -22,6 +23,45 @@
 
 namespace millrace::cli {
 namespace {
+
+/// The numbers in an object, by the names of what they stand in.
+void flatten(const nlohmann::ordered_json& object, const std::string& above,
+             TelemetryTable& table) {
+  for (const auto& [name, value] : object.items()) {
+    const std::string full = above.empty() ? name : above + "/" + name;
+    if (value.is_number_unsigned()) table.emplace_back(full, value.get<std::uint64_t>());
+    if (value.is_object()) flatten(value, full, table);
+  }
+}
+
+/// Parts of the statistics, to DPDK's tools.
+Result<Telemetry> serve_telemetry(Control& asked,
+                                  const std::function<nlohmann::ordered_json()>& make_stats) {
+  const auto part = [&asked, make_stats](const std::string& name) {
+    return [&asked, make_stats, name] {
+      TelemetryTable table;
+      asked.alone([&] { flatten(make_stats()[name], "", table); });
+      return table;
+    };
+  };
+  const auto by_name = [&asked, make_stats] {
+    TelemetryTable table;
+    asked.alone([&] {
+      const nlohmann::ordered_json stats = make_stats();
+      for (const auto& backend : stats["backends"]) {
+        flatten(backend,
+                backend["service"].get<std::string>() + "/" + backend["address"].get<std::string>(),
+                table);
+      }
+    });
+    return table;
+  };
+  return Telemetry::serve(
+      {{"/millrace/packets", "Packets, by what became of them", part("packets")},
+       {"/millrace/connections", "Connections that were opened, live and ended",
+        part("connections")},
+       {"/millrace/backends", "What each backend of each service got", by_name}});
+}
 
 struct RunCommand {
   std::string config_path;
@@ -96,6 +136,8 @@ Result<int> RunCommand::live() const {
   Control asked(*workers, **live, *config, config_path, scheme_names());
   auto server = listen(asked, [&] { return to_json(report_now()); });
   if (!server) return std::unexpected(server.error());
+  const auto telemetry = serve_telemetry(asked, [&] { return to_json(report_now()); });
+  if (!telemetry) return std::unexpected(telemetry.error());
   const ReloadSignal signal([&] { reload(asked); });
   if (auto ok = (*live)->start(); !ok) return std::unexpected(ok.error());
   for (std::size_t n = 0; n < config->live.ports.size(); ++n)

@@ -93,6 +93,27 @@ class Looking(Asked):
         self.stop()
         self.assertFalse(os.path.exists(self.control))
 
+    def test_telemetry(self):
+        """As DPDK's own tools ask."""
+        self.serve_with()
+        self.servers_of(4)
+        path = f"/var/run/dpdk/millrace-{self.process.pid}/dpdk_telemetry.v2"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as telemetry:
+            telemetry.settimeout(20)
+            telemetry.connect(path)
+            telemetry.recv(4096)
+
+            def of(command):
+                telemetry.send(command.encode())
+                return json.loads(telemetry.recv(16384))[command]
+
+            self.assertEqual(of("/millrace/connections")["live"], 4)
+            self.assertGreater(of("/millrace/packets")["tracked"], 0)
+            to = of("/millrace/backends")
+            self.assertEqual(sum(n for name, n in to.items() if name.endswith("/live")), 4)
+        self.stop()
+        self.assertFalse(os.path.exists(os.path.dirname(path)))
+
     def test_one_at_a_time(self):
         self.serve_with()
         other = self.network()

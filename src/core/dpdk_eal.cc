@@ -46,7 +46,7 @@ void remove_runtime_directory() {
 /// EAL pins its main thread to the one lcore that it needs here.
 std::vector<std::string> arguments_for(const EalOptions& options) {
   std::vector<std::string> all{"millrace",
-                               "--no-telemetry",
+                               options.telemetry ? "--telemetry" : "--no-telemetry",
                                "--no-hpet",
                                "--log-level=*:error",
                                "--file-prefix=millrace-" + std::to_string(::getpid()),
@@ -73,6 +73,7 @@ Started start(const EalOptions& options) {
   arguments = arguments_for(options);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
+  if (options.telemetry) std::atexit(remove_runtime_directory);  // after EAL has taken its socket
   Silence silence;
   const int result = rte_eal_init(static_cast<int>(arguments.size()), argv.data());
   const int error = result < 0 ? std::max(rte_errno, 1) : 0;

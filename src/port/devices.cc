@@ -261,7 +261,7 @@ Devices::~Devices() {
 Result<std::unique_ptr<Devices>> Devices::open(std::span<const DeviceSettings> settings,
                                                unsigned workers,
                                                const std::vector<std::string>& eal_options) {
-  EalOptions eal{.pci_devices = {}, .more = eal_options};
+  EalOptions eal{.pci_devices = {}, .more = eal_options, .telemetry = true};
   for (const DeviceSettings& one : settings) {
     if (one.device.kind == DeviceKind::pci) eal.pci_devices.push_back(one.device.target);
   }
