@@ -1,0 +1,180 @@
+// Workers go on while another thread asks: it changes their services, looks at their connections
+// and ends some. No connection changes its backend, none is lost or listed twice, and counts agree.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "port/replay_port.h"
+#include "shard/split.h"
+#include "traffic/generate.h"
+#include "worker/workers.h"
+
+namespace millrace {
+namespace {
+
+constexpr unsigned kWorkers = 3;
+constexpr unsigned kConnections = 3000;
+
+unsigned seed() {
+  const char* const text = std::getenv("MILLRACE_TEST_SEED");
+  return text != nullptr ? static_cast<unsigned>(std::stoul(text)) : std::random_device{}();
+}
+
+class AskingTest : public testing::TestWithParam<const char*> {
+ protected:
+  AskingTest() : random_(seed_) { RecordProperty("seed", static_cast<int>(seed_)); }
+
+  /// 0 to `below` - 1.
+  unsigned draw(std::size_t below) { return static_cast<unsigned>(random_() % below); }
+
+  /// The default services, with some of their backends, under some scheduler.
+  Services some_services() {
+    Services services = default_services();
+    const auto thin = [this](auto& specs) {
+      constexpr std::array<const char*, 3> kSchedulers{"maglev", "round-robin",
+                                                       "least-connections"};
+      for (auto& spec : specs) {
+        spec.scheduler = kSchedulers[draw(kSchedulers.size())];
+        std::erase_if(spec.backends, [this](const auto&) { return draw(3) == 0; });
+        for (auto& backend : spec.backends) backend.weight = 1 + draw(3);
+      }
+    };
+    thin(services.v4);
+    thin(services.v6);
+    return services;
+  }
+
+  /// Calls `ask` again and again while workers serve one capture over and over.
+  template <class Ask>
+  void run(Workers& workers, Ask&& ask) {
+    // In mid-connection, so that none ends and begins again.
+    const auto capture = generate(
+        {.connections = kConnections, .packets = 20'000, .seed = seed_ % 1000, .midstream = true});
+    ASSERT_TRUE(capture.has_value());
+    const Indirection indirection(512, kWorkers);
+    const auto entries = entries_of(*capture, *spread_named("keyed")->create(Secret::from_seed(2)),
+                                    indirection, [&](Burst& burst) { workers.sides(burst); });
+    ASSERT_TRUE(entries.has_value());
+    auto parts = split(*entries, indirection, kWorkers);
+    std::atomic<bool> stop = false;
+    std::vector<ReplayPort> ports;
+    std::vector<Port*> pointers;
+    for (auto& part : parts) {
+      ports.push_back(*ReplayPort::create(
+          *capture, {.loops = 1'000'000, .clock = Clock::wall, .stop = &stop}, nullptr, part));
+    }
+    for (auto& port : ports) pointers.push_back(&port);
+    std::optional<Result<void>> ran;
+    std::jthread runs([&] { ran = workers.run(pointers); });
+    while (!workers.ask_all([](unsigned) {})) std::this_thread::yield();  // until they run
+    for (int round = 0; round < 6 && !HasFailure(); ++round) ask();
+    stop = true;
+    runs.join();
+    EXPECT_TRUE(ran.has_value() && ran->has_value());
+    EXPECT_FALSE(workers.ask_all([](unsigned) {})) << "who has ended serves nobody";
+    for (unsigned n = 0; n < kWorkers; ++n) {
+      EXPECT_TRUE(workers.line(n).check_invariants().has_value());
+      EXPECT_TRUE(workers.balance(n).check_invariants().has_value());
+    }
+  }
+
+  /// Every live connection's backend, by its key.
+  static std::map<std::string, std::string> backends(Workers& workers) {
+    std::map<std::string, std::string> all;
+    for (unsigned n = 0; n < kWorkers; ++n) {
+      const auto note = [&all](const ListedConnection& connection) {
+        std::visit(
+            [&]<class K>(const K& key) {
+              const K& to = std::get<K>(connection.translated);
+              const auto text = [](const auto& value) {
+                return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+              };
+              EXPECT_TRUE(all.emplace(text(key), text(to.destination)).second) << "listed twice";
+            },
+            connection.key);
+        return Look::leave;
+      };
+      for (LineCursor at; at.at != LineCursor::At::end;)
+        EXPECT_TRUE(workers.ask(n, [&] { at = workers.line(n).look(at, note); }));
+    }
+    return all;
+  }
+
+  static std::uint64_t on_backends(const Workers& workers) {
+    std::uint64_t live = 0;
+    for (const auto& service : workers.services()) {
+      for (const auto& backend : service.backends) live += backend.live;
+    }
+    return live;
+  }
+
+  Workers make() const {
+    const LineConfig line{.sharing = GetParam(),
+                          .capacity = 20'000,
+                          .capacity_v6 = 20'000,
+                          .timeouts = Timeouts::all(1'000'000),
+                          .pages = Pages::small,
+                          .secret = Secret::from_seed(1)};
+    return *Workers::create(kWorkers, line, {});
+  }
+
+  unsigned seed_ = seed();
+  std::mt19937 random_;
+};
+
+TEST_P(AskingTest, ConnectionsStayWhereTheyAre) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  Workers workers = make();
+  std::map<std::string, std::string> known;
+  run(workers, [&] {
+    const auto ok = workers.update(some_services());
+    ASSERT_TRUE(ok.has_value()) << ok.error().message;
+    auto now = backends(workers);
+    for (const auto& [key, backend] : known) {
+      const auto at = now.find(key);
+      ASSERT_NE(at, now.end()) << "it is gone";
+      ASSERT_EQ(at->second, backend) << "it moved";
+    }
+    known = std::move(now);
+  });
+  EXPECT_GT(known.size(), kConnections / 2);
+  EXPECT_EQ(on_backends(workers), workers.report_v4().live + workers.report_v6().live);
+}
+
+TEST_P(AskingTest, WhoIsEndedIsGoneOnce) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  Workers workers = make();
+  std::uint64_t ended = 0;
+  run(workers, [&] {
+    ASSERT_TRUE(workers.update(some_services()).has_value());
+    const unsigned n = draw(kWorkers);
+    const auto end_some = [&](const ListedConnection&) {
+      if (draw(8) != 0) return Look::leave;
+      ++ended;
+      return Look::end;
+    };
+    for (LineCursor at; at.at != LineCursor::At::end;)
+      ASSERT_TRUE(workers.ask(n, [&] { at = workers.line(n).look(at, end_some); }));
+  });
+  const WorkerCounters counters = workers.counters();
+  EXPECT_GT(ended, 0U);
+  EXPECT_EQ(counters.closed[static_cast<std::size_t>(Ending::killed)].value(), ended);
+  const std::uint64_t live = workers.report_v4().live + workers.report_v6().live;
+  EXPECT_EQ(counters.opened.value(), counters.ended() + live);
+  EXPECT_EQ(on_backends(workers), live);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sharing, AskingTest,
+                         testing::Values("sharded", "lock-free-race", "mutex", "spinlock"));
+
+}  // namespace
+}  // namespace millrace
