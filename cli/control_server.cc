@@ -13,6 +13,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <filesystem>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -43,18 +46,19 @@ int status_of(Refusal::Kind kind) {
   return 500;
 }
 
+/// What is no UTF-8 is replaced: names of files, and what somebody asks, may hold any bytes.
+std::string text_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 void refuse(Response& response, const Refusal& refusal) {
   response.status = status_of(refusal.kind);
-  response.set_content(
-      Json{{"error", refusal.message}}.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n",
-      kJson);
+  response.set_content(text_of({{"error", refusal.message}}), kJson);
 }
 void refuse(Response& response, const Error& error) {
   refuse(response, Refusal{Refusal::Kind::wrong, error.message});
 }
-void answer(Response& response, const Json& json) {
-  response.set_content(json.dump() + "\n", kJson);
-}
+void answer(Response& response, const Json& json) { response.set_content(text_of(json), kJson); }
 
 std::vector<std::pair<std::string, std::string>> parameters(const Request& request) {
   return {request.params.begin(), request.params.end()};
@@ -134,13 +138,13 @@ Json to_json(const Control::Explanation& is, const Json& connection) {
           {"why", is.why}};
 }
 
-/// Whether somebody listens at that socket.
+/// Whether somebody has that socket.
 bool is_served(const sockaddr_un& address) {
-  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool served =
-      ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int result = ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const int error = result == 0 ? 0 : errno;
   ::close(probe);
-  return served;
+  return error != ECONNREFUSED && error != ENOENT;  // else it is busy, or of another kind
 }
 
 /// Makes way for a socket at `path`: what a killed process left there goes.
@@ -159,10 +163,11 @@ Result<void> make_way(const std::string& path) {
     if (errno == ENOENT) return {};
     return cannot(std::string(std::strerror(errno)) + ": give another path (--control)");
   }
-  if (!S_ISSOCK(is.st_mode)) return cannot("a file is there: give another path (--control)");
+  if (!S_ISSOCK(is.st_mode))
+    return cannot("something else is there: give another path (--control)");
   if (is_served(address)) {
-    return std::unexpected(Error{"another millrace is running with the control socket " + path +
-                                 ": end it, or give another path (--control)"});
+    return std::unexpected(Error{"another millrace, or another program, has the control socket " +
+                                 path + ": end it, or give another path (--control)"});
   }
   if (::unlink(path.c_str()) != 0)
     return cannot(std::string(std::strerror(errno)) + ": give another path (--control)");
@@ -177,6 +182,55 @@ std::string default_socket() {
   return (folder != nullptr ? folder : "/run/user/" + std::to_string(::geteuid())) +
          std::string("/millrace.sock");
 }
+
+namespace {
+
+/// Which file that is: device and number.
+using FileId = std::pair<dev_t, ino_t>;
+std::optional<FileId> id_of(const std::string& path) {
+  struct stat is{};
+  if (::lstat(path.c_str(), &is) != 0) return std::nullopt;
+  return FileId{is.st_dev, is.st_ino};
+}
+
+/// The library's, whose queue of clients who wait is five long.
+class Http : public httplib::Server {
+ public:
+  static constexpr int kWaiting = 1024;
+  static constexpr std::size_t kThreads = 32;
+
+  Http() {
+    new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    set_address_family(AF_UNIX);
+    set_keep_alive_timeout(1);
+  }
+  bool bind(const std::string& path) {
+    constexpr int kAnyPort = 1;  // Unix sockets have none, and 0 asks for one
+    const mode_t before = ::umask(0177);
+    const bool bound = bind_to_port(path.c_str(), kAnyPort);
+    ::umask(before);
+    return bound && ::listen(svr_sock_, kWaiting) == 0;
+  }
+};
+
+/// Ends what clients of the socket at `path` still say or hear, however slow they are.
+void hang_up(const std::string& path) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    sockaddr_un address{};
+    socklen_t size = sizeof(address);
+    int listens = 0;
+    socklen_t int_size = sizeof(listens);
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+        address.sun_family != AF_UNIX || path != address.sun_path ||
+        ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &int_size) != 0 || listens != 0)
+      continue;
+    ::shutdown(fd, SHUT_RDWR);
+  }
+}
+
+}  // namespace
 
 struct ControlServer::Implementation {
   Implementation(Control& of, std::function<Json()> make_stats, std::string at)
@@ -194,8 +248,10 @@ struct ControlServer::Implementation {
   Control* control;
   std::function<Json()> stats;
   std::string path;
-  httplib::Server http;
+  Http http;
+  std::optional<FileId> file;
   std::jthread thread;
+  std::atomic<bool> has_ended = false;
   std::atomic<bool> is_ending = false;
   std::atomic<bool> is_tracing = false;
 };
@@ -226,13 +282,35 @@ void ControlServer::Implementation::route() {
   http.Post("/health", [this](const Request& request, Response& response) {
     mark(Control::Mark::unhealthy, "healthy", false, request, response);
   });
+  http.set_pre_routing_handler([this](const Request& request, Response& response) {
+    using Handled = httplib::Server::HandlerResponse;
+    for (const auto& [name, value] : request.params) {
+      if (request.params.count(name) == 1) continue;
+      refuse(response, Refusal{Refusal::Kind::wrong, name + " is given twice: give it once"});
+      return Handled::Handled;
+    }
+    if (request.has_header("Range")) {
+      refuse(response,
+             Refusal{Refusal::Kind::wrong, "parts of answers are not given: ask for all"});
+      return Handled::Handled;
+    }
+    if (!is_ending && control->wait_until_ready()) return Handled::Unhandled;
+    refuse(response, Refusal{Refusal::Kind::not_now, "millrace starts, or ends: ask again"});
+    return Handled::Handled;
+  });
+  http.set_exception_handler([](const Request&, Response& response, const std::exception_ptr&) {
+    response.status = 500;
+    response.set_content(text_of({{"error", "millrace failed: there may be no memory left"}}),
+                         kJson);
+  });
   http.set_error_handler([](const Request& request, Response& response) {
     if (!response.body.empty()) return;
-    response.set_content(Json{{"error", "there is no " + request.method + " " + request.path +
-                                            ": docs/control.md lists what there is"}}
-                                 .dump() +
-                             "\n",
-                         kJson);
+    const std::string message =
+        response.status == 404
+            ? "there is no " + request.method + " " + request.path +
+                  ": docs/control.md lists what there is"
+            : "the request is malformed, or too large: docs/control.md says what may be asked";
+    response.set_content(text_of({{"error", message}}), kJson);
   });
 }
 
@@ -242,17 +320,16 @@ void ControlServer::Implementation::list(const Request& request, Response& respo
   if (!filter) return refuse(response, filter.error());
   response.set_chunked_content_provider(
       "application/x-ndjson", [this, filter = *filter](std::size_t, httplib::DataSink& sink) {
-        control->connections(
+        const bool is_whole = control->connections(
             filter, [&](std::span<const WorkersConnection> piece, const BalancePlan& plan) {
               std::string text;
               for (const WorkersConnection& connection : piece) {
-                text += cli::to_json(connection, plan).dump();
-                text += '\n';
+                text += text_of(cli::to_json(connection, plan));
               }
               return !is_ending && sink.write(text.data(), text.size());
             });
-        sink.done();
-        return true;
+        if (is_whole) sink.done();
+        return is_whole;
       });
 }
 
@@ -289,8 +366,11 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
           if (packet == nullptr) return sink.is_writable();
           return write(block_of(*packet)) && --left > 0;
         });
-        if (is) sink.done();
-        return is.has_value();
+        is_tracing = false;  // before the reader knows that this is the end
+        if (!is || is_ending) return false;
+        const std::string lost = pcapng_lost(*is);
+        if (sink.write(lost.data(), lost.size())) sink.done();
+        return true;
       },
       [this](bool) { is_tracing = false; });
 }
@@ -306,6 +386,16 @@ void ControlServer::Implementation::explain(const Request& request, Response& re
 
 void ControlServer::Implementation::mark(Control::Mark mark, const char* name, bool when,
                                          const Request& request, Response& response) {
+  for (const auto& [given, value] : request.params) {
+    if (given != "backend" && given != "service" && given != name) {
+      return refuse(response, Refusal{Refusal::Kind::wrong,
+                                      "the parameter " + given +
+                                          " is not known: give backend, service and " + name});
+    }
+    if (!value.empty()) continue;
+    return refuse(response,
+                  Refusal{Refusal::Kind::wrong, given + " is empty: give it, or leave it out"});
+  }
   const auto is = truth(request, name);
   if (!request.has_param("backend") || !is) {
     return refuse(response, Refusal{Refusal::Kind::wrong,
@@ -347,32 +437,33 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(Control& control,
   server->is_ = std::make_unique<Implementation>(control, std::move(stats), path);
   auto& http = server->is_->http;
   server->is_->route();
-  http.set_address_family(AF_UNIX);
-  http.set_keep_alive_timeout(1);
-  const mode_t before = ::umask(0177);
-  constexpr int kAnyPort = 1;  // Unix sockets have none, and 0 asks for one
-  const bool bound = http.bind_to_port(path.c_str(), kAnyPort);
-  ::umask(before);
-  if (!bound) {
+  if (!http.bind(path)) {
     return std::unexpected(Error{"cannot listen at " + path + ": " + std::strerror(errno) +
                                      ": give another path (--control)",
                                  Error::Kind::unreadable});
   }
+  server->is_->file = id_of(path);
   server->is_->thread = std::jthread([&is = *server->is_] {
     sigset_t all;
     sigfillset(&all);
     ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // for the threads that it starts
     is.http.listen_after_bind();
+    is.has_ended = true;
   });
+  while (!http.is_running() && !server->is_->has_ended) std::this_thread::yield();
   return server;
 }
 
 ControlServer::~ControlServer() {
-  if (is_ == nullptr) return;
+  if (is_ == nullptr || !is_->thread.joinable()) return;
   is_->is_ending = true;
   is_->http.stop();
-  if (is_->thread.joinable()) is_->thread.join();
-  ::unlink(is_->path.c_str());
+  while (!is_->has_ended) {
+    hang_up(is_->path);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  is_->thread.join();
+  if (id_of(is_->path) == is_->file) ::unlink(is_->path.c_str());
 }
 
 }  // namespace millrace::cli

@@ -169,6 +169,7 @@ Result<std::unique_ptr<ControlServer>> RunCommand::listen(
 }
 
 void RunCommand::reload(Control& asked) const {
+  asked.wait_until_ready();
   const auto is = asked.reload();
   if (!is) {
     say("millrace: nothing has changed:\n" + is.error().message + "\n");

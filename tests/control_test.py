@@ -23,7 +23,7 @@ import urllib.parse
 from cli_case import FAILED, MILLRACE
 from live import ADDRESSES, FAMILIES, PORT, SERVER_PORT, Client, Live, Servers, configuration, main
 
-SECONDS = float(os.environ.get("MILLRACE_TEST_SECONDS", "5"))
+SECONDS = float(os.environ.get("MILLRACE_TEST_SECONDS", "3"))
 IPV4 = ADDRESSES[4]
 FIRST, SECOND = IPV4["servers"]
 GOOD = configuration("af_packet:outside", "af_packet:inside")
@@ -122,7 +122,7 @@ class Looking(Asked):
                 [MILLRACE, "run", "--config", self.path("f.toml"), "--control", self.control],
                 capture_output=True, text=True, timeout=60)
         self.assertEqual(result.returncode, FAILED, result.stderr)
-        self.assertIn("another millrace is running", result.stderr)
+        self.assertIn("another millrace, or another program, has", result.stderr)
         self.assertEqual(self.servers_of(2).total(), 2)
 
     def test_what_was_killed_is_in_nobodys_way(self):
@@ -177,6 +177,71 @@ class Looking(Asked):
         self.assertEqual((elsewhere["service"], elsewhere["backend"]), (None, None))
         self.refused(400, ["destination is missing"], "GET /explain", protocol="tcp", source="10.0.0.1")
         self.refused(400, ["two families"], "GET /explain", protocol="tcp", source="10.0.0.1", destination="::1")
+
+
+class Hostile(Asked):
+    """Clients that are slow, rude or wrong: they get an answer or the end, and nobody else notices."""
+
+    def raw(self, data):
+        client = socket.socket(socket.AF_UNIX)
+        self.addCleanup(client.close)
+        client.settimeout(20)
+        client.connect(self.control)
+        client.sendall(data)
+        return client
+
+    def test_odd_bytes(self):
+        self.serve_with()
+        for path in (b"/%ff", b"/\xff", b"/reload%c3", b"/stats\x00", b"/" + b"a" * 20_000):
+            for method in (b"GET", b"HEAD", b"POST", b"\xff\xfe"):
+                client = self.raw(method + b" " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                self.assertRegex(client.recv(100), rb"^HTTP/1.1 4\d\d|^$")
+                client.close()
+        self.raw(b"\r\n\r\n").close()
+        self.assertEqual(self.servers_of(4).total(), 4)
+
+    def test_wrong_parameters(self):
+        self.serve_with()
+        backend = f"{FIRST}:{SERVER_PORT}"
+        self.refused(400, ["servcie", "not known"], "POST /drain", backend=backend, drained="true", servcie="x")
+        self.refused(400, ["service is empty"], "POST /drain", backend=backend, drained="true", service="")
+        client = self.raw(b"POST /drain?backend=10.0.0.1&backend=10.0.0.2&drained=true HTTP/1.1\r\nHost: x\r\n"
+                          b"Content-Length: 0\r\n\r\n")
+        self.assertIn(b" 400 ", client.recv(100))
+        client = self.raw(b"GET /stats HTTP/1.1\r\nHost: x\r\nRange: bytes=0-3\r\n\r\n")
+        self.assertIn(b" 400 ", client.recv(100))
+        self.refused(400, ["prefix"], "GET /explain", protocol="tcp", source="10.0.0.0/8", destination="10.0.0.1")
+        self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
+
+    def test_nobody_holds_up_the_end(self):
+        self.serve_with()
+        self.clients(1)
+        for _ in range(3):
+            self.raw(b"GET /conn")
+            self.raw(b"GET /trace?seconds=1000 HTTP/1.1\r\nHost: x\r\n\r\n")
+        # Nobody reads what these ask for, again and again.
+        for _ in range(3):
+            self.raw(b"GET /stats HTTP/1.1\r\nHost: x\r\n\r\n" * 500)
+        time.sleep(0.5)
+        self.stop()
+
+    def test_a_list_that_is_cut_off_is_not_whole(self):
+        self.serve_with()
+        client = self.raw(b"GET /trace?seconds=1000 HTTP/1.1\r\nHost: x\r\n\r\n")
+        self.assertIn(b" 200 ", client.recv(100))
+        self.stop()
+        rest = b""
+        while data := client.recv(4096):
+            rest += data
+        self.assertFalse(rest.endswith(b"0\r\n\r\n"), rest)
+
+    def test_only_its_own_socket_goes(self):
+        self.serve_with()
+        os.remove(self.control)
+        with open(self.control, "w", encoding="utf-8") as file:
+            file.write("somebody else's")
+        self.stop()
+        self.assertTrue(os.path.exists(self.control))
 
 
 class Tracing(Asked):
@@ -261,6 +326,9 @@ class Changing(Asked):
         self.assertEqual(drained, [True, True])
         self.reload(GOOD)
         self.assertEqual(self.servers_of(10), {SECOND: 10}, "it outlasts a reload")
+        self.reload(GOOD.replace(f'{{ address = "{FIRST}", port = {SERVER_PORT} }}, ', ""))
+        self.reload(GOOD)
+        self.assertEqual(self.servers_of(10), {SECOND: 10}, "also one that takes the backend out and back in")
         self.ask("POST /drain", backend=FIRST, drained="false")
         self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
         self.refused(404, ["10.9.9.9"], "POST /drain", backend="10.9.9.9", drained="true")
@@ -323,8 +391,15 @@ class Changing(Asked):
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 3")
                    .replace("capacity = 20000", "capacity = 30000"))
         self.refused(422, ["workers: cannot change", "table.capacity: cannot change"], "POST /reload")
+        self.write("f.toml", "")
+        self.refused(422, ["f.toml: the configuration has no port"], "POST /reload")
+        self.write("f.toml", GOOD.replace('protocol = "tcp"\n', 'protocol = "tcp"\n'
+                                          'health = { check = "http", path = "health" }\n'))
+        self.refused(422, ["health.path", "begins with /"], "POST /reload")
         os.remove(self.path("f.toml"))
         self.refused(422, ["f.toml"], "POST /reload")
+        os.mkfifo(self.path("f.toml"))
+        self.refused(422, ["no regular file"], "POST /reload")
         self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND})
 
     def test_hangup_reloads(self):

@@ -92,14 +92,10 @@ class Tracker {
   void for_each(Each&& each) const {
     for (auto at = Cursor::begin; at != Cursor::end;) at = table().walk(at, kDrainingRoom, each);
   }
-  /// Calls `each(id)` for the connections that this worker has confirmed, and still has, with ids
-  /// from `from` to `to` - 1; `ids()` is one past the last.
-  template <class Each>
-  void for_each_of_mine(std::size_t from, std::size_t to, Each&& each) const {
-    for (std::size_t i = from; i < to; ++i) {
-      const ConnId id{static_cast<std::uint32_t>(i)};
-      if (is_confirmed(id) && (!Guarding::kShared || is_mine(id))) each(id);
-    }
+  /// Whether it is a connection that this worker has confirmed, and still has; `ids()` is one past
+  /// the last id.
+  bool is_live_and_mine(ConnId id) const {
+    return is_confirmed(id) && (!Guarding::kShared || is_mine(id));
   }
   std::size_t ids() const { return originators().count(); }
   /// When a packet of either direction met the connection.

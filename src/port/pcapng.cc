@@ -8,6 +8,7 @@ namespace {
 constexpr std::uint16_t kEthernet = 1;    // LINKTYPE_ETHERNET
 constexpr std::uint16_t kComment = 1;     // opt_comment
 constexpr std::uint16_t kName = 2;        // if_name
+constexpr std::uint16_t kDropped = 5;     // isb_ifdrop
 constexpr std::uint16_t kResolution = 9;  // if_tsresol
 constexpr std::uint8_t kNanoseconds = 9;  // ten to the power of minus that
 
@@ -58,6 +59,14 @@ std::string pcapng_beginning(std::span<const std::string> interfaces, std::uint3
     all += block(1, body);
   }
   return all;
+}
+
+std::string pcapng_lost(std::uint64_t packets) {
+  std::string body;
+  body.append(12, '\0');  // of the first interface; no time
+  put_option(body, kDropped, {reinterpret_cast<const char*>(&packets), sizeof(packets)});
+  end_options(body);
+  return block(5, body);
 }
 
 std::string pcapng_packet(const PcapngPacket& packet) {

@@ -24,5 +24,7 @@ struct PcapngPacket {
   std::string_view comment;
 };
 std::string pcapng_packet(const PcapngPacket& packet);
+/// What a file may end with: how many packets, of all interfaces, there was no room for.
+std::string pcapng_lost(std::uint64_t packets);
 
 }  // namespace millrace

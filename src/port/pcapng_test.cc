@@ -32,6 +32,7 @@ TEST(Pcapng, IsReadByLibpcap) {
                              .data = std::span(data).first(57 + n),
                              .comment = std::string("tracked").substr(n)});
     }
+    file << pcapng_lost(7);
   }
   std::array<char, PCAP_ERRBUF_SIZE> error{};
   pcap_t* const capture = ::pcap_open_offline_with_tstamp_precision(

@@ -138,5 +138,45 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, { name = \"y\", device = \"tap:a\" }]",
               "port.device: \"tap:a\" is there already, on line 1: two ports cannot have it"}));
 
+/// A service with that health check.
+std::string with_health(const std::string& health, const std::string& port = "port = 80") {
+  return "[[service]]\naddress = \"203.0.113.10\"\n" + port + "\nhealth = { " + health +
+         " }\nbackends = [{ address = \"10.0.0.1\" }]\n";
+}
+
+TEST(HealthConfig, EverySettingArrives) {
+  const auto config = parsed(
+      with_health("check = \"http\", path = \"/up\", port = 81, interval_ms = 10, timeout_ms = 2, "
+                  "rise = 4, fall = 5, move_udp = true"));
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  const auto& health = config->services.v4.at(0).health;
+  ASSERT_TRUE(health.has_value());
+  EXPECT_EQ(health->kind, HealthCheck::Kind::http);
+  EXPECT_EQ(health->path, "/up");
+  EXPECT_EQ(health->port, 81U);
+  EXPECT_EQ(health->interval_ms, 10U);
+  EXPECT_EQ(health->timeout_ms, 2U);
+  EXPECT_EQ(health->rise, 4U);
+  EXPECT_EQ(health->fall, 5U);
+  EXPECT_TRUE(health->move_udp);
+}
+
+TEST(HealthConfig, ProblemsSayWhatWouldBeRight) {
+  const auto message = [](const std::string& text) {
+    const auto config = parsed(text);
+    return config ? std::string() : config.error().message;
+  };
+  const auto has = [&](const std::string& text, const std::string& part) {
+    EXPECT_NE(message(text).find(part), std::string::npos) << message(text);
+  };
+  has(with_health("path = \"/\""), "check: is missing");
+  has(with_health("check = \"ping\""), "give \"tcp\" or \"http\" or \"icmp\"");
+  has(with_health("check = \"http\", path = \"up\""), "begins with /");
+  has(with_health("check = \"http\", path = \"/a b\""), "%20");
+  has(with_health("check = \"tcp\", interval_ms = 1"), "10 to 3600000");
+  has(with_health("check = \"tcp\"", ""), "give port");
+  EXPECT_EQ(message(with_health("check = \"icmp\"", "")), "");
+}
+
 }  // namespace
 }  // namespace millrace

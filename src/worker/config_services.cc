@@ -1,5 +1,6 @@
 #include "worker/config_services.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <utility>
@@ -136,6 +137,12 @@ class ServiceReader {
 
   void check_health(const RawService& raw, const ServiceSpec<A>& spec) {
     const HealthCheck& health = *spec.health;
+    const auto is_odd = [](char c) { return c <= ' ' || c > '~'; };
+    if (!health.path.starts_with('/') || std::ranges::any_of(health.path, is_odd))
+      problem(raw.health.line, "health.path",
+              in_quotes(health.path) +
+                  " is no path: give one that begins with /, and %20 for a "
+                  "space");
     if (health.kind == HealthCheck::Kind::icmp || health.port != 0 || spec.port != 0) return;
     for (const auto& backend : spec.backends) {
       if (backend.port != 0) continue;

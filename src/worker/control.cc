@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "core/address.h"
@@ -40,7 +42,7 @@ void Control::alone(const std::function<void()>& work) {
   work();
 }
 
-void Control::connections(
+bool Control::connections(
     const ConnectionFilter& filter,
     const std::function<bool(std::span<const WorkersConnection>, const BalancePlan&)>& take) {
   std::vector<WorkersConnection> piece;
@@ -55,11 +57,12 @@ void Control::connections(
       {
         const std::lock_guard guard(mutex_);
         plan = workers_->plan();
-        if (!workers_->ask(n, [&] { at = workers_->line(n).look(at, look); })) return;
+        if (!workers_->ask(n, [&] { at = workers_->line(n).look(at, look); })) return false;
       }
-      if (!piece.empty() && !take(piece, *plan)) return;
+      if (!piece.empty() && !take(piece, *plan)) return false;
     }
   }
+  return true;
 }
 
 std::uint64_t Control::end_all(const std::function<bool(const ListedConnection&)>& is_meant) {
@@ -82,8 +85,8 @@ Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter) {
   return end_all([&](const ListedConnection& connection) { return filter.takes(connection); });
 }
 
-Answer<void> Control::trace(const ConnectionFilter& filter,
-                            const std::function<bool(const TracedPacket*)>& take) {
+Answer<std::uint64_t> Control::trace(const ConnectionFilter& filter,
+                                     const std::function<bool(const TracedPacket*)>& take) {
   const std::unique_lock tracing(tracing_, std::try_to_lock);
   if (!tracing) {
     return std::unexpected(
@@ -115,7 +118,9 @@ Answer<void> Control::trace(const ConnectionFilter& filter,
     if (is_idle) std::this_thread::sleep_for(kPause);
   }
   set([](unsigned) -> Tracer* { return nullptr; });
-  return {};
+  std::uint64_t lost = 0;
+  for (const auto& tracer : tracers) lost += tracer->lost();
+  return lost;
 }
 
 std::vector<std::string> Control::ports() const {
@@ -190,14 +195,14 @@ Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std:
   return count;
 }
 
-/// Of backends that are not configured any more.
-void Control::forget_marks() {
-  Marked configured;
+/// Of services that nobody checks any more.
+void Control::forget_health() {
+  Marked& unhealthy = marked_[static_cast<std::size_t>(Mark::unhealthy)];
   for_each_service(config_.services, [&](const auto& spec) {
-    for (const auto& backend : spec.backends) configured.emplace(to_string(spec), name_of(backend));
+    if (spec.health) return;
+    const std::string name = to_string(spec);
+    std::erase_if(unhealthy, [&name](const auto& one) { return one.first == name; });
   });
-  for (Marked& marked : marked_)
-    std::erase_if(marked, [&](const auto& one) { return !configured.contains(one); });
 }
 
 Result<void> Control::take_on(const Config& config) {
@@ -215,14 +220,20 @@ Result<void> Control::take_on(const Config& config) {
 
 auto Control::reload() -> Answer<Reloaded> {
   const auto start = std::chrono::steady_clock::now();
-  const std::lock_guard guard(mutex_);
   const auto wrong = [](const Error& error) {
     return std::unexpected(refusal(error, Refusal::Kind::configuration));
   };
+  const auto wrong_together = [this](const Error& error) {
+    return std::unexpected(Refusal{Refusal::Kind::configuration, path_ + ": " + error.message});
+  };
+  std::error_code error;  // reading something else might take for ever
+  if (std::filesystem::exists(path_, error) && !std::filesystem::is_regular_file(path_, error))
+    return wrong_together({"is no regular file any more: put one there, or restart"});
   auto config = read_config(path_, schemes_);
   if (!config) return wrong(config.error());
-  if (auto ok = check_live(*config); !ok) return wrong(ok.error());
-  if (auto ok = check_spread(*config); !ok) return wrong(ok.error());
+  if (auto ok = check_live(*config); !ok) return wrong_together(ok.error());
+  if (auto ok = check_spread(*config); !ok) return wrong_together(ok.error());
+  const std::lock_guard guard(mutex_);
   if (const auto differ = unchangeable(config_, *config); !differ.empty()) {
     std::string message;
     for (const std::string& key : differ) {
@@ -231,9 +242,12 @@ auto Control::reload() -> Answer<Reloaded> {
     }
     return std::unexpected(Refusal{Refusal::Kind::configuration, message});
   }
-  if (auto ok = take_on(*config); !ok) return wrong(ok.error());
+  if (auto ok = take_on(*config); !ok) {
+    if (ok.error().kind == Error::Kind::usage) return wrong_together(ok.error());
+    return std::unexpected(refusal(ok.error(), Refusal::Kind::not_now));
+  }
   config_ = std::move(*config);
-  forget_marks();
+  forget_health();
   Reloaded is;
   for_each_service(config_.services, [&is](const auto& spec) {
     ++is.services;
@@ -275,13 +289,17 @@ template <class K>
 void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out) {
   using Service = typename PlanFor<K>::Service;
   if (!out.side) {
-    out.why = "it is addressed to no service, and comes from no backend";
+    out.why =
+        "it is addressed to no service, and comes from no backend: it is routed, or for "
+        "millrace itself";
     return;
   }
   if (*out.side == Side::reply && plan.reply_sources.find(key.source, 0, 0) == PlanFor<K>::kNone) {
     out.side.reset();
     out.worker.reset();
-    out.why = "it is addressed to no service, and comes from no backend";
+    out.why =
+        "it is addressed to no service, and comes from no backend: it is routed, or for "
+        "millrace itself";
     return;
   }
   if (*out.side == Side::reply) {
@@ -299,6 +317,12 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
   if (service->willing == 0) {
     out.verdict = Verdict::no_backend;
     out.why = "no backend of the service takes new connections";
+    return;
+  }
+  const std::uint32_t most = service->spec.max_connections;
+  if (most != 0 && !service->proved->has_room(most)) {
+    out.verdict = Verdict::service_limit;
+    out.why = "its service has as many connections as it may have";
     return;
   }
   const std::uint16_t id = service->listed[service->maglev->pick(plan.settings.hash(key))];

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <expected>
@@ -51,11 +52,13 @@ class Control {
         path_(std::move(path)),
         schemes_(std::move(schemes)) {}
 
+  /// Whether workers have begun to serve; waits for that, not for long.
+  bool wait_until_ready() const { return workers_->wait_until_they_serve(std::chrono::seconds(5)); }
   /// Calls `work` while nobody else asks for anything: for statistics.
   void alone(const std::function<void()>& work);
 
-  /// Shows connections in pieces, until `take` says false.
-  void connections(
+  /// Shows connections in pieces, until `take` says false. False: these were not all.
+  bool connections(
       const ConnectionFilter& filter,
       const std::function<bool(std::span<const WorkersConnection>, const BalancePlan&)>& take);
   /// Ends connections; how many.
@@ -63,8 +66,9 @@ class Control {
 
   /// Shows packets as they come and leave, until `take` says false; it is asked first, and now and
   /// again where there is none, with null. One at a time may look. A filter's state does not count.
-  Answer<void> trace(const ConnectionFilter& filter,
-                     const std::function<bool(const TracedPacket*)>& take);
+  /// How many were lost, as they came faster than they were taken.
+  Answer<std::uint64_t> trace(const ConnectionFilter& filter,
+                              const std::function<bool(const TracedPacket*)>& take);
   /// Names of the ports, by link.
   std::vector<std::string> ports() const;
 
@@ -125,7 +129,7 @@ class Control {
     return marked_[static_cast<std::size_t>(mark)].contains({service, backend});
   }
   Services effective(const Config& config) const;
-  void forget_marks();
+  void forget_health();
   Result<void> take_on(const Config& config);
   std::uint64_t end_all(const std::function<bool(const ListedConnection&)>& is_meant);
 

@@ -22,9 +22,9 @@ std::optional<std::size_t> Family<TrackerType, K>::look(std::size_t from, Tick n
   {
     [[maybe_unused]] const auto guard = tracker_->reading();
     for (; at < end && count < ending.size(); ++at) {
-      tracker_->for_each_of_mine(at, at + 1, [&](ConnId id) {
-        if (look(listed(id, now)) == Look::end) ending[count++] = id;
-      });
+      const ConnId id{static_cast<std::uint32_t>(at)};
+      if (!tracker_->is_live_and_mine(id)) continue;
+      if (look(listed(id, now)) == Look::end) ending[count++] = id;
     }
   }
   if (count > 0) {

@@ -186,6 +186,16 @@ Result<AnyKey> parse_key(Parameters parameters) {
   }
   const auto filter = parse_filter(parameters, [](std::string_view) { return false; });
   if (!filter) return std::unexpected(filter.error());
+  if (filter->state || filter->backend) {
+    return std::unexpected(
+        Error{"a packet's key has no state and no backend: leave them out", Error::Kind::usage});
+  }
+  for (const auto& prefix : {*filter->source, *filter->destination}) {
+    if (prefix.bits == (prefix.address.index() == 0 ? 32U : 128U)) continue;
+    return std::unexpected(
+        Error{"a packet has one source and one destination: give addresses without a prefix",
+              Error::Kind::usage});
+  }
   return std::visit(
       [&]<class A>(const A& source) -> Result<AnyKey> {
         const A* const destination = std::get_if<A>(&filter->destination->address);

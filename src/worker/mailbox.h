@@ -31,6 +31,8 @@ class Mailbox {
   }
   /// @}
 
+  /// The worker has not begun to serve.
+  bool is_new() const { return task_.load(std::memory_order_acquire) == &kNew; }
   /// `task` will be done; it outlives `wait`. False: the worker serves nobody, not yet or no more.
   bool post(const Task& task) {
     const Task* none = nullptr;
@@ -40,11 +42,12 @@ class Mailbox {
   void wait(const Task& task) const { task_.wait(&task, std::memory_order_acquire); }
 
  private:
+  static inline const Task kNew;
   static inline const Task kClosed;
 
   void take() {
     const Task* const task = task_.load(std::memory_order_acquire);
-    if (task == nullptr || task == &kClosed) return;
+    if (task == nullptr || task == &kNew || task == &kClosed) return;
     const Done done{task_};  // also where there is no memory left for it
     (*task)();
   }
@@ -57,7 +60,7 @@ class Mailbox {
     }
   };
 
-  std::atomic<const Task*> task_ = &kClosed;
+  std::atomic<const Task*> task_ = &kNew;
 };
 
 }  // namespace millrace

@@ -21,7 +21,7 @@
 namespace millrace {
 
 struct TracedPacket {
-  static constexpr std::size_t kMost = 9728;  ///< bytes that are kept
+  static constexpr std::size_t kMost = 2048;  ///< bytes that are kept
 
   std::uint64_t time_ns = 0;  ///< since 1970
   unsigned link = 0;          ///< on which it came, or left
@@ -37,7 +37,7 @@ struct TracedPacket {
 class Tracer {
  public:
   /// Packets that may wait to be taken, or to leave.
-  static constexpr unsigned kRoom = 511;
+  static constexpr unsigned kRoom = 4095;
 
   /// Errors (failed): no memory.
   static Result<std::unique_ptr<Tracer>> create(const ConnectionFilter& filter);

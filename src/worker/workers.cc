@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "millrace/detail/waiting.h"
@@ -157,6 +158,16 @@ bool Workers::ask(unsigned worker, const Mailbox::Task& task) const {
   Mailbox& mailbox = all_[worker].line->mailbox();
   if (!mailbox.post(task)) return false;
   mailbox.wait(task);
+  return true;
+}
+
+bool Workers::wait_until_they_serve(std::chrono::milliseconds most) const {
+  const auto until = SteadyClock::now() + most;
+  const auto is_new = [](const Worker& one) { return one.line->mailbox().is_new(); };
+  while (std::ranges::any_of(all_, is_new)) {
+    if (SteadyClock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   return true;
 }
 

@@ -78,6 +78,8 @@ class Workers {
   /// Does it on that worker's thread, between two of its bursts. False: it does not run, not yet or
   /// no more.
   bool ask(unsigned worker, const Mailbox::Task& task) const;
+  /// False: some have not begun by then.
+  bool wait_until_they_serve(std::chrono::milliseconds most) const;
   /// The same on each, in no order, given which one it is. False: some do not run.
   bool ask_all(const std::function<void(unsigned)>& task);
   /// Replaces all services and backends; connections stay where they are. Errors: as

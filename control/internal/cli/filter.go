@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,9 +15,15 @@ type text struct {
 	kind  string
 }
 
-func (t text) String() string         { return *t.value }
-func (t text) Set(value string) error { *t.value = value; return nil }
-func (t text) Type() string           { return t.kind }
+func (t text) String() string { return *t.value }
+func (t text) Set(value string) error {
+	if value == "" {
+		return errors.New("it is empty: give it, or leave the option out")
+	}
+	*t.value = value
+	return nil
+}
+func (t text) Type() string { return t.kind }
 
 // filterFlags gives the command a flag for each part of a FILTER. What it answers is to be called
 // once the command line was read: the parts that were given.

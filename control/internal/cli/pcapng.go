@@ -10,22 +10,23 @@ import (
 // pcapng (draft-ietf-opsawg-pcapng): a file is blocks, each with its type and length in front, and the
 // length again behind. The first says by a magic number which end of each comes first.
 const (
-	sectionHeader  = 0x0A0D0D0A // the same from both ends
-	enhancedPacket = 6
-	byteOrderMagic = 0x1A2B3C4D
-	blockHead      = 12      // with the first word of the body
-	maxBlock       = 1 << 20 // no packet is as long
+	sectionHeader       = 0x0A0D0D0A // the same from both ends
+	interfaceStatistics = 5
+	enhancedPacket      = 6
+	byteOrderMagic      = 0x1A2B3C4D
+	blockHead           = 12      // with the first word of the body
+	maxBlock            = 1 << 20 // no packet is as long
 )
 
 // copyBlocks passes on whole blocks only, so that what was written is a capture whenever it ends. It
-// answers how many packets they held.
-func copyBlocks(out io.Writer, in io.Reader) (packets uint64, err error) {
+// answers how many packets they held, and how many more they say there were no room for.
+func copyBlocks(out io.Writer, in io.Reader) (packets, lost uint64, err error) {
 	var order binary.ByteOrder = binary.LittleEndian
 	block := make([]byte, blockHead, maxBlock)
 	for {
 		block = block[:blockHead]
 		if _, err := io.ReadFull(in, block); err != nil {
-			return packets, endOf(err)
+			return packets, lost, endOf(err)
 		}
 		kind := order.Uint32(block)
 		if kind == sectionHeader {
@@ -33,19 +34,32 @@ func copyBlocks(out io.Writer, in io.Reader) (packets uint64, err error) {
 		}
 		length := order.Uint32(block[4:])
 		if length < blockHead || length > maxBlock || length%4 != 0 {
-			return packets, fmt.Errorf("the answer is no pcapng: a block of %d bytes", length)
+			return packets, lost, fmt.Errorf("the answer is no pcapng: a block of %d bytes", length)
 		}
 		block = block[:length]
 		if _, err := io.ReadFull(in, block[blockHead:]); err != nil {
-			return packets, brokeOff(err)
+			return packets, lost, brokeOff(err)
 		}
 		if _, err := out.Write(block); err != nil {
-			return packets, err
+			return packets, lost, err
 		}
-		if kind == enhancedPacket {
+		switch kind {
+		case enhancedPacket:
 			packets++
+		case interfaceStatistics:
+			lost += dropped(order, block)
 		}
 	}
+}
+
+// dropped is what the first option of the statistics says, where that is isb_ifdrop.
+func dropped(order binary.ByteOrder, statistics []byte) uint64 {
+	const ifdrop, options = 5, 20
+	if len(statistics) < options+12 || order.Uint16(statistics[options:]) != ifdrop ||
+		order.Uint16(statistics[options+2:]) != 8 {
+		return 0
+	}
+	return order.Uint64(statistics[options+4:])
 }
 
 func orderOf(section []byte) binary.ByteOrder {

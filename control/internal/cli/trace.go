@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"strconv"
@@ -44,17 +45,25 @@ seconds, whichever comes first; Ctrl-C ends it sooner and leaves a whole capture
 // save writes the capture; the file is touched only once there is one.
 func (a *app) save(path string, body io.Reader) error {
 	if path == "-" {
-		_, err := copyBlocks(a.out, body)
+		_, lost, err := copyBlocks(a.out, body)
+		a.warnOf(lost)
 		return err
 	}
 	file, err := os.Create(path)
 	if err != nil {
 		return unopenedFile{err}
 	}
-	packets, err := copyBlocks(file, body)
+	packets, lost, err := copyBlocks(file, body)
 	if err := first(err, file.Close()); err != nil {
 		return err
 	}
 	a.say("%s in %s", count(packets, "packet"), path)
+	a.warnOf(lost)
 	return nil
+}
+
+func (a *app) warnOf(lost uint64) {
+	if lost > 0 {
+		fmt.Fprintf(a.err, "millctl: %s more came faster than they were taken, and are missing\n", count(lost, "packet"))
+	}
 }

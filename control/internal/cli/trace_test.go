@@ -51,13 +51,28 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+func TestLostPackets(t *testing.T) {
+	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
+		var statistics bytes.Buffer
+		for _, word := range []any{uint32(5), uint32(40), uint32(0), uint32(0), uint32(0), uint16(5), uint16(8),
+			uint64(70_000), uint32(0), uint32(40)} {
+			binary.Write(&statistics, order, word)
+		}
+		var out bytes.Buffer
+		packets, lost, err := copyBlocks(&out, bytes.NewReader(append(capture(order, 3), statistics.Bytes()...)))
+		if packets != 3 || lost != 70_000 || err != nil {
+			t.Errorf("%v: %d packets, %d lost, %v", order, packets, lost, err)
+		}
+	}
+}
+
 // Wherever the stream is cut, whole blocks were written, and it says so unless the cut lies between two.
 func TestCutCaptures(t *testing.T) {
 	whole := capture(binary.LittleEndian, 2)
 	ends := map[int]bool{0: true, 28: true, 48: true, 84: true, 120: true}
 	for cut := 0; cut <= len(whole); cut++ {
 		var out bytes.Buffer
-		_, err := copyBlocks(&out, bytes.NewReader(whole[:cut]))
+		_, _, err := copyBlocks(&out, bytes.NewReader(whole[:cut]))
 		if !ends[out.Len()] || (err == nil) != ends[cut] || cut-out.Len() >= 36 {
 			t.Errorf("cut at %d: %d bytes, %v", cut, out.Len(), err)
 		}

@@ -56,7 +56,9 @@ Result<void> PlanFor<K>::check(const std::vector<Spec>& specs, const LiveOn& liv
     ids += ends.size();
   }
   if (ids + kept_beside(specs, live) > kMaxBackends) {
-    return wrong("more than 65536 backends of one family, draining ones included: list fewer");
+    return wrong(
+        "more than 65536 backends of one family, those that were and those that drain "
+        "included: list fewer, or change them in two steps");
   }
   return {};
 }

@@ -1,7 +1,7 @@
 // How the load balancer takes on services and backends, at start and later.
 #include <algorithm>
-#include <map>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "core/address.h"
@@ -15,16 +15,16 @@ template <class K>
 void BalanceFor<K>::learn(std::shared_ptr<const Plan> plan) {
   coming_ = std::move(plan);
   coming_services_.clear();
-  std::map<std::uint64_t, Service*> known;
+  std::unordered_map<std::uint64_t, std::shared_ptr<Service>> known;
+  for (const auto& service : services_) known.emplace(service->identity, service);
   for (const auto& planned : coming_->services) {
-    auto at = std::ranges::find(services_, planned.identity,
-                                [](const auto& service) { return service->identity; });
-    auto& service =
-        coming_services_.emplace_back(at != services_.end() ? *at : std::make_shared<Service>());
-    known[planned.identity] = service.get();
-    if (at != services_.end()) continue;
-    service->identity = planned.identity;
-    service->plan = &planned;
+    auto& service = known[planned.identity];
+    if (service == nullptr) {
+      service = std::make_shared<Service>();
+      service->identity = planned.identity;
+      service->plan = &planned;
+    }
+    coming_services_.push_back(service);
   }
   backends_.resize(coming_->backends.size());
   for (std::size_t id = 0; id < backends_.size(); ++id) {
@@ -35,7 +35,7 @@ void BalanceFor<K>::learn(std::shared_ptr<const Plan> plan) {
     backends_[id].virtual_address = planned.virtual_address;
     backends_[id].port = planned.port;
     backends_[id].virtual_port = planned.virtual_port;
-    backends_[id].service = known.at(planned.service);
+    backends_[id].service = known.at(planned.service).get();
     backends_[id].since = planned.since;
   }
   for (const auto& service : services_) refresh_candidates(*service);
