@@ -1,27 +1,19 @@
 #include "control_server.h"
 
-#include <httplib.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
-#include <filesystem>
 #include <optional>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "connections.h"
 #include "port/pcapng.h"
+#include "unix_http.h"
 
 namespace millrace::cli {
 namespace {
@@ -138,42 +130,6 @@ Json to_json(const Control::Explanation& is, const Json& connection) {
           {"why", is.why}};
 }
 
-/// Whether somebody has that socket.
-bool is_served(const sockaddr_un& address) {
-  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const int result = ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  const int error = result == 0 ? 0 : errno;
-  ::close(probe);
-  return error != ECONNREFUSED && error != ENOENT;  // else it is busy, or of another kind
-}
-
-/// Makes way for a socket at `path`: what a killed process left there goes.
-Result<void> make_way(const std::string& path) {
-  const auto cannot = [&path](const std::string& why) {
-    return std::unexpected(Error{"cannot listen at " + path + ": " + why, Error::Kind::unreadable});
-  };
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path))
-    return cannot("the path is longer than " + std::to_string(sizeof(address.sun_path) - 1) +
-                  " bytes: give a shorter one (--control)");
-  std::memcpy(address.sun_path, path.data(), path.size());
-  struct stat is{};
-  if (::lstat(path.c_str(), &is) != 0) {
-    if (errno == ENOENT) return {};
-    return cannot(std::string(std::strerror(errno)) + ": give another path (--control)");
-  }
-  if (!S_ISSOCK(is.st_mode))
-    return cannot("something else is there: give another path (--control)");
-  if (is_served(address)) {
-    return std::unexpected(Error{"another millrace, or another program, has the control socket " +
-                                 path + ": end it, or give another path (--control)"});
-  }
-  if (::unlink(path.c_str()) != 0)
-    return cannot(std::string(std::strerror(errno)) + ": give another path (--control)");
-  return {};
-}
-
 }  // namespace
 
 std::string default_socket() {
@@ -183,58 +139,9 @@ std::string default_socket() {
          std::string("/millrace.sock");
 }
 
-namespace {
-
-/// Which file that is: device and number.
-using FileId = std::pair<dev_t, ino_t>;
-std::optional<FileId> id_of(const std::string& path) {
-  struct stat is{};
-  if (::lstat(path.c_str(), &is) != 0) return std::nullopt;
-  return FileId{is.st_dev, is.st_ino};
-}
-
-/// The library's, whose queue of clients who wait is five long.
-class Http : public httplib::Server {
- public:
-  static constexpr int kWaiting = 1024;
-  static constexpr std::size_t kThreads = 32;
-
-  Http() {
-    new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-    set_address_family(AF_UNIX);
-    set_keep_alive_timeout(1);
-  }
-  bool bind(const std::string& path) {
-    constexpr int kAnyPort = 1;  // Unix sockets have none, and 0 asks for one
-    const mode_t before = ::umask(0177);
-    const bool bound = bind_to_port(path.c_str(), kAnyPort);
-    ::umask(before);
-    return bound && ::listen(svr_sock_, kWaiting) == 0;
-  }
-};
-
-/// Ends what clients of the socket at `path` still say or hear, however slow they are.
-void hang_up(const std::string& path) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    const int fd = std::atoi(entry.path().filename().c_str());
-    sockaddr_un address{};
-    socklen_t size = sizeof(address);
-    int listens = 0;
-    socklen_t int_size = sizeof(listens);
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
-        address.sun_family != AF_UNIX || path != address.sun_path ||
-        ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &int_size) != 0 || listens != 0)
-      continue;
-    ::shutdown(fd, SHUT_RDWR);
-  }
-}
-
-}  // namespace
-
 struct ControlServer::Implementation {
-  Implementation(Control& of, std::function<Json()> make_stats, std::string at)
-      : control(&of), stats(std::move(make_stats)), path(std::move(at)) {}
+  Implementation(Control& of, std::function<Json()> make_stats)
+      : control(&of), stats(std::move(make_stats)) {}
 
   void route();
   void list(const Request& request, Response& response);
@@ -247,12 +154,7 @@ struct ControlServer::Implementation {
 
   Control* control;
   std::function<Json()> stats;
-  std::string path;
-  Http http;
-  std::optional<FileId> file;
-  std::jthread thread;
-  std::atomic<bool> has_ended = false;
-  std::atomic<bool> is_ending = false;
+  UnixHttp http;
   std::atomic<bool> is_tracing = false;
 };
 
@@ -294,7 +196,7 @@ void ControlServer::Implementation::route() {
              Refusal{Refusal::Kind::wrong, "parts of answers are not given: ask for all"});
       return Handled::Handled;
     }
-    if (!is_ending && control->wait_until_ready()) return Handled::Unhandled;
+    if (!http.is_ending() && control->wait_until_ready()) return Handled::Unhandled;
     refuse(response, Refusal{Refusal::Kind::not_now, "millrace starts, or ends: ask again"});
     return Handled::Handled;
   });
@@ -326,7 +228,7 @@ void ControlServer::Implementation::list(const Request& request, Response& respo
               for (const WorkersConnection& connection : piece) {
                 text += text_of(cli::to_json(connection, plan));
               }
-              return !is_ending && sink.write(text.data(), text.size());
+              return !http.is_ending() && sink.write(text.data(), text.size());
             });
         if (is_whole) sink.done();
         return is_whole;
@@ -362,12 +264,12 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
         std::string beginning = pcapng_beginning(control->ports(), TracedPacket::kMost);
         const auto is = control->trace(filter, [&](const TracedPacket* packet) {
           if (!beginning.empty() && !write(std::exchange(beginning, {}))) return false;
-          if (is_ending || std::chrono::steady_clock::now() >= until) return false;
+          if (http.is_ending() || std::chrono::steady_clock::now() >= until) return false;
           if (packet == nullptr) return sink.is_writable();
           return write(block_of(*packet)) && --left > 0;
         });
         is_tracing = false;  // before the reader knows that this is the end
-        if (!is || is_ending) return false;
+        if (!is || http.is_ending()) return false;
         const std::string lost = pcapng_lost(*is);
         if (sink.write(lost.data(), lost.size())) sink.done();
         return true;
@@ -432,38 +334,13 @@ ControlServer::ControlServer() = default;
 Result<std::unique_ptr<ControlServer>> ControlServer::start(Control& control,
                                                             std::function<Json()> stats,
                                                             const std::string& path) {
-  if (auto ok = make_way(path); !ok) return std::unexpected(ok.error());
   std::unique_ptr<ControlServer> server(new ControlServer);
-  server->is_ = std::make_unique<Implementation>(control, std::move(stats), path);
-  auto& http = server->is_->http;
+  server->is_ = std::make_unique<Implementation>(control, std::move(stats));
   server->is_->route();
-  if (!http.bind(path)) {
-    return std::unexpected(Error{"cannot listen at " + path + ": " + std::strerror(errno) +
-                                     ": give another path (--control)",
-                                 Error::Kind::unreadable});
-  }
-  server->is_->file = id_of(path);
-  server->is_->thread = std::jthread([&is = *server->is_] {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // for the threads that it starts
-    is.http.listen_after_bind();
-    is.has_ended = true;
-  });
-  while (!http.is_running() && !server->is_->has_ended) std::this_thread::yield();
+  if (auto ok = server->is_->http.start(path); !ok) return std::unexpected(ok.error());
   return server;
 }
 
-ControlServer::~ControlServer() {
-  if (is_ == nullptr || !is_->thread.joinable()) return;
-  is_->is_ending = true;
-  is_->http.stop();
-  while (!is_->has_ended) {
-    hang_up(is_->path);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  is_->thread.join();
-  if (id_of(is_->path) == is_->file) ::unlink(is_->path.c_str());
-}
+ControlServer::~ControlServer() = default;
 
 }  // namespace millrace::cli
