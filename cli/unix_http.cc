@@ -19,6 +19,7 @@ namespace {
 /// Whether somebody has that socket.
 bool is_served(const sockaddr_un& address) {
   const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return true;  // nobody knows
   const int result = ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const int error = result == 0 ? 0 : errno;
   ::close(probe);
@@ -87,7 +88,7 @@ UnixHttp::UnixHttp() {
 bool UnixHttp::bind() {
   constexpr int kAnyPort = 1;  // Unix sockets have none, and 0 asks for one
   const mode_t before = ::umask(0177);
-  const bool bound = bind_to_port(path_.c_str(), kAnyPort);
+  const bool bound = bind_to_port(path_, kAnyPort);
   ::umask(before);
   return bound && ::listen(svr_sock_, kWaiting) == 0;  // the library lets five wait
 }
