@@ -28,7 +28,9 @@ namespace {
 void flatten(const nlohmann::ordered_json& object, const std::string& above,
              TelemetryTable& table) {
   for (const auto& [name, value] : object.items()) {
-    const std::string full = above.empty() ? name : above + "/" + name;
+    std::string full = above;
+    if (!full.empty()) full += '/';
+    full += name;
     if (value.is_number_unsigned()) table.emplace_back(full, value.get<std::uint64_t>());
     if (value.is_object()) flatten(value, full, table);
   }

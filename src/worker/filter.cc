@@ -149,7 +149,8 @@ bool ConnectionFilter::takes_all() const {
 Result<ConnectionFilter> parse_filter(Parameters parameters, bool (*is_other)(std::string_view)) {
   ConnectionFilter filter;
   for (const auto& [name, value] : parameters) {
-    const auto part = std::ranges::find(kParts, name, [](const auto& one) { return one.first; });
+    const auto* const part =
+        std::ranges::find(kParts, name, [](const auto& one) { return one.first; });
     if (part == kParts.end()) {
       if (is_other(name)) continue;
       std::string known;
