@@ -123,7 +123,8 @@ Answer<std::uint64_t> Control::trace(const ConnectionFilter& filter,
   return lost;
 }
 
-std::vector<std::string> Control::ports() const {
+std::vector<std::string> Control::ports() {
+  const std::lock_guard guard(mutex_);
   std::vector<std::string> names;
   for (const Config::Port& port : config_.live.ports) names.push_back(port.name);
   return names;
@@ -220,6 +221,8 @@ Result<void> Control::take_on(const Config& config) {
 
 auto Control::reload() -> Answer<Reloaded> {
   const auto start = std::chrono::steady_clock::now();
+  // Who reads the file later also takes it on later.
+  const std::lock_guard one_at_a_time(reloading_);
   const auto wrong = [](const Error& error) {
     return std::unexpected(refusal(error, Refusal::Kind::configuration));
   };
@@ -288,13 +291,8 @@ namespace {
 template <class K>
 void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out) {
   using Service = typename PlanFor<K>::Service;
-  if (!out.side) {
-    out.why =
-        "it is addressed to no service, and comes from no backend: it is routed, or for "
-        "millrace itself";
-    return;
-  }
-  if (*out.side == Side::reply && plan.reply_sources.find(key.source, 0, 0) == PlanFor<K>::kNone) {
+  const bool is_reply = out.side == Side::reply;
+  if (!out.side || (is_reply && plan.reply_sources.find(key.source, 0, 0) == PlanFor<K>::kNone)) {
     out.side.reset();
     out.worker.reset();
     out.why =
@@ -302,7 +300,7 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
         "millrace itself";
     return;
   }
-  if (*out.side == Side::reply) {
+  if (is_reply) {
     out.why =
         "no connection has such replies; only what consistent hashing would have sent there "
         "is served without one";

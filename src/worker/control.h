@@ -70,7 +70,7 @@ class Control {
   Answer<std::uint64_t> trace(const ConnectionFilter& filter,
                               const std::function<bool(const TracedPacket*)>& take);
   /// Names of the ports, by link.
-  std::vector<std::string> ports() const;
+  std::vector<std::string> ports();
 
   /// What would become of a packet with that key.
   struct Explanation {
@@ -135,6 +135,7 @@ class Control {
 
   std::mutex mutex_;
   std::mutex tracing_;
+  std::mutex reloading_;
   Workers* workers_;
   Live* live_;
   Config config_;

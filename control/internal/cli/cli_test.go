@@ -172,7 +172,7 @@ func TestFullDisk(t *testing.T) {
 		{"connections", "--format=conntrack"}, {"explain", "tcp", "10.0.0.1:1", "10.0.0.2:2"}, {"reload"}, {"kill", "--all"}} {
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		if err != nil {
-			t.Skip(err)
+			t.Skip(err) // no /dev/full on this system
 		}
 		defer full.Close()
 		var text bytes.Buffer

@@ -18,6 +18,7 @@ func listen(t *testing.T, address string) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
+		// A system without IPv6, say.
 		t.Skipf("cannot listen at %s: %v", address, err)
 	}
 	t.Cleanup(func() { listener.Close() })
@@ -106,7 +107,7 @@ func TestICMP(t *testing.T) {
 		to := netip.AddrPortFrom(netip.MustParseAddr(loopback), 0)
 		err := Try(context.Background(), Check{"icmp", to, "", ample})
 		if errors.Is(err, errNotTried) {
-			t.Skip(err)
+			t.Skip(err) // no right to send ICMP here
 		}
 		if err != nil {
 			t.Errorf("%s: %v", loopback, err)
