@@ -136,10 +136,10 @@ class Looking(Asked):
 
     def test_connections(self):
         self.serve_with()
-        clients = {family: self.clients(6, family) for family in FAMILIES}
+        clients = {family: self.clients(20, family) for family in FAMILIES}
         expected = collections.Counter(client.get(1) for each in clients.values() for client in each)
         listed = self.ask("GET /connections", protocol="tcp")
-        self.assertEqual(len(listed), 12)
+        self.assertEqual(len(listed), 40)
         for one in listed:
             self.assertEqual(one["state"], "established")
             self.assertLess(one["idle_ms"], 60_000)
@@ -150,7 +150,7 @@ class Looking(Asked):
         at_first = self.ask("GET /connections", backend=f"{FIRST}:{SERVER_PORT}")
         self.assertEqual({one["backend"] for one in at_first}, {f"{FIRST}:{SERVER_PORT}"})
         self.assertEqual(len(at_first), expected[FIRST])
-        self.assertEqual(len(self.ask("GET /connections", source="198.51.100.0/24", state="established")), 6)
+        self.assertEqual(len(self.ask("GET /connections", source="198.51.100.0/24", state="established")), 20)
         self.assertEqual(len(self.ask("GET /connections", source_port=listed[0]["source_port"])), 1)
         self.assertEqual(self.ask("GET /connections", destination="192.0.2.0/24"), [])
         self.refused(400, ["source", "10.0.0.0/33"], "GET /connections", source="10.0.0.0/33")
@@ -366,7 +366,7 @@ class Changing(Asked):
 
     def test_reload(self):
         self.serve_with()
-        before = self.clients(10)
+        before = self.clients(20)
         met = [client.get(1) for client in before]
         one = f'{{ address = "{FIRST}", port = {SERVER_PORT} }}'
         self.assertEqual(self.reload(GOOD.replace(one + ", ", ""))["backends"], 6)
