@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "connections.h"
+#include "offer_json.h"
 #include "port/pcapng.h"
 #include "unix_http.h"
 
@@ -23,6 +24,8 @@ using httplib::Request;
 using httplib::Response;
 
 constexpr const char* kJson = "application/json";
+const Refusal kNoOffer{Refusal::Kind::wrong,
+                       "number is that of an offer: POST /handover makes one"};
 
 int status_of(Refusal::Kind kind) {
   switch (kind) {
@@ -147,10 +150,12 @@ struct ControlServer::Implementation {
   void list(const Request& request, Response& response);
   void trace(const Request& request, Response& response);
   void explain(const Request& request, Response& response);
-  void mark(Control::Mark mark, const char* name, bool when, const Request& request,
-            Response& response);
+  void mark(Mark mark, const char* name, bool when, const Request& request, Response& response);
   void kill(const Request& request, Response& response);
   void reload(Response& response);
+  void offer(Response& response);
+  void hand_over(const Request& request, Response& response);
+  void let_go(const Request& request, Response& response);
 
   Control* control;
   std::function<Json()> stats;
@@ -176,13 +181,18 @@ void ControlServer::Implementation::route() {
   http.Get("/explain",
            [this](const Request& request, Response& response) { explain(request, response); });
   http.Post("/reload", [this](const Request&, Response& response) { reload(response); });
+  http.Post("/handover", [this](const Request&, Response& response) { offer(response); });
+  http.Post("/handover/connections",
+            [this](const Request& request, Response& response) { hand_over(request, response); });
+  http.Post("/handover/end",
+            [this](const Request& request, Response& response) { let_go(request, response); });
   http.Post("/kill",
             [this](const Request& request, Response& response) { kill(request, response); });
   http.Post("/drain", [this](const Request& request, Response& response) {
-    mark(Control::Mark::drained, "drained", true, request, response);
+    mark(Mark::drained, "drained", true, request, response);
   });
   http.Post("/health", [this](const Request& request, Response& response) {
-    mark(Control::Mark::unhealthy, "healthy", false, request, response);
+    mark(Mark::unhealthy, "healthy", false, request, response);
   });
   http.set_pre_routing_handler([this](const Request& request, Response& response) {
     using Handled = httplib::Server::HandlerResponse;
@@ -286,7 +296,7 @@ void ControlServer::Implementation::explain(const Request& request, Response& re
          to_json(*is, is->connection ? cli::to_json(*is->connection, *is->plan) : Json(nullptr)));
 }
 
-void ControlServer::Implementation::mark(Control::Mark mark, const char* name, bool when,
+void ControlServer::Implementation::mark(Mark mark, const char* name, bool when,
                                          const Request& request, Response& response) {
   for (const auto& [given, value] : request.params) {
     if (given != "backend" && given != "service" && given != name) {
@@ -329,15 +339,46 @@ void ControlServer::Implementation::reload(Response& response) {
          {{"services", is->services}, {"backends", is->backends}, {"took_ms", is->took_ms}});
 }
 
+void ControlServer::Implementation::offer(Response& response) {
+  const auto offer = control->offer();
+  if (!offer) return refuse(response, offer.error());
+  answer(response, cli::to_json(*offer));
+}
+
+void ControlServer::Implementation::hand_over(const Request& request, Response& response) {
+  const auto offered = number(request, "number", 0);
+  if (!offered) return refuse(response, kNoOffer);
+  const bool last = truth(request, "last") == true;
+  response.set_chunked_content_provider(
+      "application/octet-stream",
+      [this, offered = *offered, last](std::size_t, httplib::DataSink& sink) {
+        const auto take = [&sink](std::span<const std::byte> bytes) {
+          return sink.write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        };
+        const auto told = last ? control->tell_last(offered, take) : control->tell(offered, take);
+        if (told) sink.done();
+        return told.has_value();
+      });
+}
+
+void ControlServer::Implementation::let_go(const Request& request, Response& response) {
+  const auto offered = number(request, "number", 0);
+  if (!offered) return refuse(response, kNoOffer);
+  const auto ended = control->let_go(*offered);
+  if (!ended) return refuse(response, ended.error());
+  answer(response, Json::object());
+}
+
 ControlServer::ControlServer() = default;
 
 Result<std::unique_ptr<ControlServer>> ControlServer::start(Control& control,
                                                             std::function<Json()> stats,
-                                                            const std::string& path) {
+                                                            const std::string& path,
+                                                            bool replaces) {
   std::unique_ptr<ControlServer> server(new ControlServer);
   server->is_ = std::make_unique<Implementation>(control, std::move(stats));
   server->is_->route();
-  if (auto ok = server->is_->http.start(path); !ok) return std::unexpected(ok.error());
+  if (auto ok = server->is_->http.start(path, replaces); !ok) return std::unexpected(ok.error());
   return server;
 }
 

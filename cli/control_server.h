@@ -16,11 +16,12 @@ std::string default_socket();
 class ControlServer {
  public:
   /// Answers from now on, on threads of its own. `control` outlives it; `stats` makes the answer to
-  /// `GET /stats`. Errors: another process listens there (failed); the socket cannot be made
+  /// `GET /stats`. Errors: another process listens there (failed), unless this one `replaces` it;
+  /// the socket cannot be made
   /// (unreadable).
   static Result<std::unique_ptr<ControlServer>> start(Control& control,
                                                       std::function<nlohmann::ordered_json()> stats,
-                                                      const std::string& path);
+                                                      const std::string& path, bool replaces);
   /// Ends all answers, and removes the socket.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;

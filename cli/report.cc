@@ -394,6 +394,7 @@ nlohmann::ordered_json to_json(const RunReport& report) {
         {"held", totals.held}}},
       {"connections",
        {{"opened", counters.opened.value()},
+        {"taken_over", counters.taken_over.value()},
         {"closed", endings(counters)},
         {"live", v4.live + v6.live},
         {"peak", counters.peak.value()},
@@ -432,9 +433,12 @@ std::string to_table(const RunReport& report) {
   const WorkerCounters counters = report.workers->counters();
   Table table;
   print_packets(table, totals_of(report));
-  table.line("{:<14}{:>14} opened, {} ended, {} live at most, {} refused", "connections",
-             grouped(counters.opened.value()), grouped(counters.ended()),
-             grouped(counters.peak.value()), grouped(counters.refused.value()));
+  const std::uint64_t taken_over = counters.taken_over.value();
+  table.line("{:<14}{:>14} opened,{} {} ended, {} live at most, {} refused", "connections",
+             grouped(counters.opened.value()),
+             taken_over == 0 ? "" : " " + grouped(taken_over) + " taken over,",
+             grouped(counters.ended()), grouped(counters.peak.value()),
+             grouped(counters.refused.value()));
   if (report.live == nullptr) {
     table.line("{:<14}{:>14.1f} ns a packet, {:.2f} Mpps {} ({}, {}, {})", "speed",
                ns_per_packet(report), mpps(report),

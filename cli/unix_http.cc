@@ -88,15 +88,16 @@ UnixHttp::UnixHttp() {
 bool UnixHttp::bind() {
   constexpr int kAnyPort = 1;  // Unix sockets have none, and 0 asks for one
   const mode_t before = ::umask(0177);
-  const bool bound = bind_to_port(path_, kAnyPort);
+  const bool bound = bind_to_port(bound_, kAnyPort);
   ::umask(before);
   return bound && ::listen(svr_sock_, kWaiting) == 0;  // the library lets five wait
 }
 
-Result<void> UnixHttp::start(const std::string& path) {
-  if (auto ok = make_way(path); !ok) return ok;
+Result<void> UnixHttp::start(const std::string& path, bool replaces) {
   path_ = path;
-  if (!bind()) {
+  bound_ = replaces ? path + "." + std::to_string(::getpid()) : path;
+  if (auto ok = make_way(bound_); !ok) return ok;
+  if (!bind() || (replaces && ::rename(bound_.c_str(), path.c_str()) != 0)) {
     return std::unexpected(Error{"cannot listen at " + path + ": " + std::strerror(errno) +
                                      ": give another path (--control)",
                                  Error::Kind::unreadable});
@@ -118,7 +119,7 @@ UnixHttp::~UnixHttp() {
   is_ending_ = true;
   stop();
   while (!has_ended_) {
-    hang_up(path_);
+    hang_up(bound_);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   thread_.join();

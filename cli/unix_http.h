@@ -28,14 +28,16 @@ class UnixHttp : public httplib::Server {
   UnixHttp& operator=(const UnixHttp&) = delete;
 
   /// Serves, on threads of its own, at a path of which nobody else makes use; what a killed process
-  /// left there goes. Errors: somebody else has it (failed); it cannot be made (unreadable).
-  Result<void> start(const std::string& path);
+  /// left there goes. Errors: somebody else has it (failed), unless this one `replaces` it; it
+  /// cannot be made (unreadable).
+  Result<void> start(const std::string& path, bool replaces);
   bool is_ending() const { return is_ending_; }
 
  private:
   bool bind();
 
   std::string path_;
+  std::string bound_;                            // the path that it had first
   std::optional<std::pair<dev_t, ino_t>> file_;  // device and number
   std::atomic<bool> is_ending_ = false;
   std::atomic<bool> has_ended_ = false;

@@ -3,31 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
-#include <optional>
 #include <random>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include "port/replay_port.h"
-#include "shard/split.h"
-#include "traffic/generate.h"
-#include "worker/workers.h"
+#include "serving.h"
 
 namespace millrace {
 namespace {
 
 constexpr unsigned kWorkers = 3;
 constexpr unsigned kConnections = 3000;
-
-unsigned seed() {
-  const char* const text = std::getenv("MILLRACE_TEST_SEED");
-  return text != nullptr ? static_cast<unsigned>(std::stoul(text)) : std::random_device{}();
-}
 
 class AskingTest : public testing::TestWithParam<const char*> {
  protected:
@@ -53,38 +40,15 @@ class AskingTest : public testing::TestWithParam<const char*> {
     return services;
   }
 
-  /// Calls `ask` again and again while workers serve one capture over and over.
+  /// Calls `ask` again and again while they serve.
   template <class Ask>
   void run(Workers& workers, Ask&& ask) {
-    // In mid-connection, so that none ends and begins again.
-    const auto capture = generate(
-        {.connections = kConnections, .packets = 20'000, .seed = seed_ % 1000, .midstream = true});
-    ASSERT_TRUE(capture.has_value());
-    const Indirection indirection(512, kWorkers);
-    const auto entries = entries_of(*capture, *spread_named("keyed")->create(Secret::from_seed(2)),
-                                    indirection, [&](Burst& burst) { workers.sides(burst); });
-    ASSERT_TRUE(entries.has_value());
-    auto parts = split(*entries, indirection, kWorkers);
-    std::atomic<bool> stop = false;
-    std::vector<ReplayPort> ports;
-    std::vector<Port*> pointers;
-    for (auto& part : parts) {
-      ports.push_back(*ReplayPort::create(
-          *capture, {.loops = 1'000'000, .clock = Clock::wall, .stop = &stop}, nullptr, part));
-    }
-    for (auto& port : ports) pointers.push_back(&port);
-    std::optional<Result<void>> ran;
-    std::jthread runs([&] { ran = workers.run(pointers); });
-    while (!workers.ask_all([](unsigned) {})) std::this_thread::yield();  // until they run
-    for (int round = 0; round < 6 && !HasFailure(); ++round) ask();
-    stop = true;
-    runs.join();
-    EXPECT_TRUE(ran.has_value() && ran->has_value());
+    serve(workers,
+          {.connections = kConnections, .packets = 20'000, .seed = seed_ % 1000, .midstream = true},
+          [&] {
+            for (int round = 0; round < 6 && !HasFailure(); ++round) ask();
+          });
     EXPECT_FALSE(workers.ask_all([](unsigned) {})) << "who has ended serves nobody";
-    for (unsigned n = 0; n < kWorkers; ++n) {
-      EXPECT_TRUE(workers.line(n).check_invariants().has_value());
-      EXPECT_TRUE(workers.balance(n).check_invariants().has_value());
-    }
   }
 
   /// Every live connection's backend, by its key.
@@ -127,7 +91,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
     return *Workers::create(kWorkers, line, {});
   }
 
-  unsigned seed_ = seed();
+  unsigned seed_ = drawn_seed();
   std::mt19937 random_;
 };
 

@@ -76,14 +76,12 @@ void serve(const Address& at) {
 }
 
 struct Message {
-  std::uint32_t flow;
-  std::uint32_t number;
+  std::uint64_t number;
   std::int64_t sent_ns;
 };
 
 struct Flow {
   int socket = -1;
-  std::uint32_t sent = 0;
   std::int64_t unanswered_since_ns = 0;  // 0: nothing is
 };
 
@@ -126,24 +124,25 @@ class Client {
       return took_us_[std::min(place, took_us_.size() - 1)];
     };
     fmt::print(
-        "{{\"sent\": {}, \"answered\": {}, \"lost\": {}, \"not_sent\": {}, \"us_50\": {}, "
+        "{{\"sent\": {}, \"answered\": {}, \"lost\": {}, \"twice\": {}, \"not_sent\": {}, "
+        "\"us_50\": {}, "
         "\"us_90\": {}, \"us_99\": {}, \"us_99.9\": {}, \"us_99.99\": {}, \"us_most\": {}, "
         "\"longest_gap_ms\": {:.1f}}}\n",
-        sent_, answered_, sent_ - answered_, not_sent_, at(0.5), at(0.9), at(0.99), at(0.999),
-        at(0.9999), at(1), static_cast<double>(longest_gap_ns_) * 1e-6);
+        sent_, answered_, sent_ - answered_, twice_, not_sent_, at(0.5), at(0.9), at(0.99),
+        at(0.999), at(0.9999), at(1), static_cast<double>(longest_gap_ns_) * 1e-6);
   }
 
  private:
   void send(std::uint64_t number) {
     const auto n = static_cast<std::uint32_t>(number % flows_.size());
     Flow& flow = flows_[n];
-    const Message message{n, flow.sent, now_ns()};
+    const Message message{sent_, now_ns()};
     if (::send(flow.socket, &message, sizeof(message), 0) != sizeof(message)) {
       ++not_sent_;
       return;
     }
-    ++flow.sent;
     ++sent_;
+    is_answered_.push_back(false);
     if (flow.unanswered_since_ns == 0) flow.unanswered_since_ns = message.sent_ns;
   }
 
@@ -155,6 +154,11 @@ class Client {
       Message message;
       while (::recv(flow.socket, &message, sizeof(message), 0) == sizeof(message)) {
         const std::int64_t now = now_ns();
+        if (is_answered_.at(message.number)) {
+          ++twice_;
+          continue;
+        }
+        is_answered_[message.number] = true;
         ++answered_;
         took_us_.push_back(static_cast<std::uint32_t>((now - message.sent_ns) / 1000));
         if (flow.unanswered_since_ns == 0) continue;
@@ -169,6 +173,8 @@ class Client {
   std::uint64_t sent_ = 0;
   std::uint64_t not_sent_ = 0;
   std::uint64_t answered_ = 0;
+  std::uint64_t twice_ = 0;  // answers that had come before
+  std::vector<bool> is_answered_;
   std::int64_t longest_gap_ns_ = 0;
   std::vector<std::uint32_t> took_us_;
 };

@@ -136,6 +136,7 @@ class WatchFor final : public FunctionFor<K> {
   K translated(const K& key, const std::byte*) const override { return key; }
   void adopted(const std::byte*, bool) override {}
   void follow(const FunctionFor<K>&) override {}
+  void resume(const K&, Opening<K>&) override {}
 
  private:
   static bool is_server(const typename K::Address& address) {  // 198.19.0.0/16, 2001:db8:19::/48

@@ -191,6 +191,7 @@ class Live(Case):
     def setUp(self):
         super().setUp()
         self.process = None
+        self.starts = 0
         self.lost = 0  # datagrams
         self.addCleanup(self.stop)
 
@@ -200,9 +201,10 @@ class Live(Case):
         return network
 
     def start(self, network, text, *arguments):
-        """Once it runs."""
+        """Once it runs; what it said before."""
         path = self.write("f.toml", text)
-        self.stats = self.path("s.json")
+        self.stats = self.path(f"s{self.starts}.json")
+        self.starts += 1
         self.control = self.path("control")
         with network.middle:
             self.process = subprocess.Popen(
@@ -211,8 +213,8 @@ class Live(Case):
             )
         said = []
         for line in self.process.stderr:
-            if "running" in line:
-                return
+            if "running with" in line:
+                return said
             said.append(line)
         self.process.communicate()
         self.process = None
@@ -231,6 +233,10 @@ class Live(Case):
             raise
         self.assertEqual((process.returncode, error), (0, ""))
         self.assertIn("packets", out)
+        return self.counted()
+
+    def counted(self):
+        """What a process counted that has ended."""
         with open(self.stats, encoding="utf-8") as file:
             stats = json.load(file)
         p = stats["packets"]

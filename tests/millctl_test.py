@@ -14,7 +14,7 @@ import urllib.request
 
 MILLCTL = os.path.abspath(sys.argv.pop(2))  # what is left is live_test's
 
-from control_test import FIRST, GOOD, IPV4, SECOND, Asked  # noqa: E402
+from asked import FIRST, GOOD, IPV4, SECOND, Asked  # noqa: E402
 from live import PORT, SERVER_PORT, main  # noqa: E402
 
 

@@ -73,6 +73,16 @@ inline constexpr std::size_t kLifeBytes = 6;
 static_assert(offsetof(Life, owner) + 1 == kLifeBytes);
 static_assert(std::atomic_ref<Standing>::is_always_lock_free);
 
+/// A connection's life as another process, whose ticks are others, takes it over.
+struct LifeImage {
+  std::uint32_t idle_ms = 0;
+  /// `Life::mark` of the originator's entry, and of the reply's. Where that is a tick, how long
+  /// ago.
+  std::uint32_t mark = 0;
+  std::uint32_t reply_mark = 0;
+  Standing standing;
+};
+
 inline std::atomic_ref<std::uint32_t> mark_of(Life& life) { return std::atomic_ref(life.mark); }
 inline std::atomic_ref<Standing> standing_of(Life& life) { return std::atomic_ref(life.standing); }
 inline std::uint32_t load_mark(Life& life) { return mark_of(life).load(std::memory_order_relaxed); }

@@ -65,7 +65,9 @@ class SourceCounts {
     uncounted,  ///< admitted, although there was no slot
     full,       ///< it is at its limit
   };
-  Taken take(Hash source);
+  Taken take(Hash source) { return take(source, most()); }
+  /// As if it might have so many.
+  Taken take(Hash source, std::uint32_t most);
   /// What `take` has counted. False: it had not.
   [[nodiscard]] bool give_back(Hash source);
   bool has_room(Hash source) const { return count(source) < most(); }
@@ -175,12 +177,12 @@ inline unsigned SourceCounts::place_for(const Seen& seen, std::uint64_t fingerpr
   return empty[1] > empty[0] ? first[1] : first[0];
 }
 
-inline auto SourceCounts::take(Hash source) -> Taken {
+inline auto SourceCounts::take(Hash source, std::uint32_t most) -> Taken {
   const auto homes = homes_of(source);
   const std::uint64_t fingerprint = fingerprint_of(source);
   for (;;) {
     const Seen seen = look(homes);
-    if (sum(seen, fingerprint) >= most()) return Taken::full;
+    if (sum(seen, fingerprint) >= most) return Taken::full;
     if (look(homes) != seen) continue;  // what was seen one by one was not there at one instant
     const unsigned at = place_for(seen, fingerprint);
     if (at == kNone) return Taken::uncounted;

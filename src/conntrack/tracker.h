@@ -140,16 +140,7 @@ class Tracker {
   }
 
   /// The connection of that key, in either direction, or none; it stays as it is.
-  ConnId peek_one(const K& key, Tick now) const {
-    for (const Side side : {Side::originator, Side::reply}) {
-      const Hash hash = hasher()(key);
-      ConnId id = ConnId::none;
-      if (has(side)) peek(side, {&key, 1}, {&hash, 1}, now, {&id, 1});
-      if (id != ConnId::none)
-        return side == Side::originator ? id : peer_of(table_of(side).records().header(id));
-    }
-    return ConnId::none;
-  }
+  ConnId peek_one(const K& key, Tick now) const;
 
   /// From now on. A connection whose timeout gets shorter ends when its ageing scheme looks at it
   /// next: within `kLookAgainMs`, or as it would have.
@@ -299,6 +290,29 @@ class Tracker {
   void release(unsigned group, Released&& released);
   /// @}
 
+  /// @name Moving to another process
+  /// @{
+  /// The entries of a connection, but for the keys and what the function knows. What was seen in
+  /// the last `kBusyMs` is told as seen now, so that not every packet changes it.
+  static constexpr std::int32_t kBusyMs = 1000;
+  LifeImage image(ConnId id, Tick now) const;
+  /// Never 0. It is another one, almost surely, where the image or the keys have changed.
+  std::uint32_t fingerprint(ConnId id, Tick now) const;
+  void prefetch_entries(ConnId id) const {
+    const ConnId reply = peer_of(originators().header(id));
+    if (reply != ConnId::none && reply != kUnconfirmed) replies().prefetch(reply);
+  }
+  /// What its entries are to hold, beside its life.
+  struct Restoring {
+    K key;
+    std::span<const std::byte> state;
+    std::optional<K> reply_key;  ///< none: it has no such entry
+    std::span<const std::byte> reply_state;
+  };
+  /// Opens a connection that another process had; none where its keys have no place.
+  ConnId restore(const Restoring& connection, const LifeImage& image, Tick now);
+  /// @}
+
   /// Ends the burst: its worker keeps no id that was removed.
   void settle() {
     settling_.end_burst(pair(), [this] { return writing(); });
@@ -358,24 +372,7 @@ class Tracker {
 
   template <class Found>
   void look_up(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
-               std::span<ConnId> ids, Stragglers stragglers, Found&& found) const {
-    if (!has(side)) {
-      std::ranges::fill(ids.first(keys.size()), ConnId::none);
-      return;
-    }
-    const Table& table = table_of(side);
-    table.find(keys, hashes, ids, stragglers);
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      if (ids[i] == ConnId::none) continue;
-      auto& header = table.records().header(ids[i]);
-      if ((Guarding::kConcurrent && peer_of(header) == kUnconfirmed) ||
-          (leaves_expired_ && has_expired(side, ids[i], now))) {
-        ids[i] = ConnId::none;
-      } else {
-        found(header);
-      }
-    }
-  }
+               std::span<ConnId> ids, Stragglers stragglers, Found&& found) const;
 
   bool has(Side side) const { return side == Side::originator || has_replies(); }
   const Table& table_of(Side side) const {
@@ -434,7 +431,15 @@ class Tracker {
   /// Whether the connection of that side's entry is past its deadline.
   bool has_expired(Side side, ConnId id, Tick now) const;
 
-  bool adopt_one(const Tracker& from, unsigned group, ConnId theirs, Hash hash);
+  /// Whole entries: a life, then the function's state.
+  struct Copied {
+    const K& key;
+    const std::byte* entry;
+    const K* reply_key;  // null: it has no such entry
+    const std::byte* reply_entry;
+    Tick seen;
+  };
+  ConnId place(const Copied& connection, Hash hash, unsigned group);
 
   Hash hash_of(Side side, ConnId id) const {
     return hasher()(table_of(side).records().header(id).key);
@@ -483,6 +488,7 @@ class Tracker {
 }  // namespace millrace
 
 #include "conntrack/tracker_ending.h"
+#include "conntrack/tracker_finding.h"
 #include "conntrack/tracker_following.h"
 #include "conntrack/tracker_making.h"
 #include "conntrack/tracker_moving.h"

@@ -32,8 +32,10 @@ struct Timeouts {
 };
 
 struct TrackerConfig {
-  std::size_t capacity = 0;                      ///< connections promised
-  std::size_t state_bytes = 0;                   ///< function's state in the originator's record
+  static constexpr std::size_t kStateMax = 64;
+
+  std::size_t capacity = 0;     ///< connections promised
+  std::size_t state_bytes = 0;  ///< function's, in the originator's record: `kStateMax` at most
   std::optional<std::size_t> reply_state_bytes;  ///< and in the reply's; none: no reply entries
   bool follows = false;  ///< packets are told to `follow`; else all timeouts are that of `none`
   Timeouts timeouts;

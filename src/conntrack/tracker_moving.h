@@ -1,9 +1,14 @@
-// The part of the tracker by which connections move from one worker to another.
+// The part of the tracker by which connections move from one worker to another, and from one
+// process to another.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 
 #include "conntrack/tracker.h"
@@ -41,7 +46,15 @@ bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
     prefetch(Side::originator, hash_span);
     prefetch_records(Side::originator, key_span, hash_span);
     for (std::size_t i = 0; i < count; ++i) {
-      if (!adopt_one(from, group, theirs[i], hashes[i])) return false;
+      const auto& header = from.originators().header(theirs[i]);
+      const bool is_linked = header.peer != ConnId::none;
+      const Copied copied{
+          .key = header.key,
+          .entry = from.originators().state(theirs[i]),
+          .reply_key = is_linked ? &from.replies().header(header.peer).key : nullptr,
+          .reply_entry = is_linked ? from.replies().state(header.peer) : nullptr,
+          .seen = from.latest_seen(theirs[i])};
+      if (place(copied, hashes[i], group) == ConnId::none) return false;
       adopted(from.states(Side::originator)[theirs[i]], from.proof_of(theirs[i]));
     }
   }
@@ -50,29 +63,86 @@ bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-bool Tracker<TableOf, GuardsType, K>::adopt_one(const Tracker& from, unsigned group, ConnId theirs,
-                                                Hash hash) {
-  const auto& header = from.originators().header(theirs);
-  const Tick latest = from.latest_seen(theirs);
+ConnId Tracker<TableOf, GuardsType, K>::place(const Copied& connection, Hash hash, unsigned group) {
   const auto nobody = [](ConnId) {};
-  const Insertion in = open(header.key, hash, latest, nobody, Newcomer::adopted);
-  if (in.outcome != Insertion::Outcome::inserted) return false;
-  std::memcpy(originators().state(in.id), from.originators().state(theirs),
-              own_bytes_ + state_bytes_);
+  const Insertion in = open(connection.key, hash, connection.seen, nobody, Newcomer::adopted);
+  if (in.outcome != Insertion::Outcome::inserted) return ConnId::none;
+  std::memcpy(originators().state(in.id), connection.entry, own_bytes_ + state_bytes_);
   ConnId reply = ConnId::none;
-  if (header.peer != ConnId::none) {
-    const Insertion linked = link(from.replies().header(header.peer).key, latest,
-                                  {from.states(Side::reply)[header.peer], reply_state_bytes_},
-                                  nobody, Newcomer::adopted);
+  if (connection.reply_key != nullptr) {
+    const Insertion linked =
+        link(*connection.reply_key, connection.seen,
+             {connection.reply_entry + own_bytes_, reply_state_bytes_}, nobody, Newcomer::adopted);
     if (linked.outcome != Insertion::Outcome::inserted) {
       abandon(in.id);
-      return false;
+      return ConnId::none;
     }
     reply = linked.id;
-    std::memcpy(replies().state(reply), from.replies().state(header.peer), own_bytes_);
+    std::memcpy(replies().state(reply), connection.reply_entry, own_bytes_);
   }
   confirm(in.id, reply, group);
-  return true;
+  return in.id;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+LifeImage Tracker<TableOf, GuardsType, K>::image(ConnId id, Tick now) const {
+  const auto& header = originators().header(id);
+  Life& own = life(originators(), id);
+  const auto mark = [&](Life& of) {
+    return header.key.protocol == kProtocolTcp ? load_mark(of) : age_ms(of, now);
+  };
+  const ConnId reply = peer_of(header);
+  const std::int32_t idle = now - latest_seen(id);
+  return {.idle_ms = idle < kBusyMs ? 0 : static_cast<std::uint32_t>(idle),
+          .mark = mark(own),
+          .reply_mark = reply != ConnId::none ? mark(life(replies(), reply)) : 0,
+          .standing = load_standing(own)};
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) const {
+  const auto& header = originators().header(id);
+  std::uint64_t sum = hash_of(Side::originator, id);
+  const auto mix = [&sum](std::uint64_t value) {
+    sum = (sum ^ value) * 0x9e3779b97f4a7c15;
+    sum ^= sum >> 32;
+  };
+  Life& own = life(originators(), id);
+  if (const Tick latest = latest_seen(id); now - latest >= kBusyMs) mix(latest.ms);
+  mix(load_mark(own));
+  mix(std::bit_cast<std::uint8_t>(load_standing(own)));
+  for (const std::byte one : std::span(states(Side::originator)[id], state_bytes_))
+    mix(std::to_integer<std::uint64_t>(one));
+  if (const ConnId reply = peer_of(header); reply != ConnId::none)
+    mix(load_mark(life(replies(), reply)));
+  return std::max(static_cast<std::uint32_t>(sum), 1U);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, const LifeImage& image,
+                                                Tick now) {
+  const bool is_tcp = connection.key.protocol == kProtocolTcp;
+  // As they lie in a record.
+  using Entry = std::array<std::byte, kLifeBytes + TrackerConfig::kStateMax>;
+  const auto entry = [&](std::uint32_t mark, std::span<const std::byte> state) {
+    const Life life{.mark = is_tcp ? mark : now.ms - mark, .standing = image.standing};
+    Entry made{};
+    std::memcpy(made.data(), &life, kLifeBytes);
+    std::memcpy(made.data() + kLifeBytes, state.data(), state.size());
+    return made;
+  };
+  const Entry own = entry(image.mark, connection.state);
+  const Entry reply = entry(image.reply_mark, connection.reply_state);
+  const K* const reply_key = connection.reply_key ? &*connection.reply_key : nullptr;
+  return place({.key = connection.key,
+                .entry = own.data(),
+                .reply_key = reply_key,
+                .reply_entry = reply.data(),
+                .seen = Tick{now.ms - image.idle_ms}},
+               hasher()(connection.key), 0);
 }
 
 template <template <class> class TableOf, Guards GuardsType, class K>

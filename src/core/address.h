@@ -5,10 +5,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 
 #include "millrace/key.h"
 
 namespace millrace {
+
+using AnyAddress = std::variant<AddressV4, AddressV6>;
 
 /// "10.0.0.1", "fd00::1" (RFC 5952). `A` is `AddressV4` or `AddressV6`.
 template <class A>

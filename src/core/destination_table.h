@@ -35,6 +35,11 @@ struct Destination {
   std::uint16_t port = 0;                ///< 0: any
   std::uint8_t protocol = 0;             ///< 0: any
 
+  /// Whether such a packet goes there. `to_port` is 0 for protocols without ports.
+  bool takes(const A& to, std::uint16_t to_port, std::uint8_t by) const {
+    return prefix_of(to, prefix_bits) == address && (port == 0 || port == to_port) &&
+           (protocol == 0 || protocol == by);
+  }
   friend auto operator<=>(const Destination&, const Destination&) = default;
 };
 

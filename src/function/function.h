@@ -12,6 +12,7 @@
 //   process  every packet: rewrite, count, give the verdict
 //   closed   a connection ended; or `abandoned`: it never began
 //   adopted  another worker's connection is this one's; over there it is closed
+//   resume   another process had a connection: what its entries hold
 #pragma once
 
 #include <array>
@@ -106,6 +107,11 @@ class FunctionFor {
   /// `follow`.
   virtual void adopted(const std::byte* state, bool proved) = 0;
   virtual void follow(const FunctionFor& other) = 0;
+
+  /// Answers the opening of a connection that another process had, whose packets leave as
+  /// `translated`: as `open` does, but that no limit forbids it; refused where they can leave like
+  /// that no more. `adopted` is called once it is open.
+  virtual void resume(const K& translated, Opening<K>& opening) = 0;
 
   /// The opening with this originator's state, accepted before, was given up: it is to count as if
   /// it had never been accepted.

@@ -110,6 +110,22 @@ void Host::hear(std::span<const std::byte> frame, unsigned link, Tick now, Wire&
   }
 }
 
+std::vector<KnownNeighbour> Host::known() const {
+  std::vector<KnownNeighbour> all;
+  v4_.append_known(all);
+  v6_.append_known(all);
+  return all;
+}
+
+void Host::know(const KnownNeighbour& neighbour, Tick now, Wire& wire) {
+  const auto& [link, address, mac] = neighbour;
+  if (const auto* v4 = std::get_if<AddressV4>(&address)) {
+    v4_.know(link, *v4, mac, now, wire);
+  } else {
+    v6_.know(link, std::get<AddressV6>(address), mac, now, wire);
+  }
+}
+
 void Host::end(Wire& wire) {
   for (const HeldFrame& held : common_.held) {
     if (!held.is_own) common_.counters.unresolved.add(1);

@@ -55,6 +55,11 @@ class Host {
   /// After the last burst: what still waits is dropped.
   void end(Wire& wire);
 
+  /// Neighbours that have answered; and such as another host has heard, which are asked again when
+  /// packets go there.
+  std::vector<KnownNeighbour> known() const;
+  void know(const KnownNeighbour& neighbour, Tick now, Wire& wire);
+
   const HostCounters& counters() const { return common_.counters; }
   std::size_t held() const { return common_.held.size(); }
 

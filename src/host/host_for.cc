@@ -115,6 +115,19 @@ void HostFor<A>::tick(Tick now, Wire& wire) {
 }
 
 template <class A>
+void HostFor<A>::append_known(std::vector<KnownNeighbour>& all) const {
+  neighbours_.for_each_known([&all](unsigned link, const A& address, const Mac& mac) {
+    all.push_back({link, address, mac});
+  });
+}
+
+template <class A>
+void HostFor<A>::know(unsigned link, const A& address, const Mac& mac, Tick now, Wire& wire) {
+  Listening listener(*this, wire, now);
+  neighbours_.asked_by(link, address, mac, now, listener);
+}
+
+template <class A>
 After HostFor<A>::route(Handling& h) {
   std::byte* const packet = h.packet();
   const Headers& headers = h.headers();

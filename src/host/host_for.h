@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "core/address.h"
 #include "core/burst.h"
 #include "core/counter.h"
 #include "core/mac.h"
@@ -44,6 +45,12 @@ struct HostLink {
   unsigned mtu = 1500;
   /// Stations answer there. Else every packet goes to nobody in particular.
   bool has_neighbours = true;
+};
+
+struct KnownNeighbour {
+  unsigned link = 0;
+  AnyAddress address;
+  Mac mac;
 };
 
 /// Of packets that left, or did not, after their burst had been counted.
@@ -132,6 +139,9 @@ class HostFor {
   After route(Handling& handling);
   /// `answers`: else another worker does.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
+  /// As `Host`'s, of this family.
+  void append_known(std::vector<KnownNeighbour>& all) const;
+  void know(unsigned link, const A& address, const Mac& mac, Tick now, Wire& wire);
 
  private:
   static constexpr unsigned kLocal = 0xffff;  // the link of routes to the host itself

@@ -94,6 +94,15 @@ class Neighbours {
 
   std::size_t size() const { return ids_.size(); }
 
+  /// Calls `each(link, address, mac)` for all whose MAC is known.
+  template <class Each>
+  void for_each_known(Each&& each) const {
+    for (const Neighbour& one : all_) {
+      if (one.is_there && !is_unanswered(one.state))
+        each(one.where.link, one.where.address, one.mac);
+    }
+  }
+
  private:
   struct Where {
     unsigned link;

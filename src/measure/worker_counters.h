@@ -34,7 +34,8 @@ struct alignas(64) WorkerCounters {
   Counter in;
   Counter out;
   std::array<Counter, kVerdicts> verdict;
-  Counter opened;  ///< connections that got their entries
+  Counter opened;      ///< connections that got their entries
+  Counter taken_over;  ///< that another process had opened
   std::array<Counter, kEndings> closed;
   Counter resets_ignored;  ///< RSTs out of sequence, which closed nothing
   Counter refused;         ///< attempts to open a connection that got no entry; each packet is one

@@ -87,6 +87,7 @@ struct Devices::Impl {
   };
 
   unsigned workers = 1;
+  DeviceClaim claim;
   std::deque<Device> devices;
   std::vector<ReceiveQueue> queues;
   std::array<std::uint8_t, RTE_MAX_ETHPORTS> device_of{};
@@ -113,6 +114,9 @@ Result<void> Devices::Impl::probe(Device& device) {
   if (is_kernel_interface(name.kind)) {
     auto kernel = KernelInterface::take(name.target);
     if (!kernel) return std::unexpected(kernel.error());
+    if (claim.patience) {
+      if (auto ok = kernel->claim(*claim.patience); !ok) return ok;
+    }
     device.kernel.emplace(std::move(*kernel));
     device.kernel->fence();
     device.mtu = device.kernel->mtu();
@@ -260,7 +264,8 @@ Devices::~Devices() {
 
 Result<std::unique_ptr<Devices>> Devices::open(std::span<const DeviceSettings> settings,
                                                unsigned workers,
-                                               const std::vector<std::string>& eal_options) {
+                                               const std::vector<std::string>& eal_options,
+                                               const DeviceClaim& claim) {
   EalOptions eal{.pci_devices = {}, .more = eal_options, .telemetry = true};
   for (const DeviceSettings& one : settings) {
     if (one.device.kind == DeviceKind::pci) eal.pci_devices.push_back(one.device.target);
@@ -268,6 +273,7 @@ Result<std::unique_ptr<Devices>> Devices::open(std::span<const DeviceSettings> s
   std::unique_ptr<Devices> devices(new Devices(std::make_unique<Impl>()));
   Impl& impl = *devices->impl_;
   impl.workers = workers;
+  impl.claim = claim;
   for (const DeviceSettings& one : settings) impl.devices.emplace_back(one, impl.devices.size());
   if (auto ok = start_dpdk_eal(eal); !ok) return std::unexpected(ok.error());
   leave_signals_to_eal();
@@ -322,6 +328,39 @@ Result<void> Devices::start() {
     }
   }
   return {};
+}
+
+Result<void> Devices::claim(std::chrono::milliseconds patience) {
+  for (auto& device : impl_->devices) {
+    if (!device.kernel) continue;
+    if (auto ok = device.kernel->claim(patience); !ok) return ok;
+  }
+  return {};
+}
+
+void Devices::discard() {
+  std::array<rte_mbuf*, Burst::kMax> packets;
+  for (const auto& queue : impl_->queues) {
+    // They may come as fast as they go.
+    for (unsigned bursts = 0; bursts < kPacketsAQueue / Burst::kMax; ++bursts) {
+      const unsigned got = rte_eth_rx_burst(queue.id, queue.queue, packets.data(),
+                                            static_cast<std::uint16_t>(packets.size()));
+      if (got == 0) break;
+      rte_pktmbuf_free_bulk(packets.data(), got);
+    }
+  }
+}
+
+std::vector<std::vector<InterfaceSetting>> Devices::to_restore() const {
+  std::vector<std::vector<InterfaceSetting>> all;
+  for (const auto& device : impl_->devices)
+    all.push_back(device.kernel ? device.kernel->to_restore() : std::vector<InterfaceSetting>());
+  return all;
+}
+
+void Devices::restore(std::size_t device, std::vector<InterfaceSetting> settings) {
+  auto& kernel = impl_->devices[device].kernel;
+  if (kernel) kernel->restore(std::move(settings));
 }
 
 void Devices::join() { static_cast<void>(rte_thread_register()); }

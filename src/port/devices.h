@@ -6,9 +6,11 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "millrace/memory.h"
 #include "millrace/types.h"
 #include "port/device_name.h"
+#include "port/kernel_interface.h"
 
 namespace millrace {
 
@@ -37,13 +40,22 @@ struct DeviceStatistics {
   bool link_is_up = false;
 };
 
+/// Whether devices belong to nobody else.
+struct DeviceClaim {
+  /// How long another millrace, which is ending, may still have them. None: it has them, and both
+  /// get all packets, until `Devices::claim`.
+  std::optional<std::chrono::milliseconds> patience = std::chrono::milliseconds(0);
+};
+
 class Devices {
  public:
   /// All of them, for so many workers, with packet memory for their queues. Errors name the device:
-  /// it cannot be opened (unreadable), its driver refuses it, or DPDK does not start (failed).
+  /// it cannot be opened (unreadable), another millrace has it, its driver refuses it, or DPDK does
+  /// not start (failed).
   static Result<std::unique_ptr<Devices>> open(std::span<const DeviceSettings> settings,
                                                unsigned workers,
-                                               const std::vector<std::string>& eal_options);
+                                               const std::vector<std::string>& eal_options,
+                                               const DeviceClaim& claim = {});
   ~Devices();
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
@@ -57,6 +69,14 @@ class Devices {
 
   /// Packets come from now on.
   Result<void> start();
+
+  /// Of the kernel's interfaces; error (failed): another millrace keeps one.
+  Result<void> claim(std::chrono::milliseconds patience);
+  /// Lets go what has come so far; before workers receive.
+  void discard();
+  /// Settings of each device that are restored at the end, by this process or another.
+  std::vector<std::vector<InterfaceSetting>> to_restore() const;
+  void restore(std::size_t device, std::vector<InterfaceSetting> settings);
 
   /// Those of all devices; queue n is worker n % workers's.
   unsigned receive_queues() const;

@@ -24,6 +24,7 @@
 #include <optional>
 #include <ranges>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace millrace {
@@ -191,8 +192,6 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
     return wrong(name + " has addresses that the kernel answers for (" + addresses +
                  "): take them away (ip address flush dev " + name + "), or use another interface");
   KernelInterface interface(name);
-  interface.lock_ = lock(name);
-  if (interface.lock_ < 0) return wrong("another millrace has " + name + ": stop it first");
   const auto mac = ask(name, SIOCGIFHWADDR);
   const auto mtu = ask(name, SIOCGIFMTU);
   if (!mac || !mtu) return wrong(name + " went away", unreadable);
@@ -200,6 +199,17 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
   interface.mtu_ = static_cast<unsigned>(mtu->ifr_mtu);
   interface.queues_ = queues_of(name);
   return interface;
+}
+
+Result<void> KernelInterface::claim(std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kPause{1};
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while ((lock_ = lock(name_)) < 0) {
+    if (std::chrono::steady_clock::now() >= until)
+      return wrong("another millrace has " + name_ + ": stop it first");
+    std::this_thread::sleep_for(kPause);
+  }
+  return {};
 }
 
 KernelInterface::KernelInterface(KernelInterface&& other) noexcept
@@ -212,7 +222,7 @@ KernelInterface::KernelInterface(KernelInterface&& other) noexcept
       was_(std::exchange(other.was_, {})) {}
 
 KernelInterface::~KernelInterface() {
-  for (const Was& was : was_ | std::views::reverse) {
+  for (const InterfaceSetting& was : was_ | std::views::reverse) {
     if (was.file.empty()) {
       ethtool_value value{.cmd = was.command, .data = 1};
       ethtool(name_, value);

@@ -4,8 +4,10 @@
 // Made, asked and destroyed by one thread, in the network namespace of the interface.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/mac.h"
@@ -13,12 +15,21 @@
 
 namespace millrace {
 
+/// What was set otherwise: an offload, by its ethtool command, or a file of sysctl's.
+struct InterfaceSetting {
+  std::uint32_t command = 0;
+  std::string file;
+  std::string value;
+};
+
 class KernelInterface {
  public:
   /// Takes the interface for this process until it is destroyed. Errors say what is wrong with it
   /// and what to do: it is not there (unreadable), this process may not use it (unreadable), it is
-  /// down, carries addresses that the kernel would answer for, or another millrace has it (failed).
+  /// down, carries addresses that the kernel would answer for (failed).
   static Result<KernelInterface> take(const std::string& name);
+  /// Nobody else shall. Error (failed): another millrace has it, and keeps it so long.
+  Result<void> claim(std::chrono::milliseconds patience);
 
   KernelInterface(KernelInterface&& other) noexcept;
   KernelInterface& operator=(KernelInterface&&) = delete;
@@ -41,14 +52,12 @@ class KernelInterface {
   /// end. Ours lets everything pass.
   void refuse_large_packets();
 
- private:
-  /// A setting to be restored: an offload by its ethtool command, or a file of sysctl's.
-  struct Was {
-    std::uint32_t command = 0;
-    std::string file;
-    std::string value;
-  };
+  /// What is to be restored when this process gives the interface back; another one that goes on
+  /// with it shall do that instead.
+  const std::vector<InterfaceSetting>& to_restore() const { return was_; }
+  void restore(std::vector<InterfaceSetting> settings) { was_ = std::move(settings); }
 
+ private:
   explicit KernelInterface(std::string name) : name_(std::move(name)) {}
   void turn_off(std::uint32_t get, std::uint32_t set);
   void write_setting(const std::string& file, const std::string& value);
@@ -59,7 +68,7 @@ class KernelInterface {
   unsigned queues_ = 1;
   int lock_ = -1;
   int program_ = -1;  // its attachment
-  std::vector<Was> was_;
+  std::vector<InterfaceSetting> was_;
 };
 
 }  // namespace millrace

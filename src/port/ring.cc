@@ -31,4 +31,6 @@ std::size_t PointerRing::pop(std::span<void*> pointers) {
                                    static_cast<unsigned>(pointers.size()), nullptr);
 }
 
+bool PointerRing::is_empty() const { return rte_ring_empty(ring_.get()) == 1; }
+
 }  // namespace millrace

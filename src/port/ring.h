@@ -25,6 +25,8 @@ class PointerRing {
   std::size_t push(std::span<void* const> pointers);
   /// Fills the first so many, in the order in which they were pushed.
   std::size_t pop(std::span<void*> pointers);
+  /// Any thread; of the one that pops it is the truth.
+  bool is_empty() const;
 
  private:
   struct Free {

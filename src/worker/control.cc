@@ -82,6 +82,7 @@ std::uint64_t Control::end_all(const std::function<bool(const ListedConnection&)
 
 Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter) {
   const std::lock_guard guard(mutex_);
+  if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
   return end_all([&](const ListedConnection& connection) { return filter.takes(connection); });
 }
 
@@ -147,8 +148,9 @@ Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std:
   const auto name = parse_backend(backend);
   if (!name) return std::unexpected(refusal(name.error(), Refusal::Kind::wrong));
   const std::lock_guard guard(mutex_);
-  Marked& marked = marked_[static_cast<std::size_t>(mark)];
-  const Marked before = marked;
+  if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
+  auto& marked = marked_[static_cast<std::size_t>(mark)];
+  const auto before = marked;
   unsigned count = 0;
   for_each_service(config_.services, [&](const auto& spec) {
     if (!service.empty() && service != to_string(spec)) return;
@@ -198,7 +200,7 @@ Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std:
 
 /// Of services that nobody checks any more.
 void Control::forget_health() {
-  Marked& unhealthy = marked_[static_cast<std::size_t>(Mark::unhealthy)];
+  auto& unhealthy = marked_[static_cast<std::size_t>(Mark::unhealthy)];
   for_each_service(config_.services, [&](const auto& spec) {
     if (spec.health) return;
     const std::string name = to_string(spec);
@@ -237,6 +239,7 @@ auto Control::reload() -> Answer<Reloaded> {
   if (auto ok = check_live(*config); !ok) return wrong_together(ok.error());
   if (auto ok = check_spread(*config); !ok) return wrong_together(ok.error());
   const std::lock_guard guard(mutex_);
+  if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
   if (const auto differ = unchangeable(config_, *config); !differ.empty()) {
     std::string message;
     for (const std::string& key : differ) {
@@ -351,7 +354,7 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
       [&]<class K>(const K& of) {
         const auto& plan = out.plan->family<K>();
         out.side = plan.side(of);
-        if (out.side) out.worker = live_->owner(*out.side, of);
+        if (out.side) out.worker = live_->owners().of(*out.side, of);
         if (!out.connection) return explain_by(plan, of, out);
         const ListedConnection& is = out.connection->connection;
         const K& to = std::get<K>(is.translated);

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <expected>
@@ -17,12 +18,15 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "worker/carried.h"
 #include "worker/config.h"
 #include "worker/filter.h"
 #include "worker/live.h"
+#include "worker/offer.h"
 #include "worker/tracer.h"
 #include "worker/workers.h"
 
@@ -45,12 +49,15 @@ using Answer = std::expected<T, Refusal>;
 class Control {
  public:
   /// `workers` and `live` run with what the file of that name says, `config`, and outlive this.
-  Control(Workers& workers, Live& live, Config config, std::string path, SchemeNames schemes)
+  /// `end` ends them, when another process has taken over.
+  Control(Workers& workers, Live& live, Config config, std::string path, SchemeNames schemes,
+          std::function<void()> end)
       : workers_(&workers),
         live_(&live),
         config_(std::move(config)),
         path_(std::move(path)),
-        schemes_(std::move(schemes)) {}
+        schemes_(std::move(schemes)),
+        end_(std::move(end)) {}
 
   /// Whether workers have begun to serve; waits for that, not for long.
   bool wait_until_ready() const { return workers_->wait_until_they_serve(std::chrono::seconds(5)); }
@@ -94,10 +101,6 @@ class Control {
   /// cannot change. Connections stay where they are.
   Answer<Reloaded> reload();
 
-  enum class Mark : std::uint8_t {
-    drained,    ///< somebody wants it to get no new connections
-    unhealthy,  ///< it does not answer
-  };
   /// Marks a backend of all services, or of the one of that name, or takes the mark back; how many
   /// backends that are. One with a mark gets no new connections. What becomes unhealthy loses its
   /// UDP connections where its service says so.
@@ -123,8 +126,43 @@ class Control {
   /// As configured, with all marks.
   std::vector<ServiceState> services();
 
+  /// @name Another process takes over
+  /// In this order: `offer`; `tell` as often as it wants, while packets are served; `tell_last`,
+  /// from which on none are received; `let_go`. Meanwhile nothing else may be changed. Who says
+  /// nothing for `kPatience`, or once packets wait for `kShortPatience`, has given up, and all goes
+  /// on as before.
+  /// @{
+  static constexpr std::chrono::seconds kPatience{10};
+  static constexpr std::chrono::seconds kShortPatience{2};
+  Answer<Offer> offer();
+  /// Gives connections away as bytes, a piece at a time (carried.h): what has changed since they
+  /// were last told. Where `take` says false, it has given up.
+  Answer<void> tell(unsigned number, const TakeBytes& take);
+  Answer<void> tell_last(unsigned number, const TakeBytes& take);
+  /// The other one is about to forward: this one ends.
+  Answer<void> let_go(unsigned number);
+  /// Whether it has: settings of interfaces are the other one's to restore.
+  bool has_let_go();
+  /// @}
+  /// What holds of what another process was told, from the beginning on; before workers run.
+  Result<void> resume(const Offer& offer);
+
  private:
-  using Marked = std::set<std::pair<std::string, std::string>>;  // service and backend
+  struct HandingOver {
+    unsigned number = 0;
+    std::vector<Carrying> carrying;  // by worker
+    bool is_busy = false;            // telling
+    bool is_paused = false;
+    bool has_let_go = false;
+    std::chrono::steady_clock::time_point until;  // that long it is waited for
+  };
+  std::optional<Refusal> refusal_while_handing_over() const;
+  Answer<HandingOver*> busy_with(unsigned number);
+  void rest(HandingOver& handing_over, bool goes_on);
+  bool pause();
+  void give_up();
+  void watch(const std::stop_token& stop);
+
   bool has(Mark mark, const std::string& service, const std::string& backend) const {
     return marked_[static_cast<std::size_t>(mark)].contains({service, backend});
   }
@@ -141,7 +179,12 @@ class Control {
   Config config_;
   std::string path_;
   SchemeNames schemes_;
-  std::array<Marked, 2> marked_;  // by `Mark`
+  std::function<void()> end_;
+  Marked marked_;
+  std::optional<HandingOver> handing_over_;
+  unsigned offers_ = 0;
+  std::condition_variable_any changed_;  // `handing_over_`
+  std::jthread watch_;
 };
 
 /// What differs that a running dataplane cannot change, by key; empty where nothing does.

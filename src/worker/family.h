@@ -16,6 +16,7 @@
 #include "function/function.h"
 #include "measure/worker_counters.h"
 #include "parse/tcp.h"
+#include "worker/carried.h"
 #include "worker/line.h"
 
 namespace millrace {
@@ -61,6 +62,11 @@ class Family {
   /// As `Line`'s, of this family: some from that id on. The one to go on with, or none at the end.
   std::optional<std::size_t> look(std::size_t from, Tick now, const LookAtConnection& look);
   std::optional<ListedConnection> find(const K& key, Tick now) const;
+  /// As `Line`'s.
+  std::optional<std::size_t> carry(std::size_t from, std::size_t most, Tick now,
+                                   CarryingFor<K>& carrying);
+  ConnId resume(const CarriedConnection<K>& carried, Tick now);
+  void forget(ConnId id);
   void set_timeouts(const Timeouts& timeouts) {
     if (tracker_) tracker_->set_timeouts(timeouts);
   }
@@ -265,6 +271,7 @@ class Family {
     }
   };
   Proof take_for(ConnId id, Verdict& reached);
+  Proof take_again(const K& key, Proof had);
   void give_back_source(ConnId id, Proof proof);
   bool source_has_room(const K& key) const {
     return sources_ == nullptr || sources_->has_room(sources_->source_of(key));
@@ -343,5 +350,6 @@ class Family {
 }  // namespace millrace
 
 #include "worker/family_asked.h"
+#include "worker/family_carried.h"
 #include "worker/family_following.h"
 #include "worker/family_opening.h"

@@ -9,12 +9,11 @@
 #include <utility>
 #include <variant>
 
+#include "core/address.h"
 #include "millrace/types.h"
 #include "worker/line.h"
 
 namespace millrace {
-
-using AnyAddress = std::variant<AddressV4, AddressV6>;
 
 /// "10.0.0.1", "fd00::1"; nothing where it is no address.
 std::optional<AnyAddress> parse_any_address(std::string_view text);

@@ -22,6 +22,7 @@
 #include "measure/worker_counters.h"
 #include "millrace/types.h"
 #include "port/port.h"
+#include "worker/carried.h"
 #include "worker/mailbox.h"
 
 namespace millrace {
@@ -122,6 +123,19 @@ class Line {
   /// The connection that has that key, in either direction.
   virtual std::optional<ListedConnection> find(const AnyKey& key) const = 0;
   virtual void set_timeouts(const Timeouts& timeouts) = 0;
+  /// Tells what has changed in `most` more places, from there on, since they were last told.
+  virtual LineCursor carry(const LineCursor& from, std::size_t most, Carrying& carrying) = 0;
+  /// @}
+
+  /// @name Taking connections over from another process, before the first run
+  /// @{
+  /// Opens one; its entry, none where it has no place, or the function does not serve it. Ticks
+  /// begin at 0: it is idle no longer than it was there.
+  virtual ConnId resume(const CarriedConnection<KeyV4>& carried) = 0;
+  virtual ConnId resume(const CarriedConnection<KeyV6>& carried) = 0;
+  /// As if it had not been opened.
+  virtual void forget_v4(ConnId id) = 0;
+  virtual void forget_v6(ConnId id) = 0;
   /// @}
 
   virtual const WorkerCounters& counters() const = 0;

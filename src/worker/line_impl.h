@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -79,11 +80,7 @@ class LineOf final : public Line {
   }
 
   LineCursor look(const LineCursor& from, const LookAtConnection& look) override {
-    using At = LineCursor::At;
-    const auto next =
-        from.at == At::v4 ? v4_.look(from.id, now_, look) : v6_.look(from.id, now_, look);
-    if (next) return {from.at, *next};
-    return {from.at == At::v4 ? At::v6 : At::end, 0};
+    return step(from, [&](auto& family, std::size_t id) { return family.look(id, now_, look); });
   }
   std::optional<ListedConnection> find(const AnyKey& key) const override {
     if (const auto* v4 = std::get_if<KeyV4>(&key)) return v4_.find(*v4, now_);
@@ -93,6 +90,24 @@ class LineOf final : public Line {
     v4_.set_timeouts(timeouts);
     v6_.set_timeouts(timeouts);
   }
+
+  LineCursor carry(const LineCursor& from, std::size_t most, Carrying& carrying) override {
+    return step(from, [&](auto& family, std::size_t id) {
+      if constexpr (std::is_same_v<decltype(family), V4&>) {
+        return family.carry(id, most, now_, carrying.v4);
+      } else {
+        return family.carry(id, most, now_, carrying.v6);
+      }
+    });
+  }
+  ConnId resume(const CarriedConnection<KeyV4>& carried) override {
+    return v4_.resume(carried, now_);
+  }
+  ConnId resume(const CarriedConnection<KeyV6>& carried) override {
+    return v6_.resume(carried, now_);
+  }
+  void forget_v4(ConnId id) override { forget(v4_, id); }
+  void forget_v6(ConnId id) override { forget(v6_, id); }
 
   const WorkerCounters& counters() const override { return *counters_; }
   TableReport report_v4() const override { return v4_.report(); }
@@ -111,6 +126,21 @@ class LineOf final : public Line {
         pass_unmatched_(config.pass_unmatched),
         catch_up_(config.catch_up),
         bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()} {}
+
+  /// What `work` does with some entries of a family, from one on; it returns the next.
+  template <class Work>
+  LineCursor step(const LineCursor& from, Work&& work) {
+    using At = LineCursor::At;
+    const auto next = from.at == At::v4 ? work(v4_, from.id) : work(v6_, from.id);
+    if (next) return {from.at, *next};
+    return {from.at == At::v4 ? At::v6 : At::end, 0};
+  }
+  template <class FamilyType>
+  void forget(FamilyType& family, ConnId id) {
+    const Present present(*this);
+    family.forget(id);
+    wait_until_settled();
+  }
 
   /// Others wait for this worker only in between.
   void join() {

@@ -50,20 +50,23 @@ Result<void> check_live(const Config& config) {
   return {};
 }
 
+std::shared_ptr<const Owners> make_owners(const Config& config, const Secret& secret) {
+  std::unique_ptr<Spread> spread;
+  if (!shares_tables(config.sharing)) spread = spread_named(config.spread.scheme)->create(secret);
+  return std::make_shared<Owners>(std::move(spread),
+                                  Indirection(config.spread.entries, config.workers));
+}
+
 Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions& options) {
   if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());
   std::vector<DeviceSettings> settings;
   for (const Config::Port& port : config.live.ports) settings.push_back({port.device, port.mtu});
-  auto devices = Devices::open(settings, config.workers, options.eal_options);
+  auto devices = Devices::open(settings, config.workers, options.eal_options, options.claim);
   if (!devices) return std::unexpected(devices.error());
   std::unique_ptr<Live> live(new Live);
   live->devices_ = std::move(*devices);
 
-  std::unique_ptr<Spread> spread;
-  if (!shares_tables(config.sharing))
-    spread = spread_named(config.spread.scheme)->create(options.spread_secret);
-  auto hub =
-      LiveHub::create(*live->devices_, config.workers, std::move(spread), config.spread.entries);
+  auto hub = LiveHub::create(*live->devices_, config.workers, options.owners);
   if (!hub) return std::unexpected(hub.error());
   live->hub_ = std::move(*hub);
 

@@ -16,10 +16,14 @@
 namespace millrace {
 
 struct LiveOptions {
-  Secret spread_secret;
+  std::shared_ptr<const Owners> owners;  ///< as `make_owners` makes them
   std::vector<std::string> eal_options;
   const std::atomic<bool>* stop = nullptr;  ///< ends the run; outlives it
+  DeviceClaim claim;
 };
+
+/// Of the workers of such a configuration.
+std::shared_ptr<const Owners> make_owners(const Config& config, const Secret& secret);
 
 /// Opened, asked and closed by one thread; while it runs, other threads may read counters.
 class Live {
@@ -38,17 +42,17 @@ class Live {
   /// Who wants to see that worker's packets, or null; between two of its bursts.
   void trace(unsigned worker, Tracer* tracer) { ports_[worker]->trace(tracer); }
 
-  /// The worker that a connection belongs to, by a key of either side; none where whoever receives
-  /// a packet serves it.
-  template <class K>
-  std::optional<unsigned> owner(Side side, const K& key) const {
-    if (hub_->spread() == nullptr) return std::nullopt;
-    std::uint32_t hash = 0;
-    hub_->spread()->hash(side, std::span(&key, 1), {&hash, 1});
-    return hub_->indirection().worker_of(hub_->indirection().entry_of(hash));
+  /// All hosts know of a neighbour; before workers run.
+  void know(const KnownNeighbour& neighbour) {
+    for (const auto& port : ports_) port->know(neighbour);
   }
 
+  const Owners& owners() const { return hub_->owners(); }
+  /// That worker's port; between two of its bursts.
+  LivePort& port(unsigned worker) { return *ports_[worker]; }
+
   const Devices& devices() const { return *devices_; }
+  Devices& devices() { return *devices_; }
   /// Workers sleep where nothing comes.
   bool sleeps() const { return sleeps_; }
 

@@ -29,9 +29,8 @@ void* tagged(Handle handle, bool is_news) { return std::bit_cast<void*>(handle |
 }  // namespace
 
 Result<std::unique_ptr<LiveHub>> LiveHub::create(Devices& devices, unsigned workers,
-                                                 std::unique_ptr<Spread> spread, unsigned entries) {
-  std::unique_ptr<LiveHub> hub(
-      new LiveHub(devices, workers, std::move(spread), Indirection(entries, workers)));
+                                                 std::shared_ptr<const Owners> owners) {
+  std::unique_ptr<LiveHub> hub(new LiveHub(devices, workers, std::move(owners)));
   for (unsigned n = 0; n < workers * workers; ++n) {
     auto ring = PointerRing::create(kRing);
     if (!ring) return std::unexpected(ring.error());
@@ -41,7 +40,7 @@ Result<std::unique_ptr<LiveHub>> LiveHub::create(Devices& devices, unsigned work
 }
 
 LivePort::LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options)
-    : hub_(&hub), worker_(worker), options_(options), host_(host), start_(SteadyClock::now()) {
+    : hub_(&hub), worker_(worker), options_(options), host_(host) {
   for (unsigned q = worker; q < hub.devices().receive_queues(); q += hub.workers())
     queues_.push_back(q);
   for (std::size_t d = 0; d < hub.devices().count(); ++d)
@@ -60,27 +59,45 @@ LivePort::~LivePort() {
 /// On the worker's own thread.
 void LivePort::join() {
   joined_ = true;
+  start_ = SteadyClock::now();
   Devices::join();
   ::prctl(PR_SET_TIMERSLACK, 1);  // else a short sleep takes 50 us more
   host_.begin(now_, *this);
 }
 
 bool LivePort::receive(Burst& burst) {
+  if (!joined_) join();
   const auto passed = SteadyClock::now() - start_;
   now_.ms = static_cast<std::uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
   burst.now = now_;
-  if (!joined_) join();
   host_.tick(now_, *this);
   take_in(burst);
+  if (backlog_ > 0) [[likely]]
+    poll(burst);
+  empty_ = burst.size == 0 ? empty_ + 1 : 0;
+  if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return false;
+  if (empty_ > kDrained) wait();
+  return true;
+}
+
+void LivePort::poll(Burst& burst) {
+  const unsigned before = burst.size;
   for (const unsigned queue : queues_) {
     if (burst.size == Burst::kMax) break;
     hub_->devices().receive(queue, burst, Burst::kMax);
   }
   std::ranges::rotate(queues_, queues_.begin() + (queues_.empty() ? 0 : 1));
-  empty_ = burst.size == 0 ? empty_ + 1 : 0;
-  if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return false;
-  if (empty_ > kDrained) wait();
+  if (backlog_ == kGoesOn) [[likely]]
+    return;
+  backlog_ = burst.size == before ? 0 : backlog_ - 1;
+}
+
+bool LivePort::is_drained() const {
+  if (backlog_ > 0 || empty_ <= kDrained) return false;
+  for (unsigned from = 0; from < hub_->workers(); ++from) {
+    if (!hub_->ring(from, worker_).is_empty()) return false;
+  }
   return true;
 }
 
@@ -127,8 +144,8 @@ template <class K>
 void LivePort::find_owners(const Lane<K>& lane, Side side) {
   if (lane.size == 0) return;
   std::array<std::uint32_t, Burst::kMax> hashes;
-  hub_->spread()->hash(side, lane.keys(), std::span(hashes).first(lane.size));
-  const Indirection& indirection = hub_->indirection();
+  hub_->owners().spread()->hash(side, lane.keys(), std::span(hashes).first(lane.size));
+  const Indirection& indirection = hub_->owners().indirection();
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned entry = indirection.entry_of(hashes[i]);
     owner_[lane.packet[i]] = static_cast<std::uint8_t>(indirection.worker_of(entry));
@@ -139,7 +156,7 @@ void LivePort::filed(Burst& burst) {
   if (completes_checksums_) complete_checksums(burst);
   if (hub_->workers() > 1 && burst.size > 0) {
     tell_others(burst);
-    if (hub_->spread() != nullptr) hand_over(burst);
+    if (hub_->owners().spread() != nullptr) hand_over(burst);
   }
   if (tracer_ != nullptr) [[unlikely]]
     tracer_->received(burst, [this](Handle handle) { return link_of(handle); });

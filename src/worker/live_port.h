@@ -19,8 +19,7 @@
 #include "port/devices.h"
 #include "port/port.h"
 #include "port/ring.h"
-#include "shard/indirection.h"
-#include "shard/spread.h"
+#include "shard/owners.h"
 #include "worker/tracer.h"
 
 namespace millrace {
@@ -31,28 +30,22 @@ class LiveHub {
   /// Packets that may wait, from one worker to another.
   static constexpr unsigned kRing = 1023;
 
-  /// `spread`: none where whoever receives a packet serves it. Errors (failed): no memory.
+  /// Errors (failed): no memory.
   static Result<std::unique_ptr<LiveHub>> create(Devices& devices, unsigned workers,
-                                                 std::unique_ptr<Spread> spread, unsigned entries);
+                                                 std::shared_ptr<const Owners> owners);
 
   Devices& devices() const { return *devices_; }
   unsigned workers() const { return workers_; }
-  const Spread* spread() const { return spread_.get(); }
-  const Indirection& indirection() const { return indirection_; }
+  const Owners& owners() const { return *owners_; }
   PointerRing& ring(unsigned from, unsigned to) { return rings_[from * workers_ + to]; }
 
  private:
-  LiveHub(Devices& devices, unsigned workers, std::unique_ptr<Spread> spread,
-          Indirection indirection)
-      : devices_(&devices),
-        workers_(workers),
-        spread_(std::move(spread)),
-        indirection_(std::move(indirection)) {}
+  LiveHub(Devices& devices, unsigned workers, std::shared_ptr<const Owners> owners)
+      : devices_(&devices), workers_(workers), owners_(std::move(owners)) {}
 
   Devices* devices_;
   unsigned workers_;
-  std::unique_ptr<Spread> spread_;
-  Indirection indirection_;
+  std::shared_ptr<const Owners> owners_;
   std::vector<PointerRing> rings_;  // from each worker to each
 };
 
@@ -87,10 +80,25 @@ class LivePort final : public Port, private Wire {
   /// Who wants to see packets, or nobody; between two bursts.
   void trace(Tracer* tracer) { tracer_ = tracer; }
 
+  /// @name Between two bursts
+  /// @{
+  /// What has come so far is received still, up to `kBacklog` bursts; what comes later is not,
+  /// until it goes on.
+  void pause() { backlog_ = kBacklog; }
+  void go_on() { backlog_ = kGoesOn; }
+  /// It has paused, and no packet is on its way through its worker or to it.
+  bool is_drained() const;
+  /// @}
+  /// Between two bursts, or before the first.
+  void know(const KnownNeighbour& neighbour) { host_.know(neighbour, now_, *this); }
+
   const LivePortCounters& counters() const { return counters_; }
   const Host& host() const { return host_; }
 
  private:
+  static constexpr unsigned kGoesOn = UINT32_MAX;
+  static constexpr unsigned kBacklog = 256;
+
   // The wire.
   Outgoing make(unsigned bytes) override { return hub_->devices().make(bytes); }
   void send(const Outgoing& frame) override;
@@ -98,6 +106,7 @@ class LivePort final : public Port, private Wire {
   unsigned link_of(Handle handle) const override { return hub_->devices().device_of(handle); }
 
   void join();
+  void poll(Burst& burst);
   void take_in(Burst& burst);
   void take_in(Burst& burst, Handle tag);
   void wait();
@@ -119,8 +128,9 @@ class LivePort final : public Port, private Wire {
   bool joined_ = false;
   std::chrono::steady_clock::time_point start_;
   Tick now_;
-  unsigned empty_ = 0;  // bursts in a row
-  unsigned first_ = 0;  // whose ring is looked into first
+  unsigned empty_ = 0;          // bursts in a row
+  unsigned backlog_ = kGoesOn;  // bursts until it has paused
+  unsigned first_ = 0;          // whose ring is looked into first
   std::array<std::uint8_t, Burst::kMax> owner_;
   std::array<Outgoing, Burst::kMax> out_;
   std::uint64_t taken_ = 0;

@@ -91,9 +91,9 @@ WorkerCounters Workers::counters() const {
     const WorkerCounters& one = worker.line->counters();
     for (Counter WorkerCounters::* counter :
          {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::opened,
-          &WorkerCounters::resets_ignored, &WorkerCounters::refused_early,
-          &WorkerCounters::over_budget, &WorkerCounters::uncounted, &WorkerCounters::refused,
-          &WorkerCounters::collisions}) {
+          &WorkerCounters::taken_over, &WorkerCounters::resets_ignored,
+          &WorkerCounters::refused_early, &WorkerCounters::over_budget, &WorkerCounters::uncounted,
+          &WorkerCounters::refused, &WorkerCounters::collisions}) {
       (sum.*counter).add((one.*counter).value());
     }
     for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());
@@ -183,10 +183,21 @@ bool Workers::ask_all(const std::function<void(unsigned)>& task) {
   return asked == count();
 }
 
-Result<void> Workers::update(const Services& services) {
+std::vector<const Balance*> Workers::balances() const {
   std::vector<const Balance*> all;
   for (const Worker& worker : all_) all.push_back(worker.balance.get());
-  return millrace::update(all, services, [this](const auto& step) {
+  return all;
+}
+
+Result<void> Workers::prepare(const Services& services) {
+  return millrace::update(balances(), services, [this](const auto& step) {
+    for (const Worker& worker : all_) step(*worker.balance);
+    return true;
+  });
+}
+
+Result<void> Workers::update(const Services& services) {
+  return millrace::update(balances(), services, [this](const auto& step) {
     return ask_all([this, &step](unsigned n) { step(*all_[n].balance); });
   });
 }

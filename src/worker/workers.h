@@ -85,6 +85,8 @@ class Workers {
   /// Replaces all services and backends; connections stay where they are. Errors: as
   /// `millrace::update`.
   Result<void> update(const Services& services);
+  /// The same before they run.
+  Result<void> prepare(const Services& services);
   std::shared_ptr<const BalancePlan> plan() const { return all_.front().balance->plan(); }
   Balance& balance(unsigned worker) { return *all_[worker].balance; }
   bool is_shared() const { return shared_; }
@@ -122,6 +124,7 @@ class Workers {
     Timer timer;
   };
 
+  std::vector<const Balance*> balances() const;
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
   Workers(std::vector<Worker> all, const LineConfig& line, bool shared)
       : all_(std::move(all)),

@@ -46,6 +46,7 @@ type Packets struct {
 // Connections are counted for all workers together.
 type Connections struct {
 	Opened        uint64
+	TakenOver     uint64 `json:"taken_over"`
 	Closed        Counts
 	Live, Peak    uint64
 	Refused       uint64

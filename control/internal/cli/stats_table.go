@@ -72,6 +72,9 @@ func showConnections(out io.Writer, s *api.Stats) {
 		grouped(s.Table.Capacity), grouped(s.Table.CapacityV6), 100*s.Table.Load))
 	t.row("peak", grouped(c.Peak), "")
 	t.row("opened", grouped(c.Opened), "")
+	if c.TakenOver != 0 {
+		t.row("taken_over", grouped(c.TakenOver), "that another process had opened")
+	}
 	for _, reason := range byCount(c.Closed) {
 		t.row(reason, grouped(c.Closed[reason]), "closed")
 	}

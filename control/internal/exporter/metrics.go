@@ -51,6 +51,8 @@ var metrics = []*metric{
 		func(s state, add add) { add(float64(s.stats.Connections.Peak)) }),
 	counter("connections_opened_total", "Connections that got an entry.",
 		func(s state, add add) { add(float64(s.stats.Connections.Opened)) }),
+	counter("connections_taken_over_total", "Connections that another process had opened.",
+		func(s state, add add) { add(float64(s.stats.Connections.TakenOver)) }),
 	counter("connections_closed_total", "Connections that ended, by reason.",
 		func(s state, add add) {
 			for reason, n := range s.stats.Connections.Closed {

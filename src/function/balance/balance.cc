@@ -151,15 +151,21 @@ std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K
 
 template <class K>
 void BalanceFor<K>::accept(const Service& service, std::uint16_t id, Opening<K>& opening) {
-  using Answer = typename Opening<K>::Answer;
-  const K& key = opening.key;
   Backend& backend = backends_[id];
   backend.connections.add(1);
   backend.live.add(1);
+  fill(*service.plan, id, opening);
+}
+
+/// What the entries of a connection to that backend hold.
+template <class K>
+void BalanceFor<K>::fill(const typename Plan::Service& service, std::uint16_t id,
+                         Opening<K>& opening) const {
+  using Answer = typename Opening<K>::Answer;
   std::memcpy(opening.state, &id, sizeof(id));
-  opening.answer = service.plan->spec.two_way() ? Answer::two_way : Answer::one_way;
+  opening.answer = service.spec.two_way() ? Answer::two_way : Answer::one_way;
   if (opening.answer == Answer::one_way) return;
-  opening.reply_key = reversed(translated(key, opening.state));
+  opening.reply_key = reversed(translated(opening.key, opening.state));
   std::memcpy(opening.reply_state.data(), &id, sizeof(id));
 }
 
@@ -206,6 +212,49 @@ template <class K>
 void BalanceFor<K>::adopted(const std::byte* state, bool proved) {
   if (proved) count_proved(state, 1);
   backends_[state_at(state)].live.add(1);
+}
+
+template <class K>
+void BalanceFor<K>::know_backends() {
+  if (known_of_ == plan_->number) return;
+  known_of_ = plan_->number;
+  known_.clear();
+  for (std::uint32_t i = 0; i < plan_->services.size(); ++i) {
+    const auto& service = plan_->services[i];
+    for (const auto* ids : {&service.draining, &service.listed}) {
+      for (const std::uint16_t id : *ids)
+        known_[{i, plan_->backends[id].address, plan_->backends[id].port}] = id;
+    }
+  }
+}
+
+template <class K>
+void BalanceFor<K>::resume(const K& translated, Opening<K>& opening) {
+  opening.answer = Opening<K>::Answer::refused;
+  know_backends();
+  const K& key = opening.key;
+  const bool keeps_port = translated.destination_port == key.destination_port;
+  const auto serve_by = [&](std::uint32_t place) {
+    auto found = known_.find({place, translated.destination, translated.destination_port});
+    if (found == known_.end() && keeps_port && has_ports(key.protocol))
+      found = known_.find({place, translated.destination, 0});
+    // What has no port shows none of its backend's.
+    if (!has_ports(key.protocol)) found = known_.lower_bound({place, translated.destination, 0});
+    if (found == known_.end() || std::get<0>(found->first) != place ||
+        std::get<1>(found->first) != translated.destination)
+      return false;
+    fill(plan_->services[place], found->second, opening);
+    return true;
+  };
+  const std::uint32_t first = plan_->serving_for(opening.key);
+  if (first == Plan::kNone || serve_by(first)) return;
+  // A more specific service may have come since it began.
+  for (std::uint32_t place = 0; place < plan_->services.size(); ++place) {
+    const std::uint16_t port = has_ports(key.protocol) ? key.destination_port : 0;
+    if (plan_->services[place].spec.destination().takes(key.destination, port, key.protocol) &&
+        serve_by(place))
+      return;
+  }
 }
 
 /// A connection that began without an entry there keeps its backend here.

@@ -20,10 +20,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/counter.h"
@@ -101,6 +103,12 @@ class BalanceFor final : public FunctionFor<K> {
   void abandoned(const std::byte* state) override;
   void adopted(const std::byte* state, bool proved) override;
   void follow(const FunctionFor<K>& other) override;
+  void resume(const K& translated, Opening<K>& opening) override;
+  bool is_overflowed(std::size_t service) const { return services_[service]->overflowed; }
+  void set_overflowed(std::size_t service) {
+    services_[service]->overflowed = true;
+    services_[service]->overflowed_at = {};
+  }
 
  private:
   // A record's state, in both directions: an id. What to write into packets is read from the
@@ -150,6 +158,7 @@ class BalanceFor final : public FunctionFor<K> {
   std::uint16_t next_choice(const Service& service, const Opening<K>& opening);
   bool by_maglev(Service& service, const Burst& burst, const Opening<K>& opening) const;
   void accept(const Service& service, std::uint16_t id, Opening<K>& opening);
+  void fill(const typename Plan::Service& service, std::uint16_t id, Opening<K>& opening) const;
 
   template <Side kSide>
   void send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port, Verdict verdict);
@@ -184,6 +193,10 @@ class BalanceFor final : public FunctionFor<K> {
   std::vector<std::shared_ptr<Service>> coming_services_;
   std::vector<Backend> backends_;  ///< by id
 
+  /// Ids by service, address and port, as the plan of that number has them: for `resume`.
+  std::map<std::tuple<std::uint32_t, Address, std::uint16_t>, std::uint16_t> known_;
+  std::uint64_t known_of_ = 0;
+  void know_backends();
   using Answering = typename Plan::Answering;
   const Answering* find_answering(const Burst& burst, unsigned packet, const K& reply_key,
                                   K& originator) const;
@@ -222,11 +235,16 @@ class Balance final : public Function {
   /// meaning together, modulo 2^64.
   template <class K>
   std::uint64_t live_on(std::uint16_t id) const {
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      return v4_.live_on(id);
-    } else {
-      return v6_.live_on(id);
-    }
+    return of<K>().live_on(id);
+  }
+  /// Services that have served packets without entries lately, by their places in the plan.
+  template <class K>
+  bool is_overflowed(std::size_t service) const {
+    return of<K>().is_overflowed(service);
+  }
+  template <class K>
+  void set_overflowed(std::size_t service) {
+    const_cast<BalanceFor<K>&>(of<K>()).set_overflowed(service);
   }
 
   /// Every service in configured order, then those that drain.
@@ -235,6 +253,15 @@ class Balance final : public Function {
   Result<void> check_invariants() const;
 
  private:
+  template <class K>
+  const BalanceFor<K>& of() const {
+    if constexpr (std::is_same_v<K, KeyV4>) {
+      return v4_;
+    } else {
+      return v6_;
+    }
+  }
+
   bool stateful_;
   std::shared_ptr<const BalancePlan> plan_;
   std::shared_ptr<const BalancePlan> coming_;

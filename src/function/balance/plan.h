@@ -95,11 +95,12 @@ struct PlanFor {
   }
   /// The service of a connection with this key, also one that drains; null: none.
   const Service* serving(const K& key) const {
-    const std::uint32_t i = find(table, key);
+    const std::uint32_t i = serving_for(key);
     return i == kNone ? nullptr : &services[i];
   }
-  /// Its place in `services`, or `kNone`.
+  /// Their places in `services`, or `kNone`.
   std::uint32_t current_for(const K& key) const { return find(current, key); }
+  std::uint32_t serving_for(const K& key) const { return find(table, key); }
   static constexpr std::uint32_t kNone = DestinationTable<Address>::kNone;
 
   PlanSettings settings;

@@ -1,0 +1,115 @@
+#include "offer_json.h"
+
+#include <fmt/format.h>
+
+#include "worker/carried.h"
+
+namespace millrace::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array<const char*, 2> kMarks{"drained", "unhealthy"};
+
+template <class A>
+void append_services(Json& all, const std::vector<ServiceSpec<A>>& services, const Offer& offer) {
+  for (const ServiceSpec<A>& service : services) {
+    Json backends = Json::array();
+    for (const auto& backend : service.backends)
+      backends.push_back({{"address", to_string(backend.address)}, {"port", backend.port}});
+    all.push_back({{"address", to_string(service.address)},
+                   {"prefix", service.prefix_bits},
+                   {"port", service.port},
+                   {"protocol", service.protocol},
+                   {"overflowed", offer.overflowed.contains(to_string(service))},
+                   {"backends", backends}});
+  }
+}
+
+/// Throws what the JSON library throws, or `bad_variant_access`, where it is no service.
+template <class A>
+void read_service(const Json& json, const A& address, Offer& offer) {
+  ServiceSpec<A> service;
+  service.address = address;
+  service.prefix_bits = json.at("prefix");
+  service.port = json.at("port");
+  service.protocol = json.at("protocol");
+  for (const Json& one : json.at("backends")) {
+    service.backends.push_back(
+        {parse_address<A>(one.at("address").get<std::string>()).value(), one.at("port"), 0});
+  }
+  if (json.at("overflowed")) offer.overflowed.insert(to_string(service));
+  offer.services.family<A>().push_back(std::move(service));
+}
+
+template <class Then>
+void with_address(const Json& json, Then&& then) {
+  const std::string text = json.at("address");
+  if (const auto v4 = parse_address<AddressV4>(text)) {
+    then(*v4);
+  } else {
+    then(parse_address<AddressV6>(text).value());
+  }
+}
+
+}  // namespace
+
+Json to_json(const Offer& offer) {
+  Json services = Json::array();
+  append_services(services, offer.services.v4, offer);
+  append_services(services, offer.services.v6, offer);
+  Json json{{"version", kCarriedVersion}, {"number", offer.number}, {"services", services}};
+  for (std::size_t mark = 0; mark < kMarks.size(); ++mark) {
+    Json& marked = json[kMarks[mark]] = Json::array();
+    for (const auto& [service, backend] : offer.marked[mark])
+      marked.push_back({{"service", service}, {"backend", backend}});
+  }
+  Json& neighbours = json["neighbours"] = Json::array();
+  for (const auto& [device, address, mac] : offer.neighbours) {
+    neighbours.push_back(
+        {{"device", device},
+         {"address", std::visit([](const auto& is) { return to_string(is); }, address)},
+         {"mac", mac.bytes}});
+  }
+  Json& interfaces = json["interfaces"] = Json::array();
+  for (const auto& [device, to_restore] : offer.interfaces) {
+    Json settings = Json::array();
+    for (const auto& [command, file, value] : to_restore)
+      settings.push_back({{"command", command}, {"file", file}, {"value", value}});
+    interfaces.push_back({{"device", device}, {"to_restore", settings}});
+  }
+  return json;
+}
+
+Result<Offer> offer_from(const Json& json) try {
+  if (const unsigned version = json.at("version"); version != kCarriedVersion) {
+    return std::unexpected(
+        Error{fmt::format("the running millrace hands over in version {}, this one takes over in "
+                          "version {}: stop it, and start without --take-over",
+                          version, kCarriedVersion)});
+  }
+  Offer offer{.number = json.at("number")};
+  for (const Json& service : json.at("services"))
+    with_address(service, [&](const auto& address) { read_service(service, address, offer); });
+  for (std::size_t mark = 0; mark < kMarks.size(); ++mark) {
+    for (const Json& one : json.at(kMarks[mark]))
+      offer.marked[mark].emplace(one.at("service"), one.at("backend"));
+  }
+  for (const Json& one : json.at("neighbours")) {
+    with_address(one, [&](const auto& address) {
+      offer.neighbours.push_back({one.at("device"), address, Mac{one.at("mac")}});
+    });
+  }
+  for (const Json& one : json.at("interfaces")) {
+    auto& interface = offer.interfaces.emplace_back();
+    interface.device = one.at("device");
+    for (const Json& setting : one.at("to_restore"))
+      interface.to_restore.push_back(
+          {setting.at("command"), setting.at("file"), setting.at("value")});
+  }
+  return offer;
+} catch (const std::exception&) {
+  return std::unexpected(Error{"what answers there is no millrace that can hand over"});
+}
+
+}  // namespace millrace::cli

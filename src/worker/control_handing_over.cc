@@ -1,0 +1,204 @@
+// A running dataplane hands its connections over to another process.
+#include <atomic>
+#include <limits>
+
+#include "worker/carried.h"
+#include "worker/control.h"
+
+namespace millrace {
+namespace {
+
+/// The services that a plan serves, with all backends of theirs.
+template <class K>
+std::vector<ServiceSpec<typename K::Address>> served_by(const PlanFor<K>& plan) {
+  std::vector<ServiceSpec<typename K::Address>> all;
+  for (const auto& service : plan.services) {
+    auto& spec = all.emplace_back(service.spec);
+    spec.backends.clear();
+    for (const auto* ids : {&service.listed, &service.draining}) {
+      for (const std::uint16_t id : *ids)
+        spec.backends.push_back({plan.backends[id].address, plan.backends[id].port, 0});
+    }
+  }
+  return all;
+}
+
+template <class K>
+void append_overflowed(const Balance& balance, std::set<std::string>& all) {
+  const auto& services = balance.plan()->family<K>().services;
+  for (std::size_t i = 0; i < services.size(); ++i) {
+    if (balance.is_overflowed<K>(i)) all.insert(to_string(services[i].spec));
+  }
+}
+
+Refusal not_now(const std::string& why) { return {Refusal::Kind::not_now, why}; }
+
+}  // namespace
+
+std::optional<Refusal> Control::refusal_while_handing_over() const {
+  if (!handing_over_) return std::nullopt;
+  return not_now("another process is taking over: ask it, once it runs");
+}
+
+Answer<Offer> Control::offer() {
+  const std::lock_guard one_at_a_time(reloading_);
+  const std::lock_guard guard(mutex_);
+  if (handing_over_) return std::unexpected(not_now("another process is taking over already"));
+  Offer offer{.number = ++offers_, .marked = marked_};
+  const auto plan = workers_->plan();
+  offer.services = {served_by(plan->v4), served_by(plan->v6)};
+  const Devices& devices = live_->devices();
+  for (unsigned n = 0; n < workers_->count(); ++n) {
+    const bool asked = workers_->ask(n, [&] {
+      append_overflowed<KeyV4>(workers_->balance(n), offer.overflowed);
+      append_overflowed<KeyV6>(workers_->balance(n), offer.overflowed);
+      for (const auto& [link, address, mac] : live_->port(n).host().known())
+        offer.neighbours.push_back({to_string(devices.name(link)), address, mac});
+    });
+    if (!asked) return std::unexpected(not_now("millrace is ending"));
+  }
+  const auto to_restore = devices.to_restore();
+  for (std::size_t d = 0; d < devices.count(); ++d)
+    offer.interfaces.push_back({to_string(devices.name(d)), to_restore[d]});
+  handing_over_.emplace(HandingOver{.number = offer.number,
+                                    .carrying = std::vector<Carrying>(workers_->count()),
+                                    .until = std::chrono::steady_clock::now() + kPatience});
+  if (!watch_.joinable())
+    watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+  changed_.notify_all();
+  return offer;
+}
+
+/// Gives up for who says nothing any more.
+void Control::watch(const std::stop_token& stop) {
+  std::unique_lock guard(mutex_);
+  while (!stop.stop_requested()) {
+    if (!handing_over_ || handing_over_->is_busy || handing_over_->has_let_go) {
+      changed_.wait(guard, stop, [this] {
+        return handing_over_ && !handing_over_->is_busy && !handing_over_->has_let_go;
+      });
+      continue;
+    }
+    const auto until = handing_over_->until;
+    if (std::chrono::steady_clock::now() >= until) {
+      give_up();
+    } else {
+      changed_.wait_until(guard, stop, until,
+                          [&] { return !handing_over_ || handing_over_->is_busy; });
+    }
+  }
+}
+
+/// All goes on as before.
+void Control::give_up() {
+  if (handing_over_->is_paused) workers_->ask_all([this](unsigned n) { live_->port(n).go_on(); });
+  handing_over_.reset();
+}
+
+/// Under the lock: from now on it is busy with the process that has that number.
+auto Control::busy_with(unsigned number) -> Answer<HandingOver*> {
+  if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
+      handing_over_->is_paused)
+    return std::unexpected(not_now(
+        "nothing is handed over to that process any more: it was silent too long, or has all"));
+  handing_over_->is_busy = true;
+  changed_.notify_all();
+  return &*handing_over_;
+}
+
+/// Under the lock: it is busy no more. False: the other one has given up.
+void Control::rest(HandingOver& handing_over, bool goes_on) {
+  handing_over.is_busy = false;
+  handing_over.until =
+      std::chrono::steady_clock::now() + (handing_over.is_paused ? kShortPatience : kPatience);
+  if (!goes_on) give_up();
+  changed_.notify_all();
+}
+
+Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
+  constexpr std::size_t kPlaces = 1024;  // so many take some 0.1 ms, and packets wait for that
+  std::unique_lock guard(mutex_);
+  const auto is = busy_with(number);
+  if (!is) return std::unexpected(is.error());
+  bool goes_on = true;
+  for (unsigned n = 0; n < workers_->count() && goes_on; ++n) {
+    Carrying& carrying = (*is)->carrying[n];
+    for (LineCursor at; at.at != LineCursor::At::end && goes_on;) {
+      goes_on = workers_->ask(n, [&] { at = workers_->line(n).carry(at, kPlaces, carrying); });
+      guard.unlock();  // who reads slowly holds up nobody
+      goes_on = goes_on && give(n, carrying, take);
+      guard.lock();
+    }
+  }
+  guard.unlock();
+  goes_on = goes_on && give_end(take);
+  guard.lock();
+  rest(**is, goes_on);
+  if (!goes_on) return std::unexpected(not_now("the other process has given up"));
+  return {};
+}
+
+/// Under the lock: waits until no worker has a packet any more. False: they would not.
+bool Control::pause() {
+  constexpr std::chrono::seconds kMost{1};
+  constexpr std::chrono::microseconds kPause{50};
+  if (!workers_->ask_all([this](unsigned n) { live_->port(n).pause(); })) return false;
+  const auto until = std::chrono::steady_clock::now() + kMost;
+  // Who has none may still get some of who had some: so all must have none twice.
+  for (unsigned times = 0; times < 2;) {
+    std::atomic<bool> all = true;
+    const bool asked = workers_->ask_all([&](unsigned n) {
+      if (!live_->port(n).is_drained()) all = false;
+    });
+    times = all ? times + 1 : 0;
+    if (!asked || std::chrono::steady_clock::now() >= until) return false;
+    if (!all) std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
+  constexpr std::size_t kAll = std::numeric_limits<std::uint32_t>::max();
+  std::unique_lock guard(mutex_);
+  const auto is = busy_with(number);
+  if (!is) return std::unexpected(is.error());
+  (*is)->is_paused = true;
+  bool goes_on = pause() && workers_->ask_all([&](unsigned n) {
+    Carrying& carrying = (*is)->carrying[n];
+    for (LineCursor at; at.at != LineCursor::At::end;)
+      at = workers_->line(n).carry(at, kAll, carrying);
+  });
+  guard.unlock();
+  for (unsigned n = 0; n < workers_->count() && goes_on; ++n)
+    goes_on = give(n, (*is)->carrying[n], take);
+  goes_on = goes_on && give_end(take);
+  guard.lock();
+  rest(**is, goes_on);
+  if (!goes_on) return std::unexpected(not_now("packets would not stop, or nobody listened"));
+  return {};
+}
+
+Answer<void> Control::let_go(unsigned number) {
+  const std::lock_guard guard(mutex_);
+  if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
+      !handing_over_->is_paused)
+    return std::unexpected(not_now(
+        "this process goes on: it was not told that it was to be replaced, or waited too long"));
+  handing_over_->has_let_go = true;
+  end_();
+  return {};
+}
+
+bool Control::has_let_go() {
+  const std::lock_guard guard(mutex_);
+  return handing_over_ && handing_over_->has_let_go;
+}
+
+Result<void> Control::resume(const Offer& offer) {
+  const std::lock_guard guard(mutex_);
+  marked_ = offer.marked;
+  forget_health();
+  return workers_->prepare(effective(config_));
+}
+
+}  // namespace millrace

@@ -1,0 +1,100 @@
+"""For tests of what is asked of a running `millrace run` through its control socket."""
+
+import collections
+import http.client
+import json
+import os
+import socket
+import threading
+import urllib.parse
+
+from live import ADDRESSES, Client, Live, Servers, configuration
+
+SECONDS = float(os.environ.get("MILLRACE_TEST_SECONDS", "3"))
+IPV4 = ADDRESSES[4]
+FIRST, SECOND = IPV4["servers"]
+GOOD = configuration("af_packet:outside", "af_packet:inside")
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("millrace", timeout=20)
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Asked(Live):
+    def serve_with(self, text=GOOD):
+        self.network_ = self.network()
+        self.servers = Servers(self.network_)
+        self.addCleanup(self.servers.close)
+        self.start(self.network_, text)
+
+    def answer(self, method, path, **parameters):
+        connection = Connection(self.control)
+        self.addCleanup(connection.close)
+        connection.request(method, path + "?" + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote))
+        return connection.getresponse()
+
+    def bytes_of(self, path, **parameters):
+        answer = self.answer("POST", path, **parameters)
+        self.assertEqual(answer.status, 200)
+        return answer.read()
+
+    def ask(self, what, status=200, **parameters):
+        """What is answered to "GET /stats"."""
+        answer = self.answer(*what.split(), **parameters)
+        body = answer.read().decode()
+        self.assertEqual(answer.status, status, body)
+        if answer.getheader("Content-Type") == "application/x-ndjson":
+            return [json.loads(line) for line in body.splitlines()]
+        return json.loads(body)
+
+    def refused(self, status, words, what, **parameters):
+        error = self.ask(what, status, **parameters)["error"]
+        for word in words:
+            self.assertIn(word, error)
+
+    def clients(self, count, family=4):
+        all_of_them = [Client(self.network_, family) for _ in range(count)]
+        for client in all_of_them:
+            self.addCleanup(client.close)
+        return all_of_them
+
+    def servers_of(self, count):
+        """Which server each of so many new connections meets."""
+        return collections.Counter(client.get(1) for client in self.clients(count))
+
+    def reload(self, text):
+        self.write("f.toml", text)
+        return self.ask("POST /reload")
+
+    def transferring(self, count):
+        """So many connections transfer until what this gives is called; none is reset, or changes its server."""
+        ended = threading.Event()
+        wrong = []
+
+        def transfer(client):
+            try:
+                first = client.get(1)
+                while not ended.is_set():
+                    if client.get(2000) != first:
+                        raise AssertionError("a connection changed its server")
+            except (OSError, AssertionError) as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=transfer, args=(client,)) for client in self.clients(count)]
+        for thread in threads:
+            thread.start()
+
+        def end():
+            ended.set()
+            for thread in threads:
+                thread.join()
+            self.assertEqual(wrong, [])
+
+        return end

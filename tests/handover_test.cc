@@ -1,0 +1,282 @@
+// Workers take over the connections of others, which serve on meanwhile: in the end they have the
+// same ones, whatever their tables are, and in whatever pieces they are told.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "serving.h"
+#include "worker/taking_over.h"
+
+namespace millrace {
+namespace {
+
+constexpr unsigned kConnections = 3000;
+
+/// Two services that translate replies, and the rest one-way.
+Services services() {
+  Services all = default_services();
+  const auto& everything = all.v4.front();
+  for (unsigned last : {10U, 11U}) {
+    ServiceSpec<AddressV4> one{.address = {{198, 19, 0, static_cast<std::uint8_t>(last)}},
+                               .backends = everything.backends};
+    for (auto& backend : one.backends) backend.port = 8080;
+    all.v4.push_back(one);
+  }
+  return all;
+}
+
+struct Scheme {
+  const char* table;
+  const char* sharing;
+  unsigned workers;
+  std::uint32_t most_of_source = 0;
+
+  Workers make(const Services& of = services()) const {
+    LineConfig line{.table = table,
+                    .sharing = sharing,
+                    .capacity = 20'000,
+                    .capacity_v6 = 20'000,
+                    .timeouts = Timeouts::all(1'000'000),
+                    .pages = Pages::small,
+                    .secret = Secret::random()};
+    line.source_limit.most = most_of_source;
+    auto made = Workers::create(workers, line, {.services = of}, kServingEntries);
+    EXPECT_TRUE(made.has_value()) << made.error().message;
+    return std::move(*made);
+  }
+  std::shared_ptr<const Owners> owners() const {
+    std::unique_ptr<Spread> spread;
+    if (!shares_tables(sharing)) spread = spread_named("keyed")->create(serving_secret());
+    return std::make_shared<Owners>(std::move(spread), Indirection(kServingEntries, workers));
+  }
+};
+
+using Change = std::pair<Scheme, Scheme>;
+std::string name_of(const testing::TestParamInfo<Change>& is) {
+  const auto& [from, to] = is.param;
+  std::string name = std::string(from.table) + from.sharing + "To" + to.table + to.sharing;
+  std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
+  return name + std::to_string(to.workers);
+}
+
+class HandoverTest : public testing::TestWithParam<Change> {
+ protected:
+  HandoverTest() : random_(seed_) { RecordProperty("seed", static_cast<int>(seed_)); }
+
+  static std::map<std::string, ListedConnection> list(const Workers& workers) {
+    std::map<std::string, ListedConnection> all;
+    workers.list([&all](const WorkersConnection& is) {
+      std::visit(
+          [&](const auto& key) {
+            const std::string bytes(reinterpret_cast<const char*>(&key), sizeof(key));
+            EXPECT_TRUE(all.emplace(bytes, is.connection).second) << "listed twice";
+          },
+          is.connection.key);
+    });
+    return all;
+  }
+
+  /// Bytes in pieces of any size.
+  void take(TakingOver& taking_over, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const std::size_t size = std::min<std::size_t>(1 + random_() % 300, bytes.size());
+      const auto ok = taking_over.take(bytes.first(size));
+      ASSERT_TRUE(ok.has_value()) << ok.error().message;
+      bytes = bytes.subspan(size);
+    }
+  }
+
+  /// What has changed, asked for as those who serve are asked, or at rest.
+  void tell(Workers& from, std::vector<Carrying>& carrying, TakingOver& to, bool serves) {
+    std::vector<std::byte> bytes;
+    const auto append = [&bytes](std::span<const std::byte> more) {
+      bytes.insert(bytes.end(), more.begin(), more.end());
+      return true;
+    };
+    for (unsigned n = 0; n < from.count(); ++n) {
+      for (LineCursor at; at.at != LineCursor::At::end;) {
+        const auto carry = [&] { at = from.line(n).carry(at, 1 + random_() % 4096, carrying[n]); };
+        if (serves) {
+          ASSERT_TRUE(from.ask(n, carry));
+        } else {
+          carry();
+        }
+        give(n, carrying[n], append);
+      }
+    }
+    give_end(append);
+    take(to, bytes);
+    ASSERT_TRUE(to.end().has_value());
+  }
+
+  unsigned seed_ = drawn_seed();
+  std::mt19937 random_;
+};
+
+TEST_P(HandoverTest, TheSameConnectionsInTheEnd) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  const auto& [one, other] = GetParam();
+  Workers from = one.make();
+  Workers to = other.make();
+  TakingOver taking_over(to, other.owners(), {});
+  std::vector<Carrying> carrying(from.count());
+  const auto end_some = [this](const ListedConnection&) {
+    return random_() % 16 == 0 ? Look::end : Look::leave;
+  };
+  serve(from, {.connections = kConnections, .packets = 20'000, .seed = seed_ % 1000}, [&] {
+    for (int round = 0; round < 4 && !HasFailure(); ++round) {
+      tell(from, carrying, taking_over, true);
+      for (LineCursor at; at.at != LineCursor::At::end;)
+        ASSERT_TRUE(from.ask(0, [&] { at = from.line(0).look(at, end_some); }));
+    }
+  });
+  tell(from, carrying, taking_over, false);
+  EXPECT_EQ(taking_over.left_behind(), 0U);
+
+  const auto theirs = list(from);
+  const auto ours = list(to);
+  EXPECT_GT(theirs.size(), kConnections / 2);
+  ASSERT_EQ(ours.size(), theirs.size());
+  EXPECT_EQ(taking_over.connections(), theirs.size());
+  EXPECT_EQ(to.counters().taken_over.value(), theirs.size());
+  std::size_t with_reply = 0;
+  for (const auto& [key, is] : theirs) {
+    const auto at = ours.find(key);
+    ASSERT_NE(at, ours.end());
+    EXPECT_EQ(at->second.translated, is.translated);
+    EXPECT_EQ(at->second.has_reply, is.has_reply);
+    EXPECT_EQ(at->second.state, is.state);
+    EXPECT_LE(at->second.idle_ms, is.idle_ms);
+    EXPECT_GE(at->second.expires_ms, is.expires_ms);
+    with_reply += is.has_reply ? 1 : 0;
+  }
+  EXPECT_GT(with_reply, 0U);
+  EXPECT_LT(with_reply, theirs.size());
+  for (unsigned n = 0; n < to.count(); ++n) {
+    const auto whole = to.line(n).check_invariants();
+    EXPECT_TRUE(whole.has_value()) << whole.error().message;
+  }
+  // What counts for limits, too.
+  const auto counted = [](const Workers& workers) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> all;
+    for (const auto& service : workers.services()) {
+      std::uint64_t live = 0;
+      for (const auto& backend : service.backends) live += backend.live;
+      all.emplace_back(service.established, live);
+    }
+    return all;
+  };
+  EXPECT_EQ(counted(to), counted(from));
+  if (from.sources() != nullptr && to.sources() != nullptr) {
+    EXPECT_EQ(to.sources()->total(), from.sources()->total());
+  }
+}
+
+/// They go on as the others would have: nothing is opened anew, and all end by themselves.
+TEST_P(HandoverTest, TheyGoOn) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  const auto& [one, other] = GetParam();
+  const TrafficPlan plan{
+      .connections = kConnections, .packets = 20'000, .seed = seed_ % 1000, .midstream = true};
+  Workers from = one.make();
+  const auto counted_in = [](const Workers& workers) { return workers.counters().in.value(); };
+  serve(from, plan, [&] {
+    while (counted_in(from) < 100'000) std::this_thread::yield();
+  });
+  // Each worker finds its connections by the same spread, so there must be as many.
+  Scheme same = other;
+  same.workers = from.count();
+  Workers to = same.make();
+  TakingOver taking_over(to, same.owners(), {});
+  std::vector<Carrying> carrying(from.count());
+  tell(from, carrying, taking_over, false);
+  EXPECT_EQ(taking_over.left_behind(), 0U);
+  serve(to, plan, [&] {
+    while (counted_in(to) < 100'000) std::this_thread::yield();
+  });
+  EXPECT_EQ(to.counters().opened.value(), 0U);
+  EXPECT_EQ(to.counters().refused.value(), from.counters().refused.value());
+  EXPECT_EQ(list(to).size(), list(from).size());
+}
+
+TEST_P(HandoverTest, WhoseServiceIsGoneDrains) {
+  const auto& [one, other] = GetParam();
+  Workers from = one.make();
+  serve(from, {.connections = kConnections, .packets = 20'000, .seed = 7, .midstream = true}, [&] {
+    while (from.counters().in.value() < 50'000) std::this_thread::yield();
+  });
+  Services own = services();
+  own.v4.erase(own.v4.begin());
+  own.v6.clear();
+  own.v4.front().backends.erase(own.v4.front().backends.begin());
+  Offer offer;
+  offer.services = services();
+  Workers to = other.make(with_those_of(offer, own));
+  TakingOver taking_over(to, other.owners(), offer);
+  std::vector<Carrying> carrying(from.count());
+  tell(from, carrying, taking_over, false);
+  EXPECT_EQ(taking_over.left_behind(), 0U);
+  ASSERT_TRUE(to.prepare(own).has_value());
+  EXPECT_EQ(list(to).size(), list(from).size());
+  std::uint64_t draining = 0;
+  for (const auto& service : to.services()) {
+    for (const auto& backend : service.backends) draining += backend.draining ? backend.live : 0;
+  }
+  EXPECT_GT(draining, 0U);
+}
+
+TEST_P(HandoverTest, WhatHasNoPlaceIsLeftBehind) {
+  const auto& [one, other] = GetParam();
+  Workers from = one.make();
+  serve(from, {.connections = kConnections, .packets = 20'000, .seed = 7, .midstream = true}, [&] {
+    while (from.counters().in.value() < 50'000) std::this_thread::yield();
+  });
+  Services none = services();
+  none.v4.clear();
+  Workers to = other.make(none);
+  TakingOver taking_over(to, other.owners(), {});
+  std::vector<Carrying> carrying(from.count());
+  tell(from, carrying, taking_over, false);
+  EXPECT_EQ(taking_over.connections(), from.report_v6().live);
+  EXPECT_EQ(taking_over.left_behind(), from.report_v4().live);
+}
+
+TEST(TakingOverTest, NonsenseIsRefused) {
+  const Scheme scheme{"race", "sharded", 1};
+  const auto refuses = [&](const auto& block, bool in_the_end) {
+    Workers to = scheme.make();
+    TakingOver taking_over(to, scheme.owners(), {});
+    const auto ok = taking_over.take(std::as_bytes(std::span(&block, 1)));
+    return in_the_end ? ok.has_value() && !taking_over.end().has_value() : !ok.has_value();
+  };
+  EXPECT_TRUE(refuses(CarriedBlock{.family = 5, .worker = 0, .count = 1}, false));
+  EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 1000, .count = 1}, false));
+  EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 0, .count = 0}, false));
+  EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 0, .count = 1}, true)) << "cut off";
+  struct {
+    CarriedBlock block{.family = 4, .worker = 0, .count = 1};
+    CarriedConnection<KeyV4> one{.is_there = 1};
+  } odd;
+  odd.one.life.standing = Standing(ConnectionState{30});
+  EXPECT_TRUE(refuses(odd, false));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Schemes, HandoverTest,
+    testing::Values(Change{{"race", "sharded", 3}, {"race", "sharded", 2}},
+                    Change{{"race", "sharded", 2, 50}, {"cuckoo++", "sharded", 3, 50}},
+                    Change{{"race", "lock-free-race", 3}, {"race", "lock-free-race", 3}},
+                    Change{{"chained", "mutex", 2}, {"race", "sharded", 1}},
+                    Change{{"race", "sharded", 2}, {"dhash", "spinlock", 3}}),
+    name_of);
+
+}  // namespace
+}  // namespace millrace

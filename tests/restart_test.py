@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""A process takes over from a running `millrace run`, with its connections and its ports.
+
+    restart_test.py MILLRACE [TEST...]
+"""
+
+import resource
+import socket
+import subprocess
+import time
+
+from asked import FIRST, GOOD, SECOND, Asked
+from cli_case import MILLRACE, USAGE
+from live import ADDRESSES, FAMILIES, PORT, SERVER_PORT, configuration, main
+
+CONVERSATIONS = 10_000
+
+
+class Restart(Asked):
+    def take_over(self, text=GOOD):
+        """Once another process runs in place of this one: how many connections it has taken over."""
+        old, stats = self.process, self.stats
+        said = self.start(self.network_, text, "--take-over")
+        try:
+            _, error = old.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            old.kill()
+            raise
+        self.assertEqual((old.returncode, error), (0, "millrace: another process has taken over\n"))
+        new, self.stats = self.stats, stats
+        self.counted()
+        self.stats = new
+        [words] = [line.split() for line in said if "took over" in line]
+        self.assertEqual(words[5:], ["0", "were", "left", "behind"])
+        return int(words[3])
+
+    def stop(self):
+        stats = super().stop()
+        if stats is not None:
+            c = stats["connections"]
+            self.assertEqual(c["opened"] + c["taken_over"] - sum(c["closed"].values()), c["live"])
+        return stats
+
+    def test_transfers_go_on(self):
+        for sharing, kind in (("sharded", "af_packet"), ("lock-free-race", "af_packet"), ("sharded", "af_xdp")):
+            with self.subTest(sharing=sharing, kind=kind):
+                text = f'sharing = "{sharing}"\n' + configuration(f"{kind}:outside", f"{kind}:inside")
+                self.serve_with(text)
+                idle = {family: self.clients(10, family) for family in FAMILIES}
+                met = {family: [client.get(1) for client in each] for family, each in idle.items()}
+                end = self.transferring(30)
+                for _ in range(3):
+                    self.assertGreaterEqual(self.take_over(text), 50)
+                    self.clients(1)[0].get(1)
+                    for family, each in idle.items():
+                        self.assertEqual([client.get(20_000) for client in each], met[family])
+                end()
+                stats = self.stop()
+                self.assertGreaterEqual(stats["connections"]["taken_over"], 50)
+                self.assertLess(stats["connections"]["opened"], 50)
+                self.addCleanup(self.servers.close)
+
+    def test_many_conversations(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, [CONVERSATIONS + 1000] * 2)
+        self.serve_with(GOOD.replace("capacity = 20000", "capacity = 40000"))
+        sockets = []
+        for n in range(CONVERSATIONS):
+            family = (4, 6)[n % 8 == 0]
+            with self.network_.client:
+                sockets.append((family, socket.socket(FAMILIES[family], socket.SOCK_DGRAM)))
+            self.addCleanup(sockets[-1][1].close)
+        met = [self.echo(udp, family, 10) for family, udp in sockets]
+        taken_over = self.take_over(GOOD.replace("capacity = 20000", "capacity = 40000"))
+        self.assertEqual(taken_over, CONVERSATIONS)
+        again = [self.echo(udp, family, 10) for family, udp in sockets]
+        self.assertEqual(again, met, "a conversation changed its server")
+        stats = self.stop()
+        self.assertEqual(stats["connections"]["opened"], 0)
+
+    def test_another_configuration(self):
+        """Whatever a reload cannot change."""
+        self.serve_with()
+        before = self.clients(20)
+        met = [client.get(1) for client in before]
+        text = (GOOD.replace(f'{{ address = "{FIRST}", port = {SERVER_PORT} }}, ', "")
+                .replace("workers = 2", "workers = 3").replace("[table]", '[table]\nscheme = "cuckoo++"')
+                .replace("capacity = 20000", "capacity = 30000"))
+        self.assertEqual(self.take_over(text), 20)
+        self.assertEqual([client.get(1) for client in before], met)
+        self.assertEqual(self.servers_of(10), {SECOND: 10})
+        draining = [b for b in self.ask("GET /stats")["backends"] if b["draining"]]
+        self.assertEqual([(b["address"], b["live"]) for b in draining],
+                         [(f"{FIRST}:{SERVER_PORT}", met.count(FIRST))])
+        without = GOOD[: GOOD.index("[[service]]")] + GOOD[GOOD.index("[[service]]", GOOD.index('"udp"')):]
+        self.take_over(without)
+        self.assertEqual([client.get(1) for client in before], met, "of a service that is gone")
+        self.take_over()
+        self.assertEqual([client.get(1) for client in before], met)
+        self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
+
+    def test_what_was_asked_holds(self):
+        self.serve_with()
+        self.ask("POST /drain", backend=FIRST, drained="true")
+        self.take_over()
+        self.assertEqual(self.servers_of(10), {SECOND: 10})
+        self.ask("POST /drain", backend=FIRST, drained="false")
+        self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
+
+    def settings(self):
+        with self.network_.middle:
+            with open("/proc/sys/net/ipv6/conf/outside/disable_ipv6", encoding="ascii") as file:
+                ipv6 = file.read().strip()
+            features = subprocess.run(["ethtool", "-k", "outside"], capture_output=True, text=True, check=True).stdout
+        return ipv6, [line for line in features.splitlines() if line.startswith(("tx-checksumming", "generic"))]
+
+    def test_the_last_one_restores(self):
+        self.network_ = self.network()
+        before = self.settings()
+        self.start(self.network_, GOOD)
+        fenced = self.settings()
+        self.assertNotEqual(before, fenced)
+        self.take_over()
+        self.take_over()
+        self.assertEqual(self.settings(), fenced)
+        self.stop()
+        self.assertEqual(self.settings(), before)
+
+    def test_who_gives_up_changes_nothing(self):
+        self.serve_with()
+        clients = self.clients(20)
+        met = [client.get(1) for client in clients]
+        number = self.ask("POST /handover")["number"]
+        self.refused(409, ["already"], "POST /handover")
+        self.refused(409, ["taking over"], "POST /reload")
+        self.refused(409, ["not told"], "POST /handover/end", number=number)
+        self.assertGreater(len(self.bytes_of("/handover/connections", number=number)), 20 * 56)
+        self.assertEqual([client.get(1) for client in clients], met)
+        self.assertGreater(len(self.bytes_of("/handover/connections", number=number, last="true")), 20 * 56)
+        # Nobody lets it end: it goes on by itself, and what came meanwhile is served.
+        self.assertEqual([client.get(1) for client in clients], met)
+        self.refused(409, ["goes on"], "POST /handover/end", number=number)
+        self.reload(GOOD)
+        self.assertEqual(self.take_over(), 20)
+        self.assertEqual([client.get(1) for client in clients], met)
+
+    def test_who_is_killed_changes_nothing(self):
+        self.serve_with()
+        end = self.transferring(20)
+        for delay in (0, 0.02, 0.05, 0.1):
+            with self.network_.middle:
+                process = subprocess.Popen(
+                    [MILLRACE, "run", "--config", self.path("f.toml"), "--control", self.control, "--take-over"],
+                    stderr=subprocess.DEVNULL)
+            time.sleep(delay)
+            process.kill()
+            process.wait()
+            if self.process.poll() is not None:
+                break  # it was too late
+            self.clients(1)[0].get(1)
+        end()
+
+    def test_nobody_is_there(self):
+        """As in a unit of systemd's, which starts the first one the same way."""
+        self.network_ = self.network()
+        said = self.start(self.network_, GOOD, "--take-over")
+        self.assertIn("nothing to take over", said[0])
+        self.assertEqual(self.stop()["connections"]["taken_over"], 0)
+
+    def test_errors(self):
+        path = self.write("f.toml", GOOD)
+        self.refuse(USAGE, ["--control none"], "run", "-c", path, "--take-over", "--control", "none")
+
+
+if __name__ == "__main__":
+    main()

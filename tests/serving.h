@@ -1,0 +1,62 @@
+// Workers that serve a capture over and over, while a test does something with them.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "port/replay_port.h"
+#include "shard/split.h"
+#include "traffic/generate.h"
+#include "worker/workers.h"
+
+namespace millrace {
+
+/// MILLRACE_TEST_SEED, or any.
+inline unsigned drawn_seed() {
+  const char* const text = std::getenv("MILLRACE_TEST_SEED");
+  return text != nullptr ? static_cast<unsigned>(std::stoul(text)) : std::random_device{}();
+}
+
+/// By which the workers of these tests have their connections.
+inline constexpr unsigned kServingEntries = 512;
+inline Secret serving_secret() { return Secret::from_seed(2); }
+
+template <class While>
+void serve(Workers& workers, const TrafficPlan& plan, While&& during) {
+  const auto capture = generate(plan);
+  ASSERT_TRUE(capture.has_value());
+  const Indirection indirection(kServingEntries, workers.count());
+  const auto entries = entries_of(*capture, *spread_named("keyed")->create(serving_secret()),
+                                  indirection, [&](Burst& burst) { workers.sides(burst); });
+  ASSERT_TRUE(entries.has_value());
+  auto parts = split(*entries, indirection, workers.count());
+  std::atomic<bool> stop = false;
+  std::vector<ReplayPort> ports;
+  std::vector<Port*> pointers;
+  for (auto& part : parts) {
+    ports.push_back(*ReplayPort::create(
+        *capture, {.loops = 1'000'000, .clock = Clock::wall, .stop = &stop}, nullptr, part));
+  }
+  for (auto& port : ports) pointers.push_back(&port);
+  std::optional<Result<void>> ran;
+  std::jthread runs([&] { ran = workers.run(pointers); });
+  while (!workers.ask_all([](unsigned) {})) std::this_thread::yield();  // until they run
+  during();
+  stop = true;
+  runs.join();
+  EXPECT_TRUE(ran.has_value() && ran->has_value());
+  for (unsigned n = 0; n < workers.count(); ++n) {
+    const auto whole = workers.line(n).check_invariants();
+    EXPECT_TRUE(whole.has_value()) << whole.error().message;
+    EXPECT_TRUE(workers.balance(n).check_invariants().has_value());
+  }
+}
+
+}  // namespace millrace
