@@ -7,7 +7,6 @@
 #include <rte_lcore.h>
 #include <rte_malloc.h>
 #include <rte_mbuf.h>
-#include <rte_spinlock.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -26,6 +26,8 @@ namespace millrace {
 namespace {
 
 constexpr unsigned kDescriptors = 1024;
+// Whoever shares the processor with the senders must let more wait: a turn takes milliseconds.
+constexpr unsigned kDescriptorsOfKernel = 4096;
 constexpr unsigned kPacketsAQueue = 8192;  // in its rings, in bursts, and on their way to others
 constexpr unsigned kCache = 256;
 constexpr const char* kHeap = "millrace-packets";
@@ -54,12 +56,46 @@ struct Ethernet {
   std::uint16_t send_queues = 1;
 };
 
-/// Where a worker's frames go out.
-struct SendQueue {
+/// Where a worker's frames go out. Those that find the queue in use wait for it, so that the worker
+/// goes on with others: through the kernel, sending takes long.
+struct alignas(64) SendQueue {
+  /// Frames that wait, at most; with more the worker waits, too.
+  static constexpr std::size_t kWaitMost = 512;
+
   std::uint16_t id = 0;
   std::uint16_t queue = 0;
-  rte_spinlock_t* lock = nullptr;  ///< null: nobody else uses it
+  std::mutex* lock = nullptr;  ///< null: nobody else uses it
+  std::vector<rte_mbuf*> waiting;
+
+  /// How many were not taken, and are freed.
+  unsigned send(std::span<rte_mbuf*> frames);
+
+ private:
+  unsigned send_now(std::span<rte_mbuf*> frames) const {
+    const std::uint16_t sent =
+        rte_eth_tx_burst(id, queue, frames.data(), static_cast<std::uint16_t>(frames.size()));
+    const auto left = frames.subspan(sent);
+    if (!left.empty()) rte_pktmbuf_free_bulk(left.data(), static_cast<unsigned>(left.size()));
+    return static_cast<unsigned>(left.size());
+  }
 };
+
+unsigned SendQueue::send(std::span<rte_mbuf*> frames) {
+  if (lock == nullptr) return frames.empty() ? 0 : send_now(frames);
+  if (frames.empty() && waiting.empty()) return 0;
+  std::unique_lock guard(*lock, std::try_to_lock);
+  if (!guard && waiting.size() + frames.size() <= kWaitMost) {
+    waiting.insert(waiting.end(), frames.begin(), frames.end());
+    return 0;
+  }
+  if (!guard) guard.lock();
+  unsigned lost = 0;
+  for (std::size_t at = 0; at < waiting.size(); at += Burst::kMax)
+    lost += send_now(
+        std::span(waiting).subspan(at, std::min<std::size_t>(Burst::kMax, waiting.size() - at)));
+  waiting.clear();
+  return lost + (frames.empty() ? 0 : send_now(frames));
+}
 
 }  // namespace
 
@@ -75,7 +111,7 @@ struct Devices::Impl {
     unsigned mtu = 1500;
     std::vector<Ethernet> ethernet;
     std::vector<SendQueue> send;  ///< by worker
-    std::vector<std::unique_ptr<rte_spinlock_t>> locks;
+    std::deque<std::mutex> locks;
     std::atomic<bool> refuses_large = false;
 
     void refuse_large();
@@ -209,7 +245,8 @@ Result<void> Devices::Impl::configure_one(Device& device, Ethernet& ethernet) {
     return refused(name, "cannot be set up", -error);
   // Most virtual devices have no MTU of their own.
   static_cast<void>(rte_eth_dev_set_mtu(ethernet.id, static_cast<std::uint16_t>(device.mtu)));
-  std::uint16_t receive_descriptors = kDescriptors;
+  std::uint16_t receive_descriptors =
+      is_of_kernel(device.settings.device.kind) ? kDescriptorsOfKernel : kDescriptors;
   std::uint16_t send_descriptors = kDescriptors;
   static_cast<void>(
       rte_eth_dev_adjust_nb_rx_tx_desc(ethernet.id, &receive_descriptors, &send_descriptors));
@@ -240,12 +277,10 @@ void Devices::Impl::give_queues(Device& device) {
     for (std::uint16_t q = 0; q < ethernet.receive_queues; ++q)
       queues.push_back({ethernet.id, q, may_get_large});
     for (std::uint16_t q = 0; q < ethernet.send_queues; ++q)
-      all.push_back({ethernet.id, q, nullptr});
+      all.push_back({.id = ethernet.id, .queue = q, .lock = nullptr, .waiting = {}});
   }
   for (std::size_t q = 0; q < all.size() && all.size() < workers; ++q) {
-    device.locks.push_back(std::make_unique<rte_spinlock_t>());
-    rte_spinlock_init(device.locks.back().get());
-    all[q].lock = device.locks.back().get();
+    all[q].lock = &device.locks.emplace_back();
   }
   for (unsigned n = 0; n < workers; ++n) device.send.push_back(all[n % all.size()]);
 }
@@ -397,17 +432,9 @@ unsigned Devices::receive(unsigned queue, Burst& burst, unsigned most) {
 unsigned Devices::transmit(unsigned worker, std::span<const Outgoing> frames) {
   std::array<rte_mbuf*, Burst::kMax> packets;
   unsigned lost = 0;
-  const auto flush = [&](unsigned link, unsigned count) {
-    const SendQueue& to = impl_->devices[link].send[worker];
-    if (to.lock != nullptr) rte_spinlock_lock(to.lock);
-    const unsigned sent =
-        rte_eth_tx_burst(to.id, to.queue, packets.data(), static_cast<std::uint16_t>(count));
-    if (to.lock != nullptr) rte_spinlock_unlock(to.lock);
-    rte_pktmbuf_free_bulk(packets.data() + sent, count - sent);
-    lost += count - sent;
-  };
   for (unsigned link = 0; link < impl_->devices.size(); ++link) {
-    unsigned count = 0;
+    SendQueue& to = impl_->devices[link].send[worker];
+    std::size_t count = 0;
     for (const Outgoing& frame : frames) {
       if (frame.link != link) continue;
       rte_mbuf* packet = mbuf(frame.handle);
@@ -417,14 +444,19 @@ unsigned Devices::transmit(unsigned worker, std::span<const Outgoing> frames) {
       packet->pkt_len = frame.length;
       packet->ol_flags = 0;
       packets[count++] = packet;
-      if (count == packets.size()) {
-        flush(link, count);
-        count = 0;
-      }
+      if (count < packets.size()) continue;
+      lost += to.send(packets);
+      count = 0;
     }
-    if (count > 0) flush(link, count);
+    lost += to.send(std::span(packets).first(count));
   }
   return lost;
+}
+
+bool Devices::has_waiting(unsigned worker) const {
+  return std::ranges::any_of(impl_->devices, [worker](const Impl::Device& device) {
+    return !device.send[worker].waiting.empty();
+  });
 }
 
 Outgoing Devices::make(unsigned bytes) {

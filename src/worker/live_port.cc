@@ -94,7 +94,7 @@ void LivePort::poll(Burst& burst) {
 }
 
 bool LivePort::is_drained() const {
-  if (backlog_ > 0 || empty_ <= kDrained) return false;
+  if (backlog_ > 0 || empty_ <= kDrained || hub_->devices().has_waiting(worker_)) return false;
   for (unsigned from = 0; from < hub_->workers(); ++from) {
     if (!hub_->ring(from, worker_).is_empty()) return false;
   }
