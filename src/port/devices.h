@@ -88,7 +88,8 @@ class Devices {
   unsigned receive(unsigned queue, Burst& burst, unsigned most);
   /// Sends frames on their links, in their order on each; how many were not taken, and are freed.
   unsigned transmit(unsigned worker, std::span<const Outgoing> frames);
-  /// Whether frames of that worker wait for a queue that another one uses: until it transmits again.
+  /// Whether frames of that worker wait for a queue that another one uses: until it transmits
+  /// again.
   bool has_waiting(unsigned worker) const;
 
   /// Memory for a frame of `bytes`; null where none is left.
