@@ -356,8 +356,9 @@ void ControlServer::Implementation::hand_over(const Request& request, Response& 
           return sink.write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
         };
         const auto told = last ? control->tell_last(offered, take) : control->tell(offered, take);
-        if (told) sink.done();
-        return told.has_value();
+        if (!told) give_refusal(told.error().message, take);
+        sink.done();
+        return true;
       });
 }
 

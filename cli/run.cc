@@ -130,8 +130,9 @@ bool can_share_devices(const Config& config) {
 }
 
 Result<int> RunCommand::live() const {
-  // The one that ends has its devices so long, at most.
-  constexpr std::chrono::seconds kPatience{10};
+  // The one that ends has its devices so long, at most: on a busy machine the kernel takes seconds
+  // to close packet sockets.
+  constexpr std::chrono::seconds kPatience{60};
   ReloadSignal::block();
   catch_interrupts();
   if (auto ok = check_outputs(); !ok) return std::unexpected(ok.error());
@@ -211,7 +212,13 @@ Result<int> RunCommand::live() const {
   std::optional<std::jthread> claiming;
   if (is_beside) {
     claiming.emplace([&] {
-      if (auto ok = live->devices().claim(kPatience); !ok) note("warning: " + ok.error().message);
+      const auto until = std::chrono::steady_clock::now() + kPatience;
+      while (!interrupted) {
+        const auto ok = live->devices().claim(std::chrono::milliseconds(100));
+        if (ok) return;
+        if (std::chrono::steady_clock::now() < until) continue;
+        return note("warning: " + ok.error().message);
+      }
     });
   }
   const auto telemetry = serve_telemetry(asked, [&] { return to_json(report_now()); });

@@ -23,7 +23,7 @@ constexpr unsigned kConnections = 3000;
 /// Two services that translate replies, and the rest one-way.
 Services services() {
   Services all = default_services();
-  const auto& everything = all.v4.front();
+  const auto everything = all.v4.front();
   for (unsigned last : {10U, 11U}) {
     ServiceSpec<AddressV4> one{.address = {{198, 19, 0, static_cast<std::uint8_t>(last)}},
                                .backends = everything.backends};
@@ -261,6 +261,8 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 1000, .count = 1}, false));
   EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 0, .count = 0}, false));
   EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 0, .count = 1}, true)) << "cut off";
+  EXPECT_TRUE(refuses(CarriedBlock{.family = kCarriedRefusal, .worker = 0, .count = 0}, false));
+  EXPECT_TRUE(refuses(CarriedBlock{.family = kCarriedRefusal, .worker = 0, .count = 5000}, false));
   struct {
     CarriedBlock block{.family = 4, .worker = 0, .count = 1};
     CarriedConnection<KeyV4> one{.is_there = 1};
@@ -272,10 +274,10 @@ TEST(TakingOverTest, NonsenseIsRefused) {
 INSTANTIATE_TEST_SUITE_P(
     Schemes, HandoverTest,
     testing::Values(Change{{"race", "sharded", 3}, {"race", "sharded", 2}},
-                    Change{{"race", "sharded", 2, 50}, {"cuckoo++", "sharded", 3, 50}},
+                    Change{{"race", "sharded", 2, 50}, {"cuckoo", "sharded", 3, 50}},
                     Change{{"race", "lock-free-race", 3}, {"race", "lock-free-race", 3}},
                     Change{{"chained", "mutex", 2}, {"race", "sharded", 1}},
-                    Change{{"race", "sharded", 2}, {"dhash", "spinlock", 3}}),
+                    Change{{"race", "sharded", 2}, {"chained", "spinlock", 3}}),
     name_of);
 
 }  // namespace

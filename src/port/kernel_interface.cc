@@ -204,7 +204,7 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
 Result<void> KernelInterface::claim(std::chrono::milliseconds patience) {
   constexpr std::chrono::milliseconds kPause{1};
   const auto until = std::chrono::steady_clock::now() + patience;
-  while ((lock_ = lock(name_)) < 0) {
+  while (lock_ < 0 && (lock_ = lock(name_)) < 0) {
     if (std::chrono::steady_clock::now() >= until)
       return wrong("another millrace has " + name_ + ": stop it first");
     std::this_thread::sleep_for(kPause);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -30,14 +31,16 @@ struct CarriedConnection {
 static_assert(std::is_trivially_copyable_v<CarriedConnection<KeyV4>>);
 static_assert(sizeof(CarriedConnection<KeyV4>) == 56 && sizeof(CarriedConnection<KeyV6>) == 104);
 
-/// The stream is made of blocks of them. One of no family ends what is told at once.
+/// The stream is made of blocks of them. One of no family ends what is told at once; one that says
+/// why it breaks off has so many bytes of text.
+inline constexpr std::uint32_t kCarriedRefusal = 1;
 struct CarriedBlock {
-  std::uint32_t family = 0;  ///< 4, 6
+  std::uint32_t family = 0;  ///< 4, 6; 0: the end; `kCarriedRefusal`
   std::uint32_t worker = 0;  ///< that has them
   std::uint64_t count = 0;
 };
 template <class K>
-inline constexpr std::uint32_t carried_family = K::Address::kBytes == 4 ? 4 : 6;
+inline constexpr std::uint32_t kCarriedFamily = K::Address::kBytes == 4 ? 4 : 6;
 
 /// What a worker has told of one family's connections, and is about to tell.
 template <class K>
@@ -57,7 +60,7 @@ template <class K>
 bool give(unsigned worker, CarryingFor<K>& carrying, const TakeBytes& take) {
   if (carrying.changed.empty()) return true;
   const CarriedBlock block{
-      .family = carried_family<K>, .worker = worker, .count = carrying.changed.size()};
+      .family = kCarriedFamily<K>, .worker = worker, .count = carrying.changed.size()};
   const bool goes_on =
       take(std::as_bytes(std::span(&block, 1))) && take(std::as_bytes(std::span(carrying.changed)));
   carrying.changed.clear();
@@ -66,6 +69,11 @@ bool give(unsigned worker, CarryingFor<K>& carrying, const TakeBytes& take) {
 /// What a worker is about to tell.
 inline bool give(unsigned worker, Carrying& carrying, const TakeBytes& take) {
   return give(worker, carrying.v4, take) && give(worker, carrying.v6, take);
+}
+inline void give_refusal(std::string_view why, const TakeBytes& take) {
+  const CarriedBlock block{.family = kCarriedRefusal, .worker = 0, .count = why.size()};
+  static_cast<void>(take(std::as_bytes(std::span(&block, 1))) &&
+                    take(std::as_bytes(std::span(why))));
 }
 inline bool give_end(const TakeBytes& take) {
   const CarriedBlock end;

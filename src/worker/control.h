@@ -132,7 +132,7 @@ class Control {
   /// nothing for `kPatience`, or once packets wait for `kShortPatience`, has given up, and all goes
   /// on as before.
   /// @{
-  static constexpr std::chrono::seconds kPatience{10};
+  static constexpr std::chrono::seconds kPatience{60};
   static constexpr std::chrono::seconds kShortPatience{2};
   Answer<Offer> offer();
   /// Gives connections away as bytes, a piece at a time (carried.h): what has changed since they

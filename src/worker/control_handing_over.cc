@@ -134,16 +134,15 @@ Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
   goes_on = goes_on && give_end(take);
   guard.lock();
   rest(**is, goes_on);
-  if (!goes_on) return std::unexpected(not_now("the other process has given up"));
+  if (!goes_on) return std::unexpected(not_now("nobody listens, or it is ending"));
   return {};
 }
 
 /// Under the lock: waits until no worker has a packet any more. False: they would not.
 bool Control::pause() {
-  constexpr std::chrono::seconds kMost{1};
   constexpr std::chrono::microseconds kPause{50};
   if (!workers_->ask_all([this](unsigned n) { live_->port(n).pause(); })) return false;
-  const auto until = std::chrono::steady_clock::now() + kMost;
+  const auto until = std::chrono::steady_clock::now() + kShortPatience;
   // Who has none may still get some of who had some: so all must have none twice.
   for (unsigned times = 0; times < 2;) {
     std::atomic<bool> all = true;
@@ -163,7 +162,11 @@ Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   const auto is = busy_with(number);
   if (!is) return std::unexpected(is.error());
   (*is)->is_paused = true;
-  bool goes_on = pause() && workers_->ask_all([&](unsigned n) {
+  if (!pause()) {
+    rest(**is, false);
+    return std::unexpected(not_now("its workers do not come to rest"));
+  }
+  bool goes_on = workers_->ask_all([&](unsigned n) {
     Carrying& carrying = (*is)->carrying[n];
     for (LineCursor at; at.at != LineCursor::At::end;)
       at = workers_->line(n).carry(at, kAll, carrying);
@@ -174,7 +177,7 @@ Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   goes_on = goes_on && give_end(take);
   guard.lock();
   rest(**is, goes_on);
-  if (!goes_on) return std::unexpected(not_now("packets would not stop, or nobody listened"));
+  if (!goes_on) return std::unexpected(not_now("nobody listens, or it is ending"));
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 #include <type_traits>
 
 namespace millrace {
@@ -70,6 +71,12 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
   }
   is_whole_ = false;
   for (;;) {
+    if (block_.family == kCarriedRefusal) {
+      if (bytes.size() < block_.count) break;
+      return std::unexpected(
+          Error{"the running millrace goes on: " +
+                std::string(reinterpret_cast<const char*>(bytes.data()), block_.count)});
+    }
     if (block_.count > 0) {
       const std::size_t used =
           block_.family == 4 ? take_some<KeyV4>(bytes) : take_some<KeyV6>(bytes);
@@ -86,6 +93,8 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
       break;
     }
     constexpr std::uint32_t kMostWorkers = 256;
+    constexpr std::uint64_t kMostText = 4096;
+    if (block_.family == kCarriedRefusal && block_.count <= kMostText) continue;
     if ((block_.family != 4 && block_.family != 6) || block_.worker >= kMostWorkers ||
         block_.count == 0)
       return means_nothing();
@@ -149,7 +158,7 @@ bool TakingOver::place(std::uint32_t worker, const CarriedConnection<K>& carried
 template <class K>
 void TakingOver::place_pending() {
   std::erase_if(pending<K>(),
-                [this](const auto& one) { return place(one.first.first, one.second); });
+                [this](const auto& one) { return this->place(one.first.first, one.second); });
 }
 
 Result<void> TakingOver::end() {
