@@ -117,6 +117,15 @@ class HandoverTest : public testing::TestWithParam<Change> {
     ASSERT_TRUE(to.end().has_value());
   }
 
+  /// Connections in mid-connection, each of which is met at least once.
+  static void serve_some(Workers& workers, unsigned seed) {
+    const TrafficPlan plan{
+        .connections = kConnections, .packets = 20'000, .seed = seed, .midstream = true};
+    serve(workers, plan, [&] {
+      while (workers.counters().in.value() < 100'000) std::this_thread::yield();
+    });
+  }
+
   unsigned seed_ = drawn_seed();
   std::mt19937 random_;
 };
@@ -184,13 +193,8 @@ TEST_P(HandoverTest, TheSameConnectionsInTheEnd) {
 TEST_P(HandoverTest, TheyGoOn) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   const auto& [one, other] = GetParam();
-  const TrafficPlan plan{
-      .connections = kConnections, .packets = 20'000, .seed = seed_ % 1000, .midstream = true};
   Workers from = one.make();
-  const auto counted_in = [](const Workers& workers) { return workers.counters().in.value(); };
-  serve(from, plan, [&] {
-    while (counted_in(from) < 100'000) std::this_thread::yield();
-  });
+  serve_some(from, seed_ % 1000);
   // Each worker finds its connections by the same spread, so there must be as many.
   Scheme same = other;
   same.workers = from.count();
@@ -199,9 +203,7 @@ TEST_P(HandoverTest, TheyGoOn) {
   std::vector<Carrying> carrying(from.count());
   tell(from, carrying, taking_over, false);
   EXPECT_EQ(taking_over.left_behind(), 0U);
-  serve(to, plan, [&] {
-    while (counted_in(to) < 100'000) std::this_thread::yield();
-  });
+  serve_some(to, seed_ % 1000);
   EXPECT_EQ(to.counters().opened.value(), 0U);
   EXPECT_EQ(to.counters().refused.value(), from.counters().refused.value());
   EXPECT_EQ(list(to).size(), list(from).size());
@@ -210,9 +212,7 @@ TEST_P(HandoverTest, TheyGoOn) {
 TEST_P(HandoverTest, WhoseServiceIsGoneDrains) {
   const auto& [one, other] = GetParam();
   Workers from = one.make();
-  serve(from, {.connections = kConnections, .packets = 20'000, .seed = 7, .midstream = true}, [&] {
-    while (from.counters().in.value() < 50'000) std::this_thread::yield();
-  });
+  serve_some(from, 7);
   Services own = services();
   own.v4.erase(own.v4.begin());
   own.v6.clear();
@@ -236,9 +236,7 @@ TEST_P(HandoverTest, WhoseServiceIsGoneDrains) {
 TEST_P(HandoverTest, WhatHasNoPlaceIsLeftBehind) {
   const auto& [one, other] = GetParam();
   Workers from = one.make();
-  serve(from, {.connections = kConnections, .packets = 20'000, .seed = 7, .midstream = true}, [&] {
-    while (from.counters().in.value() < 50'000) std::this_thread::yield();
-  });
+  serve_some(from, 7);
   Services none = services();
   none.v4.clear();
   Workers to = other.make(none);

@@ -83,8 +83,9 @@ void Control::watch(const std::stop_token& stop) {
     if (std::chrono::steady_clock::now() >= until) {
       give_up();
     } else {
-      changed_.wait_until(guard, stop, until,
-                          [&] { return !handing_over_ || handing_over_->is_busy; });
+      changed_.wait_until(guard, stop, until, [&] {
+        return !handing_over_ || handing_over_->is_busy || handing_over_->until != until;
+      });
     }
   }
 }
