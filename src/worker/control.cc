@@ -208,15 +208,23 @@ void Control::forget_health() {
   });
 }
 
-Result<void> Control::take_on(const Config& config) {
-  if (auto ok = workers_->update(effective(config)); !ok) return ok;
-  const LineConfig line = line_config(config);
-  const std::uint32_t quiet_ms = balance_config(config).quiet_ms;
+/// Marks that nobody would take back any more must not weigh.
+Result<void> Control::take_on(Config config) {
+  std::swap(config_, config);
+  Marked before = marked_;
+  forget_health();
+  if (auto ok = workers_->update(effective(config_)); !ok) {
+    std::swap(config_, config);
+    marked_ = std::move(before);
+    return ok;
+  }
+  const LineConfig line = line_config(config_);
+  const std::uint32_t quiet_ms = balance_config(config_).quiet_ms;
   if (workers_->sources() != nullptr) workers_->sources()->set_most(line.source_limit.most);
   workers_->ask_all([&](unsigned n) {
     workers_->line(n).set_timeouts(line.timeouts);
     workers_->balance(n).set_quiet_ms(quiet_ms);
-    live_->update(n, config);
+    live_->update(n, config_);
   });
   return {};
 }
@@ -248,12 +256,10 @@ auto Control::reload() -> Answer<Reloaded> {
     }
     return std::unexpected(Refusal{Refusal::Kind::configuration, message});
   }
-  if (auto ok = take_on(*config); !ok) {
+  if (auto ok = take_on(std::move(*config)); !ok) {
     if (ok.error().kind == Error::Kind::usage) return wrong_together(ok.error());
     return std::unexpected(refusal(ok.error(), Refusal::Kind::not_now));
   }
-  config_ = std::move(*config);
-  forget_health();
   Reloaded is;
   for_each_service(config_.services, [&is](const auto& spec) {
     ++is.services;

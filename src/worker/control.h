@@ -168,7 +168,7 @@ class Control {
   }
   Services effective(const Config& config) const;
   void forget_health();
-  Result<void> take_on(const Config& config);
+  Result<void> take_on(Config config);
   std::uint64_t end_all(const std::function<bool(const ListedConnection&)>& is_meant);
 
   std::mutex mutex_;
