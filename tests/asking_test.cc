@@ -7,6 +7,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "serving.h"
 
@@ -135,6 +136,17 @@ TEST_P(AskingTest, WhoIsEndedIsGoneOnce) {
   const std::uint64_t live = workers.report_v4().live + workers.report_v6().live;
   EXPECT_EQ(counters.opened.value(), counters.ended() + live);
   EXPECT_EQ(on_backends(workers), live);
+}
+
+TEST_P(AskingTest, WhoHasEndedKeepsNobodyFromBeingAsked) {
+  Workers workers = make();
+  const auto ask_all = [&] {
+    while (workers.ask(0, [] {})) std::this_thread::yield();
+    std::array<bool, kWorkers> asked{};
+    EXPECT_FALSE(workers.ask_all([&asked](unsigned n) { asked[n] = true; }));
+    EXPECT_EQ(asked, (std::array{false, true, true}));
+  };
+  serve(workers, {.connections = kConnections, .packets = 20'000, .midstream = true}, ask_all, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sharing, AskingTest,
