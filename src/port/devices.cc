@@ -21,6 +21,7 @@
 #include "core/silence.h"
 #include "port/device_arguments.h"
 #include "port/kernel_interface.h"
+#include "port/send_queue.h"
 
 namespace millrace {
 namespace {
@@ -55,47 +56,6 @@ struct Ethernet {
   std::uint16_t receive_queues = 1;
   std::uint16_t send_queues = 1;
 };
-
-/// Where a worker's frames go out. Those that find the queue in use wait for it, so that the worker
-/// goes on with others: through the kernel, sending takes long.
-struct alignas(64) SendQueue {
-  /// Frames that wait, at most; with more the worker waits, too.
-  static constexpr std::size_t kWaitMost = 512;
-
-  std::uint16_t id = 0;
-  std::uint16_t queue = 0;
-  std::mutex* lock = nullptr;  ///< null: nobody else uses it
-  std::vector<rte_mbuf*> waiting;
-
-  /// How many were not taken, and are freed.
-  unsigned send(std::span<rte_mbuf*> frames);
-
- private:
-  unsigned send_now(std::span<rte_mbuf*> frames) const {
-    const std::uint16_t sent =
-        rte_eth_tx_burst(id, queue, frames.data(), static_cast<std::uint16_t>(frames.size()));
-    const auto left = frames.subspan(sent);
-    if (!left.empty()) rte_pktmbuf_free_bulk(left.data(), static_cast<unsigned>(left.size()));
-    return static_cast<unsigned>(left.size());
-  }
-};
-
-unsigned SendQueue::send(std::span<rte_mbuf*> frames) {
-  if (lock == nullptr) return frames.empty() ? 0 : send_now(frames);
-  if (frames.empty() && waiting.empty()) return 0;
-  std::unique_lock guard(*lock, std::try_to_lock);
-  if (!guard && waiting.size() + frames.size() <= kWaitMost) {
-    waiting.insert(waiting.end(), frames.begin(), frames.end());
-    return 0;
-  }
-  if (!guard) guard.lock();
-  unsigned lost = 0;
-  for (std::size_t at = 0; at < waiting.size(); at += Burst::kMax)
-    lost += send_now(
-        std::span(waiting).subspan(at, std::min<std::size_t>(Burst::kMax, waiting.size() - at)));
-  waiting.clear();
-  return lost + (frames.empty() ? 0 : send_now(frames));
-}
 
 }  // namespace
 
@@ -276,12 +236,10 @@ void Devices::Impl::give_queues(Device& device) {
         device.settings.device.kind == DeviceKind::af_packet ? &device : nullptr;
     for (std::uint16_t q = 0; q < ethernet.receive_queues; ++q)
       queues.push_back({ethernet.id, q, may_get_large});
-    for (std::uint16_t q = 0; q < ethernet.send_queues; ++q)
-      all.push_back({.id = ethernet.id, .queue = q, .lock = nullptr, .waiting = {}});
+    for (std::uint16_t q = 0; q < ethernet.send_queues; ++q) all.emplace_back(ethernet.id, q);
   }
-  for (std::size_t q = 0; q < all.size() && all.size() < workers; ++q) {
-    all[q].lock = &device.locks.emplace_back();
-  }
+  for (std::size_t q = 0; q < all.size() && all.size() < workers; ++q)
+    all[q].share(device.locks.emplace_back());
   for (unsigned n = 0; n < workers; ++n) device.send.push_back(all[n % all.size()]);
 }
 
@@ -455,8 +413,14 @@ unsigned Devices::transmit(unsigned worker, std::span<const Outgoing> frames) {
 
 bool Devices::has_waiting(unsigned worker) const {
   return std::ranges::any_of(impl_->devices, [worker](const Impl::Device& device) {
-    return !device.send[worker].waiting.empty();
+    return device.send[worker].has_waiting();
   });
+}
+
+unsigned Devices::drain(unsigned worker) {
+  unsigned lost = 0;
+  for (auto& device : impl_->devices) lost += device.send[worker].drain();
+  return lost;
 }
 
 Outgoing Devices::make(unsigned bytes) {

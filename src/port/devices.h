@@ -91,6 +91,8 @@ class Devices {
   /// Whether frames of that worker wait for a queue that another one uses: until it transmits
   /// again.
   bool has_waiting(unsigned worker) const;
+  /// Sends those, waiting for whoever uses the queue; as `transmit`.
+  unsigned drain(unsigned worker);
 
   /// Memory for a frame of `bytes`; null where none is left.
   Outgoing make(unsigned bytes);

@@ -238,6 +238,7 @@ void LivePort::flush() {
 void LivePort::finish() {
   host_.end(*this);
   flush();
+  counters_.not_sent.add(hub_->devices().drain(worker_));
   Devices::leave();
 }
 
