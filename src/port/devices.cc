@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -32,6 +33,9 @@ constexpr unsigned kDescriptorsOfKernel = 4096;
 constexpr unsigned kPacketsAQueue = 8192;  // in its rings, in bursts, and on their way to others
 constexpr unsigned kCache = 256;
 constexpr const char* kHeap = "millrace-packets";
+
+using SteadyClock = std::chrono::steady_clock;
+constexpr SteadyClock::rep kNever = std::numeric_limits<SteadyClock::rep>::max();
 
 rte_mbuf* mbuf(Handle handle) { return std::bit_cast<rte_mbuf*>(handle); }
 
@@ -72,7 +76,7 @@ struct Devices::Impl {
     std::vector<Ethernet> ethernet;
     std::vector<SendQueue> send;  ///< by worker
     std::deque<std::mutex> locks;
-    std::atomic<bool> refuses_large = false;
+    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< when that is tried; `kNever` once it holds
 
     void refuse_large();
   };
@@ -98,10 +102,15 @@ struct Devices::Impl {
   void give_queues(Device& device);
 };
 
-/// Not before it is needed: it costs a fourth of the packets a second. On a worker's thread, once
-/// in the life of a device.
+/// Not before it is needed: it costs a fourth of the packets a second. On any worker's thread, one
+/// at a time, until it holds; else once a second, as a program of somebody else's may go away.
 void Devices::Impl::Device::refuse_large() {
-  if (!refuses_large.exchange(true)) kernel->refuse_large_packets();
+  SteadyClock::rep next = refuses_next.load(std::memory_order_relaxed);
+  if (next == kNever) return;
+  if (SteadyClock::now().time_since_epoch().count() < next) return;
+  if (!refuses_next.compare_exchange_strong(next, kNever)) return;
+  if (kernel->refuse_large_packets()) return;
+  refuses_next = (SteadyClock::now() + std::chrono::seconds(1)).time_since_epoch().count();
 }
 
 /// Makes DPDK's devices for one of ours.

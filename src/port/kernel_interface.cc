@@ -248,8 +248,10 @@ void KernelInterface::fence() {
   write_setting("/proc/sys/net/ipv6/conf/" + name_ + "/disable_ipv6", "1");
 }
 
-void KernelInterface::refuse_large_packets() {
-  if (driver_of(name_) == "veth") program_ = attach_pass(::if_nametoindex(name_.c_str()));
+bool KernelInterface::refuse_large_packets() {
+  if (driver_of(name_) != "veth") return true;  // nobody to be told
+  if (program_ < 0) program_ = attach_pass(::if_nametoindex(name_.c_str()));
+  return program_ >= 0;
 }
 
 void KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {

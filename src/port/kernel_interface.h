@@ -49,8 +49,9 @@ class KernelInterface {
   void fence();
   /// Has the other end of a pair of virtual interfaces (veth), which may be in another namespace,
   /// send no packets larger than its MTU: it must not, once a program for XDP is attached at this
-  /// end. Ours lets everything pass.
-  void refuse_large_packets();
+  /// end. Ours lets everything pass. False: it may still, as the kernel takes no program now; later
+  /// it may.
+  bool refuse_large_packets();
 
   /// What is to be restored when this process gives the interface back; another one that goes on
   /// with it shall do that instead.
