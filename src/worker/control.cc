@@ -86,13 +86,16 @@ Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter) {
   return end_all([&](const ListedConnection& connection) { return filter.takes(connection); });
 }
 
-Answer<std::uint64_t> Control::trace(const ConnectionFilter& filter,
-                                     const std::function<bool(const TracedPacket*)>& take) {
-  const std::unique_lock tracing(tracing_, std::try_to_lock);
-  if (!tracing) {
+auto Control::right_to_trace() -> Answer<std::shared_ptr<TraceRight>> {
+  if (is_tracing_.exchange(true)) {
     return std::unexpected(
         Refusal{Refusal::Kind::not_now, "somebody is tracing already: end that, or wait for it"});
   }
+  return std::make_shared<TraceRight>(is_tracing_);
+}
+
+Answer<std::uint64_t> Control::trace(const TraceRight&, const ConnectionFilter& filter,
+                                     const std::function<bool(const TracedPacket*)>& take) {
   std::vector<std::unique_ptr<Tracer>> tracers;
   for (unsigned n = 0; n < workers_->count(); ++n) {
     auto tracer = Tracer::create(filter);
