@@ -26,13 +26,20 @@ std::string name_of(const BackendSpec<A>& backend) {
   return with_port(backend.address, backend.port);
 }
 
+/// The backends of a service that are meant: the one that has exactly that name, or else those of
+/// that port, or of any where none is given.
 template <class A>
-bool is_named(const ServiceSpec<A>& service, const BackendSpec<A>& backend,
-              const BackendName& name) {
+std::vector<BackendSpec<A>> named(const ServiceSpec<A>& service, const BackendName& name) {
+  std::vector<BackendSpec<A>> all;
   const A* const address = std::get_if<A>(&name.address);
-  if (address == nullptr || *address != backend.address) return false;
-  const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
-  return !name.port || *name.port == backend.port || *name.port == port;
+  if (address == nullptr) return all;
+  for (const auto& backend : service.backends) {
+    if (backend.address != *address) continue;
+    if (backend.port == name.port.value_or(0)) return {backend};
+    const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
+    if (!name.port || *name.port == port) all.push_back(backend);
+  }
+  return all;
 }
 
 }  // namespace
@@ -157,8 +164,7 @@ Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std:
   unsigned count = 0;
   for_each_service(config_.services, [&](const auto& spec) {
     if (!service.empty() && service != to_string(spec)) return;
-    for (const auto& one : spec.backends) {
-      if (!is_named(spec, one, *name)) continue;
+    for (const auto& one : named(spec, *name)) {
       ++count;
       if (is_so) {
         marked.emplace(to_string(spec), name_of(one));
@@ -189,12 +195,7 @@ Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std:
           if (serving == nullptr || !serving->spec.health || !serving->spec.health->move_udp)
             return false;
           const K& to = std::get<K>(connection.translated);
-          const auto one = std::ranges::find_if(serving->spec.backends, [&](const auto& spec) {
-            return spec.address == to.destination &&
-                   (spec.port == 0 || spec.port == to.destination_port);
-          });
-          return one != serving->spec.backends.end() &&
-                 has(mark, to_string(serving->spec), name_of(*one));
+          return has(mark, to_string(serving->spec), plan->family<K>().backend_name(key, to));
         },
         connection.key);
   });
@@ -366,12 +367,11 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
         if (out.side) out.worker = live_->owners().of(*out.side, of);
         if (!out.connection) return explain_by(plan, of, out);
         const ListedConnection& is = out.connection->connection;
-        const K& to = std::get<K>(is.translated);
         out.verdict = Verdict::tracked;
         out.side = of == std::get<K>(is.key) ? Side::originator : Side::reply;
         if (const auto* serving = plan.serving(std::get<K>(is.key)))
           out.service = to_string(serving->spec);
-        out.backend = with_port(to.destination, to.destination_port);
+        out.backend = plan.backend_name(std::get<K>(is.key), std::get<K>(is.translated));
         out.why = "its connection is " + std::string(to_string(is.state)) + ", with " + out.backend;
       },
       key);
