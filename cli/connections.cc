@@ -22,7 +22,8 @@ nlohmann::ordered_json to_json(const WorkersConnection& of, const BalancePlan& p
             {"destination_port", key.destination_port},
             {"state", to_string(connection.state)},
             {"idle_ms", connection.idle_ms},
-            {"expires_ms", connection.expires_ms},
+            {"expires_ms", connection.expires_ms ? nlohmann::ordered_json(*connection.expires_ms)
+                                                 : nlohmann::ordered_json(nullptr)},
             {"worker", of.worker},
             {"service", service != nullptr ? to_string(service->spec) : ""},
             {"backend", of_family.backend_name(key, to)}};

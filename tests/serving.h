@@ -30,6 +30,17 @@ inline unsigned drawn_seed() {
 inline constexpr unsigned kServingEntries = 512;
 inline Secret serving_secret() { return Secret::from_seed(2); }
 
+/// Waits for that, a minute at most; whether it has come.
+template <class IsSo>
+bool comes_true(IsSo&& is_so) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 /// So often the capture is served, unless the first worker is to end before the others.
 inline constexpr std::uint32_t kServingLoops = 1'000'000;
 
@@ -54,7 +65,7 @@ void serve(Workers& workers, const TrafficPlan& plan, While&& during,
   for (auto& port : ports) pointers.push_back(&port);
   std::optional<Result<void>> ran;
   std::jthread runs([&] { ran = workers.run(pointers); });
-  const bool serve = workers.wait_until_they_serve(std::chrono::seconds(60));
+  const bool serve = workers.wait_until_they_serve(std::chrono::minutes(1));
   if (serve) during();
   stop = true;
   runs.join();
