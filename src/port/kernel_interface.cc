@@ -150,7 +150,8 @@ std::string addresses_of(const std::string& name) {
   return addresses;
 }
 
-/// A name that nobody else has as long as the socket is open; a network namespace has its own.
+/// A name that nobody else has as long as the socket is open; a network namespace has its own. The
+/// socket, or what went wrong, below 0.
 int lock(const std::string& name) {
   Socket socket(AF_UNIX, SOCK_DGRAM);
   sockaddr_un address{};
@@ -160,7 +161,7 @@ int lock(const std::string& name) {
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
   if (socket.fd() < 0 ||
       ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-    return -1;
+    return -errno;
   return socket.release();
 }
 
@@ -180,7 +181,8 @@ constexpr std::array kOffloads{
 
 Result<KernelInterface> KernelInterface::take(const std::string& name) {
   using enum Error::Kind;
-  const auto flags = ask(name, SIOCGIFFLAGS);
+  const bool is_name = name.size() < IFNAMSIZ;  // a longer one would be cut, to another's
+  const auto flags = is_name ? ask(name, SIOCGIFFLAGS) : std::nullopt;
   if (!flags)
     return wrong("no interface is called " + name + ": there are " + names_of_all(), unreadable);
   if (const Socket raw(AF_PACKET, SOCK_RAW); raw.fd() < 0)
@@ -205,8 +207,11 @@ Result<void> KernelInterface::claim(std::chrono::milliseconds patience) {
   constexpr std::chrono::milliseconds kPause{1};
   const auto until = std::chrono::steady_clock::now() + patience;
   while (lock_ < 0 && (lock_ = lock(name_)) < 0) {
-    if (std::chrono::steady_clock::now() >= until)
-      return wrong("another millrace has " + name_ + ": stop it first");
+    if (std::chrono::steady_clock::now() >= until) {
+      return wrong(lock_ == -EADDRINUSE ? "another millrace has " + name_ + ": stop it first"
+                                        : "nothing keeps another millrace from " + name_ + ": " +
+                                              std::strerror(-lock_));
+    }
     std::this_thread::sleep_for(kPause);
   }
   return {};
