@@ -91,6 +91,7 @@ struct Devices::Impl {
   std::deque<Device> devices;
   std::vector<ReceiveQueue> queues;
   std::array<std::uint8_t, RTE_MAX_ETHPORTS> device_of{};
+  std::vector<std::string> warnings;
   Memory memory;
   rte_mempool* pool = nullptr;
 
@@ -123,7 +124,8 @@ Result<void> Devices::Impl::probe(Device& device) {
       if (auto ok = kernel->claim(*claim.patience); !ok) return ok;
     }
     device.kernel.emplace(std::move(*kernel));
-    device.kernel->fence();
+    if (std::string warning = device.kernel->fence(); !warning.empty())
+      warnings.push_back(std::move(warning));
     device.mtu = device.kernel->mtu();
   }
   if (device.settings.mtu != 0) device.mtu = device.settings.mtu;
@@ -296,6 +298,7 @@ const DeviceName& Devices::name(std::size_t device) const {
 }
 Mac Devices::mac(std::size_t device) const { return impl_->devices[device].mac; }
 unsigned Devices::mtu(std::size_t device) const { return impl_->devices[device].mtu; }
+std::vector<std::string> Devices::warnings() const { return impl_->warnings; }
 Pages Devices::pages() const { return impl_->memory.pages(); }
 unsigned Devices::receive_queues() const { return static_cast<unsigned>(impl_->queues.size()); }
 

@@ -65,6 +65,8 @@ class Devices {
   Mac mac(std::size_t device) const;
   unsigned mtu(std::size_t device) const;
   DeviceStatistics statistics(std::size_t device) const;
+  /// What devices do otherwise than they should, for want of a permission: a line each.
+  std::vector<std::string> warnings() const;
   Pages pages() const;
 
   /// Packets come from now on.

@@ -245,12 +245,23 @@ bool KernelInterface::is_running() const {
   return flags && (flags->ifr_flags & IFF_UP) != 0 && (flags->ifr_flags & IFF_RUNNING) != 0;
 }
 
-void KernelInterface::fence() {
-  for (const Offload& offload : kOffloads) turn_off(offload.get, offload.set);
+std::string KernelInterface::fence() {
+  std::string left;
+  const auto note = [&left](bool done, const char* what) {
+    if (!done) left.append(left.empty() ? "" : ", ").append(what);
+  };
+  bool offloads = true;
+  for (const Offload& offload : kOffloads) offloads &= turn_off(offload.get, offload.set);
+  note(offloads, "its offloads");
   // Without an address it would take no packet for its own, but forward those that it has a route
   // for.
-  write_setting("/proc/sys/net/ipv4/conf/" + name_ + "/forwarding", "0");
-  write_setting("/proc/sys/net/ipv6/conf/" + name_ + "/disable_ipv6", "1");
+  note(write_setting("/proc/sys/net/ipv4/conf/" + name_ + "/forwarding", "0"),
+       "the kernel's forwarding");
+  note(write_setting("/proc/sys/net/ipv6/conf/" + name_ + "/disable_ipv6", "1"),
+       "the kernel's IPv6");
+  if (left.empty()) return left;
+  return name_ + ": this process may not turn off " + left +
+         ": run as root, or give it CAP_NET_ADMIN and a writable /proc/sys";
 }
 
 bool KernelInterface::refuse_large_packets() {
@@ -259,18 +270,23 @@ bool KernelInterface::refuse_large_packets() {
   return program_ >= 0;
 }
 
-void KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
+/// False: it may not. That an interface cannot is no matter.
+bool KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
   ethtool_value value{.cmd = get, .data = 0};
-  if (!ethtool(name_, value) || value.data == 0) return;
+  if (!ethtool(name_, value) || value.data == 0) return true;
   value = {.cmd = set, .data = 0};
-  if (ethtool(name_, value)) was_.push_back({.command = set, .file = {}, .value = {}});
+  if (!ethtool(name_, value)) return errno != EPERM;
+  was_.push_back({.command = set, .file = {}, .value = {}});
+  return true;
 }
 
-void KernelInterface::write_setting(const std::string& file, const std::string& value) {
+/// False: it may not. A kernel without the file has nothing to be set.
+bool KernelInterface::write_setting(const std::string& file, const std::string& value) {
   std::string was;
-  if (!(std::ifstream(file) >> was) || was == value) return;
-  if (std::ofstream(file) << value << std::flush)
-    was_.push_back({.command = 0, .file = file, .value = was});
+  if (!(std::ifstream(file) >> was) || was == value) return true;
+  if (!(std::ofstream(file) << value << std::flush)) return false;
+  was_.push_back({.command = 0, .file = file, .value = was});
+  return true;
 }
 
 }  // namespace millrace
