@@ -137,7 +137,8 @@ Json to_json(const Control::Explanation& is, const Json& connection) {
 std::string default_socket() {
   if (::geteuid() == 0) return "/run/millrace.sock";
   const char* const folder = std::getenv("XDG_RUNTIME_DIR");
-  return (folder != nullptr ? folder : "/run/user/" + std::to_string(::geteuid())) +
+  const bool is_set = folder != nullptr && *folder != '\0';
+  return (is_set ? folder : "/run/user/" + std::to_string(::geteuid())) +
          std::string("/millrace.sock");
 }
 
