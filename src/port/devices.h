@@ -1,8 +1,8 @@
 // Network devices, through DPDK: what packets come from and go to where millrace runs live.
 //
-// Opened, started and closed by one thread. Each receive queue then belongs to one worker, and so
-// does each place in `transmit`; packets may pass between workers. No type of DPDK's shows here: a
-// `Handle` is an `rte_mbuf*`.
+// Opened, started and closed by one thread; another may `claim`, and any ask for statistics. Each
+// receive queue then belongs to one worker, and so does each place in `transmit`; packets may pass
+// between workers. No type of DPDK's shows here: a `Handle` is an `rte_mbuf*`.
 #pragma once
 
 #include <array>

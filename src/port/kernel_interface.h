@@ -1,7 +1,8 @@
 // An interface of the kernel's that packets come through: what it is like, and keeping the kernel's
 // own stack from it meanwhile. Linux only.
 //
-// Made, asked and destroyed by one thread, in the network namespace of the interface.
+// Made, asked and destroyed by one thread, in the network namespace of the interface. Beside it,
+// one other at a time may call `claim`, and one `refuse_large_packets`.
 #pragma once
 
 #include <chrono>
