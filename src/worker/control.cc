@@ -225,10 +225,11 @@ Result<void> Control::take_on(Config config) {
   const LineConfig line = line_config(config_);
   const std::uint32_t quiet_ms = balance_config(config_).quiet_ms;
   if (workers_->sources() != nullptr) workers_->sources()->set_most(line.source_limit.most);
+  std::vector hosts(workers_->count(), live_->host_plan(config_));
   workers_->ask_all([&](unsigned n) {
     workers_->line(n).set_timeouts(line.timeouts);
     workers_->balance(n).set_quiet_ms(quiet_ms);
-    live_->update(n, config_);
+    live_->update(n, hosts[n]);
   });
   return {};
 }

@@ -80,7 +80,7 @@ class LivePort final : public Port, private Wire {
   void finish() override;
 
   /// Between two bursts.
-  void update(const HostConfig& host) { host_.update(host, now_, *this); }
+  void update(std::shared_ptr<const HostPlan>& plan) { host_.update(plan, now_, *this); }
 
   /// Who wants to see packets, or nobody; between two bursts.
   void trace(Tracer* tracer) { tracer_ = tracer; }
