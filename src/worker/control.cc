@@ -113,6 +113,9 @@ Answer<std::uint64_t> Control::trace(const TraceRight&, const ConnectionFilter& 
     const std::lock_guard guard(mutex_);
     return workers_->ask_all([&](unsigned n) { live_->trace(n, tracer_of(n)); });
   };
+  // Also where `take` throws: workers must not keep what goes away.
+  const auto forget = [&set](const auto*) { set([](unsigned) -> Tracer* { return nullptr; }); };
+  std::unique_ptr<const Control, decltype(forget)> tracing(this, forget);
   bool goes_on = set([&](unsigned n) { return tracers[n].get(); }) && take(nullptr);
   while (goes_on) {
     constexpr std::chrono::milliseconds kPause{5};
@@ -128,7 +131,7 @@ Answer<std::uint64_t> Control::trace(const TraceRight&, const ConnectionFilter& 
     goes_on = take(nullptr);
     if (is_idle) std::this_thread::sleep_for(kPause);
   }
-  set([](unsigned) -> Tracer* { return nullptr; });
+  tracing.reset();
   std::uint64_t lost = 0;
   for (const auto& tracer : tracers) lost += tracer->lost();
   return lost;
