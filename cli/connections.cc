@@ -12,7 +12,8 @@ nlohmann::ordered_json to_json(const WorkersConnection& of, const BalancePlan& p
   return std::visit(
       [&]<class K>(const K& key) -> nlohmann::ordered_json {
         const K& to = std::get<K>(connection.translated);
-        const auto* service = plan.family<K>().serving(key);
+        const auto& of_family = plan.family<K>();
+        const auto* service = of_family.serving(key);
         nlohmann::ordered_json object{
             {"protocol", protocol_name(key.protocol)},
             {"source", to_string(key.source)},
@@ -21,11 +22,11 @@ nlohmann::ordered_json to_json(const WorkersConnection& of, const BalancePlan& p
             {"destination_port", key.destination_port},
             {"state", to_string(connection.state)},
             {"idle_ms", connection.idle_ms},
-            {"expires_ms", connection.expires_ms},
+            {"expires_ms", connection.expires_ms ? nlohmann::ordered_json(*connection.expires_ms)
+                                                 : nlohmann::ordered_json(nullptr)},
             {"worker", of.worker},
             {"service", service != nullptr ? to_string(service->spec) : ""},
-            {"backend",
-             with_port(to.destination, has_ports(to.protocol) ? to.destination_port : 0)}};
+            {"backend", of_family.backend_name(key, to)}};
         if (!connection.has_reply) return object;
         const K reply = reversed(to);
         object["reply_source"] = to_string(reply.source);

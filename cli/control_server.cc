@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
@@ -138,7 +137,8 @@ Json to_json(const Control::Explanation& is, const Json& connection) {
 std::string default_socket() {
   if (::geteuid() == 0) return "/run/millrace.sock";
   const char* const folder = std::getenv("XDG_RUNTIME_DIR");
-  return (folder != nullptr ? folder : "/run/user/" + std::to_string(::geteuid())) +
+  const bool is_set = folder != nullptr && *folder != '\0';
+  return (is_set ? folder : "/run/user/" + std::to_string(::geteuid())) +
          std::string("/millrace.sock");
 }
 
@@ -160,7 +160,6 @@ struct ControlServer::Implementation {
   Control* control;
   std::function<Json()> stats;
   UnixHttp http;
-  std::atomic<bool> is_tracing = false;
 };
 
 void ControlServer::Implementation::route() {
@@ -258,33 +257,30 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
                                                   : "packets and seconds are numbers from 1 to "
                                                     "1000000000"});
   }
-  if (is_tracing.exchange(true)) {
-    return refuse(response, Refusal{Refusal::Kind::not_now,
-                                    "somebody is tracing already: end that, or wait for it"});
-  }
+  // Before the answer has a status. The response has it, too, and lets it go where nobody reads.
+  const auto right = control->right_to_trace();
+  if (!right) return refuse(response, right.error());
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(*seconds);
   response.set_chunked_content_provider(
-      "application/x-pcapng",
-      [this, filter = *filter, left = *packets, until](std::size_t,
-                                                       httplib::DataSink& sink) mutable {
+      "application/x-pcapng", [this, right = *right, filter = *filter, left = *packets, until](
+                                  std::size_t, httplib::DataSink& sink) mutable {
         const auto write = [&sink](const std::string& block) {
           return sink.write(block.data(), block.size());
         };
         // The beginning tells the reader that from now on nothing is missed.
         std::string beginning = pcapng_beginning(control->ports(), TracedPacket::kMost);
-        const auto is = control->trace(filter, [&](const TracedPacket* packet) {
+        const auto is = control->trace(*right, filter, [&](const TracedPacket* packet) {
           if (!beginning.empty() && !write(std::exchange(beginning, {}))) return false;
           if (http.is_ending() || std::chrono::steady_clock::now() >= until) return false;
           if (packet == nullptr) return sink.is_writable();
           return write(block_of(*packet)) && --left > 0;
         });
-        is_tracing = false;  // before the reader knows that this is the end
+        right->end();  // before the reader knows that this is the end
         if (!is || http.is_ending()) return false;
         const std::string lost = pcapng_lost(*is);
         if (sink.write(lost.data(), lost.size())) sink.done();
         return true;
-      },
-      [this](bool) { is_tracing = false; });
+      });
 }
 
 void ControlServer::Implementation::explain(const Request& request, Response& response) {

@@ -105,9 +105,12 @@ class Examination {
     if (machine_.is_root && (has & kNetAdmin) != 0) return good("permissions", "root");
     if ((has & kNetRaw) != 0 && (has & kNetAdmin) != 0)
       return good("permissions", "CAP_NET_RAW and CAP_NET_ADMIN: all but af_xdp and network cards");
-    better("permissions", "an ordinary user's",
-           "millrace run needs CAP_NET_RAW for af_packet, root for the rest; replay and bench need "
-           "nothing",
+    const std::string missing = (has & kNetRaw) != 0     ? "CAP_NET_ADMIN"
+                                : (has & kNetAdmin) != 0 ? "CAP_NET_RAW"
+                                                         : "CAP_NET_RAW and CAP_NET_ADMIN";
+    better("permissions", "without " + missing,
+           "millrace run needs both CAP_NET_RAW and CAP_NET_ADMIN for af_packet, root for af_xdp "
+           "and network cards; replay and bench need nothing",
            "sudo millrace run ...", Health::missing);
   }
 

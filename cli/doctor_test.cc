@@ -74,6 +74,11 @@ TEST_F(DoctorTest, SaysWhatIsMissing) {
   EXPECT_EQ(find("tap").health, Health::missing);
   write("proc/self/status", "CapEff:\t0000000000000000");
   EXPECT_EQ(find("permissions", false).health, Health::missing);
+  EXPECT_EQ(find("permissions", false).is, "without CAP_NET_RAW and CAP_NET_ADMIN");
+  write("proc/self/status", "CapEff:\t0000000000002000");
+  EXPECT_EQ(find("permissions", false).is, "without CAP_NET_ADMIN");
+  write("proc/self/status", "CapEff:\t0000000000001000");
+  EXPECT_EQ(find("permissions", false).is, "without CAP_NET_RAW");
   write("proc/self/status", "CapEff:\t0000000000003000");
   EXPECT_EQ(find("permissions", false).health, Health::good);
 }

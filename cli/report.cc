@@ -26,12 +26,17 @@ struct Totals {
   std::vector<std::pair<std::string_view, std::uint64_t>> dropped;    // by reason
 };
 
+/// Counters of workers that run are not of one moment, so a difference could be below 0.
+std::uint64_t without(std::uint64_t whole, std::uint64_t part) {
+  return whole - std::min(whole, part);
+}
+
 /// What the host did after packets had been counted.
 void add_host(Totals& totals, const Live::Totals& host) {
   totals.in += host.not_handed;
-  totals.out += host.generated + host.released - host.not_sent;
+  totals.out = without(totals.out + host.generated + host.released, host.not_sent);
   totals.generated = host.generated;
-  totals.held -= host.released + host.unresolved;
+  totals.held = without(totals.held, host.released + host.unresolved);
   const auto drop = [&totals](std::string_view reason, std::uint64_t count) {
     if (count == 0) return;
     const auto known =
@@ -48,6 +53,9 @@ void add_host(Totals& totals, const Live::Totals& host) {
 }
 
 Totals totals_of(const RunReport& report) {
+  const bool is_live = report.live != nullptr;
+  // Before the lines': what a host did with a packet comes after its line counted it.
+  const Live::Totals host = is_live ? report.live->totals() : Live::Totals{};
   const WorkerCounters counters = report.workers->counters();
   const auto count = [&](Verdict v) {
     return counters.verdict[static_cast<std::size_t>(v)].value();
@@ -59,7 +67,6 @@ Totals totals_of(const RunReport& report) {
                 .related = count(Verdict::related),
                 .consumed = count(Verdict::consumed),
                 .held = count(Verdict::held)};
-  const bool is_live = report.live != nullptr;
   for (std::size_t v = 0; v < kVerdicts; ++v) {
     const auto verdict = static_cast<Verdict>(v);
     if (count(verdict) == 0) continue;
@@ -70,7 +77,7 @@ Totals totals_of(const RunReport& report) {
       totals.untracked.emplace_back(to_string(verdict), count(verdict));
     }
   }
-  if (is_live) add_host(totals, report.live->totals());
+  if (is_live) add_host(totals, host);
   return totals;
 }
 

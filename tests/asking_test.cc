@@ -137,6 +137,37 @@ TEST_P(AskingTest, WhoIsEndedIsGoneOnce) {
   EXPECT_EQ(on_backends(workers), live);
 }
 
+TEST_P(AskingTest, WhoHasEndedKeepsNobodyFromBeingAsked) {
+  Workers workers = make();
+  const auto ask_all = [&] {
+    EXPECT_TRUE(comes_true([&] { return !workers.ask(0, [] {}); }));
+    std::array<bool, kWorkers> asked{};
+    EXPECT_FALSE(workers.ask_all([&asked](unsigned n) { asked[n] = true; }));
+    EXPECT_EQ(asked, (std::array{false, true, true}));
+  };
+  serve(workers, {.connections = kConnections, .packets = 20'000, .midstream = true}, ask_all, 1);
+}
+
+TEST(ListingTest, ConnectionsExpireUnlessNothingAges) {
+  for (const char* const ageing : {"none", "wheel"}) {
+    const LineConfig line{.ageing = ageing,
+                          .capacity = 20'000,
+                          .capacity_v6 = 20'000,
+                          .timeouts = Timeouts::all(1'000'000),
+                          .pages = Pages::small,
+                          .secret = Secret::from_seed(1)};
+    Workers workers = *Workers::create(1, line, {});
+    serve(workers, {.connections = 100, .packets = 1000, .midstream = true},
+          [&] { EXPECT_TRUE(comes_true([&] { return workers.counters().in.value() >= 1000; })); });
+    unsigned count = 0;
+    workers.list([&](const WorkersConnection& is) {
+      ++count;
+      EXPECT_EQ(is.connection.expires_ms.has_value(), std::string(ageing) == "wheel");
+    });
+    EXPECT_GT(count, 0U);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sharing, AskingTest,
                          testing::Values("sharded", "lock-free-race", "mutex", "spinlock"));
 

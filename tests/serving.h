@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 #include <random>
@@ -28,8 +30,23 @@ inline unsigned drawn_seed() {
 inline constexpr unsigned kServingEntries = 512;
 inline Secret serving_secret() { return Secret::from_seed(2); }
 
+/// Waits for that, a minute at most; whether it has come.
+template <class IsSo>
+bool comes_true(IsSo&& is_so) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!is_so()) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+/// So often the capture is served, unless the first worker is to end before the others.
+inline constexpr std::uint32_t kServingLoops = 1'000'000;
+
 template <class While>
-void serve(Workers& workers, const TrafficPlan& plan, While&& during) {
+void serve(Workers& workers, const TrafficPlan& plan, While&& during,
+           std::uint32_t loops_of_first = kServingLoops) {
   const auto capture = generate(plan);
   ASSERT_TRUE(capture.has_value());
   const Indirection indirection(kServingEntries, workers.count());
@@ -41,16 +58,18 @@ void serve(Workers& workers, const TrafficPlan& plan, While&& during) {
   std::vector<ReplayPort> ports;
   std::vector<Port*> pointers;
   for (auto& part : parts) {
+    const std::uint32_t loops = ports.empty() ? loops_of_first : kServingLoops;
     ports.push_back(*ReplayPort::create(
-        *capture, {.loops = 1'000'000, .clock = Clock::wall, .stop = &stop}, nullptr, part));
+        *capture, {.loops = loops, .clock = Clock::wall, .stop = &stop}, nullptr, part));
   }
   for (auto& port : ports) pointers.push_back(&port);
   std::optional<Result<void>> ran;
   std::jthread runs([&] { ran = workers.run(pointers); });
-  while (!workers.ask_all([](unsigned) {})) std::this_thread::yield();  // until they run
-  during();
+  const bool serve = workers.wait_until_they_serve(std::chrono::minutes(1));
+  if (serve) during();
   stop = true;
   runs.join();
+  EXPECT_TRUE(serve);
   EXPECT_TRUE(ran.has_value() && ran->has_value());
   for (unsigned n = 0; n < workers.count(); ++n) {
     const auto whole = workers.line(n).check_invariants();

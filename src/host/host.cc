@@ -41,10 +41,11 @@ void HostCommon::send_own(const Outgoing& frame, Wire& wire) {
 }
 
 Host::Host(const HostConfig& config)
-    : common_{.links = config.links, .tells_unreachable = config.tells_unreachable},
+    : plan_(std::make_shared<const HostPlan>(config)),
+      common_{.links = config.links, .tells_unreachable = config.tells_unreachable},
       announces_(config.announces),
-      v4_(common_, config.v4, config.seed),
-      v6_(common_, config.v6, config.seed) {}
+      v4_(common_, plan_->v4, config.seed),
+      v6_(common_, plan_->v6, config.seed) {}
 
 void Host::begin(Tick now, Wire& wire) {
   if (announces_) {
@@ -55,10 +56,11 @@ void Host::begin(Tick now, Wire& wire) {
   v6_.keep(now, wire);
 }
 
-void Host::update(const HostConfig& config, Tick now, Wire& wire) {
-  common_.tells_unreachable = config.tells_unreachable;
-  v4_.update(config.v4);
-  v6_.update(config.v6);
+void Host::update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire) {
+  plan_.swap(plan);
+  common_.tells_unreachable = plan_->tells_unreachable;
+  v4_.update(plan_->v4);
+  v6_.update(plan_->v6);
   begin(now, wire);
 }
 

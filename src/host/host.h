@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,19 @@ struct HostConfig {
   std::uint32_t seed = 1;         ///< of how neighbours' times vary
 };
 
+/// What of a configuration hosts of several workers may have in common, with tables that take time
+/// to build: made once, by any thread, and never changed.
+struct HostPlan {
+  explicit HostPlan(const HostConfig& config)
+      : v4(config.v4, config.links),
+        v6(config.v6, config.links),
+        tells_unreachable(config.tells_unreachable) {}
+
+  HostTables<AddressV4> v4;
+  HostTables<AddressV6> v6;
+  bool tells_unreachable;
+};
+
 class Host {
  public:
   explicit Host(const HostConfig& config);
@@ -34,7 +48,8 @@ class Host {
   void begin(Tick now, Wire& wire);
 
   /// Has other addresses, routes and destinations from now on; links, and who announces, stay.
-  void update(const HostConfig& config, Tick now, Wire& wire);
+  /// Gives back what it had in `plan`, so that somebody else takes the time to destroy it.
+  void update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire);
 
   struct Routed {
     std::uint64_t sent = 0;   ///< packets, a bit each, that go out as `out` says
@@ -66,6 +81,7 @@ class Host {
  private:
   After hear_arp(Handling& handling);
 
+  std::shared_ptr<const HostPlan> plan_;
   HostCommon common_;
   bool announces_;
   HostFor<AddressV4> v4_;

@@ -85,9 +85,10 @@ void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick
 
 template <class A>
 bool HostFor<A>::is_answered_on(const A& address, unsigned link) const {
-  const bool is_own = std::ranges::any_of(
-      addresses_.own, [&](const auto& own) { return own.link == link && own.address == address; });
-  const auto& virtual_ones = addresses_.virtual_addresses;
+  const bool is_own = std::ranges::any_of(tables_->addresses.own, [&](const auto& own) {
+    return own.link == link && own.address == address;
+  });
+  const auto& virtual_ones = tables_->addresses.virtual_addresses;
   return is_own || std::ranges::find(virtual_ones, address) != virtual_ones.end();
 }
 
@@ -95,7 +96,7 @@ template <class A>
 bool HostFor<A>::is_neighbour_on(const A& address, unsigned link) const {
   if (!is_one_host(address)) return false;
   if (is_on_every_link(address)) return true;
-  const Route<A>* route = routes_.find(address);
+  const Route<A>* route = tables_->routes.find(address);
   return route != nullptr && route->link == link && !route->via;
 }
 
@@ -103,7 +104,7 @@ bool HostFor<A>::is_neighbour_on(const A& address, unsigned link) const {
 template <class A>
 A HostFor<A>::asker(unsigned link, const A& target) const {
   A any;
-  for (const auto& own : addresses_.own) {
+  for (const auto& own : tables_->addresses.own) {
     if (own.link != link) continue;
     if (prefix_of(own.address, own.bits) == prefix_of(target, own.bits)) return own.address;
     if (any == A{}) any = own.address;
@@ -159,7 +160,7 @@ void HostFor<A>::tell(IcmpError error, const About& about, const Key<A>* origina
 template <class A>
 std::optional<A> HostFor<A>::own_address(unsigned link) const {
   std::optional<A> any;
-  for (const auto& own : addresses_.own) {
+  for (const auto& own : tables_->addresses.own) {
     if (is_on_every_link(own.address)) continue;
     if (own.link == link) return own.address;
     if (!any) any = own.address;

@@ -61,16 +61,19 @@ HostAddresses<A> with_link_local(HostAddresses<A> addresses, const std::vector<H
 }  // namespace
 
 template <class A>
-HostFor<A>::HostFor(HostCommon& common, const HostAddresses<A>& addresses, std::uint32_t seed)
-    : common_(common),
-      addresses_(with_link_local(addresses, common.links)),
-      routes_(all_routes(addresses_, kLocal)),
-      neighbours_(seed) {}
+HostTables<A>::HostTables(const HostAddresses<A>& given, const std::vector<HostLink>& links)
+    : addresses(with_link_local(given, links)), routes(all_routes(addresses, kLocal)) {}
+
+template struct HostTables<AddressV4>;
+template struct HostTables<AddressV6>;
 
 template <class A>
-void HostFor<A>::update(const HostAddresses<A>& addresses) {
-  addresses_ = with_link_local(addresses, common_.links);
-  routes_ = Routes<A>(all_routes(addresses_, kLocal));
+HostFor<A>::HostFor(HostCommon& common, const HostTables<A>& tables, std::uint32_t seed)
+    : common_(common), tables_(&tables), neighbours_(seed) {}
+
+template <class A>
+void HostFor<A>::update(const HostTables<A>& tables) {
+  tables_ = &tables;
   neighbours_.keep_none();
 }
 
@@ -84,9 +87,9 @@ void HostFor<A>::announce(Wire& wire) {
     frame.link = static_cast<std::uint8_t>(link);
     common_.send_own(frame, wire);
   };
-  for (const auto& own : addresses_.own) say(own.address, own.link);
-  for (const A& address : addresses_.virtual_addresses) {
-    for (const auto& own : addresses_.own) {
+  for (const auto& own : tables_->addresses.own) say(own.address, own.link);
+  for (const A& address : tables_->addresses.virtual_addresses) {
+    for (const auto& own : tables_->addresses.own) {
       if (prefix_of(address, own.bits) == prefix_of(own.address, own.bits)) say(address, own.link);
     }
   }
@@ -99,11 +102,11 @@ void HostFor<A>::keep(Tick now, Wire& wire) {
     if (link != kLocal && common_.links[link].has_neighbours)
       neighbours_.keep(link, address, now, listener);
   };
-  for (const Route<A>& route : routes_.all()) {
+  for (const Route<A>& route : tables_->routes.all()) {
     if (route.via) keep(route.link, *route.via);
   }
-  for (const A& destination : addresses_.destinations) {
-    const Route<A>* route = routes_.find(destination);
+  for (const A& destination : tables_->addresses.destinations) {
+    const Route<A>* route = tables_->routes.find(destination);
     if (route != nullptr) keep(route->link, route->via.value_or(destination));
   }
 }
@@ -132,7 +135,7 @@ After HostFor<A>::route(Handling& h) {
   std::byte* const packet = h.packet();
   const Headers& headers = h.headers();
   const A destination = destination_of<A>(packet, headers);
-  const Route<A>* route = routes_.find(destination);
+  const Route<A>* route = tables_->routes.find(destination);
   if ((route != nullptr && route->link == kLocal) || !is_one_host(destination)) return answer(h);
   // Neighbour discovery never leaves its link; other workers may be reading it, besides.
   if (h.verdict() == Verdict::icmp_control &&
@@ -193,7 +196,8 @@ template <class A>
 bool HostFor<A>::send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now,
                          Wire& wire) {
   const Route<A> same_link{.prefix = {}, .link = came_on};
-  const Route<A>* route = is_on_every_link(destination) ? &same_link : routes_.find(destination);
+  const Route<A>* route =
+      is_on_every_link(destination) ? &same_link : tables_->routes.find(destination);
   if (route == nullptr || route->link == kLocal) return false;
   frame.link = static_cast<std::uint8_t>(route->link);
   const Way way = find_way(frame, *route, destination, now, wire);

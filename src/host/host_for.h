@@ -47,6 +47,17 @@ struct HostLink {
   bool has_neighbours = true;
 };
 
+/// Of one address family, what hosts over the same links may have in common. Never changes.
+template <class A>
+struct HostTables {
+  static constexpr unsigned kLocal = 0xffff;  ///< the link of routes to the host itself
+
+  HostTables(const HostAddresses<A>& given, const std::vector<HostLink>& links);
+
+  HostAddresses<A> addresses;  ///< link-local ones, too
+  Routes<A> routes;            ///< to the host itself and the networks on the links, too
+};
+
 struct KnownNeighbour {
   unsigned link = 0;
   AnyAddress address;
@@ -125,12 +136,13 @@ enum class After : std::uint8_t {
 template <class A>
 class HostFor {
  public:
-  HostFor(HostCommon& common, const HostAddresses<A>& addresses, std::uint32_t seed);
+  /// `tables` outlive it, or the next update.
+  HostFor(HostCommon& common, const HostTables<A>& tables, std::uint32_t seed);
   HostFor(const HostFor&) = delete;
   HostFor& operator=(const HostFor&) = delete;
 
   /// From now on. The links are the same.
-  void update(const HostAddresses<A>& addresses);
+  void update(const HostTables<A>& tables);
   /// Tells all links of its addresses.
   void announce(Wire& wire);
   /// Asks for next hops that will be needed.
@@ -144,7 +156,7 @@ class HostFor {
   void know(unsigned link, const A& address, const Mac& mac, Tick now, Wire& wire);
 
  private:
-  static constexpr unsigned kLocal = 0xffff;  // the link of routes to the host itself
+  static constexpr unsigned kLocal = HostTables<A>::kLocal;
 
   class Listening;
   struct Way {
@@ -173,8 +185,7 @@ class HostFor {
   std::optional<A> own_address(unsigned link) const;
 
   HostCommon& common_;
-  HostAddresses<A> addresses_;
-  Routes<A> routes_;
+  const HostTables<A>* tables_;
   Neighbours<A> neighbours_;
 };
 

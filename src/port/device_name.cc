@@ -63,6 +63,9 @@ Result<DeviceName> parse_device(std::string_view text) {
     return std::unexpected(
         wrong(text, kind->target.empty() ? "has a name too many" : "says not which"));
   name.kind = kind->kind;
+  constexpr std::size_t kInterfaceMost = 15;
+  if (is_of_kernel(name.kind) && name.target.size() > kInterfaceMost)
+    return std::unexpected(wrong(text, "has more than the 15 bytes of an interface's name"));
   return name;
 }
 

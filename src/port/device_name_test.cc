@@ -17,13 +17,14 @@ TEST(DeviceName, SaysWhatItIs) {
     ASSERT_TRUE(name.has_value()) << text << ": " << name.error().message;
     EXPECT_EQ(to_string(*name), text);
   }
+  EXPECT_TRUE(parse_device("af_packet:interface123456").has_value());
   EXPECT_EQ(parse_device("3b:00.0")->target, "0000:3b:00.0");
   EXPECT_EQ(parse_device("memif:/run/m.sock,role=client")->arguments, "role=client");
 }
 
 TEST(DeviceName, RefusesWhatIsNone) {
-  for (const char* text :
-       {"", "eth0", "af_packet", "af_packet:", "null:x", "0000:3b:00.9", "xdp:eth0", ":"}) {
+  for (const char* text : {"", "eth0", "af_packet", "af_packet:", "null:x", "0000:3b:00.9",
+                           "xdp:eth0", ":", "af_packet:interface1234567", "tap:interface1234567"}) {
     const auto name = parse_device(text);
     ASSERT_FALSE(name.has_value()) << text;
     EXPECT_EQ(name.error().kind, Error::Kind::usage);

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "core/silence.h"
 #include "port/device_arguments.h"
 #include "port/kernel_interface.h"
+#include "port/send_queue.h"
 
 namespace millrace {
 namespace {
@@ -31,6 +33,9 @@ constexpr unsigned kDescriptorsOfKernel = 4096;
 constexpr unsigned kPacketsAQueue = 8192;  // in its rings, in bursts, and on their way to others
 constexpr unsigned kCache = 256;
 constexpr const char* kHeap = "millrace-packets";
+
+using SteadyClock = std::chrono::steady_clock;
+constexpr SteadyClock::rep kNever = std::numeric_limits<SteadyClock::rep>::max();
 
 rte_mbuf* mbuf(Handle handle) { return std::bit_cast<rte_mbuf*>(handle); }
 
@@ -56,47 +61,6 @@ struct Ethernet {
   std::uint16_t send_queues = 1;
 };
 
-/// Where a worker's frames go out. Those that find the queue in use wait for it, so that the worker
-/// goes on with others: through the kernel, sending takes long.
-struct alignas(64) SendQueue {
-  /// Frames that wait, at most; with more the worker waits, too.
-  static constexpr std::size_t kWaitMost = 512;
-
-  std::uint16_t id = 0;
-  std::uint16_t queue = 0;
-  std::mutex* lock = nullptr;  ///< null: nobody else uses it
-  std::vector<rte_mbuf*> waiting;
-
-  /// How many were not taken, and are freed.
-  unsigned send(std::span<rte_mbuf*> frames);
-
- private:
-  unsigned send_now(std::span<rte_mbuf*> frames) const {
-    const std::uint16_t sent =
-        rte_eth_tx_burst(id, queue, frames.data(), static_cast<std::uint16_t>(frames.size()));
-    const auto left = frames.subspan(sent);
-    if (!left.empty()) rte_pktmbuf_free_bulk(left.data(), static_cast<unsigned>(left.size()));
-    return static_cast<unsigned>(left.size());
-  }
-};
-
-unsigned SendQueue::send(std::span<rte_mbuf*> frames) {
-  if (lock == nullptr) return frames.empty() ? 0 : send_now(frames);
-  if (frames.empty() && waiting.empty()) return 0;
-  std::unique_lock guard(*lock, std::try_to_lock);
-  if (!guard && waiting.size() + frames.size() <= kWaitMost) {
-    waiting.insert(waiting.end(), frames.begin(), frames.end());
-    return 0;
-  }
-  if (!guard) guard.lock();
-  unsigned lost = 0;
-  for (std::size_t at = 0; at < waiting.size(); at += Burst::kMax)
-    lost += send_now(
-        std::span(waiting).subspan(at, std::min<std::size_t>(Burst::kMax, waiting.size() - at)));
-  waiting.clear();
-  return lost + (frames.empty() ? 0 : send_now(frames));
-}
-
 }  // namespace
 
 struct Devices::Impl {
@@ -112,7 +76,7 @@ struct Devices::Impl {
     std::vector<Ethernet> ethernet;
     std::vector<SendQueue> send;  ///< by worker
     std::deque<std::mutex> locks;
-    std::atomic<bool> refuses_large = false;
+    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< when that is tried; `kNever` once it holds
 
     void refuse_large();
   };
@@ -127,6 +91,7 @@ struct Devices::Impl {
   std::deque<Device> devices;
   std::vector<ReceiveQueue> queues;
   std::array<std::uint8_t, RTE_MAX_ETHPORTS> device_of{};
+  std::vector<std::string> warnings;
   Memory memory;
   rte_mempool* pool = nullptr;
 
@@ -138,10 +103,15 @@ struct Devices::Impl {
   void give_queues(Device& device);
 };
 
-/// Not before it is needed: it costs a fourth of the packets a second. On a worker's thread, once
-/// in the life of a device.
+/// Not before it is needed: it costs a fourth of the packets a second. On any worker's thread, one
+/// at a time, until it holds; else once a second, as a program of somebody else's may go away.
 void Devices::Impl::Device::refuse_large() {
-  if (!refuses_large.exchange(true)) kernel->refuse_large_packets();
+  SteadyClock::rep next = refuses_next.load(std::memory_order_relaxed);
+  if (next == kNever) return;
+  if (SteadyClock::now().time_since_epoch().count() < next) return;
+  if (!refuses_next.compare_exchange_strong(next, kNever)) return;
+  if (kernel->refuse_large_packets()) return;
+  refuses_next = (SteadyClock::now() + std::chrono::seconds(1)).time_since_epoch().count();
 }
 
 /// Makes DPDK's devices for one of ours.
@@ -154,7 +124,8 @@ Result<void> Devices::Impl::probe(Device& device) {
       if (auto ok = kernel->claim(*claim.patience); !ok) return ok;
     }
     device.kernel.emplace(std::move(*kernel));
-    device.kernel->fence();
+    if (std::string warning = device.kernel->fence(); !warning.empty())
+      warnings.push_back(std::move(warning));
     device.mtu = device.kernel->mtu();
   }
   if (device.settings.mtu != 0) device.mtu = device.settings.mtu;
@@ -276,12 +247,10 @@ void Devices::Impl::give_queues(Device& device) {
         device.settings.device.kind == DeviceKind::af_packet ? &device : nullptr;
     for (std::uint16_t q = 0; q < ethernet.receive_queues; ++q)
       queues.push_back({ethernet.id, q, may_get_large});
-    for (std::uint16_t q = 0; q < ethernet.send_queues; ++q)
-      all.push_back({.id = ethernet.id, .queue = q, .lock = nullptr, .waiting = {}});
+    for (std::uint16_t q = 0; q < ethernet.send_queues; ++q) all.emplace_back(ethernet.id, q);
   }
-  for (std::size_t q = 0; q < all.size() && all.size() < workers; ++q) {
-    all[q].lock = &device.locks.emplace_back();
-  }
+  for (std::size_t q = 0; q < all.size() && all.size() < workers; ++q)
+    all[q].share(device.locks.emplace_back());
   for (unsigned n = 0; n < workers; ++n) device.send.push_back(all[n % all.size()]);
 }
 
@@ -329,6 +298,7 @@ const DeviceName& Devices::name(std::size_t device) const {
 }
 Mac Devices::mac(std::size_t device) const { return impl_->devices[device].mac; }
 unsigned Devices::mtu(std::size_t device) const { return impl_->devices[device].mtu; }
+std::vector<std::string> Devices::warnings() const { return impl_->warnings; }
 Pages Devices::pages() const { return impl_->memory.pages(); }
 unsigned Devices::receive_queues() const { return static_cast<unsigned>(impl_->queues.size()); }
 
@@ -455,8 +425,14 @@ unsigned Devices::transmit(unsigned worker, std::span<const Outgoing> frames) {
 
 bool Devices::has_waiting(unsigned worker) const {
   return std::ranges::any_of(impl_->devices, [worker](const Impl::Device& device) {
-    return !device.send[worker].waiting.empty();
+    return device.send[worker].has_waiting();
   });
+}
+
+unsigned Devices::drain(unsigned worker) {
+  unsigned lost = 0;
+  for (auto& device : impl_->devices) lost += device.send[worker].drain();
+  return lost;
 }
 
 Outgoing Devices::make(unsigned bytes) {

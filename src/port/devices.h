@@ -1,8 +1,8 @@
 // Network devices, through DPDK: what packets come from and go to where millrace runs live.
 //
-// Opened, started and closed by one thread. Each receive queue then belongs to one worker, and so
-// does each place in `transmit`; packets may pass between workers. No type of DPDK's shows here: a
-// `Handle` is an `rte_mbuf*`.
+// Opened, started and closed by one thread; another may `claim`, and any ask for statistics. Each
+// receive queue then belongs to one worker, and so does each place in `transmit`; packets may pass
+// between workers. No type of DPDK's shows here: a `Handle` is an `rte_mbuf*`.
 #pragma once
 
 #include <array>
@@ -65,6 +65,8 @@ class Devices {
   Mac mac(std::size_t device) const;
   unsigned mtu(std::size_t device) const;
   DeviceStatistics statistics(std::size_t device) const;
+  /// What devices do otherwise than they should, for want of a permission: a line each.
+  std::vector<std::string> warnings() const;
   Pages pages() const;
 
   /// Packets come from now on.
@@ -91,6 +93,8 @@ class Devices {
   /// Whether frames of that worker wait for a queue that another one uses: until it transmits
   /// again.
   bool has_waiting(unsigned worker) const;
+  /// Sends those, waiting for whoever uses the queue; as `transmit`.
+  unsigned drain(unsigned worker);
 
   /// Memory for a frame of `bytes`; null where none is left.
   Outgoing make(unsigned bytes);

@@ -150,7 +150,8 @@ std::string addresses_of(const std::string& name) {
   return addresses;
 }
 
-/// A name that nobody else has as long as the socket is open; a network namespace has its own.
+/// A name that nobody else has as long as the socket is open; a network namespace has its own. The
+/// socket, or what went wrong, below 0.
 int lock(const std::string& name) {
   Socket socket(AF_UNIX, SOCK_DGRAM);
   sockaddr_un address{};
@@ -160,7 +161,7 @@ int lock(const std::string& name) {
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
   if (socket.fd() < 0 ||
       ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-    return -1;
+    return -errno;
   return socket.release();
 }
 
@@ -180,7 +181,8 @@ constexpr std::array kOffloads{
 
 Result<KernelInterface> KernelInterface::take(const std::string& name) {
   using enum Error::Kind;
-  const auto flags = ask(name, SIOCGIFFLAGS);
+  const bool is_name = name.size() < IFNAMSIZ;  // a longer one would be cut, to another's
+  const auto flags = is_name ? ask(name, SIOCGIFFLAGS) : std::nullopt;
   if (!flags)
     return wrong("no interface is called " + name + ": there are " + names_of_all(), unreadable);
   if (const Socket raw(AF_PACKET, SOCK_RAW); raw.fd() < 0)
@@ -205,8 +207,11 @@ Result<void> KernelInterface::claim(std::chrono::milliseconds patience) {
   constexpr std::chrono::milliseconds kPause{1};
   const auto until = std::chrono::steady_clock::now() + patience;
   while (lock_ < 0 && (lock_ = lock(name_)) < 0) {
-    if (std::chrono::steady_clock::now() >= until)
-      return wrong("another millrace has " + name_ + ": stop it first");
+    if (std::chrono::steady_clock::now() >= until) {
+      return wrong(lock_ == -EADDRINUSE ? "another millrace has " + name_ + ": stop it first"
+                                        : "nothing keeps another millrace from " + name_ + ": " +
+                                              std::strerror(-lock_));
+    }
     std::this_thread::sleep_for(kPause);
   }
   return {};
@@ -240,30 +245,48 @@ bool KernelInterface::is_running() const {
   return flags && (flags->ifr_flags & IFF_UP) != 0 && (flags->ifr_flags & IFF_RUNNING) != 0;
 }
 
-void KernelInterface::fence() {
-  for (const Offload& offload : kOffloads) turn_off(offload.get, offload.set);
+std::string KernelInterface::fence() {
+  std::string left;
+  const auto note = [&left](bool done, const char* what) {
+    if (!done) left.append(left.empty() ? "" : ", ").append(what);
+  };
+  bool offloads = true;
+  for (const Offload& offload : kOffloads) offloads &= turn_off(offload.get, offload.set);
+  note(offloads, "its offloads");
   // Without an address it would take no packet for its own, but forward those that it has a route
   // for.
-  write_setting("/proc/sys/net/ipv4/conf/" + name_ + "/forwarding", "0");
-  write_setting("/proc/sys/net/ipv6/conf/" + name_ + "/disable_ipv6", "1");
+  note(write_setting("/proc/sys/net/ipv4/conf/" + name_ + "/forwarding", "0"),
+       "the kernel's forwarding");
+  note(write_setting("/proc/sys/net/ipv6/conf/" + name_ + "/disable_ipv6", "1"),
+       "the kernel's IPv6");
+  if (left.empty()) return left;
+  return name_ + ": this process may not turn off " + left +
+         ": run as root, or give it CAP_NET_ADMIN and a writable /proc/sys";
 }
 
-void KernelInterface::refuse_large_packets() {
-  if (driver_of(name_) == "veth") program_ = attach_pass(::if_nametoindex(name_.c_str()));
+bool KernelInterface::refuse_large_packets() {
+  if (driver_of(name_) != "veth") return true;  // nobody to be told
+  if (program_ < 0) program_ = attach_pass(::if_nametoindex(name_.c_str()));
+  return program_ >= 0;
 }
 
-void KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
+/// False: it may not. That an interface cannot is no matter.
+bool KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
   ethtool_value value{.cmd = get, .data = 0};
-  if (!ethtool(name_, value) || value.data == 0) return;
+  if (!ethtool(name_, value) || value.data == 0) return true;
   value = {.cmd = set, .data = 0};
-  if (ethtool(name_, value)) was_.push_back({.command = set, .file = {}, .value = {}});
+  if (!ethtool(name_, value)) return errno != EPERM;
+  was_.push_back({.command = set, .file = {}, .value = {}});
+  return true;
 }
 
-void KernelInterface::write_setting(const std::string& file, const std::string& value) {
+/// False: it may not. A kernel without the file has nothing to be set.
+bool KernelInterface::write_setting(const std::string& file, const std::string& value) {
   std::string was;
-  if (!(std::ifstream(file) >> was) || was == value) return;
-  if (std::ofstream(file) << value << std::flush)
-    was_.push_back({.command = 0, .file = file, .value = was});
+  if (!(std::ifstream(file) >> was) || was == value) return true;
+  if (!(std::ofstream(file) << value << std::flush)) return false;
+  was_.push_back({.command = 0, .file = file, .value = was});
+  return true;
 }
 
 }  // namespace millrace

@@ -1,7 +1,8 @@
 // An interface of the kernel's that packets come through: what it is like, and keeping the kernel's
 // own stack from it meanwhile. Linux only.
 //
-// Made, asked and destroyed by one thread, in the network namespace of the interface.
+// Made, asked and destroyed by one thread, in the network namespace of the interface. Beside it,
+// one other at a time may call `claim`, and one `refuse_large_packets`.
 #pragma once
 
 #include <chrono>
@@ -45,12 +46,14 @@ class KernelInterface {
   bool is_running() const;
 
   /// Has the kernel neither join nor split packets on their way to us, nor leave their checksums to
-  /// hardware, as far as it lets us; and keeps its own stack from forwarding what we forward.
-  void fence();
+  /// hardware, as far as it can; and keeps its own stack from forwarding what we forward. What this
+  /// process may not do of that, and what it lacks; empty: nothing.
+  std::string fence();
   /// Has the other end of a pair of virtual interfaces (veth), which may be in another namespace,
   /// send no packets larger than its MTU: it must not, once a program for XDP is attached at this
-  /// end. Ours lets everything pass.
-  void refuse_large_packets();
+  /// end. Ours lets everything pass. False: it may still, as the kernel takes no program now; later
+  /// it may.
+  bool refuse_large_packets();
 
   /// What is to be restored when this process gives the interface back; another one that goes on
   /// with it shall do that instead.
@@ -59,8 +62,8 @@ class KernelInterface {
 
  private:
   explicit KernelInterface(std::string name) : name_(std::move(name)) {}
-  void turn_off(std::uint32_t get, std::uint32_t set);
-  void write_setting(const std::string& file, const std::string& value);
+  bool turn_off(std::uint32_t get, std::uint32_t set);
+  bool write_setting(const std::string& file, const std::string& value);
 
   std::string name_;
   Mac mac_;

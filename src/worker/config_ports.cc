@@ -42,8 +42,11 @@ class LiveReader {
       } else {
         problems_.add(raw.device.line, "port.device", device.error().message);
       }
+      // Drivers differ, and what they are told; an interface is the same.
+      const bool by_target = is_kernel_interface(port.device.kind);
       if (!port.device.target.empty())
-        once(raw.device, devices_, "port.device", "two ports cannot have it");
+        once({by_target ? port.device.target : raw.device.value, raw.device.line, true}, devices_,
+             "port.device", "two ports cannot have it");
     }
     if (raw.name.given) once(raw.name, names_, "port.name", "give each port its own");
     for (const auto& address : raw.addresses) add_address(address, number);

@@ -26,13 +26,20 @@ std::string name_of(const BackendSpec<A>& backend) {
   return with_port(backend.address, backend.port);
 }
 
+/// The backends of a service that are meant: the one that has exactly that name, or else those of
+/// that port, or of any where none is given.
 template <class A>
-bool is_named(const ServiceSpec<A>& service, const BackendSpec<A>& backend,
-              const BackendName& name) {
+std::vector<BackendSpec<A>> named(const ServiceSpec<A>& service, const BackendName& name) {
+  std::vector<BackendSpec<A>> all;
   const A* const address = std::get_if<A>(&name.address);
-  if (address == nullptr || *address != backend.address) return false;
-  const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
-  return !name.port || *name.port == backend.port || *name.port == port;
+  if (address == nullptr) return all;
+  for (const auto& backend : service.backends) {
+    if (backend.address != *address) continue;
+    if (backend.port == name.port.value_or(0)) return {backend};
+    const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
+    if (!name.port || *name.port == port) all.push_back(backend);
+  }
+  return all;
 }
 
 }  // namespace
@@ -86,13 +93,16 @@ Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter) {
   return end_all([&](const ListedConnection& connection) { return filter.takes(connection); });
 }
 
-Answer<std::uint64_t> Control::trace(const ConnectionFilter& filter,
-                                     const std::function<bool(const TracedPacket*)>& take) {
-  const std::unique_lock tracing(tracing_, std::try_to_lock);
-  if (!tracing) {
+auto Control::right_to_trace() -> Answer<std::shared_ptr<TraceRight>> {
+  if (is_tracing_.exchange(true)) {
     return std::unexpected(
         Refusal{Refusal::Kind::not_now, "somebody is tracing already: end that, or wait for it"});
   }
+  return std::make_shared<TraceRight>(is_tracing_);
+}
+
+Answer<std::uint64_t> Control::trace(const TraceRight&, const ConnectionFilter& filter,
+                                     const std::function<bool(const TracedPacket*)>& take) {
   std::vector<std::unique_ptr<Tracer>> tracers;
   for (unsigned n = 0; n < workers_->count(); ++n) {
     auto tracer = Tracer::create(filter);
@@ -103,6 +113,9 @@ Answer<std::uint64_t> Control::trace(const ConnectionFilter& filter,
     const std::lock_guard guard(mutex_);
     return workers_->ask_all([&](unsigned n) { live_->trace(n, tracer_of(n)); });
   };
+  // Also where `take` throws: workers must not keep what goes away.
+  const auto forget = [&set](const auto*) { set([](unsigned) -> Tracer* { return nullptr; }); };
+  std::unique_ptr<const Control, decltype(forget)> tracing(this, forget);
   bool goes_on = set([&](unsigned n) { return tracers[n].get(); }) && take(nullptr);
   while (goes_on) {
     constexpr std::chrono::milliseconds kPause{5};
@@ -118,7 +131,7 @@ Answer<std::uint64_t> Control::trace(const ConnectionFilter& filter,
     goes_on = take(nullptr);
     if (is_idle) std::this_thread::sleep_for(kPause);
   }
-  set([](unsigned) -> Tracer* { return nullptr; });
+  tracing.reset();
   std::uint64_t lost = 0;
   for (const auto& tracer : tracers) lost += tracer->lost();
   return lost;
@@ -154,8 +167,7 @@ Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std:
   unsigned count = 0;
   for_each_service(config_.services, [&](const auto& spec) {
     if (!service.empty() && service != to_string(spec)) return;
-    for (const auto& one : spec.backends) {
-      if (!is_named(spec, one, *name)) continue;
+    for (const auto& one : named(spec, *name)) {
       ++count;
       if (is_so) {
         marked.emplace(to_string(spec), name_of(one));
@@ -186,12 +198,7 @@ Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std:
           if (serving == nullptr || !serving->spec.health || !serving->spec.health->move_udp)
             return false;
           const K& to = std::get<K>(connection.translated);
-          const auto one = std::ranges::find_if(serving->spec.backends, [&](const auto& spec) {
-            return spec.address == to.destination &&
-                   (spec.port == 0 || spec.port == to.destination_port);
-          });
-          return one != serving->spec.backends.end() &&
-                 has(mark, to_string(serving->spec), name_of(*one));
+          return has(mark, to_string(serving->spec), plan->family<K>().backend_name(key, to));
         },
         connection.key);
   });
@@ -208,15 +215,24 @@ void Control::forget_health() {
   });
 }
 
-Result<void> Control::take_on(const Config& config) {
-  if (auto ok = workers_->update(effective(config)); !ok) return ok;
-  const LineConfig line = line_config(config);
-  const std::uint32_t quiet_ms = balance_config(config).quiet_ms;
+/// Marks that nobody would take back any more must not weigh.
+Result<void> Control::take_on(Config config) {
+  std::swap(config_, config);
+  Marked before = marked_;
+  forget_health();
+  if (auto ok = workers_->update(effective(config_)); !ok) {
+    std::swap(config_, config);
+    marked_ = std::move(before);
+    return ok;
+  }
+  const LineConfig line = line_config(config_);
+  const std::uint32_t quiet_ms = balance_config(config_).quiet_ms;
   if (workers_->sources() != nullptr) workers_->sources()->set_most(line.source_limit.most);
+  std::vector hosts(workers_->count(), live_->host_plan(config_));
   workers_->ask_all([&](unsigned n) {
     workers_->line(n).set_timeouts(line.timeouts);
     workers_->balance(n).set_quiet_ms(quiet_ms);
-    live_->update(n, config);
+    live_->update(n, hosts[n]);
   });
   return {};
 }
@@ -248,12 +264,10 @@ auto Control::reload() -> Answer<Reloaded> {
     }
     return std::unexpected(Refusal{Refusal::Kind::configuration, message});
   }
-  if (auto ok = take_on(*config); !ok) {
+  if (auto ok = take_on(std::move(*config)); !ok) {
     if (ok.error().kind == Error::Kind::usage) return wrong_together(ok.error());
     return std::unexpected(refusal(ok.error(), Refusal::Kind::not_now));
   }
-  config_ = std::move(*config);
-  forget_health();
   Reloaded is;
   for_each_service(config_.services, [&is](const auto& spec) {
     ++is.services;
@@ -357,12 +371,11 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
         if (out.side) out.worker = live_->owners().of(*out.side, of);
         if (!out.connection) return explain_by(plan, of, out);
         const ListedConnection& is = out.connection->connection;
-        const K& to = std::get<K>(is.translated);
         out.verdict = Verdict::tracked;
         out.side = of == std::get<K>(is.key) ? Side::originator : Side::reply;
         if (const auto* serving = plan.serving(std::get<K>(is.key)))
           out.service = to_string(serving->spec);
-        out.backend = with_port(to.destination, to.destination_port);
+        out.backend = plan.backend_name(std::get<K>(is.key), std::get<K>(is.translated));
         out.why = "its connection is " + std::string(to_string(is.state)) + ", with " + out.backend;
       },
       key);

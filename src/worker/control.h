@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -71,10 +72,25 @@ class Control {
   /// Ends connections; how many.
   Answer<std::uint64_t> kill(const ConnectionFilter& filter);
 
+  /// The right to trace, which one at a time has, until it ends it or is gone.
+  class TraceRight {
+   public:
+    explicit TraceRight(std::atomic<bool>& is_taken) : is_taken_(&is_taken) {}
+    ~TraceRight() { end(); }
+    TraceRight(const TraceRight&) = delete;
+    TraceRight& operator=(const TraceRight&) = delete;
+    void end() {
+      if (auto* const taken = std::exchange(is_taken_, nullptr)) taken->store(false);
+    }
+
+   private:
+    std::atomic<bool>* is_taken_;
+  };
+  Answer<std::shared_ptr<TraceRight>> right_to_trace();
   /// Shows packets as they come and leave, until `take` says false; it is asked first, and now and
-  /// again where there is none, with null. One at a time may look. A filter's state does not count.
-  /// How many were lost, as they came faster than they were taken.
-  Answer<std::uint64_t> trace(const ConnectionFilter& filter,
+  /// again where there is none, with null. A filter's state does not count. How many were lost, as
+  /// they came faster than they were taken.
+  Answer<std::uint64_t> trace(const TraceRight& right, const ConnectionFilter& filter,
                               const std::function<bool(const TracedPacket*)>& take);
   /// Names of the ports, by link.
   std::vector<std::string> ports();
@@ -168,11 +184,11 @@ class Control {
   }
   Services effective(const Config& config) const;
   void forget_health();
-  Result<void> take_on(const Config& config);
+  Result<void> take_on(Config config);
   std::uint64_t end_all(const std::function<bool(const ListedConnection&)>& is_meant);
 
   std::mutex mutex_;
-  std::mutex tracing_;
+  std::atomic<bool> is_tracing_ = false;
   std::mutex reloading_;
   Workers* workers_;
   Live* live_;

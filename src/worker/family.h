@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "conntrack/ageing/none.h"
 #include "conntrack/tracker.h"
 #include "core/burst.h"
 #include "function/function.h"
@@ -180,6 +181,10 @@ class Family {
  private:
   static constexpr unsigned kSweepBudget = 64;
 
+  std::optional<std::uint32_t> expires_ms(ConnId id, Tick now) const {
+    if (!expires_) return std::nullopt;
+    return static_cast<std::uint32_t>(std::max(tracker_->due(id) - now, 0));
+  }
   ListedConnection listed(ConnId id, Tick now) const {
     const K& key = tracker_->originators().header(id).key;
     const ConnId reply = peer_of(tracker_->originators().header(id));
@@ -188,13 +193,14 @@ class Family {
             .has_reply = reply != ConnId::none,
             .state = tracker_->state_of(Side::originator, id),
             .idle_ms = static_cast<std::uint32_t>(std::max(now - tracker_->last_seen(id), 0)),
-            .expires_ms = static_cast<std::uint32_t>(std::max(tracker_->due(id) - now, 0))};
+            .expires_ms = expires_ms(id, now)};
   }
 
   Family(std::optional<TrackerType> tracker, const LineConfig& config, std::size_t capacity,
          FunctionFor<K>& function, WorkerCounters& counters)
       : tracker_(std::move(tracker)),
         capacity_(capacity),
+        expires_(config.ageing != NoAgeing::kName),
         sources_(config.sources),
         function_(&function),
         counters_(&counters) {}
@@ -339,6 +345,7 @@ class Family {
 
   std::optional<TrackerType> tracker_;
   std::size_t capacity_;
+  bool expires_;                           // connections do, when they are idle
   std::shared_ptr<SourceCounts> sources_;  // none: they have no limit
   FunctionFor<K>* function_;
   WorkerCounters* counters_;

@@ -2,12 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/address.h"
+#include "parse/test_packets.h"
+#include "worker/tracer.h"
 
 namespace millrace {
 namespace {
@@ -103,6 +108,60 @@ TEST(ConnectionFilter, Keys) {
   EXPECT_FALSE(parse_key(Given{{"protocol", "tcp"}, {"source", "::1"}}).has_value());
   EXPECT_FALSE(parse_key(Given{{"protocol", "tcp"}, {"source", "::1"}, {"destination", "10.0.0.1"}})
                    .has_value());
+}
+
+/// How many packets, as they came and as they left, a trace shows of one that is parsed and filed,
+/// and leaves as it came.
+std::size_t traced(test::Bytes packet, const Given& given,
+                   const std::function<void(Burst&)>& file) {
+  const auto tracer = Tracer::create(*parse_filter(given, knows_none));
+  const auto burst = std::make_unique<Burst>();
+  burst->size = 1;
+  burst->data[0] = packet.data();
+  burst->length[0] = static_cast<std::uint16_t>(packet.size());
+  burst->wire_length[0] = burst->length[0];
+  parse(*burst, LinkType::raw_ip);
+  file(*burst);
+  (*tracer)->received(*burst, [](Handle) { return 0U; });
+  const std::array out{Outgoing{.data = packet.data(), .length = burst->length[0]}};
+  (*tracer)->served(*burst, 1, out);
+  std::size_t count = 0;
+  while ((*tracer)->take() != nullptr) ++count;
+  return count;
+}
+
+/// As where no service has replies.
+void file_nowhere(Burst& burst) {
+  burst.verdict[0] = Verdict::no_service;
+  burst.clear_lanes();
+}
+/// And where some has.
+void file_as_reply(Burst& burst) {
+  std::swap(burst.v4.originator, burst.v4.reply);
+  burst.v4.reply.connection[0] = ConnId::none;
+}
+
+TEST(Tracer, ShowsWhatBelongsToNoConnectionAsItGoes) {
+  const test::Bytes packet = test::ipv4({}, test::tcp());
+  for (const auto& file : {file_nowhere, file_as_reply}) {
+    EXPECT_EQ(traced(packet, {{"source", "192.0.2.1"}, {"destination_port", "443"}}, file), 2U);
+    EXPECT_EQ(traced(packet, {{"source", "198.51.100.2"}}, file), 0U);
+    EXPECT_EQ(traced(packet, {{"backend", "198.51.100.2"}}, file), 0U);
+  }
+  const auto nothing = [](Burst&) {};
+  const test::Bytes fragment = test::ipv4({.fragment = 1}, test::tcp());
+  EXPECT_EQ(traced(fragment, {{"source", "192.0.2.1"}, {"protocol", "tcp"}}, nothing), 2U);
+}
+
+TEST(Tracer, ShowsErrorsAsWhatTheyQuote) {
+  test::Bytes quote = test::ipv4({}, test::tcp());
+  std::swap_ranges(quote.begin() + 12, quote.begin() + 16, quote.begin() + 16);
+  const test::Bytes error =
+      test::ipv4({.protocol = 1}, test::operator+(test::bytes({3, 1, 0, 0, 0, 0, 0, 0}), quote));
+  const auto nothing = [](Burst&) {};
+  EXPECT_EQ(traced(error, {{"protocol", "tcp"}, {"source_port", "443"}}, nothing), 2U);
+  EXPECT_EQ(traced(error, {{"protocol", "icmp"}, {"source", "192.0.2.1"}}, nothing), 2U);
+  EXPECT_EQ(traced(error, {{"protocol", "udp"}}, nothing), 0U);
 }
 
 }  // namespace

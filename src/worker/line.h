@@ -75,7 +75,7 @@ struct ListedConnection {
   bool has_reply = false;  ///< an entry, so that replies are translated
   ConnectionState state = ConnectionState::none;
   std::uint32_t idle_ms = 0;
-  std::uint32_t expires_ms = 0;  ///< from now on, without packets
+  std::optional<std::uint32_t> expires_ms;  ///< from now on, without packets; none: never
 };
 /// Where a look at a line's connections stands.
 struct LineCursor {

@@ -245,10 +245,6 @@ class LineOf final : public Line {
     return others == 0;
   }
 
-  static std::uint64_t all_of(const Burst& burst) {
-    return burst.size == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << burst.size) - 1;
-  }
-
   /// The packets that verdicts let go, a bit each.
   std::uint64_t allowed(const Burst& burst) const {
     if (all_tracked(burst)) [[likely]]

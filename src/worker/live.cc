@@ -84,8 +84,8 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
   return live;
 }
 
-void Live::update(unsigned worker, const Config& config) {
-  ports_[worker]->update(host_config(config, *devices_));
+std::shared_ptr<const HostPlan> Live::host_plan(const Config& config) const {
+  return std::make_shared<const HostPlan>(host_config(config, *devices_));
 }
 
 std::vector<Port*> Live::ports() const {

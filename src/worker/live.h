@@ -36,8 +36,12 @@ class Live {
   /// One for each worker, which runs on it.
   std::vector<Port*> ports() const;
 
-  /// That worker's host becomes what the configuration says; between two of its bursts.
-  void update(unsigned worker, const Config& config);
+  /// What hosts become by such a configuration.
+  std::shared_ptr<const HostPlan> host_plan(const Config& config) const;
+  /// That worker's host becomes so, and what it was is in `plan`; between two of its bursts.
+  void update(unsigned worker, std::shared_ptr<const HostPlan>& plan) {
+    ports_[worker]->update(plan);
+  }
 
   /// Who wants to see that worker's packets, or null; between two of its bursts.
   void trace(unsigned worker, Tracer* tracer) { ports_[worker]->trace(tracer); }

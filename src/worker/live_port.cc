@@ -76,6 +76,7 @@ bool LivePort::receive(Burst& burst) {
   if (backlog_ > 0) [[likely]]
     poll(burst);
   empty_ = burst.size == 0 ? empty_ + 1 : 0;
+  if (hub_->is_ending()) return false;
   if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return false;
   if (empty_ > kDrained) wait();
   return true;
@@ -236,8 +237,10 @@ void LivePort::flush() {
 }
 
 void LivePort::finish() {
+  hub_->end();  // first: where this worker has failed, what follows may fail, too
   host_.end(*this);
   flush();
+  counters_.not_sent.add(hub_->devices().drain(worker_));
   Devices::leave();
 }
 

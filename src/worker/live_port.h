@@ -39,6 +39,10 @@ class LiveHub {
   const Owners& owners() const { return *owners_; }
   PointerRing& ring(unsigned from, unsigned to) { return rings_[from * workers_ + to]; }
 
+  /// A worker has ended, or has failed: nobody serves its packets, so all end. Any thread.
+  void end() { is_ending_.store(true, std::memory_order_relaxed); }
+  bool is_ending() const { return is_ending_.load(std::memory_order_relaxed); }
+
  private:
   LiveHub(Devices& devices, unsigned workers, std::shared_ptr<const Owners> owners)
       : devices_(&devices), workers_(workers), owners_(std::move(owners)) {}
@@ -47,6 +51,7 @@ class LiveHub {
   unsigned workers_;
   std::shared_ptr<const Owners> owners_;
   std::vector<PointerRing> rings_;  // from each worker to each
+  std::atomic<bool> is_ending_ = false;
 };
 
 /// Of one port; beside what its host counts.
@@ -75,7 +80,7 @@ class LivePort final : public Port, private Wire {
   void finish() override;
 
   /// Between two bursts.
-  void update(const HostConfig& host) { host_.update(host, now_, *this); }
+  void update(std::shared_ptr<const HostPlan>& plan) { host_.update(plan, now_, *this); }
 
   /// Who wants to see packets, or nobody; between two bursts.
   void trace(Tracer* tracer) { tracer_ = tracer; }

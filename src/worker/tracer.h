@@ -65,6 +65,7 @@ class Tracer {
   struct Pending {
     Handle handle;
     TracedPacket* packet;
+    bool is_sure;  // to be wanted, whatever serving it shows
   };
 
   ConnectionFilter filter_;

@@ -173,14 +173,16 @@ bool Workers::wait_until_they_serve(std::chrono::milliseconds most) const {
 
 bool Workers::ask_all(const std::function<void(unsigned)>& task) {
   std::vector<Mailbox::Task> tasks(count());
-  unsigned asked = 0;
+  std::vector<Mailbox*> asked(count());
   for (unsigned n = 0; n < count(); ++n) {
     tasks[n] = [&task, n] { task(n); };
-    if (!all_[n].line->mailbox().post(tasks[n])) break;
-    ++asked;
+    Mailbox& mailbox = all_[n].line->mailbox();
+    if (mailbox.post(tasks[n])) asked[n] = &mailbox;
   }
-  for (unsigned n = 0; n < asked; ++n) all_[n].line->mailbox().wait(tasks[n]);
-  return asked == count();
+  for (unsigned n = 0; n < count(); ++n) {
+    if (asked[n] != nullptr) asked[n]->wait(tasks[n]);
+  }
+  return std::ranges::find(asked, nullptr) == asked.end();
 }
 
 std::vector<const Balance*> Workers::balances() const {

@@ -80,7 +80,7 @@ class Workers {
   bool ask(unsigned worker, const Mailbox::Task& task) const;
   /// False: some have not begun by then.
   bool wait_until_they_serve(std::chrono::milliseconds most) const;
-  /// The same on each, in no order, given which one it is. False: some do not run.
+  /// The same on each that runs, in no order, given which one it is. False: some do not run.
   bool ask_all(const std::function<void(unsigned)>& task);
   /// Replaces all services and backends; connections stay where they are. Errors: as
   /// `millrace::update`.

@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "core/address.h"
 #include "function/balance/test_line.h"
 
 namespace millrace {
@@ -84,6 +85,29 @@ TYPED_TEST(BalanceTest, PortsStayWhereProtocolsHaveNone) {
   const auto out = line.send(TestFixture::packet("a:7", "x:7", kIcmp));
   EXPECT_EQ(out.verdict, Verdict::tracked);
   EXPECT_EQ(out.from, "v:7");
+}
+
+TYPED_TEST(BalanceTest, BackendsHaveTheirConfiguredNames) {
+  auto spec = TestFixture::service("aab");
+  spec.port = 0;
+  spec.backends[1].port = 8000;
+  spec.backends[2].port = 8000;
+  typename TestFixture::Line line(TestFixture::config({spec}));
+  const auto& plan = line.balance().plan()->template family<TypeParam>();
+  const auto host = [](char name) { return TestFixture::Line::host(name); };
+  const auto name = [&](char to, std::uint16_t port, std::uint8_t protocol) {
+    const TypeParam key{
+        .source = host('x'), .destination = host('v'), .source_port = 1, .protocol = protocol};
+    TypeParam translated = key;
+    translated.destination = host(to);
+    translated.destination_port = port;
+    return plan.backend_name(key, translated);
+  };
+  EXPECT_EQ(name('a', 80, TestFixture::Line::kTcp), with_port(host('a'), 0));
+  EXPECT_EQ(name('a', 8000, TestFixture::Line::kTcp), with_port(host('a'), 8000));
+  EXPECT_EQ(name('b', 8000, TestFixture::Line::kTcp), with_port(host('b'), 8000));
+  EXPECT_EQ(name('b', 7, 1), with_port(host('b'), 8000)) << "an echo's identifier is no port";
+  EXPECT_EQ(name('c', 80, TestFixture::Line::kTcp), with_port(host('c'), 80)) << "not configured";
 }
 
 TYPED_TEST(BalanceTest, APrefixIsOneWay) {

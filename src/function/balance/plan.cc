@@ -72,6 +72,24 @@ std::optional<Side> PlanFor<K>::side(const K& key) const {
   return reply_sources.find(key.source, 0, 0) != kNone ? Side::reply : Side::originator;
 }
 
+template <class K>
+std::string PlanFor<K>::backend_name(const K& key, const K& translated) const {
+  const bool by_port = has_ports(translated.protocol);
+  std::uint16_t port = by_port ? translated.destination_port : 0;
+  const Service* service = serving(key);
+  if (service == nullptr) return with_port(translated.destination, port);
+  for (const auto* ids : {&service->listed, &service->draining}) {
+    for (const std::uint16_t id : *ids) {
+      const Backend& one = backends[id];
+      if (one.address != translated.destination) continue;
+      if (!by_port || one.port == translated.destination_port)
+        return with_port(one.address, one.port);
+      if (one.port == 0) port = 0;  // unless another one has that port for its own
+    }
+  }
+  return with_port(translated.destination, port);
+}
+
 /// Backends that are not among their service's in `specs`, but keep their ids.
 template <class K>
 std::size_t PlanFor<K>::kept_beside(const std::vector<Spec>& specs, const LiveOn& live) const {

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/destination_table.h"
@@ -98,6 +99,9 @@ struct PlanFor {
     const std::uint32_t i = serving_for(key);
     return i == kNone ? nullptr : &services[i];
   }
+  /// Of a connection with this key, whose packets leave as `translated`: its backend as services
+  /// name it, by a port only where it has one of its own.
+  std::string backend_name(const K& key, const K& translated) const;
   /// Their places in `services`, or `kNone`.
   std::uint32_t current_for(const K& key) const { return find(current, key); }
   std::uint32_t serving_for(const K& key) const { return find(table, key); }
@@ -115,7 +119,7 @@ struct PlanFor {
   bool mixed = false;                       ///< and some has none
   DestinationTable<Address> table;          ///< of all services: what concerns the balancer
   DestinationTable<Address> current;        ///< without removed ones: who gets what is new
-  DestinationTable<Address> reply_sources;  ///< backends' addresses, where `mixed`
+  DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends
   DestinationTable<Address> answering;
   std::vector<std::vector<Answering>> answering_there;  ///< by the index in `answering`
 

@@ -1,0 +1,51 @@
+#include "port/send_queue.h"
+
+#include <rte_config.h>  // first of DPDK's
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+#include <algorithm>
+
+#include "core/burst.h"
+
+namespace millrace {
+
+unsigned SendQueue::send_now(std::span<rte_mbuf*> frames) const {
+  const std::uint16_t sent =
+      rte_eth_tx_burst(device_, queue_, frames.data(), static_cast<std::uint16_t>(frames.size()));
+  const auto left = frames.subspan(sent);
+  if (!left.empty()) rte_pktmbuf_free_bulk(left.data(), static_cast<unsigned>(left.size()));
+  return static_cast<unsigned>(left.size());
+}
+
+/// Under the lock.
+unsigned SendQueue::send_waiting() {
+  unsigned lost = 0;
+  for (std::size_t at = 0; at < waiting_.size(); at += Burst::kMax)
+    lost += send_now(
+        std::span(waiting_).subspan(at, std::min<std::size_t>(Burst::kMax, waiting_.size() - at)));
+  waiting_.clear();
+  return lost;
+}
+
+unsigned SendQueue::send(std::span<rte_mbuf*> frames) {
+  if (lock_ == nullptr) return frames.empty() ? 0 : send_now(frames);
+  if (frames.empty() && waiting_.empty()) return 0;
+  std::unique_lock guard(*lock_, std::try_to_lock);
+  if (!guard && waiting_.size() + frames.size() <= kWaitMost) {
+    waiting_.insert(waiting_.end(), frames.begin(), frames.end());
+    return 0;
+  }
+  if (!guard) guard.lock();
+  const unsigned lost = send_waiting();
+  return lost + (frames.empty() ? 0 : send_now(frames));
+}
+
+unsigned SendQueue::drain() {
+  if (waiting_.empty()) return 0;
+  const std::lock_guard guard(*lock_);
+  return send_waiting();
+}
+
+}  // namespace millrace
