@@ -16,6 +16,9 @@ import captures
 import check_balance
 import packets
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cmake"))
+import lint  # noqa: E402
+
 CLIENT, SERVER = bytes((192, 0, 2, 7)), bytes((203, 0, 113, 9))
 CLIENT6, SERVER6 = bytes.fromhex("20010db8" + 23 * "0" + "7"), bytes.fromhex("20010db8" + 23 * "0" + "9")
 SECOND = captures.SECOND
@@ -401,6 +404,21 @@ class Captures(unittest.TestCase):
                 file.flush()
                 with self.assertRaises(captures.NotACapture):
                     captures.Capture(file.name)
+
+
+class Lint(unittest.TestCase):
+    def test_a_source_that_is_not_built_is_found(self):
+        for built in ("src/core/memory.cc", "src/conntrack/table/race_test.cc", "tests/parse/parse_dump.cc"):
+            self.assertEqual(list(lint.check_built(built)), [], built)
+        # The ends of names that are there, a name without its ending, and one of another folder.
+        for path in ("src/core/emory.cc", "src/core/memory.c", "src/core/memo.cc", "cli/memory.cc"):
+            self.assertEqual(len(list(lint.check_built(path))), 1, path)
+
+    def test_go_is_looked_at(self):
+        self.assertTrue("control/cmd/millctl/main.go".endswith(lint.TEXT))
+        self.assertEqual(list(lint.check_text("x.go", ["\tindented()"])), [])
+        for lines in (["trailing() "], ['path := "/' + 'home/somebody"'], (lint.MAX_LINES + 1) * ["line"]):
+            self.assertEqual(len(list(lint.check_text("x.go", lines))), 1, lines[0])
 
 
 def translate(path, out):

@@ -18,9 +18,9 @@ import time
 import unittest
 import urllib.parse
 
-from asked import FIRST, GOOD, IPV4, SECOND, SECONDS, Asked, Connection
+from asked import FIRST, GOOD, IPV4, SECOND, SECONDS, Asked, Connection, without, without_services
 from cli_case import FAILED, MILLRACE
-from live import FAMILIES, PORT, SERVER_PORT, main
+from live import FAMILIES, PORT, SERVER_PORT, main, patience_with
 
 
 class Looking(Asked):
@@ -117,7 +117,7 @@ class Looking(Asked):
         self.assertIn("no connection", unknown["why"])
         self.assertIn(unknown["backend"], [f"{s}:{SERVER_PORT}" for s in IPV4["servers"]])
         elsewhere = self.ask("GET /explain", **(key | {"destination_port": 81}))
-        self.assertEqual((elsewhere["service"], elsewhere["backend"]), (None, None))
+        self.assertEqual((elsewhere["worker"], elsewhere["service"], elsewhere["backend"]), (None, None, None))
         self.refused(400, ["destination is missing"], "GET /explain", protocol="tcp", source="10.0.0.1")
         self.refused(400, ["two families"], "GET /explain", protocol="tcp", source="10.0.0.1", destination="::1")
 
@@ -188,19 +188,22 @@ class Hostile(Asked):
 
 
 class Tracing(Asked):
-    def trace(self, **parameters):
-        """What tshark reads of a trace, one line a packet, while clients come."""
+    def trace(self, seconds=1, **parameters):
+        """What tshark reads of a trace, one line a packet, while clients come; longer where they are slow."""
         self.servers_of(8)  # so that no packet waits for a next hop
         connection = Connection(self.control)
-        connection.request("GET", "/trace?" + urllib.parse.urlencode(parameters))
+        begun = time.monotonic()
+        connection.request("GET", "/trace?" + urllib.parse.urlencode(parameters | {"seconds": seconds}))
         answer = connection.getresponse()
         self.assertEqual(answer.status, 200)
         beginning = answer.read(28)  # a section's header: from now on nothing is missed
-        clients = self.clients(4)
-        for client in clients:
+        for client in self.clients(20):  # so many that some meet each server
             client.get(10)
+        are_late = time.monotonic() - begun > seconds / 2
         body = beginning + answer.read()
         connection.close()
+        if are_late and seconds < 16:
+            return self.trace(4 * seconds, **parameters)
         path = self.path("trace.pcapng")
         with open(path, "wb") as file:
             file.write(body)
@@ -208,12 +211,12 @@ class Tracing(Asked):
         result = subprocess.run(
             ["tshark", "-r", path, "-T", "fields", *(x for f in fields for x in ("-e", f)), "tcp"],
             capture_output=True, text=True, timeout=60, check=True)
-        return clients, [line.split("\t") for line in result.stdout.splitlines()]
+        return [line.split("\t") for line in result.stdout.splitlines()]
 
     @unittest.skipUnless(shutil.which("tshark"), "no tshark here")
     def test_what_comes_and_what_leaves(self):
         self.serve_with()
-        _, packets = self.trace(protocol="tcp", seconds=1)
+        packets = self.trace(protocol="tcp")
         came = [p for p in packets if p[1].startswith("received")]
         left = [p for p in packets if p[1].startswith("sent")]
         self.assertEqual(len(came), len(left))
@@ -227,14 +230,15 @@ class Tracing(Asked):
     def test_filters(self):
         self.serve_with()
         for where in ({"backend": f"{SECOND}:{SERVER_PORT}"}, {"backend": FIRST}):
-            _, packets = self.trace(seconds=1, **where)
+            packets = self.trace(**where)
+            self.assertTrue(packets)
             wanted = where["backend"].split(":")[0]
             for p in packets:
                 inside = p[2] if p[0] == "inside" and p[1].startswith("received") else p[3]
                 if p[0] == "inside":
                     self.assertEqual(inside, wanted)
-        self.assertEqual(len(self.trace(packets=3, protocol="tcp")[1]), 3)
-        self.assertEqual(self.trace(destination="192.0.2.1", seconds=1)[1], [])
+        self.assertEqual(len(self.trace(packets=3, protocol="tcp")), 3)
+        self.assertEqual(self.trace(destination="192.0.2.1"), [])
 
     def test_requests(self):
         self.serve_with()
@@ -269,7 +273,7 @@ class Changing(Asked):
         self.assertEqual(drained, [True, True])
         self.reload(GOOD)
         self.assertEqual(self.servers_of(10), {SECOND: 10}, "it outlasts a reload")
-        self.reload(GOOD.replace(f'{{ address = "{FIRST}", port = {SERVER_PORT} }}, ', ""))
+        self.reload(without(FIRST))
         self.reload(GOOD)
         self.assertEqual(self.servers_of(10), {SECOND: 10}, "also one that takes the backend out and back in")
         self.ask("POST /drain", backend=FIRST, drained="false")
@@ -311,15 +315,13 @@ class Changing(Asked):
         self.serve_with()
         before = self.clients(20)
         met = [client.get(1) for client in before]
-        one = f'{{ address = "{FIRST}", port = {SERVER_PORT} }}'
-        self.assertEqual(self.reload(GOOD.replace(one + ", ", ""))["backends"], 6)
+        self.assertEqual(self.reload(without(FIRST))["backends"], 6)
         self.assertEqual(self.servers_of(10), {SECOND: 10})
         self.assertEqual([client.get(1) for client in before], met)
         draining = [b for b in self.ask("GET /stats")["backends"] if b["draining"]]
         self.assertEqual([(b["address"], b["live"]) for b in draining],
                          [(f"{FIRST}:{SERVER_PORT}", met.count(FIRST))])
-        without = GOOD[: GOOD.index("[[service]]")] + GOOD[GOOD.index("[[service]]", GOOD.index('"udp"')):]
-        self.assertEqual(self.reload(without)["services"], 2)
+        self.assertEqual(self.reload(without_services())["services"], 2)
         self.assertEqual([client.get(1) for client in before], met, "of a service that is gone")
         self.reload(GOOD)
         self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
@@ -347,9 +349,10 @@ class Changing(Asked):
 
     def test_hangup_reloads(self):
         self.serve_with()
-        self.write("f.toml", GOOD.replace(f'{{ address = "{FIRST}", port = {SERVER_PORT} }}, ', ""))
+        self.write("f.toml", without(FIRST))
         self.process.send_signal(signal.SIGHUP)
-        self.assertIn("reloaded", self.process.stderr.readline())
+        with patience_with(self.process):
+            self.assertIn("reloaded", self.process.stderr.readline())
         self.assertEqual(self.servers_of(10), {SECOND: 10})
 
     def test_reload_under_load(self):
@@ -361,17 +364,15 @@ class Changing(Asked):
     def reload_under_load(self, above):
         """Connections transfer while backends come and go."""
         self.serve_with(above + GOOD)
-        texts = [above + GOOD.replace(f'{{ address = "{a}", port = {SERVER_PORT} }}, ', "").replace(
-            f', {{ address = "{a}", port = {SERVER_PORT} }}', "") for a in (FIRST, SECOND, "nobody")]
+        texts = [above + without(address) for address in (FIRST, SECOND, "nobody")]
         end = self.transferring(50)
         until = time.monotonic() + SECONDS
         reloads = 0
-        while time.monotonic() < until:
+        while reloads < 4 or time.monotonic() < until:
             self.reload(texts[reloads % 3])
             reloads += 1
             self.clients(1)[0].get(1)
-        end()
-        self.assertGreater(reloads, 3)
+        self.assertEqual(end(), [])
 
 
 if __name__ == "__main__":

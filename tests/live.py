@@ -5,6 +5,7 @@
 Needs root and ip (iproute2); `main` ends with status 77 where that is missing.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 from cli_case import MILLRACE, Case
@@ -156,6 +158,28 @@ class Servers:
             self.stop(family, address)
 
 
+def has_xdp():
+    try:
+        socket.socket(44, socket.SOCK_RAW).close()  # AF_XDP
+        return True
+    except OSError:
+        return False
+
+
+NO_XDP = "this kernel has no XDP sockets"
+
+
+@contextlib.contextmanager
+def patience_with(process, seconds=100):
+    """Who waits for its next line in vain sees its end: it is killed when the time is up."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def payload(size):
     """Bytes that differ from place to place."""
     blocks = (hashlib.sha256(str(i).encode()).digest() for i in range(size // 32 + 1))
@@ -212,13 +236,14 @@ class Live(Case):
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             )
         said = []
-        for line in self.process.stderr:
-            if "running with" in line:
-                return said
-            said.append(line)
+        with patience_with(self.process):
+            for line in self.process.stderr:
+                if "running with" in line:
+                    return said
+                said.append(line)
         self.process.communicate()
-        self.process = None
-        self.fail("it did not start: " + "".join(said))
+        status, self.process = self.process.returncode, None
+        self.fail(f"it did not start, and ended with {status}: " + "".join(said))
 
     def stop(self):
         """What it counted."""
@@ -243,6 +268,12 @@ class Live(Case):
         self.assertEqual(p["in"] + p["generated"],
                          p["out"] + sum(p["dropped"].values()) + p["consumed"] + p["held"], p)
         return stats
+
+    def wait_until(self, holds, seconds=20):
+        deadline = time.monotonic() + seconds
+        while not holds():
+            self.assertLess(time.monotonic(), deadline, "it has not come about")
+            time.sleep(0.05)
 
     def ping(self, network, family, address):
         """Echo requests sent and answered, by raw sockets: no program for it is on every system."""

@@ -6,16 +6,20 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 import urllib.request
 
-MILLCTL = os.path.abspath(sys.argv.pop(2))  # what is left is live_test's
+MILLCTL = os.path.abspath(sys.argv.pop(2))  # MILLRACE and the tests' names are for the others
 
 from asked import FIRST, GOOD, IPV4, SECOND, Asked  # noqa: E402
-from live import PORT, SERVER_PORT, main  # noqa: E402
+from cli_case import DONE, INTERRUPTED  # noqa: E402
+from live import PORT, SERVER_PORT, main, patience_with  # noqa: E402
 
 
 class Millctl(Asked):
@@ -28,7 +32,8 @@ class Millctl(Asked):
     def beside(self, *arguments, **options):
         process = subprocess.Popen([MILLCTL, "--socket", self.control, *arguments], stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, **options)
-        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.wait, 60)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.send_signal, signal.SIGINT)
         return process
@@ -54,6 +59,7 @@ class Millctl(Asked):
         self.assertIn(one["backend"], known)
         unknown = self.ctl("explain", "tcp", "198.51.100.1:1", f"{IPV4['service']}:81")
         self.assertIn("addressed to no service", unknown)
+        self.assertRegex(unknown, r"worker +-\n")
 
     def test_changing(self):
         self.serve_with()
@@ -98,11 +104,48 @@ class Millctl(Asked):
         wait_for([True, True])
         self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
 
+    def test_top_ends_also_while_nobody_answers(self):
+        self.serve_with()
+        for end, status in ((b"q", DONE), (b"\x03", INTERRUPTED), (signal.SIGTERM, INTERRUPTED)):
+            with self.subTest(end=end):
+                ours, its = pty.openpty()
+                self.addCleanup(os.close, ours)
+                self.addCleanup(os.close, its)
+                before = termios.tcgetattr(its)
+                top = subprocess.Popen([MILLCTL, "--socket", self.control, "top", "--interval", "50ms"],
+                                       stdin=its, stdout=its, stderr=its)
+                self.addCleanup(top.wait)
+                self.addCleanup(top.kill)
+                self.shown(ours, b"packets a second")
+                self.process.send_signal(signal.SIGSTOP)
+                try:
+                    time.sleep(0.5)  # by then it has asked again
+                    if isinstance(end, bytes):
+                        os.write(ours, end)
+                    else:
+                        top.send_signal(end)
+                    self.assertEqual(top.wait(timeout=20), status)
+                finally:
+                    self.process.send_signal(signal.SIGCONT)
+                self.assertEqual(termios.tcgetattr(its), before)
+                self.assertNotIn(b"millctl:", self.shown(ours, b"\x1b[?1049l"))
+
+    def shown(self, terminal, words):
+        """What is on it, from the last time to these words."""
+        text = b""
+        while words not in text:
+            self.assertTrue(select.select([terminal], [], [], 20)[0], text)
+            text += os.read(terminal, 4096)
+        return text
+
     def test_exporter(self):
         self.serve_with()
         self.servers_of(3)
         exporter = self.beside("exporter", "--listen", "127.0.0.1:0")
-        with urllib.request.urlopen(exporter.stdout.readline().split()[-1]) as answer:
+        with patience_with(exporter):
+            address = exporter.stdout.readline().split()[-1]
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever http_proxy says
+        with direct.open(address, timeout=20) as answer:
             text = answer.read().decode()
         self.assertIn("\nmillrace_up 1\n", text)
         opened = self.ask("GET /stats")["connections"]["opened"]

@@ -52,28 +52,33 @@ func New(socket string) *Client {
 
 // Stats is GET /stats.
 func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
-	return stats, c.call(ctx, http.MethodGet, "/stats", nil, &stats)
+	err = c.call(ctx, http.MethodGet, "/stats", nil, &stats)
+	return stats, err
 }
 
 // Services is GET /services.
 func (c *Client) Services(ctx context.Context) (services []Service, err error) {
-	return services, c.call(ctx, http.MethodGet, "/services", nil, &services)
+	err = c.call(ctx, http.MethodGet, "/services", nil, &services)
+	return services, err
 }
 
 // Explain is GET /explain: what would become of a packet of that flow.
 func (c *Client) Explain(ctx context.Context, flow url.Values) (answer Explanation, err error) {
-	return answer, c.call(ctx, http.MethodGet, "/explain", flow, &answer)
+	err = c.call(ctx, http.MethodGet, "/explain", flow, &answer)
+	return answer, err
 }
 
 // Reload is POST /reload.
 func (c *Client) Reload(ctx context.Context) (done Reloaded, err error) {
-	return done, c.call(ctx, http.MethodPost, "/reload", nil, &done)
+	err = c.call(ctx, http.MethodPost, "/reload", nil, &done)
+	return done, err
 }
 
 // Kill is POST /kill; it answers how many connections have ended.
 func (c *Client) Kill(ctx context.Context, filter url.Values) (int64, error) {
 	var done struct{ Killed int64 }
-	return done.Killed, c.call(ctx, http.MethodPost, "/kill", filter, &done)
+	err := c.call(ctx, http.MethodPost, "/kill", filter, &done)
+	return done.Killed, err
 }
 
 // Mark is POST /drain or POST /health, by name; it answers how many backends were meant.

@@ -145,9 +145,9 @@ func (c *Connection) Reply() Tuple {
 	}
 }
 
-// Explanation is the answer to GET /explain.
+// Explanation is the answer to GET /explain. Worker is nil where no worker is the packet's own.
 type Explanation struct {
-	Worker     int
+	Worker     *int
 	Side       *string
 	Service    *string
 	Backend    *string

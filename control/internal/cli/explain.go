@@ -58,8 +58,12 @@ func parseEnd(text string) (netip.AddrPort, error) {
 }
 
 func (a *app) sayWhy(answer *api.Explanation) {
+	worker := "-"
+	if answer.Worker != nil {
+		worker = strconv.Itoa(*answer.Worker)
+	}
 	a.say("%s: %s", answer.Verdict, answer.Why)
-	a.say("  worker      %d", answer.Worker)
+	a.say("  worker      %s", worker)
 	a.say("  service     %s", orDash(answer.Service))
 	a.say("  backend     %s", orDash(answer.Backend))
 	c := answer.Connection

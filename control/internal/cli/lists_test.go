@@ -77,7 +77,7 @@ func TestExplain(t *testing.T) {
 	lines := strings.Split(testdata(t, "connections.jsonl"), "\n")
 	server.On("GET /explain", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("protocol") == "udp" {
-			fmt.Fprintf(w, `{"worker": 0, "side": null, "service": null, "backend": null, "connection": null,
+			fmt.Fprintf(w, `{"worker": null, "side": null, "service": null, "backend": null, "connection": null,
 				"verdict": "no_service", "why": "no service has that address"}`)
 			return
 		}

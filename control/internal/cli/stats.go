@@ -29,7 +29,7 @@ reason; the connections; each service with its backends; ports and workers.`,
 			defer body.Close()
 			text, err := io.ReadAll(body)
 			if err != nil {
-				return fmt.Errorf("the answer broke off: %w", err)
+				return brokeOff(err)
 			}
 			if asJSON {
 				a.say("%s", strings.TrimRight(string(text), "\n"))

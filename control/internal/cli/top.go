@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -55,14 +56,32 @@ const (
 )
 
 func watch(ctx context.Context, client *api.Client, out *os.File, interval time.Duration) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	var hasQuit atomic.Bool
+	err := show(ctx, client, out, interval, func(key byte) {
+		hasQuit.Store(key == 'q')
+		end()
+	})
+	switch {
+	case hasQuit.Load():
+		return nil
+	case ctx.Err() != nil: // whatever was asked just then says so, too, in its own words
+		return errInterrupted
+	}
+	return err
+}
+
+// show goes on until the context ends. A key that is to end it is given to onEnd, also while millrace
+// is asked and does not answer: in raw mode Ctrl-C is a key, and no signal.
+func show(ctx context.Context, client *api.Client, out *os.File, interval time.Duration, onEnd func(key byte)) error {
 	before, err := client.Stats(ctx)
 	if err != nil {
 		return err
 	}
-	keys := make(chan byte)
 	if was, err := term.MakeRaw(int(os.Stdin.Fd())); err == nil {
 		defer term.Restore(int(os.Stdin.Fd()), was)
-		go readKeys(keys)
+		go readKeys(onEnd)
 	}
 	fmt.Fprint(out, enterScreen)
 	defer fmt.Fprint(out, leaveScreen)
@@ -74,12 +93,7 @@ func watch(ctx context.Context, client *api.Client, out *os.File, interval time.
 		draw(out, view)
 		select {
 		case <-ctx.Done():
-			return errInterrupted
-		case key := <-keys:
-			if key == 3 { // Ctrl-C, in raw mode
-				return errInterrupted
-			}
-			return nil
+			return ctx.Err()
 		case <-ticker.C:
 		}
 		after, err := client.Stats(ctx)
@@ -92,15 +106,17 @@ func watch(ctx context.Context, client *api.Client, out *os.File, interval time.
 	}
 }
 
-// readKeys passes on the keys that end it.
-func readKeys(keys chan<- byte) {
+const ctrlC = 3
+
+func readKeys(onEnd func(key byte)) {
 	key := make([]byte, 1)
 	for {
 		if n, err := os.Stdin.Read(key); err != nil || n == 0 {
 			return
 		}
-		if key[0] == 'q' || key[0] == 3 {
-			keys <- key[0]
+		if key[0] == 'q' || key[0] == ctrlC {
+			onEnd(key[0])
+			return
 		}
 	}
 }

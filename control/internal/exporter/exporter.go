@@ -4,7 +4,6 @@ package exporter
 import (
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -79,22 +78,13 @@ type metric struct {
 	always      bool // also where millrace did not answer
 }
 
-// collect gives each set of labels once: where two parts of the statistics have the same, as a service
-// that is draining and the one in its place, they are added up.
+// collect gives the values as they are read: no two have the same labels, as millrace names neither a
+// service nor a port twice, nor a backend within its service.
 func (m *metric) collect(seen state, values chan<- prometheus.Metric) {
 	if !seen.up && !m.always {
 		return
 	}
-	sums := map[string]float64{}
-	var order [][]string
 	m.read(seen, func(value float64, labels ...string) {
-		key := strings.Join(labels, "\xff")
-		if _, known := sums[key]; !known {
-			order = append(order, labels)
-		}
-		sums[key] += value
+		values <- prometheus.MustNewConstMetric(m.description, m.kind, value, labels...)
 	})
-	for _, labels := range order {
-		values <- prometheus.MustNewConstMetric(m.description, m.kind, sums[strings.Join(labels, "\xff")], labels...)
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http/httptest"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -75,15 +74,5 @@ func TestAway(t *testing.T) {
 		if got := scrape(t, socket); got != want {
 			t.Errorf("%s", got)
 		}
-	}
-}
-
-// A service that was taken out and put in again stands there twice while the old one drains.
-func TestTheSameLabelsTwice(t *testing.T) {
-	server := serve(t)
-	server.On("GET /stats", apitest.Text(200, `{"services": [
-		{"service": "a:80/tcp", "refused": 3, "draining": true}, {"service": "a:80/tcp", "refused": 4}]}`))
-	if got := scrape(t, server.Socket); !strings.Contains(got, `millrace_service_refused_connections_total{service="a:80/tcp"} 7`) {
-		t.Errorf("%s", got)
 	}
 }

@@ -34,12 +34,22 @@ func reason(check Check, err error) error {
 		return err
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("no answer in %s", check.Timeout)
-	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
-		return fmt.Errorf("%w: too many open files", errNotTried)
-	case errors.As(err, &number):
-		return number
+	case !errors.As(err, &number):
+		return err
+	case isOurs(number):
+		return fmt.Errorf("%w: %v", errNotTried, number)
 	}
-	return err
+	return number
+}
+
+// isOurs says whether this machine failed before anything was sent: for want of descriptors, memory,
+// ports of its own or the family.
+func isOurs(number syscall.Errno) bool {
+	switch number {
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT:
+		return true
+	}
+	return false
 }
 
 func checkTCP(ctx context.Context, check Check) error {

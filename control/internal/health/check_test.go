@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -104,17 +106,38 @@ func TestHTTPOfAnotherProtocol(t *testing.T) {
 
 func TestICMP(t *testing.T) {
 	for _, loopback := range []string{"127.0.0.1", "::1"} {
-		to := netip.AddrPortFrom(netip.MustParseAddr(loopback), 0)
-		err := Try(context.Background(), Check{"icmp", to, "", ample})
-		if errors.Is(err, errNotTried) {
-			t.Skip(err) // no right to send ICMP here
-		}
-		if err != nil {
-			t.Errorf("%s: %v", loopback, err)
-		}
+		t.Run(loopback, func(t *testing.T) {
+			listen(t, net.JoinHostPort(loopback, "0")) // skips a family that is not here
+			to := netip.AddrPortFrom(netip.MustParseAddr(loopback), 0)
+			err := Try(context.Background(), Check{"icmp", to, "", ample})
+			if errors.Is(err, errNotTried) {
+				t.Skip(err) // no right to send ICMP here
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			// Time that is up before the answer is read.
+			if got := try("icmp", to, "", 0); got != "no answer in 0s" {
+				t.Error(got)
+			}
+		})
 	}
-	// Time that is up before the answer is read.
-	if got := try("icmp", netip.MustParseAddrPort("127.0.0.1:0"), "", 0); got != "no answer in 0s" {
-		t.Error(got)
+}
+
+// What this machine lacks says nothing about a backend.
+func TestOurOwnFailures(t *testing.T) {
+	for number, isOurs := range map[syscall.Errno]bool{
+		syscall.EMFILE: true, syscall.ENFILE: true, syscall.ENOBUFS: true, syscall.ENOMEM: true,
+		syscall.EADDRNOTAVAIL: true, syscall.EAFNOSUPPORT: true,
+		syscall.ECONNREFUSED: false, syscall.EHOSTUNREACH: false, syscall.ECONNRESET: false,
+	} {
+		got := reason(Check{}, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", number)})
+		want := number.Error()
+		if isOurs {
+			want = "not checked: " + want
+		}
+		if got.Error() != want || errors.Is(got, errNotTried) != isOurs {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }

@@ -20,9 +20,9 @@ type Runner struct {
 
 const (
 	readEvery = time.Second
-	lookEvery = 20 * time.Millisecond // for checks whose time has come
-	patience  = 2 * time.Second       // with millrace
-	atOnce    = 512                   // checks; each holds a socket
+	lookEvery = 5 * time.Millisecond // for checks whose time has come; no interval is under 10
+	patience  = 2 * time.Second      // with millrace
+	atOnce    = 512                  // checks; each holds a socket
 )
 
 type outcome struct {

@@ -134,3 +134,21 @@ func TestRunner(t *testing.T) {
 		t.Errorf("told, too: %s", more)
 	}
 }
+
+// As often as a configuration may want it (docs/configuration.md), looking as often as the loop does.
+func TestTheShortestInterval(t *testing.T) {
+	backend := api.Backend{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Healthy: true}
+	service := api.Service{Service: "web:80/tcp", Backends: []api.Backend{backend},
+		Health: &api.Health{Check: "tcp", IntervalMs: 10, Rise: 1, Fall: 1}}
+	board, checks := NewBoard(), 0
+	board.Configure(0, []api.Service{service})
+	for nowMs := int64(0); nowMs < 1000; nowMs += lookEvery.Milliseconds() {
+		for _, job := range board.Due(nowMs) {
+			board.Result(job, nil)
+			checks++
+		}
+	}
+	if checks < 99 { // the first of them is not at once
+		t.Errorf("%d checks in a second, want 100", checks)
+	}
+}
