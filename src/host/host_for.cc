@@ -102,6 +102,8 @@ void HostFor<A>::keep(Tick now, Wire& wire) {
     if (link != kLocal && common_.links[link].has_neighbours)
       neighbours_.keep(link, address, now, listener);
   };
+  for (const auto& [address, link, mac] : tables_->addresses.neighbours)
+    neighbours_.make_permanent(link, address, mac, now, listener);
   for (const Route<A>& route : tables_->routes.all()) {
     if (route.via) keep(route.link, *route.via);
   }

@@ -38,6 +38,13 @@ struct HostAddresses {
   std::vector<Route<A>> routes;  ///< beside the networks on the links
   /// Where packets will surely go: their next hops are asked for at once, and kept.
   std::vector<A> destinations;
+  struct Permanent {
+    A address;
+    unsigned link = 0;
+    Mac mac;
+  };
+  /// Neighbours that nobody asks for, and whose MACs nothing changes.
+  std::vector<Permanent> neighbours;
 };
 
 struct HostLink {

@@ -89,15 +89,18 @@ class HostScenario : public testing::Test, protected Wire {
     return mac == Mac{} ? "nobody" : "?";
   }
 
-  void make(HostConfig config = {.announces = false}) {
+  /// `permanent` has the MAC of "far" for good.
+  void make(HostConfig config = {.announces = false}, const std::string& permanent = {}) {
     config.links = {{.mac = mac_of("out")}, {.mac = mac_of("in")}};
     HostAddresses<A> addresses{
         .own = {{address("out"), kV4 ? 24U : 64U, 0}, {address("in"), kV4 ? 24U : 64U, 1}},
         .virtual_addresses = {address("vip")},
         .routes = {},
-        .destinations = {}};
+        .destinations = {},
+        .neighbours = {}};
     addresses.routes = {{prefix_of(address("c"), 24), 24, 0, address("gw")}};
     addresses.destinations = {address("b1")};
+    if (!permanent.empty()) addresses.neighbours = {{address(permanent), 1, mac_of("far")}};
     if constexpr (kV4) {
       config.v4 = addresses;
     } else {

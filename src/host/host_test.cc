@@ -240,6 +240,30 @@ TYPED_TEST(HostTest, ANeighbourThatMovesIsFollowed) {
     - consumed)");
 }
 
+TYPED_TEST(HostTest, APermanentNeighbourIsNotAskedForAndStays) {
+  this->make({.announces = false}, "b1");
+  this->play(R"(
+    begin
+    - 0 to all: out asks gw
+    0 gw answers
+    - consumed
+    1 n > b1
+    - 1 to far: n > b1 hops=63
+    - no_service
+    1 b1 tells
+    - consumed
+    1 b1 answers
+    - consumed
+    +90000
+    1 b1 asks in
+    - 1 to b1: in answers b1
+    - consumed
+    1 n > b1
+    - 1 to far: n > b1 hops=63
+    - no_service
+    +10000)");
+}
+
 TYPED_TEST(HostTest, NobodyWaitsInAQueueWithoutEnd) {
   std::string scenario = "0 n > b2\n- 1 to all: in asks b2\n- held\n";
   for (unsigned i = 1; i < HostCommon::kMaxHeldEach; ++i) scenario += "0 n > b2\n- held\n";

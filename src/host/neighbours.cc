@@ -22,6 +22,15 @@ void Neighbours<A>::keep(unsigned link, const A& address, Tick now, Listener& li
 }
 
 template <class A>
+void Neighbours<A>::make_permanent(unsigned link, const A& address, const Mac& mac, Tick now,
+                                   Listener& listener) {
+  const Id id = find_or_add(link, address, now, kMax);
+  if (id == kNone) return;
+  all_[id].is_kept = true;
+  confirm(id, mac, State::permanent, now, listener);
+}
+
+template <class A>
 typename Neighbours<A>::Way Neighbours<A>::use(unsigned link, const A& address, Tick now,
                                                Listener& listener) {
   const Id id = find_or_add(link, address, now);
@@ -45,6 +54,7 @@ void Neighbours<A>::advertised(unsigned link, const A& address, const Heard& hea
   if (known == ids_.end()) return;  // RFC 4861, 7.2.5: who did not ask learns nothing
   const Id id = known->second;
   Neighbour& one = all_[id];
+  if (one.state == State::permanent) return;
   if (is_unanswered(one.state)) {
     confirm(id, heard.mac, heard.is_solicited ? State::reachable : State::stale, now, listener);
     return;
@@ -66,7 +76,7 @@ template <class A>
 void Neighbours<A>::asked_by(unsigned link, const A& address, const Mac& mac, Tick now,
                              Listener& listener) {
   const Id id = find_or_add(link, address, now);
-  if (id == kNone) return;
+  if (id == kNone || all_[id].state == State::permanent) return;
   if (is_unanswered(all_[id].state) || all_[id].mac != mac)
     confirm(id, mac, State::stale, now, listener);
 }
@@ -149,17 +159,18 @@ void Neighbours<A>::enter(Id id, State state, Tick now) {
   one.state = state;
   if (state == State::reachable) {
     one.until = now + kReachableMs / 2 + static_cast<std::uint32_t>(random_() % kReachableMs);
-  } else if (state != State::stale) {
+  } else if (!lasts(state)) {
     one.until = now + (state == State::delay ? kDelayMs : kRetransmitMs);
     watch(id);
   }
 }
 
 template <class A>
-typename Neighbours<A>::Id Neighbours<A>::find_or_add(unsigned link, const A& address, Tick now) {
+typename Neighbours<A>::Id Neighbours<A>::find_or_add(unsigned link, const A& address, Tick now,
+                                                      std::size_t most) {
   const Where where{link, address};
   if (const auto known = ids_.find(where); known != ids_.end()) return known->second;
-  if (unanswered_ >= kMaxUnanswered) return kNone;
+  if (unanswered_ >= most) return kNone;
   const Id id = place();
   if (id == kNone) return kNone;
   all_[id] = {.where = where,

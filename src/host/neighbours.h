@@ -9,6 +9,8 @@
 //    3 s, no answer            └──────────────────────────── answer ─────────────────┤
 //    ▼    │                                                                          │
 //   failed┴ 1 s, if wanted ◄──────────────────────────────────────── 3 s, no answer ─┘
+//
+// A permanent one was configured: nothing that is heard changes it.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +45,15 @@ class Neighbours {
   static constexpr std::uint32_t kRetransmitMs = 1'000;
   static constexpr unsigned kAsks = 3;
 
-  enum class State : std::uint8_t { incomplete, reachable, stale, delay, probe, failed };
+  enum class State : std::uint8_t {
+    incomplete,
+    reachable,
+    stale,
+    delay,
+    probe,
+    failed,
+    permanent,
+  };
 
   /// Names a neighbour until it is told that it is gone.
   using Id = std::uint32_t;
@@ -67,12 +77,18 @@ class Neighbours {
   /// `seed`: reachable times vary by half, so that not all are asked for at once.
   explicit Neighbours(std::uint32_t seed) : random_(seed) {}
 
-  /// Asks for none of its own accord any more.
+  /// Asks for none of its own accord any more, and none is permanent.
   void keep_none() {
-    for (Neighbour& one : all_) one.is_kept = false;
+    for (Neighbour& one : all_) {
+      one.is_kept = false;
+      if (one.state == State::permanent) one.state = State::stale;
+    }
   }
   /// Asked for from now on, whether or not packets go there.
   void keep(unsigned link, const A& address, Tick now, Listener& listener);
+  /// It has that MAC until `keep_none`.
+  void make_permanent(unsigned link, const A& address, const Mac& mac, Tick now,
+                      Listener& listener);
 
   /// A packet goes to that neighbour.
   struct Way {
@@ -123,12 +139,11 @@ class Neighbours {
     Tick until;      ///< the state ends
     Tick last_used;  ///< by a packet
 
-    bool ends_by_itself() const {
-      return is_there && state != State::reachable && state != State::stale;
-    }
+    bool ends_by_itself() const { return is_there && state != State::reachable && !lasts(state); }
   };
 
-  Id find_or_add(unsigned link, const A& address, Tick now);
+  /// None where `most` have not answered.
+  Id find_or_add(unsigned link, const A& address, Tick now, std::size_t most = kMaxUnanswered);
   Id place();
   void remove(Id id);
   void enter(Id id, State state, Tick now);
@@ -140,6 +155,8 @@ class Neighbours {
   static bool is_unanswered(State state) {
     return state == State::incomplete || state == State::failed;
   }
+
+  static bool lasts(State state) { return state == State::stale || state == State::permanent; }
 
   std::deque<Neighbour> all_;
   std::vector<Id> free_;

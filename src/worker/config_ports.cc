@@ -1,5 +1,7 @@
 #include "worker/config_ports.h"
 
+#include <netinet/ether.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,6 +11,15 @@
 
 namespace millrace::config {
 namespace {
+
+/// As 02:00:00:00:00:01, of one station.
+std::optional<Mac> parse_mac(const std::string& text) {
+  ether_addr parsed{};
+  if (ether_aton_r(text.c_str(), &parsed) == nullptr) return std::nullopt;
+  Mac mac;
+  std::ranges::copy(parsed.ether_addr_octet, mac.bytes.begin());
+  return mac.is_unicast() ? std::optional(mac) : std::nullopt;
+}
 
 void read_addresses(const Context& context, const toml::node& node, RawPort& out) {
   const auto* array = node.as_array();
@@ -50,6 +61,7 @@ class LiveReader {
     }
     if (raw.name.given) once(raw.name, names_, "port.name", "give each port its own");
     for (const auto& address : raw.addresses) add_address(address, number);
+    for (const auto& neighbour : raw.neighbours) add_neighbour(neighbour, number);
     live_.ports.push_back(std::move(port));
   }
 
@@ -113,6 +125,37 @@ class LiveReader {
                         text.value + (A::kBytes == 4 ? "/24" : "/64") + ", or as it is there");
     } else {
       of<A>().own.push_back({address, *bits, port});
+    }
+  }
+
+  void add_neighbour(const RawNeighbour& raw, unsigned port) {
+    if (!raw.address.given || !raw.mac.given) return;
+    const auto mac = parse_mac(raw.mac.value);
+    if (!mac) {
+      problems_.add(raw.mac.line, "port.neighbours.mac",
+                    in_quotes(raw.mac.value) +
+                        " is no MAC address of one station: give one like 02:00:00:00:00:01");
+    } else if (const auto v4 = parse_address<AddressV4>(raw.address.value)) {
+      add_neighbour(raw, AddressV4(*v4), port, *mac);
+    } else if (const auto v6 = parse_address<AddressV6>(raw.address.value)) {
+      add_neighbour(raw, AddressV6(*v6), port, *mac);
+    } else {
+      problems_.add(
+          raw.address.line, "port.neighbours.address",
+          in_quotes(raw.address.value) + " is no address: give one like 192.0.2.1, 2001:db8::1");
+    }
+  }
+
+  template <class A>
+  void add_neighbour(const RawNeighbour& raw, const A& address, unsigned port, const Mac& mac) {
+    const auto same = [&](const auto& other) {
+      return other.address == address && other.link == port;
+    };
+    if (std::ranges::any_of(of<A>().neighbours, same)) {
+      problems_.add(raw.address.line, "port.neighbours.address",
+                    in_quotes(raw.address.value) + " is there already: leave one out");
+    } else {
+      of<A>().neighbours.push_back({address, port, mac});
     }
   }
 
@@ -185,10 +228,13 @@ class LiveReader {
 
 Keys<RawPort> port_keys() {
   using P = RawPort;
+  using N = RawNeighbour;
   return {
       {"name", text(&P::name), true},
       {"device", text(&P::device), true},
       {"addresses", read_addresses},
+      {"neighbours", tables(&P::neighbours,
+                            {{"address", text(&N::address), true}, {"mac", text(&N::mac), true}})},
       {"mtu", integer(&P::mtu, 68, 9600, "bytes")},
   };
 }

@@ -10,11 +10,18 @@
 
 namespace millrace::config {
 
+struct RawNeighbour {
+  std::uint32_t line = 0;
+  Located<std::string> address;
+  Located<std::string> mac;
+};
+
 struct RawPort {
   std::uint32_t line = 0;
   Located<std::string> name;
   Located<std::string> device;
   std::vector<Located<std::string>> addresses;
+  std::vector<RawNeighbour> neighbours;
   unsigned mtu = 0;
 };
 

@@ -41,10 +41,17 @@ port = "inside"
 [host]
 unreachable = false
 idle = "spin"
+[[port]]
+name = "lab"
+device = "memif:/run/lab.sock"
+neighbours = [
+  { address = "192.0.2.1", mac = "02:00:00:00:00:0a" },
+  { address = "fe80::1", mac = "2:0:0:0:0:B" },
+]
 )");
   ASSERT_TRUE(config.has_value()) << config.error().message;
   const Config::Live& live = config->live;
-  ASSERT_EQ(live.ports.size(), 2U);
+  ASSERT_EQ(live.ports.size(), 3U);
   EXPECT_EQ(live.ports[0].name, "outside");
   EXPECT_EQ(to_string(live.ports[1].device), "tap:mr0");
   EXPECT_EQ(live.ports[0].mtu, 0U);
@@ -61,6 +68,12 @@ idle = "spin"
   EXPECT_FALSE(live.v4.routes[1].via.has_value());
   ASSERT_EQ(live.v6.routes.size(), 1U);
   EXPECT_EQ(live.v6.routes[0].link, 0U);
+  ASSERT_EQ(live.v4.neighbours.size(), 1U);
+  EXPECT_EQ(to_string(live.v4.neighbours[0].address), "192.0.2.1");
+  EXPECT_EQ(live.v4.neighbours[0].link, 2U);
+  EXPECT_EQ(live.v4.neighbours[0].mac, (Mac{{2, 0, 0, 0, 0, 10}}));
+  ASSERT_EQ(live.v6.neighbours.size(), 1U);
+  EXPECT_EQ(live.v6.neighbours[0].mac, (Mac{{2, 0, 0, 0, 0, 11}}));
   EXPECT_FALSE(live.tells_unreachable);
   EXPECT_EQ(live.idle, Config::Idle::spin);
 }
@@ -132,6 +145,17 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{PORT("addresses = [\"10.0.0.x/24\"]"),
               "port.addresses: \"10.0.0.x/24\" is no address: give one like 192.0.2.1/24, "
               "2001:db8::1/64"},
+        Wrong{PORT("neighbours = [{ address = \"10.0.0.1\" }]"),
+              "port.neighbours.mac: is missing: give it"},
+        Wrong{PORT("neighbours = [{ address = \"10.0.0\", mac = \"02:00:00:00:00:01\" }]"),
+              "port.neighbours.address: \"10.0.0\" is no address: give one like 192.0.2.1, "
+              "2001:db8::1"},
+        Wrong{PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"01:00:5e:00:00:01\" }]"),
+              "port.neighbours.mac: \"01:00:5e:00:00:01\" is no MAC address of one station: give "
+              "one like 02:00:00:00:00:01"},
+        Wrong{PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:01\" }, "
+                   "{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:02\" }]"),
+              "port.neighbours.address: \"10.0.0.1\" is there already: leave one out"},
         Wrong{PORT("mtu = 20"), "port.mtu: 20 is out of range: give 68 to 9600 bytes"},
         Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, { name = \"x\", device = \"tap:b\" }]",
               "port.name: \"x\" is there already, on line 1: give each port its own"},
