@@ -7,8 +7,6 @@ target_compile_options(millrace_flags INTERFACE
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 warns falsely about inlined string and fmt code (GCC bug 105651 and its kin).
   target_compile_options(millrace_flags INTERFACE -Wno-restrict -Wno-stringop-overflow)
-  # At link time, too; there two types of one name are found, which break whatever uses either.
-  target_link_options(millrace_flags INTERFACE -Wno-stringop-overflow -Werror=odr)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # libstdc++ 12's stable_sort uses what it has itself deprecated.
@@ -17,13 +15,6 @@ endif()
 if(MILLRACE_NATIVE)
   target_compile_options(millrace_flags INTERFACE -march=native)
 endif()
-
-# With link-time optimisation, tests are linked from the same objects without it, which is quick.
-function(millrace_links_without_lto target)
-  if(CMAKE_INTERPROCEDURAL_OPTIMIZATION AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -ffat-lto-objects)
-  endif()
-endfunction()
 
 # millrace_folder(NAME [SOURCES ...] [USES target ...])
 # The library `millrace_NAME` of the folder src/NAME; header-only without sources. `USES` names what
@@ -34,7 +25,6 @@ function(millrace_folder name)
   if(ARG_SOURCES)
     add_library(${target} STATIC ${ARG_SOURCES})
     set(scope PUBLIC)
-    millrace_links_without_lto(${target})
   else()
     add_library(${target} INTERFACE)
     set(scope INTERFACE)
@@ -45,7 +35,18 @@ endfunction()
 
 # Tests are compiled often and run briefly.
 function(millrace_quick_to_compile target)
-  set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
+  if(NOT TARGET millrace_test_headers)
+    file(WRITE ${PROJECT_BINARY_DIR}/test_headers.cc "")
+    add_library(millrace_test_headers OBJECT ${PROJECT_BINARY_DIR}/test_headers.cc)
+    target_link_libraries(millrace_test_headers PRIVATE millrace_flags GTest::gtest)
+    target_precompile_headers(millrace_test_headers PRIVATE <algorithm> <array> <atomic> <bit> <chrono>
+      <cstdint> <cstring> <functional> <map> <memory> <optional> <random> <set> <span> <string>
+      <string_view> <thread> <variant> <vector> <gtest/gtest.h>)
+    if(CMAKE_BUILD_TYPE STREQUAL "Release")
+      target_compile_options(millrace_test_headers PRIVATE -O1)
+    endif()
+  endif()
+  target_precompile_headers(${target} REUSE_FROM millrace_test_headers)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O1)
   endif()
@@ -80,9 +81,6 @@ function(millrace_per_table target source)
     if(target MATCHES "_test$")
       millrace_quick_to_compile(${target}_${i})
     endif()
-    # A table's loop is whole in its source: to optimise it once more at link time gains nothing and
-    # takes minutes.
-    set_target_properties(${target}_${i} PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
     target_include_directories(${target}_${i} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(${target}_${i} PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${i}>)
@@ -97,7 +95,6 @@ function(millrace_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PER_TABLE;USES" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   millrace_quick_to_compile(${name})
-  target_link_options(${name} PRIVATE -fno-lto)
   target_link_libraries(${name} PRIVATE ${ARG_USES} GTest::gtest GTest::gtest_main)
   if(ARG_PER_TABLE)
     millrace_per_table(${name} ${ARG_PER_TABLE})

@@ -25,27 +25,45 @@ static_assert(TableSchemes::kSize == MILLRACE_COUNTED,
               "the list has another form than the build counts");
 #endif
 
-template <class T, class A, class K>
-struct Combination {
-  using Key = K;
-  using Tracked = Tracker<T::template Of, Alone, K>;
-  static constexpr MakeAgeing* kAgeing = &A::create;
-  static constexpr bool kAges = A::kName != NoAgeing::kName;
-  static constexpr bool kLeavesExpired = A::kName == Lazy::kName;
-  static constexpr bool kIsPunctual = A::kName == Wheel::kName;
-  static std::uint32_t slack_ms(std::uint32_t interval_ms) {
-    if constexpr (kAges) return A::slack_ms(interval_ms);
-    return 0;
-  }
-  static std::string name() {
-    return std::string(T::kName) + "_" + std::string(A::kName) + (sizeof(K) == 16 ? "_v4" : "_v6");
+using Scheme = TableSchemes::At<MILLRACE_TABLE>;
+
+constexpr std::uint32_t kTimeoutMs = 1000;
+constexpr std::uint32_t kIntervalMs = 10;
+
+/// What tests need to know of an ageing scheme. A value: a type would have each of them, and the
+/// tracker with it, compiled once a scheme.
+struct AgeingTraits {
+  MakeAgeing* create;
+  std::uint32_t slack_ms = 0;
+  bool ages = false;
+  bool leaves_expired = false;
+  bool is_punctual = false;
+
+  template <class A>
+  static AgeingTraits of() {
+    AgeingTraits traits{.create = &A::create,
+                        .ages = A::kName != NoAgeing::kName,
+                        .leaves_expired = A::kName == Lazy::kName,
+                        .is_punctual = A::kName == Wheel::kName};
+    if constexpr (A::kName != NoAgeing::kName) traits.slack_ms = A::slack_ms(kIntervalMs);
+    return traits;
   }
 };
 
-template <class T, class... A>
+template <class A, class K>
+struct Combination {
+  using Ageing = A;
+  using Key = K;
+  static std::string name() {
+    return std::string(Scheme::kName) + "_" + std::string(A::kName) +
+           (sizeof(K) == 16 ? "_v4" : "_v6");
+  }
+};
+
+template <class... A>
 auto with_ageing(SchemeList<A...>)
-    -> testing::Types<Combination<T, A, KeyV4>..., Combination<T, A, KeyV6>...>;
-using Combinations = decltype(with_ageing<TableSchemes::At<MILLRACE_TABLE>>(AgeingSchemes{}));
+    -> testing::Types<Combination<A, KeyV4>..., Combination<A, KeyV6>...>;
+using Combinations = decltype(with_ageing(AgeingSchemes{}));
 
 struct CombinationNames {
   template <class C>
@@ -54,22 +72,22 @@ struct CombinationNames {
   }
 };
 
-constexpr std::uint32_t kTimeoutMs = 1000;
-constexpr std::uint32_t kIntervalMs = 10;
 constexpr auto kNobodyEnds = [](ConnId) { ADD_FAILURE() << "a connection gave way"; };
 
-template <class C>
-class TrackerTest : public testing::Test {
+template <class K>
+class TrackerTestOf : public testing::Test {
  protected:
-  using KeyType = typename C::Key;
-  using Tracked = typename C::Tracked;
+  using KeyType = K;
+  using Tracked = Tracker<Scheme::template Of, Alone, K>;
 
-  static Tracked make(std::size_t capacity, bool replies = true,
-                      std::uint32_t timeout_ms = kTimeoutMs) {
+  explicit TrackerTestOf(const AgeingTraits& ageing) : ageing_(ageing) {}
+
+  Tracked make(std::size_t capacity, bool replies = true,
+               std::uint32_t timeout_ms = kTimeoutMs) const {
     TrackerConfig config{.capacity = capacity,
                          .state_bytes = 8,
                          .timeouts = Timeouts::all(timeout_ms),
-                         .ageing = C::kAgeing,
+                         .ageing = ageing_.create,
                          .interval_ms = kIntervalMs,
                          .groups = 1,
                          .pages = Pages::small,
@@ -98,27 +116,42 @@ class TrackerTest : public testing::Test {
     EXPECT_EQ(in.outcome, inserted);
     return in.id;
   }
+  /// How many have ended.
+  static std::size_t sweep(Tracked& tracker, Tick now) {
+    std::size_t ended = 0;
+    while (!tracker.sweep(now, 16, [&](ConnId) { ++ended; })) {
+    }
+    return ended;
+  }
   static void check(const Tracked& tracker) {
     const auto ok = tracker.check_invariants();
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
   }
 
+  const AgeingTraits ageing_;
+
  private:
   testing::ScopedTrace repeat_{__FILE__, __LINE__, test::repeat()};
+};
+
+template <class C>
+class TrackerTest : public TrackerTestOf<typename C::Key> {
+ protected:
+  TrackerTest() : TrackerTestOf<typename C::Key>(AgeingTraits::of<typename C::Ageing>()) {}
 };
 TYPED_TEST_SUITE(TrackerTest, Combinations, CombinationNames);
 
 /// A tracker and a model of it, side by side, through one simulated life.
-template <class C>
+template <class K>
 struct Simulation {
-  using K = typename C::Key;
-  using Tracked = typename C::Tracked;
+  using Tracked = Tracker<Scheme::template Of, Alone, K>;
   struct Known {
     ConnId id;
     Tick seen;
     std::optional<std::uint64_t> reply;
   };
 
+  const AgeingTraits ageing;
   Tracked tracker;
   Tick now{0xfffff000};  // wraps soon
   std::map<std::uint64_t, Known> live;
@@ -132,7 +165,8 @@ struct Simulation {
   bool is_met(std::uint64_t n) const {
     const auto known = live.find(n);
     if (known == live.end()) return false;
-    return !C::kLeavesExpired || now - known->second.seen < static_cast<std::int32_t>(kTimeoutMs);
+    return !ageing.leaves_expired ||
+           now - known->second.seen < static_cast<std::int32_t>(kTimeoutMs);
   }
   bool reply_is_met(std::uint64_t reply) const {
     const auto owner = owner_of_reply.find(reply);
@@ -211,7 +245,7 @@ struct Simulation {
 
   void check_ages() const {
     for (const auto& [n, known] : live) {
-      ASSERT_LE(now - known.seen, static_cast<std::int32_t>(kTimeoutMs + C::slack_ms(kIntervalMs)))
+      ASSERT_LE(now - known.seen, static_cast<std::int32_t>(kTimeoutMs + ageing.slack_ms))
           << "lived too long";
     }
   }
@@ -220,7 +254,7 @@ struct Simulation {
 TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
   constexpr std::size_t kCapacity = 300;
   std::mt19937_64 random(test::seed());
-  Simulation<TypeParam> life{this->make(kCapacity)};
+  Simulation<typename TypeParam::Key> life{this->ageing_, this->make(kCapacity)};
   for (std::uint64_t step = 0; life.opened < 20 * kCapacity && step < 200'000; ++step) {
     const std::uint64_t n = random() % 500;
     const std::uint64_t reply = 1'000'000 + random() % 2000;
@@ -234,7 +268,7 @@ TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
     life.tracker.settle();
     life.now = life.now +
                static_cast<std::uint32_t>(random() % 100 == 0 ? random() % 5000 : random() % 40);
-    if (!TypeParam::kAges) {
+    if (!this->ageing_.ages) {
       EXPECT_TRUE(life.sweep(64));
       while (life.live.size() > 200) {  // someone else makes room
         const auto victim = life.live.begin()->first;
@@ -253,7 +287,7 @@ TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
   EXPECT_EQ(life.opened - life.closed, life.live.size());
   EXPECT_GE(life.opened, 20 * kCapacity);
   EXPECT_GT(life.collided, 100U);
-  if (TypeParam::kIsPunctual) {
+  if (this->ageing_.is_punctual) {
     EXPECT_EQ(life.refused, 0U);
   }
   life.tracker.settle();
@@ -279,12 +313,9 @@ TYPED_TEST(TrackerTest, AFullTrackerRefusesAndKeepsWhatItHas) {
     for (const auto& [n, id] : live) EXPECT_EQ(this->find(tracker, nth_key<K>(n), Tick{500}), id);
     EXPECT_EQ(this->find(tracker, nth_key<K>(0), Tick{500}, true), ConnId::none);
     this->check(tracker);
-    if (!TypeParam::kAges) continue;
-    std::size_t gone = 0;
-    const Tick late{500 + kTimeoutMs + TypeParam::slack_ms(kIntervalMs)};
-    while (!tracker.sweep(late, 16, [&](ConnId) { ++gone; })) {
-    }
-    EXPECT_EQ(gone, live.size());
+    if (!this->ageing_.ages) continue;
+    const Tick late{500 + kTimeoutMs + this->ageing_.slack_ms};
+    EXPECT_EQ(this->sweep(tracker, late), live.size());
     EXPECT_EQ(tracker.live(), 0U);
     tracker.settle();
     this->check(tracker);
@@ -293,10 +324,10 @@ TYPED_TEST(TrackerTest, AFullTrackerRefusesAndKeepsWhatItHas) {
 }
 
 TYPED_TEST(TrackerTest, WhatHasExpiredGivesWay) {
-  if (!TypeParam::kLeavesExpired) return;
+  if (!this->ageing_.leaves_expired) return;
   constexpr std::size_t kCapacity = 1000;
   std::mt19937_64 random(test::seed());
-  Simulation<TypeParam> life{this->make(kCapacity)};
+  Simulation<typename TypeParam::Key> life{this->ageing_, this->make(kCapacity)};
   for (std::uint64_t n = 0; n < kCapacity; ++n) life.open_key(n, 1'000'000 + n);
   ASSERT_EQ(life.live.size(), kCapacity);
   // Without a sweep: in new places and in their own.
@@ -344,8 +375,7 @@ TYPED_TEST(TrackerTest, AReplyKeepsItsConnectionAlive) {
   tracker.confirm(id, this->link(tracker, nth_key<K>(2), Tick{0}));
   for (std::uint32_t t = 0; t < 10 * kTimeoutMs; t += kTimeoutMs / 2) {
     EXPECT_NE(this->find(tracker, nth_key<K>(2), Tick{t}, true), ConnId::none);
-    while (!tracker.sweep(Tick{t}, 64, [](ConnId) { FAIL() << "removed while in use"; })) {
-    }
+    ASSERT_EQ(this->sweep(tracker, Tick{t}), 0U) << "removed while in use";
   }
   EXPECT_EQ(this->find(tracker, nth_key<K>(1), Tick{10 * kTimeoutMs}), id);
 }
@@ -358,13 +388,10 @@ TYPED_TEST(TrackerTest, OneDirectionAloneKeepsAConnectionForMonths) {
   const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
   tracker.confirm(id, this->link(tracker, nth_key<K>(2), Tick{0}));
   Tick now{0};
-  bool ended = false;
   for (int step = 0; step < 55'000; ++step) {  // two months
     now = now + 100'000;
     ASSERT_EQ(this->find(tracker, nth_key<K>(1), now), id);
-    while (!tracker.sweep(now, 64, [&ended](ConnId) { ended = true; })) {
-    }
-    ASSERT_FALSE(ended) << "after " << step << " steps of 100 s";
+    ASSERT_EQ(this->sweep(tracker, now), 0U) << "after " << step << " steps of 100 s";
   }
 }
 
@@ -379,8 +406,7 @@ TYPED_TEST(TrackerTest, ASuccessorIsNotSweptInItsPredecessorsPlace) {
   const Tick later{kTimeoutMs - 1};
   const ConnId second = this->open(tracker, nth_key<K>(2), later).id;
   tracker.confirm(second);
-  while (!tracker.sweep(Tick{kTimeoutMs + kIntervalMs}, 64, [](ConnId) { FAIL(); })) {
-  }
+  EXPECT_EQ(this->sweep(tracker, Tick{kTimeoutMs + kIntervalMs}), 0U);
   EXPECT_EQ(this->find(tracker, nth_key<K>(2), Tick{kTimeoutMs + kIntervalMs}), second);
 }
 

@@ -46,10 +46,6 @@ Capture capture_at_ms(std::vector<std::uint64_t> times) {
   return test::capture_at(times);
 }
 
-std::uint64_t all_of(const Burst& burst) {
-  return burst.size == 64 ? UINT64_MAX : (std::uint64_t{1} << burst.size) - 1;
-}
-
 TEST(ReplayPort, OffersEveryPacketInOrder) {
   const Capture capture = test::capture_at(std::vector<std::uint64_t>(150, kStart));
   for (const unsigned size : {1U, 7U, 32U, 64U}) {
