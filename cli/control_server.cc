@@ -143,9 +143,6 @@ std::string default_socket() {
 }
 
 struct ControlServer::Implementation {
-  Implementation(Control& of, std::function<Json()> make_stats)
-      : control(&of), stats(std::move(make_stats)) {}
-
   void route();
   void list(const Request& request, Response& response);
   void trace(const Request& request, Response& response);
@@ -153,11 +150,12 @@ struct ControlServer::Implementation {
   void mark(Mark mark, const char* name, bool when, const Request& request, Response& response);
   void kill(const Request& request, Response& response);
   void reload(Response& response);
-  void offer(Response& response);
+  void offer(const Request& request, Response& response);
   void hand_over(const Request& request, Response& response);
   void let_go(const Request& request, Response& response);
+  void give_up(const Request& request, Response& response);
 
-  Control* control;
+  Control* control = nullptr;
   std::function<Json()> stats;
   UnixHttp http;
 };
@@ -180,11 +178,14 @@ void ControlServer::Implementation::route() {
   http.Get("/explain",
            [this](const Request& request, Response& response) { explain(request, response); });
   http.Post("/reload", [this](const Request&, Response& response) { reload(response); });
-  http.Post("/handover", [this](const Request&, Response& response) { offer(response); });
+  http.Post("/handover",
+            [this](const Request& request, Response& response) { offer(request, response); });
   http.Post("/handover/connections",
             [this](const Request& request, Response& response) { hand_over(request, response); });
   http.Post("/handover/end",
             [this](const Request& request, Response& response) { let_go(request, response); });
+  http.Post("/handover/give_up",
+            [this](const Request& request, Response& response) { give_up(request, response); });
   http.Post("/kill",
             [this](const Request& request, Response& response) { kill(request, response); });
   http.Post("/drain", [this](const Request& request, Response& response) {
@@ -335,7 +336,13 @@ void ControlServer::Implementation::reload(Response& response) {
          {{"services", is->services}, {"backends", is->backends}, {"took_ms", is->took_ms}});
 }
 
-void ControlServer::Implementation::offer(Response& response) {
+void ControlServer::Implementation::offer(const Request& request, Response& response) {
+  if (number(request, "version", kCarriedVersion) != kCarriedVersion) {
+    return refuse(response,
+                  Refusal{Refusal::Kind::not_now,
+                          "this one hands over in version " + std::to_string(kCarriedVersion) +
+                              ": end it, and start the other one without --take-over"});
+  }
   const auto offer = control->offer();
   if (!offer) return refuse(response, offer.error());
   answer(response, cli::to_json(*offer));
@@ -361,22 +368,32 @@ void ControlServer::Implementation::hand_over(const Request& request, Response& 
 void ControlServer::Implementation::let_go(const Request& request, Response& response) {
   const auto offered = number(request, "number", 0);
   if (!offered) return refuse(response, kNoOffer);
-  const auto ended = control->let_go(*offered);
-  if (!ended) return refuse(response, ended.error());
+  const auto overflowed = control->let_go(*offered);
+  if (!overflowed) return refuse(response, overflowed.error());
+  answer(response, {{"overflowed", *overflowed}});
+}
+
+void ControlServer::Implementation::give_up(const Request& request, Response& response) {
+  const auto offered = number(request, "number", 0);
+  if (!offered) return refuse(response, kNoOffer);
+  control->give_up(*offered);
   answer(response, Json::object());
 }
 
 ControlServer::ControlServer() = default;
 
-Result<std::unique_ptr<ControlServer>> ControlServer::start(Control& control,
-                                                            std::function<Json()> stats,
-                                                            const std::string& path,
-                                                            bool replaces) {
+Result<std::unique_ptr<ControlServer>> ControlServer::bind(const std::string& path, bool replaces) {
   std::unique_ptr<ControlServer> server(new ControlServer);
-  server->is_ = std::make_unique<Implementation>(control, std::move(stats));
-  server->is_->route();
-  if (auto ok = server->is_->http.start(path, replaces); !ok) return std::unexpected(ok.error());
+  server->is_ = std::make_unique<Implementation>();
+  if (auto ok = server->is_->http.bind(path, replaces); !ok) return std::unexpected(ok.error());
   return server;
+}
+
+Result<void> ControlServer::start(Control& control, std::function<Json()> stats) {
+  is_->control = &control;
+  is_->stats = std::move(stats);
+  is_->route();
+  return is_->http.start();
 }
 
 ControlServer::~ControlServer() = default;

@@ -15,13 +15,11 @@ std::string default_socket();
 
 class ControlServer {
  public:
+  /// As `UnixHttp::bind`.
+  static Result<std::unique_ptr<ControlServer>> bind(const std::string& path, bool replaces);
   /// Answers from now on, on threads of its own. `control` outlives it; `stats` makes the answer to
-  /// `GET /stats`. Errors: another process listens there (failed), unless this one `replaces` it;
-  /// the socket cannot be made
-  /// (unreadable).
-  static Result<std::unique_ptr<ControlServer>> start(Control& control,
-                                                      std::function<nlohmann::ordered_json()> stats,
-                                                      const std::string& path, bool replaces);
+  /// `GET /stats`. Errors: as `UnixHttp::start`.
+  Result<void> start(Control& control, std::function<nlohmann::ordered_json()> stats);
   /// Ends all answers, and removes the socket.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;

@@ -72,11 +72,11 @@ Json to_json(const Offer& offer) {
          {"mac", mac.bytes}});
   }
   Json& interfaces = json["interfaces"] = Json::array();
-  for (const auto& [device, to_restore] : offer.interfaces) {
+  for (const auto& [name, to_restore] : offer.to_restore) {
     Json settings = Json::array();
     for (const auto& [command, file, value] : to_restore)
       settings.push_back({{"command", command}, {"file", file}, {"value", value}});
-    interfaces.push_back({{"device", device}, {"to_restore", settings}});
+    interfaces.push_back({{"name", name}, {"to_restore", settings}});
   }
   return json;
 }
@@ -97,19 +97,23 @@ Result<Offer> offer_from(const Json& json) try {
   }
   for (const Json& one : json.at("neighbours")) {
     with_address(one, [&](const auto& address) {
-      offer.neighbours.push_back({one.at("device"), address, Mac{one.at("mac")}});
+      offer.neighbours.insert({one.at("device"), address, Mac{one.at("mac")}});
     });
   }
   for (const Json& one : json.at("interfaces")) {
-    auto& interface = offer.interfaces.emplace_back();
-    interface.device = one.at("device");
+    auto& to_restore = offer.to_restore[one.at("name")];
     for (const Json& setting : one.at("to_restore"))
-      interface.to_restore.push_back(
-          {setting.at("command"), setting.at("file"), setting.at("value")});
+      to_restore.push_back({setting.at("command"), setting.at("file"), setting.at("value")});
   }
   return offer;
 } catch (const std::exception&) {
   return std::unexpected(Error{"what answers there is no millrace that can hand over"});
+}
+
+std::set<std::string> overflowed_from(const Json& json) try {
+  return json.at("overflowed");
+} catch (const std::exception&) {
+  return {};
 }
 
 }  // namespace millrace::cli

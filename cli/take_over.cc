@@ -1,19 +1,25 @@
 #include "take_over.h"
 
 #include <httplib.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
-#include <chrono>
+#include <cerrno>
+#include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "interrupt.h"
 #include "offer_json.h"
+#include "unix_address.h"
 
 namespace millrace::cli {
 namespace {
 
-using SteadyClock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 /// What an answer says went wrong.
@@ -24,15 +30,38 @@ std::string reason_in(const std::string& body) {
   return "it answers what is no answer";
 }
 
+std::unexpected<Error> interruption() {
+  return std::unexpected(Error{"interrupted: the running millrace goes on"});
+}
+
+/// A handle of the process that listens at a socket, -1 where it cannot be seen; nothing where
+/// nobody does.
+Result<std::optional<int>> process_at(const std::string& path) {
+  const auto address = unix_address(path);
+  if (!address) return std::unexpected(address.error());
+  const int asking = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  const bool is_there =
+      ::connect(asking, reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0 &&
+      ::getsockopt(asking, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
+  const int error = is_there ? 0 : errno;
+  if (asking >= 0) ::close(asking);
+  if (is_there) return peer.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)) : -1;
+  if (error == ENOENT || error == ECONNREFUSED) return std::nullopt;
+  return std::unexpected(Error{"the millrace at " + path + " cannot be asked: " +
+                               std::strerror(error) + ": run as the user that it runs as"});
+}
+
 }  // namespace
 
 /// The answer's text, or nothing where `receive` got it.
 Result<std::string> TakeOver::ask(const std::string& path, const Receive& receive) {
   constexpr int kAnyPort = 1;
-  constexpr std::chrono::seconds kPatience{30};
+  constexpr std::chrono::seconds kSilence{30};
   httplib::Client client(socket_, kAnyPort);
   client.set_address_family(AF_UNIX);
-  client.set_read_timeout(kPatience);
+  client.set_read_timeout(kSilence);
   httplib::Request request;
   request.method = "POST";
   request.path = path;
@@ -45,27 +74,29 @@ Result<std::string> TakeOver::ask(const std::string& path, const Receive& receiv
     };
     request.content_receiver = [&](const char* data, std::size_t size, std::uint64_t,
                                    std::uint64_t) {
-      if (status == 200) return receive(std::as_bytes(std::span(data, size)));
+      if (status == 200) return receive(std::as_bytes(std::span(data, size))) && !interrupted;
       refusal.append(data, size);
       return true;
     };
   }
   const httplib::Result result = client.send(request);
+  has_answered_ = static_cast<bool>(result);
   if (!result) {
-    met_ = result.error() == httplib::Error::Connection ? Met::nobody : Met::silence;
+    if (interrupted) return interruption();
     return std::unexpected(
         Error{"the running millrace broke off: " + httplib::to_string(result.error())});
   }
-  met_ = Met::somebody;
   if (result->status == 200) return result->body;
   return std::unexpected(Error{"the running millrace does not hand over: " +
                                reason_in(receive ? refusal : result->body)});
 }
 
 Result<std::unique_ptr<TakeOver>> TakeOver::begin(const std::string& socket) {
-  std::unique_ptr<TakeOver> take_over(new TakeOver(socket));
-  const auto answer = take_over->ask("/handover");
-  if (take_over->met_ == Met::nobody) return nullptr;
+  const auto process = process_at(socket);
+  if (!process) return std::unexpected(process.error());
+  if (!*process) return nullptr;
+  std::unique_ptr<TakeOver> take_over(new TakeOver(socket, **process));
+  const auto answer = take_over->ask("/handover?version=" + std::to_string(kCarriedVersion));
   if (!answer) return std::unexpected(answer.error());
   auto offer = offer_from(Json::parse(*answer, nullptr, false));
   if (!offer) return std::unexpected(offer.error());
@@ -73,8 +104,18 @@ Result<std::unique_ptr<TakeOver>> TakeOver::begin(const std::string& socket) {
   return take_over;
 }
 
+TakeOver::~TakeOver() {
+  if (has_ended_) {
+    for (const auto& [name, settings] : offer_.to_restore) KernelInterface::set(name, settings);
+  } else if (offer_.number != 0) {
+    static_cast<void>(ask("/handover/give_up?number=" + std::to_string(offer_.number)));
+  }
+  if (process_ >= 0) ::close(process_);
+}
+
 /// What has changed since it was told last.
 Result<void> TakeOver::take_all(bool last) {
+  if (interrupted) return interruption();
   std::optional<Error> wrong;
   const auto told = ask(
       "/handover/connections?number=" + std::to_string(offer_.number) + (last ? "&last=true" : ""),
@@ -87,15 +128,18 @@ Result<void> TakeOver::take_all(bool last) {
   return taking_over_->end();
 }
 
-/// The less there is to tell, the sooner is what is left told.
+/// The less there is to tell, the sooner is what is left told: until that is little, or no less
+/// than the time before.
 Result<void> TakeOver::start(Workers& workers, std::shared_ptr<const Owners> owners) {
   constexpr unsigned kMostTimes = 10;
-  constexpr std::chrono::milliseconds kSoon{10};
-  taking_over_ = std::make_unique<TakingOver>(workers, std::move(owners), offer_);
+  constexpr std::uint64_t kFew = 1000;
+  taking_over_ = std::make_unique<TakingOver>(workers, std::move(owners));
+  std::uint64_t before = std::numeric_limits<std::uint64_t>::max();
   for (unsigned times = 0; times < kMostTimes; ++times) {
-    const auto before = SteadyClock::now();
     if (auto ok = take_all(false); !ok) return ok;
-    if (SteadyClock::now() - before < kSoon) break;
+    const std::uint64_t told = taking_over_->told();
+    if (told < kFew || told >= before) break;
+    before = told;
   }
   return {};
 }
@@ -104,18 +148,30 @@ Result<void> TakeOver::stop_the_other() { return take_all(true); }
 
 /// It may have ended before it could answer. Who has the devices shows then whether it has.
 Result<void> TakeOver::let_the_other_end() {
+  if (interrupted) return interruption();
   const auto ended = ask("/handover/end?number=" + std::to_string(offer_.number));
-  if (ended || met_ != Met::somebody) return {};
-  return std::unexpected(ended.error());
+  if (!ended && has_answered_) return std::unexpected(ended.error());
+  has_ended_ = true;
+  taking_over_->keep_overflowed(offer_.overflowed);
+  if (ended) taking_over_->keep_overflowed(overflowed_from(Json::parse(*ended, nullptr, false)));
+  return {};
 }
 
-void TakeOver::inherit(Live& live) const {
-  Devices& devices = live.devices();
+void TakeOver::wait_for_its_end() const {
+  constexpr int kMostMs = 60'000;
+  pollfd process{.fd = process_, .events = POLLIN, .revents = 0};
+  while (process_ >= 0 && ::poll(&process, 1, kMostMs) < 0 && errno == EINTR) {
+  }
+}
+
+void TakeOver::inherit_settings(Live& live) {
+  live.devices().restore(std::exchange(offer_.to_restore, {}));
+}
+
+void TakeOver::inherit_neighbours(Live& live) const {
+  const Devices& devices = live.devices();
   for (std::size_t d = 0; d < devices.count(); ++d) {
     const std::string name = to_string(devices.name(d));
-    for (const auto& [device, to_restore] : offer_.interfaces) {
-      if (device == name) devices.restore(d, to_restore);
-    }
     for (const auto& [device, address, mac] : offer_.neighbours) {
       if (device == name) live.know({static_cast<unsigned>(d), address, mac});
     }

@@ -2,6 +2,7 @@
 // on in its place.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -13,12 +14,17 @@
 
 namespace millrace::cli {
 
-/// Used by one thread.
+/// Used by one thread. Until the other one ends, each step fails once this process is
+/// `interrupted`.
 class TakeOver {
  public:
-  /// Asks who listens at `socket`; null where nobody does. Error (failed): it refuses, or does not
-  /// answer.
+  /// Asks who listens at `socket`; null where nobody does. Errors (failed): it refuses, does not
+  /// answer, or may not be asked.
   static Result<std::unique_ptr<TakeOver>> begin(const std::string& socket);
+  /// The other one goes on where it has not ended, at once.
+  ~TakeOver();
+  TakeOver(const TakeOver&) = delete;
+  TakeOver& operator=(const TakeOver&) = delete;
 
   const Offer& offer() const { return offer_; }
 
@@ -30,25 +36,30 @@ class TakeOver {
   Result<void> stop_the_other();
   /// It ends. Error (failed): it goes on instead.
   Result<void> let_the_other_end();
+  /// Its devices are nobody's any more, unless the kernel takes its time.
+  void wait_for_its_end() const;
 
-  /// What is known of neighbours and of interfaces' settings is known here, too.
-  void inherit(Live& live) const;
+  /// What is known of neighbours is known here, too.
+  void inherit_neighbours(Live& live) const;
+  /// So are interfaces' settings, once the other one has ended.
+  void inherit_settings(Live& live);
 
   std::uint64_t connections() const { return taking_over_->connections(); }
   std::uint64_t left_behind() const { return taking_over_->left_behind(); }
 
  private:
-  explicit TakeOver(std::string socket) : socket_(std::move(socket)) {}
+  TakeOver(std::string socket, int process) : socket_(std::move(socket)), process_(process) {}
 
   using Receive = std::function<bool(std::span<const std::byte>)>;
   Result<std::string> ask(const std::string& path, const Receive& receive = {});
   Result<void> take_all(bool last);
 
   std::string socket_;
+  int process_;  // a handle, readable once it has ended; -1 where it cannot be seen
   Offer offer_;
   std::unique_ptr<TakingOver> taking_over_;
-  enum class Met : std::uint8_t { nobody, silence, somebody };
-  Met met_ = Met::nobody;  // when it was asked last
+  bool has_answered_ = false;  // when it was asked last
+  bool has_ended_ = false;
 };
 
 }  // namespace millrace::cli

@@ -2,7 +2,6 @@
 
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,8 @@
 #include <cstring>
 #include <filesystem>
 #include <system_error>
+
+#include "unix_address.h"
 
 namespace millrace::cli {
 namespace {
@@ -31,12 +32,8 @@ Result<void> make_way(const std::string& path) {
   const auto cannot = [&path](const std::string& why) {
     return std::unexpected(Error{"cannot listen at " + path + ": " + why, Error::Kind::unreadable});
   };
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path))
-    return cannot("the path is longer than " + std::to_string(sizeof(address.sun_path) - 1) +
-                  " bytes: give a shorter one (--control)");
-  std::memcpy(address.sun_path, path.data(), path.size());
+  const auto address = unix_address(path);
+  if (!address) return std::unexpected(address.error());
   struct stat is{};
   if (::lstat(path.c_str(), &is) != 0) {
     if (errno == ENOENT) return {};
@@ -44,7 +41,7 @@ Result<void> make_way(const std::string& path) {
   }
   if (!S_ISSOCK(is.st_mode))
     return cannot("something else is there: give another path (--control)");
-  if (is_served(address)) {
+  if (is_served(*address)) {
     return std::unexpected(Error{"another millrace, or another program, has the control socket " +
                                  path + ": end it, or give another path (--control)"});
   }
@@ -85,7 +82,7 @@ UnixHttp::UnixHttp() {
   set_keep_alive_timeout(1);
 }
 
-bool UnixHttp::bind() {
+bool UnixHttp::bind_and_listen() {
   constexpr int kAnyPort = 1;  // Unix sockets have none, and 0 asks for one
   const mode_t before = ::umask(0177);
   const bool bound = bind_to_port(bound_, kAnyPort);
@@ -93,16 +90,28 @@ bool UnixHttp::bind() {
   return bound && ::listen(svr_sock_, kWaiting) == 0;  // the library lets five wait
 }
 
-Result<void> UnixHttp::start(const std::string& path, bool replaces) {
+std::unexpected<Error> UnixHttp::cannot_listen() const {
+  return std::unexpected(Error{
+      "cannot listen at " + path_ + ": " + std::strerror(errno) + ": give another path (--control)",
+      Error::Kind::unreadable});
+}
+
+Result<void> UnixHttp::bind(const std::string& path, bool replaces) {
+  const std::string beside = replaces ? "." + std::to_string(::getpid()) : "";
+  if (auto address = unix_address(path, beside.size()); !address)
+    return std::unexpected(address.error());
   path_ = path;
-  bound_ = replaces ? path + "." + std::to_string(::getpid()) : path;
-  if (auto ok = make_way(bound_); !ok) return ok;
-  if (!bind() || (replaces && ::rename(bound_.c_str(), path.c_str()) != 0)) {
-    return std::unexpected(Error{"cannot listen at " + path + ": " + std::strerror(errno) +
-                                     ": give another path (--control)",
-                                 Error::Kind::unreadable});
-  }
-  file_ = id_of(path);
+  if (auto ok = make_way(path + beside); !ok) return ok;
+  bound_ = path + beside;
+  if (!bind_and_listen()) return cannot_listen();
+  is_there_ = bound_;
+  file_ = id_of(is_there_);
+  return {};
+}
+
+Result<void> UnixHttp::start() {
+  if (bound_ != path_ && ::rename(bound_.c_str(), path_.c_str()) != 0) return cannot_listen();
+  is_there_ = path_;
   thread_ = std::jthread([this] {
     sigset_t all;
     sigfillset(&all);
@@ -115,15 +124,14 @@ Result<void> UnixHttp::start(const std::string& path, bool replaces) {
 }
 
 UnixHttp::~UnixHttp() {
-  if (!thread_.joinable()) return;
   is_ending_ = true;
   stop();
-  while (!has_ended_) {
+  while (thread_.joinable() && !has_ended_) {
     hang_up(bound_);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  thread_.join();
-  if (id_of(path_) == file_) ::unlink(path_.c_str());
+  if (thread_.joinable()) thread_.join();
+  if (file_ && id_of(is_there_) == file_) ::unlink(is_there_.c_str());
 }
 
 }  // namespace millrace::cli

@@ -22,22 +22,27 @@ class UnixHttp : public httplib::Server {
   static constexpr int kWaiting = 1024;
 
   UnixHttp();
-  /// Ends all answers, however slow their readers are, and removes the socket if it is still there.
+  /// Ends all answers, however slow their readers are, and removes the socket if it is still its
+  /// own.
   ~UnixHttp() override;
   UnixHttp(const UnixHttp&) = delete;
   UnixHttp& operator=(const UnixHttp&) = delete;
 
-  /// Serves, on threads of its own, at a path of which nobody else makes use; what a killed process
-  /// left there goes. Errors: somebody else has it (failed), unless this one `replaces` it; it
-  /// cannot be made (unreadable).
-  Result<void> start(const std::string& path, bool replaces);
+  /// Has the socket at `path`, of which nobody else makes use; what a killed process left there
+  /// goes. Who asks waits until `start`. One that `replaces` another's socket has it beside it so
+  /// long. Errors: somebody else has it (failed); it cannot be made (unreadable).
+  Result<void> bind(const std::string& path, bool replaces);
+  /// Serves, on threads of its own. Error (unreadable): the other one's socket stays.
+  Result<void> start();
   bool is_ending() const { return is_ending_; }
 
  private:
-  bool bind();
+  bool bind_and_listen();
+  std::unexpected<Error> cannot_listen() const;
 
   std::string path_;
-  std::string bound_;                            // the path that it had first
+  std::string bound_;                            // the path that it has first
+  std::string is_there_;                         // the one that it has now
   std::optional<std::pair<dev_t, ino_t>> file_;  // device and number
   std::atomic<bool> is_ending_ = false;
   std::atomic<bool> has_ended_ = false;

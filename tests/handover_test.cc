@@ -142,7 +142,7 @@ TEST_P(HandoverTest, TheSameConnectionsInTheEnd) {
   const auto& [one, other] = GetParam();
   Workers from = one.make();
   Workers to = other.make();
-  TakingOver taking_over(to, other.owners(), {});
+  TakingOver taking_over(to, other.owners());
   std::vector<Carrying> carrying(from.count());
   const auto end_some = [this](const ListedConnection&) {
     return random_() % 16 == 0 ? Look::end : Look::leave;
@@ -206,7 +206,7 @@ TEST_P(HandoverTest, TheyGoOn) {
   Scheme same = other;
   same.workers = from.count();
   Workers to = same.make();
-  TakingOver taking_over(to, same.owners(), {});
+  TakingOver taking_over(to, same.owners());
   std::vector<Carrying> carrying(from.count());
   tell(from, carrying, taking_over, false);
   EXPECT_EQ(taking_over.left_behind(), 0U);
@@ -227,7 +227,7 @@ TEST_P(HandoverTest, WhoseServiceIsGoneDrains) {
   Offer offer;
   offer.services = services();
   Workers to = other.make(with_those_of(offer, own));
-  TakingOver taking_over(to, other.owners(), offer);
+  TakingOver taking_over(to, other.owners());
   std::vector<Carrying> carrying(from.count());
   tell(from, carrying, taking_over, false);
   EXPECT_EQ(taking_over.left_behind(), 0U);
@@ -247,7 +247,7 @@ TEST_P(HandoverTest, WhatHasNoPlaceIsLeftBehind) {
   Services none = services();
   none.v4.clear();
   Workers to = other.make(none);
-  TakingOver taking_over(to, other.owners(), {});
+  TakingOver taking_over(to, other.owners());
   std::vector<Carrying> carrying(from.count());
   tell(from, carrying, taking_over, false);
   EXPECT_EQ(taking_over.connections(), from.report_v6().live);
@@ -258,7 +258,7 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   const Scheme scheme{"race", "sharded", 1};
   const auto refuses = [&](const auto& block, bool in_the_end) {
     Workers to = scheme.make();
-    TakingOver taking_over(to, scheme.owners(), {});
+    TakingOver taking_over(to, scheme.owners());
     const auto ok = taking_over.take(std::as_bytes(std::span(&block, 1)));
     return in_the_end ? ok.has_value() && !taking_over.end().has_value() : !ok.has_value();
   };
@@ -274,6 +274,8 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   } odd;
   odd.one.life.standing = Standing(ConnectionState{30});
   EXPECT_TRUE(refuses(odd, false));
+  odd.one.life = {.idle_ms = 0x80000000};
+  EXPECT_TRUE(refuses(odd, false)) << "idle for longer than ticks tell";
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -7,12 +7,13 @@
 import resource
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import time
 
 from asked import FIRST, GOOD, SECOND, Asked, without, without_services
-from cli_case import MILLRACE, USAGE
+from cli_case import MILLRACE, UNREADABLE, USAGE
 from live import FAMILIES, NO_XDP, SERVER_PORT, configuration, has_xdp, main
 
 CONVERSATIONS = 10_000
@@ -139,10 +140,18 @@ class Restart(Asked):
         self.serve_with()
         clients = self.clients(20)
         met = [client.get(1) for client in clients]
-        number = self.ask("POST /handover")["number"]
-        self.refused(409, ["already"], "POST /handover")
+        self.refused(409, ["version"], "POST /handover", version=2)
+        self.reload(GOOD)
+        first = self.ask("POST /handover")["number"]
+        number = self.ask("POST /handover", version=1)["number"]  # the first one may be dead
         self.refused(409, ["taking over"], "POST /reload")
-        self.refused(409, ["not told"], "POST /handover/end", number=number)
+        for one in first, number:
+            self.refused(409, ["not told"], "POST /handover/end", number=one)
+        self.ask("POST /handover/give_up", number=first)
+        self.refused(409, ["taking over"], "POST /reload")
+        self.ask("POST /handover/give_up", number=number)
+        self.reload(GOOD)
+        number = self.ask("POST /handover")["number"]
         self.assertGreater(len(self.bytes_of("/handover/connections", number=number)), 20 * 56)
         self.assertEqual([client.get(1) for client in clients], met)
         self.assertGreater(len(self.bytes_of("/handover/connections", number=number, last="true")), 20 * 56)
@@ -156,13 +165,13 @@ class Restart(Asked):
     def test_who_is_killed_changes_nothing(self):
         self.serve_with()
         end = self.transferring(20)
-        for delay in (0, 0.02, 0.05, 0.1):
+        for delay in (0, 0.02, 0.05, 0.1, 0.3):
             with self.network_.middle:
                 process = subprocess.Popen(
                     [MILLRACE, "run", "--config", self.path("f.toml"), "--control", self.control, "--take-over"],
                     stderr=subprocess.DEVNULL)
             time.sleep(delay)
-            process.kill()
+            process.send_signal(signal.SIGTERM if delay == 0.3 else signal.SIGKILL)
             process.wait()
             if select.select([self.process.stderr], [], [], 1)[0]:
                 end()
@@ -177,6 +186,21 @@ class Restart(Asked):
         _, error = process.communicate(timeout=100)
         self.assertEqual((process.returncode, error), (0, TAKEN_OVER))
         print(f"it was too late to kill it after {delay} s")
+
+    def test_who_fails_changes_nothing(self):
+        self.serve_with()
+        fenced = self.settings()
+        met = self.clients(5)
+        # The third is missing once the others are open.
+        wrong = self.write("wrong.toml", GOOD + '[[port]]\nname = "third"\ndevice = "af_packet:nowhere"\n')
+        with self.network_.middle:
+            self.refuse(UNREADABLE, ["nowhere"], "run", "-c", wrong, "--control", self.control, "--take-over", "--quiet")
+        self.assertEqual(self.settings(), fenced)
+        for client in met:
+            client.get(1)
+        self.reload(GOOD)
+        self.stop()
+        self.assertNotEqual(self.settings(), fenced)
 
     def test_nobody_is_there(self):
         """As in a unit of systemd's, which starts the first one the same way."""

@@ -34,6 +34,7 @@ constexpr unsigned kPacketsAQueue = 8192;  // in its rings, in bursts, and on th
 constexpr unsigned kCache = 256;
 constexpr const char* kHeap = "millrace-packets";
 
+bool is_pci(const DeviceSettings& one) { return one.device.kind == DeviceKind::pci; }
 using SteadyClock = std::chrono::steady_clock;
 constexpr SteadyClock::rep kNever = std::numeric_limits<SteadyClock::rep>::max();
 
@@ -266,26 +267,33 @@ Devices::~Devices() {
   }
 }
 
+Result<void> Devices::prepare(std::span<const DeviceSettings> settings,
+                              const std::vector<std::string>& eal_options) {
+  EalOptions eal{.pci_devices = {}, .more = eal_options, .telemetry = true};
+  for (const DeviceSettings& one : settings) {
+    if (is_pci(one)) eal.pci_devices.push_back(one.device.target);
+  }
+  if (auto ok = start_dpdk_eal(eal); !ok) return ok;
+  leave_signals_to_eal();
+  return {};
+}
+
 Result<std::unique_ptr<Devices>> Devices::open(std::span<const DeviceSettings> settings,
                                                unsigned workers,
                                                const std::vector<std::string>& eal_options,
                                                const DeviceClaim& claim) {
-  EalOptions eal{.pci_devices = {}, .more = eal_options, .telemetry = true};
-  for (const DeviceSettings& one : settings) {
-    if (one.device.kind == DeviceKind::pci) eal.pci_devices.push_back(one.device.target);
-  }
+  if (auto ok = prepare(settings, eal_options); !ok) return std::unexpected(ok.error());
   std::unique_ptr<Devices> devices(new Devices(std::make_unique<Impl>()));
   Impl& impl = *devices->impl_;
   impl.workers = workers;
   impl.claim = claim;
   for (const DeviceSettings& one : settings) impl.devices.emplace_back(one, impl.devices.size());
-  if (auto ok = start_dpdk_eal(eal); !ok) return std::unexpected(ok.error());
-  leave_signals_to_eal();
   const Silence silence;
   for (auto& device : impl.devices) {
     if (auto ok = impl.probe(device); !ok) return std::unexpected(ok.error());
   }
-  if (auto ok = impl.make_pool(!eal.pci_devices.empty()); !ok) return std::unexpected(ok.error());
+  if (auto ok = impl.make_pool(std::ranges::any_of(settings, is_pci)); !ok)
+    return std::unexpected(ok.error());
   for (auto& device : impl.devices) {
     if (auto ok = impl.configure(device); !ok) return std::unexpected(ok.error());
   }
@@ -356,16 +364,27 @@ void Devices::discard() {
   }
 }
 
-std::vector<std::vector<InterfaceSetting>> Devices::to_restore() const {
-  std::vector<std::vector<InterfaceSetting>> all;
-  for (const auto& device : impl_->devices)
-    all.push_back(device.kernel ? device.kernel->to_restore() : std::vector<InterfaceSetting>());
+InterfaceSettings Devices::to_restore() const {
+  InterfaceSettings all;
+  for (const auto& device : impl_->devices) {
+    if (device.kernel) all.emplace(device.kernel->name(), device.kernel->to_restore());
+  }
   return all;
 }
 
-void Devices::restore(std::size_t device, std::vector<InterfaceSetting> settings) {
-  auto& kernel = impl_->devices[device].kernel;
-  if (kernel) kernel->restore(std::move(settings));
+void Devices::restore(InterfaceSettings settings) {
+  for (auto& device : impl_->devices) {
+    if (!device.kernel) continue;
+    if (auto its = settings.extract(device.kernel->name()); !its.empty())
+      device.kernel->restore(std::move(its.mapped()));
+  }
+  for (const auto& [name, its] : settings) KernelInterface::set(name, its);
+}
+
+void Devices::restore_none() {
+  for (auto& device : impl_->devices) {
+    if (device.kernel) device.kernel->restore_none();
+  }
 }
 
 void Devices::join() { static_cast<void>(rte_thread_register()); }

@@ -49,6 +49,10 @@ struct DeviceClaim {
 
 class Devices {
  public:
+  /// What `open` begins with, for a process that wants to know early whether it succeeds: starts
+  /// DPDK. Error (failed): it does not start.
+  static Result<void> prepare(std::span<const DeviceSettings> settings,
+                              const std::vector<std::string>& eal_options);
   /// All of them, for so many workers, with packet memory for their queues. Errors name the device:
   /// it cannot be opened (unreadable), another millrace has it, its driver refuses it, or DPDK does
   /// not start (failed).
@@ -76,9 +80,11 @@ class Devices {
   Result<void> claim(std::chrono::milliseconds patience);
   /// Lets go what has come so far; before workers receive.
   void discard();
-  /// Settings of each device that are restored at the end, by this process or another.
-  std::vector<std::vector<InterfaceSetting>> to_restore() const;
-  void restore(std::size_t device, std::vector<InterfaceSetting> settings);
+  /// What is restored at the end, by this process or another, by interface of the kernel's.
+  InterfaceSettings to_restore() const;
+  /// Restores those, too, at the end, and last; at once where no device is that interface.
+  void restore(InterfaceSettings settings);
+  void restore_none();
 
   /// Those of all devices; queue n is worker n % workers's.
   unsigned receive_queues() const;

@@ -226,15 +226,24 @@ KernelInterface::KernelInterface(KernelInterface&& other) noexcept
       program_(std::exchange(other.program_, -1)),
       was_(std::exchange(other.was_, {})) {}
 
-KernelInterface::~KernelInterface() {
-  for (const InterfaceSetting& was : was_ | std::views::reverse) {
+void KernelInterface::restore(std::vector<InterfaceSetting> settings) {
+  was_.insert(was_.begin(), std::make_move_iterator(settings.begin()),
+              std::make_move_iterator(settings.end()));
+}
+
+void KernelInterface::set(const std::string& name, const std::vector<InterfaceSetting>& settings) {
+  for (const InterfaceSetting& was : settings | std::views::reverse) {
     if (was.file.empty()) {
       ethtool_value value{.cmd = was.command, .data = 1};
-      ethtool(name_, value);
+      ethtool(name, value);
     } else {
       std::ofstream(was.file) << was.value;
     }
   }
+}
+
+KernelInterface::~KernelInterface() {
+  set(name_, was_);
   for (const int fd : {program_, lock_}) {
     if (fd >= 0) ::close(fd);
   }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,9 @@ struct InterfaceSetting {
   std::string file;
   std::string value;
 };
+
+/// By interface.
+using InterfaceSettings = std::map<std::string, std::vector<InterfaceSetting>>;
 
 class KernelInterface {
  public:
@@ -55,10 +59,13 @@ class KernelInterface {
   /// it may.
   bool refuse_large_packets();
 
-  /// What is to be restored when this process gives the interface back; another one that goes on
-  /// with it shall do that instead.
+  /// What is to be restored when this process gives the interface back. Where another one goes on
+  /// with it, that one does, with what it changed itself.
   const std::vector<InterfaceSetting>& to_restore() const { return was_; }
-  void restore(std::vector<InterfaceSetting> settings) { was_ = std::move(settings); }
+  void restore(std::vector<InterfaceSetting> settings);
+  void restore_none() { was_.clear(); }
+  /// What the destructor does with them; of an interface that no object stands for.
+  static void set(const std::string& name, const std::vector<InterfaceSetting>& settings);
 
  private:
   explicit KernelInterface(std::string name) : name_(std::move(name)) {}

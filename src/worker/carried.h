@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <span>
 #include <string_view>
@@ -45,7 +46,9 @@ inline constexpr std::uint32_t kCarriedFamily = K::Address::kBytes == 4 ? 4 : 6;
 /// What a worker has told of one family's connections, and is about to tell.
 template <class K>
 struct CarryingFor {
-  std::vector<std::uint32_t> told;  ///< by entry: `Tracker::fingerprint`, or 0
+  /// By entry: `Tracker::fingerprint`, or 0. It grows on a worker's thread, so without being
+  /// copied.
+  std::deque<std::uint32_t> told;
   std::vector<CarriedConnection<K>> changed;
 };
 struct Carrying {

@@ -116,7 +116,9 @@ Answer<std::uint64_t> Control::trace(const TraceRight&, const ConnectionFilter& 
   // Also where `take` throws: workers must not keep what goes away.
   const auto forget = [&set](const auto*) { set([](unsigned) -> Tracer* { return nullptr; }); };
   std::unique_ptr<const Control, decltype(forget)> tracing(this, forget);
-  bool goes_on = set([&](unsigned n) { return tracers[n].get(); }) && take(nullptr);
+  if (!set([&](unsigned n) { return tracers[n].get(); }))
+    return std::unexpected(Refusal{Refusal::Kind::not_now, "millrace is ending"});
+  bool goes_on = take(nullptr);
   while (goes_on) {
     constexpr std::chrono::milliseconds kPause{5};
     bool is_idle = true;

@@ -155,8 +155,11 @@ class Control {
   /// were last told. Where `take` says false, it has given up.
   Answer<void> tell(unsigned number, const TakeBytes& take);
   Answer<void> tell_last(unsigned number, const TakeBytes& take);
-  /// The other one is about to forward: this one ends.
-  Answer<void> let_go(unsigned number);
+  /// The other one is about to forward: this one ends. The services that overflowed (`Offer`), as
+  /// of now.
+  Answer<std::set<std::string>> let_go(unsigned number);
+  /// The other one does not take over.
+  void give_up(unsigned number);
   /// Whether it has: settings of interfaces are the other one's to restore.
   bool has_let_go();
   /// @}
@@ -169,14 +172,15 @@ class Control {
     std::vector<Carrying> carrying;  // by worker
     bool is_busy = false;            // telling
     bool is_paused = false;
+    bool is_given_up = false;  // while it was busy
     bool has_let_go = false;
     std::chrono::steady_clock::time_point until;  // that long it is waited for
   };
   std::optional<Refusal> refusal_while_handing_over() const;
   Answer<HandingOver*> busy_with(unsigned number);
-  void rest(HandingOver& handing_over, bool goes_on);
+  Answer<void> rest(HandingOver& handing_over, bool goes_on);
   bool pause();
-  void give_up();
+  void go_on_alone();
   void watch(const std::stop_token& stop);
 
   bool has(Mark mark, const std::string& service, const std::string& backend) const {

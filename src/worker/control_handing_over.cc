@@ -31,6 +31,11 @@ void append_overflowed(const Balance& balance, std::set<std::string>& all) {
   }
 }
 
+void append_overflowed(const Balance& balance, std::set<std::string>& all) {
+  append_overflowed<KeyV4>(balance, all);
+  append_overflowed<KeyV6>(balance, all);
+}
+
 Refusal not_now(const std::string& why) { return {Refusal::Kind::not_now, why}; }
 
 }  // namespace
@@ -43,23 +48,22 @@ std::optional<Refusal> Control::refusal_while_handing_over() const {
 Answer<Offer> Control::offer() {
   const std::lock_guard one_at_a_time(reloading_);
   const std::lock_guard guard(mutex_);
-  if (handing_over_) return std::unexpected(not_now("another process is taking over already"));
+  // Who was offered it before and does not ask just now may be dead.
+  if (handing_over_ && (handing_over_->is_busy || handing_over_->is_paused))
+    return std::unexpected(not_now("another process is taking over already"));
   Offer offer{.number = ++offers_, .marked = marked_};
   const auto plan = workers_->plan();
   offer.services = {served_by(plan->v4), served_by(plan->v6)};
   const Devices& devices = live_->devices();
   for (unsigned n = 0; n < workers_->count(); ++n) {
     const bool asked = workers_->ask(n, [&] {
-      append_overflowed<KeyV4>(workers_->balance(n), offer.overflowed);
-      append_overflowed<KeyV6>(workers_->balance(n), offer.overflowed);
+      append_overflowed(workers_->balance(n), offer.overflowed);
       for (const auto& [link, address, mac] : live_->port(n).host().known())
-        offer.neighbours.push_back({to_string(devices.name(link)), address, mac});
+        offer.neighbours.insert({to_string(devices.name(link)), address, mac});
     });
     if (!asked) return std::unexpected(not_now("millrace is ending"));
   }
-  const auto to_restore = devices.to_restore();
-  for (std::size_t d = 0; d < devices.count(); ++d)
-    offer.interfaces.push_back({to_string(devices.name(d)), to_restore[d]});
+  offer.to_restore = devices.to_restore();
   handing_over_.emplace(HandingOver{.number = offer.number,
                                     .carrying = std::vector<Carrying>(workers_->count()),
                                     .until = std::chrono::steady_clock::now() + kPatience});
@@ -69,31 +73,41 @@ Answer<Offer> Control::offer() {
   return offer;
 }
 
-/// Gives up for who says nothing any more.
+/// Gives up for who says nothing any more, or reads too slowly what packets wait for.
 void Control::watch(const std::stop_token& stop) {
   std::unique_lock guard(mutex_);
+  const auto is_waiting = [this] {
+    return handing_over_ && !handing_over_->has_let_go &&
+           (!handing_over_->is_busy || handing_over_->is_paused);
+  };
   while (!stop.stop_requested()) {
-    if (!handing_over_ || handing_over_->is_busy || handing_over_->has_let_go) {
-      changed_.wait(guard, stop, [this] {
-        return handing_over_ && !handing_over_->is_busy && !handing_over_->has_let_go;
-      });
+    if (!is_waiting()) {
+      changed_.wait(guard, stop, is_waiting);
       continue;
     }
     const auto until = handing_over_->until;
     if (std::chrono::steady_clock::now() >= until) {
-      give_up();
+      go_on_alone();
     } else {
-      changed_.wait_until(guard, stop, until, [&] {
-        return !handing_over_ || handing_over_->is_busy || handing_over_->until != until;
-      });
+      changed_.wait_until(guard, stop, until,
+                          [&] { return !is_waiting() || handing_over_->until != until; });
     }
   }
 }
 
 /// All goes on as before.
-void Control::give_up() {
+void Control::go_on_alone() {
   if (handing_over_->is_paused) workers_->ask_all([this](unsigned n) { live_->port(n).go_on(); });
-  handing_over_.reset();
+  handing_over_->is_paused = false;
+  handing_over_->is_given_up = true;
+  if (!handing_over_->is_busy) handing_over_.reset();
+}
+
+void Control::give_up(unsigned number) {
+  const std::lock_guard guard(mutex_);
+  if (!handing_over_ || handing_over_->number != number || handing_over_->has_let_go) return;
+  go_on_alone();
+  changed_.notify_all();
 }
 
 /// Under the lock: from now on it is busy with the process that has that number.
@@ -107,13 +121,16 @@ auto Control::busy_with(unsigned number) -> Answer<HandingOver*> {
   return &*handing_over_;
 }
 
-/// Under the lock: it is busy no more. False: the other one has given up.
-void Control::rest(HandingOver& handing_over, bool goes_on) {
+/// Under the lock: it is busy no more.
+Answer<void> Control::rest(HandingOver& handing_over, bool goes_on) {
   handing_over.is_busy = false;
   handing_over.until =
       std::chrono::steady_clock::now() + (handing_over.is_paused ? kShortPatience : kPatience);
-  if (!goes_on) give_up();
+  goes_on = goes_on && !handing_over.is_given_up;
+  if (!goes_on) go_on_alone();
   changed_.notify_all();
+  if (goes_on) return {};
+  return std::unexpected(not_now("it was given up, or is too slow, or this one is ending"));
 }
 
 Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
@@ -134,9 +151,7 @@ Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
   guard.unlock();
   goes_on = goes_on && give_end(take);
   guard.lock();
-  rest(**is, goes_on);
-  if (!goes_on) return std::unexpected(not_now("nobody listens, or it is ending"));
-  return {};
+  return rest(**is, goes_on);
 }
 
 /// Under the lock: waits until no worker has a packet any more. False: they would not.
@@ -164,7 +179,7 @@ Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   if (!is) return std::unexpected(is.error());
   (*is)->is_paused = true;
   if (!pause()) {
-    rest(**is, false);
+    static_cast<void>(rest(**is, false));
     return std::unexpected(not_now("its workers do not come to rest"));
   }
   bool goes_on = workers_->ask_all([&](unsigned n) {
@@ -172,25 +187,30 @@ Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
     for (LineCursor at; at.at != LineCursor::At::end;)
       at = workers_->line(n).carry(at, kAll, carrying);
   });
+  (*is)->until = std::chrono::steady_clock::now() + kShortPatience;
+  changed_.notify_all();
   guard.unlock();
   for (unsigned n = 0; n < workers_->count() && goes_on; ++n)
     goes_on = give(n, (*is)->carrying[n], take);
   goes_on = goes_on && give_end(take);
   guard.lock();
-  rest(**is, goes_on);
-  if (!goes_on) return std::unexpected(not_now("nobody listens, or it is ending"));
-  return {};
+  return rest(**is, goes_on);
 }
 
-Answer<void> Control::let_go(unsigned number) {
+Answer<std::set<std::string>> Control::let_go(unsigned number) {
   const std::lock_guard guard(mutex_);
   if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
       !handing_over_->is_paused)
     return std::unexpected(not_now(
         "this process goes on: it was not told that it was to be replaced, or waited too long"));
+  std::set<std::string> overflowed;
+  for (unsigned n = 0; n < workers_->count(); ++n) {
+    static_cast<void>(
+        workers_->ask(n, [&] { append_overflowed(workers_->balance(n), overflowed); }));
+  }
   handing_over_->has_let_go = true;
   end_();
-  return {};
+  return overflowed;
 }
 
 bool Control::has_let_go() {

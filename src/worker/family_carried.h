@@ -15,8 +15,8 @@ std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::
                                                          Tick now, CarryingFor<K>& carrying) {
   constexpr std::size_t kAhead = 8;
   if (!tracker_ || from >= tracker_->ids()) return std::nullopt;
-  carrying.told.resize(tracker_->ids());
   const std::size_t end = std::min(from + most, tracker_->ids());
+  if (carrying.told.size() < end) carrying.told.resize(end);
   [[maybe_unused]] const auto guard = tracker_->reading();
   for (std::size_t at = from; at < end; ++at) {
     if (at + kAhead < end)

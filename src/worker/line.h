@@ -134,8 +134,8 @@ class Line {
   virtual ConnId resume(const CarriedConnection<KeyV4>& carried) = 0;
   virtual ConnId resume(const CarriedConnection<KeyV6>& carried) = 0;
   /// As if it had not been opened.
-  virtual void forget_v4(ConnId id) = 0;
-  virtual void forget_v6(ConnId id) = 0;
+  virtual void forget(std::type_identity<KeyV4> family, ConnId id) = 0;
+  virtual void forget(std::type_identity<KeyV6> family, ConnId id) = 0;
   /// @}
 
   virtual const WorkerCounters& counters() const = 0;

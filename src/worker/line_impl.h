@@ -106,8 +106,8 @@ class LineOf final : public Line {
   ConnId resume(const CarriedConnection<KeyV6>& carried) override {
     return v6_.resume(carried, now_);
   }
-  void forget_v4(ConnId id) override { forget(v4_, id); }
-  void forget_v6(ConnId id) override { forget(v6_, id); }
+  void forget(std::type_identity<KeyV4>, ConnId id) override { forget(v4_, id); }
+  void forget(std::type_identity<KeyV6>, ConnId id) override { forget(v6_, id); }
 
   const WorkerCounters& counters() const override { return *counters_; }
   TableReport report_v4() const override { return v4_.report(); }

@@ -33,6 +33,12 @@ HostConfig host_config(const Config& config, const Devices& devices) {
   return host;
 }
 
+std::vector<DeviceSettings> device_settings(const Config& config) {
+  std::vector<DeviceSettings> settings;
+  for (const Config::Port& port : config.live.ports) settings.push_back({port.device, port.mtu});
+  return settings;
+}
+
 }  // namespace
 
 Result<void> check_live(const Config& config) {
@@ -57,10 +63,13 @@ std::shared_ptr<const Owners> make_owners(const Config& config, const Secret& se
                                   Indirection(config.spread.entries, config.workers));
 }
 
+Result<void> Live::prepare(const Config& config, const std::vector<std::string>& eal_options) {
+  return Devices::prepare(device_settings(config), eal_options);
+}
+
 Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions& options) {
   if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());
-  std::vector<DeviceSettings> settings;
-  for (const Config::Port& port : config.live.ports) settings.push_back({port.device, port.mtu});
+  const std::vector<DeviceSettings> settings = device_settings(config);
   auto devices = Devices::open(settings, config.workers, options.eal_options, options.claim);
   if (!devices) return std::unexpected(devices.error());
   std::unique_ptr<Live> live(new Live);

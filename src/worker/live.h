@@ -28,6 +28,8 @@ std::shared_ptr<const Owners> make_owners(const Config& config, const Secret& se
 /// Opened, asked and closed by one thread; while it runs, other threads may read counters.
 class Live {
  public:
+  /// As `Devices::prepare`.
+  static Result<void> prepare(const Config& config, const std::vector<std::string>& eal_options);
   /// Errors: the configuration lacks something (usage), or as `Devices::open`.
   static Result<std::unique_ptr<Live>> open(const Config& config, const LiveOptions& options);
 

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/address.h"
 #include "core/mac.h"
@@ -34,15 +34,12 @@ struct Offer {
     std::string device;
     AnyAddress address;
     Mac mac;
+    friend auto operator<=>(const Neighbour&, const Neighbour&) = default;
   };
-  std::vector<Neighbour> neighbours;
+  std::set<Neighbour> neighbours;
 
-  /// Whoever ends last restores what was set there before the first began.
-  struct Interface {
-    std::string device;
-    std::vector<InterfaceSetting> to_restore;
-  };
-  std::vector<Interface> interfaces;
+  /// Whoever ends last restores what was set before the first began.
+  InterfaceSettings to_restore;
 };
 
 }  // namespace millrace

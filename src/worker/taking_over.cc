@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <type_traits>
 
@@ -34,32 +35,25 @@ void add_missing(std::vector<ServiceSpec<A>>& own, const std::vector<ServiceSpec
 
 }  // namespace
 
-template <>
-auto TakingOver::pending<KeyV4>() -> Pending<KeyV4>& {
-  return pending_.v4;
-}
-template <>
-auto TakingOver::pending<KeyV6>() -> Pending<KeyV6>& {
-  return pending_.v6;
-}
-
 Services with_those_of(const Offer& offer, Services own) {
   add_missing(own.v4, offer.services.v4);
   add_missing(own.v6, offer.services.v6);
   return own;
 }
 
-TakingOver::TakingOver(Workers& workers, std::shared_ptr<const Owners> owners, const Offer& offer)
-    : workers_(&workers), owners_(std::move(owners)) {
-  const auto keep_overflowed = [&]<class K>(const PlanFor<K>& plan) {
+TakingOver::TakingOver(Workers& workers, std::shared_ptr<const Owners> owners)
+    : workers_(&workers), owners_(std::move(owners)) {}
+
+void TakingOver::keep_overflowed(const std::set<std::string>& services) {
+  const auto keep = [&]<class K>(const PlanFor<K>& plan) {
     for (std::size_t i = 0; i < plan.services.size(); ++i) {
-      if (!offer.overflowed.contains(to_string(plan.services[i].spec))) continue;
+      if (!services.contains(to_string(plan.services[i].spec))) continue;
       for (unsigned n = 0; n < workers_->count(); ++n)
         workers_->balance(n).template set_overflowed<K>(i);
     }
   };
-  keep_overflowed(workers_->plan()->v4);
-  keep_overflowed(workers_->plan()->v6);
+  keep(workers_->plan()->v4);
+  keep(workers_->plan()->v6);
 }
 
 Result<void> TakingOver::take(std::span<const std::byte> bytes) {
@@ -92,10 +86,9 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
       if (!is_whole_) return means_nothing();
       break;
     }
-    constexpr std::uint32_t kMostWorkers = 256;
     constexpr std::uint64_t kMostText = 4096;
     if (block_.family == kCarriedRefusal && block_.count <= kMostText) continue;
-    if ((block_.family != 4 && block_.family != 6) || block_.worker >= kMostWorkers ||
+    if ((block_.family != 4 && block_.family != 6) || block_.worker >= Workers::kMost ||
         block_.count == 0)
       return means_nothing();
   }
@@ -114,6 +107,7 @@ std::size_t TakingOver::take_some(std::span<const std::byte> bytes) {
     is_wrong_ = !apply(block_.worker, carried);
   }
   block_.count -= count;
+  told_ += count;
   return count * sizeof(Carried);
 }
 
@@ -121,26 +115,23 @@ std::size_t TakingOver::take_some(std::span<const std::byte> bytes) {
 template <class K>
 bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried) {
   const Standing standing = carried.life.standing;
-  if (static_cast<std::size_t>(standing.state()) >= kConnectionStates || standing.has_ended())
+  if (static_cast<std::size_t>(standing.state()) >= kConnectionStates || standing.has_ended() ||
+      std::cmp_greater(carried.life.idle_ms, std::numeric_limits<std::int32_t>::max()))
     return false;
-  Places& all = places<K>();
+  auto& [all, pending] = of<K>();
   if (worker >= all.size()) all.resize(worker + 1);
   if (carried.entry >= all[worker].size()) all[worker].resize(carried.entry + std::size_t{1});
   Placed& old = all[worker][carried.entry];
   if (old.line != kNowhere) {
     Line& line = workers_->line(old.line);
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      line.forget_v4(old.id);
-    } else {
-      line.forget_v6(old.id);
-    }
+    line.forget(std::type_identity<K>(), old.id);
     old = {};
     --connections_;
   }
-  if (!pending<K>().empty()) pending<K>().erase({worker, carried.entry});
+  if (!pending.empty()) pending.erase({worker, carried.entry});
   // Another entry may still have its keys, which goes later.
   if (carried.is_there != 0 && !place(worker, carried))
-    pending<K>().insert({{worker, carried.entry}, carried});
+    pending.insert({{worker, carried.entry}, carried});
   return true;
 }
 
@@ -150,14 +141,14 @@ bool TakingOver::place(std::uint32_t worker, const CarriedConnection<K>& carried
       owners_->of(Side::originator, carried.key).value_or(worker % workers_->count());
   const ConnId id = workers_->line(line).resume(carried);
   if (id == ConnId::none) return false;
-  places<K>()[worker][carried.entry] = {line, id};
+  of<K>().places[worker][carried.entry] = {line, id};
   ++connections_;
   return true;
 }
 
 template <class K>
 void TakingOver::place_pending() {
-  std::erase_if(pending<K>(),
+  std::erase_if(of<K>().pending,
                 [this](const auto& one) { return this->place(one.first.first, one.second); });
 }
 

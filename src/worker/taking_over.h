@@ -1,12 +1,14 @@
 // Connections of another process become those of workers that do not run yet.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,17 +26,24 @@ Services with_those_of(const Offer& offer, Services own);
 /// Used by one thread, before the workers run.
 class TakingOver {
  public:
-  /// `workers`, which outlive it, serve those services; `owners` are theirs.
-  TakingOver(Workers& workers, std::shared_ptr<const Owners> owners, const Offer& offer);
+  /// `workers`, which outlive it, serve the services `with_those_of` an offer; `owners` are theirs.
+  TakingOver(Workers& workers, std::shared_ptr<const Owners> owners);
+
+  /// Services of those names have served packets without entries lately.
+  void keep_overflowed(const std::set<std::string>& services);
 
   /// Bytes of the stream (carried.h), in pieces of any size. Error (failed): they mean nothing.
   Result<void> take(std::span<const std::byte> bytes);
   /// The stream has ended. Error (failed): in the middle.
   Result<void> end();
 
+  /// Entries that it was told of since it was asked last.
+  std::uint64_t told() { return std::exchange(told_, 0); }
   std::uint64_t connections() const { return connections_; }
   /// Those that have no place here, or no backend.
-  std::uint64_t left_behind() const { return pending_.v4.size() + pending_.v6.size(); }
+  std::uint64_t left_behind() const {
+    return std::get<0>(families_).pending.size() + std::get<1>(families_).pending.size();
+  }
 
  private:
   struct Placed {
@@ -42,13 +51,12 @@ class TakingOver {
     ConnId id = ConnId::none;
   };
   static constexpr std::uint32_t kNowhere = 0xffffffff;
-  /// Of a family: where connections are, by the other process's worker and entry.
-  using Places = std::vector<std::vector<Placed>>;
+  /// Where a family's connections are, by the other process's worker and entry.
   template <class K>
-  using Pending = std::map<std::pair<std::uint32_t, std::uint32_t>, CarriedConnection<K>>;
-  struct AllPending {
-    Pending<KeyV4> v4;
-    Pending<KeyV6> v6;
+  struct Family {
+    std::vector<std::vector<Placed>> places;
+    /// Those that have none yet.
+    std::map<std::pair<std::uint32_t, std::uint32_t>, CarriedConnection<K>> pending;
   };
 
   template <class K>
@@ -60,11 +68,9 @@ class TakingOver {
   template <class K>
   void place_pending();
   template <class K>
-  Places& places() {
-    return std::is_same_v<K, KeyV4> ? places_v4_ : places_v6_;
+  Family<K>& of() {
+    return std::get<Family<K>>(families_);
   }
-  template <class K>
-  Pending<K>& pending();
 
   Workers* workers_;
   std::shared_ptr<const Owners> owners_;
@@ -72,10 +78,9 @@ class TakingOver {
   std::vector<std::byte> beginning_;  // of something that has not come whole
   bool is_whole_ = false;
   bool is_wrong_ = false;
-  Places places_v4_;
-  Places places_v6_;
-  AllPending pending_;
+  std::tuple<Family<KeyV4>, Family<KeyV6>> families_;
   std::uint64_t connections_ = 0;
+  std::uint64_t told_ = 0;
 };
 
 }  // namespace millrace

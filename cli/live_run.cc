@@ -1,0 +1,286 @@
+#include "live_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <initializer_list>
+#include <utility>
+
+#include "common_options.h"
+#include "huge_pages.h"
+#include "interrupt.h"
+#include "output.h"
+
+namespace millrace::cli {
+namespace {
+
+// The one that ends has its devices so long, at most: on a busy machine the kernel takes seconds to
+// close packet sockets.
+constexpr std::chrono::seconds kPatience{60};
+
+/// The numbers in an object, by the names of what they stand in.
+void flatten(const nlohmann::ordered_json& object, const std::string& above,
+             TelemetryTable& table) {
+  for (const auto& [name, value] : object.items()) {
+    std::string full = above;
+    if (!full.empty()) full += '/';
+    full += name;
+    if (value.is_number_unsigned()) table.emplace_back(full, value.get<std::uint64_t>());
+    if (value.is_object()) flatten(value, full, table);
+  }
+}
+
+/// Parts of the statistics, to DPDK's tools.
+Result<Telemetry> serve_telemetry(Control& asked,
+                                  const std::function<nlohmann::ordered_json()>& make_stats) {
+  const auto part = [&asked, make_stats](const std::string& name) {
+    return [&asked, make_stats, name] {
+      TelemetryTable table;
+      asked.alone([&] { flatten(make_stats()[name], "", table); });
+      return table;
+    };
+  };
+  const auto by_name = [&asked, make_stats] {
+    TelemetryTable table;
+    asked.alone([&] {
+      const nlohmann::ordered_json stats = make_stats();
+      for (const auto& backend : stats["backends"]) {
+        flatten(backend,
+                backend["service"].get<std::string>() + "/" + backend["address"].get<std::string>(),
+                table);
+      }
+    });
+    return table;
+  };
+  return Telemetry::serve(
+      {{"/millrace/packets", "Packets, by what became of them", part("packets")},
+       {"/millrace/connections", "Connections that were opened, live and ended",
+        part("connections")},
+       {"/millrace/backends", "What each backend of each service got", by_name}});
+}
+
+/// "outside (af_packet:eth0, 02:00:00:00:00:01, MTU 1500)".
+std::string port_text(const Config::Port& port, const Devices& devices, std::size_t number) {
+  const Mac mac = devices.mac(number);
+  return fmt::format("{} ({}, {:02x}, MTU {})", port.name, to_string(port.device),
+                     fmt::join(mac.bytes, ":"), devices.mtu(number));
+}
+
+/// Whether two processes can have all devices at once. Then none of their packets is lost while one
+/// takes over from the other.
+bool can_share_devices(const Config& config) {
+  return std::ranges::all_of(config.live.ports, [](const Config::Port& port) {
+    return port.device.kind == DeviceKind::af_packet || port.device.kind == DeviceKind::null;
+  });
+}
+
+/// Until one fails.
+Result<void> in_turn(std::initializer_list<std::function<Result<void>()>> steps) {
+  for (const auto& step : steps) {
+    if (auto ok = step(); !ok) return ok;
+  }
+  return {};
+}
+
+}  // namespace
+
+LiveRun::LiveRun(Config config, std::string path, Options options)
+    : config_(std::move(config)),
+      path_(std::move(path)),
+      options_(std::move(options)),
+      line_(line_config(config_)),
+      owners_(make_owners(config_, Secret::random())) {
+  line_.secret = Secret::random();
+}
+
+Result<std::unique_ptr<LiveRun>> LiveRun::create(Config config, std::string path, Options options) {
+  if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());
+  if (auto ok = check_spread(config); !ok) return std::unexpected(ok.error());
+  std::unique_ptr<LiveRun> run(new LiveRun(std::move(config), std::move(path), std::move(options)));
+  if (auto ok = check_schemes(run->line_); !ok) return std::unexpected(ok.error());
+  return run;
+}
+
+void LiveRun::note(std::string_view message) const {
+  if (!options_.quiet) say(fmt::format("millrace: {}\n", message));
+}
+
+Result<void> LiveRun::start() {
+  const auto as_is_fit = [this] {
+    if (take_over_ == nullptr) return start_anew();
+    return can_share_devices(config_) ? take_over_beside() : take_over_after();
+  };
+  if (auto ok = in_turn({[this] { return look_for_another(); }, as_is_fit}); !ok) return ok;
+  reload_signal_.emplace([this] { reload(); });
+  describe();
+  return {};
+}
+
+Result<void> LiveRun::look_for_another() {
+  if (!options_.takes_over) return {};
+  auto begun = TakeOver::begin(socket());
+  if (!begun) return std::unexpected(begun.error());
+  take_over_ = std::move(*begun);
+  if (take_over_ == nullptr)
+    note("nobody listens at " + socket() + ": there is nothing to take over");
+  return {};
+}
+
+Result<void> LiveRun::start_anew() {
+  return in_turn({[this] { return open_devices({}); }, [this] { return make_workers(); },
+                  [this] { return make_control(); }, [this] { return bind_socket(); },
+                  [this] { return answer(); }, [this] { return live_->start(); }});
+}
+
+/// Both have the devices for a while, so no packet is lost.
+Result<void> LiveRun::take_over_beside() {
+  return in_turn({[this] { return bind_socket(); },
+                  [this] { return open_devices({.patience = std::nullopt}); },
+                  [this] { return make_workers(); },
+                  [this] { return take_over_->start(*workers_, owners_); },
+                  [this] { return live_->start(); },
+                  [this] {
+                    live_->devices().discard();
+                    return take_over_->stop_the_other();
+                  },
+                  [this] { return make_control(); },
+                  // Whatever fails before this leaves the other one in service.
+                  [this] { return take_over_->let_the_other_end(); },
+                  [this] {
+                    take_over_->inherit_settings(*live_);
+                    claim_devices();
+                    return answer();
+                  }});
+}
+
+/// Devices have one owner: packets are lost until they are open again.
+Result<void> LiveRun::take_over_after() {
+  return in_turn({[this] { return bind_socket(); },
+                  [this] { return Live::prepare(config_, options_.eal_options); },
+                  [this] { return make_workers(); },
+                  [this] { return take_over_->start(*workers_, owners_); },
+                  [this] { return take_over_->stop_the_other(); },
+                  // Whatever fails before this leaves the other one in service.
+                  [this] { return take_over_->let_the_other_end(); },
+                  [this] {
+                    take_over_->wait_for_its_end();
+                    return open_devices({.patience = kPatience});
+                  },
+                  [this] {
+                    take_over_->inherit_settings(*live_);
+                    return make_control();
+                  },
+                  [this] { return answer(); }, [this] { return live_->start(); }});
+}
+
+Result<void> LiveRun::bind_socket() {
+  if (options_.control == kNoControl) return {};
+  auto server = ControlServer::bind(socket(), take_over_ != nullptr);
+  if (!server) return std::unexpected(server.error());
+  server_ = std::move(*server);
+  return {};
+}
+
+Result<void> LiveRun::open_devices(const DeviceClaim& claim) {
+  auto opened = Live::open(config_, {.owners = owners_,
+                                     .eal_options = options_.eal_options,
+                                     .stop = &interrupted,
+                                     .claim = claim});
+  if (!opened) return std::unexpected(opened.error());
+  live_ = std::move(*opened);
+  if (take_over_ != nullptr) take_over_->inherit_neighbours(*live_);
+  return {};
+}
+
+Result<void> LiveRun::make_workers() {
+  BalanceConfig balance = balance_config(config_);
+  if (take_over_ != nullptr)
+    balance.services = with_those_of(take_over_->offer(), std::move(balance.services));
+  auto workers = Workers::create(config_.workers, line_, balance, config_.spread.entries);
+  if (!workers) return std::unexpected(workers.error());
+  workers_.emplace(std::move(*workers));
+  return {};
+}
+
+Result<void> LiveRun::make_control() {
+  control_.emplace(*workers_, *live_, config_, path_, scheme_names(),
+                   [] { interrupted.store(true); });
+  if (take_over_ == nullptr) return {};
+  return control_->resume(take_over_->offer());
+}
+
+/// Who asks is answered.
+Result<void> LiveRun::answer() {
+  auto telemetry = serve_telemetry(*control_, [this] { return to_json(report()); });
+  if (!telemetry) return std::unexpected(telemetry.error());
+  telemetry_.emplace(std::move(*telemetry));
+  if (server_ == nullptr) return {};
+  return server_->start(*control_, [this] { return to_json(report()); });
+}
+
+/// As soon as the other one has closed them.
+void LiveRun::claim_devices() {
+  claiming_.emplace([this] {
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (!interrupted) {
+      const auto ok = live_->devices().claim(std::chrono::milliseconds(100));
+      if (ok) return;
+      if (std::chrono::steady_clock::now() < until) continue;
+      return say("millrace: warning: " + ok.error().message + "\n");
+    }
+  });
+}
+
+void LiveRun::describe() const {
+  if (live_->devices().pages() == Pages::small)
+    note("warning: packets lie on small pages, which is slower: " +
+         huge_pages_hint(std::size_t{256} << 20, Pages::huge));
+  for (const std::string& warning : live_->devices().warnings()) note("warning: " + warning);
+  for (std::size_t n = 0; n < config_.live.ports.size(); ++n)
+    note("port " + port_text(config_.live.ports[n], live_->devices(), n));
+  if (take_over_ != nullptr) {
+    note(fmt::format("took over {} connections; {} were left behind", take_over_->connections(),
+                     take_over_->left_behind()));
+  }
+  note(fmt::format("running with {} worker{}; Ctrl-C ends it", config_.workers,
+                   config_.workers == 1 ? "" : "s"));
+}
+
+Result<void> LiveRun::forward() {
+  const std::vector<Port*> ports = live_->ports();
+  const auto ended = workers_->run(ports);
+  interrupted = true;  // nothing waits any longer
+  claiming_.reset();
+  reload_signal_.reset();
+  if (control_->has_let_go()) {
+    note("another process has taken over");
+    live_->devices().restore_none();
+  }
+  server_.reset();
+  return ended;
+}
+
+void LiveRun::reload() {
+  control_->wait_until_ready();
+  const auto is = control_->reload();
+  if (!is) {
+    say("millrace: nothing has changed:\n" + is.error().message + "\n");
+  } else {
+    note(fmt::format("reloaded {}: {} services, {} backends", path_, is->services, is->backends));
+  }
+}
+
+RunReport LiveRun::report() const {
+  RunReport report{.input = path_,
+                   .workers = &*workers_,
+                   .live = live_.get(),
+                   .config = line_,
+                   .spread = config_.spread};
+  for (const Config::Port& port : config_.live.ports) report.ports.push_back(port.name);
+  for (unsigned n = 0; n < workers_->count(); ++n) report.times.push_back(workers_->time(n));
+  return report;
+}
+
+}  // namespace millrace::cli

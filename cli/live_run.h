@@ -1,0 +1,85 @@
+// A running dataplane: what it is made of, in the order in which it is made.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "control_server.h"
+#include "port/telemetry.h"
+#include "reload_signal.h"
+#include "report.h"
+#include "take_over.h"
+#include "worker/config.h"
+#include "worker/control.h"
+#include "worker/live.h"
+#include "worker/workers.h"
+
+namespace millrace::cli {
+
+/// Used by one thread.
+class LiveRun {
+ public:
+  static constexpr std::string_view kNoControl = "none";
+
+  struct Options {
+    std::string control;  ///< where it listens; empty: `default_socket`, `kNoControl`: nowhere
+    std::vector<std::string> eal_options;
+    bool takes_over = false;
+    bool quiet = false;
+  };
+
+  /// Errors (usage): the configuration is none to run live.
+  static Result<std::unique_ptr<LiveRun>> create(Config config, std::string path, Options options);
+
+  /// All is there that it takes to forward; in place of who did before, where there is one. Errors:
+  /// what is missing, or in the way. Then that one goes on, unless it has ended.
+  Result<void> start();
+  /// Forwards until it is `interrupted`, or another process takes over. Error (failed): no memory.
+  Result<void> forward();
+
+  /// So far.
+  RunReport report() const;
+  const Workers& workers() const { return *workers_; }
+
+ private:
+  LiveRun(Config config, std::string path, Options options);
+
+  std::string socket() const {
+    return options_.control.empty() ? default_socket() : options_.control;
+  }
+  void note(std::string_view message) const;
+  void describe() const;
+  void reload();
+
+  // The steps of `start`.
+  Result<void> look_for_another();
+  Result<void> start_anew();
+  Result<void> take_over_beside();
+  Result<void> take_over_after();
+  Result<void> bind_socket();
+  Result<void> open_devices(const DeviceClaim& claim);
+  Result<void> make_workers();
+  Result<void> make_control();
+  Result<void> answer();
+  void claim_devices();
+
+  Config config_;
+  std::string path_;
+  Options options_;
+  LineConfig line_;
+  std::shared_ptr<const Owners> owners_;
+  std::unique_ptr<Live> live_;
+  std::optional<Workers> workers_;
+  std::optional<Control> control_;
+  std::unique_ptr<ControlServer> server_;
+  std::optional<Telemetry> telemetry_;
+  std::optional<ReloadSignal> reload_signal_;
+  std::optional<std::jthread> claiming_;
+  std::unique_ptr<TakeOver> take_over_;  // null: it starts anew
+};
+
+}  // namespace millrace::cli
