@@ -115,6 +115,7 @@ Result<void> LiveRun::start() {
   if (auto ok = in_turn({[this] { return look_for_another(); }, as_is_fit}); !ok) return ok;
   reload_signal_.emplace([this] { reload(); });
   describe();
+  take_over_.reset();
   return {};
 }
 
@@ -136,8 +137,9 @@ Result<void> LiveRun::start_anew() {
 
 /// Both have the devices for a while, so no packet is lost.
 Result<void> LiveRun::take_over_beside() {
-  return in_turn({[this] { return bind_socket(); },
-                  [this] { return open_devices({.patience = std::nullopt}); },
+  DeviceClaim beside;
+  for (const auto& [name, settings] : take_over_->offer().to_restore) beside.shared.insert(name);
+  return in_turn({[this] { return bind_socket(); }, [&] { return open_devices(beside); },
                   [this] { return make_workers(); },
                   [this] { return take_over_->start(*workers_, owners_); },
                   [this] { return live_->start(); },
@@ -157,22 +159,26 @@ Result<void> LiveRun::take_over_beside() {
 
 /// Devices have one owner: packets are lost until they are open again.
 Result<void> LiveRun::take_over_after() {
-  return in_turn({[this] { return bind_socket(); },
-                  [this] { return Live::prepare(config_, options_.eal_options); },
+  return in_turn({[this] { return bind_socket(); }, [this] { return prepare_devices(); },
                   [this] { return make_workers(); },
                   [this] { return take_over_->start(*workers_, owners_); },
                   [this] { return take_over_->stop_the_other(); },
                   // Whatever fails before this leaves the other one in service.
                   [this] { return take_over_->let_the_other_end(); },
-                  [this] {
-                    take_over_->wait_for_its_end();
-                    return open_devices({.patience = kPatience});
-                  },
+                  [this] { return take_over_->wait_for_its_end(); },
+                  [this] { return open_devices({.patience = kPatience, .shared = {}}); },
                   [this] {
                     take_over_->inherit_settings(*live_);
                     return make_control();
                   },
                   [this] { return answer(); }, [this] { return live_->start(); }});
+}
+
+/// DPDK takes PCI devices when it starts, which another process still has.
+Result<void> LiveRun::prepare_devices() {
+  const auto is_pci = [](const Config::Port& port) { return port.device.kind == DeviceKind::pci; };
+  if (std::ranges::any_of(config_.live.ports, is_pci)) return {};
+  return Live::prepare(config_, options_.eal_options);
 }
 
 Result<void> LiveRun::bind_socket() {
@@ -254,11 +260,11 @@ Result<void> LiveRun::forward() {
   interrupted = true;  // nothing waits any longer
   claiming_.reset();
   reload_signal_.reset();
+  server_.reset();  // and nobody can take over any more
   if (control_->has_let_go()) {
     note("another process has taken over");
     live_->devices().restore_none();
   }
-  server_.reset();
   return ended;
 }
 

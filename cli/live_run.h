@@ -61,6 +61,7 @@ class LiveRun {
   Result<void> take_over_beside();
   Result<void> take_over_after();
   Result<void> bind_socket();
+  Result<void> prepare_devices();
   Result<void> open_devices(const DeviceClaim& claim);
   Result<void> make_workers();
   Result<void> make_control();

@@ -43,14 +43,16 @@ Result<std::optional<int>> process_at(const std::string& path) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   const bool is_there =
+      asking >= 0 &&
       ::connect(asking, reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0 &&
       ::getsockopt(asking, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
   const int error = is_there ? 0 : errno;
   if (asking >= 0) ::close(asking);
   if (is_there) return peer.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)) : -1;
   if (error == ENOENT || error == ECONNREFUSED) return std::nullopt;
-  return std::unexpected(Error{"the millrace at " + path + " cannot be asked: " +
-                               std::strerror(error) + ": run as the user that it runs as"});
+  return std::unexpected(Error{"the millrace at " + path +
+                               " cannot be asked: " + std::strerror(error) +
+                               (error == EACCES ? ": run as the user that it runs as" : "")});
 }
 
 }  // namespace
@@ -108,7 +110,8 @@ TakeOver::~TakeOver() {
   if (has_ended_) {
     for (const auto& [name, settings] : offer_.to_restore) KernelInterface::set(name, settings);
   } else if (offer_.number != 0) {
-    static_cast<void>(ask("/handover/give_up?number=" + std::to_string(offer_.number)));
+    [[maybe_unused]] const auto told =
+        ask("/handover/give_up?number=" + std::to_string(offer_.number));
   }
   if (process_ >= 0) ::close(process_);
 }
@@ -146,22 +149,33 @@ Result<void> TakeOver::start(Workers& workers, std::shared_ptr<const Owners> own
 
 Result<void> TakeOver::stop_the_other() { return take_all(true); }
 
-/// It may have ended before it could answer. Who has the devices shows then whether it has.
+/// It may end before it can answer, and answers as often as it is asked.
 Result<void> TakeOver::let_the_other_end() {
+  constexpr std::chrono::seconds kSoon{1};
   if (interrupted) return interruption();
-  const auto ended = ask("/handover/end?number=" + std::to_string(offer_.number));
-  if (!ended && has_answered_) return std::unexpected(ended.error());
+  const std::string path = "/handover/end?number=" + std::to_string(offer_.number);
+  auto ended = ask(path);
+  if (!ended && !has_answered_) ended = ask(path);
+  if (!ended && (has_answered_ || (process_ >= 0 && !is_gone(kSoon))))
+    return std::unexpected(ended.error());
   has_ended_ = true;
   taking_over_->keep_overflowed(offer_.overflowed);
   if (ended) taking_over_->keep_overflowed(overflowed_from(Json::parse(*ended, nullptr, false)));
   return {};
 }
 
-void TakeOver::wait_for_its_end() const {
-  constexpr int kMostMs = 60'000;
+bool TakeOver::is_gone(std::chrono::milliseconds within) const {
   pollfd process{.fd = process_, .events = POLLIN, .revents = 0};
-  while (process_ >= 0 && ::poll(&process, 1, kMostMs) < 0 && errno == EINTR) {
+  return ::poll(&process, 1, static_cast<int>(within.count())) > 0;
+}
+
+Result<void> TakeOver::wait_for_its_end() const {
+  constexpr std::chrono::milliseconds kLook{100};
+  constexpr int kMost = 600;
+  for (int looks = 0; process_ >= 0 && looks < kMost && !is_gone(kLook); ++looks) {
+    if (interrupted) return std::unexpected(Error{"interrupted: the running millrace has ended"});
   }
+  return {};
 }
 
 void TakeOver::inherit_settings(Live& live) {

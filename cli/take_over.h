@@ -2,6 +2,7 @@
 // on in its place.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,8 +37,9 @@ class TakeOver {
   Result<void> stop_the_other();
   /// It ends. Error (failed): it goes on instead.
   Result<void> let_the_other_end();
-  /// Its devices are nobody's any more, unless the kernel takes its time.
-  void wait_for_its_end() const;
+  /// Its devices are nobody's any more, unless the kernel takes its time. Error (failed): this
+  /// process is interrupted.
+  Result<void> wait_for_its_end() const;
 
   /// What is known of neighbours is known here, too.
   void inherit_neighbours(Live& live) const;
@@ -53,6 +55,7 @@ class TakeOver {
   using Receive = std::function<bool(std::span<const std::byte>)>;
   Result<std::string> ask(const std::string& path, const Receive& receive = {});
   Result<void> take_all(bool last);
+  bool is_gone(std::chrono::milliseconds within) const;
 
   std::string socket_;
   int process_;  // a handle, readable once it has ended; -1 where it cannot be seen

@@ -97,7 +97,7 @@ std::unexpected<Error> UnixHttp::cannot_listen() const {
 }
 
 Result<void> UnixHttp::bind(const std::string& path, bool replaces) {
-  const std::string beside = replaces ? "." + std::to_string(::getpid()) : "";
+  const std::string beside = replaces ? ".new" : "";
   if (auto address = unix_address(path, beside.size()); !address)
     return std::unexpected(address.error());
   path_ = path;

@@ -213,6 +213,8 @@ class Errors(Live):
         self.refused(network, UNREADABLE, ["no interface is called eth7", "outside", "inside"],
                      GOOD.replace("af_packet:outside", "af_packet:eth7"))
         self.refused(network, USAGE, ["f.toml:6", "is no device"], GOOD.replace("af_packet:outside", "outside"))
+        self.refused(network, FAILED, ["outside has MTU 1500", "ip link set outside mtu 2000"],
+                     GOOD.replace('"af_packet:outside"', '"af_packet:outside"\nmtu = 2000'))
         os.chmod(self.dir, 0o755)
         self.refused(network, UNREADABLE, ["CAP_NET_RAW"], GOOD, user=65534)
         with network.middle:

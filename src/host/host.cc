@@ -41,11 +41,11 @@ void HostCommon::send_own(const Outgoing& frame, Wire& wire) {
 }
 
 Host::Host(const HostConfig& config)
-    : plan_(std::make_shared<const HostPlan>(config)),
-      common_{.links = config.links, .tells_unreachable = config.tells_unreachable},
-      announces_(config.announces),
+    : common_{.links = config.links, .tells_unreachable = config.tells_unreachable},
+      plan_(std::make_shared<const HostPlan>(config)),
       v4_(common_, plan_->v4, config.seed),
-      v6_(common_, plan_->v6, config.seed) {}
+      v6_(common_, plan_->v6, config.seed),
+      announces_(config.announces) {}
 
 void Host::begin(Tick now, Wire& wire) {
   if (announces_) {

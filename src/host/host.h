@@ -81,11 +81,11 @@ class Host {
  private:
   After hear_arp(Handling& handling);
 
-  std::shared_ptr<const HostPlan> plan_;
   HostCommon common_;
-  bool announces_;
+  std::shared_ptr<const HostPlan> plan_;
   HostFor<AddressV4> v4_;
   HostFor<AddressV6> v6_;
+  bool announces_;
 };
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 
 #include <rte_config.h>  // first of DPDK's
 
+#include <fmt/format.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
@@ -121,8 +122,8 @@ Result<void> Devices::Impl::probe(Device& device) {
   if (is_kernel_interface(name.kind)) {
     auto kernel = KernelInterface::take(name.target);
     if (!kernel) return std::unexpected(kernel.error());
-    if (claim.patience) {
-      if (auto ok = kernel->claim(*claim.patience); !ok) return ok;
+    if (!claim.shared.contains(name.target)) {
+      if (auto ok = kernel->claim(claim.patience); !ok) return ok;
     }
     device.kernel.emplace(std::move(*kernel));
     if (std::string warning = device.kernel->fence(); !warning.empty())
@@ -215,8 +216,10 @@ Result<void> Devices::Impl::configure_one(Device& device, Ethernet& ethernet) {
           rte_eth_dev_configure(ethernet.id, ethernet.receive_queues, ethernet.send_queues, &conf);
       error != 0)
     return refused(name, "cannot be set up", -error);
-  // Most virtual devices have no MTU of their own.
-  static_cast<void>(rte_eth_dev_set_mtu(ethernet.id, static_cast<std::uint16_t>(device.mtu)));
+  // Most virtual devices have no MTU of their own; an interface of the kernel's is the user's to
+  // set.
+  if (!device.kernel)
+    static_cast<void>(rte_eth_dev_set_mtu(ethernet.id, static_cast<std::uint16_t>(device.mtu)));
   std::uint16_t receive_descriptors =
       is_of_kernel(device.settings.device.kind) ? kDescriptorsOfKernel : kDescriptors;
   std::uint16_t send_descriptors = kDescriptors;
@@ -272,6 +275,16 @@ Result<void> Devices::prepare(std::span<const DeviceSettings> settings,
   EalOptions eal{.pci_devices = {}, .more = eal_options, .telemetry = true};
   for (const DeviceSettings& one : settings) {
     if (is_pci(one)) eal.pci_devices.push_back(one.device.target);
+  }
+  for (const DeviceSettings& one : settings) {
+    if (!is_kernel_interface(one.device.kind)) continue;
+    const auto there = KernelInterface::take(one.device.target);
+    if (!there) return std::unexpected(there.error());
+    if (one.mtu > there->mtu()) {
+      return std::unexpected(
+          Error{fmt::format("{0} has MTU {1}: ip link set {0} mtu {2}, or give port.mtu less",
+                            there->name(), there->mtu(), one.mtu)});
+    }
   }
   if (auto ok = start_dpdk_eal(eal); !ok) return ok;
   leave_signals_to_eal();

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -42,15 +42,16 @@ struct DeviceStatistics {
 
 /// Whether devices belong to nobody else.
 struct DeviceClaim {
-  /// How long another millrace, which is ending, may still have them. None: it has them, and both
-  /// get all packets, until `Devices::claim`.
-  std::optional<std::chrono::milliseconds> patience = std::chrono::milliseconds(0);
+  /// How long another millrace, which is ending, may still have them.
+  std::chrono::milliseconds patience{0};
+  /// Interfaces of the kernel's that another one has: both get all packets, until `Devices::claim`.
+  std::set<std::string> shared;
 };
 
 class Devices {
  public:
-  /// What `open` begins with, for a process that wants to know early whether it succeeds: starts
-  /// DPDK. Error (failed): it does not start.
+  /// What `open` begins with, for a process that wants to know early whether it succeeds: looks at
+  /// interfaces of the kernel's, and starts DPDK, which takes PCI devices then. Errors: as `open`.
   static Result<void> prepare(std::span<const DeviceSettings> settings,
                               const std::vector<std::string>& eal_options);
   /// All of them, for so many workers, with packet memory for their queues. Errors name the device:

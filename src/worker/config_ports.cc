@@ -15,6 +15,10 @@ namespace {
 /// As 02:00:00:00:00:01, of one station.
 std::optional<Mac> parse_mac(const std::string& text) {
   ether_addr parsed{};
+  // It would not look at what stands behind.
+  if (text.find_first_not_of("0123456789abcdefABCDEF:") != text.npos ||
+      std::ranges::count(text, ':') != 5 || text.size() - text.rfind(':') > 3)
+    return std::nullopt;
   if (ether_aton_r(text.c_str(), &parsed) == nullptr) return std::nullopt;
   Mac mac;
   std::ranges::copy(parsed.ether_addr_octet, mac.bytes.begin());

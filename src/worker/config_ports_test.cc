@@ -150,6 +150,9 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{PORT("neighbours = [{ address = \"10.0.0\", mac = \"02:00:00:00:00:01\" }]"),
               "port.neighbours.address: \"10.0.0\" is no address: give one like 192.0.2.1, "
               "2001:db8::1"},
+        Wrong{PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:011\" }]"),
+              "port.neighbours.mac: \"02:00:00:00:00:011\" is no MAC address of one station: give "
+              "one like 02:00:00:00:00:01"},
         Wrong{PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"01:00:5e:00:00:01\" }]"),
               "port.neighbours.mac: \"01:00:5e:00:00:01\" is no MAC address of one station: give "
               "one like 02:00:00:00:00:01"},

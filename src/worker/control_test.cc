@@ -103,7 +103,8 @@ TEST_F(ControlTest, WhoIsCheckedNoMoreIsHealthy) {
 TEST_F(ControlTest, ABackendIsMeantByJustItsName) {
   const auto drained = [] {
     std::vector<bool> all;
-    for (const auto& backend : control().services().at(0).backends) all.push_back(backend.drained);
+    const auto services = control().services();
+    for (const auto& backend : services.at(0).backends) all.push_back(backend.drained);
     return all;
   };
   EXPECT_EQ(control().mark(Mark::drained, "10.0.0.1", "", true), 1U);
