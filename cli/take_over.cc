@@ -7,10 +7,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "interrupt.h"
@@ -53,6 +55,13 @@ Result<std::optional<int>> process_at(const std::string& path) {
   return std::unexpected(Error{"the millrace at " + path +
                                " cannot be asked: " + std::strerror(error) +
                                (error == EACCES ? ": run as the user that it runs as" : "")});
+}
+
+bool is_served(const std::string& path) {
+  const auto process = process_at(path);
+  if (!process || !*process) return false;
+  if (**process >= 0) ::close(**process);
+  return true;
 }
 
 }  // namespace
@@ -149,15 +158,21 @@ Result<void> TakeOver::start(Workers& workers, std::shared_ptr<const Owners> own
 
 Result<void> TakeOver::stop_the_other() { return take_all(true); }
 
-/// It may end before it can answer, and answers as often as it is asked.
+/// It may end before it can answer, and then nobody listens any more, although the process may take
+/// seconds to close its sockets. Else it answers as often as it is asked.
 Result<void> TakeOver::let_the_other_end() {
   constexpr std::chrono::seconds kSoon{1};
+  constexpr std::chrono::milliseconds kPause{10};
   if (interrupted) return interruption();
   const std::string path = "/handover/end?number=" + std::to_string(offer_.number);
   auto ended = ask(path);
-  if (!ended && !has_answered_) ended = ask(path);
-  if (!ended && (has_answered_ || (process_ >= 0 && !is_gone(kSoon))))
-    return std::unexpected(ended.error());
+  const auto until = std::chrono::steady_clock::now() + kSoon;
+  while (!ended && (has_answered_ || is_served(socket_))) {
+    if (has_answered_ || std::chrono::steady_clock::now() >= until)
+      return std::unexpected(ended.error());
+    std::this_thread::sleep_for(kPause);
+    ended = ask(path);
+  }
   has_ended_ = true;
   taking_over_->keep_overflowed(offer_.overflowed);
   if (ended) taking_over_->keep_overflowed(overflowed_from(Json::parse(*ended, nullptr, false)));
