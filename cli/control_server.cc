@@ -23,8 +23,10 @@ using httplib::Request;
 using httplib::Response;
 
 constexpr const char* kJson = "application/json";
-const Refusal kNoOffer{Refusal::Kind::wrong,
-                       "number is that of an offer: POST /handover makes one"};
+
+Refusal no_offer() {
+  return {Refusal::Kind::wrong, "number is that of an offer: POST /handover makes one"};
+}
 
 int status_of(Refusal::Kind kind) {
   switch (kind) {
@@ -350,7 +352,7 @@ void ControlServer::Implementation::offer(const Request& request, Response& resp
 
 void ControlServer::Implementation::hand_over(const Request& request, Response& response) {
   const auto offered = number(request, "number", 0);
-  if (!offered) return refuse(response, kNoOffer);
+  if (!offered) return refuse(response, no_offer());
   const bool last = truth(request, "last") == true;
   response.set_chunked_content_provider(
       "application/octet-stream",
@@ -367,7 +369,7 @@ void ControlServer::Implementation::hand_over(const Request& request, Response& 
 
 void ControlServer::Implementation::let_go(const Request& request, Response& response) {
   const auto offered = number(request, "number", 0);
-  if (!offered) return refuse(response, kNoOffer);
+  if (!offered) return refuse(response, no_offer());
   const auto overflowed = control->let_go(*offered);
   if (!overflowed) return refuse(response, overflowed.error());
   answer(response, {{"overflowed", *overflowed}});
@@ -375,7 +377,7 @@ void ControlServer::Implementation::let_go(const Request& request, Response& res
 
 void ControlServer::Implementation::give_up(const Request& request, Response& response) {
   const auto offered = number(request, "number", 0);
-  if (!offered) return refuse(response, kNoOffer);
+  if (!offered) return refuse(response, no_offer());
   control->give_up(*offered);
   answer(response, Json::object());
 }

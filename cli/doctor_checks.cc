@@ -87,7 +87,7 @@ class Examination {
   void transparent_pages() {
     const auto enabled = read("sys/kernel/mm/transparent_hugepage/enabled");
     if (!enabled) return;
-    if (enabled->find("[never]") == enabled->npos) return good("transparent pages", *enabled);
+    if (!enabled->contains("[never]")) return good("transparent pages", *enabled);
     better("transparent pages", *enabled, "they serve where no huge pages are free",
            "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled");
   }
@@ -155,7 +155,7 @@ class Examination {
         *now == "arch_sys_counter")
       return good("clock source", *now + ": read without a system call");
     const auto there = read(folder / "available_clocksource").value_or("");
-    const bool has_tsc = there.find("tsc") != there.npos;
+    const bool has_tsc = there.contains("tsc");
     better(
         "clock source", *now, "each burst reads the clock, and this one takes a system call",
         has_tsc

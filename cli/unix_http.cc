@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -61,7 +61,9 @@ std::optional<std::pair<dev_t, ino_t>> id_of(const std::string& path) {
 void hang_up(const std::string& path) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    const int fd = std::atoi(entry.path().filename().c_str());
+    const std::string name = entry.path().filename();
+    int fd = -1;
+    std::from_chars(name.data(), name.data() + name.size(), fd);
     sockaddr_un address{};
     socklen_t size = sizeof(address);
     int listens = 0;

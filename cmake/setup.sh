@@ -11,13 +11,15 @@ readonly PACKAGES_DEMO=(
 )
 # To test it, in addition.
 readonly PACKAGES_CHECK=(
-  libgtest-dev python3-jsonschema shellcheck
+  libgtest-dev python3-jsonschema python3-venv shellcheck
 )
 # To test it, where the system has them: a step that lacks its own is skipped, and says so.
 readonly PACKAGES_CHECK_OPTIONAL=(
-  clang-19 clang-format-19 clang-tidy-19 libclang-rt-19-dev llvm-19 tshark g++-aarch64-linux-gnu
+  clang-19 clang-format-19 libclang-rt-19-dev llvm-19 tshark g++-aarch64-linux-gnu
   nftables conntrack iproute2 ethtool curl golang-go
 )
+# By PyPI's name: it looks only at our own code, which takes a third of the time that Debian's does.
+readonly CLANG_TIDY=clang-tidy==23.1.4
 
 export LC_ALL=C.UTF-8
 # The interpreter that sees the system's packages, whatever else stands in the PATH.

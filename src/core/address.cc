@@ -21,7 +21,7 @@ std::string to_string(const A& address) {
 template <class A>
 std::optional<A> parse_address(std::string_view text) {
   A address;
-  if (text.find('\0') != text.npos) return std::nullopt;
+  if (text.contains('\0')) return std::nullopt;
   if (::inet_pton(kFamily<A>, std::string(text).c_str(), address.bytes.data()) != 1) {
     return std::nullopt;
   }

@@ -49,7 +49,7 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
     case DeviceKind::memif:
       add("memif", needs.number,
           fmt::format("socket={},socket-abstract=no,id=0{}", name.target,
-                      name.arguments.find("role=") == name.arguments.npos ? ",role=server" : ""),
+                      name.arguments.contains("role=") ? "" : ",role=server"),
           1);
       break;
     case DeviceKind::pcap:
