@@ -25,10 +25,13 @@ inline void set_hop_limit(std::byte* packet, const Headers& headers, std::uint8_
     ip[7] = std::byte{value};
     return;
   }
+  // Without the byte beside: a word that is read back right after half of it was written waits.
+  const auto word = [](std::byte first) {
+    return detail::big_endian(static_cast<std::uint16_t>(std::to_integer<unsigned>(first) << 8));
+  };
   Difference difference;
-  const auto was = detail::load<std::uint16_t>(ip + 8);
+  difference.replace(word(ip[8]), word(std::byte{value}));
   ip[8] = std::byte{value};
-  difference.replace(was, detail::load<std::uint16_t>(ip + 8));
   detail::store(ip + 10, difference.apply_to(detail::load<std::uint16_t>(ip + 10)));
 }
 

@@ -159,14 +159,14 @@ After HostFor<A>::route(Handling& h) {
            .length = static_cast<std::uint16_t>(bytes + kEthernetHeader),
            .link = static_cast<std::uint8_t>(route->link)};
   const Way way = find_way(h.out, *route, destination, h.now(), h.wire);
-  if (way.mac) return After::sent;
+  if (way.mac != nullptr) return After::sent;
   const bool is_as_it_came = !is_served(h.verdict());
-  if (way.may_wait && common_.hold({.frame = h.out,
-                                    .headers = behind_ethernet(headers),
-                                    .neighbour = way.neighbour,
-                                    .came_on = h.came_on(),
-                                    .is_v4 = A::kBytes == 4,
-                                    .is_as_it_came = is_as_it_came})) {
+  if (way.may_wait() && common_.hold({.frame = h.out,
+                                      .headers = behind_ethernet(headers),
+                                      .neighbour = way.id,
+                                      .came_on = h.came_on(),
+                                      .is_v4 = A::kBytes == 4,
+                                      .is_as_it_came = is_as_it_came})) {
     h.verdict() = Verdict::held;
     return After::taken;
   }
@@ -179,16 +179,14 @@ After HostFor<A>::route(Handling& h) {
 template <class A>
 auto HostFor<A>::find_way(const Outgoing& frame, const Route<A>& route, const A& destination,
                           Tick now, Wire& wire) -> Way {
+  static constexpr Mac kNobody{};
   const HostLink& link = common_.links[route.link];
-  Way way{.mac = Mac{}};
+  Way way{.mac = &kNobody};
   if (link.has_neighbours) {
     Listening listener(*this, wire, now);
-    const auto found = neighbours_.use(route.link, route.via.value_or(destination), now, listener);
-    way.mac = found.mac != nullptr ? std::optional(*found.mac) : std::nullopt;
-    way.neighbour = found.id;
-    way.may_wait = found.id != Neighbours<A>::kNone && !found.failed;
+    way = neighbours_.use(route.link, route.via ? *route.via : destination, now, listener);
   }
-  write_ethernet(frame.data, way.mac.value_or(Mac{}), link.mac,
+  write_ethernet(frame.data, way.mac != nullptr ? *way.mac : kNobody, link.mac,
                  A::kBytes == 4 ? kEtherTypeV4 : kEtherTypeV6);
   return way;
 }
@@ -203,13 +201,13 @@ bool HostFor<A>::send_to(Outgoing frame, const A& destination, unsigned came_on,
   if (route == nullptr || route->link == kLocal) return false;
   frame.link = static_cast<std::uint8_t>(route->link);
   const Way way = find_way(frame, *route, destination, now, wire);
-  if (!way.mac) {
-    return way.may_wait && common_.hold({.frame = frame,
-                                         .headers = {},
-                                         .neighbour = way.neighbour,
-                                         .came_on = came_on,
-                                         .is_v4 = A::kBytes == 4,
-                                         .is_own = true});
+  if (way.mac == nullptr) {
+    return way.may_wait() && common_.hold({.frame = frame,
+                                           .headers = {},
+                                           .neighbour = way.id,
+                                           .came_on = came_on,
+                                           .is_v4 = A::kBytes == 4,
+                                           .is_own = true});
   }
   common_.send_own(frame, wire);
   return true;

@@ -166,11 +166,7 @@ class HostFor {
   static constexpr unsigned kLocal = HostTables<A>::kLocal;
 
   class Listening;
-  struct Way {
-    std::optional<Mac> mac;
-    std::uint32_t neighbour = 0;
-    bool may_wait = false;
-  };
+  using Way = typename Neighbours<A>::Way;
   /// What an error is about.
   struct About {
     const std::byte* packet;

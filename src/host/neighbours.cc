@@ -1,24 +1,30 @@
 #include "host/neighbours.h"
 
-#include <functional>
-#include <string_view>
 #include <utility>
 
 namespace millrace {
 
 template <class A>
-std::size_t Neighbours<A>::HashOf::operator()(const Where& where) const {
-  const std::string_view bytes(reinterpret_cast<const char*>(where.address.bytes.data()),
-                               A::kBytes);
-  return std::hash<std::string_view>()(bytes) ^ where.link;
+void Neighbours<A>::keep(unsigned link, const A& address, Tick now, Listener& listener) {
+  const Id id = find_or_add(link, address, now, kMax);
+  if (id == kNone) return;
+  set_kept(all_[id], true);
+  if (all_[id].state == State::failed) begin(id, now, listener);
 }
 
 template <class A>
-void Neighbours<A>::keep(unsigned link, const A& address, Tick now, Listener& listener) {
-  const Id id = find_or_add(link, address, now);
-  if (id == kNone) return;
-  all_[id].is_kept = true;
-  if (all_[id].state == State::failed) begin(id, now, listener);
+void Neighbours<A>::set_kept(Neighbour& one, bool is_kept) {
+  const std::size_t before = counts(one) ? 1 : 0;
+  one.is_kept = is_kept;
+  unanswered_ += (counts(one) ? 1 : 0) - before;
+}
+
+template <class A>
+void Neighbours<A>::keep_none() {
+  for (Neighbour& one : all_) {
+    set_kept(one, false);
+    if (one.state == State::permanent) one.state = State::stale;
+  }
 }
 
 template <class A>
@@ -26,7 +32,7 @@ void Neighbours<A>::make_permanent(unsigned link, const A& address, const Mac& m
                                    Listener& listener) {
   const Id id = find_or_add(link, address, now, kMax);
   if (id == kNone) return;
-  all_[id].is_kept = true;
+  set_kept(all_[id], true);
   confirm(id, mac, State::permanent, now, listener);
 }
 
@@ -75,7 +81,7 @@ void Neighbours<A>::advertised(unsigned link, const A& address, const Heard& hea
 template <class A>
 void Neighbours<A>::asked_by(unsigned link, const A& address, const Mac& mac, Tick now,
                              Listener& listener) {
-  const Id id = find_or_add(link, address, now);
+  const Id id = find_or_add(link, address, now, kMax);
   if (id == kNone || all_[id].state == State::permanent) return;
   if (is_unanswered(all_[id].state) || all_[id].mac != mac)
     confirm(id, mac, State::stale, now, listener);
@@ -121,8 +127,9 @@ void Neighbours<A>::expire(Id id, Tick now, Listener& listener) {
   } else if (one.asked < kAsks) {
     ask(id, now, listener);
   } else {
-    if (one.state == State::probe) ++unanswered_;
+    const bool counted = counts(one);
     enter(id, State::failed, now);
+    if (!counted && counts(one)) ++unanswered_;
     listener.failed(id);
   }
 }
@@ -147,7 +154,7 @@ template <class A>
 void Neighbours<A>::confirm(Id id, const Mac& mac, State state, Tick now, Listener& listener) {
   Neighbour& one = all_[id];
   const bool waited = is_unanswered(one.state);
-  if (waited) --unanswered_;
+  if (counts(one)) --unanswered_;
   one.mac = mac;
   enter(id, state, now);
   if (waited) listener.resolved(id, mac);
@@ -208,7 +215,7 @@ typename Neighbours<A>::Id Neighbours<A>::place() {
 template <class A>
 void Neighbours<A>::remove(Id id) {
   Neighbour& one = all_[id];
-  if (is_unanswered(one.state)) --unanswered_;
+  if (counts(one)) --unanswered_;
   ids_.erase(one.where);
   one = {.is_busy = one.is_busy};
   free_.push_back(id);

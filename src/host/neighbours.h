@@ -13,11 +13,13 @@
 // A permanent one was configured: nothing that is heard changes it.
 #pragma once
 
+#include <absl/container/flat_hash_map.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <random>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/mac.h"
@@ -38,7 +40,8 @@ class Neighbours {
  public:
   /// Neighbours at most; beyond, one that answered, and was used long ago, gives way.
   static constexpr std::size_t kMax = 65536;
-  /// Of them, those that have not answered yet: who scans a network fills no more.
+  /// Of them, those that have not answered yet: who scans a network fills no more. Those that are
+  /// kept do not count.
   static constexpr std::size_t kMaxUnanswered = 256;
   static constexpr std::uint32_t kReachableMs = 30'000;  ///< RFC 4861, 10
   static constexpr std::uint32_t kDelayMs = 5'000;
@@ -78,12 +81,7 @@ class Neighbours {
   explicit Neighbours(std::uint32_t seed) : random_(seed) {}
 
   /// Asks for none of its own accord any more, and none is permanent.
-  void keep_none() {
-    for (Neighbour& one : all_) {
-      one.is_kept = false;
-      if (one.state == State::permanent) one.state = State::stale;
-    }
-  }
+  void keep_none();
   /// Asked for from now on, whether or not packets go there.
   void keep(unsigned link, const A& address, Tick now, Listener& listener);
   /// It has that MAC until `keep_none`.
@@ -95,6 +93,9 @@ class Neighbours {
     Id id = kNone;             ///< none: too many have not answered
     const Mac* mac = nullptr;  ///< null: not known; valid until the next call
     bool failed = false;       ///< and nobody has answered lately
+
+    /// What goes there waits until its MAC is known.
+    bool may_wait() const { return id != kNone && !failed; }
   };
   Way use(unsigned link, const A& address, Tick now, Listener& listener);
 
@@ -124,9 +125,11 @@ class Neighbours {
     unsigned link;
     A address;
     friend bool operator==(const Where&, const Where&) = default;
-  };
-  struct HashOf {
-    std::size_t operator()(const Where& where) const;
+    template <class H>
+    friend H AbslHashValue(H hash, const Where& where) {
+      const auto* bytes = reinterpret_cast<const unsigned char*>(where.address.bytes.data());
+      return H::combine_contiguous(H::combine(std::move(hash), where.link), bytes, A::kBytes);
+    }
   };
   struct Neighbour {
     Where where{};
@@ -156,12 +159,16 @@ class Neighbours {
     return state == State::incomplete || state == State::failed;
   }
 
+  static bool counts(const Neighbour& one) {
+    return one.is_there && is_unanswered(one.state) && !one.is_kept;
+  }
+  void set_kept(Neighbour& one, bool is_kept);
   static bool lasts(State state) { return state == State::stale || state == State::permanent; }
 
   std::deque<Neighbour> all_;
   std::vector<Id> free_;
   std::vector<Id> busy_;  // all whose states end by themselves, and some that were
-  std::unordered_map<Where, Id, HashOf> ids_;
+  absl::flat_hash_map<Where, Id> ids_;
   std::size_t unanswered_ = 0;
   Tick ticked_;
   std::minstd_rand random_;
