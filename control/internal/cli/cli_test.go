@@ -103,6 +103,8 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"stat"}, "unknown command \"stat\" for \"millctl\" (millctl --help shows what there is)"},
 		{[]string{"stats", "--jsn"}, "unknown flag: --jsn (millctl stats --help shows what there is)"},
 		{[]string{"explain", "tcp", "10.0.0.1:80"}, "accepts 3 arg(s), received 2 (millctl explain --help shows what there is)"},
+		{[]string{"explain", "udp", "10.0.0.1:53", "10.0.0.2"},
+			`destination: "10.0.0.2" is no address with a port: give one as 192.0.2.1:80 or [2001:db8::1]:80`},
 		{[]string{"explain", "tcp", "10.0.0.1:80", "2001:db8::1]:80"},
 			`destination: "2001:db8::1]:80" is no address with a port: give one as 192.0.2.1:80 or [2001:db8::1]:80`},
 		{[]string{"kill"}, "which connections: give a filter, as --backend 10.0.0.1:8000, or --all"},
@@ -167,6 +169,7 @@ func TestFullDisk(t *testing.T) {
 	for _, what := range []string{"GET /stats", "GET /explain", "POST /reload", "POST /kill"} {
 		server.On(what, apitest.Text(200, "{}"))
 	}
+	server.On("GET /services", apitest.Text(200, "[]"))
 	server.On("GET /connections", apitest.Text(200, testdata(t, "connections.jsonl")))
 	for _, command := range [][]string{{"stats"}, {"stats", "--json"}, {"connections"}, {"connections", "--format=json"},
 		{"connections", "--format=conntrack"}, {"explain", "tcp", "10.0.0.1:1", "10.0.0.2:2"}, {"reload"}, {"kill", "--all"}} {

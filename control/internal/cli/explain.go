@@ -40,7 +40,7 @@ func flowOf(protocol, source, destination string) (url.Values, error) {
 	flow := url.Values{"protocol": {protocol}}
 	for _, end := range []struct{ name, text string }{{"source", source}, {"destination", destination}} {
 		address, err := parseEnd(end.text)
-		if err != nil {
+		if err != nil || (address.Port() == 0 && hasPorts[protocol]) {
 			return nil, usage("%s: %q is no address with a port: give one as 192.0.2.1:80 or [2001:db8::1]:80", end.name, end.text)
 		}
 		flow.Set(end.name, address.Addr().String())
@@ -48,6 +48,8 @@ func flowOf(protocol, source, destination string) (url.Values, error) {
 	}
 	return flow, nil
 }
+
+var hasPorts = map[string]bool{"tcp": true, "udp": true, "sctp": true}
 
 // parseEnd reads an address with a port, or one alone: port 0.
 func parseEnd(text string) (netip.AddrPort, error) {

@@ -15,6 +15,8 @@ import (
 func TestStats(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /stats", apitest.Text(200, testdata(t, "stats.json")))
+	server.On("GET /services", apitest.Text(200, `[{"service": "203.0.113.10:80/tcp", "backends": [
+		{"address": "10.0.0.1", "port": 8000, "weight": 0, "drained": true, "healthy": false}]}]`))
 	got := run(t, server.Socket, "stats")
 	golden(t, "stats.txt", got.out)
 	expect(t, run(t, server.Socket, "stats", "--json"), result{done, testdata(t, "stats.json"), ""})
@@ -76,7 +78,7 @@ func TestExplain(t *testing.T) {
 	server := apitest.New(t)
 	lines := strings.Split(testdata(t, "connections.jsonl"), "\n")
 	server.On("GET /explain", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Query().Get("protocol") == "udp" {
+		if r.URL.Query().Get("protocol") != "tcp" {
 			fmt.Fprintf(w, `{"worker": null, "side": null, "service": null, "backend": null, "connection": null,
 				"verdict": "no_service", "why": "no service has that address"}`)
 			return
@@ -86,12 +88,12 @@ func TestExplain(t *testing.T) {
 	})
 	got := run(t, server.Socket, "explain", "tcp", "198.51.100.7:40000", "203.0.113.10:80")
 	got.out += run(t, server.Socket, "explain", "udp", "[2001:db8::7]:1", "[2001:db8::8]:2").out
-	got.out += run(t, server.Socket, "explain", "udp", "2001:db8::7", "192.0.2.1").out
+	got.out += run(t, server.Socket, "explain", "icmp", "2001:db8::7", "192.0.2.1").out
 	golden(t, "explain.txt", got.out)
 	want := []string{
 		"destination=203.0.113.10&destination_port=80&protocol=tcp&source=198.51.100.7&source_port=40000",
 		"destination=2001%3Adb8%3A%3A8&destination_port=2&protocol=udp&source=2001%3Adb8%3A%3A7&source_port=1",
-		"destination=192.0.2.1&destination_port=0&protocol=udp&source=2001%3Adb8%3A%3A7&source_port=0",
+		"destination=192.0.2.1&destination_port=0&protocol=icmp&source=2001%3Adb8%3A%3A7&source_port=0",
 	}
 	for i, asked := range server.Asked() {
 		if got := asked.Query.Encode(); got != want[i] {

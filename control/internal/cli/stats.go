@@ -39,7 +39,11 @@ reason; the connections; each service with its backends; ports and workers.`,
 			if err := json.Unmarshal(text, &stats); err != nil {
 				return fmt.Errorf("the statistics were not understood: %w", err)
 			}
-			showStats(a.out, &stats)
+			services, err := a.client().Services(command.Context())
+			if err != nil {
+				return err
+			}
+			showStats(a.out, &stats, services)
 			return nil
 		},
 	}

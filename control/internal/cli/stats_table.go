@@ -4,16 +4,25 @@ import (
 	"fmt"
 	"io"
 	"sort"
+	"strings"
 
 	"millrace/control/internal/api"
 )
 
-func showStats(out io.Writer, s *api.Stats) {
+// showStats takes the services for what the statistics do not have: why backends get nothing new.
+func showStats(out io.Writer, s *api.Stats, services []api.Service) {
+	why := map[[2]string]string{}
+	for _, service := range services {
+		for _, b := range service.Backends {
+			why[[2]string{service.Service, b.Name()}] = strings.TrimPrefix(yes(b.Drained, ", drained")+yes(!b.Healthy, ", unhealthy"), ", ")
+		}
+	}
+
 	fmt.Fprintf(out, "millrace %s, %s, up %s\n\n", s.Version, s.Input, seconds(uint64(s.ElapsedS*1000)))
 	showPackets(out, &s.Packets)
 	showConnections(out, s)
 	for _, service := range s.Services {
-		showService(out, service, s.Backends)
+		showService(out, service, s.Backends, why)
 	}
 	showPorts(out, s.Ports)
 	showWorkers(out, s.Workers)
@@ -95,7 +104,7 @@ func showConnections(out io.Writer, s *api.Stats) {
 	t.flush()
 }
 
-func showService(out io.Writer, service api.ServiceStats, backends []api.BackendStats) {
+func showService(out io.Writer, service api.ServiceStats, backends []api.BackendStats, why map[[2]string]string) {
 	fmt.Fprintf(out, "\n%s\n", describe(service))
 	t := newTable(out, "  ", "backend", ">packets", ">share", ">replies", ">connections", ">live", ">weight", "")
 	own := backendsOf(service, backends)
@@ -105,7 +114,7 @@ func showService(out io.Writer, service api.ServiceStats, backends []api.Backend
 	}
 	for _, b := range own {
 		t.row(b.Address, grouped(b.Packets), share(b.Packets, packets), grouped(b.Replies),
-			grouped(b.Connections), grouped(b.Live), grouped(b.Weight), yes(b.Draining, "draining"))
+			grouped(b.Connections), grouped(b.Live), grouped(b.Weight), yes(b.Draining, "draining")+why[[2]string{b.Service, b.Address}])
 	}
 	t.flush()
 }

@@ -100,8 +100,11 @@ func (b *Board) configure(nowMs int64, target Target, service api.Service, backe
 		w.dueMs = never
 		return note(target, problem, !known)
 	}
-	if w.dueMs == never {
+	switch {
+	case w.dueMs == never:
 		w.dueMs = nowMs
+	case w.dueMs > nowMs+w.intervalMs: // it was longer before
+		w.dueMs = nowMs + w.intervalMs
 	}
 	if w.Healthy == backend.Healthy {
 		return nil

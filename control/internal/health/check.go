@@ -43,10 +43,11 @@ func reason(check Check, err error) error {
 }
 
 // isOurs says whether this machine failed before anything was sent: for want of descriptors, memory,
-// ports of its own or the family.
+// ports of its own, the family, or a route.
 func isOurs(number syscall.Errno) bool {
 	switch number {
-	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT:
+	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT,
+		syscall.ENETUNREACH:
 		return true
 	}
 	return false

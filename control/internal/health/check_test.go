@@ -128,7 +128,7 @@ func TestICMP(t *testing.T) {
 func TestOurOwnFailures(t *testing.T) {
 	for number, isOurs := range map[syscall.Errno]bool{
 		syscall.EMFILE: true, syscall.ENFILE: true, syscall.ENOBUFS: true, syscall.ENOMEM: true,
-		syscall.EADDRNOTAVAIL: true, syscall.EAFNOSUPPORT: true,
+		syscall.EADDRNOTAVAIL: true, syscall.EAFNOSUPPORT: true, syscall.ENETUNREACH: true,
 		syscall.ECONNREFUSED: false, syscall.EHOSTUNREACH: false, syscall.ECONNRESET: false,
 	} {
 		got := reason(Check{}, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", number)})
