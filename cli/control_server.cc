@@ -80,6 +80,10 @@ std::optional<unsigned> number(const Request& request, const std::string& name, 
   return value;
 }
 
+std::optional<unsigned> offer_of(const Request& request) {
+  return request.has_param("number") ? number(request, "number", 0) : std::nullopt;
+}
+
 std::string block_of(const TracedPacket& packet) {
   const std::string comment =
       (packet.sent ? "sent: " : "received: ") + std::string(to_string(packet.verdict));
@@ -351,7 +355,7 @@ void ControlServer::Implementation::offer(const Request& request, Response& resp
 }
 
 void ControlServer::Implementation::hand_over(const Request& request, Response& response) {
-  const auto offered = number(request, "number", 0);
+  const auto offered = offer_of(request);
   if (!offered) return refuse(response, no_offer());
   const bool last = truth(request, "last") == true;
   response.set_chunked_content_provider(
@@ -368,7 +372,7 @@ void ControlServer::Implementation::hand_over(const Request& request, Response& 
 }
 
 void ControlServer::Implementation::let_go(const Request& request, Response& response) {
-  const auto offered = number(request, "number", 0);
+  const auto offered = offer_of(request);
   if (!offered) return refuse(response, no_offer());
   const auto overflowed = control->let_go(*offered);
   if (!overflowed) return refuse(response, overflowed.error());
@@ -376,7 +380,7 @@ void ControlServer::Implementation::let_go(const Request& request, Response& res
 }
 
 void ControlServer::Implementation::give_up(const Request& request, Response& response) {
-  const auto offered = number(request, "number", 0);
+  const auto offered = offer_of(request);
   if (!offered) return refuse(response, no_offer());
   control->give_up(*offered);
   answer(response, Json::object());
@@ -397,6 +401,10 @@ Result<void> ControlServer::start(Control& control, std::function<Json()> stats)
   is_->route();
   return is_->http.start();
 }
+
+Result<void> ControlServer::take_place() { return is_->http.take_place(); }
+
+void ControlServer::leave() { is_->http.leave(); }
 
 ControlServer::~ControlServer() = default;
 

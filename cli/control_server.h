@@ -20,6 +20,9 @@ class ControlServer {
   /// Answers from now on, on threads of its own. `control` outlives it; `stats` makes the answer to
   /// `GET /stats`. Errors: as `UnixHttp::start`.
   Result<void> start(Control& control, std::function<nlohmann::ordered_json()> stats);
+  /// As `UnixHttp`'s.
+  Result<void> take_place();
+  void leave();
   /// Ends all answers, and removes the socket.
   ~ControlServer();
   ControlServer(const ControlServer&) = delete;

@@ -139,12 +139,12 @@ class Examination {
       return good("network cards", "no PCI ones: af_packet, af_xdp and tap need none");
     if (bound > 0) return good("network cards", names);
     const bool iommu = !entries("sys/kernel/iommu_groups").empty();
-    better(
-        "network cards", names,
-        iommu
-            ? "DPDK's own drivers are much faster, for cards that the system does not need itself"
-            : "DPDK's own drivers are much faster; without an IOMMU they need vfio's no-IOMMU mode",
-        "sudo dpdk-devbind.py -b vfio-pci ADDRESS");
+    const std::string load =
+        iommu ? "vfio-pci" : "vfio enable_unsafe_noiommu_mode=1 && sudo modprobe vfio-pci";
+    better("network cards", names,
+           "DPDK's own drivers are much faster, for cards that the system does not need itself",
+           "sudo apt install dpdk && sudo modprobe " + load +
+               " && sudo dpdk-devbind.py -b vfio-pci ADDRESS");
   }
 
   void clock_source() {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <functional>
 #include <initializer_list>
+#include <system_error>
 #include <utility>
 
 #include "common_options.h"
@@ -38,12 +39,14 @@ Result<Telemetry> serve_telemetry(Control& asked,
   const auto part = [&asked, make_stats](const std::string& name) {
     return [&asked, make_stats, name] {
       TelemetryTable table;
+      if (!asked.wait_until_ready()) return table;
       asked.alone([&] { flatten(make_stats()[name], "", table); });
       return table;
     };
   };
   const auto by_name = [&asked, make_stats] {
     TelemetryTable table;
+    if (!asked.wait_until_ready()) return table;
     asked.alone([&] {
       const nlohmann::ordered_json stats = make_stats();
       for (const auto& backend : stats["backends"]) {
@@ -112,8 +115,10 @@ Result<void> LiveRun::start() {
     if (take_over_ == nullptr) return start_anew();
     return can_share_devices(config_) ? take_over_beside() : take_over_after();
   };
-  if (auto ok = in_turn({[this] { return look_for_another(); }, as_is_fit}); !ok) return ok;
-  reload_signal_.emplace([this] { reload(); });
+  if (auto ok = in_turn(
+          {[this] { return look_for_another(); }, as_is_fit, [this] { return take_place(); }});
+      !ok)
+    return ok;
   describe();
   take_over_.reset();
   return {};
@@ -121,6 +126,7 @@ Result<void> LiveRun::start() {
 
 Result<void> LiveRun::look_for_another() {
   if (!options_.takes_over) return {};
+  if (auto ok = bind_socket(); !ok) return ok;  // who has it is the one that takes over
   auto begun = TakeOver::begin(socket());
   if (!begun) return std::unexpected(begun.error());
   take_over_ = std::move(*begun);
@@ -139,28 +145,25 @@ Result<void> LiveRun::start_anew() {
 Result<void> LiveRun::take_over_beside() {
   DeviceClaim beside;
   for (const auto& [name, settings] : take_over_->offer().to_restore) beside.shared.insert(name);
-  return in_turn({[this] { return bind_socket(); }, [&] { return open_devices(beside); },
-                  [this] { return make_workers(); },
+  return in_turn({[&] { return open_devices(beside); }, [this] { return make_workers(); },
                   [this] { return take_over_->start(*workers_, owners_); },
                   [this] { return live_->start(); },
                   [this] {
                     live_->devices().discard();
                     return take_over_->stop_the_other();
                   },
-                  [this] { return make_control(); },
+                  [this] { return make_control(); }, [this] { return answer(); },
                   // Whatever fails before this leaves the other one in service.
                   [this] { return take_over_->let_the_other_end(); },
                   [this] {
                     take_over_->inherit_settings(*live_);
-                    claim_devices();
-                    return answer();
+                    return claim_devices();
                   }});
 }
 
 /// Devices have one owner: packets are lost until they are open again.
 Result<void> LiveRun::take_over_after() {
-  return in_turn({[this] { return bind_socket(); }, [this] { return prepare_devices(); },
-                  [this] { return make_workers(); },
+  return in_turn({[this] { return prepare_devices(); }, [this] { return make_workers(); },
                   [this] { return take_over_->start(*workers_, owners_); },
                   [this] { return take_over_->stop_the_other(); },
                   // Whatever fails before this leaves the other one in service.
@@ -171,7 +174,10 @@ Result<void> LiveRun::take_over_after() {
                     take_over_->inherit_settings(*live_);
                     return make_control();
                   },
-                  [this] { return answer(); }, [this] { return live_->start(); }});
+                  [this] {
+                    if (auto ok = answer(); !ok) warn(ok.error());
+                    return live_->start();
+                  }});
 }
 
 /// DPDK takes PCI devices when it starts, which another process still has.
@@ -182,8 +188,8 @@ Result<void> LiveRun::prepare_devices() {
 }
 
 Result<void> LiveRun::bind_socket() {
-  if (options_.control == kNoControl) return {};
-  auto server = ControlServer::bind(socket(), take_over_ != nullptr);
+  if (options_.control == kNoControl || server_ != nullptr) return {};
+  auto server = ControlServer::bind(socket(), options_.takes_over);
   if (!server) return std::unexpected(server.error());
   server_ = std::move(*server);
   return {};
@@ -222,21 +228,36 @@ Result<void> LiveRun::answer() {
   auto telemetry = serve_telemetry(*control_, [this] { return to_json(report()); });
   if (!telemetry) return std::unexpected(telemetry.error());
   telemetry_.emplace(std::move(*telemetry));
+  reload_signal_.emplace([this] { reload(); });
   if (server_ == nullptr) return {};
   return server_->start(*control_, [this] { return to_json(report()); });
 }
 
+/// Where another one has ended for this one, packets matter more than who asks.
+Result<void> LiveRun::take_place() {
+  if (server_ == nullptr) return {};
+  auto ok = server_->take_place();
+  if (ok || take_over_ == nullptr) return ok;
+  warn(ok.error());
+  return {};
+}
+
+void LiveRun::warn(const Error& error) { say("millrace: warning: " + error.message + "\n"); }
+
 /// As soon as the other one has closed them.
-void LiveRun::claim_devices() {
+Result<void> LiveRun::claim_devices() try {
   claiming_.emplace([this] {
     const auto until = std::chrono::steady_clock::now() + kPatience;
     while (!interrupted) {
       const auto ok = live_->devices().claim(std::chrono::milliseconds(100));
       if (ok) return;
       if (std::chrono::steady_clock::now() < until) continue;
-      return say("millrace: warning: " + ok.error().message + "\n");
+      return warn(ok.error());
     }
   });
+  return {};
+} catch (const std::system_error&) {  // no thread: nobody else can claim them before this ends
+  return {};
 }
 
 void LiveRun::describe() const {
@@ -260,8 +281,10 @@ Result<void> LiveRun::forward() {
   interrupted = true;  // nothing waits any longer
   claiming_.reset();
   reload_signal_.reset();
+  // Who takes over sees by it that this one has ended.
+  if (server_ != nullptr && control_->is_handing_over()) server_->leave();
   server_.reset();  // and nobody can take over any more
-  if (control_->has_let_go()) {
+  if (control_->is_replaced()) {
     note("another process has taken over");
     live_->devices().restore_none();
   }

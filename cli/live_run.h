@@ -52,6 +52,7 @@ class LiveRun {
     return options_.control.empty() ? default_socket() : options_.control;
   }
   void note(std::string_view message) const;
+  static void warn(const Error& error);
   void describe() const;
   void reload();
 
@@ -66,7 +67,8 @@ class LiveRun {
   Result<void> make_workers();
   Result<void> make_control();
   Result<void> answer();
-  void claim_devices();
+  Result<void> take_place();
+  Result<void> claim_devices();
 
   Config config_;
   std::string path_;

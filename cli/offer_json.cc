@@ -2,6 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
 #include "worker/carried.h"
 
 namespace millrace::cli {
@@ -26,17 +33,32 @@ void append_services(Json& all, const std::vector<ServiceSpec<A>>& services, con
   }
 }
 
-/// Throws what the JSON library throws, or `bad_variant_access`, where it is no service.
+// Those that read throw a `std::exception` where there is no such thing.
+
+/// A whole number.
+template <class Number>
+Number number_from(const Json& json, Number least, Number most) {
+  if (!json.is_number_unsigned()) throw std::invalid_argument("number");
+  const auto value = json.get<std::uint64_t>();
+  if (value < least || value > most) throw std::out_of_range("number");
+  return static_cast<Number>(value);
+}
+template <class Number>
+Number number_from(const Json& json) {
+  return number_from<Number>(json, 0, std::numeric_limits<Number>::max());
+}
+
 template <class A>
 void read_service(const Json& json, const A& address, Offer& offer) {
   ServiceSpec<A> service;
   service.address = address;
-  service.prefix_bits = json.at("prefix");
-  service.port = json.at("port");
-  service.protocol = json.at("protocol");
+  service.prefix_bits = number_from<unsigned>(json.at("prefix"), 0, 8 * A::kBytes);
+  if (prefix_of(address, service.prefix_bits) != address) throw std::invalid_argument("prefix");
+  service.port = number_from<std::uint16_t>(json.at("port"));
+  service.protocol = number_from<std::uint8_t>(json.at("protocol"));
   for (const Json& one : json.at("backends")) {
-    service.backends.push_back(
-        {parse_address<A>(one.at("address").get<std::string>()).value(), one.at("port"), 0});
+    service.backends.push_back({parse_address<A>(one.at("address").get<std::string>()).value(),
+                                number_from<std::uint16_t>(one.at("port")), 0});
   }
   if (json.at("overflowed")) offer.overflowed.insert(to_string(service));
   offer.services.family<A>().push_back(std::move(service));
@@ -50,6 +72,14 @@ void with_address(const Json& json, Then&& then) {
   } else {
     then(parse_address<AddressV6>(text).value());
   }
+}
+
+Mac mac_from(const Json& json) {
+  Mac mac;
+  if (json.size() != mac.bytes.size()) throw std::invalid_argument("MAC");
+  for (std::size_t i = 0; i < mac.bytes.size(); ++i)
+    mac.bytes[i] = number_from<std::uint8_t>(json.at(i));
+  return mac;
 }
 
 }  // namespace
@@ -82,13 +112,14 @@ Json to_json(const Offer& offer) {
 }
 
 Result<Offer> offer_from(const Json& json) try {
-  if (const unsigned version = json.at("version"); version != kCarriedVersion) {
+  if (const auto version = number_from<std::uint32_t>(json.at("version"));
+      version != kCarriedVersion) {
     return std::unexpected(
         Error{fmt::format("the running millrace hands over in version {}, this one takes over in "
                           "version {}: stop it, and start without --take-over",
                           version, kCarriedVersion)});
   }
-  Offer offer{.number = json.at("number")};
+  Offer offer{.number = number_from<unsigned>(json.at("number"), 1, 1'000'000'000)};
   for (const Json& service : json.at("services"))
     with_address(service, [&](const auto& address) { read_service(service, address, offer); });
   for (std::size_t mark = 0; mark < kMarks.size(); ++mark) {
@@ -97,13 +128,14 @@ Result<Offer> offer_from(const Json& json) try {
   }
   for (const Json& one : json.at("neighbours")) {
     with_address(one, [&](const auto& address) {
-      offer.neighbours.insert({one.at("device"), address, Mac{one.at("mac")}});
+      offer.neighbours.insert({one.at("device"), address, mac_from(one.at("mac"))});
     });
   }
   for (const Json& one : json.at("interfaces")) {
     auto& to_restore = offer.to_restore[one.at("name")];
     for (const Json& setting : one.at("to_restore"))
-      to_restore.push_back({setting.at("command"), setting.at("file"), setting.at("value")});
+      to_restore.push_back({number_from<std::uint32_t>(setting.at("command")), setting.at("file"),
+                            setting.at("value")});
   }
   return offer;
 } catch (const std::exception&) {

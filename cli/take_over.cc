@@ -12,7 +12,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "interrupt.h"
@@ -36,32 +35,44 @@ std::unexpected<Error> interruption() {
   return std::unexpected(Error{"interrupted: the running millrace goes on"});
 }
 
+/// Who listens at a socket, or why nobody can be asked there: `errno`.
+struct Listening {
+  ucred who{};
+  int error = 0;
+};
+Listening who_listens(const sockaddr_un& at) {
+  Listening is;
+  socklen_t size = sizeof(is.who);
+  const int asking = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (asking < 0 || ::connect(asking, reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0 ||
+      ::getsockopt(asking, SOL_SOCKET, SO_PEERCRED, &is.who, &size) != 0)
+    is.error = errno;
+  if (asking >= 0) ::close(asking);
+  return is;
+}
+
 /// A handle of the process that listens at a socket, -1 where it cannot be seen; nothing where
 /// nobody does.
 Result<std::optional<int>> process_at(const std::string& path) {
   const auto address = unix_address(path);
   if (!address) return std::unexpected(address.error());
-  const int asking = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  const bool is_there =
-      asking >= 0 &&
-      ::connect(asking, reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0 &&
-      ::getsockopt(asking, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-  const int error = is_there ? 0 : errno;
-  if (asking >= 0) ::close(asking);
-  if (is_there) return peer.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)) : -1;
+  const auto cannot = [&path](const std::string& why) {
+    return std::unexpected(Error{"the millrace at " + path + " cannot be asked: " + why +
+                                 ": run as the user that it runs as"});
+  };
+  const auto [who, error] = who_listens(*address);
   if (error == ENOENT || error == ECONNREFUSED) return std::nullopt;
-  return std::unexpected(Error{"the millrace at " + path +
-                               " cannot be asked: " + std::strerror(error) +
-                               (error == EACCES ? ": run as the user that it runs as" : "")});
+  if (error != 0) return cannot(std::strerror(error));
+  // What it says is done as this user.
+  if (who.uid != ::geteuid() && who.uid != 0)
+    return cannot("it runs as user " + std::to_string(who.uid));
+  return who.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)) : -1;
 }
 
-bool is_served(const std::string& path) {
-  const auto process = process_at(path);
-  if (!process || !*process) return false;
-  if (**process >= 0) ::close(**process);
-  return true;
+/// Whether its socket is there, and nobody listens any more.
+bool is_deserted(const std::string& path) {
+  const auto address = unix_address(path);
+  return address && who_listens(*address).error == ECONNREFUSED;
 }
 
 }  // namespace
@@ -77,8 +88,8 @@ Result<std::string> TakeOver::ask(const std::string& path, const Receive& receiv
   request.method = "POST";
   request.path = path;
   std::string refusal;
+  int status = 0;
   if (receive) {
-    int status = 0;
     request.response_handler = [&status](const httplib::Response& response) {
       status = response.status;
       return true;
@@ -158,8 +169,9 @@ Result<void> TakeOver::start(Workers& workers, std::shared_ptr<const Owners> own
 
 Result<void> TakeOver::stop_the_other() { return take_all(true); }
 
-/// It may end before it can answer, and then nobody listens any more, although the process may take
-/// seconds to close its sockets. Else it answers as often as it is asked.
+/// It may end before it can answer. Then nobody listens any more at its socket, which it leaves,
+/// although the process may take seconds to close its devices. Else it answers as often as it is
+/// asked.
 Result<void> TakeOver::let_the_other_end() {
   constexpr std::chrono::seconds kSoon{1};
   constexpr std::chrono::milliseconds kPause{10};
@@ -167,10 +179,9 @@ Result<void> TakeOver::let_the_other_end() {
   const std::string path = "/handover/end?number=" + std::to_string(offer_.number);
   auto ended = ask(path);
   const auto until = std::chrono::steady_clock::now() + kSoon;
-  while (!ended && (has_answered_ || is_served(socket_))) {
+  while (!ended && !is_deserted(socket_) && !is_gone(kPause)) {
     if (has_answered_ || std::chrono::steady_clock::now() >= until)
       return std::unexpected(ended.error());
-    std::this_thread::sleep_for(kPause);
     ended = ask(path);
   }
   has_ended_ = true;

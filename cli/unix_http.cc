@@ -7,10 +7,16 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <system_error>
+#include <vector>
 
 #include "unix_address.h"
 
@@ -76,12 +82,51 @@ void hang_up(const std::string& path) {
   }
 }
 
+/// As the library's `ThreadPool`, which ends the process where it gets no thread.
+class Threads final : public httplib::TaskQueue {
+ public:
+  /// Throws std::system_error.
+  explicit Threads(std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+      threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
+  }
+  void enqueue(std::function<void()> job) override {
+    {
+      const std::lock_guard guard(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    changed_.notify_one();
+  }
+  void shutdown() override { threads_.clear(); }
+
+ private:
+  /// What waits is done before it ends.
+  void work(const std::stop_token& stop) {
+    std::unique_lock guard(mutex_);
+    for (;;) {
+      changed_.wait(guard, stop, [this] { return !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      const auto job = std::move(jobs_.front());
+      jobs_.pop_front();
+      guard.unlock();
+      job();
+      guard.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;  // `jobs_`
+  std::deque<std::function<void()>> jobs_;
+  std::vector<std::jthread> threads_;
+};
+
 }  // namespace
 
 UnixHttp::UnixHttp() {
-  new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
   set_address_family(AF_UNIX);
   set_keep_alive_timeout(1);
+  set_read_timeout(1);
+  set_payload_max_length(kMostBytes);
 }
 
 bool UnixHttp::bind_and_listen() {
@@ -103,6 +148,10 @@ Result<void> UnixHttp::bind(const std::string& path, bool replaces) {
   if (auto address = unix_address(path, beside.size()); !address)
     return std::unexpected(address.error());
   path_ = path;
+  struct stat is{};
+  if (replaces && ::lstat(path.c_str(), &is) == 0 && !S_ISSOCK(is.st_mode))
+    return std::unexpected(
+        Error{path + " is no socket: give another path (--control)", Error::Kind::unreadable});
   if (auto ok = make_way(path + beside); !ok) return ok;
   bound_ = path + beside;
   if (!bind_and_listen()) return cannot_listen();
@@ -111,17 +160,29 @@ Result<void> UnixHttp::bind(const std::string& path, bool replaces) {
   return {};
 }
 
-Result<void> UnixHttp::start() {
-  if (bound_ != path_ && ::rename(bound_.c_str(), path_.c_str()) != 0) return cannot_listen();
-  is_there_ = path_;
+Result<void> UnixHttp::start() try {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);  // for the threads that are started
+  const std::unique_ptr<sigset_t, void (*)(sigset_t*)> again(
+      &before, [](sigset_t* mask) { ::pthread_sigmask(SIG_SETMASK, mask, nullptr); });
+  const auto threads = std::make_shared<std::unique_ptr<Threads>>(new Threads(kThreads));
+  new_task_queue = [threads] { return threads->release(); };
   thread_ = std::jthread([this] {
-    sigset_t all;
-    sigfillset(&all);
-    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);  // for the threads that it starts
     listen_after_bind();
     has_ended_ = true;
   });
   while (!is_running() && !has_ended_) std::this_thread::yield();
+  return {};
+} catch (const std::system_error& error) {
+  return std::unexpected(Error{"no thread to answer at " + path_ + ": " + error.code().message() +
+                               ": allow more processes (ulimit -u) or memory (ulimit -v)"});
+}
+
+Result<void> UnixHttp::take_place() {
+  if (bound_ != path_ && ::rename(bound_.c_str(), path_.c_str()) != 0) return cannot_listen();
+  is_there_ = path_;
   return {};
 }
 

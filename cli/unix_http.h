@@ -17,8 +17,9 @@ namespace millrace::cli {
 /// Handlers are set before `start`; they are called by several threads at once.
 class UnixHttp : public httplib::Server {
  public:
-  /// Requests that are answered at once; others wait in order.
+  /// Requests that are answered at once; others wait in order. None has a body.
   static constexpr std::size_t kThreads = 32;
+  static constexpr std::size_t kMostBytes = 4096;
   static constexpr int kWaiting = 1024;
 
   UnixHttp();
@@ -29,11 +30,16 @@ class UnixHttp : public httplib::Server {
   UnixHttp& operator=(const UnixHttp&) = delete;
 
   /// Has the socket at `path`, of which nobody else makes use; what a killed process left there
-  /// goes. Who asks waits until `start`. One that `replaces` another's socket has it beside it so
-  /// long. Errors: somebody else has it (failed); it cannot be made (unreadable).
+  /// goes. Who asks waits until `start`. One that `replaces` another's socket has it beside it
+  /// until `take_place`; only one at a time can. Errors: somebody else has it (failed); it cannot
+  /// be made (unreadable).
   Result<void> bind(const std::string& path, bool replaces);
-  /// Serves, on threads of its own. Error (unreadable): the other one's socket stays.
+  /// Serves, on threads of its own. Error (failed): there are too many threads.
   Result<void> start();
+  /// Who asks at `path` is served from now on. Error (unreadable): the other one's socket stays.
+  Result<void> take_place();
+  /// The socket stays when it ends.
+  void leave() { file_.reset(); }
   bool is_ending() const { return is_ending_; }
 
  private:

@@ -336,7 +336,7 @@ class Changing(Asked):
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 3")
                    .replace("capacity = 20000", "capacity = 30000"))
         self.refused(422, ["workers: cannot change", "table.capacity: cannot change"], "POST /reload")
-        self.write("f.toml", "")
+        self.write("f.toml", "# nothing\n")
         self.refused(422, ["f.toml: the configuration has no port"], "POST /reload")
         self.write("f.toml", GOOD.replace('protocol = "tcp"\n', 'protocol = "tcp"\n'
                                           'health = { check = "http", path = "health" }\n'))
@@ -344,7 +344,7 @@ class Changing(Asked):
         os.remove(self.path("f.toml"))
         self.refused(422, ["f.toml"], "POST /reload")
         os.mkfifo(self.path("f.toml"))
-        self.refused(422, ["no regular file"], "POST /reload")
+        self.refused(422, ["is empty, or no regular file"], "POST /reload")
         self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND})
 
     def test_hangup_reloads(self):

@@ -276,6 +276,9 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   EXPECT_TRUE(refuses(odd, false));
   odd.one.life = {.idle_ms = 0x80000000};
   EXPECT_TRUE(refuses(odd, false)) << "idle for longer than ticks tell";
+  odd.one.life = {.standing = Standing(ConnectionState::udp)};
+  odd.one.key.protocol = kProtocolTcp;
+  EXPECT_TRUE(refuses(odd, false)) << "another protocol's state";
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -57,8 +57,7 @@ def main():
         with open(second, "w", encoding="utf-8") as file:
             file.write(_PRELUDE + client)
         script = f"""set -euo pipefail
-mkdir -p /run/netns
-mount -t tmpfs none /run/netns
+mount -t tmpfs none /run
 ip link set lo up
 bash {first} 2>{folder}/said & live=$!
 for try in $(seq 200); do
@@ -74,9 +73,11 @@ exit $status
         start = time.monotonic()
         done = subprocess.run([*apart, "bash", "-c", script], cwd=ROOT, capture_output=True,
                               text=True, timeout=120)
+        with open(os.path.join(folder, "said"), encoding="utf-8") as file:
+            said = file.read()
     answers = re.findall(r"^(one|two)$", done.stdout, re.M)
     if done.returncode != 0 or set(answers) != {"one", "two"} or len(answers) != 8:
-        print(done.stdout, done.stderr, f"status {done.returncode}")
+        print(said, done.stdout, done.stderr, f"status {done.returncode}")
         return 1
     print(f"{len(answers)} answers of both servers in {time.monotonic() - start:.0f} s")
     return 0

@@ -176,6 +176,16 @@ constexpr unsigned rank(ConnectionState state, bool is_proved) {
   return goes_on ? 3 : 2;
 }
 
+/// Whether connections of that protocol may have that state.
+constexpr bool is_of(ConnectionState state, std::uint8_t protocol) {
+  using enum ConnectionState;
+  if (state == none) return true;
+  if (protocol == kProtocolTcp) return static_cast<std::size_t>(state) < kTcpStates;
+  const ConnectionState first = detail::unreplied(protocol);
+  const unsigned more = first == udp_unreplied ? 2 : 1;
+  return state >= first && static_cast<unsigned>(state) <= static_cast<unsigned>(first) + more;
+}
+
 /// Whether one side has sent its FIN at least, and no RST was seen.
 constexpr bool is_closing(ConnectionState state) {
   using enum ConnectionState;

@@ -177,6 +177,13 @@ constexpr std::array kOffloads{
     Offload{ETHTOOL_GGRO, ETHTOOL_SGRO}, Offload{ETHTOOL_GTSO, ETHTOOL_STSO},
     Offload{ETHTOOL_GGSO, ETHTOOL_SGSO}, Offload{ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM}};
 
+std::string forwarding_file(const std::string& name) {
+  return "/proc/sys/net/ipv4/conf/" + name + "/forwarding";
+}
+std::string ipv6_file(const std::string& name) {
+  return "/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6";
+}
+
 }  // namespace
 
 Result<KernelInterface> KernelInterface::take(const std::string& name) {
@@ -236,7 +243,7 @@ void KernelInterface::set(const std::string& name, const std::vector<InterfaceSe
     if (was.file.empty()) {
       ethtool_value value{.cmd = was.command, .data = 1};
       ethtool(name, value);
-    } else {
+    } else if (was.file == forwarding_file(name) || was.file == ipv6_file(name)) {
       std::ofstream(was.file) << was.value;
     }
   }
@@ -264,10 +271,8 @@ std::string KernelInterface::fence() {
   note(offloads, "its offloads");
   // Without an address it would take no packet for its own, but forward those that it has a route
   // for.
-  note(write_setting("/proc/sys/net/ipv4/conf/" + name_ + "/forwarding", "0"),
-       "the kernel's forwarding");
-  note(write_setting("/proc/sys/net/ipv6/conf/" + name_ + "/disable_ipv6", "1"),
-       "the kernel's IPv6");
+  note(write_setting(forwarding_file(name_), "0"), "the kernel's forwarding");
+  note(write_setting(ipv6_file(name_), "1"), "the kernel's IPv6");
   if (left.empty()) return left;
   return name_ + ": this process may not turn off " + left +
          ": run as root, or give it CAP_NET_ADMIN and a writable /proc/sys";

@@ -179,11 +179,12 @@ Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std:
     }
   });
   if (count == 0) {
-    return std::unexpected(Refusal{
-        Refusal::Kind::absent,
-        service.empty() ? "no service has a backend " + backend + ": GET /services lists them"
-                        : "there is no service " + service + " with a backend " + backend +
-                              ": GET /services lists them"});
+    return std::unexpected(
+        Refusal{Refusal::Kind::absent,
+                service.empty() ? "no service has a backend " + backend +
+                                      ": `millctl stats` and GET /services list them"
+                                : "there is no service " + service + " with a backend " + backend +
+                                      ": `millctl stats` and GET /services list them"});
   }
   if (marked == before) return count;
   if (auto ok = workers_->update(effective(config_)); !ok) {
@@ -242,7 +243,9 @@ Result<void> Control::take_on(Config config) {
 auto Control::reload() -> Answer<Reloaded> {
   const auto start = std::chrono::steady_clock::now();
   // Who reads the file later also takes it on later.
-  const std::lock_guard one_at_a_time(reloading_);
+  const std::unique_lock one_at_a_time(reloading_, kReloadPatience);
+  if (!one_at_a_time)
+    return std::unexpected(Refusal{Refusal::Kind::not_now, "another reload is under way"});
   const auto wrong = [](const Error& error) {
     return std::unexpected(refusal(error, Refusal::Kind::configuration));
   };
@@ -250,8 +253,9 @@ auto Control::reload() -> Answer<Reloaded> {
     return std::unexpected(Refusal{Refusal::Kind::configuration, path_ + ": " + error.message});
   };
   std::error_code error;  // reading something else might take for ever
-  if (std::filesystem::exists(path_, error) && !std::filesystem::is_regular_file(path_, error))
-    return wrong_together({"is no regular file any more: put one there, or restart"});
+  if (std::filesystem::exists(path_, error) && (!std::filesystem::is_regular_file(path_, error) ||
+                                                std::filesystem::file_size(path_, error) == 0))
+    return wrong_together({"is empty, or no regular file any more: put one there, or restart"});
   auto config = read_config(path_, schemes_);
   if (!config) return wrong(config.error());
   if (auto ok = check_live(*config); !ok) return wrong_together(ok.error());

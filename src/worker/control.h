@@ -160,8 +160,10 @@ class Control {
   Answer<std::set<std::string>> let_go(unsigned number);
   /// The other one does not take over.
   void give_up(unsigned number);
-  /// Whether it has: settings of interfaces are the other one's to restore.
-  bool has_let_go();
+  /// Whether another one has asked, and not given up.
+  bool is_handing_over();
+  /// Whether it has all, so that settings of interfaces are its to restore.
+  bool is_replaced();
   /// @}
   /// What holds of what another process was told, from the beginning on; before workers run.
   Result<void> resume(const Offer& offer);
@@ -193,7 +195,9 @@ class Control {
 
   std::mutex mutex_;
   std::atomic<bool> is_tracing_ = false;
-  std::mutex reloading_;
+  /// A file that is read may take long: who asks meanwhile is told so.
+  static constexpr std::chrono::seconds kReloadPatience{5};
+  std::timed_mutex reloading_;
   Workers* workers_;
   Live* live_;
   Config config_;

@@ -46,7 +46,8 @@ std::optional<Refusal> Control::refusal_while_handing_over() const {
 }
 
 Answer<Offer> Control::offer() {
-  const std::lock_guard one_at_a_time(reloading_);
+  const std::unique_lock one_at_a_time(reloading_, kReloadPatience);
+  if (!one_at_a_time) return std::unexpected(not_now("a reload is under way: ask again"));
   const std::lock_guard guard(mutex_);
   // Who was offered it before and does not ask just now may be dead.
   if (handing_over_ && (handing_over_->is_busy || handing_over_->is_paused))
@@ -115,7 +116,8 @@ auto Control::busy_with(unsigned number) -> Answer<HandingOver*> {
   if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
       handing_over_->is_paused)
     return std::unexpected(not_now(
-        "nothing is handed over to that process any more: it was silent too long, or has all"));
+        "nothing is handed over to that process any more: it was silent too long, has all, or "
+        "another one has asked since"));
   handing_over_->is_busy = true;
   changed_.notify_all();
   return &*handing_over_;
@@ -200,7 +202,7 @@ Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
 Answer<std::set<std::string>> Control::let_go(unsigned number) {
   const std::lock_guard guard(mutex_);
   if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
-      !handing_over_->is_paused)
+      !handing_over_->is_paused || std::chrono::steady_clock::now() >= handing_over_->until)
     return std::unexpected(not_now(
         "this process goes on: it was not told that it was to be replaced, or waited too long"));
   std::set<std::string> overflowed;
@@ -213,9 +215,14 @@ Answer<std::set<std::string>> Control::let_go(unsigned number) {
   return overflowed;
 }
 
-bool Control::has_let_go() {
+bool Control::is_handing_over() {
   const std::lock_guard guard(mutex_);
-  return handing_over_ && handing_over_->has_let_go;
+  return handing_over_.has_value();
+}
+
+bool Control::is_replaced() {
+  const std::lock_guard guard(mutex_);
+  return handing_over_ && handing_over_->is_paused && !handing_over_->is_busy;
 }
 
 Result<void> Control::resume(const Offer& offer) {

@@ -115,7 +115,7 @@ std::size_t TakingOver::take_some(std::span<const std::byte> bytes) {
 template <class K>
 bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried) {
   const Standing standing = carried.life.standing;
-  if (static_cast<std::size_t>(standing.state()) >= kConnectionStates || standing.has_ended() ||
+  if (!is_of(standing.state(), carried.key.protocol) || standing.has_ended() ||
       std::cmp_greater(carried.life.idle_ms, std::numeric_limits<std::int32_t>::max()))
     return false;
   auto& [all, pending] = of<K>();
