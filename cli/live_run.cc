@@ -256,7 +256,9 @@ Result<void> LiveRun::claim_devices() try {
     }
   });
   return {};
-} catch (const std::system_error&) {  // no thread: nobody else can claim them before this ends
+} catch (const std::system_error& error) {
+  warn({std::string("another millrace can take the same interfaces, as no thread claims them: ") +
+        error.what()});
   return {};
 }
 
