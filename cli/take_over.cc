@@ -35,22 +35,6 @@ std::unexpected<Error> interruption() {
   return std::unexpected(Error{"interrupted: the running millrace goes on"});
 }
 
-/// Who listens at a socket, or why nobody can be asked there: `errno`.
-struct Listening {
-  ucred who{};
-  int error = 0;
-};
-Listening who_listens(const sockaddr_un& at) {
-  Listening is;
-  socklen_t size = sizeof(is.who);
-  const int asking = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (asking < 0 || ::connect(asking, reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0 ||
-      ::getsockopt(asking, SOL_SOCKET, SO_PEERCRED, &is.who, &size) != 0)
-    is.error = errno;
-  if (asking >= 0) ::close(asking);
-  return is;
-}
-
 /// A handle of the process that listens at a socket, -1 where it cannot be seen; nothing where
 /// nobody does.
 Result<std::optional<int>> process_at(const std::string& path) {
@@ -60,13 +44,13 @@ Result<std::optional<int>> process_at(const std::string& path) {
     return std::unexpected(Error{"the millrace at " + path + " cannot be asked: " + why +
                                  ": run as the user that it runs as"});
   };
-  const auto [who, error] = who_listens(*address);
-  if (error == ENOENT || error == ECONNREFUSED) return std::nullopt;
-  if (error != 0) return cannot(std::strerror(error));
+  const Listening is = who_listens(*address);
+  if (is.is_nobody()) return std::nullopt;
+  if (is.error != 0) return cannot(std::strerror(is.error));
   // What it says is done as this user.
-  if (who.uid != ::geteuid() && who.uid != 0)
-    return cannot("it runs as user " + std::to_string(who.uid));
-  return who.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)) : -1;
+  if (is.who.uid != ::geteuid() && is.who.uid != 0)
+    return cannot("it runs as user " + std::to_string(is.who.uid));
+  return is.who.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, is.who.pid, 0)) : -1;
 }
 
 /// Whether its socket is there, and nobody listens any more.

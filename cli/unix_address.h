@@ -1,9 +1,11 @@
-// Addresses of Unix sockets.
+// Addresses of Unix sockets, and who is there.
 #pragma once
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <string>
 
@@ -23,6 +25,25 @@ inline Result<sockaddr_un> unix_address(const std::string& path, std::size_t mor
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
+}
+
+/// Who listens at a socket, or why nobody can be asked there: `errno`.
+struct Listening {
+  ucred who{};
+  int error = 0;
+
+  bool is_nobody() const { return error == ECONNREFUSED || error == ENOENT; }
+};
+/// Does not wait: who is too busy to be asked (EAGAIN) is somebody.
+inline Listening who_listens(const sockaddr_un& at) {
+  Listening is;
+  socklen_t size = sizeof(is.who);
+  const int asking = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (asking < 0 || ::connect(asking, reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0 ||
+      ::getsockopt(asking, SOL_SOCKET, SO_PEERCRED, &is.who, &size) != 0)
+    is.error = errno;
+  if (asking >= 0) ::close(asking);
+  return is;
 }
 
 }  // namespace millrace::cli

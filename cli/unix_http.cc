@@ -23,16 +23,6 @@
 namespace millrace::cli {
 namespace {
 
-/// Whether somebody has that socket.
-bool is_served(const sockaddr_un& address) {
-  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (probe < 0) return true;  // nobody knows
-  const int result = ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  const int error = result == 0 ? 0 : errno;
-  ::close(probe);
-  return error != ECONNREFUSED && error != ENOENT;  // else it is busy, or of another kind
-}
-
 /// Makes way for a socket at `path`: what a killed process left there goes.
 Result<void> make_way(const std::string& path) {
   const auto cannot = [&path](const std::string& why) {
@@ -47,7 +37,7 @@ Result<void> make_way(const std::string& path) {
   }
   if (!S_ISSOCK(is.st_mode))
     return cannot("something else is there: give another path (--control)");
-  if (is_served(*address)) {
+  if (!who_listens(*address).is_nobody()) {
     return std::unexpected(Error{"another millrace, or another program, has the control socket " +
                                  path + ": end it, or give another path (--control)"});
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "function/balance/balance.h"
@@ -136,18 +137,8 @@ class AttackTest : public testing::Test {
     ServiceSpec<AddressV4> spec{.address = {kService.address}, .port = 80, .protocol = 6};
     for (const std::uint8_t last : std::array<std::uint8_t, 3>{1, 2, 3})
       spec.backends.push_back({{{10, 0, 0, last}}, 8080});
-    BalanceConfig config;
-    config.services = {.v4 = {spec}};
-    balance_ = std::move(*Balance::create(config));
-    auto made = make_line({.capacity = 10 * kConnections,
-                           .capacity_v6 = 1,
-                           .timeouts = TimeoutSeconds().timeouts(),
-                           .pages = Pages::small,
-                           .secret = Secret::from_seed(1),
-                           .half_open_percent = 25,
-                           .catch_up = true},
-                          *balance_);
-    line_ = std::move(*made);
+    config_.services = {.v4 = {spec}};
+    make();
     for (unsigned n = 0; n < kConnections; ++n) {
       connections_.push_back(
           {{{192, 0, 2, static_cast<std::uint8_t>(n)}, static_cast<std::uint16_t>(1024 + n)},
@@ -159,6 +150,26 @@ class AttackTest : public testing::Test {
   ~AttackTest() override {
     const auto ok = line_->check_invariants();
     EXPECT_TRUE(ok.has_value()) << ok.error().message;
+  }
+
+  void make() {
+    line_.reset();
+    balance_ = std::move(*Balance::create(config_));
+    auto made = make_line({.capacity = 10 * kConnections,
+                           .capacity_v6 = 1,
+                           .timeouts = TimeoutSeconds().timeouts(),
+                           .pages = Pages::small,
+                           .secret = Secret::from_seed(1),
+                           .half_open_percent = 25,
+                           .catch_up = true},
+                          *balance_);
+    line_ = std::move(*made);
+  }
+  /// What the line has to tell of its connections since it was asked last.
+  std::vector<CarriedConnection<KeyV4>> carry() {
+    for (LineCursor at; at.at != LineCursor::At::end;)
+      at = line_->carry(at, kConnections, carrying_);
+    return std::exchange(carrying_.v4.changed, {});
   }
 
   std::uint32_t random() { return static_cast<std::uint32_t>(random_()); }
@@ -217,6 +228,8 @@ class AttackTest : public testing::Test {
 
   Tick now_{1'000'000};
   std::mt19937_64 random_{20261122};
+  BalanceConfig config_;
+  Carrying carrying_;
   std::unique_ptr<Balance> balance_;
   std::unique_ptr<Line> line_;
   std::vector<Connection> connections_;
@@ -241,6 +254,34 @@ TEST_F(AttackTest, GuessedEndsAndDataChangeNothing) {
   EXPECT_EQ(states(), (States{{"established", kConnections}}));
   play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kFin | kAck); });
   EXPECT_EQ(states(), (States{{"fin_wait", kConnections}}));
+}
+
+TEST_F(AttackTest, WhoMovesWithOlderNumbersIsStillKnownByThem) {
+  establish();
+  const auto both_send = [&](std::uint32_t bytes) {
+    for (Connection& c : connections_) {
+      c.client_next += 1000;
+      c.server_next += bytes;
+    }
+    play(2 * kConnections, [&](unsigned n, Frame& f) {
+      n % 2 == 0 ? from_client(connections_[n / 2], f, kAck)
+                 : from_server(connections_[n / 2], f, kAck);
+    });
+  };
+  constexpr std::uint32_t kStep = 512 << 10;
+  ASSERT_EQ(carry().size(), kConnections);
+  both_send(kStep);
+  const auto carried = carry();
+  ASSERT_EQ(carried.size(), kConnections);
+  both_send(kStep / 4);
+  EXPECT_LT(carry().size(), kConnections / 2) << "each segment of a busy one is told";
+  make();
+  for (const auto& one : carried) ASSERT_NE(line_->resume(one), ConnId::none);
+  play(kGuesses, guesses({kRst, kRst | kAck, kFin | kAck, kAck}));
+  ASSERT_EQ(states(), (States{{"established", kConnections}}));
+  both_send(1000);
+  play(kConnections, [&](unsigned n, Frame& f) { from_server(connections_[n], f, kRst); });
+  EXPECT_EQ(states(), (States{{"closed", kConnections}}));
 }
 
 TEST_F(AttackTest, WhoHasNotSeenTheAnswerProvesNothing) {

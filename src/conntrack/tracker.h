@@ -294,14 +294,13 @@ class Tracker {
   /// @{
   /// The entries of a connection, but for the keys and what the function knows. What was seen in
   /// the last `kBusyMs` is told as seen now, so that not every packet changes it.
-  static constexpr std::int32_t kBusyMs = 1000;
+  static constexpr std::int32_t kBusyMs = 10'000;
   LifeImage image(ConnId id, Tick now) const;
-  /// Never 0. It is another one, almost surely, where the image or the keys have changed.
+  /// Never 0. It is another one, almost surely, where the image or the keys have changed; but of an
+  /// established connection that was seen in the last `kBusyMs`, a mark may have moved by less than
+  /// half of what `continues` allows, so that not every segment changes it.
   std::uint32_t fingerprint(ConnId id, Tick now) const;
-  void prefetch_entries(ConnId id) const {
-    const ConnId reply = peer_of(originators().header(id));
-    if (reply != ConnId::none && reply != kUnconfirmed) replies().prefetch(reply);
-  }
+  void prefetch_entries(ConnId id, Tick now) const;
   /// What its entries are to hold, beside its life.
   struct Restoring {
     K key;
@@ -329,6 +328,8 @@ class Tracker {
 
  private:
   using Settling = typename Guarding::Settling;
+  /// How far beyond its sender's mark a segment may begin after a gap.
+  static constexpr std::uint32_t kReach = 1 << 20;
   static constexpr std::uint32_t kLookAgainMs = 10'000;
   struct Shared {
     [[no_unique_address]] Guarding guards;
@@ -427,6 +428,8 @@ class Tracker {
   }
   Tick deadline(ConnId id) const { return latest_seen(id) + timeout_of(Side::originator, id); }
   Tick latest_seen(ConnId id) const;
+  /// Whether a fingerprint is of the originator's entry alone: the reply's is far away in memory.
+  bool tells_alone(ConnId id, Tick now) const;
 
   /// Whether the connection of that side's entry is past its deadline.
   bool has_expired(Side side, ConnId id, Tick now) const;

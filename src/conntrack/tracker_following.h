@@ -136,7 +136,6 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
                                                 const Segment& segment) const {
-  constexpr std::uint32_t kReach = 1 << 20;
   const std::uint32_t mark = load_mark(life(table_of(side).records(), id));
   if (segment.sequence == mark || segment.next == mark || mark == 0) return true;
   if (segment.next - mark - 1 >= kReach || !segment.acknowledges) return false;

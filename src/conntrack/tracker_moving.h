@@ -102,6 +102,21 @@ LifeImage Tracker<TableOf, GuardsType, K>::image(ConnId id, Tick now) const {
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
+bool Tracker<TableOf, GuardsType, K>::tells_alone(ConnId id, Tick now) const {
+  const auto& header = originators().header(id);
+  return header.key.protocol != kProtocolTcp && now - seen(header) < kBusyMs;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::prefetch_entries(ConnId id, Tick now) const {
+  const ConnId reply = peer_of(originators().header(id));
+  if (reply != ConnId::none && reply != kUnconfirmed && !tells_alone(id, now))
+    replies().prefetch(reply);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
 std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) const {
   const auto& header = originators().header(id);
   std::uint64_t sum = hash_of(Side::originator, id);
@@ -110,13 +125,18 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) 
     sum ^= sum >> 32;
   };
   Life& own = life(originators(), id);
-  if (const Tick latest = latest_seen(id); now - latest >= kBusyMs) mix(latest.ms);
-  mix(load_mark(own));
-  mix(std::bit_cast<std::uint8_t>(load_standing(own)));
+  const bool is_alone = tells_alone(id, now);
+  const bool is_busy = is_alone || now - latest_seen(id) < kBusyMs;
+  const Standing standing = load_standing(own);
+  const std::uint32_t step =
+      is_busy && standing.state() == ConnectionState::established ? kReach / 2 : 1;
+  if (!is_busy) mix(latest_seen(id).ms);
+  mix(load_mark(own) / step);
+  mix(std::bit_cast<std::uint8_t>(standing));
   for (const std::byte one : std::span(states(Side::originator)[id], state_bytes_))
     mix(std::to_integer<std::uint64_t>(one));
-  if (const ConnId reply = peer_of(header); reply != ConnId::none)
-    mix(load_mark(life(replies(), reply)));
+  if (const ConnId reply = peer_of(header); reply != ConnId::none && !is_alone)
+    mix(load_mark(life(replies(), reply)) / step);
   return std::max(static_cast<std::uint32_t>(sum), 1U);
 }
 

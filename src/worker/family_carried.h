@@ -20,7 +20,7 @@ std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::
   [[maybe_unused]] const auto guard = tracker_->reading();
   for (std::size_t at = from; at < end; ++at) {
     if (at + kAhead < end)
-      tracker_->prefetch_entries(ConnId{static_cast<std::uint32_t>(at + kAhead)});
+      tracker_->prefetch_entries(ConnId{static_cast<std::uint32_t>(at + kAhead)}, now);
     const ConnId id{static_cast<std::uint32_t>(at)};
     const bool is_there = tracker_->is_live_and_mine(id);
     const std::uint32_t is = is_there ? tracker_->fingerprint(id, now) : 0;
