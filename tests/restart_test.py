@@ -4,7 +4,6 @@
     restart_test.py MILLRACE [TEST...]
 """
 
-import os
 import resource
 import select
 import shutil
@@ -165,6 +164,11 @@ class Restart(Asked):
         self.assertEqual(self.take_over(), 25)
         self.assertEqual([client.get(1) for client in clients], met)
 
+    @staticmethod
+    def is_served(path):
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(path) == 0
+
     def test_one_at_a_time(self):
         self.serve_with()
         [client] = self.clients(1)
@@ -174,7 +178,7 @@ class Restart(Asked):
             first = subprocess.Popen([MILLRACE, *taking_over], stderr=subprocess.DEVNULL)
             self.addCleanup(first.wait, 100)
             self.addCleanup(first.kill)
-            while not os.path.exists(self.control + ".new"):
+            while not self.is_served(self.control + ".new"):
                 self.assertIsNone(first.poll())
             first.send_signal(signal.SIGSTOP)
             self.refuse(FAILED, ["another millrace", self.control + ".new"], *taking_over)
