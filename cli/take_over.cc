@@ -41,15 +41,16 @@ Result<std::optional<int>> process_at(const std::string& path) {
   const auto address = unix_address(path);
   if (!address) return std::unexpected(address.error());
   const auto cannot = [&path](const std::string& why) {
-    return std::unexpected(Error{"the millrace at " + path + " cannot be asked: " + why +
-                                 ": run as the user that it runs as"});
+    return std::unexpected(Error{"the millrace at " + path + " cannot be asked: " + why});
   };
   const Listening is = who_listens(*address);
   if (is.is_nobody()) return std::nullopt;
-  if (is.error != 0) return cannot(std::strerror(is.error));
+  if (is.error == EAGAIN) return cannot("too many wait for its answers: try again");
+  const std::string as_who = ": run as the user that it runs as";
+  if (is.error != 0) return cannot(std::strerror(is.error) + as_who);
   // What it says is done as this user.
   if (is.who.uid != ::geteuid() && is.who.uid != 0)
-    return cannot("it runs as user " + std::to_string(is.who.uid));
+    return cannot("it runs as user " + std::to_string(is.who.uid) + as_who);
   return is.who.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, is.who.pid, 0)) : -1;
 }
 

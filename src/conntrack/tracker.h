@@ -328,7 +328,7 @@ class Tracker {
 
  private:
   using Settling = typename Guarding::Settling;
-  /// How far beyond its sender's mark a segment may begin after a gap.
+  /// How far beyond its sender's mark a segment may end after a gap.
   static constexpr std::uint32_t kReach = 1 << 20;
   static constexpr std::uint32_t kLookAgainMs = 10'000;
   struct Shared {
