@@ -2,9 +2,7 @@
 
 #include <pthread.h>
 
-#include <cerrno>
 #include <csignal>
-#include <ctime>
 #include <utility>
 
 namespace millrace::cli {
@@ -30,12 +28,17 @@ ReloadSignal::ReloadSignal(std::function<void()> reload)
         ::sigfillset(&all);
         ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
         const sigset_t set = only_hangup();
-        while (!end.stop_requested()) {
-          constexpr timespec kWait{.tv_sec = 0, .tv_nsec = 100'000'000};
-          if (::sigtimedwait(&set, nullptr, &kWait) == SIGHUP) reload();
+        for (int signal = 0;;) {
+          ::sigwait(&set, &signal);
+          if (end.stop_requested()) return;
+          reload();
         }
       }) {}
 
-ReloadSignal::~ReloadSignal() = default;
+/// While a restart waits for it no packet is forwarded: unless it reloads, it ends at once.
+ReloadSignal::~ReloadSignal() {
+  thread_.request_stop();
+  ::pthread_kill(thread_.native_handle(), SIGHUP);
+}
 
 }  // namespace millrace::cli

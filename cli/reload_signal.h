@@ -11,7 +11,7 @@ class ReloadSignal {
   /// Before any thread is started: from now on SIGHUP waits for somebody to take it.
   static void block();
 
-  /// Takes it, on a thread of its own, and calls `reload` for each that comes.
+  /// After `block`. Takes it, on a thread of its own, and calls `reload` for each that comes.
   explicit ReloadSignal(std::function<void()> reload);
   ~ReloadSignal();
   ReloadSignal(const ReloadSignal&) = delete;

@@ -45,9 +45,10 @@ Result<std::optional<int>> process_at(const std::string& path) {
   };
   const Listening is = who_listens(*address);
   if (is.is_nobody()) return std::nullopt;
-  if (is.error == EAGAIN) return cannot("too many wait for its answers: try again");
   const std::string as_who = ": run as the user that it runs as";
-  if (is.error != 0) return cannot(std::strerror(is.error) + as_who);
+  if (is.error == EAGAIN) return cannot("too many wait for its answers: try again");
+  if (is.error == EACCES || is.error == EPERM) return cannot(std::strerror(is.error) + as_who);
+  if (is.error != 0) return cannot(std::strerror(is.error));
   // What it says is done as this user.
   if (is.who.uid != ::geteuid() && is.who.uid != 0)
     return cannot("it runs as user " + std::to_string(is.who.uid) + as_who);

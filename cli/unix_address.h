@@ -34,6 +34,7 @@ struct Listening {
 
   bool is_nobody() const { return error == ECONNREFUSED || error == ENOENT; }
 };
+
 /// Does not wait: who is too busy to be asked (EAGAIN) is somebody.
 inline Listening who_listens(const sockaddr_un& at) {
   Listening is;

@@ -37,7 +37,8 @@ Result<void> make_way(const std::string& path) {
   }
   if (!S_ISSOCK(is.st_mode))
     return cannot("something else is there: give another path (--control)");
-  if (!who_listens(*address).is_nobody()) {
+  if (const Listening who = who_listens(*address); !who.is_nobody()) {
+    if (who.error == EMFILE || who.error == ENFILE) return cannot(std::strerror(who.error));
     return std::unexpected(Error{"another millrace, or another program, has the control socket " +
                                  path + ": end it, or give another path (--control)"});
   }
@@ -179,9 +180,10 @@ Result<void> UnixHttp::take_place() {
 UnixHttp::~UnixHttp() {
   is_ending_ = true;
   stop();
+  // Short pauses, as no packet is forwarded while a restart waits for this.
   while (thread_.joinable() && !has_ended_) {
     hang_up(bound_);
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (thread_.joinable()) thread_.join();
   if (file_ && id_of(is_there_) == file_) ::unlink(is_there_.c_str());

@@ -65,11 +65,15 @@ backends = [{backends}]
 
 
 class Network:
-    """The namespaces and what connects them. Without a veth to the client, millrace makes a tap."""
+    """The namespaces and what connects them. Without a veth to the client, millrace makes a tap, or has one that
+    is kept: then the client is in its namespace."""
 
     def __init__(self, to_client="veth", mtu=1500):
-        self.client, self.middle, self.servers = Namespace(), Namespace(), Namespace()
+        self.middle, self.servers = Namespace(), Namespace()
+        self.client = self.middle if to_client == "kept tap" else Namespace()
         with self.middle:
+            if to_client == "kept tap":
+                ip("tuntap add wire mode tap multi_queue")
             if to_client == "veth":
                 ip(f"link add outside mtu {mtu} type veth peer name wire mtu {mtu} netns {self.client.path}")
                 ip("link set outside up")
@@ -82,7 +86,7 @@ class Network:
                 for server in a["servers"]:
                     ip(f"address add {server}/{a['bits']} dev wire nodad")
                 ip(f"route add {a['client']} via {a['inside']}")
-        if to_client == "veth":
+        if to_client != "tap":
             self.connect_client()
 
     def connect_client(self):
@@ -96,7 +100,7 @@ class Network:
                 ip(f"route add {a['servers'][0]} via {a['outside']}")
 
     def close(self):
-        for namespace in (self.client, self.middle, self.servers):
+        for namespace in {self.client, self.middle, self.servers}:
             namespace.close()
 
 

@@ -4,6 +4,7 @@
     restart_test.py MILLRACE [TEST...]
 """
 
+import os
 import resource
 import select
 import shutil
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+import unittest
 
 from asked import FIRST, GOOD, SECOND, Asked, without, without_services
 from cli_case import FAILED, MILLRACE, UNREADABLE, USAGE
@@ -64,6 +66,21 @@ class Restart(Asked):
                 stats = self.stop()
                 self.assertGreaterEqual(stats["connections"]["taken_over"], 50)
                 self.assertLess(stats["connections"]["opened"], 50)
+
+    @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
+    def test_a_tap_that_stays(self):
+        """Its other end is this machine, which keeps its addresses, routes and neighbours meanwhile."""
+        text = configuration("tap:wire", "af_packet:inside")
+        self.serve_with(text, to_client="kept tap")
+        self.exercise(self.network_)
+        idle = {family: self.clients(10, family) for family in FAMILIES}
+        met = {family: [client.get(1) for client in each] for family, each in idle.items()}
+        end = self.transferring(10)
+        for _ in range(3):
+            self.assertGreaterEqual(self.take_over(text), 30)
+            for family, each in idle.items():
+                self.assertEqual([client.get(20_000) for client in each], met[family])
+        self.assertEqual(end(), [])
 
     def test_many_conversations(self):
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -180,6 +197,7 @@ class Restart(Asked):
             self.addCleanup(first.kill)
             while not self.is_served(self.control + ".new"):
                 self.assertIsNone(first.poll())
+                time.sleep(0.01)
             first.send_signal(signal.SIGSTOP)
             self.refuse(FAILED, ["another millrace", self.control + ".new"], *taking_over)
             first.send_signal(signal.SIGCONT)

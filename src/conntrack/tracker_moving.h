@@ -125,18 +125,23 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) 
     sum ^= sum >> 32;
   };
   Life& own = life(originators(), id);
-  const bool is_alone = tells_alone(id, now);
-  const bool is_busy = is_alone || now - latest_seen(id) < kBusyMs;
+  const bool is_busy = tells_alone(id, now) || now - latest_seen(id) < kBusyMs;
   const Standing standing = load_standing(own);
-  const std::uint32_t step =
-      is_busy && standing.state() == ConnectionState::established ? kReach / 2 : 1;
+  const auto mix_mark = [&](Life& of) {
+    const std::uint32_t step =
+        is_busy && standing.state() == ConnectionState::established ? kReach / 2 : 1;
+    const std::uint32_t mark = load_mark(of);
+    mix(mark == 0 ? 0 : std::uint64_t{mark / step} + 1);  // 0: nothing is known
+  };
   if (!is_busy) mix(latest_seen(id).ms);
-  mix(load_mark(own) / step);
+  mix_mark(own);
   mix(std::bit_cast<std::uint8_t>(standing));
   for (const std::byte one : std::span(states(Side::originator)[id], state_bytes_))
     mix(std::to_integer<std::uint64_t>(one));
-  if (const ConnId reply = peer_of(header); reply != ConnId::none && !is_alone)
-    mix(load_mark(life(replies(), reply)) / step);
+  // Others' marks are when they began, which does not change.
+  if (const ConnId reply = peer_of(header);
+      reply != ConnId::none && header.key.protocol == kProtocolTcp)
+    mix_mark(life(replies(), reply));
   return std::max(static_cast<std::uint32_t>(sum), 1U);
 }
 

@@ -380,6 +380,24 @@ TYPED_TEST(TrackerTest, AReplyKeepsItsConnectionAlive) {
   EXPECT_EQ(this->find(tracker, nth_key<K>(1), Tick{10 * kTimeoutMs}), id);
 }
 
+TYPED_TEST(TrackerTest, WhatGoesOnStaysTheSameToTell) {
+  using K = typename TestFixture::KeyType;
+  for (const bool by_replies : {false, true}) {
+    auto tracker = this->make(10, true, 1'000'000);
+    const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
+    tracker.confirm(id, this->link(tracker, nth_key<K>(2), Tick{0}));
+    const auto told = tracker.fingerprint(id, Tick{0});
+    for (std::uint32_t t = 0; t < 60'000; t += 700) {
+      ASSERT_NE(this->find(tracker, nth_key<K>(by_replies ? 2 : 1), Tick{t}, by_replies),
+                ConnId::none);
+      ASSERT_EQ(tracker.fingerprint(id, Tick{t + 650}), told) << t;
+    }
+    const auto silent = tracker.fingerprint(id, Tick{75'000});
+    EXPECT_NE(silent, told);
+    EXPECT_EQ(tracker.fingerprint(id, Tick{80'000}), silent) << "told more than once";
+  }
+}
+
 // One direction alone keeps a connection for longer than half the tick's range: the other's stamp
 // must not come back as a future one.
 TYPED_TEST(TrackerTest, OneDirectionAloneKeepsAConnectionForMonths) {

@@ -18,6 +18,14 @@ std::string af_packet(const DeviceName& name, const DeviceNeeds& needs) {
                      std::max(kFrames * 2048 / frame, 512U));
 }
 
+/// One that is there already keeps its address, by which others know it.
+std::string tap(const DeviceName& name, const DeviceNeeds& needs) {
+  std::string arguments = "iface=" + name.target;
+  if (needs.mac && !name.arguments.contains("mac="))
+    arguments += fmt::format(",mac={:02x}", fmt::join(needs.mac->bytes, ":"));
+  return arguments;
+}
+
 }  // namespace
 
 std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceNeeds& needs) {
@@ -44,7 +52,7 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
             fmt::format("iface={},start_queue={},queue_count=1,busy_budget=0", name.target, q), 1);
       break;
     case DeviceKind::tap:  // it must receive by as many queues as it sends by
-      add("tap", needs.number, "iface=" + name.target, 0);
+      add("tap", needs.number, tap(name, needs), 0);
       break;
     case DeviceKind::memif:
       add("memif", needs.number,

@@ -1,9 +1,11 @@
 // What DPDK is told of a device. Plain functions.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/mac.h"
 #include "port/device_name.h"
 
 namespace millrace {
@@ -19,7 +21,8 @@ struct DeviceNeeds {
   unsigned number = 0;  ///< of the device, from 0
   unsigned mtu = 1500;
   unsigned workers = 1;
-  unsigned queues = 1;  ///< receive queues that the kernel's interface has
+  unsigned queues = 1;     ///< receive queues that the kernel's interface has
+  std::optional<Mac> mac;  ///< that the kernel's interface has
 };
 
 /// A device of ours is one of DPDK's; but AF_XDP's sockets are bound to one queue each.

@@ -61,6 +61,7 @@ class Devices {
                                                unsigned workers,
                                                const std::vector<std::string>& eal_options,
                                                const DeviceClaim& claim = {});
+  /// The end of the process closes taps: nobody opens them anew in this one.
   ~Devices();
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;

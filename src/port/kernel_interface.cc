@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <ifaddrs.h>
 #include <linux/bpf.h>
 #include <linux/ethtool.h>
@@ -177,11 +178,30 @@ constexpr std::array kOffloads{
     Offload{ETHTOOL_GGRO, ETHTOOL_SGRO}, Offload{ETHTOOL_GTSO, ETHTOOL_STSO},
     Offload{ETHTOOL_GGSO, ETHTOOL_SGSO}, Offload{ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM}};
 
-std::string forwarding_file(const std::string& name) {
-  return "/proc/sys/net/ipv4/conf/" + name + "/forwarding";
-}
-std::string ipv6_file(const std::string& name) {
-  return "/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6";
+/// By which the kernel's own stack is kept from packets that are ours. An interface without an
+/// address forwards what there is a route for, and takes what is for an address of any other; not
+/// where replies to the sender would have to leave by it (RFC 3704, strict), as no route leads
+/// there.
+struct Fence {
+  std::string_view family;
+  std::string_view setting;
+  std::string_view value;
+  std::string_view what;
+
+  std::string file(const std::string& interface) const {
+    return fmt::format("/proc/sys/net/{}/conf/{}/{}", family, interface, setting);
+  }
+};
+constexpr std::array kFences{Fence{"ipv4", "forwarding", "0", "the kernel's forwarding"},
+                             Fence{"ipv4", "rp_filter", "1", "the kernel's reception"},
+                             Fence{"ipv6", "disable_ipv6", "1", "the kernel's IPv6"}};
+constexpr auto kForAll = "/proc/sys/net/ipv4/conf/all/rp_filter";
+
+/// Empty: there is none.
+std::string setting_in(const std::string& file) {
+  std::string is;
+  std::ifstream(file) >> is;
+  return is;
 }
 
 }  // namespace
@@ -201,13 +221,21 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
     return wrong(name + " has addresses that the kernel answers for (" + addresses +
                  "): take them away (ip address flush dev " + name + "), or use another interface");
   KernelInterface interface(name);
-  const auto mac = ask(name, SIOCGIFHWADDR);
+  const auto mac = mac_of(name);
   const auto mtu = ask(name, SIOCGIFMTU);
   if (!mac || !mtu) return wrong(name + " went away", unreadable);
-  std::memcpy(interface.mac_.bytes.data(), mac->ifr_hwaddr.sa_data, interface.mac_.bytes.size());
+  interface.mac_ = *mac;
   interface.mtu_ = static_cast<unsigned>(mtu->ifr_mtu);
   interface.queues_ = queues_of(name);
   return interface;
+}
+
+std::optional<Mac> KernelInterface::mac_of(const std::string& name) {
+  const auto is = ask(name, SIOCGIFHWADDR);
+  if (!is) return std::nullopt;
+  Mac mac;
+  std::memcpy(mac.bytes.data(), is->ifr_hwaddr.sa_data, mac.bytes.size());
+  return mac;
 }
 
 Result<void> KernelInterface::claim(std::chrono::milliseconds patience) {
@@ -243,7 +271,8 @@ void KernelInterface::set(const std::string& name, const std::vector<InterfaceSe
     if (was.file.empty()) {
       ethtool_value value{.cmd = was.command, .data = 1};
       ethtool(name, value);
-    } else if (was.file == forwarding_file(name) || was.file == ipv6_file(name)) {
+    } else if (std::ranges::any_of(
+                   kFences, [&](const Fence& fence) { return was.file == fence.file(name); })) {
       std::ofstream(was.file) << was.value;
     }
   }
@@ -261,21 +290,26 @@ bool KernelInterface::is_running() const {
   return flags && (flags->ifr_flags & IFF_UP) != 0 && (flags->ifr_flags & IFF_RUNNING) != 0;
 }
 
-std::string KernelInterface::fence() {
+std::vector<std::string> KernelInterface::fence() {
+  std::vector<std::string> said;
   std::string left;
-  const auto note = [&left](bool done, const char* what) {
+  const auto note = [&left](bool done, std::string_view what) {
     if (!done) left.append(left.empty() ? "" : ", ").append(what);
   };
   bool offloads = true;
   for (const Offload& offload : kOffloads) offloads &= turn_off(offload.get, offload.set);
   note(offloads, "its offloads");
-  // Without an address it would take no packet for its own, but forward those that it has a route
-  // for.
-  note(write_setting(forwarding_file(name_), "0"), "the kernel's forwarding");
-  note(write_setting(ipv6_file(name_), "1"), "the kernel's IPv6");
-  if (left.empty()) return left;
-  return name_ + ": this process may not turn off " + left +
-         ": run as root, or give it CAP_NET_ADMIN and a writable /proc/sys";
+  for (const Fence& fence : kFences)
+    note(write_setting(fence.file(name_), std::string(fence.value)), fence.what);
+  if (!left.empty())
+    said.push_back(name_ + ": this process may not turn off " + left +
+                   ": run as root, or give it CAP_NET_ADMIN and a writable /proc/sys");
+  // The kernel takes the greater one, and 2 is not strict.
+  if (setting_in(kForAll) == "2")
+    said.push_back(name_ +
+                   ": the kernel takes what comes in here for other addresses of this machine: "
+                   "sysctl -w net.ipv4.conf.all.rp_filter=1");
+  return said;
 }
 
 bool KernelInterface::refuse_large_packets() {
@@ -296,8 +330,8 @@ bool KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
 
 /// False: it may not. A kernel without the file has nothing to be set.
 bool KernelInterface::write_setting(const std::string& file, const std::string& value) {
-  std::string was;
-  if (!(std::ifstream(file) >> was) || was == value) return true;
+  const std::string was = setting_in(file);
+  if (was.empty() || was == value) return true;
   if (!(std::ofstream(file) << value << std::flush)) return false;
   was_.push_back({.command = 0, .file = file, .value = was});
   return true;

@@ -181,6 +181,7 @@ class Control {
   std::optional<Refusal> refusal_while_handing_over() const;
   Answer<HandingOver*> busy_with(unsigned number);
   Answer<void> rest(HandingOver& handing_over, bool goes_on);
+  bool drain(std::chrono::steady_clock::time_point until);
   bool pause();
   void go_on_alone();
   void watch(const std::stop_token& stop);

@@ -157,10 +157,8 @@ Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
 }
 
 /// Under the lock: waits until no worker has a packet any more. False: they would not.
-bool Control::pause() {
+bool Control::drain(std::chrono::steady_clock::time_point until) {
   constexpr std::chrono::microseconds kPause{50};
-  if (!workers_->ask_all([this](unsigned n) { live_->port(n).pause(); })) return false;
-  const auto until = std::chrono::steady_clock::now() + kShortPatience;
   // Who has none may still get some of who had some: so all must have none twice.
   for (unsigned times = 0; times < 2;) {
     std::atomic<bool> all = true;
@@ -172,6 +170,16 @@ bool Control::pause() {
     if (!all) std::this_thread::sleep_for(kPause);
   }
   return true;
+}
+
+/// Under the lock: no worker receives any more, or has a packet. False: they would not.
+bool Control::pause() {
+  const auto until = std::chrono::steady_clock::now() + kShortPatience;
+  const auto pause_all = [this] {
+    return workers_->ask_all([this](unsigned n) { live_->port(n).pause(); });
+  };
+  // A frame that the kernel is still copying into a ring hides those behind it, so all look again.
+  return pause_all() && drain(until) && pause_all() && drain(until);
 }
 
 Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {

@@ -127,9 +127,14 @@ void LivePort::take_in(Burst& burst, Handle tag) {
   drop(handle);
 }
 
-/// The longer nothing comes, the longer.
+/// The longer nothing comes, the longer. Who has paused leaves its processor to those who tell what
+/// it had.
 void LivePort::wait() {
   flush();
+  if (backlog_ == 0) {
+    std::this_thread::sleep_for(kShortestNap);
+    return;
+  }
   if (!options_.sleeps || empty_ < kPatience) return;
   const unsigned doublings = std::min((empty_ - kPatience) / kPatience, 4U);
   std::this_thread::sleep_for(std::min(kShortestNap * (1U << doublings), kLongestNap));
