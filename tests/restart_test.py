@@ -17,8 +17,11 @@ import unittest
 from asked import FIRST, GOOD, SECOND, Asked, without, without_services
 from cli_case import FAILED, MILLRACE, UNREADABLE, USAGE
 from live import FAMILIES, NO_XDP, SERVER_PORT, configuration, has_xdp, main
+from namespaces import command
 
 CONVERSATIONS = 10_000
+FENCES = [f"net.{name}" for name in
+          ("ipv4.conf.outside.rp_filter", "ipv4.conf.outside.forwarding", "ipv6.conf.outside.disable_ipv6")]
 TAKEN_OVER = "millrace: another process has taken over\n"
 
 
@@ -69,7 +72,7 @@ class Restart(Asked):
 
     @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
     def test_a_tap_that_stays(self):
-        """Its other end is this machine, which keeps its addresses, routes and neighbours meanwhile."""
+        """Its other end is this machine, which keeps its addresses and routes meanwhile."""
         text = configuration("tap:wire", "af_packet:inside")
         self.serve_with(text, to_client="kept tap")
         self.exercise(self.network_)
@@ -132,19 +135,20 @@ class Restart(Asked):
 
     def settings(self):
         with self.network_.middle:
-            with open("/proc/sys/net/ipv6/conf/outside/disable_ipv6", encoding="ascii") as file:
-                ipv6 = file.read().strip()
+            fences = command("sysctl", "-n", *FENCES).split()
             if shutil.which("ethtool") is None:
-                return ipv6, []
+                return fences, []
             features = subprocess.run(["ethtool", "-k", "outside"], capture_output=True, text=True, check=True).stdout
-        return ipv6, [line for line in features.splitlines() if line.startswith(("tx-checksumming", "generic"))]
+        return fences, [line for line in features.splitlines() if line.startswith(("tx-checksumming", "generic"))]
 
     def test_the_last_one_restores(self):
         self.network_ = self.network()
+        with self.network_.middle:
+            command("sysctl", "-qw", *(f"{name}={value}" for name, value in zip(FENCES, "010")))
         before = self.settings()
         self.start(self.network_, GOOD)
         fenced = self.settings()
-        self.assertNotEqual(before, fenced)
+        self.assertEqual(fenced[0], ["1", "0", "1"])
         self.take_over()
         self.take_over()
         self.assertEqual(self.settings(), fenced)

@@ -22,7 +22,7 @@ struct DeviceNeeds {
   unsigned mtu = 1500;
   unsigned workers = 1;
   unsigned queues = 1;     ///< receive queues that the kernel's interface has
-  std::optional<Mac> mac;  ///< that the kernel's interface has
+  std::optional<Mac> mac;  ///< of a tap that is there already
 };
 
 /// A device of ours is one of DPDK's; but AF_XDP's sockets are bound to one queue each.

@@ -44,6 +44,16 @@ TEST(DeviceArguments, NothingComesFromNull) {
   EXPECT_EQ(arguments_for(*parse_device("null"), {}).front().arguments, "no-rx=1");
 }
 
+TEST(DeviceArguments, ATapThatIsThereKeepsItsAddress) {
+  const Mac mac{{2, 0, 0, 0, 0, 0x1a}};
+  const auto of = [](const char* device, const DeviceNeeds& needs) {
+    return arguments_for(*parse_device(device), needs).front().arguments;
+  };
+  EXPECT_EQ(of("tap:t0", {}), "iface=t0");
+  EXPECT_EQ(of("tap:t0", {.mac = mac}), "iface=t0,mac=02:00:00:00:00:1a");
+  EXPECT_EQ(of("tap:t0,mac=fixed", {.mac = mac}), "iface=t0,mac=fixed");
+}
+
 TEST(DeviceArguments, FramesHoldTheMtu) {
   const auto frame = [](unsigned mtu) {
     return arguments_for(*parse_device("af_packet:v0"), {.mtu = mtu, .workers = 2})

@@ -15,7 +15,6 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
-#include <iterator>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -127,17 +126,17 @@ Result<void> Devices::Impl::probe(Device& device) {
       if (auto ok = kernel->claim(claim.patience); !ok) return ok;
     }
     device.kernel.emplace(std::move(*kernel));
-    std::ranges::move(device.kernel->fence(), std::back_inserter(warnings));
+    if (std::string warning = device.kernel->fence(); !warning.empty())
+      warnings.push_back(std::move(warning));
     device.mtu = device.kernel->mtu();
   }
   if (device.settings.mtu != 0) device.mtu = device.settings.mtu;
-  const unsigned its_queues = device.kernel ? device.kernel->queues() : 1;
-  const unsigned number = device.number;
-  for (const auto& arguments : arguments_for(name, {.number = number,
-                                                    .mtu = device.mtu,
-                                                    .workers = workers,
-                                                    .queues = its_queues,
-                                                    .mac = KernelInterface::mac_of(name.target)})) {
+  DeviceNeeds needs{.number = device.number,
+                    .mtu = device.mtu,
+                    .workers = workers,
+                    .queues = device.kernel ? device.kernel->queues() : 1};
+  if (name.kind == DeviceKind::tap) needs.mac = KernelInterface::mac_of(name.target);
+  for (const auto& arguments : arguments_for(name, needs)) {
     if (auto ok = probe_one(device, arguments); !ok) return ok;
   }
   return {};
@@ -267,8 +266,9 @@ Devices::~Devices() {
   const Silence silence;
   for (const auto& device : impl_->devices) {
     // Its driver would set it down, by which one that outlasts this process loses its routes. The
-    // process's end closes it.
-    if (device.settings.device.kind == DeviceKind::tap) continue;
+    // process's end closes it; but not what the driver has redirected to it (remote=).
+    const DeviceName& name = device.settings.device;
+    if (name.kind == DeviceKind::tap && !name.arguments.contains("remote=")) continue;
     for (const Ethernet& ethernet : device.ethernet) {
       rte_eth_dev_stop(ethernet.id);
       rte_eth_dev_close(ethernet.id);

@@ -180,8 +180,7 @@ constexpr std::array kOffloads{
 
 /// By which the kernel's own stack is kept from packets that are ours. An interface without an
 /// address forwards what there is a route for, and takes what is for an address of any other; not
-/// where replies to the sender would have to leave by it (RFC 3704, strict), as no route leads
-/// there.
+/// where replies to the sender would leave elsewhere (RFC 3704).
 struct Fence {
   std::string_view family;
   std::string_view setting;
@@ -195,14 +194,6 @@ struct Fence {
 constexpr std::array kFences{Fence{"ipv4", "forwarding", "0", "the kernel's forwarding"},
                              Fence{"ipv4", "rp_filter", "1", "the kernel's reception"},
                              Fence{"ipv6", "disable_ipv6", "1", "the kernel's IPv6"}};
-constexpr auto kForAll = "/proc/sys/net/ipv4/conf/all/rp_filter";
-
-/// Empty: there is none.
-std::string setting_in(const std::string& file) {
-  std::string is;
-  std::ifstream(file) >> is;
-  return is;
-}
 
 }  // namespace
 
@@ -290,8 +281,7 @@ bool KernelInterface::is_running() const {
   return flags && (flags->ifr_flags & IFF_UP) != 0 && (flags->ifr_flags & IFF_RUNNING) != 0;
 }
 
-std::vector<std::string> KernelInterface::fence() {
-  std::vector<std::string> said;
+std::string KernelInterface::fence() {
   std::string left;
   const auto note = [&left](bool done, std::string_view what) {
     if (!done) left.append(left.empty() ? "" : ", ").append(what);
@@ -301,15 +291,9 @@ std::vector<std::string> KernelInterface::fence() {
   note(offloads, "its offloads");
   for (const Fence& fence : kFences)
     note(write_setting(fence.file(name_), std::string(fence.value)), fence.what);
-  if (!left.empty())
-    said.push_back(name_ + ": this process may not turn off " + left +
-                   ": run as root, or give it CAP_NET_ADMIN and a writable /proc/sys");
-  // The kernel takes the greater one, and 2 is not strict.
-  if (setting_in(kForAll) == "2")
-    said.push_back(name_ +
-                   ": the kernel takes what comes in here for other addresses of this machine: "
-                   "sysctl -w net.ipv4.conf.all.rp_filter=1");
-  return said;
+  if (left.empty()) return left;
+  return name_ + ": this process may not turn off " + left +
+         ": run as root, or give it CAP_NET_ADMIN and a writable /proc/sys";
 }
 
 bool KernelInterface::refuse_large_packets() {
@@ -330,8 +314,8 @@ bool KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
 
 /// False: it may not. A kernel without the file has nothing to be set.
 bool KernelInterface::write_setting(const std::string& file, const std::string& value) {
-  const std::string was = setting_in(file);
-  if (was.empty() || was == value) return true;
+  std::string was;
+  if (!(std::ifstream(file) >> was) || was == value) return true;
   if (!(std::ofstream(file) << value << std::flush)) return false;
   was_.push_back({.command = 0, .file = file, .value = was});
   return true;

@@ -54,9 +54,9 @@ class KernelInterface {
   bool is_running() const;
 
   /// Has the kernel neither join nor split packets on their way to us, nor leave their checksums to
-  /// hardware, as far as it can; and keeps its own stack from what comes in here. What of that this
-  /// process may not do or the system's settings undo, and what helps: a line each.
-  std::vector<std::string> fence();
+  /// hardware, as far as it can; and keeps its own stack from what comes in here. What this process
+  /// may not do of that, and what it lacks; empty: nothing.
+  std::string fence();
   /// Has the other end of a pair of virtual interfaces (veth), which may be in another namespace,
   /// send no packets larger than its MTU: it must not, once a program for XDP is attached at this
   /// end. Ours lets everything pass. False: it may still, as the kernel takes no program now; later
