@@ -57,8 +57,8 @@ class Interfaces(Asked):
         self.wait_until(lambda: not self.ask("GET /stats")["ports"][0]["link_is_up"])
         self.assertEqual([port["link_is_up"] for port in self.stop()["ports"]], [False, True])
 
-    def test_shared_tables(self):
-        self.serve_with('sharing = "lock-free-race"\n' + GOOD)
+    def test_tables_of_their_own(self):
+        self.serve_with('sharing = "sharded"\n' + GOOD)
         self.exercise(self.network_)
         self.stop()
 
@@ -73,7 +73,7 @@ class IcmpErrors(Live):
         self.net = self.network()
         self.again = 0  # what was lost and sent again
         # Only the connection's own worker knows its server.
-        self.start(self.net, GOOD.replace("[[service]]", '[[service]]\nscheduler = "round-robin"'))
+        self.start(self.net, 'sharing = "sharded"\n' + GOOD.replace("[[service]]", '[[service]]\nscheduler = "round-robin"'))
 
     def until_heard(self, attempt):
         """What it gives, once nothing of it is lost by the busy kernel of a small machine."""

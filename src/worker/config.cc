@@ -284,10 +284,22 @@ Result<void> check_spread(const Config& config) {
             Error::Kind::usage});
 }
 
+bool comes_by_kernel(const Config::Live& live) {
+  return std::ranges::any_of(
+      live.ports, [](const Config::Port& port) { return is_of_kernel(port.device.kind); });
+}
+
+std::string sharing_of(const Config& config) {
+  if (config.sharing) return *config.sharing;
+  const bool shared =
+      comes_by_kernel(config.live) && config.workers > 1 && config.table.scheme == "race";
+  return shared ? "lock-free-race" : "sharded";
+}
+
 LineConfig line_config(const Config& config) {
   LineConfig line;
   line.table = config.table.scheme;
-  line.sharing = config.sharing;
+  line.sharing = sharing_of(config);
   line.ageing = config.ageing.scheme;
   line.capacity = config.table.capacity;
   line.capacity_v6 =

@@ -87,7 +87,7 @@ struct Config {
   std::string function = "balance";
   unsigned workers = 1;
   Model model = Model::run_to_completion;
-  std::string sharing = "sharded";
+  std::optional<std::string> sharing;  ///< else `sharing_of` decides
   Spread spread;
   Table table;
   Ageing ageing;
@@ -121,6 +121,12 @@ std::span<const std::pair<std::string_view, Config::Model>> models();
 /// for. Errors are of kind `usage`.
 Result<void> check_spread(const Config& config);
 BalanceConfig balance_config(const Config& config);
+/// Whether the kernel brings the packets of a port.
+bool comes_by_kernel(const Config::Live& live);
+/// How workers share tables. Where the configuration leaves it open: `lock-free-race` where the
+/// kernel brings packets to several workers and the table is `race`, since half of the packets
+/// would have to be handed over to the worker that knows their connection; else `sharded`.
+std::string sharing_of(const Config& config);
 /// Everything but pages, secret and clock.
 LineConfig line_config(const Config& config);
 

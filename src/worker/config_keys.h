@@ -247,10 +247,10 @@ auto choice(V T::* member, std::vector<std::pair<std::string, V>> values,
 }
 
 /// A choice that is kept by its name.
-template <class T>
-auto name(std::string T::* member, const std::vector<std::string>& names,
+template <class T, class Name>
+auto name(Name T::* member, const std::vector<std::string>& names,
           std::vector<std::string> later = {}) {
-  std::vector<std::pair<std::string, std::string>> values;
+  std::vector<std::pair<std::string, Name>> values;
   for (const auto& known : names) values.emplace_back(known, known);
   return choice(member, std::move(values), std::move(later));
 }

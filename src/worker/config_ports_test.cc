@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 Result<Config> parsed(const std::string& text) {
-  return parse_config(text, "f.toml", {{"race"}, {"sharded"}, {"wheel"}});
+  return parse_config(text, "f.toml", {{"race", "std"}, {"sharded"}, {"wheel"}});
 }
 
 const std::string kTwoPorts = R"([[port]]
@@ -25,6 +25,19 @@ device = "tap:mr0"
 addresses = ["10.0.0.254/24"]
 mtu = 9000
 )";
+
+/// Sharing, as it is where only this stands before `kTwoPorts`.
+std::string sharing_with(const std::string& text) {
+  return sharing_of(parsed(text + kTwoPorts).value());
+}
+
+TEST(LiveConfig, WorkersShareWhatTheKernelBrings) {
+  EXPECT_EQ(sharing_with(""), "sharded");
+  EXPECT_EQ(sharing_with("workers = 2\n"), "lock-free-race");
+  EXPECT_EQ(sharing_with("workers = 2\nsharing = \"sharded\"\n"), "sharded");
+  EXPECT_EQ(sharing_with("workers = 2\ntable = { scheme = \"std\" }\n"), "sharded");
+  EXPECT_EQ(sharing_of(parsed("workers = 2\n").value()), "sharded");
+}
 
 TEST(LiveConfig, EverySettingArrives) {
   const auto config = parsed(kTwoPorts + R"(

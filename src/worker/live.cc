@@ -58,7 +58,8 @@ Result<void> check_live(const Config& config) {
 
 std::shared_ptr<const Owners> make_owners(const Config& config, const Secret& secret) {
   std::unique_ptr<Spread> spread;
-  if (!shares_tables(config.sharing)) spread = spread_named(config.spread.scheme)->create(secret);
+  if (!shares_tables(sharing_of(config)))
+    spread = spread_named(config.spread.scheme)->create(secret);
   return std::make_shared<Owners>(std::move(spread),
                                   Indirection(config.spread.entries, config.workers));
 }
@@ -79,10 +80,8 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
   if (!hub) return std::unexpected(hub.error());
   live->hub_ = std::move(*hub);
 
-  const bool by_kernel = std::ranges::any_of(
-      settings, [](const DeviceSettings& one) { return is_of_kernel(one.device.kind); });
   live->sleeps_ = config.live.idle == Config::Idle::sleep ||
-                  (config.live.idle == Config::Idle::by_device && by_kernel);
+                  (config.live.idle == Config::Idle::by_device && comes_by_kernel(config.live));
   HostConfig host = host_config(config, *live->devices_);
   for (unsigned n = 0; n < config.workers; ++n) {
     host.announces = n == 0;
