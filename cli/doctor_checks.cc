@@ -109,7 +109,8 @@ class Examination {
                                 : (has & kNetAdmin) != 0 ? "CAP_NET_RAW"
                                                          : "CAP_NET_RAW and CAP_NET_ADMIN";
     better("permissions", "without " + missing,
-           "millrace run needs both CAP_NET_RAW and CAP_NET_ADMIN for af_packet, root for af_xdp "
+           "millrace run needs both CAP_NET_RAW and CAP_NET_ADMIN for af_packet and tap, root for "
+           "af_xdp "
            "and network cards; replay and bench need nothing",
            "sudo millrace run ...", Health::missing);
   }

@@ -8,6 +8,7 @@
 #include <new>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "command.h"
 #include "common_options.h"
@@ -41,6 +42,12 @@ std::string chosen_of(const CLI::App& app) {
   return app.get_name() + (inner.empty() ? "" : " " + chosen_of(*inner.front()));
 }
 
+std::vector<std::string> names_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Connection tracking at line rate on ordinary servers.", "millrace"};
   app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
@@ -60,6 +67,12 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& wrong) {
+    // CLI11 names the command that is missing, not the word in its place.
+    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
+      say(fmt::format("millrace: {} is no command: give {}\n", argv[1],
+                      fmt::join(names_of(app), ", ")));
+      return kUsage;
+    }
     say(fmt::format("millrace: {} ({} --help shows what there is)\n", wrong.what(),
                     chosen_of(app)));
     return kUsage;

@@ -62,6 +62,7 @@ class Cli(Case):
 
     def test_command_line(self):
         self.refuse(USAGE, ["subcommand"])
+        self.refuse(USAGE, ["repaly is no command", "replay, run"], "repaly")
         self.refuse(USAGE, ["--in"], "replay")
         self.refuse(USAGE, ["--tabel"], *self.replay("--tabel", "race"))
         self.refuse(USAGE, ["race", "std"], *self.replay("--table", "cukoo"))

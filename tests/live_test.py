@@ -230,6 +230,16 @@ class Errors(Live):
         self.refused(network, FAILED, ["another millrace has outside"], GOOD)
         self.stop()
 
+    @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
+    def test_taps(self):
+        network = self.network()
+        os.chmod(self.dir, 0o755)
+        taps = GOOD.replace("af_packet:outside", "tap:mr0").replace("af_packet:inside", "tap:mr1")
+        self.refused(network, UNREADABLE, ["tap:mr0", "CAP_NET_ADMIN"], taps, user=65534)
+        self.start(network, taps)
+        self.refused(network, FAILED, ["another millrace has mr0"], taps)
+        self.stop()
+
     def test_configuration(self):
         network = self.network()
         self.refused(network, USAGE, ["no port", "[[port]]"], GOOD.replace("[[port]]", "[[prt]]", 0)

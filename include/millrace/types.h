@@ -3,6 +3,10 @@
 // Everything here is a plain value: any thread may use its own copies.
 #pragma once
 
+#if __cplusplus <= 202002L
+#error "millrace needs C++23: -std=c++23"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <expected>

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
-#include <rte_lcore.h>
 #include <rte_malloc.h>
 #include <rte_mbuf.h>
 
@@ -22,6 +21,7 @@
 
 #include "core/silence.h"
 #include "port/device_arguments.h"
+#include "port/interface_claim.h"
 #include "port/kernel_interface.h"
 #include "port/send_queue.h"
 
@@ -68,10 +68,11 @@ struct Ethernet {
 struct Devices::Impl {
   struct Device {
     Device(const DeviceSettings& given, std::size_t place)
-        : settings(given), number(static_cast<unsigned>(place)) {}
+        : settings(given), number(static_cast<unsigned>(place)), mine(given.device.target) {}
 
     DeviceSettings settings;
     unsigned number;
+    InterfaceClaim mine;  ///< of the kernel's kinds; longer than what is given back
     std::optional<KernelInterface> kernel;
     Mac mac;
     unsigned mtu = 1500;
@@ -119,12 +120,12 @@ void Devices::Impl::Device::refuse_large() {
 /// Makes DPDK's devices for one of ours.
 Result<void> Devices::Impl::probe(Device& device) {
   const DeviceName& name = device.settings.device;
+  if (is_of_kernel(name.kind) && !claim.shared.contains(name.target)) {
+    if (auto ok = device.mine.take(claim.patience); !ok) return ok;
+  }
   if (is_kernel_interface(name.kind)) {
     auto kernel = KernelInterface::take(name.target);
     if (!kernel) return std::unexpected(kernel.error());
-    if (!claim.shared.contains(name.target)) {
-      if (auto ok = kernel->claim(claim.patience); !ok) return ok;
-    }
     device.kernel.emplace(std::move(*kernel));
     if (std::string warning = device.kernel->fence(); !warning.empty())
       warnings.push_back(std::move(warning));
@@ -283,6 +284,9 @@ Result<void> Devices::prepare(std::span<const DeviceSettings> settings,
     if (is_pci(one)) eal.pci_devices.push_back(one.device.target);
   }
   for (const DeviceSettings& one : settings) {
+    if (one.device.kind == DeviceKind::tap) {
+      if (auto ok = KernelInterface::check_tap(one.device.target); !ok) return ok;
+    }
     if (!is_kernel_interface(one.device.kind)) continue;
     const auto there = KernelInterface::take(one.device.target);
     if (!there) return std::unexpected(there.error());
@@ -365,7 +369,7 @@ Result<void> Devices::start() {
 Result<void> Devices::claim(std::chrono::milliseconds patience) {
   for (auto& device : impl_->devices) {
     if (!device.kernel) continue;
-    if (auto ok = device.kernel->claim(patience); !ok) return ok;
+    if (auto ok = device.mine.take(patience); !ok) return ok;
   }
   return {};
 }

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <linux/bpf.h>
+#include <linux/capability.h>
 #include <linux/ethtool.h>
 #include <linux/if_link.h>
 #include <linux/sockios.h>
@@ -13,7 +14,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,7 +25,6 @@
 #include <optional>
 #include <ranges>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 namespace millrace {
@@ -41,7 +40,6 @@ class Socket {
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
   int fd() const { return fd_; }
-  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
@@ -117,6 +115,13 @@ int attach_pass(unsigned interface) {
   return attached;
 }
 
+bool has_net_admin() {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> has{};
+  return ::syscall(SYS_capget, &header, has.data()) == 0 &&
+         (has[CAP_TO_INDEX(CAP_NET_ADMIN)].effective & CAP_TO_MASK(CAP_NET_ADMIN)) != 0;
+}
+
 std::string names_of_all() {
   const std::unique_ptr<struct if_nameindex, decltype(&::if_freenameindex)> all(
       ::if_nameindex(), &::if_freenameindex);
@@ -149,21 +154,6 @@ std::string addresses_of(const std::string& name) {
     addresses.append(addresses.empty() ? "" : ", ").append(text.data());
   }
   return addresses;
-}
-
-/// A name that nobody else has as long as the socket is open; a network namespace has its own. The
-/// socket, or what went wrong, below 0.
-int lock(const std::string& name) {
-  Socket socket(AF_UNIX, SOCK_DGRAM);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path = "millrace/interface/" + name;
-  std::memcpy(address.sun_path + 1, path.data(), path.size());
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
-  if (socket.fd() < 0 ||
-      ::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), size) != 0)
-    return -errno;
-  return socket.release();
 }
 
 std::unexpected<Error> wrong(const std::string& what, Error::Kind kind = Error::Kind::failed) {
@@ -229,17 +219,15 @@ std::optional<Mac> KernelInterface::mac_of(const std::string& name) {
   return mac;
 }
 
-Result<void> KernelInterface::claim(std::chrono::milliseconds patience) {
-  constexpr std::chrono::milliseconds kPause{1};
-  const auto until = std::chrono::steady_clock::now() + patience;
-  while (lock_ < 0 && (lock_ = lock(name_)) < 0) {
-    if (std::chrono::steady_clock::now() >= until) {
-      return wrong(lock_ == -EADDRINUSE ? "another millrace has " + name_ + ": stop it first"
-                                        : "nothing keeps another millrace from " + name_ + ": " +
-                                              std::strerror(-lock_));
-    }
-    std::this_thread::sleep_for(kPause);
-  }
+Result<void> KernelInterface::check_tap(const std::string& name) {
+  constexpr const char* kFile = "/dev/net/tun";
+  if (::access(kFile, F_OK) != 0)
+    return wrong("tap:" + name + ": there is no " + kFile + ": modprobe tun",
+                 Error::Kind::unreadable);
+  if (!has_net_admin() || ::access(kFile, R_OK | W_OK) != 0)
+    return wrong(
+        "tap:" + name + ": this process may not make it: run as root, or give it CAP_NET_ADMIN",
+        Error::Kind::unreadable);
   return {};
 }
 
@@ -248,7 +236,6 @@ KernelInterface::KernelInterface(KernelInterface&& other) noexcept
       mac_(other.mac_),
       mtu_(other.mtu_),
       queues_(other.queues_),
-      lock_(std::exchange(other.lock_, -1)),
       program_(std::exchange(other.program_, -1)),
       was_(std::exchange(other.was_, {})) {}
 
@@ -271,9 +258,7 @@ void KernelInterface::set(const std::string& name, const std::vector<InterfaceSe
 
 KernelInterface::~KernelInterface() {
   set(name_, was_);
-  for (const int fd : {program_, lock_}) {
-    if (fd >= 0) ::close(fd);
-  }
+  if (program_ >= 0) ::close(program_);
 }
 
 bool KernelInterface::is_running() const {

@@ -2,10 +2,9 @@
 // own stack from it meanwhile. Linux only.
 //
 // Made, asked and destroyed by one thread, in the network namespace of the interface. Beside it,
-// one other at a time may call `claim`, and one `refuse_large_packets`.
+// one other at a time may call `refuse_large_packets`.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -30,12 +29,13 @@ using InterfaceSettings = std::map<std::string, std::vector<InterfaceSetting>>;
 
 class KernelInterface {
  public:
-  /// Takes the interface for this process until it is destroyed. Errors say what is wrong with it
+  /// Of this process until it is destroyed. Errors say what is wrong with it
   /// and what to do: it is not there (unreadable), this process may not use it (unreadable), it is
   /// down, carries addresses that the kernel would answer for (failed).
   static Result<KernelInterface> take(const std::string& name);
-  /// Nobody else shall. Error (failed): another millrace has it, and keeps it so long.
-  Result<void> claim(std::chrono::milliseconds patience);
+  /// Whether this process may make a tap, or open one that is there. Errors (unreadable) say what
+  /// to do.
+  static Result<void> check_tap(const std::string& name);
 
   /// Of any interface, if it is there.
   static std::optional<Mac> mac_of(const std::string& name);
@@ -80,7 +80,6 @@ class KernelInterface {
   Mac mac_;
   unsigned mtu_ = 0;
   unsigned queues_ = 1;
-  int lock_ = -1;
   int program_ = -1;  // its attachment
   std::vector<InterfaceSetting> was_;
 };

@@ -1,0 +1,51 @@
+#include "port/interface_claim.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <thread>
+
+namespace millrace {
+namespace {
+
+/// A socket by a name that nobody else has as long as it is open; or what went wrong, below 0.
+int bound(const std::string& name) {
+  const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return -errno;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = "millrace/interface/" + name;
+  std::memcpy(address.sun_path + 1, path.data(), path.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + path.size());
+  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), size) == 0) return socket;
+  const int error = errno;
+  ::close(socket);
+  return -error;
+}
+
+}  // namespace
+
+Result<void> InterfaceClaim::take(std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kPause{1};
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (socket_ < 0 && (socket_ = bound(name_)) < 0) {
+    if (std::chrono::steady_clock::now() >= until) {
+      return std::unexpected(Error{socket_ == -EADDRINUSE
+                                       ? "another millrace has " + name_ + ": stop it first"
+                                       : "nothing keeps another millrace from " + name_ + ": " +
+                                             std::strerror(-socket_)});
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  return {};
+}
+
+InterfaceClaim::~InterfaceClaim() {
+  if (socket_ >= 0) ::close(socket_);
+}
+
+}  // namespace millrace
