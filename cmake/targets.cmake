@@ -6,7 +6,8 @@ target_compile_options(millrace_flags INTERFACE
   -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 warns falsely about inlined string and fmt code (GCC bug 105651 and its kin).
-  target_compile_options(millrace_flags INTERFACE -Wno-restrict -Wno-stringop-overflow -Wno-array-bounds)
+  target_compile_options(millrace_flags INTERFACE -Wno-restrict -Wno-stringop-overflow
+    -Wno-stringop-overread -Wno-array-bounds)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # libstdc++ 12's stable_sort uses what it has itself deprecated.
