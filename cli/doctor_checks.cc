@@ -120,10 +120,25 @@ class Examination {
     better("tap", "no /dev/net/tun", "tap ports need it", "sudo modprobe tun", Health::missing);
   }
 
+  /// Where the interface of the default route is among the devices: by which the machine itself
+  /// talks. Empty: there is none.
+  std::string own_way() const {
+    std::ifstream routes(machine_.root / "proc/net/route");
+    for (std::string line; std::getline(routes, line);) {
+      const std::size_t end = line.find('\t');
+      if (end == std::string::npos || !line.substr(end + 1).starts_with("00000000\t")) continue;
+      std::error_code none;
+      return fs::read_symlink(machine_.root / "sys/class/net" / line.substr(0, end), none).string();
+    }
+    return {};
+  }
+
   /// Network cards that DPDK could take from the kernel.
   void network_cards() {
+    const std::string own = own_way();
     unsigned cards = 0;
     unsigned bound = 0;
+    unsigned needed = 0;
     std::string names;
     for (const fs::path& device : entries("sys/bus/pci/devices")) {
       const auto type = number(device / "class", 16);
@@ -131,14 +146,18 @@ class Examination {
       std::error_code none;
       const auto driver =
           fs::read_symlink(machine_.root / device / "driver", none).filename().string();
+      const std::string address = device.filename().string();
+      const bool is_needed = own.contains("/" + address + "/");
       ++cards;
+      needed += is_needed ? 1 : 0;
       bound += driver == "vfio-pci" || driver == "igb_uio" || driver == "uio_pci_generic" ? 1 : 0;
-      names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", device.filename().string(),
-                           driver.empty() ? "no driver" : driver);
+      names += fmt::format("{}{} ({}{})", names.empty() ? "" : ", ", address,
+                           driver.empty() ? "no driver" : driver,
+                           is_needed ? ", has the default route" : "");
     }
     if (cards == 0)
       return good("network cards", "no PCI ones: af_packet, af_xdp and tap need none");
-    if (bound > 0) return good("network cards", names);
+    if (bound > 0 || needed == cards) return good("network cards", names);
     const bool iommu = !entries("sys/kernel/iommu_groups").empty();
     const std::string load =
         iommu ? "vfio-pci" : "vfio enable_unsafe_noiommu_mode=1 && sudo modprobe vfio-pci";

@@ -91,6 +91,18 @@ TEST_F(DoctorTest, FindsCardsThatTheKernelHas) {
   EXPECT_EQ(cards.is, "0000:00:03.0 (no driver)");
 }
 
+TEST_F(DoctorTest, LeavesTheMachineItsOwnCard) {
+  write("sys/bus/pci/devices/0000:00:03.0/class", "0x020000");
+  write("proc/net/route", "Iface\tDestination\tGateway\neth0\t00000000\t010011AC");
+  fs::create_directories(root_ / "sys/class/net");
+  fs::create_symlink("../../devices/pci0000:00/0000:00:03.0/virtio1/net/eth0",
+                     root_ / "sys/class/net/eth0");
+  EXPECT_EQ(find("network cards").health, Health::good);
+  EXPECT_EQ(find("network cards").is, "0000:00:03.0 (no driver, has the default route)");
+  write("sys/bus/pci/devices/0000:00:04.0/class", "0x020000");
+  EXPECT_EQ(find("network cards").health, Health::better);
+}
+
 TEST_F(DoctorTest, NothingIsKnownOfAnEmptyMachine) {
   for (const char* folder : {"sys", "proc", "dev"}) remove(folder);
   EXPECT_FALSE(examine({.root = "/nowhere", .is_root = false}).empty());

@@ -58,7 +58,7 @@ class LiveReader {
         problems_.add(raw.device.line, "port.device", device.error().message);
       }
       // Drivers differ, and what they are told; an interface is the same.
-      const bool by_target = is_kernel_interface(port.device.kind);
+      const bool by_target = is_of_kernel(port.device.kind);
       if (!port.device.target.empty())
         once({by_target ? port.device.target : raw.device.value, raw.device.line, true}, devices_,
              "port.device", "two ports cannot have it");

@@ -176,7 +176,10 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, { name = \"x\", device = \"tap:b\" }]",
               "port.name: \"x\" is there already, on line 1: give each port its own"},
         Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, { name = \"y\", device = \"tap:a\" }]",
-              "port.device: \"tap:a\" is there already, on line 1: two ports cannot have it"},
+              "port.device: \"a\" is there already, on line 1: two ports cannot have it"},
+        Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, "
+              "{ name = \"y\", device = \"tap:a,mac=fixed\" }]",
+              "port.device: \"a\" is there already, on line 1: two ports cannot have it"},
         Wrong{"port = [{ name = \"x\", device = \"af_packet:a,x=1\" }, "
               "{ name = \"y\", device = \"af_xdp:a\" }]",
               "port.device: \"a\" is there already, on line 1: two ports cannot have it"}));
