@@ -110,8 +110,7 @@ class Examination {
                                                          : "CAP_NET_RAW and CAP_NET_ADMIN";
     better("permissions", "without " + missing,
            "millrace run needs both CAP_NET_RAW and CAP_NET_ADMIN for af_packet and tap, root for "
-           "af_xdp "
-           "and network cards; replay and bench need nothing",
+           "af_xdp and network cards; replay and bench need nothing",
            "sudo millrace run ...", Health::missing);
   }
 

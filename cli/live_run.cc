@@ -20,7 +20,6 @@ namespace {
 // The one that ends has its devices so long, at most: on a busy machine the kernel takes seconds to
 // close packet sockets.
 constexpr std::chrono::seconds kPatience{60};
-constexpr std::chrono::seconds kPatienceWithTheEnded{5};  // who has it still is somebody else
 
 /// The numbers in an object, by the names of what they stand in.
 void flatten(const nlohmann::ordered_json& object, const std::string& above,
@@ -164,22 +163,27 @@ Result<void> LiveRun::take_over_beside() {
 
 /// Devices have one owner: packets are lost until they are open again.
 Result<void> LiveRun::take_over_after() {
-  return in_turn(
-      {[this] { return prepare_devices(); }, [this] { return make_workers(); },
-       [this] { return take_over_->start(*workers_, owners_); },
-       [this] { return take_over_->stop_the_other(); },
-       // Whatever fails before this leaves the other one in service.
-       [this] { return take_over_->let_the_other_end(); },
-       [this] { return take_over_->wait_for_its_end(); },
-       [this] { return open_devices({.patience = kPatienceWithTheEnded, .shared = {}}); },
-       [this] {
-         take_over_->inherit_settings(*live_);
-         return make_control();
-       },
-       [this] {
-         if (auto ok = answer(); !ok) warn(ok.error());
-         return live_->start();
-       }});
+  return in_turn({[this] { return prepare_devices(); }, [this] { return make_workers(); },
+                  [this] { return take_over_->start(*workers_, owners_); },
+                  [this] { return take_over_->stop_the_other(); },
+                  // Whatever fails before this leaves the other one in service.
+                  [this] { return take_over_->let_the_other_end(); },
+                  [this] { return take_over_->wait_for_its_end(); },
+                  [this] { return open_devices({.patience = patience(), .shared = {}}); },
+                  [this] {
+                    take_over_->inherit_settings(*live_);
+                    return make_control();
+                  },
+                  [this] {
+                    if (auto ok = answer(); !ok) warn(ok.error());
+                    return live_->start();
+                  }});
+}
+
+/// With who still has a device: none once the other one is gone.
+std::chrono::milliseconds LiveRun::patience() const {
+  if (take_over_->is_gone({})) return {};
+  return kPatience;
 }
 
 /// DPDK takes PCI devices when it starts, which another process still has.

@@ -1,6 +1,7 @@
 // A running dataplane: what it is made of, in the order in which it is made.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +64,7 @@ class LiveRun {
   Result<void> take_over_after();
   Result<void> bind_socket();
   Result<void> prepare_devices();
+  std::chrono::milliseconds patience() const;
   Result<void> open_devices(const DeviceClaim& claim);
   Result<void> make_workers();
   Result<void> make_control();

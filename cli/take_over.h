@@ -40,6 +40,8 @@ class TakeOver {
   /// Its devices are nobody's any more, unless the kernel takes its time. Error (failed): this
   /// process is interrupted.
   Result<void> wait_for_its_end() const;
+  /// The other process, with all that it had. False also where it cannot be seen from here.
+  bool is_gone(std::chrono::milliseconds within) const;
 
   /// What is known of neighbours is known here, too.
   void inherit_neighbours(Live& live) const;
@@ -55,7 +57,6 @@ class TakeOver {
   using Receive = std::function<bool(std::span<const std::byte>)>;
   Result<std::string> ask(const std::string& path, const Receive& receive = {});
   Result<void> take_all(bool last);
-  bool is_gone(std::chrono::milliseconds within) const;
 
   std::string socket_;
   int process_;  // a handle, readable once it has ended; -1 where it cannot be seen

@@ -102,10 +102,10 @@ class Looking(Asked):
     def test_explain(self):
         for sharing in ("sharded", "lock-free-race"):
             with self.subTest(sharing=sharing):
-                self.explain(f'sharing = "{sharing}"\n' + GOOD, whose=0 if sharing == "sharded" else None)
+                self.explain(f'sharing = "{sharing}"\n' + GOOD, is_shared=sharing != "sharded")
                 self.stop()
 
-    def explain(self, text, whose):
+    def explain(self, text, is_shared):
         self.serve_with(text)
         server = self.clients(1)[0].get(1)
         [one] = self.ask("GET /connections", protocol="tcp")
@@ -113,7 +113,7 @@ class Looking(Asked):
         is_ = self.ask("GET /explain", **key)
         self.assertEqual((is_["side"], is_["verdict"], is_["backend"], is_["service"]),
                          ("originator", "tracked", f"{server}:{SERVER_PORT}", f"{IPV4['service']}:{PORT}/tcp"))
-        self.assertEqual(is_["worker"], whose if whose is None else one["worker"])
+        self.assertEqual(is_["worker"], None if is_shared else one["worker"])
         reply = {"protocol": "tcp", "source": one["reply_source"], "source_port": one["reply_source_port"],
                  "destination": one["reply_destination"], "destination_port": one["reply_destination_port"]}
         back = self.ask("GET /explain", **reply)

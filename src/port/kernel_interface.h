@@ -29,9 +29,9 @@ using InterfaceSettings = std::map<std::string, std::vector<InterfaceSetting>>;
 
 class KernelInterface {
  public:
-  /// Of this process until it is destroyed. Errors say what is wrong with it
-  /// and what to do: it is not there (unreadable), this process may not use it (unreadable), it is
-  /// down, carries addresses that the kernel would answer for (failed).
+  /// What this process changes of it is put back when it is destroyed. Errors say what is wrong
+  /// with it and what to do: it is not there (unreadable), this process may not use it
+  /// (unreadable), it is down, carries addresses that the kernel would answer for (failed).
   static Result<KernelInterface> take(const std::string& name);
   /// Whether this process may make a tap, or open one that is there. Errors (unreadable) say what
   /// to do.

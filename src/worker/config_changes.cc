@@ -12,7 +12,8 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
     if (of(was) != of(is)) differ.emplace_back(key);
   };
   compare("workers", [](const Config& c) { return c.workers; });
-  compare("sharing", sharing_of);
+  // Left open in both it follows from others, which are named.
+  if (was.sharing || is.sharing) compare("sharing", sharing_of);
   compare("spread.scheme", [](const Config& c) { return c.spread.scheme; });
   compare("spread.entries", [](const Config& c) { return c.spread.entries; });
   compare("table.scheme", [](const Config& c) { return c.table.scheme; });
