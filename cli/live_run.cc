@@ -6,6 +6,8 @@
 #include <chrono>
 #include <functional>
 #include <initializer_list>
+#include <set>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -136,16 +138,16 @@ Result<void> LiveRun::look_for_another() {
 }
 
 Result<void> LiveRun::start_anew() {
-  return in_turn({[this] { return open_devices({}); }, [this] { return make_workers(); },
-                  [this] { return make_control(); }, [this] { return bind_socket(); },
-                  [this] { return answer(); }, [this] { return live_->start(); }});
+  return in_turn({[this] { return claim_interfaces({}); }, [this] { return open_devices(); },
+                  [this] { return make_workers(); }, [this] { return make_control(); },
+                  [this] { return bind_socket(); }, [this] { return answer(); },
+                  [this] { return live_->start(); }});
 }
 
 /// Both have the devices for a while, so no packet is lost.
 Result<void> LiveRun::take_over_beside() {
-  DeviceClaim beside;
-  for (const auto& [name, settings] : take_over_->offer().to_restore) beside.shared.insert(name);
-  return in_turn({[&] { return open_devices(beside); }, [this] { return make_workers(); },
+  return in_turn({[this] { return claim_what_is_new(); }, [this] { return open_devices(); },
+                  [this] { return make_workers(); },
                   [this] { return take_over_->start(*workers_, owners_); },
                   [this] { return live_->start(); },
                   [this] {
@@ -157,27 +159,39 @@ Result<void> LiveRun::take_over_beside() {
                   [this] { return take_over_->let_the_other_end(); },
                   [this] {
                     take_over_->inherit_settings(*live_);
-                    return claim_devices();
+                    return claim_in_time();
                   }});
 }
 
 /// Devices have one owner: packets are lost until they are open again.
 Result<void> LiveRun::take_over_after() {
-  return in_turn({[this] { return prepare_devices(); }, [this] { return make_workers(); },
-                  [this] { return take_over_->start(*workers_, owners_); },
-                  [this] { return take_over_->stop_the_other(); },
-                  // Whatever fails before this leaves the other one in service.
-                  [this] { return take_over_->let_the_other_end(); },
-                  [this] { return take_over_->wait_for_its_end(); },
-                  [this] { return open_devices({.patience = patience(), .shared = {}}); },
-                  [this] {
-                    take_over_->inherit_settings(*live_);
-                    return make_control();
-                  },
-                  [this] {
-                    if (auto ok = answer(); !ok) warn(ok.error());
-                    return live_->start();
-                  }});
+  return in_turn(
+      {[this] { return claim_what_is_new(); }, [this] { return prepare_devices(); },
+       [this] { return make_workers(); }, [this] { return take_over_->start(*workers_, owners_); },
+       [this] { return take_over_->stop_the_other(); },
+       // Whatever fails before this leaves the other one in service.
+       [this] { return take_over_->let_the_other_end(); },
+       [this] { return take_over_->wait_for_its_end(); },
+       [this] { return claim_interfaces(patience()); }, [this] { return open_devices(); },
+       [this] {
+         take_over_->inherit_settings(*live_);
+         return make_control();
+       },
+       [this] {
+         if (auto ok = answer(); !ok) warn(ok.error());
+         return live_->start();
+       }});
+}
+
+Result<void> LiveRun::claim_interfaces(std::chrono::milliseconds patience) {
+  return claims_.take(interfaces_of(config_), patience);
+}
+
+/// What the other one does not have: nobody may, or it would end for nothing.
+Result<void> LiveRun::claim_what_is_new() {
+  std::set<std::string> names = interfaces_of(config_);
+  for (const auto& [name, settings] : take_over_->offer().to_restore) names.erase(name);
+  return claims_.take(names, {});
 }
 
 /// With who still has a device: none once the other one is gone.
@@ -201,11 +215,9 @@ Result<void> LiveRun::bind_socket() {
   return {};
 }
 
-Result<void> LiveRun::open_devices(const DeviceClaim& claim) {
-  auto opened = Live::open(config_, {.owners = owners_,
-                                     .eal_options = options_.eal_options,
-                                     .stop = &interrupted,
-                                     .claim = claim});
+Result<void> LiveRun::open_devices() {
+  auto opened = Live::open(
+      config_, {.owners = owners_, .eal_options = options_.eal_options, .stop = &interrupted});
   if (!opened) return std::unexpected(opened.error());
   live_ = std::move(*opened);
   if (take_over_ != nullptr) take_over_->inherit_neighbours(*live_);
@@ -251,11 +263,11 @@ Result<void> LiveRun::take_place() {
 void LiveRun::warn(const Error& error) { say("millrace: warning: " + error.message + "\n"); }
 
 /// As soon as the other one has closed them.
-Result<void> LiveRun::claim_devices() try {
+Result<void> LiveRun::claim_in_time() try {
   claiming_.emplace([this] {
     const auto until = std::chrono::steady_clock::now() + kPatience;
     while (!interrupted) {
-      const auto ok = live_->devices().claim(std::chrono::milliseconds(100));
+      const auto ok = claim_interfaces(std::chrono::milliseconds(100));
       if (ok) return;
       if (std::chrono::steady_clock::now() < until) continue;
       return warn(ok.error());

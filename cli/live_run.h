@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "control_server.h"
+#include "port/interface_claim.h"
 #include "port/telemetry.h"
 #include "reload_signal.h"
 #include "report.h"
@@ -63,20 +64,23 @@ class LiveRun {
   Result<void> take_over_beside();
   Result<void> take_over_after();
   Result<void> bind_socket();
+  Result<void> claim_interfaces(std::chrono::milliseconds patience);
+  Result<void> claim_what_is_new();
+  Result<void> claim_in_time();
   Result<void> prepare_devices();
   std::chrono::milliseconds patience() const;
-  Result<void> open_devices(const DeviceClaim& claim);
+  Result<void> open_devices();
   Result<void> make_workers();
   Result<void> make_control();
   Result<void> answer();
   Result<void> take_place();
-  Result<void> claim_devices();
 
   Config config_;
   std::string path_;
   Options options_;
   LineConfig line_;
   std::shared_ptr<const Owners> owners_;
+  InterfaceClaims claims_;  // until devices are given back
   std::unique_ptr<Live> live_;
   std::optional<Workers> workers_;
   std::optional<Control> control_;

@@ -16,7 +16,7 @@
 
 #include "interrupt.h"
 #include "offer_json.h"
-#include "unix_address.h"
+#include "port/unix_address.h"
 
 namespace millrace::cli {
 namespace {

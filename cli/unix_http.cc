@@ -1,4 +1,5 @@
 #include "unix_http.h"
+#include "port/unix_address.h"
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,8 +18,6 @@
 #include <mutex>
 #include <system_error>
 #include <vector>
-
-#include "unix_address.h"
 
 namespace millrace::cli {
 namespace {

@@ -34,7 +34,8 @@ FREE = ("tests", "bench", "examples")
 
 # Libraries that belong in few places: (header, folders that may include it)
 CONFINED = (
-    (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/core/dpdk_", "src/conntrack/sharing/rte_")),
+    (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/core/dpdk_", "src/conntrack/sharing/rte_",
+                             "bench/live")),
     (re.compile(r"pcap"), ("src/port", "src/traffic", "tests")),
     (re.compile(r"nlohmann/"), ("cli", "bench", "tests")),
     (re.compile(r"CLI/"), ("cli", "bench")),

@@ -8,7 +8,8 @@ import socket
 import threading
 import urllib.parse
 
-from live import ADDRESSES, SERVER_PORT, Client, Live, Servers, configuration
+from live import Live
+from network import ADDRESSES, SERVER_PORT, Client, Servers, configuration
 
 SECONDS = float(os.environ.get("MILLRACE_TEST_SECONDS", "3"))
 IPV4 = ADDRESSES[4]

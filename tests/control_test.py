@@ -20,7 +20,8 @@ import urllib.parse
 
 from asked import FIRST, GOOD, IPV4, SECOND, SECONDS, Asked, Connection, without, without_services
 from cli_case import FAILED, MILLRACE
-from live import FAMILIES, PORT, SERVER_PORT, main, patience_with
+from live import main, patience_with
+from network import FAMILIES, PORT, SERVER_PORT
 
 
 class Looking(Asked):
@@ -342,6 +343,9 @@ class Changing(Asked):
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 3")
                    .replace("capacity = 20000", "capacity = 30000"))
         self.refused(422, ["workers: cannot change", "table.capacity: cannot change"], "POST /reload")
+        # With one worker sharing would be another by default, but nobody has asked for one.
+        self.write("f.toml", GOOD.replace("workers = 2", "workers = 1"))
+        self.assertNotIn("sharing", self.ask("POST /reload", 422)["error"])
         self.write("f.toml", "# nothing\n")
         self.refused(422, ["f.toml: the configuration has no port"], "POST /reload")
         self.write("f.toml", GOOD.replace('protocol = "tcp"\n', 'protocol = "tcp"\n'

@@ -1,12 +1,8 @@
-"""For tests of `millrace run` between network namespaces: a client, millrace, two servers.
-
-    client ─ veth or tap ─ millrace ─ veth ─ servers (two addresses of one namespace)
-
-Needs root and ip (iproute2); `main` ends with status 77 where that is missing.
+"""For tests of `millrace run` between network namespaces (network.py). `main` ends with status 77 where these cannot
+be made.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -19,147 +15,11 @@ import time
 import unittest
 
 from cli_case import MILLRACE, Case
-from namespaces import CannotTry, Namespace, command, ip
+from namespaces import CannotTry
+from network import ADDRESSES, FAMILIES, PORT, Network, Client, payload
 
-ADDRESSES = {
-    4: {
-        "client": "198.51.100.1", "outside": "198.51.100.2", "inside": "10.0.0.254", "service": "203.0.113.10",
-        "servers": ["10.0.0.1", "10.0.0.2"], "bits": 24, "services": "203.0.113.0/24", "unspecified": "0.0.0.0",
-    },
-    6: {
-        "client": "2001:db8::1", "outside": "2001:db8::2", "inside": "fd00::fe", "service": "2001:db8:1::10",
-        "servers": ["fd00::1", "fd00::2"], "bits": 64, "services": "2001:db8:1::/64", "unspecified": "::",
-    },
-}
-FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
-PORT, SERVER_PORT = 80, 8080
 SIZES = (0, 1, 1000, 1400)  # of datagrams
-
-
-def configuration(outside, inside, extra=""):
-    def of_all(key):
-        return ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values())
-
-    text = f"""workers = 2
-[table]
-capacity = 20000
-[[port]]
-name = "outside"
-device = "{outside}"
-addresses = [{of_all("outside")}]
-[[port]]
-name = "inside"
-device = "{inside}"
-addresses = [{of_all("inside")}]
-"""
-    for a in ADDRESSES.values():
-        for protocol in ("tcp", "udp"):
-            backends = ", ".join(f'{{ address = "{s}", port = {SERVER_PORT} }}' for s in a["servers"])
-            text += f"""[[service]]
-address = "{a['service']}"
-port = {PORT}
-protocol = "{protocol}"
-backends = [{backends}]
-"""
-    return text + extra
-
-
-class Network:
-    """The namespaces and what connects them. Without a veth to the client, millrace makes a tap, or has one that
-    is kept: then the client is in its namespace."""
-
-    def __init__(self, to_client="veth", mtu=1500):
-        self.middle, self.servers = Namespace(), Namespace()
-        self.client = self.middle if to_client == "kept tap" else Namespace()
-        with self.middle:
-            if to_client == "kept tap":
-                ip("tuntap add wire mode tap multi_queue")
-            if to_client == "veth":
-                ip(f"link add outside mtu {mtu} type veth peer name wire mtu {mtu} netns {self.client.path}")
-                ip("link set outside up")
-            ip(f"link add inside mtu {mtu} type veth peer name wire mtu {mtu} netns {self.servers.path}")
-            ip("link set inside up")
-        with self.servers:
-            ip("link set lo up")
-            ip("link set wire up")
-            for a in ADDRESSES.values():
-                for server in a["servers"]:
-                    ip(f"address add {server}/{a['bits']} dev wire nodad")
-                ip(f"route add {a['client']} via {a['inside']}")
-        if to_client != "tap":
-            self.connect_client()
-
-    def connect_client(self):
-        with self.client:
-            ip("link set lo up")
-            ip("link set wire up")
-            for a in ADDRESSES.values():
-                ip(f"address add {a['client']}/{a['bits']} dev wire nodad")
-                ip(f"route add {a['services']} via {a['outside']}")
-                ip(f"route add {a['inside']} via {a['outside']}")
-                ip(f"route add {a['servers'][0]} via {a['outside']}")
-
-    def close(self):
-        for namespace in {self.client, self.middle, self.servers}:
-            namespace.close()
-
-
-class Servers:
-    """TCP: sends as many bytes as it is asked for, after its own address. UDP: echoes, with its address."""
-
-    def __init__(self, network):
-        self._network = network
-        self._listening = {}
-        for family, a in ADDRESSES.items():
-            for address in a["servers"]:
-                self.start(family, address)
-
-    def start(self, family, address):
-        with self._network.servers:
-            stream = socket.create_server((address, SERVER_PORT), family=FAMILIES[family], backlog=256)
-            datagrams = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
-            datagrams.bind((address, SERVER_PORT))
-        self._listening[family, address] = [stream, datagrams]
-        threading.Thread(target=self._accept, args=(stream, address), daemon=True).start()
-        threading.Thread(target=self._echo, args=(datagrams, address), daemon=True).start()
-
-    def stop(self, family, address):
-        for listening in self._listening.pop((family, address)):
-            try:
-                listening.shutdown(socket.SHUT_RDWR)  # who waits for it wakes up
-            except OSError:
-                pass
-            listening.close()
-
-    def _accept(self, listening, address):
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._answer, args=(connection, address), daemon=True).start()
-
-    @staticmethod
-    def _answer(connection, address):
-        with connection, connection.makefile("rwb") as stream:
-            for line in stream:
-                stream.write(f"{address}\n".encode() + payload(int(line)))
-                stream.flush()
-
-    @staticmethod
-    def _echo(listening, address):
-        while True:
-            try:
-                data, sender = listening.recvfrom(65536)
-                if sender is None:  # it was shut down
-                    return
-                listening.sendto(f"{address} ".encode() + data, sender)
-            except OSError:
-                return
-
-    def close(self):
-        for family, address in list(self._listening):
-            self.stop(family, address)
+NO_XDP = "this kernel has no XDP sockets"
 
 
 def has_xdp():
@@ -168,9 +28,6 @@ def has_xdp():
         return True
     except OSError:
         return False
-
-
-NO_XDP = "this kernel has no XDP sockets"
 
 
 @contextlib.contextmanager
@@ -182,37 +39,6 @@ def patience_with(process, seconds=100):
         yield
     finally:
         timer.cancel()
-
-
-def payload(size):
-    """Bytes that differ from place to place."""
-    blocks = (hashlib.sha256(str(i).encode()).digest() for i in range(size // 32 + 1))
-    return b"".join(blocks)[:size]
-
-
-class Client:
-    """A TCP connection to the service."""
-
-    def __init__(self, network, family):
-        with network.client:
-            self._socket = socket.socket(FAMILIES[family])
-        self._socket.settimeout(20)
-        self._socket.connect((ADDRESSES[family]["service"], PORT))
-        self._stream = self._socket.makefile("rwb")
-
-    def get(self, size):
-        """Which server answered; what it sent is as it should be."""
-        self._stream.write(f"{size}\n".encode())
-        self._stream.flush()
-        address = self._stream.readline().decode().strip()
-        got = self._stream.read(size)
-        if got != payload(size):
-            raise AssertionError(f"{len(got)} of {size} bytes, or other ones")
-        return address
-
-    def close(self):
-        self._stream.close()
-        self._socket.close()
 
 
 class Live(Case):
@@ -228,12 +54,12 @@ class Live(Case):
         self.addCleanup(network.close)
         return network
 
-    def start(self, network, text, *arguments):
+    def start(self, network, text, *arguments, control="control"):
         """Once it runs; what it said before."""
         path = self.write("f.toml", text)
         self.stats = self.path(f"s{self.starts}.json")
         self.starts += 1
-        self.control = self.path("control")
+        self.control = self.path(control)
         with network.middle:
             self.process = subprocess.Popen(
                 [MILLRACE, "run", "--config", path, "--stats", self.stats, "--control", self.control, *arguments],

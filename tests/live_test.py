@@ -14,8 +14,9 @@ import unittest
 import packets
 from asked import GOOD, Asked
 from cli_case import MILLRACE, UNREADABLE, FAILED, USAGE
-from live import ADDRESSES, FAMILIES, NO_XDP, PORT, SERVER_PORT, Live, configuration, has_xdp, main
+from live import NO_XDP, Live, has_xdp, main
 from namespaces import command, ip
+from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, configuration
 
 
 class Interfaces(Asked):
@@ -227,7 +228,7 @@ class Errors(Live):
         with network.middle:
             ip("address flush dev outside")
         self.start(network, GOOD)
-        self.refused(network, FAILED, ["another millrace has outside"], GOOD)
+        self.refused(network, FAILED, ["another millrace has inside"], GOOD)
         self.stop()
 
     @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
@@ -239,6 +240,20 @@ class Errors(Live):
         self.start(network, taps)
         self.refused(network, FAILED, ["another millrace has mr0"], taps)
         self.stop()
+
+    def test_memif(self):
+        network = self.network()
+        memif = GOOD.replace("af_packet:outside", f"memif:{self.path('m')}").replace("af_packet:inside", "null")
+        self.start(network, memif)
+        self.refused(network, FAILED, ["another program listens there", "role=client"], memif)
+        process, self.process = self.process, None
+        process.kill()  # its socket stays
+        process.communicate()
+        self.assertTrue(os.path.exists(self.path("m")))
+        self.start(network, memif)
+        self.stop()
+        self.assertFalse(os.path.exists(self.path("m")))
+        self.refused(network, UNREADABLE, ["longer than"], memif.replace(self.path("m"), "/tmp/" + 100 * "m"))
 
     def test_configuration(self):
         network = self.network()

@@ -19,7 +19,8 @@ MILLCTL = os.path.abspath(sys.argv.pop(2))  # MILLRACE and the tests' names are 
 
 from asked import FIRST, GOOD, IPV4, SECOND, Asked  # noqa: E402
 from cli_case import DONE, INTERRUPTED  # noqa: E402
-from live import PORT, SERVER_PORT, main, patience_with  # noqa: E402
+from live import main, patience_with  # noqa: E402
+from network import PORT, SERVER_PORT  # noqa: E402
 
 
 class Millctl(Asked):

@@ -16,8 +16,9 @@ import unittest
 
 from asked import FIRST, GOOD, SECOND, Asked, without, without_services
 from cli_case import FAILED, MILLRACE, UNREADABLE, USAGE
-from live import FAMILIES, NO_XDP, SERVER_PORT, configuration, has_xdp, main
+from live import NO_XDP, has_xdp, main
 from namespaces import command
+from network import FAMILIES, SERVER_PORT, configuration
 
 CONVERSATIONS = 10_000
 FENCES = [f"net.{name}" for name in
@@ -253,6 +254,25 @@ class Restart(Asked):
         self.reload(GOOD)
         self.stop()
         self.assertNotEqual(self.settings(), fenced)
+
+    @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
+    def test_who_wants_anothers_tap_changes_nothing(self):
+        tap = '[[port]]\nname = "third"\ndevice = "tap:mr0"\naddresses = ["192.0.2.1/24"]\n'
+        self.serve_with()
+        first, stats, control, met = self.process, self.stats, self.control, self.clients(5)
+        self.start(self.network_, tap + GOOD[GOOD.index("[[service]]"):], control="another")
+        another, self.process, self.stats, self.control = self.process, first, stats, control
+        path = self.write("third.toml", GOOD + tap)
+        with self.network_.middle:
+            self.refuse(FAILED, ["another millrace has mr0"],
+                        "run", "-c", path, "--control", control, "--take-over", "--quiet")
+        for client in met:
+            client.get(1)
+        another.terminate()
+        another.communicate(timeout=20)
+        self.assertEqual(self.take_over(GOOD + tap), 5)
+        for client in met:
+            client.get(1)
 
     def test_nobody_is_there(self):
         """As in a unit of systemd's, which starts the first one the same way."""

@@ -111,8 +111,8 @@ struct HostCommon {
   HostCounters counters;
 
   /// Frames that wait, at most, and for one neighbour.
-  static constexpr std::size_t kMaxHeld = 256;
-  static constexpr std::size_t kMaxHeldEach = 16;
+  static constexpr std::size_t kMaxHeld = 512;
+  static constexpr std::size_t kMaxHeldEach = 128;
   /// False: there is no room.
   bool hold(const HeldFrame& frame);
   /// Those that wait for that neighbour.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "port/memif_socket.h"
+
 namespace millrace {
 namespace {
 
@@ -56,7 +58,7 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
       break;
     case DeviceKind::memif:
       add("memif", needs.number,
-          fmt::format("socket={},socket-abstract=no,id=0{}", name.target,
+          fmt::format("socket={},socket-abstract=no,id=0{}", memif_socket_before(name),
                       name.arguments.contains("role=") ? "" : ",role=server"),
           1);
       break;

@@ -42,6 +42,19 @@ bool is_pci(std::string_view text) {
   return std::regex_match(text.begin(), text.end(), address);
 }
 
+/// Why the kernel or DPDK takes no interface of that name, or another one; empty: one does.
+std::string_view wrong_interface(const DeviceName& name) {
+  constexpr std::size_t kMost = 15;
+  const auto is_wrong = [](unsigned char c) {
+    return c <= ' ' || c == 0x7f || std::string_view("/:%=[]\"'").contains(static_cast<char>(c));
+  };
+  if (name.target.size() > kMost) return "has more than the 15 bytes of an interface's name";
+  if (name.target == "." || name.target == ".." || std::ranges::any_of(name.target, is_wrong))
+    return "has what no interface's name has";
+  if (("," + name.arguments).contains(",iface=")) return "names its interface twice";
+  return {};
+}
+
 }  // namespace
 
 Result<DeviceName> parse_device(std::string_view text) {
@@ -63,9 +76,10 @@ Result<DeviceName> parse_device(std::string_view text) {
     return std::unexpected(
         wrong(text, kind->target.empty() ? "has a name too many" : "says not which"));
   name.kind = kind->kind;
-  constexpr std::size_t kInterfaceMost = 15;
-  if (is_of_kernel(name.kind) && name.target.size() > kInterfaceMost)
-    return std::unexpected(wrong(text, "has more than the 15 bytes of an interface's name"));
+  if (is_of_kernel(name.kind)) {
+    if (const std::string_view why = wrong_interface(name); !why.empty())
+      return std::unexpected(wrong(text, why));
+  }
   return name;
 }
 

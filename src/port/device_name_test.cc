@@ -10,9 +10,9 @@ namespace millrace {
 namespace {
 
 TEST(DeviceName, SaysWhatItIs) {
-  for (const char* text :
-       {"af_packet:eth0", "af_xdp:veth1", "tap:mr0", "memif:/run/m.sock", "pcap:a.pcap", "null",
-        "ring", "0000:3b:00.0", "memif:/run/m.sock,role=client", "pcap:a.pcap,infinite_rx=1"}) {
+  for (const char* text : {"af_packet:eth0", "af_xdp:veth1", "tap:mr0", "memif:/run/m.sock",
+                           "pcap:a.pcap", "null", "ring", "0000:3b:00.0", "af_packet:eth0.100",
+                           "memif:/run/m.sock,role=client", "pcap:a.pcap,infinite_rx=1"}) {
     const auto name = parse_device(text);
     ASSERT_TRUE(name.has_value()) << text << ": " << name.error().message;
     EXPECT_EQ(to_string(*name), text);
@@ -24,7 +24,9 @@ TEST(DeviceName, SaysWhatItIs) {
 
 TEST(DeviceName, RefusesWhatIsNone) {
   for (const char* text : {"", "eth0", "af_packet", "af_packet:", "null:x", "0000:3b:00.9",
-                           "xdp:eth0", ":", "af_packet:interface1234567", "tap:interface1234567"}) {
+                           "xdp:eth0", ":", "af_packet:interface1234567", "tap:interface1234567",
+                           "tap:..", "tap:a/b", "tap:a%d", "tap:a=b", "tap:a b", "af_xdp:a[b",
+                           "tap:a,iface=b", "af_packet:a,qdisc_bypass=0,iface=b"}) {
     const auto name = parse_device(text);
     ASSERT_FALSE(name.has_value()) << text;
     EXPECT_EQ(name.error().kind, Error::Kind::usage);
@@ -42,6 +44,14 @@ TEST(DeviceArguments, OneOfAfXdpAQueue) {
 
 TEST(DeviceArguments, NothingComesFromNull) {
   EXPECT_EQ(arguments_for(*parse_device("null"), {}).front().arguments, "no-rx=1");
+}
+
+TEST(DeviceArguments, AMemifListensElsewhereUntilItServes) {
+  const auto of = [](const char* device) {
+    return arguments_for(*parse_device(device), {}).front().arguments;
+  };
+  EXPECT_EQ(of("memif:/run/m"), "socket=/run/m.new,socket-abstract=no,id=0,role=server");
+  EXPECT_EQ(of("memif:/run/m,role=client"), "socket=/run/m,socket-abstract=no,id=0,role=client");
 }
 
 TEST(DeviceArguments, ATapThatIsThereKeepsItsAddress) {

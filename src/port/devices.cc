@@ -21,8 +21,8 @@
 
 #include "core/silence.h"
 #include "port/device_arguments.h"
-#include "port/interface_claim.h"
 #include "port/kernel_interface.h"
+#include "port/memif_socket.h"
 #include "port/send_queue.h"
 
 namespace millrace {
@@ -68,11 +68,10 @@ struct Ethernet {
 struct Devices::Impl {
   struct Device {
     Device(const DeviceSettings& given, std::size_t place)
-        : settings(given), number(static_cast<unsigned>(place)), mine(given.device.target) {}
+        : settings(given), number(static_cast<unsigned>(place)) {}
 
     DeviceSettings settings;
     unsigned number;
-    InterfaceClaim mine;  ///< of the kernel's kinds; longer than what is given back
     std::optional<KernelInterface> kernel;
     Mac mac;
     unsigned mtu = 1500;
@@ -90,7 +89,6 @@ struct Devices::Impl {
   };
 
   unsigned workers = 1;
-  DeviceClaim claim;
   std::deque<Device> devices;
   std::vector<ReceiveQueue> queues;
   std::array<std::uint8_t, RTE_MAX_ETHPORTS> device_of{};
@@ -120,9 +118,6 @@ void Devices::Impl::Device::refuse_large() {
 /// Makes DPDK's devices for one of ours.
 Result<void> Devices::Impl::probe(Device& device) {
   const DeviceName& name = device.settings.device;
-  if (is_of_kernel(name.kind) && !claim.shared.contains(name.target)) {
-    if (auto ok = device.mine.take(claim.patience); !ok) return ok;
-  }
   if (is_kernel_interface(name.kind)) {
     auto kernel = KernelInterface::take(name.target);
     if (!kernel) return std::unexpected(kernel.error());
@@ -131,6 +126,7 @@ Result<void> Devices::Impl::probe(Device& device) {
       warnings.push_back(std::move(warning));
     device.mtu = device.kernel->mtu();
   }
+  if (auto ok = check_memif_socket(name); !ok) return ok;
   if (device.settings.mtu != 0) device.mtu = device.settings.mtu;
   DeviceNeeds needs{.number = device.number,
                     .mtu = device.mtu,
@@ -266,9 +262,13 @@ Devices::Devices(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Devices::~Devices() {
   const Silence silence;
   for (const auto& device : impl_->devices) {
-    // Its driver would set it down, by which one that outlasts this process loses its routes. The
-    // process's end closes it; but not what the driver has redirected to it (remote=).
+    // The process's end closes a tap, but not what its driver has redirected to it (remote=): the
+    // driver would set it down, by which one that outlasts this process loses its routes. And a
+    // memif, whose driver ends the process where somebody connects just then.
+    if (device.ethernet.empty()) continue;
     const DeviceName& name = device.settings.device;
+    remove_memif_socket(name);
+    if (name.kind == DeviceKind::memif) continue;
     if (name.kind == DeviceKind::tap && !name.arguments.contains("remote=")) continue;
     for (const Ethernet& ethernet : device.ethernet) {
       rte_eth_dev_stop(ethernet.id);
@@ -303,13 +303,11 @@ Result<void> Devices::prepare(std::span<const DeviceSettings> settings,
 
 Result<std::unique_ptr<Devices>> Devices::open(std::span<const DeviceSettings> settings,
                                                unsigned workers,
-                                               const std::vector<std::string>& eal_options,
-                                               const DeviceClaim& claim) {
+                                               const std::vector<std::string>& eal_options) {
   if (auto ok = prepare(settings, eal_options); !ok) return std::unexpected(ok.error());
   std::unique_ptr<Devices> devices(new Devices(std::make_unique<Impl>()));
   Impl& impl = *devices->impl_;
   impl.workers = workers;
-  impl.claim = claim;
   for (const DeviceSettings& one : settings) impl.devices.emplace_back(one, impl.devices.size());
   const Silence silence;
   for (auto& device : impl.devices) {
@@ -362,14 +360,7 @@ Result<void> Devices::start() {
       // Solicited-node groups and virtual addresses' MACs; not all devices can, or need to.
       static_cast<void>(rte_eth_allmulticast_enable(ethernet.id));
     }
-  }
-  return {};
-}
-
-Result<void> Devices::claim(std::chrono::milliseconds patience) {
-  for (auto& device : impl_->devices) {
-    if (!device.kernel) continue;
-    if (auto ok = device.mine.take(patience); !ok) return ok;
+    if (auto ok = show_memif_socket(device.settings.device); !ok) return ok;
   }
   return {};
 }
@@ -390,7 +381,10 @@ void Devices::discard() {
 InterfaceSettings Devices::to_restore() const {
   InterfaceSettings all;
   for (const auto& device : impl_->devices) {
-    if (device.kernel) all.emplace(device.kernel->name(), device.kernel->to_restore());
+    const DeviceName& name = device.settings.device;
+    if (!is_of_kernel(name.kind)) continue;
+    auto& its = all[name.target];
+    if (device.kernel) its = device.kernel->to_restore();
   }
   return all;
 }

@@ -1,16 +1,14 @@
 // Network devices, through DPDK: what packets come from and go to where millrace runs live.
 //
-// Opened, started and closed by one thread; another may `claim`, and any ask for statistics. Each
-// receive queue then belongs to one worker, and so does each place in `transmit`; packets may pass
-// between workers. No type of DPDK's shows here: a `Handle` is an `rte_mbuf*`.
+// Opened, started and closed by one thread; any may ask for statistics. Each receive queue then
+// belongs to one worker, and so does each place in `transmit`; packets may pass between workers. No
+// type of DPDK's shows here: a `Handle` is an `rte_mbuf*`.
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,14 +38,6 @@ struct DeviceStatistics {
   bool link_is_up = false;
 };
 
-/// Whether devices belong to nobody else.
-struct DeviceClaim {
-  /// How long another millrace, which is ending, may still have them.
-  std::chrono::milliseconds patience{0};
-  /// Interfaces of the kernel's that another one has: both get all packets, until `Devices::claim`.
-  std::set<std::string> shared;
-};
-
 class Devices {
  public:
   /// What `open` begins with, for a process that wants to know early whether it succeeds: looks at
@@ -55,13 +45,11 @@ class Devices {
   static Result<void> prepare(std::span<const DeviceSettings> settings,
                               const std::vector<std::string>& eal_options);
   /// All of them, for so many workers, with packet memory for their queues. Errors name the device:
-  /// it cannot be opened (unreadable), another millrace has it, its driver refuses it, or DPDK does
-  /// not start (failed).
+  /// it cannot be opened (unreadable), its driver refuses it, or DPDK does not start (failed).
   static Result<std::unique_ptr<Devices>> open(std::span<const DeviceSettings> settings,
                                                unsigned workers,
-                                               const std::vector<std::string>& eal_options,
-                                               const DeviceClaim& claim = {});
-  /// The end of the process closes taps: nobody opens them anew in this one.
+                                               const std::vector<std::string>& eal_options);
+  /// The end of the process closes taps and memifs: nobody opens them anew in this one.
   ~Devices();
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
@@ -78,11 +66,9 @@ class Devices {
   /// Packets come from now on.
   Result<void> start();
 
-  /// Of the kernel's interfaces; error (failed): another millrace keeps one.
-  Result<void> claim(std::chrono::milliseconds patience);
   /// Lets go what has come so far; before workers receive.
   void discard();
-  /// What is restored at the end, by this process or another, by interface of the kernel's.
+  /// What is restored at the end, by this process or another; of a tap, nothing.
   InterfaceSettings to_restore() const;
   /// Restores those, too, at the end, and last; at once where no device is that interface.
   void restore(InterfaceSettings settings);

@@ -29,23 +29,29 @@ int bound(const std::string& name) {
 
 }  // namespace
 
-Result<void> InterfaceClaim::take(std::chrono::milliseconds patience) {
+Result<void> InterfaceClaims::take(const std::set<std::string>& names,
+                                   std::chrono::milliseconds patience) {
   constexpr std::chrono::milliseconds kPause{1};
   const auto until = std::chrono::steady_clock::now() + patience;
-  while (socket_ < 0 && (socket_ = bound(name_)) < 0) {
-    if (std::chrono::steady_clock::now() >= until) {
-      return std::unexpected(Error{socket_ == -EADDRINUSE
-                                       ? "another millrace has " + name_ + ": stop it first"
-                                       : "nothing keeps another millrace from " + name_ + ": " +
-                                             std::strerror(-socket_)});
+  for (const std::string& name : names) {
+    if (sockets_.contains(name)) continue;
+    int socket = bound(name);
+    while (socket < 0 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(kPause);
+      socket = bound(name);
     }
-    std::this_thread::sleep_for(kPause);
+    if (socket == -EADDRINUSE)
+      return std::unexpected(Error{"another millrace has " + name + ": stop it first"});
+    if (socket < 0)
+      return std::unexpected(
+          Error{"nothing keeps another millrace from " + name + ": " + std::strerror(-socket)});
+    sockets_.emplace(name, socket);
   }
   return {};
 }
 
-InterfaceClaim::~InterfaceClaim() {
-  if (socket_ >= 0) ::close(socket_);
+InterfaceClaims::~InterfaceClaims() {
+  for (const auto& [name, socket] : sockets_) ::close(socket);
 }
 
 }  // namespace millrace

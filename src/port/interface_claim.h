@@ -1,31 +1,32 @@
-// Which millrace has an interface of the kernel's. Linux only.
+// Which millrace has which interfaces of the kernel's. Linux only.
 //
 // One thread at a time.
 #pragma once
 
 #include <chrono>
+#include <map>
+#include <set>
 #include <string>
-#include <utility>
 
 #include "millrace/types.h"
 
 namespace millrace {
 
-/// Of one interface, there or not; a network namespace has its own.
-class InterfaceClaim {
+/// Of interfaces, there or not; a network namespace has its own. Nobody else shall have them until
+/// this is destroyed.
+class InterfaceClaims {
  public:
-  explicit InterfaceClaim(std::string name) : name_(std::move(name)) {}
-  InterfaceClaim(const InterfaceClaim&) = delete;
-  InterfaceClaim& operator=(const InterfaceClaim&) = delete;
-  ~InterfaceClaim();
+  InterfaceClaims() = default;
+  InterfaceClaims(const InterfaceClaims&) = delete;
+  InterfaceClaims& operator=(const InterfaceClaims&) = delete;
+  ~InterfaceClaims();
 
-  /// Nobody else shall have it until this is destroyed. Error (failed): another millrace has it,
-  /// and keeps it so long.
-  Result<void> take(std::chrono::milliseconds patience);
+  /// Those, too. Error (failed): another millrace has one, and keeps it so long; what was taken
+  /// before it stays.
+  Result<void> take(const std::set<std::string>& names, std::chrono::milliseconds patience);
 
  private:
-  std::string name_;
-  int socket_ = -1;
+  std::map<std::string, int> sockets_;  // by interface
 };
 
 }  // namespace millrace

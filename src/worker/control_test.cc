@@ -59,8 +59,7 @@ backends = [{ address = "10.0.0.1" }, { address = "10.0.0.1", port = 8000 }]
     line.secret = Secret::from_seed(1);
     auto live = Live::open(*config, {.owners = make_owners(*config, Secret::from_seed(2)),
                                      .eal_options = {},
-                                     .stop = &running_->stop,
-                                     .claim = {}});
+                                     .stop = &running_->stop});
     ASSERT_TRUE(live.has_value()) << live.error().message;
     running_->live = std::move(*live);
     auto workers = Workers::create(config->workers, line, balance_config(*config));

@@ -41,6 +41,14 @@ std::vector<DeviceSettings> device_settings(const Config& config) {
 
 }  // namespace
 
+std::set<std::string> interfaces_of(const Config& config) {
+  std::set<std::string> names;
+  for (const Config::Port& port : config.live.ports) {
+    if (is_of_kernel(port.device.kind)) names.insert(port.device.target);
+  }
+  return names;
+}
+
 Result<void> check_live(const Config& config) {
   const auto wrong = [](const std::string& what) {
     return std::unexpected(Error{what, Error::Kind::usage});
@@ -71,7 +79,7 @@ Result<void> Live::prepare(const Config& config, const std::vector<std::string>&
 Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions& options) {
   if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());
   const std::vector<DeviceSettings> settings = device_settings(config);
-  auto devices = Devices::open(settings, config.workers, options.eal_options, options.claim);
+  auto devices = Devices::open(settings, config.workers, options.eal_options);
   if (!devices) return std::unexpected(devices.error());
   std::unique_ptr<Live> live(new Live);
   live->devices_ = std::move(*devices);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,7 +20,6 @@ struct LiveOptions {
   std::shared_ptr<const Owners> owners;  ///< as `make_owners` makes them
   std::vector<std::string> eal_options;
   const std::atomic<bool>* stop = nullptr;  ///< ends the run; outlives it
-  DeviceClaim claim;
 };
 
 /// Of the workers of such a configuration.
@@ -81,6 +81,9 @@ class Live {
   std::vector<std::unique_ptr<LivePort>> ports_;
   bool sleeps_ = false;
 };
+
+/// The kernel's interfaces that its ports are.
+std::set<std::string> interfaces_of(const Config& config);
 
 /// Whether the configuration is one to run live. Errors (usage) say what is missing.
 Result<void> check_live(const Config& config);

@@ -11,16 +11,16 @@
 
 #include "millrace/types.h"
 
-namespace millrace::cli {
+namespace millrace {
 
 /// Error (unreadable): the path, with `more` bytes behind it, is too long for one.
 inline Result<sockaddr_un> unix_address(const std::string& path, std::size_t more = 0) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() + more >= sizeof(address.sun_path)) {
-    return std::unexpected(Error{"the control socket's path " + path + " is longer than " +
+    return std::unexpected(Error{"the socket's path " + path + " is longer than " +
                                      std::to_string(sizeof(address.sun_path) - 1 - more) +
-                                     " bytes: give a shorter one (--control)",
+                                     " bytes: give a shorter one",
                                  Error::Kind::unreadable});
   }
   std::memcpy(address.sun_path, path.data(), path.size());
@@ -47,4 +47,4 @@ inline Listening who_listens(const sockaddr_un& at) {
   return is;
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace

@@ -1,0 +1,199 @@
+"""A place where millrace forwards, and what else may forward there: what is measured in turn.
+
+    client ─ veth ─ forwarder ─ veth ─ servers
+
+Offloads are off at both ends, and neighbours are known, so that every forwarder has the same frames to pass.
+"""
+
+import contextlib
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "tests"))
+
+from namespaces import command, ip, set_sysctls  # noqa: E402
+from network import ADDRESSES, Network  # noqa: E402
+
+SERVICE, SERVER = ADDRESSES[4]["service"], ADDRESSES[4]["servers"][0]
+OUTSIDE, INSIDE = ADDRESSES[4]["outside"], ADDRESSES[4]["inside"]
+NOBODY = "02:00:00:00:00:99"
+
+
+def mac(interface):
+    return json.loads(command("ip", "-j", "link", "show", interface))[0]["address"]
+
+
+def packets_of(interface):
+    """That it has received, in this namespace."""
+    with open("/proc/thread-self/net/dev", encoding="ascii") as file:
+        [line] = [line for line in file if line.strip().startswith(interface + ":")]
+    return int(line.split(":")[1].split()[1])
+
+
+def in_words(values):
+    return f"{statistics.median(values):.4g} ({min(values):.4g}-{max(values):.4g})"
+
+
+class Place:
+    def __init__(self, millrace, device, folder, ports=(80,), backend_mac=None, extra=""):
+        self.network = Network()
+        self._millrace, self._device, self._folder = millrace, device, folder
+        self._ports, self._backend_mac, self._extra = ports, backend_mac, extra
+        self._macs = {}
+        for name in "client", "servers", "middle":
+            with getattr(self.network, name):
+                for interface in ("outside", "inside") if name == "middle" else ("wire",):
+                    command("ethtool", "-K", interface, *"rx off tx off tso off gso off gro off".split())
+                    self._macs[name, interface] = mac(interface)
+
+    def close(self):
+        self.network.close()
+
+    def configuration(self, workers=2):
+        known = f'neighbours = [{{ address = "{SERVER}", mac = "{self._backend_mac}" }}]\n' if self._backend_mac else ""
+        text = f"""workers = {workers}
+{self._extra}
+[[port]]
+name = "outside"
+device = "{self._device}:outside"
+addresses = ["{OUTSIDE}/24"]
+[[port]]
+name = "inside"
+device = "{self._device}:inside"
+addresses = ["{INSIDE}/24"]
+{known}"""
+        for port in self._ports:
+            for protocol in "udp", "tcp":
+                text += f"""[[service]]
+address = "{SERVICE}"
+port = {port}
+protocol = "{protocol}"
+backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
+"""
+        return text
+
+    def know_middle(self):
+        """Both ends know the middle's MACs."""
+        self._know(self._macs["middle", "outside"], self._macs["middle", "inside"])
+
+    def _know(self, of_client, of_servers):
+        with self.network.client:
+            ip(f"neighbour replace {OUTSIDE} lladdr {of_client} dev wire nud permanent")
+        with self.network.servers:
+            ip(f"neighbour replace {INSIDE} lladdr {of_servers} dev wire nud permanent")
+
+    @contextlib.contextmanager
+    def millrace(self):
+        """The address to send to, and that MAC, while it forwards."""
+        self.know_middle()
+        path = os.path.join(self._folder, "f.toml")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(self.configuration())
+        control = os.path.join(self._folder, "control")
+        with self.network.middle, started([self._millrace, "run", "-c", path, "--control", control], "running with"):
+            yield SERVICE
+
+    @contextlib.contextmanager
+    def testpmd(self):
+        """DPDK's, in io mode: frames go on as they came."""
+        self._know(self._macs["servers", "wire"], self._macs["client", "wire"])
+        # A veth has one queue; of packet sockets there may be as many as one wants.
+        queues, arguments = {
+            "af_packet": (2, "qpairs=2,qdisc_bypass=1,framesz=2048,blocksz=65536,framecnt=4096"),
+            "af_xdp": (1, "start_queue=0,queue_count=1,busy_budget=0"),
+        }[self._device]
+        devices = [f"--vdev=net_{self._device}{n},iface={name},{arguments}" for n, name in enumerate(("outside", "inside"))]
+        words = testpmd_words(["--lcores=0@(0,1),1@0,2@1", *devices], ["--nb-cores=2", f"--rxq={queues}", f"--txq={queues}"])
+        with self.network.middle, started(words, "Press enter"):
+            yield SERVER
+
+    @contextlib.contextmanager
+    def kernel(self):
+        """Its own forwarding."""
+        self.know_middle()
+        with self.network.middle:
+            ip(f"address add {OUTSIDE}/24 dev outside")
+            ip(f"address add {INSIDE}/24 dev inside")
+            set_sysctls({"ipv4/ip_forward": 1})
+        try:
+            yield SERVER
+        finally:
+            with self.network.middle:
+                for interface in "outside", "inside":
+                    ip(f"address flush dev {interface}")
+
+
+def memif_configuration(folder):
+    """The sockets, and a file for a millrace that listens there."""
+    sockets = [os.path.join(folder, name) for name in ("out", "back")]
+    path = os.path.join(folder, "f.toml")
+    with open(path, "w", encoding="ascii") as file:
+        file.write(f"""[host]
+idle = "spin"
+[table]
+capacity = 1300000
+[[port]]
+name = "outside"
+device = "memif:{sockets[0]},mac=02:00:00:00:00:02,rsize=13"
+addresses = ["{OUTSIDE}/24"]
+[[port]]
+name = "inside"
+device = "memif:{sockets[1]},rsize=13"
+addresses = ["{INSIDE}/24"]
+neighbours = [{{ address = "{SERVER}", mac = "{NOBODY}" }}]
+[[service]]
+address = "{SERVICE}"
+port = 80
+protocol = "udp"
+backends = [{{ address = "{SERVER}", weight = 1 }}]
+""")
+    return sockets, path
+
+
+def memif_devices(sockets, role):
+    return [f"--vdev=net_memif{n},role={role},socket={path},socket-abstract=no,id=0,rsize=13"
+            for n, path in enumerate(sockets)]
+
+
+def testpmd_words(eal, more=(), huge=False):
+    memory = [] if huge else ["--no-huge", "-m", "1024"]
+    return ["stdbuf", "-oL", "dpdk-testpmd", "--no-pci", "--no-telemetry", "--in-memory", *memory, *eal,
+            "--", "--forward-mode=io", "--auto-start", "--no-mlockall", *more]
+
+
+@contextlib.contextmanager
+def started(words, once_it_says):
+    """A process that runs, until SIGTERM; it keeps its standard input, and what it says after that is in `.log`."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, text=True)
+
+        def said():
+            with open(f"/proc/self/fd/{log.fileno()}", encoding="utf-8", errors="replace") as file:
+                return file.read()
+
+        try:
+            until = time.monotonic() + 60
+            while once_it_says not in said():
+                if process.poll() is not None or time.monotonic() > until:
+                    raise RuntimeError(f"{' '.join(words)}: {said()}")
+                time.sleep(0.05)
+            process.said = said
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def number_in(text, pattern):
+    return int(re.findall(pattern, text)[-1])
