@@ -62,6 +62,7 @@ struct Address {
 
 void serve(const Address& at) {
   const int socket = ::socket(at.get()->sa_family, SOCK_DGRAM, 0);
+  if (socket < 0) fail("socket");
   const int room = 8 << 20;
   ::setsockopt(socket, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room));
   if (::bind(socket, at.get(), at.size) != 0) fail("bind");
