@@ -262,6 +262,8 @@ class Restart(Asked):
         first, stats, control, met = self.process, self.stats, self.control, self.clients(5)
         self.start(self.network_, tap + GOOD[GOOD.index("[[service]]"):], control="another")
         another, self.process, self.stats, self.control = self.process, first, stats, control
+        self.addCleanup(another.wait)
+        self.addCleanup(another.kill)
         path = self.write("third.toml", GOOD + tap)
         with self.network_.middle:
             self.refuse(FAILED, ["another millrace has mr0"],

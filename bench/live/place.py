@@ -163,8 +163,8 @@ def memif_devices(sockets, role):
 
 
 def testpmd_words(eal, more=(), huge=False):
-    memory = [] if huge else ["--no-huge", "-m", "1024"]
-    return ["stdbuf", "-oL", "dpdk-testpmd", "--no-pci", "--no-telemetry", "--in-memory", *memory, *eal,
+    memory = ["--in-memory"] if huge else ["--no-huge", "-m", "1024"]
+    return ["stdbuf", "-oL", "dpdk-testpmd", "--no-pci", "--no-telemetry", *memory, *eal,
             "--", "--forward-mode=io", "--auto-start", "--no-mlockall", *more]
 
 
