@@ -4,6 +4,7 @@
     live_test.py MILLRACE [TEST...]
 """
 
+import json
 import os
 import select
 import socket
@@ -254,6 +255,40 @@ class Errors(Live):
         self.stop()
         self.assertFalse(os.path.exists(self.path("m")))
         self.refused(network, UNREADABLE, ["longer than"], memif.replace(self.path("m"), "/tmp/" + 100 * "m"))
+
+    def test_a_memif_whose_other_end_dies(self):
+        frames = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "frames")
+        if not os.path.exists(frames):
+            self.skipTest("no frames here: the build with tests has it")
+        sockets = [self.path("out"), self.path("back")]
+        text = f"""[host]
+idle = "spin"
+[[port]]
+name = "outside"
+device = "memif:{sockets[0]},mac=02:00:00:00:00:02,rsize=13"
+addresses = ["198.51.100.2/24"]
+[[port]]
+name = "inside"
+device = "memif:{sockets[1]},rsize=13"
+addresses = ["10.0.0.254/24"]
+neighbours = [{{ address = "10.0.0.1", mac = "02:00:00:00:00:99" }}]
+[[service]]
+address = "203.0.113.10"
+port = 80
+backends = [{{ address = "10.0.0.1" }}]
+"""
+        self.start(self.network(), text)
+        devices = [f"--vdev=net_memif{n},role=client,socket={path},socket-abstract=no,id=0,rsize=13" for n, path in enumerate(sockets)]
+        command = [frames, "-l", str(max(os.sched_getaffinity(0))), "--no-pci", "--no-telemetry", "--no-huge", "-m", "512", *devices, "--log-level=1", "--", "1000"]
+        for number in range(6):
+            process = subprocess.Popen([*command, "10000000", "30"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(0.8 + number / 20)
+            process.kill()
+            process.wait()
+            self.assertIsNone(self.process.poll(), "it has ended with its peer")
+        said = subprocess.run([*command, "1000", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60)
+        self.assertEqual(json.loads(said.stdout)["lost"], 0)
+        self.stop()
 
     def test_configuration(self):
         network = self.network()

@@ -23,6 +23,7 @@
 #include "port/device_arguments.h"
 #include "port/kernel_interface.h"
 #include "port/memif_socket.h"
+#include "port/receive_queue.h"
 #include "port/send_queue.h"
 
 namespace millrace {
@@ -78,19 +79,19 @@ struct Devices::Impl {
     std::vector<Ethernet> ethernet;
     std::vector<SendQueue> send;  ///< by worker
     std::deque<std::mutex> locks;
+    std::deque<Passage> passages;                    ///< of a memif
     std::atomic<SteadyClock::rep> refuses_next = 0;  ///< when that is tried; `kNever` once it holds
 
     void refuse_large();
   };
-  struct ReceiveQueue {
-    std::uint16_t id = 0;
-    std::uint16_t queue = 0;
+  struct Source {
+    ReceiveQueue queue;
     Device* may_get_large = nullptr;  ///< whose packets may be larger than its MTU
   };
 
   unsigned workers = 1;
   std::deque<Device> devices;
-  std::vector<ReceiveQueue> queues;
+  std::vector<Source> queues;
   std::array<std::uint8_t, RTE_MAX_ETHPORTS> device_of{};
   std::vector<std::string> warnings;
   Memory memory;
@@ -245,16 +246,21 @@ Result<void> Devices::Impl::configure_one(Device& device, Ethernet& ethernet) {
 /// Which queue a worker sends by: one of its own where there are enough, else one under a lock.
 void Devices::Impl::give_queues(Device& device) {
   std::vector<SendQueue> all;
+  const bool is_memif = device.settings.device.kind == DeviceKind::memif;
   for (const Ethernet& ethernet : device.ethernet) {
     Device* may_get_large =
         device.settings.device.kind == DeviceKind::af_packet ? &device : nullptr;
     for (std::uint16_t q = 0; q < ethernet.receive_queues; ++q)
-      queues.push_back({ethernet.id, q, may_get_large});
+      queues.push_back(
+          {{ethernet.id, q, is_memif ? &device.passages.emplace_back() : nullptr}, may_get_large});
     for (std::uint16_t q = 0; q < ethernet.send_queues; ++q) all.emplace_back(ethernet.id, q);
   }
   for (std::size_t q = 0; q < all.size() && all.size() < workers; ++q)
     all[q].share(device.locks.emplace_back());
-  for (unsigned n = 0; n < workers; ++n) device.send.push_back(all[n % all.size()]);
+  for (unsigned n = 0; n < workers; ++n) {
+    device.send.push_back(all[n % all.size()]);
+    if (is_memif) device.send.back().go_through(device.passages.emplace_back());
+  }
 }
 
 Devices::Devices(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -367,11 +373,10 @@ Result<void> Devices::start() {
 
 void Devices::discard() {
   std::array<rte_mbuf*, Burst::kMax> packets;
-  for (const auto& queue : impl_->queues) {
+  for (const auto& [source, may_get_large] : impl_->queues) {
     // They may come as fast as they go.
     for (unsigned bursts = 0; bursts < kPacketsAQueue / Burst::kMax; ++bursts) {
-      const unsigned got = rte_eth_rx_burst(queue.id, queue.queue, packets.data(),
-                                            static_cast<std::uint16_t>(packets.size()));
+      const unsigned got = source.receive(packets);
       if (got == 0) break;
       rte_pktmbuf_free_bulk(packets.data(), got);
     }
@@ -416,11 +421,10 @@ void Devices::place(Burst& burst, unsigned at, Handle handle) {
 }
 
 unsigned Devices::receive(unsigned queue, Burst& burst, unsigned most) {
-  const auto [id, number, may_get_large] = impl_->queues[queue];
+  const auto& [source, may_get_large] = impl_->queues[queue];
   std::array<rte_mbuf*, Burst::kMax> packets;
-  const unsigned wanted = std::min(most, Burst::kMax - burst.size);
   const unsigned got =
-      rte_eth_rx_burst(id, number, packets.data(), static_cast<std::uint16_t>(wanted));
+      source.receive(std::span(packets).first(std::min(most, Burst::kMax - burst.size)));
   for (unsigned i = 0; i < got; ++i) rte_prefetch0(rte_pktmbuf_mtod(packets[i], void*));
   for (unsigned i = 0; i < got; ++i)
     place(burst, burst.size + i, std::bit_cast<Handle>(packets[i]));

@@ -12,8 +12,12 @@
 namespace millrace {
 
 unsigned SendQueue::send_now(std::span<rte_mbuf*> frames) const {
-  const std::uint16_t sent =
-      rte_eth_tx_burst(device_, queue_, frames.data(), static_cast<std::uint16_t>(frames.size()));
+  std::uint16_t sent = 0;
+  if (passage_ == nullptr || passage_->enter()) {
+    sent =
+        rte_eth_tx_burst(device_, queue_, frames.data(), static_cast<std::uint16_t>(frames.size()));
+    if (passage_ != nullptr) passage_->leave();
+  }
   const auto left = frames.subspan(sent);
   if (!left.empty()) rte_pktmbuf_free_bulk(left.data(), static_cast<unsigned>(left.size()));
   return static_cast<unsigned>(left.size());

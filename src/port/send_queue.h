@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "port/control_gate.h"
+
 struct rte_mbuf;
 
 namespace millrace {
@@ -23,6 +25,8 @@ class alignas(64) SendQueue {
   SendQueue(std::uint16_t device, std::uint16_t queue) : device_(device), queue_(queue) {}
   /// Others use it, too, each a copy with that lock, which outlives it.
   void share(std::mutex& lock) { lock_ = &lock; }
+  /// What is sent while that is closed is lost. It outlives this, and is of this one alone.
+  void go_through(Passage& passage) { passage_ = &passage; }
 
   /// Sends those that wait, and then these, a burst of them at most, or has them wait. How many
   /// were not taken, and are freed.
@@ -38,6 +42,7 @@ class alignas(64) SendQueue {
   std::uint16_t device_;
   std::uint16_t queue_;
   std::mutex* lock_ = nullptr;  // null: nobody else uses it
+  Passage* passage_ = nullptr;  // null: it is always open
   std::vector<rte_mbuf*> waiting_;
 };
 

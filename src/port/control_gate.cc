@@ -1,0 +1,70 @@
+#include "port/control_gate.h"
+
+#include <rte_config.h>  // first of DPDK's
+
+#include <rte_interrupts.h>
+#include <sched.h>
+#include <sys/epoll.h>
+
+#include <mutex>
+#include <vector>
+
+namespace millrace {
+
+class ControlGate {
+ public:
+  void add(Passage* passage) {
+    const std::lock_guard guard(mutex_);
+    passages_.push_back(passage);
+  }
+  void remove(Passage* passage) {
+    const std::lock_guard guard(mutex_);
+    std::erase(passages_, passage);
+  }
+
+  bool is_closed() const { return is_closed_; }
+  void open() { is_closed_ = false; }
+  /// Nobody is inside once it returns. Who is inside may have lost its processor.
+  void close() {
+    const std::lock_guard guard(mutex_);
+    is_closed_ = true;
+    for (const Passage* const passage : passages_) {
+      while (passage->is_inside_) ::sched_yield();
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Passage*> passages_;
+  std::atomic<bool> is_closed_ = false;
+};
+
+namespace {
+
+ControlGate& gate() {
+  static ControlGate one;
+  return one;
+}
+
+}  // namespace
+
+Passage::Passage() { gate().add(this); }
+Passage::~Passage() { gate().remove(this); }
+
+bool Passage::enter() {
+  is_inside_ = true;
+  if (!gate().is_closed()) return true;
+  leave();
+  return false;
+}
+
+}  // namespace millrace
+
+/// For whoever else calls it, as ever.
+extern "C" int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
+  const bool changes_devices = rte_thread_is_intr() != 0;
+  if (changes_devices) millrace::gate().open();  // it has done what it heard of
+  const int count = ::epoll_pwait(epoll, events, most, timeout_ms, nullptr);
+  if (changes_devices && count > 0) millrace::gate().close();
+  return count;
+}
