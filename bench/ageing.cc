@@ -1,6 +1,5 @@
 #include "bench/ageing.h"
 
-#include <absl/container/flat_hash_map.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "bench/numbers.h"
 #include "bench/timed_run.h"
 #include "conntrack/schemes.h"
 #include "parse/parse.h"
@@ -29,12 +29,6 @@ struct Exact {
   Tick start;
 };
 
-template <class K>
-struct KeyHash {
-  std::size_t operator()(const K& key) const { return static_cast<std::size_t>(hasher(key)); }
-  Hasher hasher{Secret::from_seed(1)};
-};
-
 /// Walks packets in the order of time, and knows who lives.
 class Oracle {
  public:
@@ -42,10 +36,8 @@ class Oracle {
 
   template <class K>
   void meet(const K& key, Signal signal, std::uint32_t at) {
-    const auto next = static_cast<std::uint32_t>(last_.size());
-    const auto [place, fresh] = known<K>().try_emplace(key, next);
-    if (fresh) last_.push_back(kDead);
-    const std::uint32_t id = place->second;
+    const auto [id, is_new] = numbers_.of(key);
+    if (is_new) last_.push_back(kDead);
     expire(at);
     if (last_[id] == kDead) {
       if (!begins(signal, Direction::only)) return;
@@ -70,14 +62,6 @@ class Oracle {
     std::uint32_t id;
   };
 
-  template <class K>
-  auto& known() {
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      return v4_;
-    } else {
-      return v6_;
-    }
-  }
   void expire(std::uint32_t now) {
     for (; oldest_ < packets_.size() && packets_[oldest_].at + timeout_ <= now; ++oldest_) {
       const Met& met = packets_[oldest_];
@@ -88,8 +72,7 @@ class Oracle {
   }
 
   std::uint32_t timeout_;
-  absl::flat_hash_map<KeyV4, std::uint32_t, KeyHash<KeyV4>> v4_;
-  absl::flat_hash_map<KeyV6, std::uint32_t, KeyHash<KeyV6>> v6_;
+  Numbers numbers_;
   std::vector<std::uint32_t> last_;  // by connection
   std::vector<Met> packets_;
   std::size_t oldest_ = 0;  // that may end a connection

@@ -13,8 +13,7 @@
 
 namespace millrace::cli {
 
-void BenchCommand::add_to(CLI::App& command, bench::Settings& settings) {
-  add_whole(command, "--repetitions", settings.repetitions, "Trials of each contender", 1, 1000);
+void BenchCommand::add_common_to(CLI::App& command, bench::Settings& settings) {
   command
       .add_option_function<std::string>(
           "--pages",
@@ -31,8 +30,13 @@ void BenchCommand::add_to(CLI::App& command, bench::Settings& settings) {
   command.add_option("--json", json, "Write results as JSON; - in place of the table")
       ->check(not_empty())
       ->type_name("FILE");
-  command.add_flag("--quick", quick, "A small size only: does it still work?");
   command.add_flag("--quiet", quiet, "No progress, no warnings");
+}
+
+void BenchCommand::add_to(CLI::App& command, bench::Settings& settings) {
+  add_whole(command, "--repetitions", settings.repetitions, "Trials of each contender", 1, 1000);
+  add_common_to(command, settings);
+  command.add_flag("--quick", quick, "A small size only: does it still work?");
 }
 
 Result<void> BenchCommand::begin() const {
@@ -113,6 +117,7 @@ void add_bench(CLI::App& app, Run& run) {
   auto* command = app.add_subcommand("bench", "Measure on this machine");
   command->require_subcommand(1);
   command->footer("\nExample: millrace bench path --quick");
+  add_bench_advise(*command, run);
   add_bench_ageing(*command, run);
   add_bench_overload(*command, run);
   add_bench_path(*command, run);

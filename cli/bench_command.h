@@ -24,19 +24,22 @@ namespace millrace::cli {
 using Json = nlohmann::ordered_json;
 using bench::Spread;
 
+void add_bench_advise(CLI::App& bench, Run& run);
 void add_bench_ageing(CLI::App& bench, Run& run);
 void add_bench_overload(CLI::App& bench, Run& run);
 void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_scaling(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);
 
-/// What every benchmark's command does beside measuring.
+/// What every command that measures does beside it.
 struct BenchCommand {
   std::string json;
   bool quick = false;
   bool quiet = false;
 
-  /// Adds --repetitions, --pages, --seed, --json, --quick and --quiet.
+  /// Adds --pages, --seed, --json and --quiet.
+  void add_common_to(CLI::App& command, bench::Settings& settings);
+  /// And --repetitions and --quick.
   void add_to(CLI::App& command, bench::Settings& settings);
   /// Before measuring: that results can be written where they are to be. From now on an interrupt
   /// is noticed.

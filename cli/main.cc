@@ -57,6 +57,7 @@ int run(int argc, char** argv) {
   add_replay(app, chosen);
   add_run(app, chosen);
   add_generate(app, chosen);
+  add_advise(app, chosen);
   add_bench(app, chosen);
   add_schemes(app, chosen);
   add_doctor(app, chosen);

@@ -7,7 +7,7 @@ import resource
 import signal
 import subprocess
 
-from cli_case import DONE, FAILED, INTERRUPTED, MILLRACE, NOBODY, ROOT, USAGE, Case
+from cli_case import DONE, FAILED, INTERRUPTED, MILLRACE, NOBODY, ROOT, UNREADABLE, USAGE, Case
 
 try:
     import jsonschema
@@ -42,6 +42,37 @@ class BenchCli(Case):
                 self.assertEqual(set(spread), {"ns_median", "ns_min", "ns_max"})
                 self.assertLessEqual(spread["ns_min"], spread["ns_median"])
                 self.assertLessEqual(spread["ns_median"], spread["ns_max"])
+
+    def test_advice(self):
+        out = self.path("advised.toml")
+        result = json.loads(self.run_ok("advise", "--in", self.good, "--workers", "1", "--seconds", "0", "--out", out,
+                                        "--json", "-").stdout)
+        self.assertEqual((result["suite"], result["complete"]), ("advise", True))
+        best = result["results"][0]
+        self.assertEqual(best["behind"], min(r["behind"] for r in result["results"] if r["round"] == best["round"]))
+        self.assertEqual({(r["table"], r["ageing"]) for r in result["results"]},
+                         {(table, ageing) for table in self.tables() for ageing in ("wheel", "scan", "lazy")})
+        stats = json.loads(self.run_ok("replay", "--in", self.good, "--config", out, "--stats", "-").stdout)
+        self.assertEqual(stats["table"]["scheme"], best["table"])
+        self.assertEqual(stats["connections"]["refused"], 0)
+        shown = self.run_ok("advise", "--in", self.good, "--workers", "1", "--seconds", "0").stdout
+        self.assertIn("recommended", shown)
+        self.assertIn("[table]", shown)
+        self.refuse(UNREADABLE, ["nowhere"], "advise", "--in", self.path("nowhere"))
+        self.refuse(USAGE, ["--in"], "advise", "--in", self.good, "--out", self.good)
+        self.run_ok("generate", "--connections", "1", "--packets", "1", "--out", self.path("one.pcap"))
+        self.run_ok("advise", "--in", self.path("one.pcap"), "--workers", "1", "--seconds", "0")
+
+    def test_the_bench_of_advice(self):
+        result = json.loads(self.run_ok("bench", "advise", "--in", self.good, "--workers", "1", "--quick", "--repetitions", "1",
+                                        "--json", "-").stdout)
+        [one] = result["results"]
+        self.assertEqual(one["all"][0]["behind"], 0)
+        self.assertIn(one["advised"], one["all"])
+
+    def tables(self):
+        listed = self.run_ok("schemes").stdout.partition("--table\n")[2].partition("--")[0]
+        return [line.split()[0] for line in listed.splitlines()]
 
     def test_the_bench_of_scaling(self):
         result = json.loads(self.run_ok("bench", "scaling", "--quick", "--repetitions", "1",

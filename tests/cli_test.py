@@ -361,7 +361,7 @@ class Cli(Case):
         self.assertEqual(json.loads(result.stdout)["packets"]["in"], 3000)
 
     def test_what_helps(self):
-        for command in ("replay", "run", "generate", "bench", "schemes", "doctor", "completion"):
+        for command in ("replay", "run", "generate", "advise", "bench", "schemes", "doctor", "completion"):
             self.assertIn("Example: ", self.run_ok(command, "--help").stdout)
         schemes = self.run_ok("schemes").stdout
         for name in ("race", "sharded", "wheel", "maglev", "least-connections", "round-robin"):

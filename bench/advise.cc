@@ -1,0 +1,289 @@
+#include "bench/advise.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "bench/timed_run.h"
+#include "conntrack/schemes.h"
+#include "worker/config.h"
+#include "worker/workers.h"
+
+namespace millrace::bench {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+/// Who takes so much more time than the best is out.
+constexpr std::array<double, kRounds> kMargin{0.6, 0.3, 0.15};
+/// What a combination is timed for in each round, and in the final, in milliseconds.
+constexpr std::array<double, kRounds + 1> kTimed{15, 40, 100, 200};
+constexpr std::size_t kFinalists = 5;
+constexpr unsigned kFinalsLeast = 5;
+
+/// How often time advances and idle connections are looked for, by the capture's time, at most: a
+/// capture that passes thousands of times faster than it was taken would do little else.
+constexpr double kPacketsAStep = 5000;
+constexpr double kLeastStepMs = 10;
+constexpr double kMostStepMs = 1000;
+
+/// Twice as many as there were, in two digits.
+std::size_t room_for(double connections) {
+  constexpr double kLeast = 1000;
+  const double wanted = std::max(2 * connections, kLeast);
+  const double unit = std::pow(10, std::floor(std::log10(wanted)) - 1);
+  return static_cast<std::size_t>(std::ceil(wanted / unit) * unit);
+}
+
+/// A combination under trial, and what was seen of it in this round.
+struct Entrant {
+  Tried tried;
+  std::vector<double> ns;
+  std::vector<double> waiting;
+
+  bool is_in() const { return tried.failed.empty(); }
+  double least() const { return *std::ranges::min_element(ns); }
+};
+
+class Trials {
+ public:
+  Trials(const Capture& capture, const AdviceOptions& options)
+      : capture_(&capture), options_(&options) {}
+
+  /// What the capture is like, and how much room it takes.
+  Result<void> prepare(Advice& advice);
+  /// Passes it for about so many milliseconds. What the combination cannot do is noted, and is no
+  /// error. Error (failed): no memory even for this.
+  Result<void> run(Entrant& entrant, double ms);
+
+ private:
+  Result<Workers> make(const Combination& combination) const;
+
+  const Capture* capture_;
+  const AdviceOptions* options_;
+  std::vector<CapturePart> parts_;
+  std::size_t capacity_ = 0;
+  std::size_t capacity_v6_ = 0;
+  unsigned step_ms_ = 10;
+  double ns_per_packet_ = 100;     // about
+  std::uint64_t served_once_ = 0;  // of one pass
+  CycleClock clock_;
+};
+
+Result<Workers> Trials::make(const Combination& combination) const {
+  Config config;
+  config.workers = options_->workers;
+  config.table.scheme = combination.table;
+  config.sharing = combination.sharing;
+  config.ageing.scheme = combination.ageing;
+  config.ageing.interval_ms = step_ms_;
+  config.table.capacity = capacity_;
+  config.table.capacity_v6 = capacity_v6_;
+  LineConfig line = line_config(config);
+  line.pages = options_->pages;
+  line.secret = Secret::from_seed(options_->seed);
+  line.catch_up = true;
+  return Workers::create(config.workers, line, balance_config(config), config.spread.entries);
+}
+
+Result<void> Trials::prepare(Advice& advice) {
+  auto trace = profile_of(*capture_);
+  if (!trace) return std::unexpected(trace.error());
+  advice.trace = *trace;
+  if (trace->connections() == 0)
+    return std::unexpected(Error{"there is no connection in the capture: give another one"});
+  capacity_ = room_for(static_cast<double>(trace->connections_v4));
+  capacity_v6_ = room_for(static_cast<double>(trace->connections_v6));
+  const double pace_ms = 1000 * trace->seconds / static_cast<double>(trace->packets);
+  step_ms_ = static_cast<unsigned>(std::clamp(kPacketsAStep * pace_ms, kLeastStepMs, kMostStepMs));
+  auto workers = make({"race", "sharded", "wheel"});
+  if (!workers) return std::unexpected(workers.error());
+  auto parts = parts_for(*workers, *capture_, options_->seed + 1);
+  if (!parts) return std::unexpected(parts.error());
+  parts_ = std::move(*parts);
+  const auto run = timed_run(*workers, *capture_, parts_,
+                             {.burst = options_->burst, .step_ms = step_ms_}, clock_);
+  if (!run) return std::unexpected(run.error());
+  ns_per_packet_ = run->ns_per_packet / options_->workers;
+  const WorkerCounters counters = workers->counters();
+  served_once_ = served_by(counters);
+  advice.peak = counters.peak.value();
+  const double lived = static_cast<double>(advice.peak) / static_cast<double>(trace->connections());
+  capacity_ = advice.capacity = room_for(lived * static_cast<double>(trace->connections_v4));
+  capacity_v6_ = advice.capacity_v6 = room_for(lived * static_cast<double>(trace->connections_v6));
+  return {};
+}
+
+Result<void> Trials::run(Entrant& entrant, double ms) {
+  Tried& tried = entrant.tried;
+  auto workers = make(tried.combination);
+  if (!workers) {
+    tried.failed = workers.error().message;
+    return {};
+  }
+  const double pass_ms = ns_per_packet_ * static_cast<double>(capture_->size()) * 1e-6;
+  // The first pass opens what the others find.
+  const auto loops = static_cast<std::uint32_t>(std::clamp(std::ceil(ms / pass_ms), 2.0, 1e5));
+  const auto run =
+      timed_run(*workers, *capture_, parts_,
+                {.burst = options_->burst, .loops = loops, .step_ms = step_ms_}, clock_);
+  if (!run) return std::unexpected(run.error());
+  entrant.ns.push_back(run->ns_per_packet);
+  entrant.waiting.push_back(run->waiting);
+  const TableReport v4 = workers->report_v4();
+  const TableReport v6 = workers->report_v6();
+  tried.memory_bytes = v4.memory_bytes + v6.memory_bytes;
+  tried.pages = std::max(v4.pages, v6.pages);
+  const WorkerCounters counters = workers->counters();
+  if (const std::uint64_t refused = counters.refused.value(); refused > 0)
+    tried.failed = fmt::format("refused {} connections although it promises room", refused);
+  if (served_by(counters) < served_once_ * loops)
+    tried.failed =
+        fmt::format("served {} packets of {}", served_by(counters), served_once_ * loops);
+  return {};
+}
+
+/// All combinations, and those that are still in.
+struct Field {
+  explicit Field(unsigned workers) {
+    for (Combination& one : combinations(workers))
+      all.push_back({.tried = {.combination = std::move(one)}});
+    for (Entrant& one : all) still.push_back(&one);
+  }
+
+  void forget() {
+    for (Entrant* const entrant : still) {
+      entrant->ns.clear();
+      entrant->waiting.clear();
+    }
+  }
+
+  std::vector<Entrant> all;
+  std::vector<Entrant*> still;
+};
+
+/// Sums up what a round has shown: the best first, and those that are out last.
+void sum_up(std::vector<Entrant*>& round, unsigned number) {
+  double best = std::numeric_limits<double>::max();
+  for (Entrant* const entrant : round) {
+    entrant->tried.round = number;
+    if (entrant->ns.empty()) continue;
+    entrant->tried.ns_per_packet = spread_of(entrant->ns);
+    entrant->tried.waiting = spread_of(entrant->waiting).median;
+    if (entrant->is_in()) best = std::min(best, entrant->tried.ns_per_packet.median);
+  }
+  for (Entrant* const entrant : round)
+    entrant->tried.behind = entrant->tried.ns_per_packet.median / best - 1;
+  std::ranges::sort(round, {}, [](const Entrant* entrant) {
+    return std::pair(!entrant->is_in(), entrant->tried.ns_per_packet.median);
+  });
+}
+
+/// Each in turn, so many times. False where `progress` ended it.
+Result<bool> take_turns(Trials& trials, const std::vector<Entrant*>& round, unsigned times,
+                        double ms, const std::string& title, const Progress& progress) {
+  for (unsigned time = 0; time < times; ++time) {
+    std::size_t at = 0;
+    for (Entrant* const entrant : round) {
+      ++at;
+      if (!entrant->is_in()) continue;
+      const auto& [table, sharing, ageing] = entrant->tried.combination;
+      if (!progress(fmt::format("{}, turn {} of {}, {} of {}: {}, {}, {}", title, time + 1, times,
+                                at, round.size(), table, sharing, ageing)))
+        return false;
+      if (auto ok = trials.run(*entrant, ms); !ok) return std::unexpected(ok.error());
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<Combination> combinations(unsigned workers) {
+  std::vector<Combination> all;
+  for (const std::string& sharing : SharingSchemes::names()) {
+    if (workers == 1 && sharing != Sharded::kName) continue;
+    for (const std::string& table : tables_for(sharing)) {
+      for (const std::string& ageing : AgeingSchemes::names()) {
+        if (ageing != NoAgeing::kName) all.push_back({table, sharing, ageing});
+      }
+    }
+  }
+  return all;
+}
+
+Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
+                          const Progress& progress) {
+  const auto until = SteadyClock::now() + std::chrono::duration<double>(options.seconds);
+  Advice advice;
+  Trials trials(capture, options);
+  if (!progress("looking at the capture")) return advice;
+  if (auto ok = trials.prepare(advice); !ok) return std::unexpected(ok.error());
+  Field field(options.workers);
+  auto& still = field.still;
+  bool goes_on = true;
+  for (unsigned number = 1; number <= kRounds && goes_on; ++number) {
+    constexpr unsigned kTimes = 3;
+    field.forget();
+    const auto done = take_turns(trials, still, kTimes, kTimed[number - 1],
+                                 fmt::format("round {}", number), progress);
+    if (!done) return std::unexpected(done.error());
+    goes_on = *done;
+    if (!goes_on && number == 1) return advice;
+    if (!goes_on) break;  // what the round before has shown stands
+    sum_up(still, number);
+    const auto stays = [number](const Entrant* entrant) {
+      return entrant->is_in() && entrant->tried.behind <= kMargin[number - 1];
+    };
+    still.erase(std::ranges::find_if_not(still, stays), still.end());
+    if (still.empty())
+      return std::unexpected(Error{"no combination works: " + field.all.front().tried.failed});
+    if (number == kRounds) still.resize(std::min(still.size(), kFinalists));
+  }
+  if (goes_on) field.forget();
+  for (unsigned turn = 0; goes_on && (turn < kFinalsLeast || SteadyClock::now() < until); ++turn) {
+    const auto done = take_turns(trials, still, 1, kTimed[kRounds], "final", progress);
+    if (!done) return std::unexpected(done.error());
+    goes_on = *done;
+  }
+  if (goes_on) sum_up(still, kRounds + 1);
+  advice.complete = goes_on;
+  for (Entrant& one : field.all) advice.tried.push_back(std::move(one.tried));
+  std::ranges::sort(advice.tried, {}, [](const Tried& one) {
+    return std::tuple(!one.failed.empty(), kRounds + 1 - one.round, one.ns_per_packet.median);
+  });
+  return advice;
+}
+
+const Tried& Exhausted::advised() const {
+  return *std::ranges::find(all, advice.best().combination, &Tried::combination);
+}
+
+Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& options,
+                                 const Progress& progress) {
+  Exhausted exhausted;
+  auto advice = run_advice(capture, options, progress);
+  if (!advice) return std::unexpected(advice.error());
+  exhausted.advice = std::move(*advice);
+  if (!exhausted.advice.complete) return exhausted;
+  Trials trials(capture, options);
+  Advice again;
+  if (auto ok = trials.prepare(again); !ok) return std::unexpected(ok.error());
+  Field field(options.workers);
+  const auto done = take_turns(trials, field.still, options.repetitions, kTimed[kRounds],
+                               "all of them", progress);
+  if (!done) return std::unexpected(done.error());
+  exhausted.complete = *done;
+  if (!exhausted.complete) return exhausted;
+  sum_up(field.still, 1);
+  for (Entrant* const entrant : field.still) exhausted.all.push_back(std::move(entrant->tried));
+  return exhausted;
+}
+
+}  // namespace millrace::bench

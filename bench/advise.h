@@ -1,0 +1,85 @@
+// The question: which table, sharing and ageing scheme pass a capture fastest, on this machine?
+//
+// Every combination that could be meant passes the capture, over and over, with time going on;
+// those that fall behind drop out, round after round, and who is left is measured longer.
+// Connections are what `replay` without a configuration has: each direction on its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/progress.h"
+#include "bench/settings.h"
+#include "bench/spread.h"
+#include "bench/trace.h"
+#include "millrace/memory.h"
+#include "millrace/types.h"
+#include "port/capture.h"
+
+namespace millrace::bench {
+
+struct Combination {
+  std::string table;
+  std::string sharing;
+  std::string ageing;
+
+  friend bool operator==(const Combination&, const Combination&) = default;
+};
+
+/// All that `workers` may have and that remove idle connections: how one worker shares is no
+/// question.
+std::vector<Combination> combinations(unsigned workers);
+
+struct AdviceOptions : Settings {
+  unsigned workers = 1;
+  double seconds = 60;  ///< about so long it takes, and no less than it needs
+  unsigned burst = 32;
+};
+
+/// Rounds in which combinations drop out; who is in the next one is a finalist.
+inline constexpr unsigned kRounds = 3;
+
+/// What was seen of one combination, in the last round that it took part in.
+struct Tried {
+  Combination combination;
+  unsigned round = 1;    ///< from 1; `kRounds + 1`: a finalist
+  Spread ns_per_packet;  ///< of one core
+  double behind = 0;     ///< of the best in that round: 0.1 is a tenth more time
+  double waiting = 0;    ///< share of the workers' time spent waiting for each other; median
+  std::size_t memory_bytes = 0;
+  Pages pages = Pages::huge;
+  std::string failed;  ///< why it cannot be had; empty: it can
+};
+
+struct Advice {
+  TraceProfile trace;
+  std::uint64_t peak = 0;  ///< most connections that lived at once, with default timeouts
+  /// Connections that a configuration should have room for.
+  std::size_t capacity = 0;
+  std::size_t capacity_v6 = 0;
+  /// Finalists first, then who stayed longest; by time. Empty where the first round was not ended.
+  std::vector<Tried> tried;
+  bool complete = false;  ///< false: `progress` ended it
+
+  const Tried& best() const { return tried.front(); }
+};
+
+/// Errors: a capture without connections, or where none of the combinations works (failed), no
+/// memory.
+Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
+                          const Progress& progress);
+
+/// How good the advice was: every combination measured as long as the finalists were.
+struct Exhausted {
+  Advice advice;
+  std::vector<Tried> all;  ///< by time
+  bool complete = false;
+
+  const Tried& advised() const;
+};
+Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& options,
+                                 const Progress& progress);
+
+}  // namespace millrace::bench

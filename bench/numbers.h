@@ -1,0 +1,50 @@
+// Connections by number, in the order in which they are met. One thread.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "millrace/hash.h"
+#include "millrace/key.h"
+
+namespace millrace::bench {
+
+class Numbers {
+ public:
+  struct Number {
+    std::uint32_t is;
+    bool is_new;
+  };
+  template <class K>
+  Number of(const K& key) {
+    const auto [place, is_new] =
+        numbers<K>().try_emplace(key, static_cast<std::uint32_t>(v4_.size() + v6_.size()));
+    return {place->second, is_new};
+  }
+
+  std::size_t v4() const { return v4_.size(); }
+  std::size_t v6() const { return v6_.size(); }
+
+ private:
+  template <class K>
+  struct KeyHash {
+    std::size_t operator()(const K& key) const { return static_cast<std::size_t>(hasher(key)); }
+    Hasher hasher{Secret::from_seed(1)};
+  };
+  template <class K>
+  auto& numbers() {
+    if constexpr (std::is_same_v<K, KeyV4>) {
+      return v4_;
+    } else {
+      return v6_;
+    }
+  }
+
+  absl::flat_hash_map<KeyV4, std::uint32_t, KeyHash<KeyV4>> v4_;
+  absl::flat_hash_map<KeyV6, std::uint32_t, KeyHash<KeyV6>> v6_;
+};
+
+}  // namespace millrace::bench

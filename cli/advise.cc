@@ -1,0 +1,315 @@
+// `millrace advise`: which schemes suit a capture on this machine, and `millrace bench advise`: how
+// good that advice is.
+#include "bench/advise.h"
+
+#include <algorithm>
+#include <memory>
+#include <ranges>
+
+#include "bench_command.h"
+#include "common_options.h"
+#include "huge_pages.h"
+#include "output.h"
+#include "worker/threads.h"
+#include "worker/workers.h"
+
+namespace millrace::cli {
+namespace {
+
+using bench::Advice;
+using bench::AdviceOptions;
+using bench::Combination;
+using bench::Exhausted;
+using bench::Tried;
+
+struct AdviseCommand : BenchCommand {
+  AdviceOptions options;
+  std::string in;
+  std::string out;
+
+  void add_options_to(CLI::App& command);
+  int run();
+};
+
+struct AdviseBench : AdviseCommand {
+  std::vector<std::string> captures;
+
+  int run();
+};
+
+std::string grouped(std::uint64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
+  return text;
+}
+
+double mpps_a_core(const Tried& tried) { return 1000 / tried.ns_per_packet.median; }
+
+bool is_as_fast(const Tried& one, const Tried& best) {
+  return one.ns_per_packet.min <= best.ns_per_packet.max;
+}
+
+/// Why it was not chosen. Only what was measured: schemes in which it differs, time, waiting,
+/// memory.
+std::string why_not(const Tried& one, const Tried& best) {
+  if (!one.failed.empty()) return one.failed;
+  const auto& [table, sharing, ageing] = one.combination;
+  const double ns = one.ns_per_packet.median - best.ns_per_packet.median;
+  std::string why;
+  if (one.round <= bench::kRounds) {
+    why = fmt::format("out in round {}", one.round);
+  } else if (is_as_fast(one, best)) {
+    why = "as fast within the spread";
+  } else {
+    why = fmt::format("{} ns more", short_ns(ns));
+  }
+  if (one.waiting > 0.05 && one.waiting > 2 * best.waiting)
+    return why +
+           fmt::format(": {:.0f} % of the time its workers wait for each other", 100 * one.waiting);
+  const bool same_table = table == best.combination.table;
+  const bool same_sharing = sharing == best.combination.sharing;
+  const bool same_ageing = ageing == best.combination.ageing;
+  if (same_sharing && same_ageing && one.memory_bytes > best.memory_bytes + best.memory_bytes / 10)
+    return why + fmt::format(": the table, with {:.0f} % more memory",
+                             100.0 * static_cast<double>(one.memory_bytes) /
+                                     static_cast<double>(best.memory_bytes) -
+                                 100);
+  if (same_sharing && same_ageing) return why + ": the table";
+  if (same_table && same_sharing) return why + ": finding idle connections";
+  if (same_table && same_ageing) return why + ": sharing";
+  return why;
+}
+
+/// The configuration, and where it comes from.
+std::string to_toml(const Advice& advice, const AdviseCommand& command) {
+  const Tried& best = advice.best();
+  return fmt::format(
+      "# By millrace advise: {}, {} workers, {:.1f} Mpps a core.\n"
+      "# Runs as it is: millrace replay --config FILE --in CAPTURE\n"
+      "# Live it takes ports and services: docs/run.md\n"
+      "workers = {}\nsharing = \"{}\"\n\n"
+      "[table]\nscheme = \"{}\"\ncapacity = {}\ncapacity_v6 = {}\n\n"
+      "[ageing]\nscheme = \"{}\"\n",
+      command.in, command.options.workers, mpps_a_core(best), command.options.workers,
+      best.combination.sharing, best.combination.table, advice.capacity, advice.capacity_v6,
+      best.combination.ageing);
+}
+
+void print_row(const Tried& one, const std::string& why) {
+  const auto& [table, sharing, ageing] = one.combination;
+  fmt::print("{:12} {:17} {:8}{:>20}{:>9}{:>9}  {}\n", table, sharing, ageing,
+             one.ns_per_packet.median > 0 ? cell(one.ns_per_packet) : "",
+             one.ns_per_packet.median > 0 ? fmt::format("{:+.0f} %", 100 * one.behind) : "",
+             fmt::format("{:.1f}", static_cast<double>(one.memory_bytes) / (1 << 20)), why);
+}
+
+void print_head() {
+  fmt::print("{:12} {:17} {:8}{:>20}{:>9}{:>9}\n", "table", "sharing", "ageing", "ns a packet",
+             "behind", "MiB");
+}
+
+void print_trace(const Advice& advice, const std::string& in) {
+  const auto& trace = advice.trace;
+  fmt::print(
+      "{}: {} packets of {:.0f} bytes in {:.1f} s; {} IPv4 and {} IPv6 connections, at most {} at "
+      "once, {:.0f} begin a second\n",
+      in, grouped(trace.packets), trace.bytes, trace.seconds, grouped(trace.connections_v4),
+      grouped(trace.connections_v6), grouped(advice.peak), trace.begun_a_second);
+  fmt::print(
+      "{:.0f} % of the packets are their connection's first. Before half of the others {} other "
+      "connections were met since their last packet, before 90 % at most {}.\nThe busiest 1 % of "
+      "the "
+      "connections have {:.0f} % of the packets.\n\n",
+      100 * trace.first_packets, grouped(trace.reuse_median), grouped(trace.reuse_90),
+      100 * trace.busiest);
+}
+
+void print(const Advice& advice, const AdviseCommand& command) {
+  print_trace(advice, command.in);
+  const Tried& best = advice.best();
+  const auto& [table, sharing, ageing] = best.combination;
+  const unsigned workers = command.options.workers;
+  fmt::print("Recommended: table {}, sharing {}, ageing {}, {} worker{}\n", table, sharing, ageing,
+             workers, workers == 1 ? "" : "s");
+  fmt::print(
+      "  {:.1f} Mpps a core ({} ns a packet){}\n"
+      "  room for {} IPv4 and {} IPv6 connections, twice as many as lived at once; {:.1f} MiB on "
+      "{} "
+      "pages\n\n",
+      mpps_a_core(best), cell(best.ns_per_packet),
+      workers == 1 ? "" : fmt::format(", {:.1f} Mpps in all", workers * mpps_a_core(best)),
+      grouped(advice.capacity), grouped(advice.capacity_v6),
+      static_cast<double>(best.memory_bytes) / (1 << 20), to_string(best.pages));
+  print_head();
+  // Those that are far behind, and those that failed, which come last.
+  constexpr std::ptrdiff_t kShown = 20;
+  std::ptrdiff_t shown = 0;
+  for (const Tried& one : advice.tried) {
+    if (++shown <= kShown || !one.failed.empty())
+      print_row(one, &one == &best ? "recommended" : why_not(one, best));
+  }
+  const auto left_out = std::ranges::count_if(advice.tried | std::views::drop(kShown),
+                                              [](const Tried& one) { return one.failed.empty(); });
+  if (left_out > 0)
+    fmt::print("... and {} more, which were out earlier or slower: --json has them\n", left_out);
+  if (command.out.empty()) fmt::print("\n{}", to_toml(advice, command));
+}
+
+Json to_json(const Tried& one) {
+  Json line{{"table", one.combination.table},
+            {"sharing", one.combination.sharing},
+            {"ageing", one.combination.ageing},
+            {"round", one.round}};
+  if (one.ns_per_packet.median > 0) {
+    line.update(spread_json(one.ns_per_packet));
+    line.update(Json{{"mpps_a_core", rounded(mpps_a_core(one), 3)},
+                     {"behind", rounded(one.behind, 4)},
+                     {"waiting", rounded(one.waiting, 4)},
+                     {"memory_bytes", one.memory_bytes},
+                     {"pages", to_string(one.pages)}});
+  }
+  if (!one.failed.empty()) line["failed"] = one.failed;
+  return line;
+}
+
+Json to_json(const Advice& advice, const std::string& in) {
+  const auto& trace = advice.trace;
+  return {{"in", in},
+          {"packets", trace.packets},
+          {"keyless", trace.keyless},
+          {"seconds", rounded(trace.seconds, 6)},
+          {"bytes_a_packet", rounded(trace.bytes)},
+          {"connections_v4", trace.connections_v4},
+          {"connections_v6", trace.connections_v6},
+          {"begun_a_second", rounded(trace.begun_a_second)},
+          {"reuse_median", trace.reuse_median},
+          {"reuse_90", trace.reuse_90},
+          {"first_packets", rounded(trace.first_packets, 4)},
+          {"busiest_percent", rounded(trace.busiest, 4)},
+          {"peak", advice.peak},
+          {"capacity", advice.capacity},
+          {"capacity_v6", advice.capacity_v6}};
+}
+
+Json options_json(const AdviceOptions& options) {
+  return {{"workers", options.workers}, {"seconds", options.seconds}, {"burst", options.burst}};
+}
+
+int AdviseCommand::run() {
+  if (same_file(out, in) || same_file(json, in))
+    return fail(
+        misused("--out, --json: " + in + " is the file of --in: give another file").error());
+  if (!out.empty()) {
+    if (auto ok = check_writable(out); !ok) return fail(ok.error());
+  }
+  if (auto ok = begin(); !ok) return fail(ok.error());
+  warn_of_turns(options.workers);
+  const auto capture = Capture::load(in);
+  if (!capture) return fail(capture.error());
+  if (!capture->warning().empty()) warn(capture->warning());
+  const auto advice = bench::run_advice(*capture, options, progress_line(quiet));
+  progress_line(quiet)("");
+  if (!advice) return fail(advice.error());
+  if (advice->tried.empty()) {
+    warn("interrupted before anything was finished");
+    return kInterrupted;
+  }
+  if (!advice->complete) warn("interrupted: what the rounds before have shown follows");
+  if (!out.empty()) {
+    if (auto ok = write_whole(out, to_toml(*advice, *this)); !ok) return fail(ok.error());
+  }
+  Json all = results_json("advise", advice->complete, options_json(options), options);
+  all["capture"] = to_json(*advice, in);
+  for (const Tried& one : advice->tried) all["results"].push_back(to_json(one));
+  return finish(advice->complete, all, [&] { print(*advice, *this); });
+}
+
+void print(const Exhausted& exhausted, const std::string& in) {
+  const Tried& advised = exhausted.advised();
+  const auto& [table, sharing, ageing] = advised.combination;
+  fmt::print("{}: {}, {}, {} was advised; of all {} it takes {:.0f} % more time than the best\n",
+             in, table, sharing, ageing, exhausted.all.size(), 100 * advised.behind);
+  print_head();
+  for (const Tried& one : exhausted.all) print_row(one, &one == &advised ? "advised" : one.failed);
+  fmt::print("\n");
+}
+
+int AdviseBench::run() {
+  if (auto ok = each_once("--in", captures); !ok) return fail(ok.error());
+  if (auto ok = begin(); !ok) return fail(ok.error());
+  warn_of_turns(options.workers);
+  if (quick) options.seconds = 0;
+  Json all = results_json("advise", true, options_json(options), options);
+  std::vector<std::pair<std::string, Exhausted>> done;
+  for (const std::string& path : captures) {
+    const auto capture = Capture::load(path);
+    if (!capture) return fail(capture.error());
+    auto exhausted = bench::run_exhaustive(*capture, options, progress_line(quiet));
+    progress_line(quiet)("");
+    if (!exhausted) return fail(exhausted.error());
+    if (!exhausted->complete) {
+      all["complete"] = false;
+      break;
+    }
+    Json result{{"capture", to_json(exhausted->advice, path)},
+                {"advised", to_json(exhausted->advised())},
+                {"all", Json::array()}};
+    for (const Tried& one : exhausted->all) result["all"].push_back(to_json(one));
+    all["results"].push_back(std::move(result));
+    done.emplace_back(path, std::move(*exhausted));
+  }
+  const bool complete = all["complete"];
+  if (!complete) warn("interrupted: captures that are finished follow");
+  return finish(complete, all, [&done] {
+    for (const auto& [path, exhausted] : done) print(exhausted, path);
+  });
+}
+
+void AdviseCommand::add_options_to(CLI::App& command) {
+  options.workers = processors();
+  add_whole(command, "--workers", options.workers, "Workers", 1, Workers::kMost);
+  command.add_option("--seconds", options.seconds, "Measure about so long")
+      ->check(number(0, 3600))
+      ->capture_default_str()
+      ->type_name("S");
+  add_whole(command, "--burst", options.burst, "Packets a burst", 1, 64);
+}
+
+}  // namespace
+
+void add_advise(CLI::App& app, Run& run) {
+  auto* command = app.add_subcommand("advise", "Which schemes suit a capture on this machine");
+  const auto advise = std::make_shared<AdviseCommand>();
+  command->add_option("--in", advise->in, "Capture to read: pcap or pcapng, - is standard input")
+      ->check(not_empty())
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--out", advise->out, "Write the configuration; left out: it is shown")
+      ->check(not_empty())
+      ->type_name("FILE");
+  advise->add_options_to(*command);
+  advise->add_common_to(*command, advise->options);
+  command->footer(
+      "\nAn interrupt ends it early: what the rounds before have shown is used, and the exit "
+      "status\n"
+      "is 130.\n\nExample: millrace advise --in capture.pcap --out millrace.toml");
+  command->callback([&run, advise] { run = [advise] { return advise->run(); }; });
+}
+
+void add_bench_advise(CLI::App& bench, Run& run) {
+  auto* command =
+      bench.add_subcommand("advise", "The advice, against a trial of every combination");
+  const auto advise = std::make_shared<AdviseBench>();
+  command->add_option("--in", advise->captures, "Captures")
+      ->delimiter(',')
+      ->check(not_empty())
+      ->required()
+      ->type_name("FILE,...");
+  advise->add_options_to(*command);
+  advise->add_to(*command, advise->options);
+  command->footer(
+      "\nExample: millrace bench advise --in a.pcap,b.pcap --workers 1 --json advise.json");
+  command->callback([&run, advise] { run = [advise] { return advise->run(); }; });
+}
+
+}  // namespace millrace::cli
