@@ -28,13 +28,13 @@ struct AdviseCommand : BenchCommand {
   std::string out;
 
   void add_options_to(CLI::App& command);
-  int run();
+  int advise();
 };
 
 struct AdviseBench : AdviseCommand {
   std::vector<std::string> captures;
 
-  int run();
+  int compare();
 };
 
 std::string grouped(std::uint64_t number) {
@@ -195,7 +195,7 @@ Json options_json(const AdviceOptions& options) {
   return {{"workers", options.workers}, {"seconds", options.seconds}, {"burst", options.burst}};
 }
 
-int AdviseCommand::run() {
+int AdviseCommand::advise() {
   if (same_file(out, in) || same_file(json, in))
     return fail(
         misused("--out, --json: " + in + " is the file of --in: give another file").error());
@@ -234,7 +234,7 @@ void print(const Exhausted& exhausted, const std::string& in) {
   fmt::print("\n");
 }
 
-int AdviseBench::run() {
+int AdviseBench::compare() {
   if (auto ok = each_once("--in", captures); !ok) return fail(ok.error());
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(options.workers);
@@ -293,7 +293,7 @@ void add_advise(CLI::App& app, Run& run) {
       "\nAn interrupt ends it early: what the rounds before have shown is used, and the exit "
       "status\n"
       "is 130.\n\nExample: millrace advise --in capture.pcap --out millrace.toml");
-  command->callback([&run, advise] { run = [advise] { return advise->run(); }; });
+  command->callback([&run, advise] { run = [advise] { return advise->advise(); }; });
 }
 
 void add_bench_advise(CLI::App& bench, Run& run) {
@@ -309,7 +309,7 @@ void add_bench_advise(CLI::App& bench, Run& run) {
   advise->add_to(*command, advise->options);
   command->footer(
       "\nExample: millrace bench advise --in a.pcap,b.pcap --workers 1 --json advise.json");
-  command->callback([&run, advise] { run = [advise] { return advise->run(); }; });
+  command->callback([&run, advise] { run = [advise] { return advise->compare(); }; });
 }
 
 }  // namespace millrace::cli
