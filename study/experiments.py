@@ -1,0 +1,84 @@
+"""Experiments: what varies, what is fixed, which bench answers, and what is shown of it. One TOML file each."""
+
+import itertools
+import os
+import tomllib
+from dataclasses import dataclass, field
+
+_KEYS = {"question", "figures", "bench", "arguments", "quick", "vary", "quick_vary", "picture", "finding", "notes"}
+_PICTURE_KEYS = {"title", "rows", "x", "y", "series", "panel", "x_label", "y_label", "kind", "log_x", "log_y", "unfold"}
+
+
+class Wrong(Exception):
+    """What is wrong with an experiment's file, and what would be right."""
+
+
+@dataclass
+class Run:
+    """One command, which is run whole or not at all."""
+
+    experiment: str
+    varied: dict
+    arguments: list
+
+    @property
+    def title(self):
+        return ", ".join([self.experiment, *(f"{name} {value}" for name, value in self.varied.items())])
+
+
+@dataclass
+class Experiment:
+    name: str
+    question: str
+    bench: str
+    figures: str = ""  # of the papers, that it does again
+    arguments: list = field(default_factory=list)
+    quick: list = field(default_factory=list)  # in place of them, for the quick report
+    vary: dict = field(default_factory=dict)  # option: values; a run for each combination
+    quick_vary: dict | None = None
+    picture: list = field(default_factory=list)
+    finding: list = field(default_factory=list)
+    notes: str = ""
+
+    def runs(self, is_quick):
+        vary = self.quick_vary if is_quick and self.quick_vary is not None else self.vary
+        arguments = self.quick if is_quick else self.arguments
+        for values in itertools.product(*vary.values()):
+            varied = dict(zip(vary, values))
+            options = [word for name, value in varied.items() for word in (f"--{name}", str(value))]
+            yield Run(self.name, varied, ["bench", self.bench, *arguments, *options])
+
+
+def read(path):
+    name = os.path.splitext(os.path.basename(path))[0]
+    try:
+        with open(path, "rb") as file:
+            given = tomllib.load(file)
+    except tomllib.TOMLDecodeError as error:
+        raise Wrong(f"{path}: {error}") from error
+    for key in given.keys() - _KEYS:
+        raise Wrong(f"{path}: {key}: no such key: give {', '.join(sorted(_KEYS))}")
+    for key in ("question", "bench"):
+        if key not in given:
+            raise Wrong(f"{path}: {key} is missing")
+    for picture in given.get("picture", []):
+        for key in picture.keys() - _PICTURE_KEYS:
+            raise Wrong(f"{path}: picture: {key}: no such key: give {', '.join(sorted(_PICTURE_KEYS))}")
+        for key in ("title", "x", "y"):
+            if key not in picture:
+                raise Wrong(f"{path}: picture: {key} is missing")
+    return Experiment(name=name, **given)
+
+
+def read_all(folder):
+    """In the order of their names."""
+    return [read(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if name.endswith(".toml")]
+
+
+def rows_of(rows, wanted):
+    """Those that have these values; where a list is given, one of them."""
+
+    def fits(row):
+        return all(row.get(key) in (value if isinstance(value, list) else [value]) for key, value in wanted.items())
+
+    return [row for row in rows if fits(row)]

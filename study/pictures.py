@@ -1,0 +1,124 @@
+"""Pictures as SVG that follows the page: what is black in it has the colour of the text around it."""
+
+import io
+import re
+
+import matplotlib
+
+matplotlib.use("svg")
+from matplotlib import pyplot  # noqa: E402
+
+from experiments import rows_of  # noqa: E402
+
+_TEXT = "#010203"  # replaced by the page's own
+# Okabe and Ito's, which colour-blind readers tell apart; beyond them, other dashes.
+_COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"]
+_DASHES = ["-", "--", ":"]
+_MARKERS = "osD^vP*X"
+
+matplotlib.rcParams.update({
+    "svg.fonttype": "none", "svg.hashsalt": "millrace", "font.family": "sans-serif", "font.size": 10,
+    "text.color": _TEXT, "axes.labelcolor": _TEXT, "axes.edgecolor": _TEXT, "xtick.color": _TEXT, "ytick.color": _TEXT,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "legend.frameon": False,
+    "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
+})
+
+
+def spread(row, key):
+    """Median, least and most of a value; the same three where it is but one."""
+    value = row.get(key)
+    if isinstance(value, dict):  # as {"ns_median": ...}
+        return value["ns_median"], value["ns_min"], value["ns_max"]
+    if value is not None:
+        return value, value, value
+    if f"{key}_median" not in row:
+        return None
+    return tuple(row[f"{key}_{which}"] for which in ("median", "min", "max"))
+
+
+def _style(number):
+    return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": _DASHES[number // len(_COLOURS) % len(_DASHES)],
+            "marker": _MARKERS[number % len(_MARKERS)]}
+
+
+def _series(rows, picture):
+    by = {}
+    for row in rows:
+        by.setdefault(str(row.get(picture.get("series"), "")), []).append(row)
+    return by
+
+
+def _lines(axes, rows, picture):
+    for number, (name, of_it) in enumerate(_series(rows, picture).items()):
+        points = sorted((row[picture["x"]], *spread(row, picture["y"])) for row in of_it if spread(row, picture["y"]))
+        if not points:
+            continue
+        x, median, least, most = zip(*points)
+        style = _style(number)
+        axes.plot(x, median, label=name, markersize=4, linewidth=1.4, **style)
+        axes.fill_between(x, least, most, color=style["color"], alpha=0.15, linewidth=0)
+    if picture.get("log_x"):
+        axes.set_xscale("log")
+    if picture.get("log_y"):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+
+
+def _bars(axes, rows, picture):
+    series = _series(rows, picture)
+    names = list(dict.fromkeys(str(row[picture["x"]]) for row in rows))
+    width = 0.8 / len(series)
+    for number, (name, of_it) in enumerate(series.items()):
+        for row in of_it:
+            values = spread(row, picture["y"])
+            if values is None:
+                continue
+            median, least, most = values
+            at = names.index(str(row[picture["x"]])) + (number - (len(series) - 1) / 2) * width
+            axes.bar(at, median, width, color=_COLOURS[number % len(_COLOURS)], label=name)
+            axes.errorbar(at, median, [[median - least], [most - median]], color=_TEXT, linewidth=0.8, capsize=2)
+            name = None
+    slanted = sum(map(len, names)) > 50
+    axes.set_xticks(range(len(names)), names, rotation=30 if slanted else 0, ha="right" if slanted else "center")
+    axes.grid(visible=False, axis="x")
+
+
+def unfolded(rows, picture):
+    """Where a row holds an object, a row for each of its members: `part` is the name, `value` what it holds."""
+    key = picture.get("unfold")
+    if key is None:
+        return rows
+    return [{**row, "part": part, "value": value} for row in rows for part, value in row.get(key, {}).items()]
+
+
+def draw(picture, results):
+    """The picture of those results, as text to stand in a page; none where it has nothing to show."""
+    rows = unfolded(rows_of(results, picture.get("rows", {})), picture)
+    rows = [row for row in rows if picture["x"] in row and spread(row, picture["y"])]
+    if not rows:
+        return None
+    panels = list(dict.fromkeys(row.get(picture.get("panel")) for row in rows))
+    bars = picture.get("kind") == "bars"
+    # Bars need all of the width.
+    across, down = (1, len(panels)) if bars else (len(panels), 1)
+    figure, grid = pyplot.subplots(down, across, figsize=(max(8, 3.6 * across), 1 + 2.8 * down), sharey=True, squeeze=False,
+                                   layout="constrained")
+    for axes, panel in zip(grid.flat, panels):
+        of_panel = [row for row in rows if row.get(picture.get("panel")) == panel]
+        (_bars if bars else _lines)(axes, of_panel, picture)
+        axes.set_xlabel(picture.get("x_label", picture["x"]))
+        if len(panels) > 1:
+            axes.set_title(f"{picture['panel'].replace('_', ' ')} {panel}", fontsize=10)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(picture.get("y_label", picture["y"]))
+    handles, labels = max((axes.get_legend_handles_labels() for axes in grid.flat), key=lambda both: len(both[1]))
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside right upper", fontsize=9)
+    with io.StringIO() as out:
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+        text = out.getvalue()
+    pyplot.close(figure)
+    text = text[text.index("<svg"):].replace(_TEXT, "currentColor")
+    # The page decides how wide it is.
+    return re.sub(r'<svg ([^>]*?)\b(?:height|width)="[^"]*" ?([^>]*?)\b(?:height|width)="[^"]*"', r"<svg \1\2", text, count=1)

@@ -1,0 +1,100 @@
+"""One page that needs no network: findings, then a section a question, with its picture, table and command."""
+
+import os
+
+import jinja2
+
+from experiments import rows_of
+from pictures import draw, spread, unfolded
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+def _value(number):
+    if isinstance(number, float):
+        return f"{number:.4g}"
+    return str(number)
+
+
+def _table(rows, picture):
+    """Columns: what varies among these rows, then what is shown of them with its spread."""
+    keys = [key for key in (picture.get("panel"), picture.get("series"), picture["x"]) if key]
+    body = []
+    for row in unfolded(rows_of(rows, picture.get("rows", {})), picture):
+        values = spread(row, picture["y"])
+        if values is None or picture["x"] not in row:
+            continue
+        body.append([_value(row.get(key, "")) for key in keys] + [_value(value) for value in values])
+    return {"head": [key.replace("_", " ") for key in keys] + [f"{picture.get('y_label', picture['y'])}, median", "least", "most"],
+            "body": body}
+
+
+def _query(rows, wanted):
+    """The row that a finding speaks of: the only one, or the least or most of a value."""
+    found = rows_of(rows, wanted.get("rows", {}))
+    for pick, choose in (("least", min), ("most", max)):
+        if pick in wanted:
+            found = [row for row in found if row.get(wanted[pick]) is not None]
+            if found:
+                return choose(found, key=lambda row: row[wanted[pick]])
+    return found[0] if found else None
+
+
+def _finding(finding, rows, anchor):
+    """Its text with what was measured; none where that was not."""
+    values = {name: _query(rows, wanted) for name, wanted in finding.get("of", {}).items()}
+    if any(value is None for value in values.values()):
+        return None
+    for name, (above, below) in finding.get("ratio", {}).items():
+        if not _member(values, below):
+            return None
+        values[name] = _member(values, above) / _member(values, below)
+    return {"text": finding["text"].format(**{name: _Row(value) if isinstance(value, dict) else value for name, value in values.items()}),
+            "anchor": anchor}
+
+
+def _member(values, path):
+    name, _, key = path.partition(".")
+    return values[name][key]
+
+
+class _Row:
+    """A row whose values a text may name: {best.ns_median:.0f}."""
+
+    def __init__(self, row):
+        self.__dict__.update(row)
+
+
+def _section(experiment, runs, results, program):
+    rows, failed, machine = [], [], None
+    for run in runs:
+        record = results.of(run, program)
+        command = "millrace " + " ".join(run.arguments)
+        if record is None:
+            failed.append({"command": command, "why": "not run yet"})
+        elif "failed" in record:
+            failed.append({"command": command, "why": record["failed"]})
+        else:
+            machine = record["result"].get("machine", machine)
+            rows += [{**run.varied, **row} for row in record["result"]["results"]]
+    pictures = []
+    for picture in experiment.picture:
+        svg = draw(picture, rows)
+        if svg is not None:
+            pictures.append({"title": picture["title"], "svg": svg, "table": _table(rows, picture)})
+    findings = [_finding(finding, rows, experiment.name) for finding in experiment.finding] if rows else []
+    return {"name": experiment.name, "question": experiment.question, "figures": experiment.figures, "notes": experiment.notes,
+            "commands": ["millrace " + " ".join(run.arguments) for run in runs], "failed": failed, "pictures": pictures,
+            "findings": [finding for finding in findings if finding], "machine": machine}
+
+
+def write(path, experiments, is_quick, results, program):
+    sections = [_section(experiment, list(experiment.runs(is_quick)), results, program) for experiment in experiments]
+    machine = next((section["machine"] for section in sections if section["machine"]), None)
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    text = environment.get_template("report.html.jinja").render(
+        sections=sections, machine=machine, damaged=results.damaged, is_quick=is_quick)
+    partial = path + ".partial"
+    with open(partial, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(partial, path)

@@ -1,0 +1,45 @@
+"""Raw results: JSON lines, a run each. A file that was cut off or damaged loses no more than those lines."""
+
+import json
+import os
+
+
+class Results:
+    """`damaged` says of each line that is none, which it is."""
+
+    def __init__(self, path):
+        self._path = path
+        self.records = []
+        self.damaged = []
+        if not os.path.exists(path):
+            return
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    record = json.loads(line)
+                    if not isinstance(record, dict) or not {"experiment", "arguments", "program"} <= record.keys():
+                        raise ValueError("no record of a run")
+                    self.records.append(record)
+                except ValueError as error:
+                    self.damaged.append(f"{path}, line {number}: {error}")
+
+    def add(self, record):
+        os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
+        text = json.dumps(record) + "\n"
+        with open(self._path, "a+b") as file:
+            # Behind a line that was cut off.
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    text = "\n" + text
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        self.records.append(record)
+
+    def of(self, run, program):
+        """The last record of a run by that program, or none."""
+        for record in reversed(self.records):
+            if (record["experiment"], record["arguments"], record["program"]) == (run.experiment, run.arguments, program):
+                return record
+        return None

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""The study: what it runs, keeps and shows, with a program that answers at once.
+
+    study_test.py
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RUN = os.path.join(ROOT, "study", "run")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+PROGRAM = """#!/usr/bin/env python3
+import json, os, sys, time
+folder = os.path.dirname(os.path.abspath(__file__))
+with open(os.path.join(folder, "calls"), "a") as calls:
+    print(*sys.argv[1:], file=calls)
+bits = int(sys.argv[sys.argv.index("--bits") + 1])
+if bits == 18 and os.path.exists(os.path.join(folder, "slow")):
+    time.sleep(60)
+if bits == 20 and not os.path.exists(os.path.join(folder, "mended")):
+    print("millrace: no memory <for> 2^20", file=sys.stderr)
+    sys.exit(1)
+rows = [{"table": table, "live": 1 << bits, "ns_median": bits * by, "ns_min": bits * by - 1, "ns_max": bits * by + 2}
+        for table, by in (("race", 1), ("std", 3))]
+json.dump({"results": rows, "machine": {"processor": "P & Q", "cores": 2, "caches": ["L1"], "kernel": "k", "compiler": "c",
+                                        "flags": "-O3", "commit": "abc"}}, sys.stdout)
+"""
+EXPERIMENT = """question = "How fast?"
+figures = "A paper, Figure 1"
+bench = "tables"
+arguments = ["--key-bytes", "16"]
+quick = []
+vary = { bits = [16, 18, 20] }
+quick_vary = { bits = [16] }
+[[picture]]
+title = "Look-ups"
+x = "live"
+y = "ns"
+y_label = "ns"
+series = "table"
+[[finding]]
+text = "{best.table} is fastest: {best.ns_median:.0f} ns, {times:.1f} times as fast as {worst.table}."
+of.best = { rows = { bits = 16 }, least = "ns_median" }
+of.worst = { rows = { bits = 16 }, most = "ns_median" }
+ratio.times = ["worst.ns_median", "best.ns_median"]
+"""
+
+
+class Study(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = folder.name
+        os.mkdir(self.path("experiments"))
+        self.write("experiments/1-speed.toml", EXPERIMENT)
+        self.program = self.write("program", PROGRAM)
+        os.chmod(self.program, os.stat(self.program).st_mode | stat.S_IXUSR)
+        self.command = [RUN, "--program", self.program, "--experiments", self.path("experiments"), "--out", self.path("out")]
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(name)
+
+    def run_it(self, *what, status=0):
+        done = subprocess.run([*self.command, *what], capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done
+
+    def calls(self):
+        with open(self.path("calls"), encoding="utf-8") as file:
+            return re.findall(r"--bits (\d+)", file.read())
+
+    def page(self, name="full"):
+        with open(self.path(f"out/{name}.html"), encoding="utf-8") as file:
+            return file.read()
+
+    def test_what_fails_is_shown_and_tried_again(self):
+        said = self.run_it("full", status=1).stderr
+        self.assertIn("no memory <for> 2^20", said)
+        self.assertIn("3 of 3, about", said)
+        page = self.page()
+        self.assertIn("no memory &lt;for&gt; 2^20", page)
+        self.assertIn("millrace bench tables --key-bytes 16 --bits 18", page)
+        self.assertEqual(page.count("<svg"), 1)
+        self.assertIn("race is fastest: 16 ns, 3.0 times as fast as std. <a href=\"#1-speed\">A paper, Figure 1</a>", page)
+        self.assertIn("P &amp; Q", page)
+        self.assertNotIn(">nan<", page.lower())
+        # A namespace's name is no address.
+        for address in re.findall(r'(?<!xmlns:)(?:src|href|url)\s*[=(]\s*["\']?([^"\')\s>]+)', page):
+            self.assertTrue(address.startswith("#"), address)
+        self.write("mended", "")
+        self.run_it("full")
+        self.assertEqual(self.calls(), ["16", "18", "20", "20"])
+        self.assertNotIn("no memory", self.page())
+        self.assertIn("1-speed, bits 16: done in", self.run_it("--list", "full").stdout)
+
+    def test_an_interrupted_one_goes_on(self):
+        self.write("mended", "")
+        self.write("slow", "")
+        process = subprocess.Popen([*self.command, "full"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   start_new_session=True)
+        while not (os.path.exists(self.path("calls")) and "18" in self.calls()):
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, said)
+        self.assertIn("interrupted", said)
+        self.assertIn("not run yet", self.page())
+        os.remove(self.path("slow"))
+        self.run_it("full")
+        self.assertEqual(self.calls(), ["16", "18", "18", "20"])
+
+    def test_damaged_results(self):
+        self.write("mended", "")
+        self.run_it("full")
+        with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
+            lines = file.readlines()
+        self.assertEqual(len(lines), 3)
+        self.write("out/full.jsonl", lines[0] + lines[1][:70] + "\n" + lines[2][:-1])
+        said = self.run_it("full").stderr
+        self.assertIn("full.jsonl, line 2: ", said)
+        self.assertIn("full.jsonl, line 2: ", self.page())
+        self.assertEqual(self.calls(), ["16", "18", "20", "18"])
+        with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
+            self.assertEqual(json.loads(file.readlines()[3])["varied"], {"bits": 18})
+
+    def test_quick_and_named(self):
+        self.run_it("quick")
+        self.assertIn("(quick)", self.page("quick"))
+        self.run_it("1-speed", status=1)
+        self.assertEqual(self.calls(), ["16", "16", "18", "20"])
+
+    def test_errors(self):
+        self.assertIn("nothing is no experiment: give quick, full", self.run_it("nothing", status=2).stderr)
+        self.assertIn("nowhere is not there", self.run_it("quick", "--program", "nowhere", status=2).stderr)
+        self.write("experiments/1-speed.toml", EXPERIMENT.replace("quick_vary", "quikc_vary"))
+        self.assertIn("quikc_vary: no such key: give arguments, bench", self.run_it("quick", status=2).stderr)
+        self.write("experiments/1-speed.toml", "question = ")
+        self.assertIn("1-speed.toml: ", self.run_it("quick", status=2).stderr)
+
+    def test_those_of_the_repository(self):
+        self.command[self.command.index("--experiments") + 1] = os.path.join(ROOT, "study", "experiments")
+        listed = self.run_it("--list", "full").stdout
+        self.assertIn("1-tables-by-size, bits 24: to do", listed)
+
+    @unittest.skipIf(BROWSER is None, "no Chromium here (package chromium)")
+    def test_in_a_browser(self):
+        self.write("mended", "")
+        self.run_it("full")
+        sort = '<script>document.querySelectorAll("th button")[2].click(); document.querySelectorAll("th button")[2].click();</script>'
+        self.write("out/full.html", self.page().replace("</body>", sort + "</body>"))
+        done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
+                               "file://" + self.path("out/full.html")], capture_output=True, text=True, timeout=100)
+        self.assertNotIn("CONSOLE", done.stderr)
+        self.assertIn('aria-sort="descending"', done.stdout)
+        body = done.stdout.partition("<tbody>")[2].partition("</tbody>")[0]
+        values = [int(value) for value in re.findall(r"<tr>(?:<td>[^<]*</td>){2}<td>(\d+)</td>", body)]
+        self.assertEqual(values, sorted(values, reverse=True))
+        self.assertEqual(len(values), 6)
+
+
+if __name__ == "__main__":
+    try:
+        subprocess.run([RUN, "--help"], capture_output=True, text=True, check=True, timeout=600)
+    except subprocess.CalledProcessError as error:
+        print(error.stderr.strip().splitlines()[-1] if error.stderr.strip() else "study/run does not start")
+        sys.exit(77)
+    unittest.main()
