@@ -184,7 +184,12 @@ Result<void> LiveRun::take_over_after() {
 }
 
 Result<void> LiveRun::claim_interfaces(std::chrono::milliseconds patience) {
-  return claims_.take(interfaces_of(config_), patience);
+  const auto names = interfaces_of(config_);
+  const auto until = std::chrono::steady_clock::now() + patience;
+  while (true) {
+    auto ok = claims_.take(names, std::min(patience, std::chrono::milliseconds(100)));
+    if (ok || interrupted || std::chrono::steady_clock::now() >= until) return ok;
+  }
 }
 
 /// What the other one does not have: nobody may, or it would end for nothing.
@@ -265,13 +270,7 @@ void LiveRun::warn(const Error& error) { say("millrace: warning: " + error.messa
 /// As soon as the other one has closed them.
 Result<void> LiveRun::claim_in_time() try {
   claiming_.emplace([this] {
-    const auto until = std::chrono::steady_clock::now() + kPatience;
-    while (!interrupted) {
-      const auto ok = claim_interfaces(std::chrono::milliseconds(100));
-      if (ok) return;
-      if (std::chrono::steady_clock::now() < until) continue;
-      return warn(ok.error());
-    }
+    if (const auto ok = claim_interfaces(kPatience); !ok && !interrupted) warn(ok.error());
   });
   return {};
 } catch (const std::system_error& error) {

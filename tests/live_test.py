@@ -254,6 +254,11 @@ class Errors(Live):
         self.start(network, memif)
         self.stop()
         self.assertFalse(os.path.exists(self.path("m")))
+        with open(self.path("capture"), "w") as file:
+            file.write("kept")
+        self.refused(network, FAILED, ["no socket"], memif.replace(self.path("m"), self.path("capture")))
+        with open(self.path("capture")) as file:
+            self.assertEqual(file.read(), "kept")
         self.refused(network, UNREADABLE, ["longer than"], memif.replace(self.path("m"), "/tmp/" + 100 * "m"))
 
     def test_a_memif_whose_other_end_dies(self):

@@ -110,7 +110,8 @@ struct HostCommon {
   std::vector<HeldFrame> held;
   HostCounters counters;
 
-  /// Frames that wait, at most, and for one neighbour.
+  /// Frames that wait, at most, and for one neighbour: fewer lost packets of clients that a process
+  /// met first after it began.
   static constexpr std::size_t kMaxHeld = 512;
   static constexpr std::size_t kMaxHeldEach = 128;
   /// False: there is no room.

@@ -42,7 +42,7 @@ class ControlGate {
 namespace {
 
 ControlGate& gate() {
-  static ControlGate one;
+  static ControlGate& one = *new ControlGate;  // DPDK's thread outlives `main`
   return one;
 }
 

@@ -19,7 +19,8 @@ class alignas(64) Passage {
   Passage(const Passage&) = delete;
   Passage& operator=(const Passage&) = delete;
 
-  /// False: something is being changed, for some microseconds. Else until `leave` nothing is.
+  /// False: DPDK's thread is doing something, with a memif for some microseconds. Else until
+  /// `leave` nothing is.
   bool enter();
   void leave() { is_inside_.store(false, std::memory_order_release); }
 

@@ -55,6 +55,16 @@ std::string_view wrong_interface(const DeviceName& name) {
   return {};
 }
 
+/// Why DPDK and this program would not mean the same memif; empty: they do.
+std::string_view wrong_memif(const DeviceName& name) {
+  const std::string arguments = "," + name.arguments + ",";
+  if (arguments.contains(",socket=")) return "names its socket twice";
+  if (arguments.contains(",role=") && !arguments.contains(",role=client,") &&
+      !arguments.contains(",role=server,"))
+    return "is neither role=client nor role=server";
+  return {};
+}
+
 }  // namespace
 
 Result<DeviceName> parse_device(std::string_view text) {
@@ -76,10 +86,10 @@ Result<DeviceName> parse_device(std::string_view text) {
     return std::unexpected(
         wrong(text, kind->target.empty() ? "has a name too many" : "says not which"));
   name.kind = kind->kind;
-  if (is_of_kernel(name.kind)) {
-    if (const std::string_view why = wrong_interface(name); !why.empty())
-      return std::unexpected(wrong(text, why));
-  }
+  std::string_view why;
+  if (is_of_kernel(name.kind)) why = wrong_interface(name);
+  if (name.kind == DeviceKind::memif) why = wrong_memif(name);
+  if (!why.empty()) return std::unexpected(wrong(text, why));
   return name;
 }
 

@@ -1,6 +1,7 @@
 #include "port/device_name.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -23,10 +24,26 @@ TEST(DeviceName, SaysWhatItIs) {
 }
 
 TEST(DeviceName, RefusesWhatIsNone) {
-  for (const char* text : {"", "eth0", "af_packet", "af_packet:", "null:x", "0000:3b:00.9",
-                           "xdp:eth0", ":", "af_packet:interface1234567", "tap:interface1234567",
-                           "tap:..", "tap:a/b", "tap:a%d", "tap:a=b", "tap:a b", "af_xdp:a[b",
-                           "tap:a,iface=b", "af_packet:a,qdisc_bypass=0,iface=b"}) {
+  for (const char* text : {"",
+                           "eth0",
+                           "af_packet",
+                           "af_packet:",
+                           "null:x",
+                           "0000:3b:00.9",
+                           "xdp:eth0",
+                           ":",
+                           "af_packet:interface1234567",
+                           "tap:interface1234567",
+                           "tap:..",
+                           "tap:a/b",
+                           "tap:a%d",
+                           "tap:a=b",
+                           "tap:a b",
+                           "af_xdp:a[b",
+                           "tap:a,iface=b",
+                           "af_packet:a,qdisc_bypass=0,iface=b",
+                           "memif:/m,role=slave",
+                           "memif:/m,id=1,socket=/n"}) {
     const auto name = parse_device(text);
     ASSERT_FALSE(name.has_value()) << text;
     EXPECT_EQ(name.error().kind, Error::Kind::usage);
@@ -50,7 +67,8 @@ TEST(DeviceArguments, AMemifListensElsewhereUntilItServes) {
   const auto of = [](const char* device) {
     return arguments_for(*parse_device(device), {}).front().arguments;
   };
-  EXPECT_EQ(of("memif:/run/m"), "socket=/run/m.new,socket-abstract=no,id=0,role=server");
+  EXPECT_EQ(of("memif:/run/m"),
+            "socket=/run/m." + std::to_string(::getpid()) + ",socket-abstract=no,id=0,role=server");
   EXPECT_EQ(of("memif:/run/m,role=client"), "socket=/run/m,socket-abstract=no,id=0,role=client");
 }
 

@@ -91,6 +91,7 @@ struct Devices::Impl {
 
   unsigned workers = 1;
   std::deque<Device> devices;
+  MemifSockets memif_sockets;
   std::vector<Source> queues;
   std::array<std::uint8_t, RTE_MAX_ETHPORTS> device_of{};
   std::vector<std::string> warnings;
@@ -127,7 +128,7 @@ Result<void> Devices::Impl::probe(Device& device) {
       warnings.push_back(std::move(warning));
     device.mtu = device.kernel->mtu();
   }
-  if (auto ok = check_memif_socket(name); !ok) return ok;
+  if (auto ok = memif_sockets.take(name); !ok) return ok;
   if (device.settings.mtu != 0) device.mtu = device.settings.mtu;
   DeviceNeeds needs{.number = device.number,
                     .mtu = device.mtu,
@@ -273,7 +274,6 @@ Devices::~Devices() {
     // memif, whose driver ends the process where somebody connects just then.
     if (device.ethernet.empty()) continue;
     const DeviceName& name = device.settings.device;
-    remove_memif_socket(name);
     if (name.kind == DeviceKind::memif) continue;
     if (name.kind == DeviceKind::tap && !name.arguments.contains("remote=")) continue;
     for (const Ethernet& ethernet : device.ethernet) {
@@ -293,6 +293,7 @@ Result<void> Devices::prepare(std::span<const DeviceSettings> settings,
     if (one.device.kind == DeviceKind::tap) {
       if (auto ok = KernelInterface::check_tap(one.device.target); !ok) return ok;
     }
+    if (auto ok = MemifSockets::check(one.device); !ok) return ok;
     if (!is_kernel_interface(one.device.kind)) continue;
     const auto there = KernelInterface::take(one.device.target);
     if (!there) return std::unexpected(there.error());
@@ -366,9 +367,8 @@ Result<void> Devices::start() {
       // Solicited-node groups and virtual addresses' MACs; not all devices can, or need to.
       static_cast<void>(rte_eth_allmulticast_enable(ethernet.id));
     }
-    if (auto ok = show_memif_socket(device.settings.device); !ok) return ok;
   }
-  return {};
+  return impl_->memif_sockets.show();
 }
 
 void Devices::discard() {

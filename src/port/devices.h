@@ -68,7 +68,8 @@ class Devices {
 
   /// Lets go what has come so far; before workers receive.
   void discard();
-  /// What is restored at the end, by this process or another; of a tap, nothing.
+  /// What is restored at the end, by this process or another, of each interface of the kernel's
+  /// that it has; of a tap, nothing.
   InterfaceSettings to_restore() const;
   /// Restores those, too, at the end, and last; at once where no device is that interface.
   void restore(InterfaceSettings settings);

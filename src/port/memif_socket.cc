@@ -1,18 +1,21 @@
 #include "port/memif_socket.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <string_view>
+#include <filesystem>
 
 #include "port/unix_address.h"
 
 namespace millrace {
 namespace {
 
-constexpr std::string_view kBefore = ".new";
+constexpr std::size_t kSuffix = 8;  // a point and Linux's longest process number
+
+std::string before(const std::string& path) { return path + "." + std::to_string(::getpid()); }
 
 bool listens(const DeviceName& name) {
   return name.kind == DeviceKind::memif && !name.arguments.contains("role=client") &&
@@ -22,34 +25,53 @@ bool listens(const DeviceName& name) {
 }  // namespace
 
 std::string memif_socket_before(const DeviceName& name) {
-  return listens(name) ? name.target + std::string(kBefore) : name.target;
+  return listens(name) ? before(name.target) : name.target;
 }
 
-Result<void> check_memif_socket(const DeviceName& name) {
+Result<void> MemifSockets::check(const DeviceName& name) {
   if (!listens(name)) return {};
-  const auto address = unix_address(name.target, kBefore.size());
+  const auto address = unix_address(name.target, kSuffix);
   if (!address) return std::unexpected(address.error());
-  const int error = who_listens(*address).error;
+  struct stat is{};
+  if (::lstat(name.target.c_str(), &is) == 0 && !S_ISSOCK(is.st_mode))
+    return std::unexpected(Error{to_string(name) + ": there is a file that is no socket: give " +
+                                 "another path, or take it away"});
+  const auto folder = std::filesystem::absolute(name.target).parent_path();
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    return std::unexpected(Error{to_string(name) + ": no socket can be made in " + folder.string() +
+                                     ": " + std::strerror(errno),
+                                 Error::Kind::unreadable});
+  return {};
+}
+
+Result<void> MemifSockets::take(const DeviceName& name) {
+  if (!listens(name) || shown_.contains(name.target)) return {};
+  if (auto ok = check(name); !ok) return ok;
+  const auto address = unix_address(name.target, kSuffix);
+  const Listening listening = who_listens(*address);
   // Who listens for packets, and not for a stream, is of another type.
-  if (error != 0 && error != EPROTOTYPE) {
-    ::unlink(memif_socket_before(name).c_str());
-    return {};
+  if (listening.error == 0 || listening.error == EPROTOTYPE || listening.error == EAGAIN)
+    return std::unexpected(Error{to_string(name) +
+                                 ": another program listens there: stop it, give another socket, "
+                                 "or ,role=client to connect to it"});
+  if (!listening.is_nobody())
+    return std::unexpected(Error{to_string(name) + ": " + std::strerror(listening.error)});
+  ::unlink(before(name.target).c_str());  // of who was killed and had the same number
+  shown_.emplace(name.target, false);
+  return {};
+}
+
+Result<void> MemifSockets::show() {
+  for (auto& [path, is_shown] : shown_) {
+    if (std::rename(before(path).c_str(), path.c_str()) != 0)
+      return std::unexpected(Error{"memif:" + path + ": " + std::strerror(errno)});
+    is_shown = true;
   }
-  return std::unexpected(Error{to_string(name) +
-                               ": another program listens there: stop it, give another socket, or "
-                               ",role=client to connect to it"});
+  return {};
 }
 
-Result<void> show_memif_socket(const DeviceName& name) {
-  if (!listens(name)) return {};
-  if (std::rename(memif_socket_before(name).c_str(), name.target.c_str()) == 0) return {};
-  return std::unexpected(Error{to_string(name) + ": " + std::strerror(errno)});
-}
-
-void remove_memif_socket(const DeviceName& name) {
-  if (!listens(name)) return;
-  ::unlink(memif_socket_before(name).c_str());
-  ::unlink(name.target.c_str());
+MemifSockets::~MemifSockets() {
+  for (const auto& [path, is_shown] : shown_) ::unlink((is_shown ? path : before(path)).c_str());
 }
 
 }  // namespace millrace
