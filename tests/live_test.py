@@ -254,6 +254,9 @@ class Errors(Live):
         self.start(network, memif)
         self.stop()
         self.assertFalse(os.path.exists(self.path("m")))
+        self.start(network, memif.replace('device = "null"', f'device = "memif:{self.path("m")},id=1"'))
+        self.assertTrue(os.path.exists(self.path("m")))
+        self.stop()
         with open(self.path("capture"), "w") as file:
             file.write("kept")
         self.refused(network, FAILED, ["no socket"], memif.replace(self.path("m"), self.path("capture")))
