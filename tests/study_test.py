@@ -56,6 +56,11 @@ ratio.times = ["worst.ns_median", "best.ns_median"]
 """
 
 
+def heed_interrupts():
+    """Also where this test was started in the background, by a shell that has them ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Study(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -112,7 +117,7 @@ class Study(unittest.TestCase):
         self.write("mended", "")
         self.write("slow", "")
         process = subprocess.Popen([*self.command, "full"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   start_new_session=True)
+                                   start_new_session=True, preexec_fn=heed_interrupts)
         while not (os.path.exists(self.path("calls")) and "18" in self.calls()):
             self.assertIsNone(process.poll())
             time.sleep(0.05)
