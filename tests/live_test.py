@@ -247,6 +247,10 @@ class Errors(Live):
         memif = GOOD.replace("af_packet:outside", f"memif:{self.path('m')}").replace("af_packet:inside", "null")
         self.start(network, memif)
         self.refused(network, FAILED, ["another program listens there", "role=client"], memif)
+        for _ in range(300):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+                client.connect(self.path("m"))
+        self.assertIsNone(self.process.poll(), "it has ended with clients that do not wait to be greeted")
         process, self.process = self.process, None
         process.kill()  # its socket stays
         process.communicate()

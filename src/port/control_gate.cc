@@ -5,7 +5,9 @@
 #include <rte_interrupts.h>
 #include <sched.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
+#include <cerrno>
 #include <mutex>
 #include <vector>
 
@@ -67,4 +69,15 @@ extern "C" int epoll_wait(int epoll, epoll_event* events, int most, int timeout_
   const int count = ::epoll_pwait(epoll, events, most, timeout_ms, nullptr);
   if (changes_devices && count > 0) millrace::gate().close();
   return count;
+}
+
+/// For whoever else calls it, as ever.
+extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
+  mmsghdr one{.msg_hdr = *message, .msg_len = 0};
+  if (::sendmmsg(socket, &one, 1, flags) == 1) return one.msg_len;
+  if ((errno != EPIPE && errno != ECONNRESET) || rte_thread_is_intr() == 0) return -1;
+  ssize_t length = 0;
+  for (std::size_t n = 0; n < message->msg_iovlen; ++n)
+    length += static_cast<ssize_t>(message->msg_iov[n].iov_len);
+  return length;
 }

@@ -4,7 +4,9 @@
 // thread, which then takes rings and shared memory away under whoever is receiving or sending just
 // then. So that thread waits, between hearing of something and doing it, until all have left; it
 // is met where it waits for events, in `epoll_wait`, which this file defines for all of the
-// process.
+// process. So it does `sendmsg`: where the other end has gone again before it was greeted, the
+// driver closes what that thread still waits for, which DPDK answers by ending the process. To that
+// thread the greeting is sent; that nobody is there it hears next, and takes leave in order.
 #pragma once
 
 #include <atomic>
