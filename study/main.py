@@ -65,14 +65,18 @@ def main():
             state = "to do" if record is None else "failed" if "failed" in record else f"done in {record['seconds']} s"
             print(f"{run.title}: {state}")
         return 0
+    page = os.path.join(options.out, f"{name}.html")
     interrupted = False
     try:
-        run_all(options.program, runs, results)
-    except KeyboardInterrupt:
-        interrupted = True
-        print("\nstudy/run: interrupted: the same command goes on", file=sys.stderr)
-    page = os.path.join(options.out, f"{name}.html")
-    report.write(page, experiments, is_quick, results, program)
+        try:
+            run_all(options.program, runs, results)
+        except KeyboardInterrupt:
+            interrupted = True
+            print("\nstudy/run: interrupted: the same command goes on", file=sys.stderr)
+        report.write(page, experiments, is_quick, results, program)
+    except OSError as error:
+        print(f"study/run: {error.filename or options.out}: {error.strerror}: once that is mended the same command goes on", file=sys.stderr)
+        return _FAILED
     print(page)
     failed = [run for run in runs if "failed" in (results.of(run, program) or {})]
     for run in failed:

@@ -7,6 +7,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import stat
@@ -157,6 +158,23 @@ class Study(unittest.TestCase):
         self.assertIn("quikc_vary: no such key: give arguments, bench", self.run_it("quick", status=2).stderr)
         self.write("experiments/1-speed.toml", "question = ")
         self.assertIn("1-speed.toml: ", self.run_it("quick", status=2).stderr)
+
+    def test_what_cannot_be_written_is_one_line(self):
+        self.write("mended", "")
+        self.write("file", "")
+        said = self.run_it("full", "--out", self.path("file"), status=1).stderr
+        self.assertIn(f"{self.path('file')}: File exists: once that is mended", said)
+        self.assertNotIn("Traceback", said)
+
+        def full_disk():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
+
+        done = subprocess.run([*self.command, "full"], capture_output=True, text=True, timeout=300, preexec_fn=full_disk)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("File too large: once that is mended", done.stderr)
+        self.assertNotIn("Traceback", done.stderr)
+        self.run_it("full")
+        self.assertIn("<svg", self.page())
 
     def test_those_of_the_repository(self):
         self.command[self.command.index("--experiments") + 1] = os.path.join(ROOT, "study", "experiments")
