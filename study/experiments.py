@@ -5,8 +5,11 @@ import os
 import tomllib
 from dataclasses import dataclass, field
 
+import published
+
 _KEYS = {"question", "figures", "bench", "arguments", "quick", "vary", "quick_vary", "picture", "finding", "notes"}
-_PICTURE_KEYS = {"title", "rows", "x", "y", "series", "panel", "x_label", "y_label", "kind", "log_x", "log_y", "unfold"}
+_PICTURE_KEYS = {"title", "rows", "x", "y", "series", "panel", "x_label", "y_label", "kind", "log_x", "log_y", "unfold", "published"}
+_FINDING_KEYS = {"text", "of", "ratio", "agrees", "differs"}
 
 
 class Wrong(Exception):
@@ -61,12 +64,16 @@ def read(path):
     for key in ("question", "bench"):
         if key not in given:
             raise Wrong(f"{path}: {key} is missing")
-    for picture in given.get("picture", []):
-        for key in picture.keys() - _PICTURE_KEYS:
-            raise Wrong(f"{path}: picture: {key}: no such key: give {', '.join(sorted(_PICTURE_KEYS))}")
-        for key in ("title", "x", "y"):
-            if key not in picture:
-                raise Wrong(f"{path}: picture: {key} is missing")
+    for what, keys, needed in (("picture", _PICTURE_KEYS, ("title", "x", "y")), ("finding", _FINDING_KEYS, ("text",))):
+        for one in given.get(what, []):
+            for key in one.keys() - keys:
+                raise Wrong(f"{path}: {what}: {key}: no such key: give {', '.join(sorted(keys))}")
+            for key in needed:
+                if key not in one:
+                    raise Wrong(f"{path}: {what}: {key} is missing")
+            for source in [one.get("published"), *(of.get("published") for of in one.get("of", {}).values())]:
+                if source is not None and source not in published.sources():
+                    raise Wrong(f"{path}: {what}: published: {source}: give {', '.join(published.sources())}")
     return Experiment(name=name, **given)
 
 

@@ -1,12 +1,15 @@
 """One page that needs no network: findings, then a section a question, with its picture, table and command."""
 
+import operator
 import os
 
 import jinja2
 
+import published
 from experiments import rows_of
 from pictures import draw, spread, unfolded
 
+_RELATIONS = {"<": operator.lt, ">": operator.gt, "is": operator.eq}
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -31,7 +34,7 @@ def _table(rows, picture):
 
 def _query(rows, wanted):
     """The row that a finding speaks of: the only one, or the least or most of a value."""
-    found = rows_of(rows, wanted.get("rows", {}))
+    found = rows_of(published.rows(wanted["published"]) if "published" in wanted else rows, wanted.get("rows", {}))
     for pick, choose in (("least", min), ("most", max)):
         if pick in wanted:
             found = [row for row in found if row.get(wanted[pick]) is not None]
@@ -49,13 +52,20 @@ def _finding(finding, rows, anchor):
         if not _member(values, below):
             return None
         values[name] = _member(values, above) / _member(values, below)
-    return {"text": finding["text"].format(**{name: _Row(value) if isinstance(value, dict) else value for name, value in values.items()}),
-            "anchor": anchor}
+    named = {name: _Row(value) if isinstance(value, dict) else value for name, value in values.items()}
+    agrees = None
+    if "agrees" in finding:
+        agrees = all(_RELATIONS[relation](_member(values, left), _member(values, right)) for left, relation, right in finding["agrees"])
+    return {"text": finding["text"].format(**named), "anchor": anchor, "agrees": agrees,
+            "differs": finding.get("differs", "").format(**named)}
 
 
 def _member(values, path):
+    """A number stands for itself."""
+    if not isinstance(path, str):
+        return path
     name, _, key = path.partition(".")
-    return values[name][key]
+    return values[name][key] if key else values[name]
 
 
 class _Row:
@@ -79,9 +89,12 @@ def _section(experiment, runs, results, program):
             rows += [{**run.varied, **row} for row in record["result"]["results"]]
     pictures = []
     for picture in experiment.picture:
-        svg = draw(picture, rows)
+        source = picture.get("published")
+        of_picture = published.rows(source) if source else rows
+        svg = draw(picture, of_picture)
         if svg is not None:
-            pictures.append({"title": picture["title"], "svg": svg, "table": _table(rows, picture)})
+            pictures.append({"title": picture["title"], "svg": svg, "table": _table(of_picture, picture),
+                             "source": published.sources().get(source)})
     findings = [_finding(finding, rows, experiment.name) for finding in experiment.finding] if rows else []
     return {"name": experiment.name, "question": experiment.question, "figures": experiment.figures, "notes": experiment.notes,
             "commands": ["millrace " + " ".join(run.arguments) for run in runs], "failed": failed, "pictures": pictures,

@@ -49,6 +49,25 @@ x = "live"
 y = "ns"
 y_label = "ns"
 series = "table"
+[[picture]]
+title = "theirs"
+published = "hpsr21"
+rows = { experiment = "single_thread_4000000", trace = "CAIDA" }
+kind = "bars"
+x = "table"
+y = "mpps"
+[[finding]]
+text = "Which is fastest, {theirs.table} ({theirs.mpps_median:.2f} Mpps)?"
+agrees = [["best.table", "is", "theirs.table"]]
+differs = "It is {best.table}."
+of.best = { rows = { bits = 16 }, least = "ns_median" }
+of.theirs = { published = "hpsr21", rows = { experiment = "single_thread_4000000", trace = "CAIDA" }, most = "mpps_median" }
+[[finding]]
+text = "Three times?"
+agrees = [["times", ">", 2.9], ["times", "<", 3.1]]
+of.best = { rows = { bits = 16 }, least = "ns_median" }
+of.worst = { rows = { bits = 16 }, most = "ns_median" }
+ratio.times = ["worst.ns_median", "best.ns_median"]
 [[finding]]
 text = "{best.table} is fastest: {best.ns_median:.0f} ns, {times:.1f} times as fast as {worst.table}."
 of.best = { rows = { bits = 16 }, least = "ns_median" }
@@ -101,7 +120,11 @@ class Study(unittest.TestCase):
         page = self.page()
         self.assertIn("no memory &lt;for&gt; 2^20", page)
         self.assertIn("millrace bench tables --key-bytes 16 --bits 18", page)
-        self.assertEqual(page.count("<svg"), 1)
+        self.assertEqual(page.count("<svg"), 2)
+        self.assertIn("<strong>Published</strong>, theirs. High-speed Connection Tracking", page)
+        # The middle of the two series that its authors released.
+        self.assertIn("Which is fastest, cuckoo++ (4.16 Mpps)? <strong>Not as published.</strong> It is race. <a", page)
+        self.assertIn("Three times? <strong>As published.</strong> <a", page)
         self.assertIn("race is fastest: 16 ns, 3.0 times as fast as std. <a href=\"#1-speed\">A paper, Figure 1</a>", page)
         self.assertIn("P &amp; Q", page)
         self.assertNotIn(">nan<", page.lower())
@@ -156,6 +179,10 @@ class Study(unittest.TestCase):
         self.assertIn("nowhere is not there", self.run_it("quick", "--program", "nowhere", status=2).stderr)
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("quick_vary", "quikc_vary"))
         self.assertIn("quikc_vary: no such key: give arguments, bench", self.run_it("quick", status=2).stderr)
+        self.write("experiments/1-speed.toml", EXPERIMENT.replace('published = "hpsr21"', 'published = "hpsr22"'))
+        self.assertIn("published: hpsr22: give hpsr21", self.run_it("quick", status=2).stderr)
+        self.write("experiments/1-speed.toml", EXPERIMENT.replace("differs", "difers"))
+        self.assertIn("finding: difers: no such key: give agrees, differs", self.run_it("quick", status=2).stderr)
         self.write("experiments/1-speed.toml", "question = ")
         self.assertIn("1-speed.toml: ", self.run_it("quick", status=2).stderr)
 
