@@ -12,6 +12,9 @@ _PICTURE_KEYS = {"title", "rows", "x", "y", "series", "panel", "x_label", "y_lab
 _FINDING_KEYS = {"text", "of", "ratio", "agrees", "differs"}
 
 
+CAPTURE = "{capture}"  # among arguments: the file that the user gave
+
+
 class Wrong(Exception):
     """What is wrong with an experiment's file, and what would be right."""
 
@@ -23,6 +26,7 @@ class Run:
     experiment: str
     varied: dict
     arguments: list
+    capture: str | None = None  # its fingerprint, where it reads one
 
     @property
     def title(self):
@@ -43,13 +47,23 @@ class Experiment:
     finding: list = field(default_factory=list)
     notes: str = ""
 
-    def runs(self, is_quick):
+    @property
+    def takes_capture(self):
+        return CAPTURE in self.arguments
+
+    def runs(self, is_quick, capture=None):
+        """`capture`: of those that take one, its file and fingerprint."""
         vary = self.quick_vary if is_quick and self.quick_vary is not None else self.vary
         arguments = self.quick if is_quick else self.arguments
         for values in itertools.product(*vary.values()):
             varied = dict(zip(vary, values))
             options = [word for name, value in varied.items() for word in (f"--{name}", str(value))]
-            yield Run(self.name, varied, ["bench", self.bench, *arguments, *options])
+            if not self.takes_capture:
+                yield Run(self.name, varied, ["bench", self.bench, *arguments, *options])
+            elif capture is not None:
+                file, fingerprint = capture
+                given = [file if word == CAPTURE else word for word in arguments]
+                yield Run(self.name, varied, ["bench", self.bench, *given, *options], fingerprint)
 
 
 def read(path):
@@ -89,3 +103,19 @@ def rows_of(rows, wanted):
         return all(row.get(key) in (value if isinstance(value, list) else [value]) for key, value in wanted.items())
 
     return [row for row in rows if fits(row)]
+
+
+def unfolded(rows, key):
+    """Where a row holds a list, a row for each of its members; where an object, one with its members, or if these are measured, one for
+    each: `part` is the name, `value` what it holds."""
+    if key is None:
+        return rows
+    return [{**row, **member} for row in rows for member in _members(row.get(key, []))]
+
+
+def _members(held):
+    if isinstance(held, list):
+        return held
+    if any(isinstance(value, dict) for value in held.values()):
+        return [{"part": part, "value": value} for part, value in held.items()]
+    return [held]

@@ -21,6 +21,8 @@ def _arguments():
     parser.add_argument("what", nargs="+", metavar="quick|full|EXPERIMENT",
                         help="all of them, in a few minutes or whole; or some by name, whole")
     parser.add_argument("--list", action="store_true", help="say what would be run, and what has been")
+    parser.add_argument("--in", dest="capture", metavar="CAPTURE",
+                        help="a capture, pcap or pcapng, for the experiments that take one; without it these are left out")
     parser.add_argument("--out", default=os.path.join(_ROOT, "build", "study"), metavar="FOLDER",
                         help="where results and report go; build/study")
     parser.add_argument("--program", default=os.path.join(_ROOT, "build", "release", "cli", "millrace"), metavar="FILE",
@@ -47,6 +49,10 @@ def main():
         experiments, is_quick = _chosen(read_all(options.experiments), options.what)
         if not os.path.exists(options.program):
             raise Wrong(f"{options.program} is not there: ./demo builds it, or give --program")
+        for experiment in experiments:
+            if experiment.takes_capture and options.capture is None and experiment.name in options.what:
+                raise Wrong(f"{experiment.name} takes a capture: give --in")
+        capture = (options.capture, fingerprint(options.capture)) if options.capture is not None else None
     except Wrong as wrong:
         print(f"study/run: {wrong}", file=sys.stderr)
         return _USAGE
@@ -57,7 +63,9 @@ def main():
     results = Results(os.path.join(options.out, f"{name}.jsonl"))
     for line in results.damaged:
         print(f"study/run: left out: {line}", file=sys.stderr)
-    runs = [run for experiment in experiments for run in experiment.runs(is_quick)]
+    planned = [(experiment, list(experiment.runs(is_quick, capture))) for experiment in experiments
+               if capture is not None or not experiment.takes_capture]
+    runs = [run for _, of_one in planned for run in of_one]
     program = fingerprint(options.program)
     if options.list:
         for run in runs:
@@ -73,7 +81,7 @@ def main():
         except KeyboardInterrupt:
             interrupted = True
             print("\nstudy/run: interrupted: the same command goes on", file=sys.stderr)
-        report.write(page, experiments, is_quick, results, program)
+        report.write(page, planned, is_quick, results, program)
     except OSError as error:
         print(f"study/run: {error.filename or options.out}: {error.strerror}: once that is mended the same command goes on", file=sys.stderr)
         return _FAILED

@@ -8,7 +8,7 @@ import matplotlib
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402
 
-from experiments import rows_of  # noqa: E402
+from experiments import rows_of, unfolded  # noqa: E402
 
 _TEXT = "#010203"  # replaced by the page's own
 # Okabe and Ito's, which colour-blind readers tell apart; beyond them, other dashes.
@@ -84,17 +84,9 @@ def _bars(axes, rows, picture):
     axes.grid(visible=False, axis="x")
 
 
-def unfolded(rows, picture):
-    """Where a row holds an object, a row for each of its members: `part` is the name, `value` what it holds."""
-    key = picture.get("unfold")
-    if key is None:
-        return rows
-    return [{**row, "part": part, "value": value} for row in rows for part, value in row.get(key, {}).items()]
-
-
 def draw(picture, results):
     """The picture of those results, as text to stand in a page; none where it has nothing to show."""
-    rows = unfolded(rows_of(results, picture.get("rows", {})), picture)
+    rows = rows_of(unfolded(results, picture.get("unfold")), picture.get("rows", {}))
     rows = [row for row in rows if picture["x"] in row and spread(row, picture["y"])]
     if not rows:
         return None

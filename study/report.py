@@ -6,8 +6,8 @@ import os
 import jinja2
 
 import published
-from experiments import rows_of
-from pictures import draw, spread, unfolded
+from experiments import rows_of, unfolded
+from pictures import draw, spread
 
 _RELATIONS = {"<": operator.lt, ">": operator.gt, "is": operator.eq}
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -23,7 +23,7 @@ def _table(rows, picture):
     """Columns: what varies among these rows, then what is shown of them with its spread."""
     keys = [key for key in (picture.get("panel"), picture.get("series"), picture["x"]) if key]
     body = []
-    for row in unfolded(rows_of(rows, picture.get("rows", {})), picture):
+    for row in rows_of(unfolded(rows, picture.get("unfold")), picture.get("rows", {})):
         values = spread(row, picture["y"])
         if values is None or picture["x"] not in row:
             continue
@@ -34,7 +34,8 @@ def _table(rows, picture):
 
 def _query(rows, wanted):
     """The row that a finding speaks of: the only one, or the least or most of a value."""
-    found = rows_of(published.rows(wanted["published"]) if "published" in wanted else rows, wanted.get("rows", {}))
+    from_where = published.rows(wanted["published"]) if "published" in wanted else unfolded(rows, wanted.get("unfold"))
+    found = rows_of(from_where, wanted.get("rows", {}))
     for pick, choose in (("least", min), ("most", max)):
         if pick in wanted:
             found = [row for row in found if row.get(wanted[pick]) is not None]
@@ -101,8 +102,9 @@ def _section(experiment, runs, results, program):
             "findings": [finding for finding in findings if finding], "machine": machine}
 
 
-def write(path, experiments, is_quick, results, program):
-    sections = [_section(experiment, list(experiment.runs(is_quick)), results, program) for experiment in experiments]
+def write(path, planned, is_quick, results, program):
+    """`planned`: experiments, each with its runs."""
+    sections = [_section(experiment, runs, results, program) for experiment, runs in planned]
     machine = next((section["machine"] for section in sections if section["machine"]), None)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = environment.get_template("report.html.jinja").render(

@@ -38,8 +38,9 @@ class Results:
         self.records.append(record)
 
     def of(self, run, program):
-        """The last record of a run by that program, or none."""
+        """The last record of a run by that program, or none. A capture of the same name may be another one."""
         for record in reversed(self.records):
-            if (record["experiment"], record["arguments"], record["program"]) == (run.experiment, run.arguments, program):
+            what = (record["experiment"], record["arguments"], record["program"], record.get("capture"))
+            if what == (run.experiment, run.arguments, program, run.capture):
                 return record
         return None

@@ -8,9 +8,9 @@ import sys
 import time
 
 
-def fingerprint(program):
-    """Of the program, so that another build's results are not taken for its own."""
-    with open(program, "rb") as file:
+def fingerprint(path):
+    """Of a program or a capture, so that another's results are not taken for its own."""
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
@@ -54,7 +54,7 @@ def run_all(program, runs, results):
         if done.returncode == 130:
             raise KeyboardInterrupt
         record = {"experiment": run.experiment, "varied": run.varied, "arguments": run.arguments, "program": of_program,
-                  "began": began, "seconds": round(time.monotonic() - start, 1)}
+                  "capture": run.capture, "began": began, "seconds": round(time.monotonic() - start, 1)}
         try:
             if done.returncode != 0:
                 raise ValueError(done.stderr.strip() or f"status {done.returncode}")

@@ -186,6 +186,22 @@ class Study(unittest.TestCase):
         self.write("experiments/1-speed.toml", "question = ")
         self.assertIn("1-speed.toml: ", self.run_it("quick", status=2).stderr)
 
+    def test_with_a_capture(self):
+        self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]'))
+        self.write("mended", "")
+        capture = self.write("a.pcap", "this")
+        self.run_it("full")
+        self.assertNotIn("0-capture", self.page())
+        self.assertIn("0-capture takes a capture: give --in", self.run_it("0-capture", status=2).stderr)
+        self.assertIn("a.pcapng: No such file", self.run_it("full", "--in", capture + "ng", status=2).stderr)
+        for _ in range(2):
+            self.run_it("full", "--in", capture)
+        self.assertEqual(self.calls(), 2 * ["16", "18", "20"])
+        self.assertIn(f"--in {capture} --bits 16", self.page())
+        self.write("a.pcap", "another")
+        self.run_it("full", "--in", capture)
+        self.assertEqual(self.calls(), 3 * ["16", "18", "20"])
+
     def test_what_cannot_be_written_is_one_line(self):
         self.write("mended", "")
         self.write("file", "")
