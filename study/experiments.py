@@ -10,8 +10,6 @@ import published
 _KEYS = {"question", "figures", "bench", "arguments", "quick", "vary", "quick_vary", "picture", "finding", "notes"}
 _PICTURE_KEYS = {"title", "rows", "x", "y", "series", "panel", "x_label", "y_label", "kind", "log_x", "log_y", "unfold", "published"}
 _FINDING_KEYS = {"text", "of", "ratio", "agrees", "differs"}
-
-
 CAPTURE = "{capture}"  # among arguments: the file that the user gave
 
 
