@@ -156,14 +156,13 @@ class Experiment {
       return fmt::format("{}{}, {} workers", contender.ageing, how, contender.workers);
     };
     double none_ns = 0;
-    return in_turn(options_, contenders_, progress, title,
-                   [&](const Contender& contender) -> Result<void> {
-                     auto ns = measure(contender);
-                     if (!ns) return std::unexpected(ns.error());
-                     if (contender.is_none()) none_ns = *ns;
-                     samples_[contender].more_ns.push_back(*ns - none_ns);
-                     return {};
-                   });
+    return in_turn(options_, contenders_, progress, title, [&](const Contender& contender) {
+      const auto ns = measure(contender);
+      if (!ns) return ns;
+      if (contender.is_none()) none_ns = *ns;
+      samples_[contender].more_ns.push_back(*ns - none_ns);
+      return ns;
+    });
   }
 
   AgeingReport report() {

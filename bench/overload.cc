@@ -264,7 +264,7 @@ class Experiment {
   }
 
  private:
-  Result<void> measure(const Contender& contender);
+  Result<double> measure(const Contender& contender);  // ns a packet
   Result<std::unique_ptr<Line>> line_for(const Contender& contender, std::uint64_t offered,
                                          Balance& balance) const;
 
@@ -289,7 +289,7 @@ Result<std::unique_ptr<Line>> Experiment::line_for(const Contender& contender,
                    balance);
 }
 
-Result<void> Experiment::measure(const Contender& contender) {
+Result<double> Experiment::measure(const Contender& contender) {
   const std::uint64_t offered = options_.capacity * contender.offered_percent / 100;
   const std::uint64_t established = std::min(offered, options_.capacity * 4 / 5);
   const std::uint64_t begin = offered - established;
@@ -325,7 +325,7 @@ Result<void> Experiment::measure(const Contender& contender) {
                   .refused = counters.refused.value(),
                   .refused_early = counters.refused_early.value(),
                   .over_budget = counters.over_budget.value()};
-  return {};
+  return ns;
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ class Experiment {
   }
 
  private:
-  Result<void> measure(const Contender& contender);
+  Result<double> measure(const Contender& contender);  // Mpps
   Result<void> pass(Workers& workers, std::uint32_t loops, Samples* samples);
   Result<void> check(const Contender& contender, const WorkerCounters& counters);
 
@@ -121,7 +121,7 @@ class Experiment {
   bool counts_ = false;
 };
 
-Result<void> Experiment::measure(const Contender& contender) {
+Result<double> Experiment::measure(const Contender& contender) {
   LineConfig line{.table = contender.table,
                   .sharing = contender.scheme(),
                   .capacity = passes_.capacity,
@@ -139,11 +139,12 @@ Result<void> Experiment::measure(const Contender& contender) {
   counts_ = contender.counts();
   Samples& samples = samples_[contender];
   if (passes_.warm) {
-    if (auto ok = pass(*workers, 1, nullptr); !ok) return ok;
+    if (auto ok = pass(*workers, 1, nullptr); !ok) return std::unexpected(ok.error());
   }
-  if (auto ok = pass(*workers, passes_.loops, &samples); !ok) return ok;
+  if (auto ok = pass(*workers, passes_.loops, &samples); !ok) return std::unexpected(ok.error());
   samples.pages = std::max(samples.pages, workers->report_v4().pages);
-  return check(contender, workers->counters());
+  if (auto ok = check(contender, workers->counters()); !ok) return std::unexpected(ok.error());
+  return samples.mpps.back();
 }
 
 Result<void> Experiment::pass(Workers& workers, std::uint32_t loops, Samples* samples) {

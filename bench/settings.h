@@ -19,18 +19,21 @@ struct Settings {
   Pages pages = Pages::huge;
 };
 
-/// Calls `measure(contender)` for each, one after the other, as often as there are repetitions;
-/// `title(contender)` is what `progress` shows. False where that ended it, and the error of the
-/// first that failed.
+/// Calls `measure(contender)` for each, one after the other, as often as there are repetitions: a
+/// `Result<double>`, the contender's first figure. `title(contender)` is what `progress` shows.
+/// False where that ended it, and the error of the first that failed.
 template <class Contender, class Title, class Measure>
 Result<bool> in_turn(const Settings& settings, const std::vector<Contender>& contenders,
                      const Progress& progress, Title&& title, Measure&& measure) {
   for (unsigned repetition = 0; repetition < settings.repetitions; ++repetition) {
     for (const Contender& contender : contenders) {
-      if (!progress(fmt::format("repetition {} of {}: {}", repetition + 1, settings.repetitions,
-                                title(contender))))
+      const std::string who = title(contender);
+      if (!progress(
+              fmt::format("repetition {} of {}: {}", repetition + 1, settings.repetitions, who)))
         return false;
-      if (Result<void> ok = measure(contender); !ok) return std::unexpected(ok.error());
+      const Result<double> measured = measure(contender);
+      if (!measured) return std::unexpected(measured.error());
+      progress.seen(who, *measured);
     }
   }
   return true;

@@ -104,7 +104,7 @@ std::string Experiment<K>::title(unsigned repetition, const Entrant& entrant) co
 
 template <class K>
 Result<bool> Experiment<K>::run() {
-  const auto phase = [this](std::string_view name) { return steps_.phase(name); };
+  const Progress phase([this](std::string_view name) { return steps_.phase(name); });
   for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
     const TrialOptions options{options_.bursts, options_.pages, options_.seed + repetition};
     for (std::size_t i = 0; i < samples_.size(); ++i) {

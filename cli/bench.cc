@@ -97,13 +97,13 @@ std::string cell(const Spread& spread) {
 
 bench::Progress progress_line(bool quiet) {
   const bool show = !quiet && ::isatty(STDERR_FILENO) != 0;
-  return [show](std::string_view what) {
+  return bench::Progress([show](std::string_view what) {
     winsize window{};
     const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1;
     // A line that wraps could not be cleared.
     if (show) say(fmt::format("\r\033[K{}", what.substr(0, known ? window.ws_col - 1 : 79)));
     return !interrupted.load();
-  };
+  });
 }
 
 Error in_terms_of(std::string_view option, Error error) {

@@ -3,11 +3,12 @@
 import argparse
 import os
 import sys
+from dataclasses import replace
 
 import report
-from experiments import Wrong, read_all
-from results import Results
-from running import fingerprint, run_all
+from experiments import Capture, Wrong, read_all
+from results import AGAIN, Results
+from running import fingerprint, generated, run_all
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(_HERE)
@@ -21,8 +22,12 @@ def _arguments():
     parser.add_argument("what", nargs="+", metavar="quick|full|EXPERIMENT",
                         help="all of them, in a few minutes or whole; or some by name, whole")
     parser.add_argument("--list", action="store_true", help="say what would be run, and what has been")
-    parser.add_argument("--in", dest="capture", metavar="CAPTURE",
-                        help="a capture, pcap or pcapng, for the experiments that take one; without it these are left out")
+    parser.add_argument("--in", dest="captures", action="append", default=[], metavar="CAPTURE",
+                        help="a capture, pcap or pcapng, for the experiments that take one; may be given several times")
+    parser.add_argument("--rounds", type=int, metavar="N",
+                        help="everything so often, round by round; 3, and 1 in the quick way")
+    parser.add_argument("--again", action="store_true",
+                        help="measure once more, and say on the page whether medians lie within the spread that is there")
     parser.add_argument("--out", default=os.path.join(_ROOT, "build", "study"), metavar="FOLDER",
                         help="where results and report go; build/study")
     parser.add_argument("--program", default=os.path.join(_ROOT, "build", "release", "cli", "millrace"), metavar="FILE",
@@ -43,52 +48,85 @@ def _chosen(experiments, what):
     return [by_name[name] for name in what], False
 
 
+class Study:
+    """What was asked for: experiments, captures, and where results go."""
+
+    def __init__(self, options):
+        self.all = read_all(options.experiments)
+        self.chosen, self.is_quick = _chosen(self.all, options.what)
+        if not os.path.exists(options.program):
+            raise Wrong(f"{options.program} is not there: ./demo builds it, or give --program")
+        if options.rounds is not None and options.rounds < 1:
+            raise Wrong(f"--rounds {options.rounds}: give 1 or more")
+        self.rounds = options.rounds or (1 if self.is_quick else 3)
+        self.program = fingerprint(options.program)
+        given = [Capture(os.path.splitext(os.path.basename(file))[0], file, fingerprint(file)) for file in options.captures]
+        self.captures = {}
+        for experiment in self.all:
+            if experiment.takes_captures:
+                made = [generated(name, arguments, os.path.join(options.out, "captures"), options.program)
+                        for name, arguments in experiment.generated(self.is_quick).items()]
+                self.captures[experiment.name] = made + given
+        for experiment in self.chosen:
+            if experiment.takes_captures and not self.captures[experiment.name] and experiment.name in options.what:
+                raise Wrong(f"{experiment.name} takes a capture: give --in")
+
+    def runs(self, experiment):
+        return list(experiment.runs(self.is_quick, self.captures.get(experiment.name, [])))
+
+    def planned(self, again):
+        """Round by round, so that what changes with the hour is in the spread of all."""
+        rounds = [AGAIN] if again else range(1, self.rounds + 1)
+        return [replace(run, round=number) for number in rounds for experiment in self.chosen for run in self.runs(experiment)]
+
+    def shown(self, results):
+        """What was chosen, and what has results from before."""
+        runs = {experiment.name: self.runs(experiment) for experiment in self.all}
+        return [(experiment, runs[experiment.name]) for experiment in self.all if runs[experiment.name] and (
+            experiment in self.chosen or any(results.rounds_of(run, self.program) for run in runs[experiment.name]))]
+
+
+def _list(study, runs, results):
+    for run in runs:
+        record = results.of(run, study.program)
+        state = "to do" if record is None else "failed" if "failed" in record else f"done in {record['seconds']} s"
+        print(f"{run.title}{f', round {run.round}' if study.rounds > 1 and run.round else ''}: {state}")
+
+
 def main():
     options = _arguments()
     try:
-        experiments, is_quick = _chosen(read_all(options.experiments), options.what)
-        if not os.path.exists(options.program):
-            raise Wrong(f"{options.program} is not there: ./demo builds it, or give --program")
-        for experiment in experiments:
-            if experiment.takes_capture and options.capture is None and experiment.name in options.what:
-                raise Wrong(f"{experiment.name} takes a capture: give --in")
-        capture = (options.capture, fingerprint(options.capture)) if options.capture is not None else None
+        study = Study(options)
     except Wrong as wrong:
         print(f"study/run: {wrong}", file=sys.stderr)
         return _USAGE
     except OSError as error:
         print(f"study/run: {error.filename}: {error.strerror}", file=sys.stderr)
         return _USAGE
-    name = "quick" if is_quick else "full"
+    name = "quick" if study.is_quick else "full"
     results = Results(os.path.join(options.out, f"{name}.jsonl"))
     for line in results.damaged:
         print(f"study/run: left out: {line}", file=sys.stderr)
-    planned = [(experiment, list(experiment.runs(is_quick, capture))) for experiment in experiments
-               if capture is not None or not experiment.takes_capture]
-    runs = [run for _, of_one in planned for run in of_one]
-    program = fingerprint(options.program)
+    runs = study.planned(options.again)
     if options.list:
-        for run in runs:
-            record = results.of(run, program)
-            state = "to do" if record is None else "failed" if "failed" in record else f"done in {record['seconds']} s"
-            print(f"{run.title}: {state}")
+        _list(study, runs, results)
         return 0
     page = os.path.join(options.out, f"{name}.html")
     interrupted = False
     try:
         try:
-            run_all(options.program, runs, results)
+            run_all(options.program, runs, results, anew=options.again)
         except KeyboardInterrupt:
             interrupted = True
             print("\nstudy/run: interrupted: the same command goes on", file=sys.stderr)
-        report.write(page, planned, is_quick, results, program)
+        report.write(page, study.shown(results), study.is_quick, results, study.program)
     except OSError as error:
         print(f"study/run: {error.filename or options.out}: {error.strerror}: once that is mended the same command goes on", file=sys.stderr)
         return _FAILED
     print(page)
-    failed = [run for run in runs if "failed" in (results.of(run, program) or {})]
+    failed = [run for run in runs if "failed" in (results.of(run, study.program) or {})]
     for run in failed:
-        print(f"study/run: {run.title}: {results.of(run, program)['failed']}", file=sys.stderr)
+        print(f"study/run: {run.title}: {results.of(run, study.program)['failed']}", file=sys.stderr)
     return _INTERRUPTED if interrupted else _FAILED if failed else 0
 
 

@@ -8,7 +8,7 @@ import matplotlib
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402
 
-from experiments import rows_of, unfolded  # noqa: E402
+from rows import spread  # noqa: E402
 
 _TEXT = "#010203"  # replaced by the page's own
 # Okabe and Ito's, which colour-blind readers tell apart; beyond them, other dashes.
@@ -24,16 +24,8 @@ matplotlib.rcParams.update({
 })
 
 
-def spread(row, key):
-    """Median, least and most of a value; the same three where it is but one."""
-    value = row.get(key)
-    if isinstance(value, dict):  # as {"ns_median": ...}
-        return value["ns_median"], value["ns_min"], value["ns_max"]
-    if value is not None:
-        return value, value, value
-    if f"{key}_median" not in row:
-        return None
-    return tuple(row[f"{key}_{which}"] for which in ("median", "min", "max"))
+def _spread(row, picture):
+    return spread(row, picture["y"], picture.get("per"))
 
 
 def _style(number):
@@ -50,9 +42,7 @@ def _series(rows, picture):
 
 def _lines(axes, rows, picture):
     for number, (name, of_it) in enumerate(_series(rows, picture).items()):
-        points = sorted((row[picture["x"]], *spread(row, picture["y"])) for row in of_it if spread(row, picture["y"]))
-        if not points:
-            continue
+        points = sorted((row[picture["x"]], *_spread(row, picture)) for row in of_it)
         x, median, least, most = zip(*points)
         style = _style(number)
         axes.plot(x, median, label=name, markersize=4, linewidth=1.4, **style)
@@ -71,10 +61,7 @@ def _bars(axes, rows, picture):
     width = 0.8 / len(series)
     for number, (name, of_it) in enumerate(series.items()):
         for row in of_it:
-            values = spread(row, picture["y"])
-            if values is None:
-                continue
-            median, least, most = values
+            median, least, most = _spread(row, picture)
             at = names.index(str(row[picture["x"]])) + (number - (len(series) - 1) / 2) * width
             axes.bar(at, median, width, color=_COLOURS[number % len(_COLOURS)], label=name)
             axes.errorbar(at, median, [[median - least], [most - median]], color=_TEXT, linewidth=0.8, capsize=2)
@@ -86,8 +73,7 @@ def _bars(axes, rows, picture):
 
 def draw(picture, results):
     """The picture of those results, as text to stand in a page; none where it has nothing to show."""
-    rows = rows_of(unfolded(results, picture.get("unfold")), picture.get("rows", {}))
-    rows = [row for row in rows if picture["x"] in row and spread(row, picture["y"])]
+    rows = [row for row in results if row.get(picture["x"]) is not None and _spread(row, picture)]
     if not rows:
         return None
     panels = list(dict.fromkeys(row.get(picture.get("panel")) for row in rows))

@@ -2,6 +2,9 @@
 
 import json
 import os
+from dataclasses import replace
+
+AGAIN = 0  # the round that is not put together with the others, but held against them
 
 
 class Results:
@@ -17,7 +20,7 @@ class Results:
             for number, line in enumerate(file, 1):
                 try:
                     record = json.loads(line)
-                    if not isinstance(record, dict) or not {"experiment", "arguments", "program"} <= record.keys():
+                    if not isinstance(record, dict) or not {"experiment", "arguments", "round", "program"} <= record.keys():
                         raise ValueError("no record of a run")
                     self.records.append(record)
                 except ValueError as error:
@@ -38,9 +41,15 @@ class Results:
         self.records.append(record)
 
     def of(self, run, program):
-        """The last record of a run by that program, or none. A capture of the same name may be another one."""
+        """The last record of a run in its round by that program, or none. A capture of the same name may be another one."""
         for record in reversed(self.records):
-            what = (record["experiment"], record["arguments"], record["program"], record.get("capture"))
-            if what == (run.experiment, run.arguments, program, run.capture):
+            what = (record["experiment"], record["arguments"], record["round"], record["program"], record.get("capture"))
+            if what == (run.experiment, run.arguments, run.round, program, run.fingerprint):
                 return record
         return None
+
+    def rounds_of(self, run, program):
+        """The last record of each of its rounds."""
+        rounds = sorted({record["round"] for record in self.records if record["experiment"] == run.experiment and record["round"] != AGAIN})
+        records = [self.of(replace(run, round=number), program) for number in rounds]
+        return [record for record in records if record is not None]

@@ -3,9 +3,12 @@
 import datetime
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import time
+
+from experiments import Capture
 
 
 def fingerprint(path):
@@ -14,23 +17,32 @@ def fingerprint(path):
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-class Progress:
-    """On a terminal one line that changes, elsewhere a line a run."""
+def generated(name, arguments, folder, program):
+    """A capture that is made when it is needed: by that program, from those arguments."""
+    command = ["generate", *arguments]
+    digest = hashlib.sha256(json.dumps([fingerprint(program), command]).encode()).hexdigest()[:16]
+    file = os.path.join(folder, f"{name}.pcap")
+    return Capture(name, file, digest, (*command, "--out", file))
 
-    def __init__(self, count):
-        self._count = count
-        self._done = 0
-        self._start = time.monotonic()
+
+class Progress:
+    """On a terminal one line that changes, elsewhere a line a run. `expected`: seconds of each, as far as rounds before have shown."""
+
+    def __init__(self, expected):
+        self._expected = expected
+        self._took = []
 
     def show(self, title):
-        passed = time.monotonic() - self._start
-        left = f", about {_words(passed / self._done * (self._count - self._done))} left" if self._done else ""
-        text = f"{self._done + 1} of {self._count}{left}: {title}"
+        done = len(self._took)
+        known = self._took + [seconds for seconds in self._expected if seconds is not None]
+        left = sum(sum(known) / len(known) if seconds is None else seconds for seconds in self._expected[done:]) if known else None
+        about = f", about {_words(left)} left" if left is not None else ""
+        text = f"{done + 1} of {len(self._expected)}{about}: {title}"
         print(f"\r\033[K{text}" if sys.stderr.isatty() else text, end="" if sys.stderr.isatty() else "\n",
               file=sys.stderr, flush=True)
 
-    def step(self):
-        self._done += 1
+    def step(self, seconds):
+        self._took.append(seconds)
 
     def end(self):
         if sys.stderr.isatty():
@@ -41,26 +53,51 @@ def _words(seconds):
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def run_all(program, runs, results):
-    """Those that `results` has not. A run that fails is a result, too: it is tried again the next time."""
+def _answer(program, arguments):
+    """Standard output. ValueError: why there is none."""
+    done = subprocess.run([program, *arguments], capture_output=True, text=True)
+    if done.returncode == 130:
+        raise KeyboardInterrupt
+    if done.returncode != 0:
+        raise ValueError(done.stderr.strip() or f"status {done.returncode}")
+    return done.stdout
+
+
+def _make(program, capture):
+    """Where it is not there, or not of that command."""
+    mark = capture.file + ".made"
+    if os.path.exists(capture.file) and os.path.exists(mark):
+        with open(mark, encoding="utf-8") as file:
+            if file.read() == capture.fingerprint:
+                return
+    os.makedirs(os.path.dirname(capture.file), exist_ok=True)
+    _answer(program, [*capture.command, "--quiet"])
+    with open(mark, "w", encoding="utf-8") as file:
+        file.write(capture.fingerprint)
+
+
+def run_all(program, runs, results, anew=False):
+    """Those that `results` has not; `anew`: all. A run that fails is a result, too: it is tried again the next time."""
     of_program = fingerprint(program)
-    missing = [run for run in runs if "result" not in (results.of(run, of_program) or {})]
-    progress = Progress(len(missing))
+    missing = [run for run in runs if anew or "result" not in (results.of(run, of_program) or {})]
+
+    def took(run):
+        return next((record["seconds"] for record in results.rounds_of(run, of_program) if "result" in record), None)
+
+    progress = Progress([took(run) for run in missing])
     for run in missing:
-        progress.show(run.title)
+        progress.show(run.title + (f", round {run.round}" if run.round > 1 else ""))
         start = time.monotonic()
         began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        done = subprocess.run([program, *run.arguments, "--json", "-", "--quiet"], capture_output=True, text=True)
-        if done.returncode == 130:
-            raise KeyboardInterrupt
-        record = {"experiment": run.experiment, "varied": run.varied, "arguments": run.arguments, "program": of_program,
-                  "capture": run.capture, "began": began, "seconds": round(time.monotonic() - start, 1)}
+        record = {"experiment": run.experiment, "varied": run.varied, "arguments": run.arguments, "round": run.round,
+                  "program": of_program, "capture": run.fingerprint, "began": began}
         try:
-            if done.returncode != 0:
-                raise ValueError(done.stderr.strip() or f"status {done.returncode}")
-            record["result"] = json.loads(done.stdout)
+            if run.capture is not None and run.capture.command:
+                _make(program, run.capture)
+            record["result"] = json.loads(_answer(program, [*run.arguments, "--json", "-", "--quiet"]))
         except ValueError as error:
             record["failed"] = str(error)
+        record["seconds"] = round(time.monotonic() - start, 1)
         results.add(record)
-        progress.step()
+        progress.step(record["seconds"])
     progress.end()

@@ -25,6 +25,9 @@ import json, os, sys, time
 folder = os.path.dirname(os.path.abspath(__file__))
 with open(os.path.join(folder, "calls"), "a") as calls:
     print(*sys.argv[1:], file=calls)
+if sys.argv[1] == "generate":
+    open(sys.argv[sys.argv.index("--out") + 1], "w").close()
+    sys.exit()
 bits = int(sys.argv[sys.argv.index("--bits") + 1])
 if bits == 18 and os.path.exists(os.path.join(folder, "slow")):
     time.sleep(60)
@@ -90,7 +93,7 @@ class Study(unittest.TestCase):
         self.write("experiments/1-speed.toml", EXPERIMENT)
         self.program = self.write("program", PROGRAM)
         os.chmod(self.program, os.stat(self.program).st_mode | stat.S_IXUSR)
-        self.command = [RUN, "--program", self.program, "--experiments", self.path("experiments"), "--out", self.path("out")]
+        self.command = [RUN, "--program", self.program, "--experiments", self.path("experiments"), "--out", self.path("out"), "--rounds", "1"]
 
     def path(self, name):
         return os.path.join(self.dir, name)
@@ -105,9 +108,14 @@ class Study(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stderr)
         return done
 
-    def calls(self):
+    def called(self):
         with open(self.path("calls"), encoding="utf-8") as file:
-            return re.findall(r"--bits (\d+)", file.read())
+            return file.read().splitlines()
+
+    def calls(self):
+        return re.findall(r"--bits (\d+)", "\n".join(self.called()))
+
+    maxDiff = 200
 
     def page(self, name="full"):
         with open(self.path(f"out/{name}.html"), encoding="utf-8") as file:
@@ -125,7 +133,7 @@ class Study(unittest.TestCase):
         # The middle of the two series that its authors released.
         self.assertIn("Which is fastest, cuckoo++ (4.16 Mpps)? <strong>Not as published.</strong> It is race. <a", page)
         self.assertIn("Three times? <strong>As published.</strong> <a", page)
-        self.assertIn("race is fastest: 16 ns, 3.0 times as fast as std. <a href=\"#1-speed\">A paper, Figure 1</a>", page)
+        self.assertIn("race is fastest: 16 ns, 3.0 times as fast as std. <a href=\"#1-speed-1\">A paper, Figure 1</a>", page)
         self.assertIn("P &amp; Q", page)
         self.assertNotIn(">nan<", page.lower())
         # A namespace's name is no address.
@@ -183,8 +191,69 @@ class Study(unittest.TestCase):
         self.assertIn("published: hpsr22: give hpsr21", self.run_it("quick", status=2).stderr)
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("differs", "difers"))
         self.assertIn("finding: difers: no such key: give agrees, differs", self.run_it("quick", status=2).stderr)
+        self.write("experiments/1-speed.toml", EXPERIMENT.replace("agrees", "picture = 3\nagrees", 1))
+        self.assertIn("give the number of the picture that shows it", self.run_it("quick", status=2).stderr)
+        self.write("experiments/1-speed.toml", EXPERIMENT.replace("of.best = {", 'of.best = { experiment = "2-more",', 1))
+        self.assertIn("1-speed.toml: experiment: 2-more: give 1-speed", self.run_it("quick", status=2).stderr)
         self.write("experiments/1-speed.toml", "question = ")
         self.assertIn("1-speed.toml: ", self.run_it("quick", status=2).stderr)
+
+    def test_rounds(self):
+        self.write("mended", "")
+        self.run_it("full", "--rounds", "2")
+        self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
+        with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
+            records = [json.loads(line) for line in file]
+        self.assertEqual([record["round"] for record in records], [1, 1, 1, 2, 2, 2])
+        for row in records[3]["result"]["results"]:
+            row["ns_median"] += 4
+            row["ns_max"] += 6
+        self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        self.run_it("full", "--rounds", "2")
+        # The median of medians, the least and the most of all.
+        self.assertIn("<td>race</td><td>65536</td><td>18</td><td>15</td><td>24</td>", self.page())
+        self.assertEqual(len(self.calls()), 6)
+        self.assertIn("Rounds: 2.", self.page())
+        self.assertIn("1-speed, bits 20, round 2: done in", self.run_it("full", "--rounds", "2", "--list").stdout)
+        self.assertIn("--rounds 0: give 1 or more", self.run_it("full", "--rounds", "0", status=2).stderr)
+
+    def test_measured_again(self):
+        self.write("mended", "")
+        self.run_it("full")
+        self.assertNotIn("Measured once more", self.page())
+        self.run_it("1-speed", "--again")
+        self.assertIn("Measured once more later: 6 of 6 medians lie within the range that is shown here.", self.page())
+        self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
+        with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
+            records = [json.loads(line) for line in file]
+        for row in records[4]["result"]["results"]:
+            row["ns_median"] *= 2
+        self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        self.run_it("full")
+        self.assertIn("4 of 6 medians lie within the range that is shown here, the others at most 93 % outside of it.", self.page())
+
+    def test_what_was_run_before_stays_on_the_page(self):
+        self.write("mended", "")
+        self.write("experiments/2-more.toml", EXPERIMENT.replace("How fast?", "How much?"))
+        self.run_it("1-speed")
+        self.assertNotIn("How much?", self.page())
+        self.run_it("2-more")
+        self.assertIn("How fast?", self.page())
+        self.assertIn("How much?", self.page())
+
+    def test_generated_captures(self):
+        self.write("mended", "")
+        self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
+            "[[picture]]", 'generate = { small = ["--connections", "9"] }\n[[picture]]', 1))
+        self.run_it("0-capture")
+        file = self.path("out/captures/small.pcap")
+        self.assertEqual(self.called(), [f"generate --connections 9 --out {file} --quiet",
+                                         *(f"bench tables --in {file} --bits {bits} --json - --quiet" for bits in (16, 18, 20))])
+        self.assertIn(f"millrace generate --connections 9 --out {file}", self.page())
+        os.remove(self.path("out/full.jsonl"))
+        self.run_it("0-capture", "--in", self.write("mine.pcap", ""))
+        self.assertEqual(self.called()[4:], [f"bench tables --in {one} --bits {bits} --json - --quiet"
+                                             for one in (file, self.path("mine.pcap")) for bits in (16, 18, 20)])
 
     def test_with_a_capture(self):
         self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]'))
