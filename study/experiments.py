@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import published
 
-_KEYS = {"question", "figures", "bench", "arguments", "quick", "vary", "quick_vary", "generate", "quick_generate", "picture", "finding",
-         "notes"}
+_KEYS = {"question", "figures", "bench", "arguments", "quick", "vary", "quick_vary", "generate", "quick_generate", "rounds", "picture",
+         "finding", "notes"}
 _SOURCE_KEYS = {"rows", "list", "unfold", "published", "experiment"}
 _PICTURE_KEYS = _SOURCE_KEYS | {"title", "x", "y", "per", "series", "panel", "x_label", "y_label", "kind", "log_x", "log_y"}
 _FINDING_KEYS = {"text", "of", "ratio", "agrees", "differs", "picture"}
@@ -61,6 +61,7 @@ class Experiment:
     quick_vary: dict | None = None
     generate: dict = field(default_factory=dict)  # name: what `millrace generate` is told
     quick_generate: dict | None = None
+    rounds: int | None = None  # no more than these: for what takes long, or is counted and not timed
     picture: list = field(default_factory=list)
     finding: list = field(default_factory=list)
     notes: str = ""

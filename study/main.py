@@ -77,7 +77,8 @@ class Study:
     def planned(self, again):
         """Round by round, so that what changes with the hour is in the spread of all."""
         rounds = [AGAIN] if again else range(1, self.rounds + 1)
-        return [replace(run, round=number) for number in rounds for experiment in self.chosen for run in self.runs(experiment)]
+        return [replace(run, round=number) for number in rounds for experiment in self.chosen
+                if number <= (experiment.rounds or self.rounds) for run in self.runs(experiment)]
 
     def shown(self, results):
         """What was chosen, and what has results from before."""

@@ -92,7 +92,7 @@ def draw(picture, results):
         axes.set_ylabel(picture.get("y_label", picture["y"]))
     handles, labels = max((axes.get_legend_handles_labels() for axes in grid.flat), key=lambda both: len(both[1]))
     if len(labels) > 1:
-        figure.legend(handles, labels, loc="outside right upper", fontsize=9)
+        figure.legend(handles, labels, loc="outside right upper", fontsize=9, title=picture["series"].replace("_", " "), title_fontsize=9)
     with io.StringIO() as out:
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         text = out.getvalue()

@@ -103,8 +103,9 @@ def _member(values, path):
     """A number stands for itself."""
     if not isinstance(path, str):
         return path
-    name, _, key = path.partition(".")
-    return values[name][key] if key else values[name]
+    for key in path.split("."):
+        values = values[key]
+    return values
 
 
 class _Row:
@@ -139,10 +140,15 @@ def _section(experiment, runs, measured, again):
         if svg is not None:
             pictures.append({"id": f"{experiment.name}-{number}", "title": picture["title"], "svg": svg, "table": _table(rows, picture),
                              "source": published.sources().get(picture.get("published"))})
-    findings = [_finding(finding, experiment.name, measured) for finding in experiment.finding]
+    findings, failed = [], list(of_it.failed)
+    for finding in experiment.finding:
+        try:
+            findings.append(_finding(finding, experiment.name, measured))
+        except (AttributeError, KeyError) as error:
+            failed.append({"command": finding["text"], "why": f"its file names what no result has: {error}"})
     shown = {picture["id"] for picture in pictures}
     return {"name": experiment.name, "question": experiment.question, "figures": experiment.figures, "notes": experiment.notes,
-            "commands": ["millrace " + " ".join(run.arguments) for run in runs], "failed": of_it.failed, "pictures": pictures,
+            "commands": ["millrace " + " ".join(run.arguments) for run in runs], "failed": failed, "pictures": pictures,
             "generated": [run.capture for run in runs if run.capture is not None and run.capture.command],
             "findings": [finding for finding in findings if finding and finding["anchor"] in shown],
             "rounds": sorted(set(of_it.rounds)), "again": _again(experiment, of_it, again)}

@@ -217,6 +217,13 @@ class Study(unittest.TestCase):
         self.assertIn("1-speed, bits 20, round 2: done in", self.run_it("full", "--rounds", "2", "--list").stdout)
         self.assertIn("--rounds 0: give 1 or more", self.run_it("full", "--rounds", "0", status=2).stderr)
 
+    def test_a_finding_that_names_what_is_not_there(self):
+        self.write("mended", "")
+        self.write("experiments/1-speed.toml", EXPERIMENT.replace("{best.ns_median:.0f} ns", "{best.ns_medain:.0f} ns"))
+        self.run_it("full")
+        self.assertIn("its file names what no result has:", self.page())
+        self.assertIn("ns_medain", self.page())
+
     def test_measured_again(self):
         self.write("mended", "")
         self.run_it("full")
