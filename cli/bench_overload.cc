@@ -1,11 +1,14 @@
 // `millrace bench overload`: what becomes of connections when there are too many.
 #include "bench/overload.h"
 
+#include <algorithm>
+#include <functional>
 #include <memory>
 
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
+#include "worker/workers.h"
 
 namespace millrace::cli {
 namespace {
@@ -22,6 +25,9 @@ struct OverloadCommand : BenchCommand {
 
 Json to_json(const PolicyResult& r) {
   return {{"policy", r.policy},
+          {"table", r.table},
+          {"workers", r.workers},
+          {"division", r.division},
           {"offered_ratio", rounded(r.offered_percent / 100.0)},
           {"established", r.established},
           {"packets", r.packets},
@@ -29,6 +35,13 @@ Json to_json(const PolicyResult& r) {
           {"misdirected", r.misdirected},
           {"begun", r.begun},
           {"new_served", rounded(r.new_served, 6)},
+          {"new_refused", rounded(r.new_refused, 6)},
+          {"goodput", rounded(r.goodput, 6)},
+          {"first_refused_load",
+           r.first_refused_load ? Json(rounded(*r.first_refused_load, 6)) : Json()},
+          {"mpps_median", rounded(r.mpps.median, 3)},
+          {"mpps_min", rounded(r.mpps.min, 3)},
+          {"mpps_max", rounded(r.mpps.max, 3)},
           {"ns_per_packet_median", rounded(r.ns_per_packet.median)},
           {"ns_per_packet_min", rounded(r.ns_per_packet.min)},
           {"ns_per_packet_max", rounded(r.ns_per_packet.max)},
@@ -46,7 +59,9 @@ Json to_json(const OverloadReport& report, const OverloadOptions& options) {
   Json all = results_json("overload", report.complete,
                           {{"policies", options.policies},
                            {"offered_percent", options.offered_percent},
-                           {"table", options.table},
+                           {"tables", options.tables},
+                           {"workers", options.workers},
+                           {"divisions", options.divisions},
                            {"ageing", options.ageing},
                            {"capacity", options.capacity},
                            {"half_open_percent", options.half_open_percent},
@@ -56,26 +71,108 @@ Json to_json(const OverloadReport& report, const OverloadOptions& options) {
   return all;
 }
 
-void print(const OverloadReport& report) {
+std::string percent(double ratio, int digits = 3) {
+  return fmt::format("{:.{}f} %", 100 * ratio, digits);
+}
+
+/// A column of the table, which is left out where all lines would say the same.
+struct Column {
+  std::string_view heading;
+  int width;  ///< of names, which stand to the left, below 0
+  bool is_shown;
+  std::function<std::string(const PolicyResult&)> cell;
+};
+
+bool has_several_workers(const OverloadOptions& options) {
+  return options.workers != std::vector{1U};
+}
+/// Whether more is compared than policies.
+bool compares_more(const OverloadOptions& options) {
+  return options.tables.size() > 1 || options.divisions.size() > 1 || has_several_workers(options);
+}
+
+/// Where more is compared than policies, there are columns that say of what each line is, and
+/// others are left to the JSON: it takes 108 characters at most.
+std::vector<Column> columns_of(const OverloadOptions& options) {
+  const bool more = compares_more(options);
+  return {
+      {"table", -11, options.tables.size() > 1, [](const auto& r) { return r.table; }},
+      {"workers", 8, has_several_workers(options),
+       [](const auto& r) { return fmt::format("{}", r.workers); }},
+      {"  division", -10, options.divisions.size() > 1,
+       [](const auto& r) { return "  " + r.division; }},
+      {more ? "  policy" : "policy", more ? -11 : -10, true,
+       [more](const auto& r) { return (more ? "  " : "") + r.policy; }},
+      {"offered", more ? 8 : 9, true,
+       [](const auto& r) { return fmt::format("{} %", r.offered_percent); }},
+      {"goodput", more ? 9 : 11, true,
+       [more](const auto& r) { return percent(r.established_goodput, more ? 2 : 3); }},
+      {"of all", 9, more, [](const auto& r) { return percent(r.goodput, 2); }},
+      {"served", more ? 9 : 11, true,
+       [more](const auto& r) { return percent(r.new_served, more ? 2 : 3); }},
+      {"refused at", 11, more,
+       [](const auto& r) {
+         return r.first_refused_load ? percent(*r.first_refused_load, 1) : std::string("-");
+       }},
+      {"ns a packet", 20, !more, [](const auto& r) { return cell(r.ns_per_packet); }},
+      {"ns each", 8, more, [](const auto& r) { return short_ns(r.ns_per_packet.median); }},
+      {"Mpps", 8, more, [](const auto& r) { return fmt::format("{:.2f}", r.mpps.median); }},
+      {"rate", more ? 6 : 7, true,
+       [](const auto& r) { return fmt::format("{:.2f}", r.relative_rate.median); }},
+      {"live", 11, !more, [](const auto& r) { return fmt::format("{}", r.live); }},
+      {"evicted", 10, !more, [](const auto& r) { return fmt::format("{}", r.evicted); }},
+      {"refused", 10, !more, [](const auto& r) { return fmt::format("{}", r.refused); }},
+  };
+}
+
+std::string padded(std::string_view text, int width) {
+  return width < 0 ? fmt::format("{:{}}", text, -width) : fmt::format("{:>{}}", text, width);
+}
+
+void print(const OverloadReport& report, const OverloadOptions& options) {
+  std::vector<Column> columns = columns_of(options);
+  std::erase_if(columns, [](const Column& column) { return !column.is_shown; });
   fmt::print(
       "offered: connections, of the capacity; goodput: packets of established connections that\n"
       "came out right; served: clients that began meanwhile, all of whose packets did; rate:\n"
       "packets a second, against the same ones in a table with room for all\n");
-  fmt::print("{:10}{:>9}{:>11}{:>11}{:>20}{:>7}{:>11}{:>10}{:>10}\n", "policy", "offered",
-             "goodput", "served", "ns a packet", "rate", "live", "evicted", "refused");
-  for (const auto& r : report.results) {
-    fmt::print("{:10}{:>7} %{:>9.3f} %{:>9.3f} %{:>20}{:>7.2f}{:>11}{:>10}{:>10}\n", r.policy,
-               r.offered_percent, 100 * r.established_goodput, 100 * r.new_served,
-               cell(r.ns_per_packet), r.relative_rate.median, r.live, r.evicted, r.refused);
+  if (compares_more(options)) {
+    fmt::print(
+        "of all: packets that all genuine clients and their backends have to send, that came out\n"
+        "right; refused at: connections with entries when the first found no place, of the "
+        "capacity;\n"
+        "Mpps of all workers, medians\n");
+  }
+  std::string heading;
+  for (const Column& column : columns) heading += padded(column.heading, column.width);
+  fmt::print("{}\n", heading);
+  for (const auto& result : report.results) {
+    std::string line;
+    for (const Column& column : columns) line += padded(column.cell(result), column.width);
+    fmt::print("{}\n", line);
   }
 }
 
+std::vector<Result<void>> check(const OverloadOptions& options) {
+  std::vector<Result<void>> all{
+      each_once("--policy", options.policies), each_once("--offered", options.offered_percent),
+      each_once("--table", options.tables), each_once("--workers", options.workers),
+      each_once("--division", options.divisions)};
+  const unsigned most = std::ranges::max(options.workers);
+  if (options.capacity < most) {
+    all.emplace_back(misused(fmt::format("--capacity: {} for {} workers: give {} or more",
+                                         options.capacity, most, most)));
+  }
+  return all;
+}
+
 int OverloadCommand::run() {
-  for (const auto& ok :
-       {each_once("--policy", options.policies), each_once("--offered", options.offered_percent)}) {
+  for (const auto& ok : check(options)) {
     if (!ok) return fail(ok.error());
   }
+  std::ranges::sort(options.workers);
   if (auto ok = begin(); !ok) return fail(ok.error());
+  warn_of_turns(options.workers.back());
   const auto report = bench::run_overload(options, progress_line(quiet));
   progress_line(quiet)("");
   if (!report) return fail(report.error());
@@ -83,7 +180,7 @@ int OverloadCommand::run() {
     warn("interrupted before it was finished");
     return kInterrupted;
   }
-  return finish(true, to_json(*report, options), [&report] { print(*report); });
+  return finish(true, to_json(*report, options), [&] { print(*report, options); });
 }
 
 }  // namespace
@@ -97,9 +194,11 @@ void add_bench_overload(CLI::App& bench, Run& run) {
   add_whole(*command, "--offered", options.offered_percent,
             "Connections offered, % of the capacity; 50,80,100,150,200", 1,
             OverloadOptions::kMaxPercent);
-  command->add_option("--table", options.table, "Which table")
-      ->check(one_of(TableSchemes::names()))
-      ->capture_default_str();
+  add_names(*command, "--table", options.tables, "Tables; race", TableSchemes::names());
+  add_whole(*command, "--workers", options.workers, "How many at once; 1", 1, Workers::kMost);
+  add_names(*command, "--division", options.divisions,
+            "Of the capacity among workers: room for unequal shares, or even; room",
+            bench::overload_divisions());
   command->add_option("--ageing", options.ageing, "Which ageing scheme")
       ->check(one_of(AgeingSchemes::names()))
       ->capture_default_str();
@@ -112,7 +211,9 @@ void add_bench_overload(CLI::App& bench, Run& run) {
   command->footer(
       "\nAn interrupt ends it after the trial at hand, without results, a second one at once; the\n"
       "exit status is 130.\n\n"
-      "Example: millrace bench overload --policy evict,drop --offered 80,200");
+      "Examples: millrace bench overload --policy evict,drop --offered 80,200\n"
+      "          millrace bench overload --policy drop --offered 90,100,110,120 --workers 1,4\n"
+      "                                  --table race,cuckoo --division room,even");
   command->callback([&run, overload, command] {
     if (overload->quick && command->count("--capacity") == 0) overload->options.capacity = 10'000;
     if (overload->quick && command->count("--repetitions") == 0) overload->options.repetitions = 1;

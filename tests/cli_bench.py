@@ -160,6 +160,58 @@ class BenchCli(Case):
         self.refuse(USAGE, ["evict"], "bench", "overload", "--policy", "evicts")
         self.refuse(USAGE, ["--offered", "twice"], "bench", "overload", "--offered", "80,80")
 
+    def test_the_bench_of_overload_on_several_workers(self):
+        asked = ("bench", "overload", "--quick", "--policy", "drop", "--offered", "100,120",
+                 "--table", "race,std", "--workers", "4,1", "--division", "room,even",
+                 "--half-open-percent", "100")  # nothing else refuses
+        result = json.loads(self.run_ok(*asked, "--json", "-").stdout)
+        rows = {(r["table"], r["workers"], r["division"], r["offered_ratio"]): r
+                for r in result["results"]}
+        self.assertEqual(list(rows), [(table, workers, division, ratio)
+                                      for table in ("race", "std") for workers in (1, 4)
+                                      for division in ("room", "even") for ratio in (1.0, 1.2)])
+        capacity = result["options"]["capacity"]
+
+        def counted(row):
+            return {key: value for key, value in row.items()
+                    if not key.startswith(("table", "mpps", "ns", "relative"))}
+
+        for (table, workers, division, ratio), measured in rows.items():
+            self.assertEqual(measured["misdirected"], 0)
+            self.assertLessEqual(measured["mpps_min"], measured["mpps_median"])
+            served = round(measured["begun"] * measured["new_served"])
+            others = round(capacity * ratio) - measured["established"]
+            self.assertEqual(measured["packets"],
+                             4 * measured["established"] + 4 * served + others)
+            self.assertEqual(measured["refused"], round(others * measured["new_refused"]))
+            self.assertEqual(measured["live"], measured["established"] + others - measured["refused"])
+            due = 4 * measured["established"] + 5 * measured["begun"]
+            lost = 5 * (measured["begun"] - served)
+            self.assertAlmostEqual(measured["goodput"], 1 - lost / due, 5)
+            self.assertEqual(measured["first_refused_load"] is None, measured["refused"] == 0)
+            if workers == 1 and ratio > 1:
+                self.assertEqual(measured["first_refused_load"], 1)
+            # With `drop` nothing but times depends on the table.
+            self.assertEqual(counted(measured), counted(rows["race", workers, division, ratio]))
+        for ratio in (1.0, 1.2):
+            room, even = rows["race", 4, "room", ratio], rows["race", 4, "even", ratio]
+            self.assertLess(even["first_refused_load"], 1)
+            self.assertLess(even["new_served"], room["new_served"])
+            self.assertGreater(even["new_refused"], room["new_refused"])
+        self.assertEqual(rows["race", 4, "room", 1.0]["refused"], 0)
+        shown = self.run_ok(*asked).stdout
+        self.assertLessEqual(max(map(len, shown.split("\n"))), 110)
+        for words, arguments in [
+            (["--table", "twice"], ("--table", "race,race")),
+            (["none of", "race"], ("--table", "rase")),
+            (["--workers", "1 to 128"], ("--workers", "0")),
+            (["--workers", "twice"], ("--workers", "2,2")),
+            (["room", "even"], ("--division", "half")),
+            (["--capacity", "101 or more"], ("--capacity", "100", "--workers", "101")),
+        ]:
+            with self.subTest(arguments):
+                self.refuse(USAGE, words, "bench", "overload", *arguments)
+
     # As little as there is to measure.
     ONE_GROUP = ("--repetitions", "1", "--key-bytes", "16", "--burst", "32", "--no-maximum")
     SMALLEST = (*ONE_GROUP, "--bits", "10")
