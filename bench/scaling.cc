@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "bench/pairs.h"
 #include "bench/timed_run.h"
 #include "conntrack/schemes.h"
 #include "traffic/generate.h"
@@ -188,9 +189,7 @@ std::vector<Contender> contenders_of(const ScalingOptions& options) {
   }
   std::vector<Contender> all;
   for (const auto& scheme : sharing) {
-    const auto goes_with = tables_for(Contender{.sharing = scheme}.scheme());
-    for (const auto& table : options.tables.empty() ? goes_with : options.tables) {
-      if (std::ranges::count(goes_with, table) == 0) continue;
+    for (const auto& table : tables_among(options.tables, Contender{.sharing = scheme}.scheme())) {
       for (const unsigned workers : options.workers) all.push_back({table, scheme, workers});
     }
   }
@@ -239,12 +238,7 @@ std::optional<ScalingTraffic> scaling_traffic_named(std::string_view name) {
 Result<ScalingReport> run_scaling(const ScalingOptions& options, const Progress& progress) {
   ScalingReport report;
   const auto contenders = contenders_of(options);
-  if (contenders.empty()) {
-    return std::unexpected(
-        Error{"none of these sharing schemes goes with any of these tables: see "
-              "docs/sharing.md",
-              Error::Kind::usage});
-  }
+  if (contenders.empty()) return none_go_together();
   for (const ScalingTraffic traffic : options.traffic) {
     if (!progress(fmt::format("{}: making the traffic", to_string(traffic)))) return report;
     auto passes = make_passes(options, traffic);

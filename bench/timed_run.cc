@@ -55,6 +55,19 @@ Result<std::vector<CapturePart>> parts_for(Workers& workers, const Capture& capt
   return split(*entries, indirection, workers.count());
 }
 
+Result<WorkersTime> run_and_time(Workers& workers, std::span<Port* const> ports) {
+  if (auto ok = workers.run(ports); !ok) return std::unexpected(ok.error());
+  WorkersTime sum;
+  for (unsigned n = 0; n < workers.count(); ++n) {
+    const Workers::Time time = workers.time(n);
+    const auto elapsed_ns = static_cast<double>(time.elapsed_ns);
+    sum.longest_ns = std::max(sum.longest_ns, elapsed_ns);
+    sum.sum_ns += elapsed_ns;
+    sum.waited_ns += static_cast<double>(time.waited_ns);
+  }
+  return sum;
+}
+
 Result<TimedRun> timed_run(Workers& workers, const Capture& capture,
                            const std::vector<CapturePart>& parts, const ReplayOptions& options,
                            const CycleClock& clock, const OnBurst& on_burst) {
@@ -67,22 +80,15 @@ Result<TimedRun> timed_run(Workers& workers, const Capture& capture,
     ports.back().burst_us.reserve(part.positions.size() * options.loops / options.burst + 64);
     pointers.push_back(&ports.back());
   }
-  if (auto ok = workers.run(pointers); !ok) return std::unexpected(ok.error());
-  TimedRun run;
-  double longest = 0;
-  double sum = 0;
-  double waited = 0;
-  for (unsigned n = 0; n < workers.count(); ++n) {
-    const Workers::Time time = workers.time(n);
-    longest = std::max(longest, static_cast<double>(time.elapsed_ns));
-    sum += static_cast<double>(time.elapsed_ns);
-    waited += static_cast<double>(time.waited_ns);
-    run.burst_us.insert(run.burst_us.end(), ports[n].burst_us.begin(), ports[n].burst_us.end());
-  }
+  const auto time = run_and_time(workers, pointers);
+  if (!time) return std::unexpected(time.error());
   const auto packets = static_cast<double>(capture.size() * options.loops);
-  run.mpps = 1000 * packets / longest;
-  run.ns_per_packet = sum / packets;
-  run.waiting = waited / sum;
+  TimedRun run{.mpps = 1000 * packets / time->longest_ns,
+               .ns_per_packet = time->sum_ns / packets,
+               .waiting = time->waited_ns / time->sum_ns,
+               .burst_us = {}};
+  for (const StampedPort& port : ports)
+    run.burst_us.insert(run.burst_us.end(), port.burst_us.begin(), port.burst_us.end());
   return run;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "bench/clock.h"
@@ -16,6 +17,13 @@ struct TimedRun {
   double ns_per_packet = 0;     ///< of one core
   double waiting = 0;           ///< share of the workers' time spent waiting for each other
   std::vector<float> burst_us;  ///< from receive to send; of all workers
+};
+
+/// What a run took its workers.
+struct WorkersTime {
+  double longest_ns = 0;  ///< of one
+  double sum_ns = 0;
+  double waited_ns = 0;  ///< of the sum, for each other
 };
 
 /// Packets that went to a backend: through an entry, or by consistent hashing where they begin no
@@ -33,6 +41,9 @@ using OnBurst = std::function<void(unsigned worker, const Burst& burst)>;
 /// What each of `workers` gets of the capture, under the default spread.
 Result<std::vector<CapturePart>> parts_for(Workers& workers, const Capture& capture,
                                            std::uint64_t seed);
+
+/// Each worker serves its port until its end. Errors as `Workers::run`.
+Result<WorkersTime> run_and_time(Workers& workers, std::span<Port* const> ports);
 
 /// One part for each worker. Errors (failed): no memory, or a thread could not be started.
 Result<TimedRun> timed_run(Workers& workers, const Capture& capture,

@@ -28,6 +28,7 @@ void add_bench_advise(CLI::App& bench, Run& run);
 void add_bench_ageing(CLI::App& bench, Run& run);
 void add_bench_overload(CLI::App& bench, Run& run);
 void add_bench_path(CLI::App& bench, Run& run);
+void add_bench_rate(CLI::App& bench, Run& run);
 void add_bench_scaling(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);
 

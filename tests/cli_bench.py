@@ -104,6 +104,54 @@ class BenchCli(Case):
         self.refuse(USAGE, ["goes with"], "bench", "scaling", "--sharing", "lock-free-race",
                     "--table", "cuckoo")
 
+    def test_the_bench_of_rates(self):
+        result = json.loads(self.run_ok("bench", "rate", "--quick", "--table", "race,std", "--offered", "1,50",
+                                        "--load", "0.65,1", "--queue", "64", "--repetitions", "2",
+                                        "--json", "-").stdout)
+        self.assertEqual((result["suite"], result["complete"]), ("rate", True))
+        self.assertEqual([(r["load"], r["sharing"], r["table"], r["workers"], r["offered_mpps"])
+                          for r in result["results"]],
+                         [(load, sharing, table, workers, offered) for load in (0.65, 1)
+                          for sharing in ("sharded", "mutex") for table in ("race", "std")
+                          for workers in (1, 2) for offered in (1, 50)])
+        spreads = ("mpps", "gbps", "lost", "p50_us", "p90_us", "p99_us", "p999_us")
+        for measured in result["results"]:
+            self.assertEqual(measured["offered"], measured["forwarded"] + measured["lost"])
+            self.assertEqual(measured["offered"], 2 * 0.02e6 * measured["offered_mpps"])
+            self.assertGreater(measured["forwarded"], 0)
+            self.assertAlmostEqual(sum(measured["bins"].values()), 1, 5)
+            self.assertTrue(all(0 <= int(us) <= 4096 for us in measured["bins"]))
+            for name in spreads:
+                self.assertLessEqual(measured[name + "_min"], measured[name + "_median"], name)
+                self.assertLessEqual(measured[name + "_median"], measured[name + "_max"], name)
+            self.assertLessEqual(measured["mpps_max"], 1.01 * measured["offered_mpps"])
+            self.assertAlmostEqual((measured["lost_min"] + measured["lost_max"]) / 2,
+                                   measured["lost"] / measured["offered"], 5)
+            self.assertLessEqual(measured["p50_us_max"], measured["p999_us_max"])
+            if measured["workers"] == 1:  # several do not get the same share of those that begin
+                self.assertAlmostEqual(measured["opened"], measured["forwarded"] / 1000, delta=20)
+        shown = self.run_ok("bench", "rate", "--quick", "--table", "race", "--sharing", "sharded",
+                            "--offered", "1", "--workers", "1").stdout
+        self.assertLessEqual(max(map(len, shown.split("\n"))), 100)
+        self.assertRegex(shown, r"race +sharded +1 +0\.65 +1\.00 +[0-9.]+ \([0-9.]+-[0-9.]+\)")
+        for words, arguments in [(["--offered", "0.01 to 1000"], ("--offered", "0")),
+                                 (["--offered", "twice"], ("--offered", "1,2,1.0")),
+                                 (["none of", "race"], ("--table", "rase")),
+                                 (["--load", "0.01 to 1"], ("--load", "0")),
+                                 (["--load", "0.01 to 1"], ("--load", "0.65,1.01")),
+                                 (["--live", "1000"], ("--live", "999")),
+                                 (["--queue", "1 to 65536"], ("--queue", "0")),
+                                 (["goes with"], ("--sharing", "lock-free-race", "--table", "std"))]:
+            with self.subTest(arguments):
+                self.refuse(USAGE, words, "bench", "rate", *arguments)
+        shown, printed, status = self.interrupt_bench(
+            signal.SIGINT, "repetition 2 of 3", "rate", "--table", "race", "--sharing", "sharded", "--workers", "1",
+            "--offered", "1", "--live", "1000", "--repetitions", "3", "--json", "-")
+        self.assertEqual(status, INTERRUPTED, shown)
+        result = json.loads(printed)
+        self.assertFalse(result["complete"])
+        self.assertEqual([r["offered_mpps"] for r in result["results"]], [1])
+
     def test_the_bench_of_ageing(self):
         result = json.loads(self.run_ok("bench", "ageing", "--quick", "--interval-ms", "100,1",
                                         "--workers", "1,2", "--json", "-").stdout)

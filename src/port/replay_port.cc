@@ -161,7 +161,14 @@ bool ReplayPort::receive(Burst& burst) {
   if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) stopped_ = true;
   if (capture_->size() == 0 || ended_early()) return false;
   if (is_at_end() && time_is_over()) return false;
-  if (step_time(burst) && !is_at_end()) fill(burst);
+  if (step_time(burst) && !is_at_end()) fill(burst, options_.burst, step_end());
+  return true;
+}
+
+bool ReplayPort::receive_up_to(Burst& burst, unsigned most) {
+  burst.size = 0;
+  if (is_at_end()) return false;
+  fill(burst, most, UINT64_MAX);
   return true;
 }
 
@@ -199,23 +206,26 @@ bool ReplayPort::step_time(Burst& burst) {
   return arrived;
 }
 
-void ReplayPort::fill(Burst& burst) {
+/// The timestamp at which the step at hand is over.
+std::uint64_t ReplayPort::step_end() const {
+  if (options_.clock == Clock::wall) return UINT64_MAX;
+  return capture_->packet(0).timestamp_ns - loop_ * period_ns_ +
+         (now_ms_ + options_.step_ms) * kNsPerMs;
+}
+
+void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
   // Packets whose first bytes are on their way meanwhile. Alone, the hardware's prefetcher does as
   // well; among a table's random accesses it may lose the stream.
   constexpr std::size_t kAhead = 16;
   const std::size_t count = size();
-  const std::size_t end = std::min<std::size_t>(count, next_ + options_.burst);
-  const std::uint64_t step_end = options_.clock == Clock::wall
-                                     ? UINT64_MAX
-                                     : capture_->packet(0).timestamp_ns - loop_ * period_ns_ +
-                                           (now_ms_ + options_.step_ms) * kNsPerMs;
+  const std::size_t end = std::min<std::size_t>(count, next_ + most);
   const bool knows_entries = part_ && !part_->entries.empty();
   Slot* slots = &slots_[std::size_t{ring_} * Burst::kMax];
   unsigned n = 0;
   for (std::size_t i = next_; i < end; ++i, ++n) {
     const std::size_t at = position(i);
     const Capture::Packet& arriving = packet(i);
-    if (i > next_ && arriving.timestamp_ns >= step_end) break;
+    if (i > next_ && arriving.timestamp_ns >= until) break;
     const Capture::Packet& later = packet(std::min(i + kAhead, count - 1));
     __builtin_prefetch(later.data);
     __builtin_prefetch(later.data + 64);

@@ -86,6 +86,9 @@ class ReplayPort final : public Port {
   /// `handle` is loop << 32 | position in the capture. Ends when time has reached the end of the
   /// whole capture, or of the round; early when stopped or when the output has failed.
   bool receive(Burst& burst) override;
+  /// The next packets at the pace of who asks: so many at most, 0 to 64, fewer where a walk of the
+  /// capture ends. Sets no time, and looks at neither clock nor `options.stop`. False at the end.
+  bool receive_up_to(Burst& burst, unsigned most);
   void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;
 
@@ -121,7 +124,8 @@ class ReplayPort final : public Port {
   bool is_at_end() const { return loop_ == last_loop_ + 1; }
   bool time_is_over() const;
   bool step_time(Burst& burst);
-  void fill(Burst& burst);
+  std::uint64_t step_end() const;
+  void fill(Burst& burst, unsigned most, std::uint64_t until);
   CaptureOutput::Packet leaving(const Burst& burst, unsigned i) const;
 
   const Capture* capture_;

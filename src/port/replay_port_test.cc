@@ -66,6 +66,23 @@ TEST(ReplayPort, OffersEveryPacketInOrder) {
   }
 }
 
+TEST(ReplayPort, GivesAsManyAsItIsAskedFor) {
+  const Capture capture = test::capture_at({kStart, kStart + kMs, kStart + 900 * kMs});
+  ReplayPort port = port_over(capture, {.burst = 32, .loops = 2});
+  Burst burst;
+  burst.now = Tick{17};
+  std::vector<std::vector<Handle>> seen;
+  for (const unsigned most : {2U, 0U, 64U, 1U, 2U, 1U}) {
+    if (!port.receive_up_to(burst, most)) break;
+    seen.emplace_back(burst.handle.begin(), burst.handle.begin() + burst.size);
+  }
+  constexpr Handle kSecond = Handle{1} << 32;
+  EXPECT_EQ(seen, (std::vector<std::vector<Handle>>{
+                      {0, 1}, {}, {2}, {kSecond}, {kSecond + 1, kSecond + 2}}));
+  EXPECT_EQ(burst.size, 0U);
+  EXPECT_EQ(burst.now.ms, 17U);
+}
+
 TEST(ReplayPort, MemoryLastsForTheBurstsInFlight) {
   const Capture capture = test::capture_at(std::vector<std::uint64_t>(60, kStart));
   ReplayPort port = port_over(capture, {.burst = 10});

@@ -1,0 +1,114 @@
+// Packets that arrive at a constant rate at a queue of limited length, and how long they waited: as
+// numbers, without a clock. One thread uses each.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace millrace::bench {
+
+/// A receive queue. The n-th packet arrives `n * ns_each` after the first; the one that then finds
+/// no room is lost.
+class ArrivalQueue {
+ public:
+  /// `room` is 1 or more.
+  ArrivalQueue(std::uint64_t offered, double ns_each, unsigned room)
+      : offered_(offered), ns_each_(ns_each), room_(room), runs_(room) {}
+
+  /// What arrives until so long after the first packet; nothing was taken out since the last call.
+  void arrive(double ns) {
+    const auto by_then = static_cast<std::uint64_t>(std::max(ns, 0.0) / ns_each_) + 1;
+    const std::uint64_t came = std::max(std::min(by_then, offered_), arrived_) - arrived_;
+    const auto stay = static_cast<unsigned>(std::min<std::uint64_t>(came, room_ - waiting_));
+    if (stay > 0) enqueue(stay);
+    arrived_ += came;
+    lost_ += came - stay;
+  }
+  unsigned waiting() const { return waiting_; }
+  /// Takes the first one out; there is one. Returns when it arrived, in ns after the first of all.
+  double take() {
+    Run& run = runs_[first_];
+    const double ns = static_cast<double>(run.next++) * ns_each_;
+    if (--run.left == 0) {
+      first_ = (first_ + 1) % runs_.size();
+      --count_;
+    }
+    --waiting_;
+    return ns;
+  }
+
+  std::uint64_t offered() const { return offered_; }
+  std::uint64_t lost() const { return lost_; }
+  /// All have arrived, and none waits.
+  bool is_over() const { return arrived_ == offered_ && waiting_ == 0; }
+
+ private:
+  /// Waiting packets that arrived one after the other, with none lost in between.
+  struct Run {
+    std::uint64_t next = 0;
+    std::uint64_t left = 0;
+  };
+
+  void enqueue(unsigned stay) {
+    waiting_ += stay;
+    if (count_ > 0) {
+      Run& last = runs_[(first_ + count_ - 1) % runs_.size()];
+      if (last.next + last.left == arrived_) {
+        last.left += stay;
+        return;
+      }
+    }
+    runs_[(first_ + count_++) % runs_.size()] = {arrived_, stay};
+  }
+
+  std::uint64_t offered_;
+  double ns_each_;
+  unsigned room_;
+  std::vector<Run>
+      runs_;  // a ring: each holds a packet at least, so there are no more than `room_`
+  std::size_t first_ = 0;
+  std::size_t count_ = 0;
+  unsigned waiting_ = 0;
+  std::uint64_t arrived_ = 0;
+  std::uint64_t lost_ = 0;
+};
+
+/// How many took how long, a bin a microsecond; what takes longer than all of them has one more.
+class LatencyBins {
+ public:
+  static constexpr std::size_t kBeyond = 4096;
+
+  void add(double ns) {
+    const double us = std::clamp(ns / 1000, 0.0, static_cast<double>(kBeyond));
+    ++counts_[static_cast<std::size_t>(us)];
+  }
+  void add(const LatencyBins& other) {
+    for (std::size_t us = 0; us <= kBeyond; ++us) counts_[us] += other.counts_[us];
+  }
+
+  const std::vector<std::uint64_t>& counts() const { return counts_; }
+  std::uint64_t total() const {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t count : counts_) sum += count;
+    return sum;
+  }
+  /// What so many percent take at most, in microseconds, as if a bin's were spread evenly over it;
+  /// `kBeyond` where it is that or more, 0 of none.
+  double percentile(double percent) const {
+    double left = percent / 100 * static_cast<double>(total());
+    for (std::size_t us = 0; us < kBeyond; ++us) {
+      const auto count = static_cast<double>(counts_[us]);
+      if (count > 0 && left <= count) return static_cast<double>(us) + left / count;
+      left -= count;
+    }
+    return total() == 0 ? 0 : static_cast<double>(kBeyond);
+  }
+
+ private:
+  std::vector<std::uint64_t> counts_ = std::vector<std::uint64_t>(kBeyond + 1);
+};
+
+}  // namespace millrace::bench

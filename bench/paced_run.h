@@ -1,0 +1,36 @@
+// Workers that are offered a capture's packets at a constant rate, whether they keep up or not.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/arrivals.h"
+#include "bench/clock.h"
+#include "port/replay_port.h"
+#include "worker/workers.h"
+
+namespace millrace::bench {
+
+struct OfferedLoad {
+  double mpps = 1;  ///< of all workers together; each has its part's share of it
+  double seconds = 1;
+  unsigned queue = 1024;  ///< packets that may wait for a worker
+  unsigned burst = 32;
+};
+
+struct PacedRun {
+  std::uint64_t offered = 0;  ///< packets that arrived
+  std::uint64_t lost = 0;     ///< of them, those that found the queue full
+  std::uint64_t taken = 0;    ///< and those that workers received
+  double mpps = 0;            ///< forwarded by all workers together
+  double waiting = 0;         ///< share of the workers' time spent waiting for each other
+  LatencyBins latency;        ///< from arrival to send, of what was forwarded
+};
+
+/// One part for each worker, walked as often as it takes. Errors (failed): no memory, or a thread
+/// could not be started.
+Result<PacedRun> paced_run(Workers& workers, const Capture& capture,
+                           const std::vector<CapturePart>& parts, const OfferedLoad& load,
+                           const CycleClock& clock);
+
+}  // namespace millrace::bench
