@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "bench/contender.h"
 #include "bench/machine.h"
 #include "bench_command.h"
 #include "common_options.h"
@@ -77,6 +78,12 @@ Json results_json(std::string_view suite, bool complete, Json options,
           {"results", Json::array()}};
 }
 
+std::vector<std::string> entrant_names() {
+  std::vector<std::string> names;
+  for (const auto& entrant : bench::entrants()) names.emplace_back(entrant.name);
+  return names;
+}
+
 double rounded(double value, int digits) {
   const double scale = std::pow(10, digits);
   return std::round(value * scale) / scale;
@@ -124,6 +131,7 @@ void add_bench(CLI::App& app, Run& run) {
   add_bench_rate(*command, run);
   add_bench_tables(*command, run);
   add_bench_scaling(*command, run);
+  add_bench_sessions(*command, run);
 }
 
 }  // namespace millrace::cli

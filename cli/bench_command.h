@@ -30,6 +30,7 @@ void add_bench_overload(CLI::App& bench, Run& run);
 void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_rate(CLI::App& bench, Run& run);
 void add_bench_scaling(CLI::App& bench, Run& run);
+void add_bench_sessions(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);
 
 /// What every command that measures does beside it.
@@ -79,6 +80,9 @@ inline CLI::Option* add_names(CLI::App& command, const std::string& name,
                               std::vector<std::string> names) {
   return command.add_option(name, values, text)->delimiter(',')->check(one_of(std::move(names)));
 }
+
+/// All tables that take part in benchmarks, variants and peers included.
+std::vector<std::string> entrant_names();
 
 /// To that many decimal places, as results are written.
 double rounded(double value, int digits = 2);

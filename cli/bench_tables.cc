@@ -135,12 +135,6 @@ std::string wrapped(std::string_view title, const std::vector<std::string>& name
   return text + line + "\n";
 }
 
-std::vector<std::string> table_names() {
-  std::vector<std::string> names;
-  for (const auto& entrant : bench::entrants()) names.emplace_back(entrant.name);
-  return names;
-}
-
 }  // namespace
 
 void add_bench_tables(CLI::App& bench, Run& run) {
@@ -148,7 +142,7 @@ void add_bench_tables(CLI::App& bench, Run& run) {
   const auto tables = std::make_shared<TablesCommand>();
   TablesOptions& options = tables->options;
   const auto* table =
-      add_names(*command, "--table", options.tables, "Tables to measure; all", table_names())
+      add_names(*command, "--table", options.tables, "Tables to measure; all", entrant_names())
           ->type_name("NAME,...");
   // The names are below: they would not fit into the line.
   command->get_formatter()->label(table->get_type_name(), "NAME,...");
@@ -166,7 +160,7 @@ void add_bench_tables(CLI::App& bench, Run& run) {
       ->type_name("N,...");
   add_whole(*command, "--burst", options.bursts, "Keys a look-up; 1,8,32,64", 1, 64);
   tables->add_to(*command, options);
-  command->footer(wrapped("\nTables:", table_names()) +
+  command->footer(wrapped("\nTables:", entrant_names()) +
                   "`millrace schemes` says what they are.\n\n"
                   "An interrupt ends it early: what is finished is printed and written, and the\n"
                   "exit status is 130. docs/bench-tables.schema.json describes the JSON.\n\n"
