@@ -64,7 +64,7 @@ Result<TablesPlan> plan_tables(const TablesOptions& options) {
     return std::unexpected(
         Error{fmt::format(
                   "no table is left to measure: {} promises the most, {}: lower --load to that, or "
-                  "leave out --no-maximum",
+                  "measure each at its maximum, too",
                   most->name, most->max_load),
               Error::Kind::usage});
   }

@@ -26,6 +26,7 @@ using bench::Spread;
 
 void add_bench_advise(CLI::App& bench, Run& run);
 void add_bench_ageing(CLI::App& bench, Run& run);
+void add_bench_lines(CLI::App& bench, Run& run);
 void add_bench_overload(CLI::App& bench, Run& run);
 void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_rate(CLI::App& bench, Run& run);

@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import platform
 import resource
 import signal
 import subprocess
@@ -317,6 +318,67 @@ class BenchCli(Case):
         ]:
             with self.subTest(arguments):
                 self.refuse(USAGE, words, "bench", "overload", *arguments)
+
+    def test_the_bench_of_the_lines(self):
+        tables = ["race", "cuckoo", "chained", "std"]
+
+        def measured(*arguments):
+            done = self.run_it("bench", "lines", "--quick", "--table", ",".join(tables), "--json", "-", *arguments)
+            if platform.machine() != "x86_64":
+                self.assertEqual((done.returncode, done.stdout), (FAILED, ""))
+                self.assertIn("x86-64 only", done.stderr)
+                self.skipTest("no single-stepping on this processor")
+            self.assertEqual(done.returncode, DONE, done.stderr)
+            return json.loads(done.stdout)
+
+        result = measured()
+        self.assertEqual((result["suite"], result["complete"], result["left_out"]), ("lines", True, []))
+        kinds = ("hit", "touch", "miss", "insert", "delete")
+        rows = {(r["table"], r["operation"]): r for r in result["results"]}
+        self.assertEqual(list(rows), [(table, kind) for table in tables for kind in kinds])
+        for (table, kind), row in rows.items():
+            self.assertEqual(set(row), {"table", "operation", "bits", "load", "at_maximum", "operations", "lines_mean",
+                                        "lines_median", "lines_p99", "lines_max", "head_lines_mean",
+                                        "prefetched_only_mean", "instructions_mean", "undecoded", "cut"})
+            self.assertEqual((row["undecoded"], row["cut"], row["operations"]), (0, 0, 20))
+            # No index is one line: a miss reads a line of it, and what finds or changes one of the records, too.
+            self.assertGreaterEqual(row["lines_mean"], 1 if kind == "miss" else 2 if kind == "touch" else 1.5)
+            self.assertLessEqual(row["lines_median"], row["lines_p99"])
+            self.assertLessEqual(row["lines_p99"], row["lines_max"])
+            self.assertGreater(row["instructions_mean"], 10)
+            self.assertGreaterEqual(row["instructions_mean"], row["lines_mean"])
+        # A record more, which `cuckoo` and `std` find by a key that lies elsewhere.
+        for table in ("cuckoo", "std"):
+            self.assertGreater(rows[table, "touch"]["lines_mean"], rows["race", "touch"]["lines_mean"])
+        self.assertEqual(len(rows), len(result["results"]))
+
+        def figures(of):
+            return [{name: figure for name, figure in row.items() if name != "head_lines_mean"} for row in of["results"]]
+
+        self.assertEqual(figures(measured()), figures(result), "two runs agree")
+        self.assertEqual(figures(measured("--pages", "small", "--quiet")), figures(result), "whatever the pages")
+        self.assertNotEqual(figures(measured("--seed", "2")), figures(result))
+        full = measured("--at-maximum", "--load", "0.5")["results"]
+        self.assertEqual([r["at_maximum"] for r in full], 20 * [False] + 20 * [True])
+        shown = self.run_ok("bench", "lines", "--quick", "--table", "race")
+        self.assertIn("instructions of one operation", shown.stdout)
+        self.assertNotIn("decoded", shown.stdout)
+
+    def test_bad_values_of_the_bench_of_the_lines(self):
+        for words, arguments in [
+            (["none of", "race"], ("--table", "rase")),
+            (["race twice"], ("--table", "race,race")),
+            (["--bits", "10 to 22"], ("--bits", "9")),
+            (["0.5 twice"], ("--load", "0.5,0.5")),
+            (["horton", "0.95", "lower --load"], ("--table", "horton", "--load", "0.97")),
+            (["--operations", "1 to 100000"], ("--operations", "0")),
+            (["--operations 192", "allow 191"], ("--bits", "10", "--operations", "192")),
+        ]:
+            with self.subTest(arguments):
+                self.refuse(USAGE, words, "bench", "lines", *arguments)
+        _, printed, status = self.interrupt_bench(signal.SIGINT, "cuckoo", "lines", "--table", "std,cuckoo", "--bits", "14",
+                                                  "--json", "-")
+        self.assertEqual(status, INTERRUPTED)
 
     # As little as there is to measure.
     ONE_GROUP = ("--repetitions", "1", "--key-bytes", "16", "--burst", "32", "--no-maximum")
