@@ -23,18 +23,17 @@ namespace millrace::bench {
 namespace {
 
 using Key = KeyV4;
-using Table = bench::Contender<Key>;
+using Table = Contender<Key>;
+using Call = std::size_t (Table::*)(std::span<const Key>, unsigned);
 
 /// What is as large is mapped: the threshold no longer grows with what is freed.
 constexpr int kMappedBytes = 128 << 10;
-
-using Call = std::size_t (Table::*)(std::span<const Key>, unsigned);
 
 /// Operations of one kind, one after the other.
 class Kind {
  public:
   Kind(Stepper& stepper, Table& table, Call call) : stepper_(stepper), table_(table), call_(call) {
-    step({});  // it may bind functions of a library
+    step({});  // it may bind functions, too
     empty_ = static_cast<double>(step({}).second.instructions);
   }
 
@@ -45,7 +44,7 @@ class Kind {
     prints_.push_back(std::move(print));
     return answer;
   }
-  /// The figures; the first operation is not among them, for the same reason as below.
+  /// The figures; the first operation is not among them: it may bind functions of a library.
   LinesResult result() const;
 
  private:

@@ -55,7 +55,7 @@ Json to_json(const LinesReport& report, const LinesOptions& options) {
 }
 
 std::string figure(const LinesResult& r) {
-  return fmt::format("{:.2f} ({:.0f}, {:.0f})", r.lines_mean, r.lines_p99, r.lines_max);
+  return fmt::format("{:.2f} {:.0f}/{:.0f}", r.lines_mean, r.lines_p99, r.lines_max);
 }
 std::string instructions(const LinesResult& r) {
   return fmt::format("{:.0f}", r.instructions_mean);
@@ -76,7 +76,7 @@ void print_by_operation(const LinesReport& report, std::size_t width, Shown&& sh
 }
 
 void print(const LinesReport& report) {
-  fmt::print("cache lines that one operation touches: mean (99 % at most, most); 2^{} slots\n",
+  fmt::print("cache lines that one operation touches: mean, 99 % at most/most; 2^{} slots\n",
              report.results[0].bits);
   print_by_operation(report, 15, figure);
   fmt::print("\ninstructions of one operation: mean\n");

@@ -347,6 +347,9 @@ class BenchCli(Case):
             self.assertLessEqual(row["lines_p99"], row["lines_max"])
             self.assertGreater(row["instructions_mean"], 10)
             self.assertGreaterEqual(row["instructions_mean"], row["lines_mean"])
+        # A line of its index and one of its records, hardly ever more.
+        self.assertLess(rows["race", "hit"]["lines_mean"], 2.5)
+        self.assertLess(rows["race", "miss"]["lines_mean"], 1.5)
         # A record more, which `cuckoo` and `std` find by a key that lies elsewhere.
         for table in ("cuckoo", "std"):
             self.assertGreater(rows[table, "touch"]["lines_mean"], rows["race", "touch"]["lines_mean"])
