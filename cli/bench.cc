@@ -2,8 +2,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <cmath>
-
 #include "bench/contender.h"
 #include "bench/machine.h"
 #include "bench_command.h"
@@ -84,15 +82,10 @@ std::vector<std::string> entrant_names() {
   return names;
 }
 
-double rounded(double value, int digits) {
-  const double scale = std::pow(10, digits);
-  return std::round(value * scale) / scale;
-}
-
-Json spread_json(const Spread& spread) {
-  return {{"ns_median", rounded(spread.median)},
-          {"ns_min", rounded(spread.min)},
-          {"ns_max", rounded(spread.max)}};
+Json spread_json(const std::string& name, const Spread& spread, int digits) {
+  return {{name + "_median", rounded(spread.median, digits)},
+          {name + "_min", rounded(spread.min, digits)},
+          {name + "_max", rounded(spread.max, digits)}};
 }
 
 std::string short_ns(double ns) { return fmt::format("{:.{}f}", ns, ns < 99.95 ? 1 : 0); }

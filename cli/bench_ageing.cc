@@ -22,20 +22,14 @@ struct AgeingCommand : BenchCommand {
   int run();
 };
 
-void add_spread(Json& line, const std::string& name, const Spread& spread) {
-  line[name + "_median"] = rounded(spread.median, 3);
-  line[name + "_min"] = rounded(spread.min, 3);
-  line[name + "_max"] = rounded(spread.max, 3);
-}
-
 Json to_json(const AgeingResult& r) {
   Json line{{"ageing", r.ageing},
             {"interval_ms", r.interval_ms == 0 ? Json(nullptr) : Json(r.interval_ms)},
             {"workers", r.workers},
             {"live", rounded(r.live.median, 0)}};
-  add_spread(line, "mpps", r.mpps);
-  add_spread(line, "ns_per_packet", r.ns_per_packet);
-  add_spread(line, "ageing_ns_per_packet", r.ageing_ns_per_packet);
+  line.update(spread_json("mpps", r.mpps, 3));
+  line.update(spread_json("ns_per_packet", r.ns_per_packet, 3));
+  line.update(spread_json("ageing_ns_per_packet", r.ageing_ns_per_packet, 3));
   line["ageing_ns_per_packet_95"] = {rounded(r.confidence.min, 3), rounded(r.confidence.max, 3)};
   for (const auto& [percent, us] : r.burst_us)
     line["burst_us"][fmt::format("{}", percent)] = rounded(us, 3);

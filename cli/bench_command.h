@@ -17,6 +17,7 @@
 #include "bench/spread.h"
 #include "command.h"
 #include "millrace/types.h"
+#include "output.h"
 #include "validators.h"
 
 namespace millrace::cli {
@@ -85,10 +86,9 @@ inline CLI::Option* add_names(CLI::App& command, const std::string& name,
 /// All tables that take part in benchmarks, variants and peers included.
 std::vector<std::string> entrant_names();
 
-/// To that many decimal places, as results are written.
-double rounded(double value, int digits = 2);
-/// ns_median, ns_min, ns_max
-Json spread_json(const Spread& spread);
+/// NAME_median, NAME_min, NAME_max
+Json spread_json(const std::string& name, const Spread& spread, int digits = 2);
+inline Json spread_json(const Spread& nanoseconds) { return spread_json("ns", nanoseconds); }
 /// Nanoseconds: one decimal place below 100, none above.
 std::string short_ns(double ns);
 /// "median (least-most)"

@@ -24,35 +24,30 @@ struct OverloadCommand : BenchCommand {
 };
 
 Json to_json(const PolicyResult& r) {
-  return {{"policy", r.policy},
-          {"table", r.table},
-          {"workers", r.workers},
-          {"division", r.division},
-          {"offered_ratio", rounded(r.offered_percent / 100.0)},
-          {"established", r.established},
-          {"packets", r.packets},
-          {"established_goodput", rounded(r.established_goodput, 6)},
-          {"misdirected", r.misdirected},
-          {"begun", r.begun},
-          {"new_served", rounded(r.new_served, 6)},
-          {"new_refused", rounded(r.new_refused, 6)},
-          {"goodput", rounded(r.goodput, 6)},
-          {"first_refused_load",
-           r.first_refused_load ? Json(rounded(*r.first_refused_load, 6)) : Json()},
-          {"mpps_median", rounded(r.mpps.median, 3)},
-          {"mpps_min", rounded(r.mpps.min, 3)},
-          {"mpps_max", rounded(r.mpps.max, 3)},
-          {"ns_per_packet_median", rounded(r.ns_per_packet.median)},
-          {"ns_per_packet_min", rounded(r.ns_per_packet.min)},
-          {"ns_per_packet_max", rounded(r.ns_per_packet.max)},
-          {"relative_rate_median", rounded(r.relative_rate.median, 3)},
-          {"relative_rate_min", rounded(r.relative_rate.min, 3)},
-          {"relative_rate_max", rounded(r.relative_rate.max, 3)},
-          {"live", r.live},
-          {"evicted", r.evicted},
-          {"refused", r.refused},
-          {"refused_early", r.refused_early},
-          {"over_budget", r.over_budget}};
+  Json line{{"policy", r.policy},
+            {"table", r.table},
+            {"workers", r.workers},
+            {"division", r.division},
+            {"offered_ratio", rounded(r.offered_percent / 100.0)},
+            {"established", r.established},
+            {"packets", r.packets},
+            {"established_goodput", rounded(r.established_goodput, 6)},
+            {"misdirected", r.misdirected},
+            {"begun", r.begun},
+            {"new_served", rounded(r.new_served, 6)},
+            {"new_refused", rounded(r.new_refused, 6)},
+            {"goodput", rounded(r.goodput, 6)},
+            {"first_refused_load",
+             r.first_refused_load ? Json(rounded(*r.first_refused_load, 6)) : Json()}};
+  line.update(spread_json("mpps", r.mpps, 3));
+  line.update(spread_json("ns_per_packet", r.ns_per_packet));
+  line.update(spread_json("relative_rate", r.relative_rate, 3));
+  line.update(Json{{"live", r.live},
+                   {"evicted", r.evicted},
+                   {"refused", r.refused},
+                   {"refused_early", r.refused_early},
+                   {"over_budget", r.over_budget}});
+  return line;
 }
 
 Json to_json(const OverloadReport& report, const OverloadOptions& options) {

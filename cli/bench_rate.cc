@@ -27,12 +27,6 @@ struct RateCommand : BenchCommand {
   int run();
 };
 
-Json named_spread(const std::string& name, const Spread& spread, int digits) {
-  return {{name + "_median", rounded(spread.median, digits)},
-          {name + "_min", rounded(spread.min, digits)},
-          {name + "_max", rounded(spread.max, digits)}};
-}
-
 /// Shares of the packets, by microsecond; of bins that are not empty.
 Json bins_json(const LatencyBins& latency) {
   const auto total = static_cast<double>(latency.total());
@@ -55,11 +49,11 @@ Json to_json(const RateResult& r) {
             {"forwarded", r.forwarded},
             {"lost", r.lost},
             {"opened", r.opened}};
-  line.update(named_spread("mpps", r.mpps, 4));
-  line.update(named_spread("gbps", r.gbps, 4));
-  line.update(named_spread("lost", r.lost_share, 6));
+  line.update(spread_json("mpps", r.mpps, 4));
+  line.update(spread_json("gbps", r.gbps, 4));
+  line.update(spread_json("lost", r.lost_share, 6));
   for (std::size_t i = 0; i < kPercentileNames.size(); ++i)
-    line.update(named_spread(kPercentileNames[i], r.latency_us[i], 2));
+    line.update(spread_json(kPercentileNames[i], r.latency_us[i], 2));
   line.update(Json{{"waiting", rounded(r.waiting, 4)},
                    {"pages", to_string(r.pages)},
                    {"bins", bins_json(r.latency)}});

@@ -36,10 +36,8 @@ Json to_json(const ScalingResult& r) {
             {"ageing", LineConfig{}.ageing},
             {"traffic", to_string(r.traffic)},
             {"workers", r.workers},
-            {"packets", r.packets},
-            {"mpps_median", rounded(r.mpps.median, 3)},
-            {"mpps_min", rounded(r.mpps.min, 3)},
-            {"mpps_max", rounded(r.mpps.max, 3)}};
+            {"packets", r.packets}};
+  line.update(spread_json("mpps", r.mpps, 3));
   line.update(spread_json(r.ns_per_packet));
   line.update(Json{{"waiting", rounded(r.waiting, 4)},
                    {"latency_us", std::move(latency)},

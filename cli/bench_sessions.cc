@@ -33,10 +33,8 @@ Json to_json(const SessionsResult& r) {
             {"buckets", r.buckets ? Json(*r.buckets) : Json(nullptr)},
             {"sessions", r.sessions},
             {"cores", r.cores},
-            {"live", r.live},
-            {"mpps_median", rounded(r.mpps.median, 3)},
-            {"mpps_min", rounded(r.mpps.min, 3)},
-            {"mpps_max", rounded(r.mpps.max, 3)}};
+            {"live", r.live}};
+  line.update(spread_json("mpps", r.mpps, 3));
   line.update(spread_json(r.ns_per_lookup));
   line.update(Json{{"bytes_per_session", rounded(bytes_each(r.index_bytes + r.record_bytes, r))},
                    {"index_bytes_per_session", rounded(bytes_each(r.index_bytes, r))},

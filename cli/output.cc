@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -81,6 +82,11 @@ Result<void> check_writable(const std::string& path) {
   std::error_code ignored;
   fs::remove(temporary, ignored);
   return ok;
+}
+
+double rounded(double value, int digits) {
+  const double scale = std::pow(10, digits);
+  return std::round(value * scale) / scale;
 }
 
 std::string to_text(const nlohmann::ordered_json& json) {

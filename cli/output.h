@@ -16,6 +16,9 @@ void say(const std::string& text);
 /// Checks, before long work, that a file could be created at `path`; leaves nothing there.
 Result<void> check_writable(const std::string& path);
 
+/// To that many decimal places, as results are written.
+double rounded(double value, int digits = 2);
+
 /// JSON for a file. Names of files may hold any bytes: what is no UTF-8 is replaced.
 std::string to_text(const nlohmann::ordered_json& json);
 

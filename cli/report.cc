@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 
+#include "output.h"
 #include "version.h"
 
 namespace millrace::cli {
@@ -111,12 +111,6 @@ std::uint64_t elapsed_ns(const RunReport& report) {
 
 double mpps(const RunReport& report) {
   return 1000.0 * quotient(report.workers->counters().in.value(), elapsed_ns(report));
-}
-
-/// To so many decimals.
-double rounded(double value, int decimals) {
-  const double scale = std::pow(10.0, decimals);
-  return std::round(value * scale) / scale;
 }
 
 /// Of the IPv4 tables, everything included.
