@@ -67,8 +67,7 @@ class ArrivalQueue {
   std::uint64_t offered_;
   double ns_each_;
   unsigned room_;
-  std::vector<Run>
-      runs_;  // a ring: each holds a packet at least, so there are no more than `room_`
+  std::vector<Run> runs_;  // a ring; each holds a packet at least, so `room_` are enough
   std::size_t first_ = 0;
   std::size_t count_ = 0;
   unsigned waiting_ = 0;
