@@ -60,6 +60,7 @@ bool ParsedPort::receive(Burst& burst) {
   if (parsed == nullptr) {
     burst.now = now_;
     if (ended) return false;
+    if (in_hand_ > 0) return true;
     if (!waiting_) waiting_.emplace();
     waiting_->wait();
     return true;
@@ -67,13 +68,14 @@ bool ParsedPort::receive(Burst& burst) {
   waiting_.reset();
   copy_parsed(*parsed, burst);
   now_ = burst.now;
+  if (burst.size > 0) ++in_hand_;
   parsed->clear();
   free_.push(parsed);
   return true;
 }
 
 void ParsedPort::send(const Burst& burst, std::uint64_t forward) {
-  if (burst.size > 0) waiting_.reset();  // what follows is work, although nothing has come
+  if (burst.size > 0) --in_hand_;
   source_->send(burst, forward);
 }
 
@@ -83,10 +85,11 @@ void ParsedPort::finish() {
   source_->finish();
 }
 
-ParsedPort::Fed ParsedPort::feed() {
+ParsedPort::Fed ParsedPort::feed(std::optional<detail::Backoff>& waiting) {
   if (left_.load(std::memory_order_relaxed)) return Fed::end;
   Burst* burst = free_.pop();
   if (burst == nullptr) return Fed::full;
+  waiting.reset();
   if (!source_->receive(*burst)) return Fed::end;
   parse(*burst, source_->link_type());
   parsed_.push(burst);
@@ -114,8 +117,8 @@ void Pipeline::read() {
   std::optional<detail::Backoff> waiting;
   while (!open_.empty()) {
     bool all_full = true;
-    std::erase_if(open_, [&all_full](ParsedPort* port) {
-      const auto fed = port->feed();
+    std::erase_if(open_, [&](ParsedPort* port) {
+      const auto fed = port->feed(waiting);
       if (fed == ParsedPort::Fed::end) port->end();
       all_full = all_full && fed == ParsedPort::Fed::full;
       return fed == ParsedPort::Fed::end;

@@ -39,8 +39,8 @@ class ParsedPort final : public Port {
 
   // By the reading thread.
   enum class Fed : std::uint8_t { burst, full, end };
-  /// Receives a burst from the source, and parses it.
-  Fed feed();
+  /// Receives a burst from the source, and parses it. Ends a wait for room before that.
+  Fed feed(std::optional<detail::Backoff>& waiting);
   /// Nothing more will come.
   void end() { ended_.store(true, std::memory_order_release); }
 
@@ -54,7 +54,8 @@ class ParsedPort final : public Port {
   std::atomic<bool> ended_ = false;
   std::atomic<bool> left_ = false;  // the worker takes nothing more
   Tick now_;
-  std::optional<detail::Backoff> waiting_;
+  unsigned in_hand_ = 0;                    // bursts that the worker has taken and not sent
+  std::optional<detail::Backoff> waiting_;  // only while there are none
 };
 
 class Pipeline {
