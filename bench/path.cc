@@ -111,7 +111,31 @@ class ParseAndTouch {
   std::uint64_t touched_ = 0;
 };
 
-using StagedLine = LineOf<Race, Alone, StageProbe>;
+/// A pass has as many, however few the connections are, so that it can be timed.
+constexpr std::uint64_t kLeastPackets = 100'000;
+
+/// A line that says where its time goes, and what says it.
+struct StagedLine {
+  std::unique_ptr<Line> line;
+  const StageProbe* probe = nullptr;
+};
+
+template <template <class> class Table>
+Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
+  Function* const only = &function;
+  auto made =
+      LineOf<Table, Alone, StageProbe>::create(config, Wheel::create, Sharded::create, {&only, 1});
+  if (!made) return std::unexpected(made.error());
+  const StageProbe* const probe = &made->front()->probe();
+  return StagedLine{std::move(made->front()), probe};
+}
+
+/// Of few tables, since each takes its time to compile; of others there is none.
+Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
+  if (config.table == "race") return make_staged<Race>(config, function);
+  if (config.table == "chained") return make_staged<Chained>(config, function);
+  return StagedLine{};
+}
 
 /// Everything that takes part in one measurement, warm: all connections are open.
 class Contest {
@@ -124,6 +148,7 @@ class Contest {
   Contest(const PathOptions& options, Profile traffic, Capture capture)
       : options_(options), traffic_(traffic), capture_(std::move(capture)) {}
 
+  /// Nanoseconds a packet.
   template <class Contender>
   double pass(Contender& contender) const {
     auto port = ReplayPort::create(capture_, {.burst = options_.burst, .clock = Clock::wall});
@@ -133,23 +158,37 @@ class Contest {
            static_cast<double>(capture_.size());
   }
 
+  Result<void> make_contenders(std::size_t capacity);
   Result<void> compare() const;
+  void note_stages();
+  PathResult result() const;
 
   const PathOptions& options_;
   Profile traffic_;
   Capture capture_;
   std::unique_ptr<Balance> balance_;
   std::unique_ptr<Balance> balance_staged_;
+  std::unique_ptr<Balance> balance_stateless_;
   ParseOnly parse_;
   std::optional<ParseAndTouch> touch_;
+  std::unique_ptr<Line> stateless_;
   std::unique_ptr<Line> whole_;
-  std::unique_ptr<StagedLine> staged_;
+  StagedLine staged_;
+
+  std::vector<double> parse_ns_;
+  std::vector<double> touch_ns_;
+  std::vector<double> stateless_ns_;
+  std::vector<double> whole_ns_;
+  std::array<std::vector<double>, kStages> stage_ns_;
 };
 
 Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Profile traffic,
                                                  std::uint64_t live) {
-  // Looped, one packet of each connection is the uniform profile's every-other order.
-  const std::uint64_t packets = traffic == Profile::uniform ? live : 4 * live;
+  // Looped, one packet of each connection is the uniform profile's every-other order; so are
+  // several of each.
+  const std::uint64_t rounds = (kLeastPackets + live - 1) / live;
+  const std::uint64_t packets =
+      traffic == Profile::uniform ? rounds * live : std::max(4 * live, kLeastPackets);
   auto capture = generate({.profile = traffic,
                            .connections = live,
                            .packets = packets,
@@ -160,44 +199,71 @@ Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Pro
 
   // Two directions of a campus connection are two entries here: each is balanced on its own.
   const std::size_t capacity = traffic == Profile::uniform ? live : 2 * live;
-  LineConfig config{.capacity = capacity,
-                    .capacity_v6 = capacity / 2 + 1,
-                    .timeouts = Timeouts::all(2'000'000'000),
-                    .pages = options.pages,
-                    .secret = Secret::from_seed(options.seed)};
-  for (auto* balance : {&contest->balance_, &contest->balance_staged_}) {
-    auto made = Balance::create({});
-    if (!made) return std::unexpected(made.error());
-    *balance = std::move(*made);
-  }
-  auto whole = make_line(config, *contest->balance_);
-  if (!whole) return std::unexpected(whole.error());
-  contest->whole_ = std::move(*whole);
-  Function* const only = contest->balance_staged_.get();
-  auto staged = StagedLine::create(config, Wheel::create, Sharded::create, {&only, 1});
-  if (!staged) return std::unexpected(staged.error());
-  contest->staged_ = std::move(staged->front());
-  auto touch =
-      ParseAndTouch::create(capacity, contest->balance_->v4().state_bytes().originator,
-                            contest->balance_->v6().state_bytes().originator, options.pages);
-  if (!touch) return std::unexpected(touch.error());
-  contest->touch_ = std::move(*touch);
+  if (auto ok = contest->make_contenders(capacity); !ok) return std::unexpected(ok.error());
   return contest;
 }
 
-/// After the warming pass: every contender saw the same keys and opened the same connections.
+Result<void> Contest::make_contenders(std::size_t capacity) {
+  const LineConfig config{.table = options_.table,
+                          .capacity = capacity,
+                          .capacity_v6 = capacity / 2 + 1,
+                          .timeouts = Timeouts::all(2'000'000'000),
+                          .pages = options_.pages,
+                          .secret = Secret::from_seed(options_.seed)};
+  for (auto* balance : {&balance_, &balance_staged_, &balance_stateless_}) {
+    auto made = Balance::create({.stateful = balance != &balance_stateless_});
+    if (!made) return std::unexpected(made.error());
+    *balance = std::move(*made);
+  }
+  for (auto [line, balance] :
+       {std::pair{&whole_, balance_.get()}, std::pair{&stateless_, balance_stateless_.get()}}) {
+    auto made = make_line(config, *balance);
+    if (!made) return std::unexpected(made.error());
+    *line = std::move(*made);
+  }
+  auto staged = make_staged(config, *balance_staged_);
+  if (!staged) return std::unexpected(staged.error());
+  staged_ = std::move(*staged);
+  auto touch = ParseAndTouch::create(capacity, balance_->v4().state_bytes().originator,
+                                     balance_->v6().state_bytes().originator, options_.pages);
+  if (!touch) return std::unexpected(touch.error());
+  touch_ = std::move(*touch);
+  return {};
+}
+
+std::uint64_t packets_with(Verdict verdict, const Line& line) {
+  return line.counters().verdict[static_cast<std::size_t>(verdict)].value();
+}
+
+/// After the warming pass: every contender saw the same keys; those that track opened the same
+/// connections, and the one that does not passed every packet on.
 Result<void> Contest::compare() const {
-  const std::uint64_t tracked =
-      whole_->counters().verdict[static_cast<std::size_t>(Verdict::tracked)].value();
+  const std::uint64_t tracked = packets_with(Verdict::tracked, *whole_);
+  const std::uint64_t stateless = packets_with(Verdict::stateless, *stateless_);
   const std::uint64_t live = whole_->report_v4().live + whole_->report_v6().live;
   if (parse_.keys != capture_.size() || touch_->touched() != parse_.keys ||
-      tracked != parse_.keys || touch_->live() != live) {
+      tracked != parse_.keys || stateless != parse_.keys ||
+      stateless_->counters().out.value() != parse_.keys || touch_->live() != live) {
     return std::unexpected(Error{fmt::format(
-        "contenders disagree on {} packets: {} parsed, {} touched, {} tracked; {} and {} "
-        "connections",
-        capture_.size(), parse_.keys, touch_->touched(), tracked, touch_->live(), live)});
+        "contenders disagree on {} packets: {} parsed, {} touched, {} tracked, {} stateless; {} "
+        "and {} connections",
+        capture_.size(), parse_.keys, touch_->touched(), tracked, stateless, touch_->live(),
+        live)});
   }
   return {};
+}
+
+/// A pass of the line with the clock's reads, divided as they say.
+void Contest::note_stages() {
+  const auto before = staged_.probe->ticks();
+  const double total_ns = pass(*staged_.line);
+  std::array<double, kStages> ticks{};
+  double all = 0;
+  for (std::size_t s = 0; s < kStages; ++s) {
+    ticks[s] = static_cast<double>(staged_.probe->ticks()[s] - before[s]);
+    all += ticks[s];
+  }
+  for (std::size_t s = 0; s < kStages; ++s) stage_ns_[s].push_back(total_ns * ticks[s] / all);
 }
 
 /// None where `progress` ended it.
@@ -208,41 +274,35 @@ Result<std::optional<PathResult>> Contest::measure(const Progress& progress) {
   if (!say("opening the connections")) return std::nullopt;
   pass(parse_);
   pass(*touch_);
+  pass(*stateless_);
   pass(*whole_);
-  pass(*staged_);
+  if (staged_.line) pass(*staged_.line);
   if (auto ok = compare(); !ok) return std::unexpected(ok.error());
 
-  std::vector<double> parse_ns;
-  std::vector<double> touch_ns;
-  std::vector<double> whole_ns;
-  std::array<std::vector<double>, kStages> stage_ns;
   for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
     if (!say(fmt::format("repetition {} of {}", repetition + 1, options_.repetitions)))
       return std::nullopt;
-    parse_ns.push_back(pass(parse_));
-    touch_ns.push_back(pass(*touch_));
-    whole_ns.push_back(pass(*whole_));
-    const auto before = staged_->probe().ticks();
-    const double total_ns = pass(*staged_);
-    std::array<double, kStages> ticks{};
-    double all = 0;
-    for (std::size_t s = 0; s < kStages; ++s) {
-      ticks[s] = static_cast<double>(staged_->probe().ticks()[s] - before[s]);
-      all += ticks[s];
-    }
-    for (std::size_t s = 0; s < kStages; ++s) stage_ns[s].push_back(total_ns * ticks[s] / all);
+    parse_ns_.push_back(pass(parse_));
+    touch_ns_.push_back(pass(*touch_));
+    stateless_ns_.push_back(pass(*stateless_));
+    whole_ns_.push_back(pass(*whole_));
+    if (staged_.line) note_stages();
   }
+  return result();
+}
+
+PathResult Contest::result() const {
   const auto v4 = whole_->report_v4();
   PathResult result{.traffic = traffic_,
                     .live = v4.live + whole_->report_v6().live,
                     .packets = capture_.size(),
                     .pages = v4.pages,
-                    .parse = spread_of(parse_ns),
-                    .touch = spread_of(touch_ns),
-                    .whole = spread_of(whole_ns)};
-  for (std::size_t s = 0; s < kStages; ++s) {
-    result.stages.emplace_back(kStageNames[s], spread_of(stage_ns[s]));
-  }
+                    .parse = spread_of(parse_ns_),
+                    .touch = spread_of(touch_ns_),
+                    .stateless = spread_of(stateless_ns_),
+                    .whole = spread_of(whole_ns_)};
+  for (std::size_t s = 0; staged_.line && s < kStages; ++s)
+    result.stages.emplace_back(kStageNames[s], spread_of(stage_ns_[s]));
   return result;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ namespace millrace::bench {
 struct PathOptions : Settings {
   std::vector<std::uint64_t> live{786'432, 3'145'728};
   std::vector<Profile> traffic{Profile::uniform, Profile::campus};
+  std::string table = "race";
   unsigned burst = 32;
 };
 
@@ -28,9 +30,11 @@ struct PathResult {
   std::uint64_t packets = 0;  ///< in each timed pass
   Pages pages = Pages::huge;  ///< of the tables, as obtained
   Spread parse;               ///< receive and parse alone
-  Spread touch;               ///< receive, parse, and find and update each connection's record
+  Spread touch;               ///< receive, parse, and find and update each record in `race`
+  Spread stateless;           ///< the load balancer's line without entries: all by Maglev
   Spread whole;               ///< the load balancer's line
-  std::vector<std::pair<std::string_view, Spread>> stages;  ///< of the line, clock reads included
+  /// Of the line, clock reads included; none but for `race` and `chained`.
+  std::vector<std::pair<std::string_view, Spread>> stages;
 };
 
 /// Measures all of it, contenders in turn; what is finished where `progress` ends it. Errors: no

@@ -5,6 +5,7 @@
 #include "bench/path.h"
 #include "bench_command.h"
 #include "common_options.h"
+#include "conntrack/schemes.h"
 
 namespace millrace::cli {
 namespace {
@@ -28,19 +29,12 @@ Json to_json(const PathResult& result) {
           {"pages", to_string(result.pages)},
           {"parse", spread_json(result.parse)},
           {"parse_and_touch", spread_json(result.touch)},
+          {"stateless", spread_json(result.stateless)},
           {"whole", spread_json(result.whole)},
           {"stages", std::move(stages)}};
 }
 
-void print(const std::vector<PathResult>& results) {
-  fmt::print("ns a packet on one core: median (least-most)\n");
-  fmt::print("{:<9}{:>10}  {:<12}{:<20}{:<20}{:<20}{:>14}{:>14}\n", "traffic", "live", "pages",
-             "parse", "parse + touch", "whole way", "whole/touch", "above parse");
-  for (const auto& r : results) {
-    fmt::print("{:<9}{:>10}  {:<12}{:<20}{:<20}{:<20}{:>14.2f}{:>11.1f} ns\n", to_string(r.traffic),
-               r.live, to_string(r.pages), cell(r.parse), cell(r.touch), cell(r.whole),
-               r.whole.median / r.touch.median, r.whole.median - r.parse.median);
-  }
+void print_stages(const std::vector<PathResult>& results) {
   fmt::print("\nthe whole way by stage (with the clock's reads)\n{:<9}{:>10}", "traffic", "live");
   for (const auto& [name, spread] : results.front().stages) fmt::print("{:>10}", name);
   fmt::print("\n");
@@ -51,12 +45,29 @@ void print(const std::vector<PathResult>& results) {
   }
 }
 
+void print(const std::vector<PathResult>& results, const std::string& table) {
+  fmt::print("ns a packet on one core, {}: median (least-most)\n", table);
+  fmt::print("{:<9}{:>10}  {:<12}{:<20}{:<20}{:<20}{:<20}{:>14}{:>14}\n", "traffic", "live",
+             "pages", "parse", "parse + touch", "stateless", "whole way", "whole/touch",
+             "above parse");
+  for (const auto& r : results) {
+    fmt::print("{:<9}{:>10}  {:<12}{:<20}{:<20}{:<20}{:<20}{:>14.2f}{:>11.1f} ns\n",
+               to_string(r.traffic), r.live, to_string(r.pages), cell(r.parse), cell(r.touch),
+               cell(r.stateless), cell(r.whole), r.whole.median / r.touch.median,
+               r.whole.median - r.parse.median);
+  }
+  if (results.front().stages.empty()) {
+    fmt::print("\nstages: of race and chained only\n");
+  } else {
+    print_stages(results);
+  }
+}
+
 int PathCommand::run() {
   if (!traffic.empty()) {
     options.traffic.clear();
     for (const auto& name : traffic) options.traffic.push_back(*profile_named(name));
   }
-  if (quick) options.live = {50'000};
   if (auto ok = begin(); !ok) return fail(ok.error());
   const auto results = bench::run_path(options, progress_line(quiet));
   progress_line(quiet)("");
@@ -67,9 +78,10 @@ int PathCommand::run() {
     warn(fmt::format("interrupted after {} of {} measurements", results->size(), asked));
     if (results->empty()) return kInterrupted;
   }
-  Json all = results_json("path", complete, {{"burst", options.burst}}, options);
+  Json all =
+      results_json("path", complete, {{"table", options.table}, {"burst", options.burst}}, options);
   for (const auto& result : *results) all["results"].push_back(to_json(result));
-  return finish(complete, all, [&results] { print(*results); });
+  return finish(complete, all, [&] { print(*results, options.table); });
 }
 
 }  // namespace
@@ -82,12 +94,20 @@ void add_bench_path(CLI::App& bench, Run& run) {
             100'000'000);
   add_names(*command, "--traffic", path->traffic, "uniform, campus; both", {"uniform", "campus"})
       ->type_name("NAME,...");
+  command
+      ->add_option("--table", path->options.table,
+                   "Connection table of the whole way; stages are of race and chained only")
+      ->check(one_of(TableSchemes::names()))
+      ->capture_default_str();
   add_whole(*command, "--burst", path->options.burst, "Packets a burst", 1, 64);
   path->add_to(*command, path->options);
   command->footer(
       "\nAn interrupt ends it early: what is finished is printed and written, and the exit\n"
       "status is 130.\n\nExample: millrace bench path --live 786432 --json path.json");
-  command->callback([&run, path] { run = [path] { return path->run(); }; });
+  command->callback([&run, path, command] {
+    if (path->quick && command->count("--live") == 0) path->options.live = {50'000};
+    run = [path] { return path->run(); };
+  });
 }
 
 }  // namespace millrace::cli

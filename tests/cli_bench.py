@@ -34,15 +34,74 @@ class BenchCli(Case):
         self.assertEqual([r["traffic"] for r in result["results"]], ["uniform", "campus"])
         for measured in result["results"]:
             self.assertEqual(set(measured), {"traffic", "live", "packets", "pages", "parse",
-                                             "parse_and_touch", "whole", "stages"})
+                                             "parse_and_touch", "stateless", "whole", "stages"})
             self.assertGreater(measured["packets"], 0)
             self.assertIn(measured["pages"], ("huge", "transparent", "small"))
-            spreads = [measured[name] for name in ("parse", "parse_and_touch", "whole")]
+            spreads = [measured[name] for name in ("parse", "parse_and_touch", "stateless", "whole")]
             self.assertTrue(measured["stages"])
             for spread in spreads + list(measured["stages"].values()):
                 self.assertEqual(set(spread), {"ns_median", "ns_min", "ns_max"})
                 self.assertLessEqual(spread["ns_min"], spread["ns_median"])
                 self.assertLessEqual(spread["ns_median"], spread["ns_max"])
+
+    def test_the_bench_of_the_path_with_other_tables_and_few_connections(self):
+        few = ("bench", "path", "--repetitions", "1", "--traffic", "uniform", "--live", "10,1000")
+        for table, stages in (("chained", True), ("std", False)):
+            result = json.loads(self.run_ok(*few, "--table", table, "--json", "-").stdout)
+            self.assertEqual(result["options"]["table"], table)
+            self.assertEqual([r["live"] for r in result["results"]], [10, 1000])
+            for measured in result["results"]:
+                self.assertEqual(measured["packets"], 100_000)
+                self.assertEqual(bool(measured["stages"]), stages)
+            self.assertEqual("receive" in self.run_ok(*few, "--table", table).stdout, stages)
+        self.refuse(USAGE, ["--table", "chained"], "bench", "path", "--table", "chain")
+        self.refuse(USAGE, ["--live", "1 to"], "bench", "path", "--live", "0")
+
+    def test_the_bench_of_the_pipeline(self):
+        run = lambda *arguments: json.loads(self.run_ok("bench", "pipeline", "--quick", "--repetitions", "1", "--json",
+                                                        "-", *arguments).stdout)
+        result = run("--workers", "2,1")
+        self.assertEqual((result["suite"], result["complete"], result["options"]["workers"]), ("pipeline", True, [1, 2]))
+        by_kind = {kind: [r for r in result["results"] if r["kind"] == kind] for kind in ("part", "model", "summary")}
+        self.assertEqual([r["part"] for r in by_kind["part"]], ["receive", "parse", "spread", "ring", "serve"])
+        for part in by_kind["part"]:
+            self.assertEqual(set(part), {"kind", "part", *(f"{unit}_{of}" for unit in ("ns", "cycles")
+                                                           for of in ("median", "min", "max"))})
+            self.assertGreater(part["ns_min"], 0)
+            self.assertGreater(part["cycles_min"], 0)
+        ns = {part["part"]: part["ns_median"] for part in by_kind["part"]}
+        reading = ns["receive"] + ns["parse"]
+        takes = {"run-to-completion": lambda n: (reading + ns["serve"]) / n,
+                 "pipeline": lambda n: max(reading + ns["ring"], (ns["serve"] + ns["ring"]) / n),
+                 "pipeline+spread": lambda n: max(reading + ns["spread"] + ns["ring"], (ns["serve"] + ns["ring"]) / n)}
+        self.assertEqual({r["model"] for r in by_kind["model"]}, set(takes))
+        for model in by_kind["model"]:
+            is_piped = model["model"] != "run-to-completion"
+            self.assertEqual(model["threads"], model["workers"] + is_piped)
+            expected = 1000 / takes[model["model"]](model["workers"])
+            self.assertAlmostEqual(model["predicted_mpps"], expected, delta=0.01 * expected)
+            is_measured = model["workers"] <= 2 and model["model"] != "pipeline+spread"
+            self.assertEqual(model["mpps_median"] is not None, is_measured)
+            self.assertEqual(model["worker_ns_median"] is not None, is_measured)
+            self.assertEqual(model["reader_ns_median"] is not None, is_measured and is_piped)
+        self.assertEqual([r["model"] for r in by_kind["summary"]], ["pipeline", "pipeline+spread"])
+        for summary in by_kind["summary"]:
+            best = summary["best_workers"]
+            reader, worker = summary["input_ns"] + summary["ring_ns"], summary["application_ns"] + summary["ring_ns"]
+            self.assertGreaterEqual(reader, 0.99 * worker / best)
+            self.assertTrue(best == 1 or reader < 1.01 * worker / (best - 1))
+        self.assertEqual(result["best_workers"], by_kind["summary"][0]["best_workers"])
+        # Unasked, no thread without a processor.
+        for model in run("--live", "1", "--table", "std")["results"]:
+            if model["kind"] == "model" and model["mpps_median"] is not None:
+                self.assertLessEqual(model["threads"], len(os.sched_getaffinity(0)))
+        shown = self.run_it("bench", "pipeline", "--quick", "--repetitions", "1", "--workers", "100")
+        self.assertEqual(shown.returncode, DONE)
+        self.assertIn("100 workers and a reader take turns", shown.stderr)
+        self.assertIn("best workers", shown.stdout)
+        self.refuse(USAGE, ["--workers", "twice"], "bench", "pipeline", "--workers", "2,2")
+        self.refuse(USAGE, ["--table", "race"], "bench", "pipeline", "--table", "rase")
+        self.refuse(USAGE, ["--burst", "1 to 64"], "bench", "pipeline", "--burst", "65")
 
     def test_advice(self):
         out = self.path("advised.toml")
