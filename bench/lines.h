@@ -3,12 +3,12 @@
 //
 // Single keys of IPv4, no pipeline, each operation stepped through (`stepping.h`). What lies in
 // memory whatever the key is, and never leaves the cache, is no line of the operation but a *head*:
-// what `malloc` gave from its heap, that is table objects, the hash's secret and the benchmark's own
-// buffers (larger pieces it maps, and all tables map entries, nodes and records), and a mapped line
-// that more than a quarter of all operations of one kind touch, as the top of a list of free ids.
-// A copy of the key lies on the stack, which is not counted at all. From instructions those of the
-// same call without a key are taken off: what remains is to hash the key, the table's work, and a
-// few of the loop around it.
+// what `malloc` gave from its heap, that is table objects, the hash's secret and the benchmark's
+// own buffers (larger pieces it maps, and all tables map entries, nodes and records), and a mapped
+// line that more than a quarter of all operations of one kind touch, as the top of a list of free
+// ids. A copy of the key lies on the stack, which is not counted at all. From instructions those of
+// the same call without a key are taken off: what remains is to hash the key, the table's work, and
+// a few of the loop around it.
 //
 // Nothing is timed: a seed gives the same figures each time, wherever memory lies, as long as the
 // program is the same. Only `swiss` begins its probing where its array's address says; and how many

@@ -33,15 +33,20 @@ def _style(number):
             "marker": _MARKERS[number % len(_MARKERS)]}
 
 
-def _series(rows, picture):
-    by = {}
+def _series(rows, picture, names):
+    """Those of these rows, each with its place among all: it looks the same in every panel."""
+    by = {name: [] for name in names}
     for row in rows:
-        by.setdefault(str(row.get(picture.get("series"), "")), []).append(row)
-    return by
+        by[_name(row, picture)].append(row)
+    return [(number, name, of_it) for number, (name, of_it) in enumerate(by.items()) if of_it]
 
 
-def _lines(axes, rows, picture):
-    for number, (name, of_it) in enumerate(_series(rows, picture).items()):
+def _name(row, picture):
+    return str(row.get(picture.get("series"), ""))
+
+
+def _lines(axes, rows, picture, names):
+    for number, name, of_it in _series(rows, picture, names):
         points = sorted((row[picture["x"]], *_spread(row, picture)) for row in of_it)
         x, median, least, most = zip(*points)
         style = _style(number)
@@ -55,19 +60,19 @@ def _lines(axes, rows, picture):
         axes.set_ylim(bottom=0)
 
 
-def _bars(axes, rows, picture):
-    series = _series(rows, picture)
-    names = list(dict.fromkeys(str(row[picture["x"]]) for row in rows))
+def _bars(axes, rows, picture, names):
+    places = list(dict.fromkeys(str(row[picture["x"]]) for row in rows))
+    series = _series(rows, picture, names)
     width = 0.8 / len(series)
-    for number, (name, of_it) in enumerate(series.items()):
+    for nth, (number, name, of_it) in enumerate(series):
         for row in of_it:
             median, least, most = _spread(row, picture)
-            at = names.index(str(row[picture["x"]])) + (number - (len(series) - 1) / 2) * width
+            at = places.index(str(row[picture["x"]])) + (nth - (len(series) - 1) / 2) * width
             axes.bar(at, median, width, color=_COLOURS[number % len(_COLOURS)], label=name)
             axes.errorbar(at, median, [[median - least], [most - median]], color=_TEXT, linewidth=0.8, capsize=2)
             name = None
-    slanted = sum(map(len, names)) > 50
-    axes.set_xticks(range(len(names)), names, rotation=30 if slanted else 0, ha="right" if slanted else "center")
+    slanted = sum(map(len, places)) > 50
+    axes.set_xticks(range(len(places)), places, rotation=30 if slanted else 0, ha="right" if slanted else "center")
     axes.grid(visible=False, axis="x")
 
 
@@ -77,6 +82,7 @@ def draw(picture, results):
     if not rows:
         return None
     panels = list(dict.fromkeys(row.get(picture.get("panel")) for row in rows))
+    names = list(dict.fromkeys(_name(row, picture) for row in rows))
     bars = picture.get("kind") == "bars"
     # Bars need all of the width.
     across, down = (1, len(panels)) if bars else (len(panels), 1)
@@ -84,15 +90,16 @@ def draw(picture, results):
                                    layout="constrained")
     for axes, panel in zip(grid.flat, panels):
         of_panel = [row for row in rows if row.get(picture.get("panel")) == panel]
-        (_bars if bars else _lines)(axes, of_panel, picture)
+        (_bars if bars else _lines)(axes, of_panel, picture, names)
         axes.set_xlabel(picture.get("x_label", picture["x"]))
         if len(panels) > 1:
             axes.set_title(f"{picture['panel'].replace('_', ' ')} {panel}", fontsize=10)
     for axes in grid[:, 0]:
         axes.set_ylabel(picture.get("y_label", picture["y"]))
-    handles, labels = max((axes.get_legend_handles_labels() for axes in grid.flat), key=lambda both: len(both[1]))
+    by_label = {label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels())}
+    labels = [name for name in names if name in by_label]
     if len(labels) > 1:
-        figure.legend(handles, labels, loc="outside right upper", fontsize=9, title=picture["series"].replace("_", " "), title_fontsize=9)
+        figure.legend([by_label[label] for label in labels], labels, loc="outside right upper", fontsize=9, title=picture["series"].replace("_", " "), title_fontsize=9)
     with io.StringIO() as out:
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         text = out.getvalue()
