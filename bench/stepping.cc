@@ -3,12 +3,12 @@
 #include <Zydis/Zydis.h>
 #include <link.h>
 #include <pthread.h>
-#include <signal.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <csignal>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -139,7 +139,7 @@ std::optional<std::uint64_t> value_of(ZydisRegister name, const greg_t* register
   if (name == ZYDIS_REGISTER_NONE) return 0;
   const ZydisRegisterClass kind = ZydisRegisterGetClass(name);
   if (kind != ZYDIS_REGCLASS_GPR64 && kind != ZYDIS_REGCLASS_GPR32) return std::nullopt;
-  const auto number = static_cast<std::size_t>(ZydisRegisterGetId(name));
+  const std::size_t number = static_cast<unsigned char>(ZydisRegisterGetId(name));
   return static_cast<std::uint64_t>(registers[kPlaces[number]]);
 }
 
@@ -207,7 +207,7 @@ void Stepper::Steps::see(const greg_t* registers) {
   ZydisDecodedInstruction instruction;
   std::array<ZydisDecodedOperand, ZYDIS_MAX_OPERAND_COUNT> operands;
   const bool decoded = ZYAN_SUCCESS(ZydisDecoderDecodeFull(
-      &decoder, reinterpret_cast<const void*>(at), kLongest, &instruction, operands.data()));
+      &decoder, std::bit_cast<const void*>(at), kLongest, &instruction, operands.data()));
   // The processor stops at each repetition.
   const bool again = at == before && decoded && (instruction.attributes & kRepeats) != 0;
   before = at;
@@ -258,11 +258,11 @@ void Stepper::Steps::note(LineSet& lines, std::uint64_t from, std::uint64_t to) 
 class Stepper::Handler {
  public:
   explicit Handler(Steps& steps) {
-    stepping_ = &steps;
+    stepping = &steps;
     struct sigaction ours{};
     ours.sa_sigaction = &on_trap;
     ours.sa_flags = SA_SIGINFO;
-    ::sigaction(SIGTRAP, &ours, &previous_);
+    ::sigaction(SIGTRAP, &ours, &previous);
     sigset_t trap;
     ::sigemptyset(&trap);
     ::sigaddset(&trap, SIGTRAP);
@@ -270,7 +270,7 @@ class Stepper::Handler {
   }
   ~Handler() {
     ::pthread_sigmask(SIG_SETMASK, &blocked_, nullptr);
-    ::sigaction(SIGTRAP, &previous_, nullptr);
+    ::sigaction(SIGTRAP, &previous, nullptr);
   }
   Handler(const Handler&) = delete;
   Handler& operator=(const Handler&) = delete;
@@ -278,21 +278,21 @@ class Stepper::Handler {
  private:
   static void on_trap(int, siginfo_t* info, void* context);
 
-  static inline Steps* stepping_ = nullptr;  // of the one Handler that there is
-  static inline struct sigaction previous_{};
+  static inline Steps* stepping = nullptr;  // of the one Handler that there is
+  static inline struct sigaction previous{};
   sigset_t blocked_;
 };
 
 void Stepper::Handler::on_trap(int, siginfo_t* info, void* context) {
   greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   if (info->si_code == TRAP_TRACE) {
-    stepping_->see(registers);
+    stepping->see(registers);
   } else {  // somebody else's: as it would have been
-    stepping_->cut = true;
-    ::sigaction(SIGTRAP, &previous_, nullptr);
+    stepping->cut = true;
+    ::sigaction(SIGTRAP, &previous, nullptr);
     ::raise(SIGTRAP);
   }
-  if (stepping_->cut) registers[REG_EFL] &= ~kTrapFlag;
+  if (stepping->cut) registers[REG_EFL] &= ~kTrapFlag;
 }
 
 Stepper::Stepper(std::unique_ptr<Steps> steps) : steps_(std::move(steps)) {}
