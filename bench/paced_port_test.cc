@@ -168,7 +168,7 @@ TEST_F(PacedPortTest, TimesWhatIsForwardedFromItsArrival) {
   paced.send(burst_, 0);
   paced.send(second, 1);
   EXPECT_EQ(paced.latency().total(), 3U);
-  for (const std::size_t us : {50, 30, 40}) EXPECT_EQ(paced.latency().counts()[us], 1U) << us;
+  for (const unsigned us : {50U, 30U, 40U}) EXPECT_EQ(paced.latency().counts()[us], 1U) << us;
 }
 
 TEST_F(PacedPortTest, WithoutPacketsIsAtItsEnd) {
