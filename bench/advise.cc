@@ -194,10 +194,12 @@ Result<bool> take_turns(Trials& trials, const std::vector<Entrant*>& round, unsi
       ++at;
       if (!entrant->is_in()) continue;
       const auto& [table, sharing, ageing] = entrant->tried.combination;
-      if (!progress(fmt::format("{}, turn {} of {}, {} of {}: {}, {}, {}", title, time + 1, times,
-                                at, round.size(), table, sharing, ageing)))
-        return false;
+      const std::string who = fmt::format("{}, {}, {}", table, sharing, ageing);
+      const std::string what = fmt::format("{}, turn {} of {}, {} of {}: {}", title, time + 1,
+                                           times, at, round.size(), who);
+      if (!progress({.what = what, .who = who})) return false;
       if (auto ok = trials.run(*entrant, ms); !ok) return std::unexpected(ok.error());
+      if (entrant->is_in()) progress.seen(who, entrant->ns.back());
     }
   }
   return true;

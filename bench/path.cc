@@ -286,6 +286,8 @@ Result<std::optional<PathResult>> Contest::measure(const Progress& progress) {
     touch_ns_.push_back(pass(*touch_));
     stateless_ns_.push_back(pass(*stateless_));
     whole_ns_.push_back(pass(*whole_));
+    progress.seen(fmt::format("{}, {} packets", to_string(traffic_), capture_.size()),
+                  whole_ns_.back());
     if (staged_.line) note_stages();
   }
   return result();

@@ -239,8 +239,10 @@ Result<ScalingReport> run_scaling(const ScalingOptions& options, const Progress&
   ScalingReport report;
   const auto contenders = contenders_of(options);
   if (contenders.empty()) return none_go_together();
+  std::size_t to_come = options.traffic.size() * contenders.size() * options.repetitions;
   for (const ScalingTraffic traffic : options.traffic) {
-    if (!progress(fmt::format("{}: making the traffic", to_string(traffic)))) return report;
+    const std::string what = fmt::format("{}: making the traffic", to_string(traffic));
+    if (!progress({.what = what, .to_come = to_come})) return report;
     auto passes = make_passes(options, traffic);
     if (!passes) return std::unexpected(passes.error());
     Experiment experiment(options, traffic, std::move(*passes), contenders);
@@ -248,6 +250,7 @@ Result<ScalingReport> run_scaling(const ScalingOptions& options, const Progress&
     if (!whole) return std::unexpected(whole.error());
     if (!*whole) return report;
     experiment.report(report);
+    to_come -= contenders.size() * options.repetitions;
   }
   report.complete = true;
   predict(options, report);

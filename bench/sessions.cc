@@ -365,13 +365,16 @@ Result<SessionsReport> run_sessions(const SessionsOptions& options, const Progre
   SessionsReport report;
   if (auto ok = check_chains(options); !ok) return std::unexpected(ok.error());
   const auto candidates = candidates_of(options);
+  std::size_t to_come = options.sessions.size() * candidates.size() * options.repetitions;
   for (const std::size_t sessions : options.sessions) {
-    if (!progress(fmt::format("{} sessions: making them", sessions))) return report;
+    const std::string what = fmt::format("{} sessions: making them", sessions);
+    if (!progress({.what = what, .to_come = to_come})) return report;
     Experiment experiment(options, sessions, candidates);
     auto whole = experiment.run(progress);
     if (!whole) return std::unexpected(whole.error());
     if (!*whole) return report;
     experiment.report(report);
+    to_come -= candidates.size() * options.repetitions;
   }
   auto whole = run_signatures(options, progress, report);
   if (!whole) return std::unexpected(whole.error());

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,12 +26,13 @@ struct Settings {
 template <class Contender, class Title, class Measure>
 Result<bool> in_turn(const Settings& settings, const std::vector<Contender>& contenders,
                      const Progress& progress, Title&& title, Measure&& measure) {
+  std::size_t to_come = settings.repetitions * contenders.size();
   for (unsigned repetition = 0; repetition < settings.repetitions; ++repetition) {
     for (const Contender& contender : contenders) {
       const std::string who = title(contender);
-      if (!progress(
-              fmt::format("repetition {} of {}: {}", repetition + 1, settings.repetitions, who)))
-        return false;
+      const std::string what =
+          fmt::format("repetition {} of {}: {}", repetition + 1, settings.repetitions, who);
+      if (!progress({.what = what, .who = who, .to_come = to_come--})) return false;
       const Result<double> measured = measure(contender);
       if (!measured) return std::unexpected(measured.error());
       progress.seen(who, *measured);

@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <new>
@@ -22,23 +23,40 @@ namespace {
 constexpr std::array<std::string_view, 7> kOperations{"fill",   "touch",  "hit", "miss",
                                                       "insert", "delete", "mix"};
 
-/// Counts what is done, and tells it.
+/// Counts the trials, and tells what is done.
 class Steps {
  public:
-  Steps(std::size_t count, const Progress& progress) : count_(count), progress_(progress) {}
+  Steps(std::size_t trials, const Progress& progress) : to_come_(trials), progress_(progress) {}
 
-  bool next(std::string_view what) {
-    at_ = fmt::format("[{}/{}] {}", ++done_, count_, what);
-    return progress_(at_);
+  bool next(std::string_view what, std::string_view who = {}) {
+    what_ = what;
+    who_ = who;
+    return progress_({.what = what_, .who = who_, .to_come = to_come_});
   }
-  bool phase(std::string_view name) const { return progress_(fmt::format("{}: {}", at_, name)); }
+  bool phase(std::string_view name) const {
+    const std::string what = fmt::format("{}: {}", what_, name);
+    return progress_({.what = what, .who = who_, .to_come = to_come_});
+  }
+  void seen(double touch_ns) {
+    --to_come_;
+    progress_.seen(who_, touch_ns);
+  }
 
  private:
-  std::size_t done_ = 0;
-  std::size_t count_;
+  std::size_t to_come_;
   const Progress& progress_;
-  std::string at_;
+  std::string what_;
+  std::string who_;
 };
+
+/// In the bursts that the printed table shows: of 32, or of the size nearest to it.
+double last_touch_ns(const Samples& of) {
+  const auto distance = [](const auto& sample) {
+    const auto& [operation, burst] = sample.first;
+    return std::pair(operation != "touch", std::abs(static_cast<int>(burst) - 32));
+  };
+  return std::ranges::min_element(of.ns, {}, distance)->second.back();
+}
 
 /// What an operation has to fetch at least.
 Fetches needed(std::string_view operation, const Entrant& entrant, const Samples& of) {
@@ -70,7 +88,7 @@ class Experiment {
 
  private:
   const Workload<K>& workload(const Entrant& entrant);
-  std::string title(unsigned repetition, const Entrant& entrant) const;
+  std::string title(const Entrant& entrant) const;
   Result<void> measure_limits();
 
   const TablesOptions& options_;
@@ -95,11 +113,10 @@ const Workload<K>& Experiment<K>::workload(const Entrant& entrant) {
 }
 
 template <class K>
-std::string Experiment<K>::title(unsigned repetition, const Entrant& entrant) const {
-  return fmt::format("{}, 2^{} slots, {}, {}-byte keys, repetition {} of {}", entrant.name,
-                     group_.at.bits,
+std::string Experiment<K>::title(const Entrant& entrant) const {
+  return fmt::format("{}, 2^{} slots, {}, {}-byte keys", entrant.name, group_.at.bits,
                      group_.at.load ? fmt::format("load {}", *group_.at.load) : "highest load",
-                     sizeof(K), repetition + 1, options_.repetitions);
+                     sizeof(K));
 }
 
 template <class K>
@@ -109,9 +126,14 @@ Result<bool> Experiment<K>::run() {
     const TrialOptions options{options_.bursts, options_.pages, options_.seed + repetition};
     for (std::size_t i = 0; i < samples_.size(); ++i) {
       const Entrant& entrant = *group_.entrants[i];
-      if (!steps_.next(title(repetition, entrant))) return false;
+      const std::string who = title(entrant);
+      if (!steps_.next(
+              fmt::format("repetition {} of {}: {}", repetition + 1, options_.repetitions, who),
+              who))
+        return false;
       Trial<K> trial(entrant, options, group_.at, workload(entrant), samples_[i]);
       if (auto whole = trial.run(phase); !whole || !*whole) return whole;
+      steps_.seen(last_touch_ns(samples_[i]));
     }
     if (!steps_.phase("then the machine")) return false;
     if (auto ok = measure_limits(); !ok) return std::unexpected(ok.error());
@@ -229,7 +251,7 @@ Result<bool> measure_group(const TablesPlan& plan, const TablesGroup& group, Ste
 }  // namespace
 
 Result<void> run_tables(const TablesPlan& plan, const Progress& progress, TablesResult& result) {
-  Steps steps(plan.trials() + plan.options.bits.size(), progress);
+  Steps steps(plan.trials(), progress);
   for (const TablesGroup& group : plan.groups) {
     const auto failed = [&group](const Error& error) {
       return std::unexpected(

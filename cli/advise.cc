@@ -9,6 +9,7 @@
 #include "bench_command.h"
 #include "common_options.h"
 #include "huge_pages.h"
+#include "live_table.h"
 #include "output.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
@@ -207,8 +208,9 @@ int AdviseCommand::advise() {
   const auto capture = Capture::load(in);
   if (!capture) return fail(capture.error());
   if (!capture->warning().empty()) warn(capture->warning());
-  const auto advice = bench::run_advice(*capture, options, progress_line(quiet));
-  progress_line(quiet)("");
+  LiveTable live(quiet, Unit::ns);
+  const auto advice = bench::run_advice(*capture, options, live.progress());
+  live.clear();
   if (!advice) return fail(advice.error());
   if (advice->tried.empty()) {
     warn("interrupted before anything was finished");
@@ -244,8 +246,9 @@ int AdviseBench::compare() {
   for (const std::string& path : captures) {
     const auto capture = Capture::load(path);
     if (!capture) return fail(capture.error());
-    auto exhausted = bench::run_exhaustive(*capture, options, progress_line(quiet));
-    progress_line(quiet)("");
+    LiveTable live(quiet, Unit::ns);
+    auto exhausted = bench::run_exhaustive(*capture, options, live.progress());
+    live.clear();
     if (!exhausted) return fail(exhausted.error());
     if (!exhausted->complete) {
       all["complete"] = false;

@@ -1,7 +1,4 @@
 // `millrace bench`: measures on this machine, in one run, what the study compares.
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include "bench/contender.h"
 #include "bench/machine.h"
 #include "bench_command.h"
@@ -93,17 +90,6 @@ std::string short_ns(double ns) { return fmt::format("{:.{}f}", ns, ns < 99.95 ?
 std::string cell(const Spread& spread) {
   return fmt::format("{} ({}-{})", short_ns(spread.median), short_ns(spread.min),
                      short_ns(spread.max));
-}
-
-bench::Progress progress_line(bool quiet) {
-  const bool show = !quiet && ::isatty(STDERR_FILENO) != 0;
-  return bench::Progress([show](std::string_view what) {
-    winsize window{};
-    const bool known = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1;
-    // A line that wraps could not be cleared.
-    if (show) say(fmt::format("\r\033[K{}", what.substr(0, known ? window.ws_col - 1 : 79)));
-    return !interrupted.load();
-  });
 }
 
 Error in_terms_of(std::string_view option, Error error) {

@@ -7,6 +7,7 @@
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
+#include "live_table.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
@@ -83,8 +84,9 @@ int AgeingCommand::run() {
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(std::ranges::max(options.workers));
-  const auto report = bench::run_ageing(options, progress_line(quiet));
-  progress_line(quiet)("");
+  LiveTable live(quiet, Unit::ns);
+  const auto report = bench::run_ageing(options, live.progress());
+  live.clear();
   if (!report) return fail(in_terms_of("--connections", report.error()));
   if (!report->complete) {
     warn("interrupted before it was finished");

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "bench/progress.h"
 #include "bench/settings.h"
 #include "bench/spread.h"
 #include "command.h"
@@ -94,10 +93,6 @@ inline Json spread_json(const Spread& nanoseconds) { return spread_json("ns", na
 std::string short_ns(double ns);
 /// "median (least-most)"
 std::string cell(const Spread& spread);
-
-/// Shows what is under way on one line of a terminal's standard error; an empty text clears it.
-/// Ends the benchmark once it is interrupted.
-bench::Progress progress_line(bool quiet);
 
 inline std::unexpected<Error> misused(std::string message) {
   return std::unexpected(Error{std::move(message), Error::Kind::usage});

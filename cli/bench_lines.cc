@@ -7,6 +7,7 @@
 #include "bench/contender.h"
 #include "bench_command.h"
 #include "common_options.h"
+#include "live_table.h"
 
 namespace millrace::cli {
 namespace {
@@ -100,8 +101,9 @@ int LinesCommand::run() {
     if (!ok) return fail(ok.error());
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
-  const auto report = bench::run_lines(options, progress_line(quiet));
-  progress_line(quiet)("");
+  LiveTable live(quiet, Unit::lines);
+  const auto report = bench::run_lines(options, live.progress());
+  live.clear();
   if (!report) return fail(in_terms_of("--bits", report.error()));
   for (const auto& line : report->left_out) warn(line);
   if (!report->complete) {

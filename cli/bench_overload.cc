@@ -8,6 +8,7 @@
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
+#include "live_table.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
@@ -168,8 +169,9 @@ int OverloadCommand::run() {
   std::ranges::sort(options.workers);
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(options.workers.back());
-  const auto report = bench::run_overload(options, progress_line(quiet));
-  progress_line(quiet)("");
+  LiveTable live(quiet, Unit::ns);
+  const auto report = bench::run_overload(options, live.progress());
+  live.clear();
   if (!report) return fail(report.error());
   if (!report->complete) {
     warn("interrupted before it was finished");

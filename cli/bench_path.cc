@@ -6,6 +6,7 @@
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
+#include "live_table.h"
 
 namespace millrace::cli {
 namespace {
@@ -69,8 +70,9 @@ int PathCommand::run() {
     for (const auto& name : traffic) options.traffic.push_back(*profile_named(name));
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
-  const auto results = bench::run_path(options, progress_line(quiet));
-  progress_line(quiet)("");
+  LiveTable live(quiet, Unit::ns);
+  const auto results = bench::run_path(options, live.progress());
+  live.clear();
   if (!results) return fail(in_terms_of("--live", results.error()));
   const std::size_t asked = options.traffic.size() * options.live.size();
   const bool complete = results->size() == asked;

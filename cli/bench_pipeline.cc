@@ -6,6 +6,7 @@
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
+#include "live_table.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
@@ -122,8 +123,9 @@ int PipelineCommand::run() {
   std::ranges::sort(options.workers);
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_too_many_threads();
-  const auto report = bench::run_pipeline(options, progress_line(quiet));
-  progress_line(quiet)("");
+  LiveTable live(quiet, Unit::mpps);
+  const auto report = bench::run_pipeline(options, live.progress());
+  live.clear();
   if (!report) return fail(in_terms_of("--live", report.error()));
   if (!*report) {
     warn("interrupted before anything was finished");

@@ -8,6 +8,7 @@
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
+#include "live_table.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
@@ -106,8 +107,9 @@ int RateCommand::run() {
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(std::ranges::max(options.workers));
-  const auto report = bench::run_rate(options, progress_line(quiet));
-  progress_line(quiet)("");
+  LiveTable live(quiet, Unit::mpps);
+  const auto report = bench::run_rate(options, live.progress());
+  live.clear();
   if (!report) return fail(in_terms_of("--live", report.error()));
   if (!report->complete) {
     const bool none = report->results.empty();

@@ -7,6 +7,7 @@
 #include "bench_command.h"
 #include "common_options.h"
 #include "conntrack/schemes.h"
+#include "live_table.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
@@ -114,8 +115,9 @@ int ScalingCommand::run() {
   std::ranges::sort(options.workers);
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(options.workers.back());
-  const auto report = bench::run_scaling(options, progress_line(quiet));
-  progress_line(quiet)("");
+  LiveTable live(quiet, Unit::mpps);
+  const auto report = bench::run_scaling(options, live.progress());
+  live.clear();
   if (!report) return fail(in_terms_of("--live", report.error()));
   if (!report->complete) {
     const bool none = report->results.empty();

@@ -6,6 +6,7 @@
 
 #include "bench_command.h"
 #include "common_options.h"
+#include "live_table.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
@@ -104,8 +105,9 @@ int SessionsCommand::run() {
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(std::ranges::max(options.cores));
-  const auto report = bench::run_sessions(options, progress_line(quiet));
-  progress_line(quiet)("");
+  LiveTable live(quiet, Unit::mpps);
+  const auto report = bench::run_sessions(options, live.progress());
+  live.clear();
   if (!report) return fail(in_terms_of("--sessions", report.error()));
   if (!report->complete) {
     const bool none = report->results.empty();

@@ -12,6 +12,7 @@
 #include "common_options.h"
 #include "core/available_memory.h"
 #include "huge_pages.h"
+#include "live_table.h"
 #include "output.h"
 #include "tables_report.h"
 #include "validators.h"
@@ -95,9 +96,9 @@ Result<int> TablesCommand::run() {
   announce(*plan);
 
   TablesReport report{.plan = &*plan, .result = {}, .warnings = plan->left_out};
-  const auto progress = progress_line(quiet);
-  auto measured = run_tables(*plan, progress, report.result);
-  progress("");
+  LiveTable live(quiet, Unit::ns);
+  auto measured = run_tables(*plan, live.progress(), report.result);
+  live.clear();
   report.complete = report.result.groups == plan->groups.size();
   const auto note = [&](std::string message) {
     warn(message);

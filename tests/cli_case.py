@@ -1,9 +1,13 @@
 """What the tests of the program share: MILLRACE is the first argument of the command line."""
 
+import fcntl
 import os
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -55,3 +59,42 @@ class Case(unittest.TestCase):
 
     def replay(self, *arguments):
         return ("replay", "--in", self.good, *arguments)
+
+    def bench_on_terminal(self, *arguments, sent=None, until="", size=(0, 0), **environment):
+        """With a terminal (rows, columns) as standard error; sends the signal, if any, once that shows `until`.
+        What it showed, printed and returned."""
+        try:
+            terminal, end = os.openpty()
+        except OSError as error:
+            self.skipTest(f"no terminal to be had: {error} (is /dev/pts mounted?)")
+        self.addCleanup(os.close, terminal)
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
+
+        def heed():
+            if sent is not None:
+                signal.signal(sent, signal.SIG_DFL)
+
+        printed = tempfile.TemporaryFile("w+")  # a pipe would fill while the terminal is read
+        self.addCleanup(printed.close)
+        process = subprocess.Popen([MILLRACE, "bench", *arguments], stderr=end, stdout=printed, preexec_fn=heed,
+                                   env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment})
+        os.close(end)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        shown = ""
+        try:
+            while text := os.read(terminal, 4096).decode():
+                shown += text
+                if sent is not None and until in shown:
+                    process.send_signal(sent)
+                    sent = None
+        except OSError:  # the other end is closed
+            pass
+        process.wait(timeout=60)
+        printed.seek(0)
+        return shown, printed.read(), process.returncode
+
+    def interrupt_bench(self, sent, until, *arguments):
+        shown, printed, status = self.bench_on_terminal(*arguments, sent=sent, until=until)
+        self.assertIn(until, shown)
+        return shown, printed, status

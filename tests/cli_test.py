@@ -18,6 +18,7 @@ import unittest
 
 from cli_bench import BenchCli  # noqa: F401  it runs with the others
 from cli_case import DONE, FAILED, INTERRUPTED, MILLRACE, NOBODY, ROOT, UNREADABLE, USAGE, Case
+from cli_live import LiveCli  # noqa: F401
 
 try:
     import jsonschema
