@@ -16,7 +16,8 @@ import sys
 import time
 import unittest
 
-from cli_bench import BenchCli  # noqa: F401  it runs with the others
+from cli_bench import BenchCli  # noqa: F401  they run with the others
+from cli_bench_tables import BenchTablesCli  # noqa: F401
 from cli_case import DONE, FAILED, INTERRUPTED, MILLRACE, NOBODY, ROOT, UNREADABLE, USAGE, Case
 from cli_live import LiveCli  # noqa: F401
 
