@@ -39,7 +39,7 @@ class LiveTable {
   const bool shows_;
   std::mutex mutex_;  // what follows
   LiveRows rows_;
-  SteadyClock::time_point drawn_ = {};
+  SteadyClock::time_point drawn_;
   bool is_stale_ = false;
   std::jthread thread_;
 };
