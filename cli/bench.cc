@@ -52,6 +52,12 @@ void BenchCommand::warn_of_turns(unsigned workers) const {
     warn(fmt::format("{} workers take turns on {} processors", workers, processors()));
 }
 
+bool BenchCommand::left_nothing(bool complete, bool none) const {
+  if (complete) return false;
+  warn(none ? "interrupted before anything was finished" : "interrupted: what is finished follows");
+  return none;
+}
+
 int BenchCommand::finish(bool complete, const Json& results,
                          const std::function<void()>& print) const {
   if (!json.empty()) {

@@ -51,6 +51,8 @@ struct BenchCommand {
   void warn(std::string_view message) const;
   /// Where not all workers have a processor of their own.
   void warn_of_turns(unsigned workers) const;
+  /// Warns where an interrupt ended it early; true where nothing was finished by then.
+  bool left_nothing(bool complete, bool none) const;
   /// Writes the results, then prints them; returns the exit status. Files first: a reader of
   /// standard output may go away at any time.
   int finish(bool complete, const Json& results, const std::function<void()>& print) const;

@@ -106,12 +106,7 @@ int LinesCommand::run() {
   live.clear();
   if (!report) return fail(in_terms_of("--bits", report.error()));
   for (const auto& line : report->left_out) warn(line);
-  if (!report->complete) {
-    const bool none = report->results.empty();
-    warn(none ? "interrupted before anything was finished"
-              : "interrupted: what is finished follows");
-    if (none) return kInterrupted;
-  }
+  if (left_nothing(report->complete, report->results.empty())) return kInterrupted;
   return finish(report->complete, to_json(*report, options), [&report] { print(*report); });
 }
 

@@ -109,12 +109,7 @@ int SessionsCommand::run() {
   const auto report = bench::run_sessions(options, live.progress());
   live.clear();
   if (!report) return fail(in_terms_of("--sessions", report.error()));
-  if (!report->complete) {
-    const bool none = report->results.empty();
-    warn(none ? "interrupted before anything was finished"
-              : "interrupted: what is finished follows");
-    if (none) return kInterrupted;
-  }
+  if (left_nothing(report->complete, report->results.empty())) return kInterrupted;
   return finish(report->complete, to_json(*report, options), [&] {
     print_times(*report);
     print_signatures(*report, options);
