@@ -71,10 +71,11 @@ struct Advice {
 Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
                           const Progress& progress);
 
-/// How good the advice was: every combination measured as long as the finalists were.
+/// How good the advice was: every combination measured as long as the finalists were; then, twice
+/// as often and in turn, those within 15 % of the best, and the one advised.
 struct Exhausted {
   Advice advice;
-  std::vector<Tried> all;  ///< by time
+  std::vector<Tried> all;  ///< those measured twice (`round` 2), then the others; each by time
   bool complete = false;
 
   const Tried& advised() const;

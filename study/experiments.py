@@ -82,7 +82,7 @@ class Experiment:
                 varied = dict(zip(vary, values))
                 options = [word for name, value in varied.items() for word in (f"--{name}", str(value))]
                 if capture is not None:
-                    varied = {"capture": capture.name, **varied}
+                    varied = {"trace": capture.name, **varied}
                 given = [capture.file if word == CAPTURE else word for word in arguments]
                 yield Run(self.name, varied, ["bench", self.bench, *given, *options], capture=capture)
 

@@ -298,7 +298,7 @@ class Study(unittest.TestCase):
     def test_those_of_the_repository(self):
         self.command[self.command.index("--experiments") + 1] = os.path.join(ROOT, "study", "experiments")
         listed = self.run_it("--list", "full").stdout
-        self.assertIn("1-tables-by-size, bits 24: to do", listed)
+        self.assertIn("1-tables-by-size, bits 22: to do", listed)
 
     @unittest.skipIf(BROWSER is None, "no Chromium here (package chromium)")
     def test_in_a_browser(self):
