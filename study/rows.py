@@ -3,30 +3,48 @@
 import statistics
 
 
+_PARTS = ("_median", "_min", "_max")  # of one value, by the end of their names
+
+
 def merged(values):
-    """One value of as many rounds: the median of medians, the least and the most of all. Rows of lists are matched by their names,
-    and among rows of one name by their order."""
+    """One value of as many rounds: the median of medians, the least and the most of all. A number that a bench gives without least
+    and most has those of the rounds beside it: `waiting`, `waiting_min`, `waiting_max`. Rows of lists are matched by their names, and
+    among rows of one name by their order. None is not measured."""
+    values = [value for value in values if value is not None] or [None]
     first = values[0]
     if isinstance(first, dict):
-        keys = dict.fromkeys(key for value in values for key in value)
-        return {key: _member(key, [value[key] for value in values if key in value]) for key in keys}
+        return _merged_objects(values)
     if isinstance(first, list):
         return _merged_lists(values)
     if isinstance(first, str):
         return " or ".join(dict.fromkeys(values))
-    numbers = [value for value in values if value is not None]
-    if all(number == first for number in numbers) or isinstance(first, bool):
+    if isinstance(first, bool) or all(value == first for value in values):
         return first
-    return statistics.median(numbers)
+    return statistics.median(values)
+
+
+def _merged_objects(objects):
+    together = {}
+    keys = dict.fromkeys(key for of_one in objects for key in of_one)
+    for key in keys:
+        values = [of_one[key] for of_one in objects if of_one.get(key) is not None]
+        together[key] = _member(key, values)
+        # What a distribution counts has numbers for names.
+        if _vary(values) and key.isidentifier() and not key.endswith(_PARTS) and not any(key + part in keys for part in _PARTS):
+            together |= {f"{key}_min": min(values), f"{key}_max": max(values)}
+    return together
+
+
+def _vary(values):
+    return all(type(value) in (int, float) for value in values) and len(set(values)) > 1
 
 
 def _member(key, values):
-    if all(isinstance(value, (int, float)) for value in values):
-        if key.endswith("_min"):
-            return min(values)
-        if key.endswith("_max"):
-            return max(values)
-    if key == "bins":
+    if _vary(values) and key.endswith("_min"):
+        return min(values)
+    if _vary(values) and key.endswith("_max"):
+        return max(values)
+    if key == "bins" and values:
         return {part: sum(value.get(part, 0) for value in values) / len(values) for part in {part for value in values for part in value}}
     return merged(values)
 
@@ -77,14 +95,15 @@ def _size(value):
 
 
 def spread(row, key, per=None):
-    """Median, least and most of a value; the same three where it is but one. As so many times another value, where `per` names one."""
+    """Median, least and most of a value; the same three where it is but one; none where it was not measured. As so many times another
+    value, where `per` names one."""
     value = row.get(key)
     if isinstance(value, dict):  # as {"ns_median": ...}
         three = value["ns_median"], value["ns_min"], value["ns_max"]
     elif value is not None:
-        three = value, value, value
-    elif row.get(f"{key}_median") is not None:
-        three = tuple(row[f"{key}_{which}"] for which in ("median", "min", "max"))
+        three = value, row.get(f"{key}_min", value), row.get(f"{key}_max", value)
     else:
+        three = tuple(row.get(f"{key}{part}") for part in _PARTS)
+    if None in three or per and row[per] is None:
         return None
     return tuple(one / row[per] for one in three) if per else three

@@ -19,6 +19,9 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RUN = os.path.join(ROOT, "study", "run")
+sys.path.insert(0, os.path.join(ROOT, "study"))
+from rows import merged, spread  # noqa: E402
+
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PROGRAM = """#!/usr/bin/env python3
 import json, os, sys, time
@@ -82,6 +85,28 @@ ratio.times = ["worst.ns_median", "best.ns_median"]
 def heed_interrupts():
     """Also where this test was started in the background, by a shell that has them ignored."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Rows(unittest.TestCase):
+    def test_a_number_of_several_rounds_keeps_its_spread(self):
+        rounds = [{"table": "race", "waiting": waiting, "live": 9, "ns_median": waiting, "ns_min": waiting - 1, "ns_max": waiting + 1,
+                   "latency_us": {"50": waiting}} for waiting in (3, 1, 8)]
+        row = merged(rounds)
+        self.assertEqual(row, {"table": "race", "waiting": 3, "waiting_min": 1, "waiting_max": 8, "live": 9,
+                               "ns_median": 3, "ns_min": 0, "ns_max": 9, "latency_us": {"50": 3}})
+        self.assertEqual(spread(row, "waiting"), (3, 1, 8))
+        self.assertEqual(spread(row, "waiting", "live"), (3 / 9, 1 / 9, 8 / 9))
+        self.assertEqual(spread(row, "ns"), (3, 0, 9))
+        self.assertEqual(merged(rounds[:1]), rounds[0])
+        self.assertEqual(spread(rounds[0], "waiting"), (3, 3, 3))
+
+    def test_what_a_round_has_not_measured_is_left_out(self):
+        row = merged([{"a": None, "b": None, "c": None, "ns_min": None}, {"a": {"ns_median": 2}, "b": 2, "c": None, "ns_min": 1},
+                      {"a": {"ns_median": 4}, "b": 2, "ns_min": 2}])
+        self.assertEqual(row, {"a": {"ns_median": 3}, "b": 2, "c": None, "ns_min": 1})
+        self.assertIsNone(spread({"ns": {"ns_median": None, "ns_min": 1, "ns_max": 2}}, "ns"))
+        self.assertIsNone(spread({"ns_median": 1, "ns_min": 1, "ns_max": None}, "ns"))
+        self.assertIsNone(spread({"ns": 3, "limit": None}, "ns", "limit"))
 
 
 class Study(unittest.TestCase):
