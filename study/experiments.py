@@ -1,18 +1,55 @@
 """Experiments: what varies, what is fixed, which bench answers, and what is shown of it. One TOML file each."""
 
 import itertools
+import operator
 import os
 import tomllib
 from dataclasses import dataclass, field
 
 import published
 
-_KEYS = {"question", "figures", "bench", "arguments", "quick", "vary", "quick_vary", "generate", "quick_generate", "rounds", "picture",
-         "finding", "notes"}
-_SOURCE_KEYS = {"rows", "list", "unfold", "published", "experiment"}
-_PICTURE_KEYS = _SOURCE_KEYS | {"title", "x", "y", "per", "series", "panel", "x_label", "y_label", "kind", "log_x", "log_y"}
-_FINDING_KEYS = {"text", "of", "ratio", "agrees", "differs", "picture"}
-_OF_KEYS = _SOURCE_KEYS | {"least", "most"}
+RELATIONS = {"<": operator.lt, ">": operator.gt, "is": operator.eq}
+
+
+def _is(*kinds):
+    return lambda given: type(given) in kinds
+
+
+def _is_list(fits):
+    return lambda given: isinstance(given, list) and all(map(fits, given))
+
+
+def _is_table(fits):
+    return lambda given: isinstance(given, dict) and all(map(fits, given.values()))
+
+
+_is_operand = _is(str, int, float)
+
+
+def _is_comparison(given):
+    return isinstance(given, list) and len(given) == 3 and _is_list(_is_operand)(given) and given[1] in RELATIONS
+
+
+# What a key may hold, in the words of which it is told, each with its check.
+_TEXT, _YES, _TABLE, _NUMBER = "a text", "true or false", "a table", "a whole number from 1"
+_TEXTS, _LISTS, _COMMANDS, _TABLES = "a list of texts", "a table of lists", "a table of lists of texts", "a table of tables"
+_PICTURES, _FINDINGS = "it as [[picture]]", "it as [[finding]]"
+_SUM, _RATIO = 'NAME = ["ONE", "OTHER", ...]', 'NAME = ["ONE", "OTHER"]'
+_AGREES = f'[["ONE", RELATION, "OTHER"], ...], RELATION one of {", ".join(RELATIONS)}'
+_CHECKS = {
+    _TEXT: _is(str), _YES: _is(bool), _TABLE: _is(dict), _NUMBER: lambda given: type(given) is int and given >= 1,
+    _TEXTS: _is_list(_is(str)), _LISTS: _is_table(_is(list)), _COMMANDS: _is_table(_is_list(_is(str))), _TABLES: _is_table(_is(dict)),
+    _PICTURES: _is_list(_is(dict)), _FINDINGS: _is_list(_is(dict)), _SUM: _is_table(_is_list(_is_operand)),
+    _RATIO: _is_table(lambda given: _is_list(_is_operand)(given) and len(given) == 2), _AGREES: _is_list(_is_comparison),
+}
+
+_KEYS = {"question": _TEXT, "figures": _TEXT, "bench": _TEXT, "arguments": _TEXTS, "quick": _TEXTS, "vary": _LISTS, "quick_vary": _LISTS,
+         "generate": _COMMANDS, "quick_generate": _COMMANDS, "rounds": _NUMBER, "picture": _PICTURES, "finding": _FINDINGS, "notes": _TEXT}
+_SOURCE_KEYS = {"rows": _TABLE, "list": _TEXT, "unfold": _TEXT, "published": _TEXT, "experiment": _TEXT}
+_PICTURE_KEYS = _SOURCE_KEYS | {"title": _TEXT, "x": _TEXT, "y": _TEXT, "per": _TEXT, "series": _TEXT, "panel": _TEXT, "x_label": _TEXT,
+                                "y_label": _TEXT, "kind": _TEXT, "log_x": _YES, "log_y": _YES}
+_FINDING_KEYS = {"text": _TEXT, "of": _TABLES, "sum": _SUM, "ratio": _RATIO, "agrees": _AGREES, "differs": _TEXT, "picture": _NUMBER}
+_OF_KEYS = _SOURCE_KEYS | {"least": _TEXT, "most": _TEXT}
 CAPTURE = "{capture}"  # among arguments: a file, generated or of the user
 
 
@@ -56,7 +93,7 @@ class Experiment:
     bench: str
     figures: str = ""  # of the papers, that it does again
     arguments: list = field(default_factory=list)
-    quick: list = field(default_factory=list)  # in place of them, for the quick report
+    quick: list | None = None  # in place of them, for the quick report
     vary: dict = field(default_factory=dict)  # option: values; a run for each combination
     quick_vary: dict | None = None
     generate: dict = field(default_factory=dict)  # name: what `millrace generate` is told
@@ -76,7 +113,7 @@ class Experiment:
     def runs(self, is_quick, captures=()):
         """Each once; `captures`: for those that take one."""
         vary = self.quick_vary if is_quick and self.quick_vary is not None else self.vary
-        arguments = self.quick if is_quick else self.arguments
+        arguments = self.quick if is_quick and self.quick is not None else self.arguments
         for capture in captures if self.takes_captures else [None]:
             for values in itertools.product(*vary.values()):
                 varied = dict(zip(vary, values))
@@ -87,15 +124,28 @@ class Experiment:
                 yield Run(self.name, varied, ["bench", self.bench, *given, *options], capture=capture)
 
 
-def _check_keys(path, what, given, known, needed):
-    for key in given.keys() - known:
+def _check(path, what, given, known, needed):
+    for key in given.keys() - known.keys():
         raise Wrong(f"{path}: {what}{key}: no such key: give {', '.join(sorted(known))}")
     for key in needed:
         if key not in given:
             raise Wrong(f"{path}: {what}{key} is missing")
+    for key, value in given.items():
+        if not _CHECKS[known[key]](value):
+            raise Wrong(f"{path}: {what}{key}: give {known[key]}")
     source = given.get("published")
     if source is not None and source not in published.sources():
         raise Wrong(f"{path}: {what}published: {source}: give {', '.join(published.sources())}")
+
+
+def _check_finding(path, finding, pictures):
+    _check(path, "finding: ", finding, _FINDING_KEYS, ("text",))
+    for of in finding.get("of", {}).values():
+        _check(path, "finding: of: ", of, _OF_KEYS, ())
+    if finding.get("picture", 1) > pictures:
+        raise Wrong(f"{path}: finding: picture: give the number of the picture that shows it, from 1")
+    if "agrees" in finding and "differs" not in finding:
+        raise Wrong(f"{path}: finding: differs is missing: say what it is where not as published: {finding['text']}")
 
 
 def read(path):
@@ -103,17 +153,13 @@ def read(path):
     try:
         with open(path, "rb") as file:
             given = tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # no TOML, or no UTF-8
         raise Wrong(f"{path}: {error}") from error
-    _check_keys(path, "", given, _KEYS, ("question", "bench"))
+    _check(path, "", given, _KEYS, ("question", "bench"))
     for picture in given.get("picture", []):
-        _check_keys(path, "picture: ", picture, _PICTURE_KEYS, ("title", "x", "y"))
+        _check(path, "picture: ", picture, _PICTURE_KEYS, ("title", "x", "y"))
     for finding in given.get("finding", []):
-        _check_keys(path, "finding: ", finding, _FINDING_KEYS, ("text",))
-        for of in finding.get("of", {}).values():
-            _check_keys(path, "finding: of: ", of, _OF_KEYS, ())
-        if not 1 <= finding.get("picture", 1) <= len(given.get("picture", [])):
-            raise Wrong(f"{path}: finding: picture: give the number of the picture that shows it, from 1")
+        _check_finding(path, finding, len(given.get("picture", [])))
     return Experiment(name=name, **given)
 
 

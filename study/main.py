@@ -105,7 +105,11 @@ def main():
         print(f"study/run: {error.filename}: {error.strerror}", file=sys.stderr)
         return _USAGE
     name = "quick" if study.is_quick else "full"
-    results = Results(os.path.join(options.out, f"{name}.jsonl"))
+    try:
+        results = Results(os.path.join(options.out, f"{name}.jsonl"))
+    except OSError as error:
+        print(f"study/run: {error.filename}: {error.strerror}", file=sys.stderr)
+        return _FAILED
     for line in results.damaged:
         print(f"study/run: left out: {line}", file=sys.stderr)
     runs = study.planned(options.again)

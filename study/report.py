@@ -1,17 +1,16 @@
 """One page that needs no network: findings, then a section a question, with its pictures, tables and commands."""
 
-import operator
 import os
 from dataclasses import replace
 
 import jinja2
 
 import published
+from experiments import RELATIONS
 from pictures import draw
 from results import AGAIN
 from rows import chosen, merged, spread, unfolded
 
-_RELATIONS = {"<": operator.lt, ">": operator.gt, "is": operator.eq}
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -94,7 +93,7 @@ def _finding(finding, name, measured):
     named = {what: _Row(value) if isinstance(value, dict) else value for what, value in values.items()}
     agrees = None
     if "agrees" in finding:
-        agrees = all(_RELATIONS[relation](_member(values, left), _member(values, right)) for left, relation, right in finding["agrees"])
+        agrees = all(RELATIONS[relation](_member(values, left), _member(values, right)) for left, relation, right in finding["agrees"])
     return {"text": finding["text"].format(**named), "anchor": f"{name}-{finding.get('picture', 1)}", "agrees": agrees,
             "differs": finding.get("differs", "").format(**named)}
 

@@ -5,6 +5,12 @@ import os
 from dataclasses import replace
 
 AGAIN = 0  # the round that is not put together with the others, but held against them
+_HOLDS = {"experiment": str, "arguments": list, "round": int, "program": str, "seconds": (int, float)}
+
+
+def _is_record(given):
+    return (isinstance(given, dict) and all(isinstance(given.get(key), kind) for key, kind in _HOLDS.items())
+            and (isinstance(given.get("result"), dict) or isinstance(given.get("failed"), str)))
 
 
 class Results:
@@ -20,7 +26,7 @@ class Results:
             for number, line in enumerate(file, 1):
                 try:
                     record = json.loads(line)
-                    if not isinstance(record, dict) or not {"experiment", "arguments", "round", "program"} <= record.keys():
+                    if not _is_record(record):
                         raise ValueError("no record of a run")
                     self.records.append(record)
                 except ValueError as error:

@@ -71,6 +71,7 @@ of.theirs = { published = "hpsr21", rows = { experiment = "single_thread_4000000
 [[finding]]
 text = "Three times?"
 agrees = [["times", ">", 2.9], ["times", "<", 3.1]]
+differs = "It is not."
 of.best = { rows = { bits = 16 }, least = "ns_median" }
 of.worst = { rows = { bits = 16 }, most = "ns_median" }
 ratio.times = ["worst.ns_median", "best.ns_median"]
@@ -201,6 +202,25 @@ class Study(unittest.TestCase):
         with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
             self.assertEqual(json.loads(file.readlines()[3])["varied"], {"bits": 18})
 
+    def test_lines_that_are_no_records(self):
+        self.write("mended", "")
+        self.run_it("full")
+        with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
+            records = [json.loads(line) for line in file]
+        del records[0]["result"]
+        del records[1]["seconds"]
+        records[2]["result"] = 3
+        self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        said = self.run_it("full").stderr
+        for line in (1, 2, 3):
+            self.assertIn(f"full.jsonl, line {line}: no record of a run", said)
+        self.assertEqual(self.calls(), 2 * ["16", "18", "20"])
+
+    def test_results_that_cannot_be_read_are_one_line(self):
+        os.makedirs(self.path("out/full.jsonl"))
+        said = self.run_it("full", status=1).stderr
+        self.assertEqual(said, f"study/run: {self.path('out/full.jsonl')}: Is a directory\n")
+
     def test_quick_and_named(self):
         self.run_it("quick")
         self.assertIn("(quick)", self.page("quick"))
@@ -222,6 +242,45 @@ class Study(unittest.TestCase):
         self.assertIn("1-speed.toml: experiment: 2-more: give 1-speed", self.run_it("quick", status=2).stderr)
         self.write("experiments/1-speed.toml", "question = ")
         self.assertIn("1-speed.toml: ", self.run_it("quick", status=2).stderr)
+
+    def test_what_an_experiment_says_wrong_is_one_line(self):
+        for right, wrong, said in (
+                ("How fast?", "How \udcff?", "1-speed.toml: 'utf-8' codec can't decode"),
+                ("[[picture]]", "picture = 3\n[[picture]]", "1-speed.toml: "),
+                ("notes = 3", "notes = 3", "1-speed.toml: notes: give a text"),
+                ('bench = "tables"', 'bench = "tables"\nrounds = true', "rounds: give a whole number from 1"),
+                ('bench = "tables"', 'bench = "tables"\nrounds = 0', "rounds: give a whole number from 1"),
+                ('["--key-bytes", "16"]', '["--key-bytes", 16]', "arguments: give a list of texts"),
+                ("vary = { bits = [16, 18, 20] }", "vary = 3", "vary: give a table of lists"),
+                ("vary = { bits = [16, 18, 20] }", "vary = { bits = 3 }", "vary: give a table of lists"),
+                ("vary = { bits = [16, 18, 20] }", "generate = { a = [1] }", "generate: give a table of lists of texts"),
+                ('x = "live"', "x = 3", "picture: x: give a text"),
+                ("agrees = [", 'picture = "1"\nagrees = [', "finding: picture: give a whole number from 1"),
+                ("of.best = {", "of.other = 3\nof.best = {", "finding: of: give a table of tables"),
+                ('[["best.table", "is", "theirs.table"]]', '[["best.table", "=", "theirs.table"]]',
+                 'finding: agrees: give [["ONE", RELATION, "OTHER"], ...], RELATION one of <, >, is'),
+                ('[["best.table", "is", "theirs.table"]]', '["best.table", "is", "theirs.table"]', "finding: agrees: give [["),
+                ('[["best.table", "is", "theirs.table"]]', '[["best.table", "is"]]', "finding: agrees: give [["),
+                ('differs = "It is {best.table}."', "", "finding: differs is missing: say what it is where not as published"),
+                ('ratio.times = ["worst.ns_median", "best.ns_median"]', 'ratio.times = ["worst.ns_median"]',
+                 'finding: ratio: give NAME = ["ONE", "OTHER"]'),
+                ('ratio.times = ["worst.ns_median", "best.ns_median"]', 'sum.times = "worst.ns_median"',
+                 'finding: sum: give NAME = ["ONE", "OTHER", ...]')):
+            with self.subTest(wrong=wrong):
+                text = EXPERIMENT.replace(right, wrong, 1) if right != wrong else wrong + "\n" + EXPERIMENT
+                with open(self.path("experiments/1-speed.toml"), "w", encoding="utf-8", errors="surrogateescape") as file:
+                    file.write(text)
+                lines = self.run_it("quick", status=2).stderr.splitlines()
+                self.assertEqual(len(lines), 1, lines)
+                self.assertIn(said, lines[0])
+        self.write("experiments/1-speed.toml", "picture = 3\n" + EXPERIMENT.partition("[[picture]]")[0])
+        self.assertIn("picture: give it as [[picture]]", self.run_it("quick", status=2).stderr)
+
+    def test_quick_falls_back_to_the_arguments(self):
+        self.write("mended", "")
+        self.write("experiments/1-speed.toml", EXPERIMENT.replace("quick = []\n", ""))
+        self.run_it("quick")
+        self.assertEqual(self.called(), ["bench tables --key-bytes 16 --bits 16 --json - --quiet"])
 
     def test_rounds(self):
         self.write("mended", "")
