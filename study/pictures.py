@@ -78,6 +78,7 @@ def _bars(axes, rows, picture, names):
 
 def draw(picture, results):
     """The picture of those results, as text to stand in a page; none where it has nothing to show."""
+    pyplot.close("all")  # one that failed is still there
     rows = [row for row in results if row.get(picture["x"]) is not None and _spread(row, picture)]
     if not rows:
         return None
@@ -103,7 +104,6 @@ def draw(picture, results):
     with io.StringIO() as out:
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         text = out.getvalue()
-    pyplot.close(figure)
     text = text[text.index("<svg"):].replace(_TEXT, "currentColor")
     # The page decides how wide it is.
     return re.sub(r'<svg ([^>]*?)\b(?:height|width)="[^"]*" ?([^>]*?)\b(?:height|width)="[^"]*"', r"<svg \1\2", text, count=1)

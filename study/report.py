@@ -1,5 +1,7 @@
 """One page that needs no network: findings, then a section a question, with its pictures, tables and commands."""
 
+import functools
+import operator
 import os
 from dataclasses import replace
 
@@ -11,7 +13,15 @@ from pictures import draw
 from results import AGAIN
 from rows import chosen, merged, spread, unfolded
 
+_WRONG = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError)  # of a picture or finding, beside what was measured
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
+
+
+class NotMeasured(Exception):
+    """What a finding is about, and no result has."""
+
+    def __str__(self):
+        return f"no result for {self.args[0]}"
 
 
 class Measured:
@@ -20,7 +30,7 @@ class Measured:
     def __init__(self, runs, results, program):
         self._lists = []  # of each run: what varied, and its result
         self.failed = []
-        self.machine = None
+        self.machines = []  # of all rounds
         self.rounds = []
         for run in runs:
             records = [results.of(run, program)] if run.round == AGAIN else results.rounds_of(run, program)
@@ -32,8 +42,11 @@ class Measured:
             self.failed += [{"command": command, "why": record["failed"]} for record in records if "failed" in record]
             self.rounds.append(len(good))
             if good:
-                self.machine = good[-1].get("machine", self.machine)
+                self.machines += [result["machine"] for result in good if isinstance(result.get("machine"), dict)]
                 self._lists.append((run.varied, merged(good)))
+
+    def __bool__(self):
+        return bool(self._lists)
 
     def rows(self, wanted):
         """Those that a picture or a finding is about."""
@@ -68,102 +81,155 @@ def _table(rows, picture):
             "body": body}
 
 
-def _query(rows, wanted):
+def _query(name, rows, wanted):
     """The row that a finding speaks of: the only one, or the least or most of a value."""
     for pick, choose in (("least", min), ("most", max)):
         if pick in wanted:
             rows = [row for row in rows if row.get(wanted[pick]) is not None]
-            if rows:
-                return choose(rows, key=lambda row: row[wanted[pick]])
-    return rows[0] if rows else None
-
-
-def _finding(finding, name, measured):
-    """Its text with what was measured; none where that was not."""
-    values = {}
-    for what, wanted in finding.get("of", {}).items():
-        source = measured.get(wanted.get("experiment", name))
-        values[what] = _query(source.rows(wanted), wanted) if source else None
-    if any(value is None for value in values.values()):
-        return None
-    for what, (above, below) in finding.get("ratio", {}).items():
-        if not _member(values, below):
-            return None
-        values[what] = _member(values, above) / _member(values, below)
-    named = {what: _Row(value) if isinstance(value, dict) else value for what, value in values.items()}
-    agrees = None
-    if "agrees" in finding:
-        agrees = all(RELATIONS[relation](_member(values, left), _member(values, right)) for left, relation, right in finding["agrees"])
-    return {"text": finding["text"].format(**named), "anchor": f"{name}-{finding.get('picture', 1)}", "agrees": agrees,
-            "differs": finding.get("differs", "").format(**named)}
-
-
-def _member(values, path):
-    """A number stands for itself."""
-    if not isinstance(path, str):
-        return path
-    for key in path.split("."):
-        values = values[key]
-    return values
+            rows = [choose(rows, key=lambda row: row[wanted[pick]])] if rows else []
+    if not rows:
+        raise NotMeasured(name)
+    if len(rows) > 1:
+        raise ValueError(f"{len(rows)} results for {name}: say more in its rows, or least or most")
+    return rows[0]
 
 
 class _Row:
-    """A row whose values a text may name: {best.ns_median:.0f}."""
+    """A row whose values a text may name: {best.ns_median:.0f}, {best.whole.ns_median:.0f}."""
 
-    def __init__(self, row):
-        self.__dict__.update(row)
+    def __init__(self, name, row):
+        self._name, self._row = name, row
 
+    def __getitem__(self, key):
+        value, name = self._row[key], f"{self._name}.{key}"
+        if value is None:
+            raise NotMeasured(name)
+        return _Row(name, value) if isinstance(value, dict) else value
 
-def _again(experiment, measured, again):
-    """How far medians that were measured once more lie outside of the spread that is shown; none where that was not done."""
-    outside, count = [], 0
-    for picture in experiment.picture:
-        if "published" in picture:
-            continue
-        shown = dict(_points(measured.rows(picture), picture))
-        for where, (median, _, _) in _points(again.rows(picture), picture):
-            if where in shown:
-                _, least, most = shown[where]
-                count += 1
-                if not least <= median <= most:
-                    outside.append(abs(median / (least if median < least else most) - 1) if least > 0 else abs(median))
-    return {"count": count, "inside": count - len(outside), "farthest": max(outside, default=0)} if count else None
+    __getattr__ = __getitem__
+
+    def __format__(self, _):
+        raise TypeError(f"{self._name} is a row: name a value of it")
 
 
-def _section(experiment, runs, measured, again):
-    of_it = measured[experiment.name]
-    pictures = []
-    for number, picture in enumerate(experiment.picture, 1):
-        rows = of_it.rows(picture)
-        svg = draw(picture, rows)
-        if svg is not None:
-            pictures.append({"id": f"{experiment.name}-{number}", "title": picture["title"], "svg": svg, "table": _table(rows, picture),
-                             "source": published.sources().get(picture.get("published"))})
-    findings, failed = [], list(of_it.failed)
+def _value_at(values, path):
+    """A number stands for itself."""
+    if not isinstance(path, str):
+        return path
+    return functools.reduce(operator.getitem, path.split("."), values)
+
+
+def _finding(finding, name, measured):
+    """Its text with what was measured."""
+    values = {}
+    for what, wanted in finding.get("of", {}).items():
+        values[what] = _Row(what, _query(what, measured[wanted.get("experiment", name)].rows(wanted), wanted))
+    for what, paths in finding.get("sum", {}).items():
+        values[what] = sum(_value_at(values, path) for path in paths)
+    for what, (above, below) in finding.get("ratio", {}).items():
+        if _value_at(values, below) == 0:
+            raise NotMeasured(f"{what}: {below} is 0")
+        values[what] = _value_at(values, above) / _value_at(values, below)
+    agrees = None
+    if "agrees" in finding:
+        agrees = all(RELATIONS[relation](_value_at(values, left), _value_at(values, right)) for left, relation, right in finding["agrees"])
+    return {"text": finding["text"].format(**values), "anchor": f"{name}-{finding.get('picture', 1)}", "agrees": agrees,
+            "differs": finding.get("differs", "").format(**values)}
+
+
+def _why(error):
+    if isinstance(error, (AttributeError, LookupError)):
+        return f"its file names what no result has: {error}"
+    return str(error)
+
+
+def _findings(experiment, measured, is_quick):
+    """And those that fail. What was not run has none; the quick way measures less than some are about."""
+    findings, failed = [], []
     for finding in experiment.finding:
+        sources = {experiment.name, *(wanted.get("experiment", experiment.name) for wanted in finding.get("of", {}).values())}
+        if not all(measured.get(source) for source in sources):
+            continue
         try:
             findings.append(_finding(finding, experiment.name, measured))
-        except (AttributeError, KeyError) as error:
-            failed.append({"command": finding["text"], "why": f"its file names what no result has: {error}"})
+        except NotMeasured as error:
+            if not is_quick:
+                failed.append({"command": finding["text"], "why": str(error)})
+        except _WRONG as error:
+            failed.append({"command": finding["text"], "why": _why(error)})
+    return findings, failed
+
+
+def _outside(picture, rows, again):
+    """How far each median that was measured once more lies outside of the spread that is shown; 0 within."""
+    if "published" in picture:
+        return []
+    shown = dict(_points(rows, picture))
+    outside = []
+    for where, (median, _, _) in _points(again.rows(picture), picture):
+        if where in shown:
+            _, least, most = shown[where]
+            nearest = min(max(median, least), most)
+            outside.append(abs(median - nearest) / (nearest if least > 0 else 1))
+    return outside
+
+
+def _pictures(experiment, of_it, again):
+    """And those that fail."""
+    pictures, failed = [], []
+    for number, picture in enumerate(experiment.picture, 1):
+        try:
+            rows = of_it.rows(picture)
+            svg = draw(picture, rows)
+            if svg is not None:
+                pictures.append({"id": f"{experiment.name}-{number}", "title": picture["title"], "svg": svg, "table": _table(rows, picture),
+                                 "source": published.sources().get(picture.get("published")), "outside": _outside(picture, rows, again)})
+        except _WRONG as error:
+            failed.append({"command": picture["title"], "why": _why(error)})
+    return pictures, failed
+
+
+def _section(experiment, runs, measured, again, is_quick):
+    of_it = measured[experiment.name]
+    pictures, failed_pictures = _pictures(experiment, of_it, again)
+    findings, failed_findings = _findings(experiment, measured, is_quick)
     shown = {picture["id"] for picture in pictures}
+    for finding in findings:
+        if finding["anchor"] not in shown:
+            finding["anchor"] = experiment.name
+    outside = [far for picture in pictures for far in picture["outside"]]
     return {"name": experiment.name, "question": experiment.question, "figures": experiment.figures, "notes": experiment.notes,
-            "commands": ["millrace " + " ".join(run.arguments) for run in runs], "failed": failed, "pictures": pictures,
+            "commands": ["millrace " + " ".join(run.arguments) for run in runs],
+            "failed": of_it.failed + failed_pictures + failed_findings, "pictures": pictures, "findings": findings,
             "generated": [run.capture for run in runs if run.capture is not None and run.capture.command],
-            "findings": [finding for finding in findings if finding and finding["anchor"] in shown],
-            "rounds": sorted(set(of_it.rounds)), "again": _again(experiment, of_it, again)}
+            "rounds": sorted(set(of_it.rounds)), "again": {"count": len(outside), "inside": outside.count(0), "farthest": max(outside)}
+            if outside else None}
+
+
+def _described(machine):
+    return (f"{machine.get('processor')}, {machine.get('cores')} processors; {', '.join(machine.get('caches', []))}; "
+            f"kernel {machine.get('kernel')}")
+
+
+def _machines(measured):
+    """Each as it is described, and the experiments of it. `measured`: pairs of experiment and what it has shown."""
+    machines = {}
+    for name, of_it in measured:
+        for machine in of_it.machines:
+            machines.setdefault(_described(machine), {})[name] = True
+    return machines
 
 
 def write(path, planned, is_quick, results, program):
     """`planned`: experiments, each with its runs."""
     measured = {experiment.name: Measured(runs, results, program) for experiment, runs in planned}
-    sections = []
-    for experiment, runs in planned:
-        once_more = [replace(run, round=AGAIN) for run in runs]
-        sections.append(_section(experiment, runs, measured, Measured(once_more, results, program)))
-    machine = next((of_one.machine for of_one in measured.values() if of_one.machine), None)
+    again = {experiment.name: Measured([replace(run, round=AGAIN) for run in runs], results, program) for experiment, runs in planned}
+    sections = [_section(experiment, runs, measured, again[experiment.name], is_quick) for experiment, runs in planned]
+    machine = next((of_one.machines[-1] for of_one in measured.values() if of_one.machines), None)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = environment.get_template("report.html.jinja").render(
-        sections=sections, machine=machine, damaged=results.damaged, is_quick=is_quick)
+        sections=sections, machine=machine, machines=_machines([*measured.items(), *again.items()]), damaged=results.damaged,
+        is_quick=is_quick)
     partial = path + ".partial"
     with open(partial, "w", encoding="utf-8") as file:
         file.write(text)

@@ -31,6 +31,9 @@ with open(os.path.join(folder, "calls"), "a") as calls:
 if sys.argv[1] == "generate":
     open(sys.argv[sys.argv.index("--out") + 1], "w").close()
     sys.exit()
+if os.path.exists(os.path.join(folder, "result")):
+    print(open(os.path.join(folder, "result")).read())
+    sys.exit()
 bits = int(sys.argv[sys.argv.index("--bits") + 1])
 if bits == 18 and os.path.exists(os.path.join(folder, "slow")):
     time.sleep(60)
@@ -80,6 +83,15 @@ text = "{best.table} is fastest: {best.ns_median:.0f} ns, {times:.1f} times as f
 of.best = { rows = { bits = 16 }, least = "ns_median" }
 of.worst = { rows = { bits = 16 }, most = "ns_median" }
 ratio.times = ["worst.ns_median", "best.ns_median"]
+"""
+# Of a program that writes what the test says.
+GIVEN = """question = "What?"
+bench = "tables"
+[[picture]]
+title = "All"
+kind = "bars"
+x = "table"
+y = "ns"
 """
 
 
@@ -307,6 +319,94 @@ class Study(unittest.TestCase):
         self.run_it("full")
         self.assertIn("its file names what no result has:", self.page())
         self.assertIn("ns_medain", self.page())
+
+    def given(self, rows, experiment, machine="P"):
+        """The page where a bench has measured those rows."""
+        self.write("experiments/1-speed.toml", GIVEN + experiment)
+        self.write("result", json.dumps({"results": rows, "machine": {"processor": machine, "cores": 2, "caches": ["L1"], "kernel": "k"}}))
+
+    def test_one_that_fails_costs_no_other(self):
+        self.given([{"table": "race", "ns": 2, "zero": 0, "none": None, "whole": {"ns": 3}}, {"table": "std", "ns": 6, "word": "w"}], """
+[[picture]]
+title = "By zero"
+x = "ns"
+y = "ns"
+per = "zero"
+[[picture]]
+title = "A word"
+kind = "bars"
+x = "ns"
+y = "word"
+[[finding]]
+text = "Good: {all.whole.ns}, {all.whole[ns]}, {sum}, {times:.1f}."
+of.all = { least = "ns" }
+of.most = { most = "ns" }
+sum.sum = ["all.ns", "all.whole.ns", "most.ns"]
+ratio.times = ["sum", "most.ns"]
+agrees = [["sum", "is", 11], ["all.whole.ns", "<", "sum"]]
+differs = "No."
+""" + "".join(f"""[[finding]]
+text = "{text}"
+of.all = {{ rows = {{ table = "race" }} }}
+{more}
+""" for text, more in (
+            ("Its text: {all.table:.1f}.", ""), ("Its text: {all.nothing}.", ""), ("Its text: {all.ns", ""),
+            ("Not comparable", 'agrees = [["all.table", "<", 1]]\ndiffers = "No."'),
+            ("No number", 'ratio.times = ["all.table", "all.ns"]'),
+            ("A row: {all}", ""), ("Several", 'of.two = { rows = { table = ["race", "std"] } }'),
+            ("Null: {all.none:.1f}", ""), ("Null again", 'agrees = [["all.none", "<", 1]]\ndiffers = "No."'),
+            ("Zero", 'ratio.times = ["all.ns", "all.zero"]'), ("No row", 'of.gone = { rows = { table = "gone" } }'))))
+        self.run_it("full")
+        page = self.page()
+        self.assertIn("<li>Good: 3, 3, 11, 1.8. <strong>As published.</strong>", page)
+        self.assertEqual(page.count("<svg"), 1)
+        self.assertEqual(page.count("<li>"), 2)
+        failed = re.findall(r'<p class="failed"><code>(.*?)</code>: (.*?)</p>', page)
+        self.assertEqual([what for what, _ in failed], [
+            "By zero", "A word", "Its text: {all.table:.1f}.", "Its text: {all.nothing}.", "Its text: {all.ns", "Not comparable", "No number",
+            "A row: {all}", "Several", "Null: {all.none:.1f}", "Null again", "Zero", "No row"])
+        why = dict(failed)
+        self.assertIn("names what no result has: &#39;nothing&#39;", why["Its text: {all.nothing}."])
+        self.assertEqual(why["A row: {all}"], "all is a row: name a value of it")
+        self.assertIn("2 results for two", why["Several"])
+        self.assertEqual(why["Null: {all.none:.1f}"], "no result for all.none")
+        self.assertEqual(why["Null again"], "no result for all.none")
+        self.assertEqual(why["Zero"], "no result for times: all.zero is 0")
+        self.assertEqual(why["No row"], "no result for gone")
+        self.run_it("quick")
+        self.assertNotIn("no result for", self.page("quick"))
+        self.assertIn("Several", self.page("quick"))
+
+    def test_a_finding_whose_picture_has_nothing_is_shown(self):
+        self.given([{"table": "race", "ns": 2}], """
+[[picture]]
+title = "None"
+x = "table"
+y = "other"
+[[finding]]
+picture = 2
+text = "Two: {all.ns}."
+of.all = {}
+[[finding]]
+text = "None: {of_other.ns}."
+of.of_other = { experiment = "2-other" }
+""")
+        self.write("experiments/2-other.toml", GIVEN)
+        self.run_it("1-speed")
+        self.assertIn('<li>Two: 2. <a href="#1-speed">', self.page())
+        self.assertNotIn("None: ", self.page())
+
+    def test_two_machines(self):
+        self.given([{"table": "race", "ns": 2}], "")
+        self.write("experiments/2-other.toml", GIVEN)
+        self.run_it("full")
+        self.assertNotIn("machines", self.page())
+        self.given([{"table": "race", "ns": 3}], "", machine="Q")
+        self.run_it("1-speed", "--rounds", "2")
+        head = self.page().partition("Findings")[0]
+        self.assertIn("Results of 2 machines are mixed on this page", head)
+        self.assertIn("P, 2 processors; L1; kernel k: 1-speed, 2-other", head)
+        self.assertIn("Q, 2 processors; L1; kernel k: 1-speed", head)
 
     def test_measured_again(self):
         self.write("mended", "")
