@@ -3,6 +3,7 @@
 import itertools
 import operator
 import os
+import shlex
 import tomllib
 from dataclasses import dataclass, field
 
@@ -57,6 +58,12 @@ class Wrong(Exception):
     """What is wrong with an experiment's file, and what would be right."""
 
 
+def shown_path(file):
+    """Where it lies in the current folder, or its bare name: where folders of this machine lie is nobody's business."""
+    path = os.path.relpath(file)
+    return os.path.basename(path) if path.startswith(os.pardir) else path
+
+
 @dataclass(frozen=True)
 class Capture:
     """`fingerprint` is of what it holds, or of what makes it."""
@@ -64,12 +71,22 @@ class Capture:
     name: str
     file: str
     fingerprint: str
-    command: tuple = ()  # that generates it
+    command: tuple = ()  # that generates it, with {capture} for the file
+
+    def put_into(self, words):
+        return [self.file if word == CAPTURE else word for word in words]
+
+    def shown_in(self, words):
+        return shlex.join(["millrace", *(shown_path(self.file) if word == CAPTURE else word for word in words)])
+
+    @property
+    def shown_command(self):
+        return self.shown_in(self.command)
 
 
 @dataclass
 class Run:
-    """One command, which is run whole or not at all."""
+    """One command, which is run whole or not at all. `arguments` have {capture} where the file goes: it may be moved."""
 
     experiment: str
     varied: dict
@@ -84,6 +101,14 @@ class Run:
     @property
     def fingerprint(self):
         return self.capture and self.capture.fingerprint
+
+    @property
+    def command(self):
+        return self.capture.put_into(self.arguments) if self.capture else self.arguments
+
+    @property
+    def shown_command(self):
+        return self.capture.shown_in(self.arguments) if self.capture else shlex.join(["millrace", *self.arguments])
 
 
 @dataclass
@@ -120,8 +145,7 @@ class Experiment:
                 options = [word for name, value in varied.items() for word in (f"--{name}", str(value))]
                 if capture is not None:
                     varied = {"trace": capture.name, **varied}
-                given = [capture.file if word == CAPTURE else word for word in arguments]
-                yield Run(self.name, varied, ["bench", self.bench, *given, *options], capture=capture)
+                yield Run(self.name, varied, ["bench", self.bench, *arguments, *options], capture=capture)
 
 
 def _check(path, what, given, known, needed):

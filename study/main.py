@@ -48,6 +48,14 @@ def _chosen(experiments, what):
     return [by_name[name] for name in what], False
 
 
+def _check_names(captures):
+    names = set()
+    for capture in captures:
+        if capture.name in names:
+            raise Wrong(f"--in {capture.file}: another capture is named {capture.name}, too: rename this one")
+        names.add(capture.name)
+
+
 class Study:
     """What was asked for: experiments, captures, and where results go."""
 
@@ -67,6 +75,7 @@ class Study:
                 made = [generated(name, arguments, os.path.join(options.out, "captures"), options.program)
                         for name, arguments in experiment.generated(self.is_quick).items()]
                 self.captures[experiment.name] = made + given
+                _check_names(self.captures[experiment.name])
         for experiment in self.chosen:
             if experiment.takes_captures and not self.captures[experiment.name] and experiment.name in options.what:
                 raise Wrong(f"{experiment.name} takes a capture: give --in")

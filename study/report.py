@@ -36,10 +36,9 @@ class Measured:
             records = [results.of(run, program)] if run.round == AGAIN else results.rounds_of(run, program)
             records = [record for record in records if record is not None]
             good = [record["result"] for record in records if "result" in record]
-            command = "millrace " + " ".join(run.arguments)
             if not records:
-                self.failed.append({"command": command, "why": "not run yet"})
-            self.failed += [{"command": command, "why": record["failed"]} for record in records if "failed" in record]
+                self.failed.append({"command": run.shown_command, "why": "not run yet"})
+            self.failed += [{"command": run.shown_command, "why": record["failed"]} for record in records if "failed" in record]
             self.rounds.append(len(good))
             if good:
                 self.machines += [result["machine"] for result in good if isinstance(result.get("machine"), dict)]
@@ -199,9 +198,9 @@ def _section(experiment, runs, measured, again, is_quick):
             finding["anchor"] = experiment.name
     outside = [far for picture in pictures for far in picture["outside"]]
     return {"name": experiment.name, "question": experiment.question, "figures": experiment.figures, "notes": experiment.notes,
-            "commands": ["millrace " + " ".join(run.arguments) for run in runs],
+            "commands": [run.shown_command for run in runs],
             "failed": of_it.failed + failed_pictures + failed_findings, "pictures": pictures, "findings": findings,
-            "generated": [run.capture for run in runs if run.capture is not None and run.capture.command],
+            "generated": [run.capture.shown_command for run in runs if run.capture is not None and run.capture.command],
             "rounds": sorted(set(of_it.rounds)), "again": {"count": len(outside), "inside": outside.count(0), "farthest": max(outside)}
             if outside else None}
 

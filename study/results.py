@@ -4,6 +4,8 @@ import json
 import os
 from dataclasses import replace
 
+from experiments import shown_path
+
 AGAIN = 0  # the round that is not put together with the others, but held against them
 _HOLDS = {"experiment": str, "arguments": list, "round": int, "program": str, "seconds": (int, float)}
 
@@ -30,7 +32,7 @@ class Results:
                         raise ValueError("no record of a run")
                     self.records.append(record)
                 except ValueError as error:
-                    self.damaged.append(f"{path}, line {number}: {error}")
+                    self.damaged.append(f"{shown_path(path)}, line {number}: {error}")
 
     def add(self, record):
         os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)

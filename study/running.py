@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from experiments import Capture
+from experiments import CAPTURE, Capture
 
 
 def fingerprint(path):
@@ -22,7 +22,7 @@ def generated(name, arguments, folder, program):
     command = ["generate", *arguments]
     digest = hashlib.sha256(json.dumps([fingerprint(program), command]).encode()).hexdigest()[:16]
     file = os.path.join(folder, f"{name}.pcap")
-    return Capture(name, file, digest, (*command, "--out", file))
+    return Capture(name, file, digest, (*command, "--out", CAPTURE))
 
 
 class Progress:
@@ -71,7 +71,7 @@ def _make(program, capture):
             if file.read() == capture.fingerprint:
                 return
     os.makedirs(os.path.dirname(capture.file), exist_ok=True)
-    _answer(program, [*capture.command, "--quiet"])
+    _answer(program, [*capture.put_into(capture.command), "--quiet"])
     with open(mark, "w", encoding="utf-8") as file:
         file.write(capture.fingerprint)
 
@@ -94,7 +94,7 @@ def run_all(program, runs, results, anew=False):
         try:
             if run.capture is not None and run.capture.command:
                 _make(program, run.capture)
-            record["result"] = json.loads(_answer(program, [*run.arguments, "--json", "-", "--quiet"]))
+            record["result"] = json.loads(_answer(program, [*run.command, "--json", "-", "--quiet"]))
         except ValueError as error:
             record["failed"] = str(error)
         record["seconds"] = round(time.monotonic() - start, 1)

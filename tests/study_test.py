@@ -440,7 +440,12 @@ of.of_other = { experiment = "2-other" }
         file = self.path("out/captures/small.pcap")
         self.assertEqual(self.called(), [f"generate --connections 9 --out {file} --quiet",
                                          *(f"bench tables --in {file} --bits {bits} --json - --quiet" for bits in (16, 18, 20))])
-        self.assertIn(f"millrace generate --connections 9 --out {file}", self.page())
+        self.assertIn("<code>millrace generate --connections 9 --out small.pcap</code>", self.page())
+        self.assertIn("<code>millrace bench tables --in small.pcap --bits 16</code>", self.page())
+        self.assertNotIn(self.dir, self.page())
+        shutil.copytree(self.path("out"), self.path("moved"))
+        self.run_it("0-capture", "--out", self.path("moved"))
+        self.assertEqual(len(self.called()), 4)
         os.remove(self.path("out/full.jsonl"))
         self.run_it("0-capture", "--in", self.write("mine.pcap", ""))
         self.assertEqual(self.called()[4:], [f"bench tables --in {one} --bits {bits} --json - --quiet"
@@ -457,10 +462,27 @@ of.of_other = { experiment = "2-other" }
         for _ in range(2):
             self.run_it("full", "--in", capture)
         self.assertEqual(self.calls(), 2 * ["16", "18", "20"])
-        self.assertIn(f"--in {capture} --bits 16", self.page())
+        self.assertIn("--in a.pcap --bits 16", self.page())
+        os.mkdir(self.path("elsewhere"))
+        shutil.copy(capture, self.path("elsewhere/a b.pcap"))
+        done = subprocess.run([*self.command, "full", "--in", "./elsewhere/a b.pcap"], cwd=self.dir, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.calls(), 2 * ["16", "18", "20"])
+        self.assertIn("--in &#39;elsewhere/a b.pcap&#39; --bits 16", self.page())
+        self.assertNotIn(self.dir, self.page())
         self.write("a.pcap", "another")
         self.run_it("full", "--in", capture)
         self.assertEqual(self.calls(), 3 * ["16", "18", "20"])
+
+    def test_captures_of_one_name(self):
+        self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
+            "[[picture]]", 'generate = { small = ["--connections", "9"] }\n[[picture]]', 1))
+        os.mkdir(self.path("b"))
+        one, other, small = (self.write(name, name) for name in ("x.pcap", "b/x.pcapng", "small.pcap"))
+        self.assertEqual(self.run_it("full", "--in", one, "--in", other, status=2).stderr,
+                         f"study/run: --in {other}: another capture is named x, too: rename this one\n")
+        self.assertEqual(self.run_it("full", "--in", small, status=2).stderr,
+                         f"study/run: --in {small}: another capture is named small, too: rename this one\n")
 
     def test_what_cannot_be_written_is_one_line(self):
         self.write("mended", "")
