@@ -105,5 +105,6 @@ def draw(picture, results):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         text = out.getvalue()
     text = text[text.index("<svg"):].replace(_TEXT, "currentColor")
-    # The page decides how wide it is.
-    return re.sub(r'<svg ([^>]*?)\b(?:height|width)="[^"]*" ?([^>]*?)\b(?:height|width)="[^"]*"', r"<svg \1\2", text, count=1)
+    # The page decides how wide it is, and is told how wide it was drawn.
+    drawn = f'<svg style="--drawn: {figure.get_figwidth():g}in" '
+    return re.sub(r'<svg ([^>]*?)\b(?:height|width)="[^"]*" ?([^>]*?)\b(?:height|width)="[^"]*"', rf"{drawn}\1\2", text, count=1)

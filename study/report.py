@@ -227,8 +227,8 @@ def write(path, planned, is_quick, results, program):
     machine = next((of_one.machines[-1] for of_one in measured.values() if of_one.machines), None)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = environment.get_template("report.html.jinja").render(
-        sections=sections, machine=machine, machines=_machines([*measured.items(), *again.items()]), damaged=results.damaged,
-        is_quick=is_quick)
+        sections=sections, rounds=sorted({number for section in sections for number in section["rounds"] if number}), machine=machine,
+        machines=_machines([*measured.items(), *again.items()]), damaged=results.damaged, is_quick=is_quick)
     partial = path + ".partial"
     with open(partial, "w", encoding="utf-8") as file:
         file.write(text)

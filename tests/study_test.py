@@ -171,9 +171,8 @@ class Study(unittest.TestCase):
         # The middle of the two series that its authors released.
         self.assertIn("Which is fastest, cuckoo++ (4.16 Mpps)? <strong>Not as published.</strong> It is race. <a", page)
         self.assertIn("Three times? <strong>As published.</strong> <a", page)
-        self.assertIn("race is fastest: 16 ns, 3.0 times as fast as std. <a href=\"#1-speed-1\">A paper, Figure 1</a>", page)
+        self.assertIn("race is fastest: 16 ns, 3.0 times as fast as std. <a href=\"#1-speed-1\">picture and data</a>", page)
         self.assertIn("P &amp; Q", page)
-        self.assertNotIn(">nan<", page.lower())
         # A namespace's name is no address.
         for address in re.findall(r'(?<!xmlns:)(?:src|href|url)\s*[=(]\s*["\']?([^"\')\s>]+)', page):
             self.assertTrue(address.startswith("#"), address)
@@ -236,6 +235,8 @@ class Study(unittest.TestCase):
     def test_quick_and_named(self):
         self.run_it("quick")
         self.assertIn("(quick)", self.page("quick"))
+        self.assertIn("ran in one round; shown are", self.page("quick"))
+        self.assertNotIn("rounds", self.page("quick"))
         self.run_it("1-speed", status=1)
         self.assertEqual(self.calls(), ["16", "16", "18", "20"])
 
@@ -309,7 +310,12 @@ class Study(unittest.TestCase):
         # The median of medians, the least and the most of all.
         self.assertIn("<td>race</td><td>65536</td><td>18</td><td>15</td><td>24</td>", self.page())
         self.assertEqual(len(self.calls()), 6)
+        self.assertIn("Every experiment ran in 2 rounds; shown are", self.page())
         self.assertIn("Rounds: 2.", self.page())
+        self.write("experiments/2-more.toml", EXPERIMENT.replace("figures", "rounds = 1\nfigures"))
+        self.run_it("full", "--rounds", "2")
+        self.assertIn("An experiment ran in 1 or 2 rounds, as its section says, with all the others in between; shown are", self.page())
+        os.remove(self.path("experiments/2-more.toml"))
         self.assertIn("1-speed, bits 20, round 2: done in", self.run_it("full", "--rounds", "2", "--list").stdout)
         self.assertIn("--rounds 0: give 1 or more", self.run_it("full", "--rounds", "0", status=2).stderr)
 
@@ -520,6 +526,26 @@ of.of_other = { experiment = "2-other" }
         values = [int(value) for value in re.findall(r"<tr>(?:<td>[^<]*</td>){2}<td>(\d+)</td>", body)]
         self.assertEqual(values, sorted(values, reverse=True))
         self.assertEqual(len(values), 6)
+
+    @unittest.skipIf(BROWSER is None, "no Chromium here (package chromium)")
+    def test_pictures_can_be_read_on_a_phone(self):
+        self.write("mended", "")
+        self.run_it("full")
+        # As wide as the page, or in a box that scrolls, with letters of 10 pixels at least.
+        ask = """<script>
+const svg = document.querySelector("svg"), box = svg.parentElement;
+document.title = [innerWidth, svg.querySelector("text").getBoundingClientRect().height >= 10, box.scrollWidth > box.clientWidth,
+                  document.documentElement.scrollWidth <= innerWidth].join();
+</script>"""
+        self.write("out/full.html", self.page().replace("</body>", ask + "</body>"))
+        # A window is not as narrow as a phone, a frame is.
+        self.write("out/phone.html", '<iframe src="full.html" style="width: 390px; height: 844px; border: 0"></iframe>'
+                   '<script>onload = () => document.title = frames[0].document.title</script>')
+        for page, said in (("full", "1200,true,false,true"), ("phone", "390,true,true,true")):
+            done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+                                   "--window-size=1200,900", "--dump-dom", f"file://{self.path('out')}/{page}.html"],
+                                  capture_output=True, text=True, timeout=100)
+            self.assertIn(f"<title>{said}</title>", done.stdout)
 
 
 if __name__ == "__main__":
