@@ -46,11 +46,11 @@ _CHECKS = {
 
 _KEYS = {"question": _TEXT, "figures": _TEXT, "bench": _TEXT, "arguments": _TEXTS, "quick": _TEXTS, "vary": _LISTS, "quick_vary": _LISTS,
          "generate": _COMMANDS, "quick_generate": _COMMANDS, "rounds": _NUMBER, "picture": _PICTURES, "finding": _FINDINGS, "notes": _TEXT}
-_SOURCE_KEYS = {"rows": _TABLE, "list": _TEXT, "unfold": _TEXT, "published": _TEXT, "experiment": _TEXT}
+_SOURCE_KEYS = {"rows": _TABLE, "list": _TEXT, "unfold": _TEXT, "published": _TEXT}
 _PICTURE_KEYS = _SOURCE_KEYS | {"title": _TEXT, "x": _TEXT, "y": _TEXT, "per": _TEXT, "series": _TEXT, "panel": _TEXT, "x_label": _TEXT,
                                 "y_label": _TEXT, "kind": _TEXT, "log_x": _YES, "log_y": _YES}
 _FINDING_KEYS = {"text": _TEXT, "of": _TABLES, "sum": _SUM, "ratio": _RATIO, "agrees": _AGREES, "differs": _TEXT, "picture": _NUMBER}
-_OF_KEYS = _SOURCE_KEYS | {"least": _TEXT, "most": _TEXT}
+_OF_KEYS = _SOURCE_KEYS | {"experiment": _TEXT, "least": _TEXT, "most": _TEXT}
 CAPTURE = "{capture}"  # among arguments: a file, generated or of the user
 
 
@@ -192,7 +192,7 @@ def read_all(folder):
     experiments = [read(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if name.endswith(".toml")]
     names = [experiment.name for experiment in experiments]
     for experiment in experiments:
-        for source in [*experiment.picture, *(of for finding in experiment.finding for of in finding.get("of", {}).values())]:
-            if source.get("experiment", experiment.name) not in names:
-                raise Wrong(f"{experiment.name}.toml: experiment: {source['experiment']}: give {', '.join(names)}")
+        for of in (of for finding in experiment.finding for of in finding.get("of", {}).values()):
+            if of.get("experiment", experiment.name) not in names:
+                raise Wrong(f"{experiment.name}.toml: experiment: {of['experiment']}: give {', '.join(names)}")
     return experiments

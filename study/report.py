@@ -206,7 +206,7 @@ def _section(experiment, runs, measured, again, is_quick):
 
 
 def _described(machine):
-    return (f"{machine.get('processor')}, {machine.get('cores')} processors; {', '.join(machine.get('caches', []))}; "
+    return (f"{machine.get('processor')}, {machine.get('cores')} processors; {', '.join(machine.get('caches') or [])}; "
             f"kernel {machine.get('kernel')}")
 
 

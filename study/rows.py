@@ -2,7 +2,6 @@
 
 import statistics
 
-
 _PARTS = ("_median", "_min", "_max")  # of one value, by the end of their names
 
 
@@ -77,7 +76,7 @@ def unfolded(rows, key):
     counted, one for each: `part` is the name, `value` what it holds, `share` that of all."""
     if key is None:
         return rows
-    return [{**row, **member} for row in rows for member in _members(row.get(key, []))]
+    return [{**row, **member} for row in rows for member in _members(row.get(key) or [])]
 
 
 def _members(held):

@@ -94,7 +94,10 @@ def run_all(program, runs, results, anew=False):
         try:
             if run.capture is not None and run.capture.command:
                 _make(program, run.capture)
-            record["result"] = json.loads(_answer(program, [*run.command, "--json", "-", "--quiet"]))
+            result = json.loads(_answer(program, [*run.command, "--json", "-", "--quiet"]))
+            if not isinstance(result, dict):
+                raise ValueError("its answer is no JSON object")
+            record["result"] = result
         except ValueError as error:
             record["failed"] = str(error)
         record["seconds"] = round(time.monotonic() - start, 1)

@@ -20,7 +20,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RUN = os.path.join(ROOT, "study", "run")
 sys.path.insert(0, os.path.join(ROOT, "study"))
-from rows import merged, spread  # noqa: E402
+from rows import merged, spread, unfolded  # noqa: E402
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PROGRAM = """#!/usr/bin/env python3
@@ -120,6 +120,7 @@ class Rows(unittest.TestCase):
         self.assertIsNone(spread({"ns": {"ns_median": None, "ns_min": 1, "ns_max": 2}}, "ns"))
         self.assertIsNone(spread({"ns_median": 1, "ns_min": 1, "ns_max": None}, "ns"))
         self.assertIsNone(spread({"ns": 3, "limit": None}, "ns", "limit"))
+        self.assertEqual(unfolded([{"all": None}, {"all": [{"ns": 1}]}, {}], "all"), [{"all": [{"ns": 1}], "ns": 1}])
 
 
 class Study(unittest.TestCase):
@@ -268,6 +269,7 @@ class Study(unittest.TestCase):
                 ("vary = { bits = [16, 18, 20] }", "vary = { bits = 3 }", "vary: give a table of lists"),
                 ("vary = { bits = [16, 18, 20] }", "generate = { a = [1] }", "generate: give a table of lists of texts"),
                 ('x = "live"', "x = 3", "picture: x: give a text"),
+                ('x = "live"', 'x = "live"\nexperiment = "1-speed"', "picture: experiment: no such key"),
                 ("agrees = [", 'picture = "1"\nagrees = [', "finding: picture: give a whole number from 1"),
                 ("of.best = {", "of.other = 3\nof.best = {", "finding: of: give a table of tables"),
                 ('[["best.table", "is", "theirs.table"]]', '[["best.table", "=", "theirs.table"]]',
@@ -383,6 +385,12 @@ of.all = {{ rows = {{ table = "race" }} }}
         self.assertNotIn("no result for", self.page("quick"))
         self.assertIn("Several", self.page("quick"))
 
+    def test_an_answer_that_is_no_object(self):
+        self.write("experiments/1-speed.toml", GIVEN)
+        self.write("result", "3")
+        self.assertIn("study/run: 1-speed: its answer is no JSON object", self.run_it("full", status=1).stderr)
+        self.assertIn("its answer is no JSON object", self.page())
+
     def test_a_finding_whose_picture_has_nothing_is_shown(self):
         self.given([{"table": "race", "ns": 2}], """
 [[picture]]
@@ -471,7 +479,8 @@ of.of_other = { experiment = "2-other" }
         self.assertIn("--in a.pcap --bits 16", self.page())
         os.mkdir(self.path("elsewhere"))
         shutil.copy(capture, self.path("elsewhere/a b.pcap"))
-        done = subprocess.run([*self.command, "full", "--in", "./elsewhere/a b.pcap"], cwd=self.dir, capture_output=True, text=True, timeout=300)
+        done = subprocess.run([*self.command, "full", "--in", "./elsewhere/a b.pcap"], cwd=self.dir, capture_output=True, text=True,
+                              timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.calls(), 2 * ["16", "18", "20"])
         self.assertIn("--in &#39;elsewhere/a b.pcap&#39; --bits 16", self.page())
