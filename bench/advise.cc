@@ -159,7 +159,9 @@ struct Field {
     for (Entrant& one : all) still.push_back(&one);
   }
 
-  void forget() {
+  /// What comes, of those still in, does not compare with what was measured.
+  void begin(const std::string& title, const Progress& progress) {
+    progress({.what = title, .anew = true});
     for (Entrant* const entrant : still) {
       entrant->ns.clear();
       entrant->waiting.clear();
@@ -234,9 +236,9 @@ Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
   bool goes_on = true;
   for (unsigned number = 1; number <= kRounds && goes_on; ++number) {
     constexpr unsigned kTimes = 3;
-    field.forget();
-    const auto done = take_turns(trials, still, kTimes, kTimed[number - 1],
-                                 fmt::format("round {}", number), progress);
+    const std::string title = fmt::format("round {}", number);
+    field.begin(title, progress);
+    const auto done = take_turns(trials, still, kTimes, kTimed[number - 1], title, progress);
     if (!done) return std::unexpected(done.error());
     goes_on = *done;
     if (!goes_on && number == 1) return advice;
@@ -250,7 +252,7 @@ Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
       return std::unexpected(Error{"no combination works: " + field.all.front().tried.failed});
     if (number == kRounds) still.resize(std::min(still.size(), kFinalists));
   }
-  if (goes_on) field.forget();
+  if (goes_on) field.begin("final", progress);
   for (unsigned turn = 0; goes_on && (turn < kFinalsLeast || SteadyClock::now() < until); ++turn) {
     const auto done = take_turns(trials, still, 1, kTimed[kRounds], "final", progress);
     if (!done) return std::unexpected(done.error());
@@ -280,8 +282,11 @@ Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& op
   Advice again;
   if (auto ok = trials.prepare(again); !ok) return std::unexpected(ok.error());
   Field field(options.workers);
-  const auto done = take_turns(trials, field.still, options.repetitions, kTimed[kRounds],
-                               "all of them", progress);
+  const auto measure = [&](unsigned times, const std::string& title) {
+    field.begin(title, progress);
+    return take_turns(trials, field.still, times, kTimed[kRounds], title, progress);
+  };
+  const auto done = measure(options.repetitions, "all of them");
   if (!done) return std::unexpected(done.error());
   if (!*done) return exhausted;
   sum_up(field.still, 1);
@@ -293,9 +298,7 @@ Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& op
   });
   const std::vector<Entrant*> others(leads.begin(), leads.end());
   field.still.erase(leads.begin(), leads.end());
-  field.forget();
-  const auto decided = take_turns(trials, field.still, kLeadersTurns * options.repetitions,
-                                  kTimed[kRounds], "those that lead", progress);
+  const auto decided = measure(kLeadersTurns * options.repetitions, "those that lead");
   if (!decided) return std::unexpected(decided.error());
   exhausted.complete = *decided;
   if (!exhausted.complete) return exhausted;

@@ -201,6 +201,7 @@ class Experiment {
 Result<double> Experiment::measure(const Contender& contender) {
   const std::size_t capacity = 2 * options_.connections;
   const LineConfig line{.table = options_.table,
+                        .sharing = options_.sharing,
                         .ageing = contender.ageing,
                         .capacity = capacity,
                         .capacity_v6 = capacity / 2 + 1,

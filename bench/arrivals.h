@@ -18,7 +18,8 @@ class ArrivalQueue {
   ArrivalQueue(std::uint64_t offered, double ns_each, unsigned room)
       : offered_(offered), ns_each_(ns_each), room_(room), runs_(room) {}
 
-  /// What arrives until so long after the first packet; nothing was taken out since the last call.
+  /// What arrives until so long after the first packet; times do not go back. What was taken out
+  /// since the last call left room for all that arrives now.
   void arrive(double ns) {
     const auto by_then = static_cast<std::uint64_t>(std::max(ns, 0.0) / ns_each_) + 1;
     const std::uint64_t came = std::max(std::min(by_then, offered_), arrived_) - arrived_;

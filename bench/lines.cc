@@ -294,7 +294,8 @@ Result<LinesReport> run_lines(const LinesOptions& options, const Progress& progr
   LinesReport report{.left_out = plan->left_out};
   Experiment experiment(options, *stepper, report.results);
   const auto title = [](const Combination& at) {
-    return fmt::format("{}, load {}", at.entrant->name, at.where.load_of(*at.entrant));
+    return fmt::format("{}, {}load {}", at.entrant->name, at.where.load ? "" : "highest ",
+                       at.where.load_of(*at.entrant));
   };
   try {
     const auto whole = in_turn(options, combinations, progress, title,

@@ -33,7 +33,9 @@ struct LinesOptions : Settings {
   unsigned bits = 16;               ///< slots: 2 to that power
   std::vector<double> loads{0.75};
   bool at_maximum = false;    ///< each table at the load that it promises, too
-  unsigned operations = 200;  ///< of each kind
+  unsigned operations = 200;  ///< of each kind, `kLeastOperations` or more
+  /// With fewer a line that two operations share by chance would look like a head.
+  static constexpr unsigned kLeastOperations = 20;
 };
 
 /// One kind of operation of one table.
@@ -63,7 +65,7 @@ struct LinesReport {
 
 /// Errors: single-stepping does not work here (see `Stepper`), nobody is left to measure or more
 /// operations than a quarter of the entries (usage), no memory, or a table that answers what the
-/// reference does not.
+/// reference does not. From then on `malloc` maps large pieces in this process.
 Result<LinesReport> run_lines(const LinesOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

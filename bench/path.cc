@@ -142,11 +142,15 @@ class Contest {
  public:
   static Result<std::unique_ptr<Contest>> create(const PathOptions& options, Profile traffic,
                                                  std::uint64_t live);
-  Result<std::optional<PathResult>> measure(const Progress& progress);
+  /// None where `progress` ended it. `to_come`: measurements of all contests still to come.
+  Result<std::optional<PathResult>> measure(const Progress& progress, std::size_t& to_come);
 
  private:
-  Contest(const PathOptions& options, Profile traffic, Capture capture)
-      : options_(options), traffic_(traffic), capture_(std::move(capture)) {}
+  Contest(const PathOptions& options, Profile traffic, std::uint64_t live, Capture capture)
+      : options_(options),
+        traffic_(traffic),
+        name_(fmt::format("{}, {} connections", to_string(traffic), live)),
+        capture_(std::move(capture)) {}
 
   /// Nanoseconds a packet.
   template <class Contender>
@@ -165,6 +169,7 @@ class Contest {
 
   const PathOptions& options_;
   Profile traffic_;
+  std::string name_;
   Capture capture_;
   std::unique_ptr<Balance> balance_;
   std::unique_ptr<Balance> balance_staged_;
@@ -195,7 +200,7 @@ Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Pro
                            .seed = options.seed,
                            .midstream = true});
   if (!capture) return std::unexpected(capture.error());
-  std::unique_ptr<Contest> contest(new Contest(options, traffic, std::move(*capture)));
+  std::unique_ptr<Contest> contest(new Contest(options, traffic, live, std::move(*capture)));
 
   // Two directions of a campus connection are two entries here: each is balanced on its own.
   const std::size_t capacity = traffic == Profile::uniform ? live : 2 * live;
@@ -266,12 +271,9 @@ void Contest::note_stages() {
   for (std::size_t s = 0; s < kStages; ++s) stage_ns_[s].push_back(total_ns * ticks[s] / all);
 }
 
-/// None where `progress` ended it.
-Result<std::optional<PathResult>> Contest::measure(const Progress& progress) {
-  const auto say = [&](std::string_view what) {
-    return progress(fmt::format("{} {}: {}", to_string(traffic_), capture_.size(), what));
-  };
-  if (!say("opening the connections")) return std::nullopt;
+Result<std::optional<PathResult>> Contest::measure(const Progress& progress,
+                                                   std::size_t& to_come) {
+  if (!progress(name_ + ": opening the connections")) return std::nullopt;
   pass(parse_);
   pass(*touch_);
   pass(*stateless_);
@@ -280,14 +282,14 @@ Result<std::optional<PathResult>> Contest::measure(const Progress& progress) {
   if (auto ok = compare(); !ok) return std::unexpected(ok.error());
 
   for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
-    if (!say(fmt::format("repetition {} of {}", repetition + 1, options_.repetitions)))
-      return std::nullopt;
+    const std::string what =
+        fmt::format("repetition {} of {}: {}", repetition + 1, options_.repetitions, name_);
+    if (!progress({.what = what, .who = name_, .to_come = to_come--})) return std::nullopt;
     parse_ns_.push_back(pass(parse_));
     touch_ns_.push_back(pass(*touch_));
     stateless_ns_.push_back(pass(*stateless_));
     whole_ns_.push_back(pass(*whole_));
-    progress.seen(fmt::format("{}, {} packets", to_string(traffic_), capture_.size()),
-                  whole_ns_.back());
+    progress.seen(name_, whole_ns_.back());
     if (staged_.line) note_stages();
   }
   return result();
@@ -312,13 +314,14 @@ PathResult Contest::result() const {
 
 Result<std::vector<PathResult>> run_path(const PathOptions& options, const Progress& progress) {
   std::vector<PathResult> results;
+  std::size_t to_come = options.traffic.size() * options.live.size() * options.repetitions;
   for (const Profile traffic : options.traffic) {
     for (const std::uint64_t live : options.live) {
-      if (!progress(fmt::format("{} {}: making the traffic", to_string(traffic), live)))
+      if (!progress(fmt::format("{}, {} connections: making the traffic", to_string(traffic), live)))
         return results;
       auto contest = Contest::create(options, traffic, live);
       if (!contest) return std::unexpected(contest.error());
-      auto result = (*contest)->measure(progress);
+      auto result = (*contest)->measure(progress, to_come);
       if (!result) return std::unexpected(result.error());
       if (!*result) return results;
       results.push_back(std::move(**result));

@@ -13,6 +13,7 @@ struct Step {
   std::string_view what;    ///< for people
   std::string_view who;     ///< the contender that is measured; empty: none
   std::size_t to_come = 0;  ///< measurements still to come at least, this one included
+  bool anew = false;        ///< what was seen before does not compare with what comes
 
   // NOLINTNEXTLINE(google-explicit-constructor): who wants the words only takes the words only.
   operator std::string_view() const { return what; }

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "bench/paced_run.h"
@@ -86,7 +85,7 @@ struct Contender {
   double offered_mpps;
 
   std::string name() const {
-    return fmt::format("{}, {}, {} workers, load {:.2f}, {} Mpps", table, sharing, workers, load,
+    return fmt::format("{}, {}, {} workers, load {}, {} Mpps", table, sharing, workers, load,
                        offered_mpps);
   }
   auto operator<=>(const Contender&) const = default;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <initializer_list>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -16,10 +17,15 @@ struct Spread {
   double max = 0;
 };
 
+/// Of sorted values, one at least; between the two in the middle of an even number.
+inline double median_of(const std::vector<double>& sorted) {
+  return std::midpoint(sorted[(sorted.size() - 1) / 2], sorted[sorted.size() / 2]);
+}
+
 /// Of one value at least.
 inline Spread spread_of(std::vector<double> values) {
   std::ranges::sort(values);
-  return {values[values.size() / 2], values.front(), values.back()};
+  return {median_of(values), values.front(), values.back()};
 }
 
 /// The median and its 95 % confidence interval, from the order of the values (binomial). Below six
@@ -28,7 +34,7 @@ inline Spread confidence_of(std::vector<double> values) {
   std::ranges::sort(values);
   const auto count = static_cast<double>(values.size());
   const auto least = static_cast<std::size_t>(std::max(count - 1.96 * std::sqrt(count), 0.0) / 2);
-  return {values[values.size() / 2], values[least], values[values.size() - 1 - least]};
+  return {median_of(values), values[least], values[values.size() - 1 - least]};
 }
 
 using Percentiles = std::vector<std::pair<double, double>>;  // percent, value

@@ -40,7 +40,9 @@ class Stepping : public testing::Test {
  protected:
   void SetUp() override {
     auto made = Stepper::create();
-    if (!made) GTEST_SKIP() << made.error().message;
+    if (!made && !made.error().message.contains("single-step"))
+      GTEST_SKIP() << made.error().message;
+    ASSERT_TRUE(made) << made.error().message;
     stepper_.emplace(std::move(*made));
   }
   template <class Function>

@@ -47,9 +47,9 @@ void BenchCommand::warn(std::string_view message) const {
   if (!quiet) say(fmt::format("millrace: warning: {}\n", message));
 }
 
-void BenchCommand::warn_of_turns(unsigned workers) const {
-  if (workers > processors())
-    warn(fmt::format("{} workers take turns on {} processors", workers, processors()));
+void BenchCommand::warn_of_turns(unsigned threads, std::string_view called) const {
+  if (threads > processors())
+    warn(fmt::format("{} {} take turns on {} processors", threads, called, processors()));
 }
 
 bool BenchCommand::left_nothing(bool complete, bool none) const {

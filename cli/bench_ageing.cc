@@ -47,6 +47,7 @@ Json to_json(const AgeingReport& report, const AgeingOptions& options) {
                            {"interval_ms", options.interval_ms},
                            {"workers", options.workers},
                            {"table", options.table},
+                           {"sharing", options.sharing},
                            {"connections", options.connections},
                            {"packets_per_connection", options.packets_per_connection},
                            {"timeout_ms", options.timeout_ms},
@@ -82,6 +83,8 @@ int AgeingCommand::run() {
         each_once("--workers", options.workers)}) {
     if (!ok) return fail(ok.error());
   }
+  if (auto ok = check_schemes({.table = options.table, .sharing = options.sharing}); !ok)
+    return fail(ok.error());
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(std::ranges::max(options.workers));
   LiveTable live(quiet, Unit::ns);
@@ -108,6 +111,9 @@ void add_bench_ageing(CLI::App& bench, Run& run) {
   add_whole(*command, "--workers", options.workers, "How many at once; 1 and 2", 1, Workers::kMost);
   command->add_option("--table", options.table, "Which table")
       ->check(one_of(TableSchemes::names()))
+      ->capture_default_str();
+  command->add_option("--sharing", options.sharing, "How workers share it")
+      ->check(one_of(SharingSchemes::names()))
       ->capture_default_str();
   add_whole(*command, "--connections", options.connections, "Connections opened in all", 1,
             20'000'000);

@@ -49,8 +49,8 @@ struct BenchCommand {
   /// is noticed.
   Result<void> begin() const;
   void warn(std::string_view message) const;
-  /// Where not all workers have a processor of their own.
-  void warn_of_turns(unsigned workers) const;
+  /// Where not all of them have a processor of their own.
+  void warn_of_turns(unsigned threads, std::string_view called = "workers") const;
   /// Warns where an interrupt ended it early; true where nothing was finished by then.
   bool left_nothing(bool complete, bool none) const;
   /// Writes the results, then prints them; returns the exit status. Files first: a reader of

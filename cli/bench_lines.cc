@@ -128,7 +128,8 @@ void add_bench_lines(CLI::App& bench, Run& run) {
       ->check(number(0.05, 1))
       ->type_name("X,...");
   command->add_flag("--at-maximum", options.at_maximum, "Each at the load that it promises, too");
-  add_whole(*command, "--operations", options.operations, "Of each kind", 1, 100'000);
+  add_whole(*command, "--operations", options.operations, "Of each kind",
+            LinesOptions::kLeastOperations, 100'000);
   lines->add_common_to(*command, options);
   command->add_flag("--quick", lines->quick, "A small size only: does it still work?");
   command->footer(
@@ -138,7 +139,7 @@ void add_bench_lines(CLI::App& bench, Run& run) {
       "status is 130.\n\nExample: millrace bench lines --table race,std --json lines.json");
   command->callback([&run, lines, command] {
     if (lines->quick && command->count("--bits") == 0) lines->options.bits = 10;
-    if (lines->quick && command->count("--operations") == 0) lines->options.operations = 20;
+    if (lines->quick && command->count("--operations") == 0) lines->options.operations = LinesOptions::kLeastOperations;
     run = [lines] { return lines->run(); };
   });
 }

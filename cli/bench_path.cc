@@ -65,6 +65,9 @@ void print(const std::vector<PathResult>& results, const std::string& table) {
 }
 
 int PathCommand::run() {
+  for (const auto& ok : {each_once("--live", options.live), each_once("--traffic", traffic)}) {
+    if (!ok) return fail(ok.error());
+  }
   if (!traffic.empty()) {
     options.traffic.clear();
     for (const auto& name : traffic) options.traffic.push_back(*profile_named(name));

@@ -60,6 +60,7 @@ Json to_json(const SessionsReport& report, const SessionsOptions& options) {
                            {"sessions", options.sessions},
                            {"cores", options.cores},
                            {"burst", options.burst},
+                           {"budget_ms", options.budget_ms},
                            {"signature_sessions", options.signature_sessions}},
                           options);
   all["processors"] = processors();
@@ -104,7 +105,7 @@ int SessionsCommand::run() {
     if (!ok) return fail(ok.error());
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
-  warn_of_turns(std::ranges::max(options.cores));
+  warn_of_turns(std::ranges::max(options.cores), "readers");
   LiveTable live(quiet, Unit::mpps);
   const auto report = bench::run_sessions(options, live.progress());
   live.clear();

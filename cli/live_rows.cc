@@ -33,6 +33,7 @@ LiveRows::Row& LiveRows::row(std::string_view who) {
 }
 
 void LiveRows::next(const bench::Step& step) {
+  if (step.anew) rows_.clear();
   what_ = step.what;
   who_ = step.who;
   if (!who_.empty()) row(who_);

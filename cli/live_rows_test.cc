@@ -69,6 +69,14 @@ TEST(LiveRows, SaysHowFarItIs) {
   EXPECT_EQ(rows.lines(2, {}).front().text, "2 of 1000, 2 s, about 17 min left: b");
 }
 
+TEST(LiveRows, ForgetWhatDoesNotCompare) {
+  LiveRows rows = of_many(Unit::ns, 2);
+  rows.next({.what = "the final", .anew = true});
+  EXPECT_EQ(texts(rows.lines(8, {})), std::vector<std::string>{"8 s: the final"});
+  rows.add("c1", 30);
+  EXPECT_EQ(rows.lines(8, {}).back().text.substr(0, 8), "  c1    ");
+}
+
 TEST(LiveRows, FitIntoAnyWindow) {
   for (const Unit unit : {Unit::ns, Unit::mpps}) {
     LiveRows rows = of_many(unit, 30);

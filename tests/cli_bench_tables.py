@@ -130,7 +130,7 @@ class BenchTablesCli(Case):
             (["--bits", "10 to 22"], ("--bits", "9")),
             (["0.5 twice"], ("--load", "0.5,0.5")),
             (["horton", "0.95", "lower --load"], ("--table", "horton", "--load", "0.97")),
-            (["--operations", "1 to 100000"], ("--operations", "0")),
+            (["--operations", "20 to 100000"], ("--operations", "19")),
             (["--operations 192", "allow 191"], ("--bits", "10", "--operations", "192")),
         ]:
             with self.subTest(arguments):

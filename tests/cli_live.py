@@ -68,7 +68,7 @@ class LiveCli(Case):
         for row, arguments in [
             (r"race, 2\^10 slots, load 0.5, 16-byte keys +\d ", ("tables", "--table", "race,std", "--bits", "10", "--load", "0.5",
              "--no-maximum", "--key-bytes", "16", "--burst", "8", "--repetitions", "3")),
-            (r"uniform, 100000 packets +\d ", ("path", "--quick", "--repetitions", "3")),
+            (r"uniform, 50000 connections +\d ", ("path", "--quick", "--repetitions", "3")),
         ]:
             with self.subTest(arguments[0]):
                 seen, left, printed, status = self.live(*arguments, size=(100, 100))
