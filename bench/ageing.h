@@ -25,7 +25,7 @@ struct AgeingOptions : Settings {
   std::vector<std::uint32_t> interval_ms{1000, 100, 10, 1};
   std::vector<unsigned> workers{1, 2};
   std::string table = "race";
-  std::string sharing = "sharded";  ///< one that goes with the table
+  std::string sharing = "sharded";      ///< one that goes with the table
   std::uint64_t connections = 400'000;  ///< opened in all; each direction is tracked on its own
   std::uint64_t packets_per_connection = 10;  ///< on average, both directions together
   std::uint32_t timeout_ms = 500;

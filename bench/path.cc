@@ -271,8 +271,7 @@ void Contest::note_stages() {
   for (std::size_t s = 0; s < kStages; ++s) stage_ns_[s].push_back(total_ns * ticks[s] / all);
 }
 
-Result<std::optional<PathResult>> Contest::measure(const Progress& progress,
-                                                   std::size_t& to_come) {
+Result<std::optional<PathResult>> Contest::measure(const Progress& progress, std::size_t& to_come) {
   if (!progress(name_ + ": opening the connections")) return std::nullopt;
   pass(parse_);
   pass(*touch_);
@@ -317,7 +316,8 @@ Result<std::vector<PathResult>> run_path(const PathOptions& options, const Progr
   std::size_t to_come = options.traffic.size() * options.live.size() * options.repetitions;
   for (const Profile traffic : options.traffic) {
     for (const std::uint64_t live : options.live) {
-      if (!progress(fmt::format("{}, {} connections: making the traffic", to_string(traffic), live)))
+      if (!progress(
+              fmt::format("{}, {} connections: making the traffic", to_string(traffic), live)))
         return results;
       auto contest = Contest::create(options, traffic, live);
       if (!contest) return std::unexpected(contest.error());

@@ -139,7 +139,8 @@ void add_bench_lines(CLI::App& bench, Run& run) {
       "status is 130.\n\nExample: millrace bench lines --table race,std --json lines.json");
   command->callback([&run, lines, command] {
     if (lines->quick && command->count("--bits") == 0) lines->options.bits = 10;
-    if (lines->quick && command->count("--operations") == 0) lines->options.operations = LinesOptions::kLeastOperations;
+    if (lines->quick && command->count("--operations") == 0)
+      lines->options.operations = LinesOptions::kLeastOperations;
     run = [lines] { return lines->run(); };
   });
 }

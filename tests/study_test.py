@@ -10,94 +10,16 @@ import re
 import resource
 import shutil
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-RUN = os.path.join(ROOT, "study", "run")
+from study_case import EXPERIMENT, ROOT, RUN, StudyCase, heed_interrupts
+from study_page import StudyPage  # noqa: F401  they run with the others
+
 sys.path.insert(0, os.path.join(ROOT, "study"))
 from rows import merged, spread, unfolded  # noqa: E402
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-PROGRAM = """#!/usr/bin/env python3
-import json, os, sys, time
-folder = os.path.dirname(os.path.abspath(__file__))
-with open(os.path.join(folder, "calls"), "a") as calls:
-    print(*sys.argv[1:], file=calls)
-if sys.argv[1] == "generate":
-    open(sys.argv[sys.argv.index("--out") + 1], "w").close()
-    sys.exit()
-if os.path.exists(os.path.join(folder, "result")):
-    print(open(os.path.join(folder, "result")).read())
-    sys.exit()
-bits = int(sys.argv[sys.argv.index("--bits") + 1])
-if bits == 18 and os.path.exists(os.path.join(folder, "slow")):
-    time.sleep(60)
-if bits == 20 and not os.path.exists(os.path.join(folder, "mended")):
-    print("millrace: no memory <for> 2^20", file=sys.stderr)
-    sys.exit(1)
-rows = [{"table": table, "live": 1 << bits, "ns_median": bits * by, "ns_min": bits * by - 1, "ns_max": bits * by + 2}
-        for table, by in (("race", 1), ("std", 3))]
-json.dump({"results": rows, "machine": {"processor": "P & Q", "cores": 2, "caches": ["L1"], "kernel": "k", "compiler": "c",
-                                        "flags": "-O3", "commit": "abc"}}, sys.stdout)
-"""
-EXPERIMENT = """question = "How fast?"
-figures = "A paper, Figure 1"
-bench = "tables"
-arguments = ["--key-bytes", "16"]
-quick = []
-vary = { bits = [16, 18, 20] }
-quick_vary = { bits = [16] }
-[[picture]]
-title = "Look-ups"
-x = "live"
-y = "ns"
-y_label = "ns"
-series = "table"
-[[picture]]
-title = "theirs"
-published = "hpsr21"
-rows = { experiment = "single_thread_4000000", trace = "CAIDA" }
-kind = "bars"
-x = "table"
-y = "mpps"
-[[finding]]
-text = "Which is fastest, {theirs.table} ({theirs.mpps_median:.2f} Mpps)?"
-agrees = [["best.table", "is", "theirs.table"]]
-differs = "It is {best.table}."
-of.best = { rows = { bits = 16 }, least = "ns_median" }
-of.theirs = { published = "hpsr21", rows = { experiment = "single_thread_4000000", trace = "CAIDA" }, most = "mpps_median" }
-[[finding]]
-text = "Three times?"
-agrees = [["times", ">", 2.9], ["times", "<", 3.1]]
-differs = "It is not."
-of.best = { rows = { bits = 16 }, least = "ns_median" }
-of.worst = { rows = { bits = 16 }, most = "ns_median" }
-ratio.times = ["worst.ns_median", "best.ns_median"]
-[[finding]]
-text = "{best.table} is fastest: {best.ns_median:.0f} ns, {times:.1f} times as fast as {worst.table}."
-of.best = { rows = { bits = 16 }, least = "ns_median" }
-of.worst = { rows = { bits = 16 }, most = "ns_median" }
-ratio.times = ["worst.ns_median", "best.ns_median"]
-"""
-# Of a program that writes what the test says.
-GIVEN = """question = "What?"
-bench = "tables"
-[[picture]]
-title = "All"
-kind = "bars"
-x = "table"
-y = "ns"
-"""
-
-
-def heed_interrupts():
-    """Also where this test was started in the background, by a shell that has them ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Rows(unittest.TestCase):
@@ -123,43 +45,7 @@ class Rows(unittest.TestCase):
         self.assertEqual(unfolded([{"all": None}, {"all": [{"ns": 1}]}, {}], "all"), [{"all": [{"ns": 1}], "ns": 1}])
 
 
-class Study(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.dir = folder.name
-        os.mkdir(self.path("experiments"))
-        self.write("experiments/1-speed.toml", EXPERIMENT)
-        self.program = self.write("program", PROGRAM)
-        os.chmod(self.program, os.stat(self.program).st_mode | stat.S_IXUSR)
-        self.command = [RUN, "--program", self.program, "--experiments", self.path("experiments"), "--out", self.path("out"), "--rounds", "1"]
-
-    def path(self, name):
-        return os.path.join(self.dir, name)
-
-    def write(self, name, text):
-        with open(self.path(name), "w", encoding="utf-8") as file:
-            file.write(text)
-        return self.path(name)
-
-    def run_it(self, *what, status=0):
-        done = subprocess.run([*self.command, *what], capture_output=True, text=True, timeout=300)
-        self.assertEqual(done.returncode, status, done.stderr)
-        return done
-
-    def called(self):
-        with open(self.path("calls"), encoding="utf-8") as file:
-            return file.read().splitlines()
-
-    def calls(self):
-        return re.findall(r"--bits (\d+)", "\n".join(self.called()))
-
-    maxDiff = 200
-
-    def page(self, name="full"):
-        with open(self.path(f"out/{name}.html"), encoding="utf-8") as file:
-            return file.read()
-
+class Study(StudyCase):
     def test_what_fails_is_shown_and_tried_again(self):
         said = self.run_it("full", status=1).stderr
         self.assertIn("no memory <for> 2^20", said)
@@ -182,7 +68,6 @@ class Study(unittest.TestCase):
         self.assertEqual(self.calls(), ["16", "18", "20", "20"])
         self.assertNotIn("no memory", self.page())
         self.assertIn("1-speed, bits 16: done in", self.run_it("--list", "full").stdout)
-
     def test_an_interrupted_one_goes_on(self):
         self.write("mended", "")
         self.write("slow", "")
@@ -199,7 +84,6 @@ class Study(unittest.TestCase):
         os.remove(self.path("slow"))
         self.run_it("full")
         self.assertEqual(self.calls(), ["16", "18", "18", "20"])
-
     def test_damaged_results(self):
         self.write("mended", "")
         self.run_it("full")
@@ -213,7 +97,6 @@ class Study(unittest.TestCase):
         self.assertEqual(self.calls(), ["16", "18", "20", "18"])
         with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
             self.assertEqual(json.loads(file.readlines()[3])["varied"], {"bits": 18})
-
     def test_lines_that_are_no_records(self):
         self.write("mended", "")
         self.run_it("full")
@@ -227,12 +110,10 @@ class Study(unittest.TestCase):
         for line in (1, 2, 3):
             self.assertIn(f"full.jsonl, line {line}: no record of a run", said)
         self.assertEqual(self.calls(), 2 * ["16", "18", "20"])
-
     def test_results_that_cannot_be_read_are_one_line(self):
         os.makedirs(self.path("out/full.jsonl"))
         said = self.run_it("full", status=1).stderr
         self.assertEqual(said, f"study/run: {self.path('out/full.jsonl')}: Is a directory\n")
-
     def test_quick_and_named(self):
         self.run_it("quick")
         self.assertIn("(quick)", self.page("quick"))
@@ -240,7 +121,6 @@ class Study(unittest.TestCase):
         self.assertNotIn("rounds", self.page("quick"))
         self.run_it("1-speed", status=1)
         self.assertEqual(self.calls(), ["16", "16", "18", "20"])
-
     def test_errors(self):
         self.assertIn("nothing is no experiment: give quick, full", self.run_it("nothing", status=2).stderr)
         self.assertIn("nowhere is not there", self.run_it("quick", "--program", "nowhere", status=2).stderr)
@@ -256,7 +136,6 @@ class Study(unittest.TestCase):
         self.assertIn("1-speed.toml: experiment: 2-more: give 1-speed", self.run_it("quick", status=2).stderr)
         self.write("experiments/1-speed.toml", "question = ")
         self.assertIn("1-speed.toml: ", self.run_it("quick", status=2).stderr)
-
     def test_what_an_experiment_says_wrong_is_one_line(self):
         for right, wrong, said in (
                 ("How fast?", "How \udcff?", "1-speed.toml: 'utf-8' codec can't decode"),
@@ -290,162 +169,11 @@ class Study(unittest.TestCase):
                 self.assertIn(said, lines[0])
         self.write("experiments/1-speed.toml", "picture = 3\n" + EXPERIMENT.partition("[[picture]]")[0])
         self.assertIn("picture: give it as [[picture]]", self.run_it("quick", status=2).stderr)
-
     def test_quick_falls_back_to_the_arguments(self):
         self.write("mended", "")
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("quick = []\n", ""))
         self.run_it("quick")
         self.assertEqual(self.called(), ["bench tables --key-bytes 16 --bits 16 --json - --quiet"])
-
-    def test_rounds(self):
-        self.write("mended", "")
-        self.run_it("full", "--rounds", "2")
-        self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
-        with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
-            records = [json.loads(line) for line in file]
-        self.assertEqual([record["round"] for record in records], [1, 1, 1, 2, 2, 2])
-        for row in records[3]["result"]["results"]:
-            row["ns_median"] += 4
-            row["ns_max"] += 6
-        self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-        self.run_it("full", "--rounds", "2")
-        # The median of medians, the least and the most of all.
-        self.assertIn("<td>race</td><td>65536</td><td>18</td><td>15</td><td>24</td>", self.page())
-        self.assertEqual(len(self.calls()), 6)
-        self.assertIn("Every experiment ran in 2 rounds; shown are", self.page())
-        self.assertIn("Rounds: 2.", self.page())
-        self.write("experiments/2-more.toml", EXPERIMENT.replace("figures", "rounds = 1\nfigures"))
-        self.run_it("full", "--rounds", "2")
-        self.assertIn("An experiment ran in 1 or 2 rounds, as its section says, with all the others in between; shown are", self.page())
-        os.remove(self.path("experiments/2-more.toml"))
-        self.assertIn("1-speed, bits 20, round 2: done in", self.run_it("full", "--rounds", "2", "--list").stdout)
-        self.assertIn("--rounds 0: give 1 or more", self.run_it("full", "--rounds", "0", status=2).stderr)
-
-    def test_a_finding_that_names_what_is_not_there(self):
-        self.write("mended", "")
-        self.write("experiments/1-speed.toml", EXPERIMENT.replace("{best.ns_median:.0f} ns", "{best.ns_medain:.0f} ns"))
-        self.run_it("full")
-        self.assertIn("its file names what no result has:", self.page())
-        self.assertIn("ns_medain", self.page())
-
-    def given(self, rows, experiment, machine="P"):
-        """The page where a bench has measured those rows."""
-        self.write("experiments/1-speed.toml", GIVEN + experiment)
-        self.write("result", json.dumps({"results": rows, "machine": {"processor": machine, "cores": 2, "caches": ["L1"], "kernel": "k"}}))
-
-    def test_one_that_fails_costs_no_other(self):
-        self.given([{"table": "race", "ns": 2, "zero": 0, "none": None, "whole": {"ns": 3}}, {"table": "std", "ns": 6, "word": "w"}], """
-[[picture]]
-title = "By zero"
-x = "ns"
-y = "ns"
-per = "zero"
-[[picture]]
-title = "A word"
-kind = "bars"
-x = "ns"
-y = "word"
-[[finding]]
-text = "Good: {all.whole.ns}, {all.whole[ns]}, {sum}, {times:.1f}."
-of.all = { least = "ns" }
-of.most = { most = "ns" }
-sum.sum = ["all.ns", "all.whole.ns", "most.ns"]
-ratio.times = ["sum", "most.ns"]
-agrees = [["sum", "is", 11], ["all.whole.ns", "<", "sum"]]
-differs = "No."
-""" + "".join(f"""[[finding]]
-text = "{text}"
-of.all = {{ rows = {{ table = "race" }} }}
-{more}
-""" for text, more in (
-            ("Its text: {all.table:.1f}.", ""), ("Its text: {all.nothing}.", ""), ("Its text: {all.ns", ""),
-            ("Not comparable", 'agrees = [["all.table", "<", 1]]\ndiffers = "No."'),
-            ("No number", 'ratio.times = ["all.table", "all.ns"]'),
-            ("A row: {all}", ""), ("Several", 'of.two = { rows = { table = ["race", "std"] } }'),
-            ("Null: {all.none:.1f}", ""), ("Null again", 'agrees = [["all.none", "<", 1]]\ndiffers = "No."'),
-            ("Zero", 'ratio.times = ["all.ns", "all.zero"]'), ("No row", 'of.gone = { rows = { table = "gone" } }'))))
-        self.run_it("full")
-        page = self.page()
-        self.assertIn("<li>Good: 3, 3, 11, 1.8. <strong>As published.</strong>", page)
-        self.assertEqual(page.count("<svg"), 1)
-        self.assertEqual(page.count("<li>"), 2)
-        failed = re.findall(r'<p class="failed"><code>(.*?)</code>: (.*?)</p>', page)
-        self.assertEqual([what for what, _ in failed], [
-            "By zero", "A word", "Its text: {all.table:.1f}.", "Its text: {all.nothing}.", "Its text: {all.ns", "Not comparable", "No number",
-            "A row: {all}", "Several", "Null: {all.none:.1f}", "Null again", "Zero", "No row"])
-        why = dict(failed)
-        self.assertIn("names what no result has: &#39;nothing&#39;", why["Its text: {all.nothing}."])
-        self.assertEqual(why["A row: {all}"], "all is a row: name a value of it")
-        self.assertIn("2 results for two", why["Several"])
-        self.assertEqual(why["Null: {all.none:.1f}"], "no result for all.none")
-        self.assertEqual(why["Null again"], "no result for all.none")
-        self.assertEqual(why["Zero"], "no result for times: all.zero is 0")
-        self.assertEqual(why["No row"], "no result for gone")
-        self.run_it("quick")
-        self.assertNotIn("no result for", self.page("quick"))
-        self.assertIn("Several", self.page("quick"))
-
-    def test_an_answer_that_is_no_object(self):
-        self.write("experiments/1-speed.toml", GIVEN)
-        self.write("result", "3")
-        self.assertIn("study/run: 1-speed: its answer is no JSON object", self.run_it("full", status=1).stderr)
-        self.assertIn("its answer is no JSON object", self.page())
-
-    def test_a_finding_whose_picture_has_nothing_is_shown(self):
-        self.given([{"table": "race", "ns": 2}], """
-[[picture]]
-title = "None"
-x = "table"
-y = "other"
-[[finding]]
-picture = 2
-text = "Two: {all.ns}."
-of.all = {}
-[[finding]]
-text = "None: {of_other.ns}."
-of.of_other = { experiment = "2-other" }
-""")
-        self.write("experiments/2-other.toml", GIVEN)
-        self.run_it("1-speed")
-        self.assertIn('<li>Two: 2. <a href="#1-speed">', self.page())
-        self.assertNotIn("None: ", self.page())
-
-    def test_two_machines(self):
-        self.given([{"table": "race", "ns": 2}], "")
-        self.write("experiments/2-other.toml", GIVEN)
-        self.run_it("full")
-        self.assertNotIn("machines", self.page())
-        self.given([{"table": "race", "ns": 3}], "", machine="Q")
-        self.run_it("1-speed", "--rounds", "2")
-        head = self.page().partition("Findings")[0]
-        self.assertIn("Results of 2 machines are mixed on this page", head)
-        self.assertIn("P, 2 processors; L1; kernel k: 1-speed, 2-other", head)
-        self.assertIn("Q, 2 processors; L1; kernel k: 1-speed", head)
-
-    def test_measured_again(self):
-        self.write("mended", "")
-        self.run_it("full")
-        self.assertNotIn("Measured once more", self.page())
-        self.run_it("1-speed", "--again")
-        self.assertIn("Measured once more later: 6 of 6 medians lie within the range that is shown here.", self.page())
-        self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
-        with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
-            records = [json.loads(line) for line in file]
-        for row in records[4]["result"]["results"]:
-            row["ns_median"] *= 2
-        self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-        self.run_it("full")
-        self.assertIn("4 of 6 medians lie within the range that is shown here, the others at most 93 % outside of it.", self.page())
-
-    def test_what_was_run_before_stays_on_the_page(self):
-        self.write("mended", "")
-        self.write("experiments/2-more.toml", EXPERIMENT.replace("How fast?", "How much?"))
-        self.run_it("1-speed")
-        self.assertNotIn("How much?", self.page())
-        self.run_it("2-more")
-        self.assertIn("How fast?", self.page())
-        self.assertIn("How much?", self.page())
-
     def test_generated_captures(self):
         self.write("mended", "")
         self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
@@ -464,7 +192,6 @@ of.of_other = { experiment = "2-other" }
         self.run_it("0-capture", "--in", self.write("mine.pcap", ""))
         self.assertEqual(self.called()[4:], [f"bench tables --in {one} --bits {bits} --json - --quiet"
                                              for one in (file, self.path("mine.pcap")) for bits in (16, 18, 20)])
-
     def test_with_a_capture(self):
         self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]'))
         self.write("mended", "")
@@ -488,7 +215,6 @@ of.of_other = { experiment = "2-other" }
         self.write("a.pcap", "another")
         self.run_it("full", "--in", capture)
         self.assertEqual(self.calls(), 3 * ["16", "18", "20"])
-
     def test_captures_of_one_name(self):
         self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
             "[[picture]]", 'generate = { small = ["--connections", "9"] }\n[[picture]]', 1))
@@ -498,7 +224,6 @@ of.of_other = { experiment = "2-other" }
                          f"study/run: --in {other}: another capture is named x, too: rename this one\n")
         self.assertEqual(self.run_it("full", "--in", small, status=2).stderr,
                          f"study/run: --in {small}: another capture is named small, too: rename this one\n")
-
     def test_what_cannot_be_written_is_one_line(self):
         self.write("mended", "")
         self.write("file", "")
@@ -515,46 +240,10 @@ of.of_other = { experiment = "2-other" }
         self.assertNotIn("Traceback", done.stderr)
         self.run_it("full")
         self.assertIn("<svg", self.page())
-
     def test_those_of_the_repository(self):
         self.command[self.command.index("--experiments") + 1] = os.path.join(ROOT, "study", "experiments")
         listed = self.run_it("--list", "full").stdout
         self.assertIn("1-tables-by-size, bits 22: to do", listed)
-
-    @unittest.skipIf(BROWSER is None, "no Chromium here (package chromium)")
-    def test_in_a_browser(self):
-        self.write("mended", "")
-        self.run_it("full")
-        sort = '<script>document.querySelectorAll("th button")[2].click(); document.querySelectorAll("th button")[2].click();</script>'
-        self.write("out/full.html", self.page().replace("</body>", sort + "</body>"))
-        done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
-                               "file://" + self.path("out/full.html")], capture_output=True, text=True, timeout=100)
-        self.assertNotIn("CONSOLE", done.stderr)
-        self.assertIn('aria-sort="descending"', done.stdout)
-        body = done.stdout.partition("<tbody>")[2].partition("</tbody>")[0]
-        values = [int(value) for value in re.findall(r"<tr>(?:<td>[^<]*</td>){2}<td>(\d+)</td>", body)]
-        self.assertEqual(values, sorted(values, reverse=True))
-        self.assertEqual(len(values), 6)
-
-    @unittest.skipIf(BROWSER is None, "no Chromium here (package chromium)")
-    def test_pictures_can_be_read_on_a_phone(self):
-        self.write("mended", "")
-        self.run_it("full")
-        # As wide as the page, or in a box that scrolls, with letters of 10 pixels at least.
-        ask = """<script>
-const svg = document.querySelector("svg"), box = svg.parentElement;
-document.title = [innerWidth, svg.querySelector("text").getBoundingClientRect().height >= 10, box.scrollWidth > box.clientWidth,
-                  document.documentElement.scrollWidth <= innerWidth].join();
-</script>"""
-        self.write("out/full.html", self.page().replace("</body>", ask + "</body>"))
-        # A window is not as narrow as a phone, a frame is.
-        self.write("out/phone.html", '<iframe src="full.html" style="width: 390px; height: 844px; border: 0"></iframe>'
-                   '<script>onload = () => document.title = frames[0].document.title</script>')
-        for page, said in (("full", "1200,true,false,true"), ("phone", "390,true,true,true")):
-            done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
-                                   "--window-size=1200,900", "--dump-dom", f"file://{self.path('out')}/{page}.html"],
-                                  capture_output=True, text=True, timeout=100)
-            self.assertIn(f"<title>{said}</title>", done.stdout)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,184 @@
+"""What the page of a study shows."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+from study_case import EXPERIMENT, GIVEN, StudyCase
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class StudyPage(StudyCase):
+    def test_rounds(self):
+        self.write("mended", "")
+        self.run_it("full", "--rounds", "2")
+        self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
+        with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
+            records = [json.loads(line) for line in file]
+        self.assertEqual([record["round"] for record in records], [1, 1, 1, 2, 2, 2])
+        for row in records[3]["result"]["results"]:
+            row["ns_median"] += 4
+            row["ns_max"] += 6
+        self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        self.run_it("full", "--rounds", "2")
+        # The median of medians, the least and the most of all.
+        self.assertIn("<td>race</td><td>65536</td><td>18</td><td>15</td><td>24</td>", self.page())
+        self.assertEqual(len(self.calls()), 6)
+        self.assertIn("Every experiment ran in 2 rounds; shown are", self.page())
+        self.assertIn("Rounds: 2.", self.page())
+        self.write("experiments/2-more.toml", EXPERIMENT.replace("figures", "rounds = 1\nfigures"))
+        self.run_it("full", "--rounds", "2")
+        self.assertIn("An experiment ran in 1 or 2 rounds, as its section says, with all the others in between; shown are", self.page())
+        os.remove(self.path("experiments/2-more.toml"))
+        self.assertIn("1-speed, bits 20, round 2: done in", self.run_it("full", "--rounds", "2", "--list").stdout)
+        self.assertIn("--rounds 0: give 1 or more", self.run_it("full", "--rounds", "0", status=2).stderr)
+    def test_a_finding_that_names_what_is_not_there(self):
+        self.write("mended", "")
+        self.write("experiments/1-speed.toml", EXPERIMENT.replace("{best.ns_median:.0f} ns", "{best.ns_medain:.0f} ns"))
+        self.run_it("full")
+        self.assertIn("its file names what no result has:", self.page())
+        self.assertIn("ns_medain", self.page())
+    def test_one_that_fails_costs_no_other(self):
+        self.given([{"table": "race", "ns": 2, "zero": 0, "none": None, "whole": {"ns": 3}}, {"table": "std", "ns": 6, "word": "w"}], """
+[[picture]]
+title = "By zero"
+x = "ns"
+y = "ns"
+per = "zero"
+[[picture]]
+title = "A word"
+kind = "bars"
+x = "ns"
+y = "word"
+[[finding]]
+text = "Good: {all.whole.ns}, {all.whole[ns]}, {sum}, {times:.1f}."
+of.all = { least = "ns" }
+of.most = { most = "ns" }
+sum.sum = ["all.ns", "all.whole.ns", "most.ns"]
+ratio.times = ["sum", "most.ns"]
+agrees = [["sum", "is", 11], ["all.whole.ns", "<", "sum"]]
+differs = "No."
+""" + "".join(f"""[[finding]]
+text = "{text}"
+of.all = {{ rows = {{ table = "race" }} }}
+{more}
+""" for text, more in (
+            ("Its text: {all.table:.1f}.", ""), ("Its text: {all.nothing}.", ""), ("Its text: {all.ns", ""),
+            ("Not comparable", 'agrees = [["all.table", "<", 1]]\ndiffers = "No."'),
+            ("No number", 'ratio.times = ["all.table", "all.ns"]'),
+            ("A row: {all}", ""), ("Several", 'of.two = { rows = { table = ["race", "std"] } }'),
+            ("Null: {all.none:.1f}", ""), ("Null again", 'agrees = [["all.none", "<", 1]]\ndiffers = "No."'),
+            ("Zero", 'ratio.times = ["all.ns", "all.zero"]'), ("No row", 'of.gone = { rows = { table = "gone" } }'))))
+        self.run_it("full")
+        page = self.page()
+        self.assertIn("<li>Good: 3, 3, 11, 1.8. <strong>As published.</strong>", page)
+        self.assertEqual(page.count("<svg"), 1)
+        self.assertEqual(page.count("<li>"), 2)
+        failed = re.findall(r'<p class="failed"><code>(.*?)</code>: (.*?)</p>', page)
+        self.assertEqual([what for what, _ in failed], [
+            "By zero", "A word", "Its text: {all.table:.1f}.", "Its text: {all.nothing}.", "Its text: {all.ns", "Not comparable", "No number",
+            "A row: {all}", "Several", "Null: {all.none:.1f}", "Null again", "Zero", "No row"])
+        why = dict(failed)
+        self.assertIn("names what no result has: &#39;nothing&#39;", why["Its text: {all.nothing}."])
+        self.assertEqual(why["A row: {all}"], "all is a row: name a value of it")
+        self.assertIn("2 results for two", why["Several"])
+        self.assertEqual(why["Null: {all.none:.1f}"], "no result for all.none")
+        self.assertEqual(why["Null again"], "no result for all.none")
+        self.assertEqual(why["Zero"], "no result for times: all.zero is 0")
+        self.assertEqual(why["No row"], "no result for gone")
+        self.run_it("quick")
+        self.assertNotIn("no result for", self.page("quick"))
+        self.assertIn("Several", self.page("quick"))
+    def test_an_answer_that_is_no_object(self):
+        self.write("experiments/1-speed.toml", GIVEN)
+        self.write("result", "3")
+        self.assertIn("study/run: 1-speed: its answer is no JSON object", self.run_it("full", status=1).stderr)
+        self.assertIn("its answer is no JSON object", self.page())
+    def test_a_finding_whose_picture_has_nothing_is_shown(self):
+        self.given([{"table": "race", "ns": 2}], """
+[[picture]]
+title = "None"
+x = "table"
+y = "other"
+[[finding]]
+picture = 2
+text = "Two: {all.ns}."
+of.all = {}
+[[finding]]
+text = "None: {of_other.ns}."
+of.of_other = { experiment = "2-other" }
+""")
+        self.write("experiments/2-other.toml", GIVEN)
+        self.run_it("1-speed")
+        self.assertIn('<li>Two: 2. <a href="#1-speed">', self.page())
+        self.assertNotIn("None: ", self.page())
+    def test_two_machines(self):
+        self.given([{"table": "race", "ns": 2}], "")
+        self.write("experiments/2-other.toml", GIVEN)
+        self.run_it("full")
+        self.assertNotIn("machines", self.page())
+        self.given([{"table": "race", "ns": 3}], "", machine="Q")
+        self.run_it("1-speed", "--rounds", "2")
+        head = self.page().partition("Findings")[0]
+        self.assertIn("Results of 2 machines are mixed on this page", head)
+        self.assertIn("P, 2 processors; L1; kernel k: 1-speed, 2-other", head)
+        self.assertIn("Q, 2 processors; L1; kernel k: 1-speed", head)
+    def test_measured_again(self):
+        self.write("mended", "")
+        self.run_it("full")
+        self.assertNotIn("Measured once more", self.page())
+        self.run_it("1-speed", "--again")
+        self.assertIn("Measured once more later: 6 of 6 medians lie within the range that is shown here.", self.page())
+        self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
+        with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
+            records = [json.loads(line) for line in file]
+        for row in records[4]["result"]["results"]:
+            row["ns_median"] *= 2
+        self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+        self.run_it("full")
+        self.assertIn("4 of 6 medians lie within the range that is shown here, the others at most 93 % outside of it.", self.page())
+    def test_what_was_run_before_stays_on_the_page(self):
+        self.write("mended", "")
+        self.write("experiments/2-more.toml", EXPERIMENT.replace("How fast?", "How much?"))
+        self.run_it("1-speed")
+        self.assertNotIn("How much?", self.page())
+        self.run_it("2-more")
+        self.assertIn("How fast?", self.page())
+        self.assertIn("How much?", self.page())
+    @unittest.skipIf(BROWSER is None, "no Chromium here (package chromium)")
+    def test_in_a_browser(self):
+        self.write("mended", "")
+        self.run_it("full")
+        sort = '<script>document.querySelectorAll("th button")[2].click(); document.querySelectorAll("th button")[2].click();</script>'
+        self.write("out/full.html", self.page().replace("</body>", sort + "</body>"))
+        done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom",
+                               "file://" + self.path("out/full.html")], capture_output=True, text=True, timeout=100)
+        self.assertNotIn("CONSOLE", done.stderr)
+        self.assertIn('aria-sort="descending"', done.stdout)
+        body = done.stdout.partition("<tbody>")[2].partition("</tbody>")[0]
+        values = [int(value) for value in re.findall(r"<tr>(?:<td>[^<]*</td>){2}<td>(\d+)</td>", body)]
+        self.assertEqual(values, sorted(values, reverse=True))
+        self.assertEqual(len(values), 6)
+    @unittest.skipIf(BROWSER is None, "no Chromium here (package chromium)")
+    def test_pictures_can_be_read_on_a_phone(self):
+        self.write("mended", "")
+        self.run_it("full")
+        # As wide as the page, or in a box that scrolls, with letters of 10 pixels at least.
+        ask = """<script>
+const svg = document.querySelector("svg"), box = svg.parentElement;
+document.title = [innerWidth, svg.querySelector("text").getBoundingClientRect().height >= 10, box.scrollWidth > box.clientWidth,
+                  document.documentElement.scrollWidth <= innerWidth].join();
+</script>"""
+        self.write("out/full.html", self.page().replace("</body>", ask + "</body>"))
+        # A window is not as narrow as a phone, a frame is.
+        self.write("out/phone.html", '<iframe src="full.html" style="width: 390px; height: 844px; border: 0"></iframe>'
+                   '<script>onload = () => document.title = frames[0].document.title</script>')
+        for page, said in (("full", "1200,true,false,true"), ("phone", "390,true,true,true")):
+            done = subprocess.run([BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files",
+                                   "--window-size=1200,900", "--dump-dom", f"file://{self.path('out')}/{page}.html"],
+                                  capture_output=True, text=True, timeout=100)
+            self.assertIn(f"<title>{said}</title>", done.stdout)
