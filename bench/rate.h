@@ -48,14 +48,15 @@ struct RateResult {
   unsigned workers = 0;
   double load = 0;
   double offered_mpps = 0;
-  std::uint64_t offered = 0;  ///< packets, of all repetitions, as the next four
+  std::uint64_t offered = 0;  ///< packets, of all repetitions, as the next five
   std::uint64_t forwarded = 0;
   std::uint64_t lost = 0;
-  std::uint64_t opened = 0;  ///< connections
-  LatencyBins latency;       ///< from arrival to send, of what was forwarded
-  Spread mpps;               ///< forwarded by all workers together
-  Spread gbps;               ///< the same in bits on the wire, without preamble, checksum and gap
-  Spread lost_share;         ///< of the packets that were offered
+  std::uint64_t opened = 0;   ///< connections
+  std::uint64_t refused = 0;  ///< that found no room; their packets are served all the same
+  LatencyBins latency;        ///< from arrival to send, of what was forwarded
+  Spread mpps;                ///< forwarded by all workers together
+  Spread gbps;                ///< the same in bits on the wire, without preamble, checksum and gap
+  Spread lost_share;          ///< of the packets that were offered
   /// What so many percent of a run's forwarded packets took at most; `LatencyBins::kBeyond`: that,
   /// or more.
   std::array<Spread, RateOptions::kPercents.size()> latency_us;

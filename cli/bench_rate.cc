@@ -49,7 +49,8 @@ Json to_json(const RateResult& r) {
             {"offered", r.offered},
             {"forwarded", r.forwarded},
             {"lost", r.lost},
-            {"opened", r.opened}};
+            {"opened", r.opened},
+            {"refused", r.refused}};
   line.update(spread_json("mpps", r.mpps, 4));
   line.update(spread_json("gbps", r.gbps, 4));
   line.update(spread_json("lost", r.lost_share, 6));
@@ -89,13 +90,16 @@ void print(const RateReport& report) {
       "percent at most\n");
   fmt::print("{:11}{:17}{:>7}{:>7}{:>9}{:>20}{:>9}{:>7}{:>7}{:>7}\n", "table", "sharing", "workers",
              "load", "offered", "passed", "lost", "50 %", "99 %", "99.9 %");
+  std::uint64_t refused = 0;
   for (const auto& r : report.results) {
+    refused += r.refused;
     fmt::print("{:11}{:17}{:>7}{:>7.4g}{:>9.2f}{:>20}{:>7.2f} %{:>7}{:>7}{:>7}\n", r.table,
                r.sharing, r.workers, r.load, r.offered_mpps,
                fmt::format("{:.2f} ({:.2f}-{:.2f})", r.mpps.median, r.mpps.min, r.mpps.max),
                100 * r.lost_share.median, short_us(r.latency_us[0].median),
                short_us(r.latency_us[2].median), short_us(r.latency_us[3].median));
   }
+  if (refused > 0) fmt::print("{} connections found no room, and were not tracked\n", refused);
 }
 
 int RateCommand::run() {

@@ -182,6 +182,7 @@ class BenchCli(Case):
             self.assertLessEqual(measured["p50_us_max"], measured["p999_us_max"])
             if measured["workers"] == 1:  # several do not get the same share of those that begin
                 self.assertAlmostEqual(measured["opened"], measured["forwarded"] / 1000, delta=20)
+                self.assertEqual(measured["refused"], 0)
         shown = self.run_ok("bench", "rate", "--quick", "--table", "race", "--sharing", "sharded",
                             "--offered", "1", "--workers", "1").stdout
         self.assertLessEqual(max(map(len, shown.split("\n"))), 100)
