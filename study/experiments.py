@@ -48,7 +48,7 @@ _KEYS = {"question": _TEXT, "figures": _TEXT, "bench": _TEXT, "arguments": _TEXT
          "generate": _COMMANDS, "quick_generate": _COMMANDS, "rounds": _NUMBER, "picture": _PICTURES, "finding": _FINDINGS, "notes": _TEXT}
 _SOURCE_KEYS = {"rows": _TABLE, "list": _TEXT, "unfold": _TEXT, "published": _TEXT}
 _PICTURE_KEYS = _SOURCE_KEYS | {"title": _TEXT, "x": _TEXT, "y": _TEXT, "per": _TEXT, "series": _TEXT, "panel": _TEXT, "x_label": _TEXT,
-                                "y_label": _TEXT, "kind": _TEXT, "log_x": _YES, "log_y": _YES}
+                                "y_label": _TEXT, "kind": _TEXT, "log_x": _YES, "log_y": _YES, "x_most": _NUMBER}
 _FINDING_KEYS = {"text": _TEXT, "of": _TABLES, "sum": _SUM, "ratio": _RATIO, "agrees": _AGREES, "differs": _TEXT, "picture": _NUMBER}
 _OF_KEYS = _SOURCE_KEYS | {"experiment": _TEXT, "least": _TEXT, "most": _TEXT}
 CAPTURE = "{capture}"  # among arguments: a file, generated or of the user

@@ -54,7 +54,8 @@ class Measured:
         else:
             held = [(varied, result.get(wanted.get("list", "results"), [])) for varied, result in self._lists]
             rows = [{**varied, **row} for varied, of_run in held for row in of_run]
-        return chosen(unfolded(rows, wanted.get("unfold")), wanted.get("rows", {}))
+        rows = chosen(unfolded(rows, wanted.get("unfold")), wanted.get("rows", {}))
+        return [row for row in rows if "x_most" not in wanted or row[wanted["x"]] <= wanted["x_most"]]
 
 
 def _value(number):

@@ -116,6 +116,19 @@ of.of_other = { experiment = "2-other" }
         self.run_it("1-speed")
         self.assertIn('<li>Two: 2. <a href="#1-speed">', self.page())
         self.assertNotIn("None: ", self.page())
+    def test_what_lies_beyond_is_left_out(self):
+        self.given([{"table": "race", "bins": {"7": 0.25, "8": 0.25, "900": 0.5}}], """
+[[picture]]
+title = "Bins"
+unfold = "bins"
+x = "part"
+x_most = 8
+y = "share"
+""")
+        self.run_it("full")
+        self.assertIn("<td>8</td><td>0.25</td>", self.page())
+        self.assertNotIn("<td>900</td>", self.page())
+
     def test_two_machines(self):
         self.given([{"table": "race", "ns": 2}], "")
         self.write("experiments/2-other.toml", GIVEN)
