@@ -88,12 +88,12 @@ void print(const RateReport& report) {
       "Mpps of all workers: offered, and passed, median (least-most); lost: of those offered, for\n"
       "want of a place in the queue; microseconds from arrival to send, of those passed: so many\n"
       "percent at most\n");
-  fmt::print("{:11}{:17}{:>7}{:>7}{:>9}{:>20}{:>9}{:>7}{:>7}{:>7}\n", "table", "sharing", "workers",
+  fmt::print("{:11}{:17}{:>7}{:>7}{:>8}{:>20}{:>9}{:>7}{:>7}{:>7}\n", "table", "sharing", "workers",
              "load", "offered", "passed", "lost", "50 %", "99 %", "99.9 %");
   std::uint64_t refused = 0;
   for (const auto& r : report.results) {
     refused += r.refused;
-    fmt::print("{:11}{:17}{:>7}{:>7.4g}{:>9.2f}{:>20}{:>7.2f} %{:>7}{:>7}{:>7}\n", r.table,
+    fmt::print("{:11}{:17}{:>7}{:>7.4g}{:>8.2f}{:>20}{:>7.2f} %{:>7}{:>7}{:>7}\n", r.table,
                r.sharing, r.workers, r.load, r.offered_mpps,
                fmt::format("{:.2f} ({:.2f}-{:.2f})", r.mpps.median, r.mpps.min, r.mpps.max),
                100 * r.lost_share.median, short_us(r.latency_us[0].median),
