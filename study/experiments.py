@@ -92,6 +92,7 @@ class Run:
     varied: dict
     arguments: list
     round: int = 1
+    again: bool = False  # not put together with the other rounds, but held against them
     capture: Capture | None = None
 
     @property

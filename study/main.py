@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import report
 from experiments import Capture, Wrong, read_all
-from results import AGAIN, Results
+from results import Results
 from running import fingerprint, generated, run_all
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -27,7 +27,7 @@ def _arguments():
     parser.add_argument("--rounds", type=int, metavar="N",
                         help="everything so often, round by round; 3, and 1 in the quick way")
     parser.add_argument("--again", action="store_true",
-                        help="measure once more, and say on the page whether medians lie within the spread that is there")
+                        help="measure a second time, in as many rounds, and say on the page whether medians lie within the spread that is there")
     parser.add_argument("--out", default=os.path.join(_ROOT, "build", "study"), metavar="FOLDER",
                         help="where results and report go; build/study")
     parser.add_argument("--program", default=os.path.join(_ROOT, "build", "release", "cli", "millrace"), metavar="FILE",
@@ -85,8 +85,7 @@ class Study:
 
     def planned(self, again):
         """Round by round, so that what changes with the hour is in the spread of all."""
-        rounds = [AGAIN] if again else range(1, self.rounds + 1)
-        return [replace(run, round=number) for number in rounds for experiment in self.chosen
+        return [replace(run, round=number, again=again) for number in range(1, self.rounds + 1) for experiment in self.chosen
                 if number <= (experiment.rounds or self.rounds) for run in self.runs(experiment)]
 
     def shown(self, results):
@@ -100,7 +99,7 @@ def _list(study, runs, results):
     for run in runs:
         record = results.of(run, study.program)
         state = "to do" if record is None else "failed" if "failed" in record else f"done in {record['seconds']} s"
-        print(f"{run.title}{f', round {run.round}' if study.rounds > 1 and run.round else ''}: {state}")
+        print(f"{run.title}{f', round {run.round}' if study.rounds > 1 else ''}: {state}")
 
 
 def main():
@@ -129,7 +128,7 @@ def main():
     interrupted = False
     try:
         try:
-            run_all(options.program, runs, results, anew=options.again)
+            run_all(options.program, runs, results)
         except KeyboardInterrupt:
             interrupted = True
             print("\nstudy/run: interrupted: the same command goes on", file=sys.stderr)

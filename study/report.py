@@ -10,7 +10,6 @@ import jinja2
 import published
 from experiments import RELATIONS
 from pictures import draw
-from results import AGAIN
 from rows import chosen, merged, spread, unfolded
 
 _WRONG = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError)  # of a picture or finding, beside what was measured
@@ -33,8 +32,7 @@ class Measured:
         self.machines = []  # of all rounds
         self.rounds = []
         for run in runs:
-            records = [results.of(run, program)] if run.round == AGAIN else results.rounds_of(run, program)
-            records = [record for record in records if record is not None]
+            records = results.rounds_of(run, program)
             good = [record["result"] for record in records if "result" in record]
             if not records:
                 self.failed.append({"command": run.shown_command, "why": "not run yet"})
@@ -202,7 +200,8 @@ def _section(experiment, runs, measured, again, is_quick):
             "commands": [run.shown_command for run in runs],
             "failed": of_it.failed + failed_pictures + failed_findings, "pictures": pictures, "findings": findings,
             "generated": [run.capture.shown_command for run in runs if run.capture is not None and run.capture.command],
-            "rounds": sorted(set(of_it.rounds)), "again": {"count": len(outside), "inside": outside.count(0), "farthest": max(outside)}
+            "rounds": sorted(set(of_it.rounds)), "again": {
+                "rounds": sorted(set(again.rounds) - {0}), "count": len(outside), "inside": outside.count(0), "farthest": max(outside)}
             if outside else None}
 
 
@@ -223,7 +222,7 @@ def _machines(measured):
 def write(path, planned, is_quick, results, program):
     """`planned`: experiments, each with its runs."""
     measured = {experiment.name: Measured(runs, results, program) for experiment, runs in planned}
-    again = {experiment.name: Measured([replace(run, round=AGAIN) for run in runs], results, program) for experiment, runs in planned}
+    again = {experiment.name: Measured([replace(run, again=True) for run in runs], results, program) for experiment, runs in planned}
     sections = [_section(experiment, runs, measured, again[experiment.name], is_quick) for experiment, runs in planned]
     machine = next((of_one.machines[-1] for of_one in measured.values() if of_one.machines), None)
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)

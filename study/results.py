@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from experiments import shown_path
 
-AGAIN = 0  # the round that is not put together with the others, but held against them
 _HOLDS = {"experiment": str, "arguments": list, "round": int, "program": str, "seconds": (int, float)}
 
 
@@ -51,13 +50,14 @@ class Results:
     def of(self, run, program):
         """The last record of a run in its round by that program, or none. A capture of the same name may be another one."""
         for record in reversed(self.records):
-            what = (record["experiment"], record["arguments"], record["round"], record["program"], record.get("capture"))
-            if what == (run.experiment, run.arguments, run.round, program, run.fingerprint):
+            what = (record["experiment"], record["arguments"], record["round"], record.get("again", False), record["program"],
+                    record.get("capture"))
+            if what == (run.experiment, run.arguments, run.round, run.again, program, run.fingerprint):
                 return record
         return None
 
     def rounds_of(self, run, program):
         """The last record of each of its rounds."""
-        rounds = sorted({record["round"] for record in self.records if record["experiment"] == run.experiment and record["round"] != AGAIN})
+        rounds = sorted({record["round"] for record in self.records if record["experiment"] == run.experiment})
         records = [self.of(replace(run, round=number), program) for number in rounds]
         return [record for record in records if record is not None]

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 from experiments import CAPTURE, Capture
 
@@ -76,20 +77,20 @@ def _make(program, capture):
         file.write(capture.fingerprint)
 
 
-def run_all(program, runs, results, anew=False):
-    """Those that `results` has not; `anew`: all. A run that fails is a result, too: it is tried again the next time."""
+def run_all(program, runs, results):
+    """Those that `results` has not. A run that fails is a result, too: it is tried again the next time."""
     of_program = fingerprint(program)
-    missing = [run for run in runs if anew or "result" not in (results.of(run, of_program) or {})]
+    missing = [run for run in runs if "result" not in (results.of(run, of_program) or {})]
 
     def took(run):
-        return next((record["seconds"] for record in results.rounds_of(run, of_program) if "result" in record), None)
+        return next((record["seconds"] for record in results.rounds_of(replace(run, again=False), of_program) if "result" in record), None)
 
     progress = Progress([took(run) for run in missing])
     for run in missing:
         progress.show(run.title + (f", round {run.round}" if run.round > 1 else ""))
         start = time.monotonic()
         began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        record = {"experiment": run.experiment, "varied": run.varied, "arguments": run.arguments, "round": run.round,
+        record = {"experiment": run.experiment, "varied": run.varied, "arguments": run.arguments, "round": run.round, "again": run.again,
                   "program": of_program, "capture": run.fingerprint, "began": began}
         try:
             if run.capture is not None and run.capture.command:

@@ -140,12 +140,13 @@ y = "share"
         self.assertIn("Results of 2 machines are mixed on this page", head)
         self.assertIn("P, 2 processors; L1; kernel k: 1-speed, 2-other", head)
         self.assertIn("Q, 2 processors; L1; kernel k: 1-speed", head)
+
     def test_measured_again(self):
         self.write("mended", "")
         self.run_it("full")
-        self.assertNotIn("Measured once more", self.page())
+        self.assertNotIn("Measured a second time", self.page())
         self.run_it("1-speed", "--again")
-        self.assertIn("Measured once more later: 6 of 6 medians lie within the range that is shown here.", self.page())
+        self.assertIn("Measured a second time, rounds 1: 6 of 6 medians lie within the range that is shown here.", self.page())
         self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
         with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
             records = [json.loads(line) for line in file]
@@ -154,6 +155,7 @@ y = "share"
         self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
         self.run_it("full")
         self.assertIn("4 of 6 medians lie within the range that is shown here, the others at most 93 % outside of it.", self.page())
+
     def test_what_was_run_before_stays_on_the_page(self):
         self.write("mended", "")
         self.write("experiments/2-more.toml", EXPERIMENT.replace("How fast?", "How much?"))
@@ -162,6 +164,7 @@ y = "share"
         self.run_it("2-more")
         self.assertIn("How fast?", self.page())
         self.assertIn("How much?", self.page())
+
     @unittest.skipIf(BROWSER is None, "no Chromium here (package chromium)")
     def test_in_a_browser(self):
         self.write("mended", "")
