@@ -247,9 +247,9 @@ Result<double> Experiment::measure(const Contender& contender) {
   if (counters.in.value() == capture_.size() && served == capture_.size() &&
       counters.refused.value() == 0)
     return run->ns_per_packet;
-  return std::unexpected(
-      Error{fmt::format("{}, {} workers: {} packets in and {} served of {}", contender.ageing,
-                        contender.workers, counters.in.value(), served, capture_.size())});
+  return std::unexpected(Error{fmt::format(
+      "{}, {} workers: {} packets in and {} served of {}, {} refused", contender.ageing,
+      contender.workers, counters.in.value(), served, capture_.size(), counters.refused.value())});
 }
 
 }  // namespace

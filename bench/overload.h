@@ -5,8 +5,8 @@
 // packets go on in both directions, others are begun, evenly in between: nine in ten are SYNs from
 // somebody else's address, one in ten a client that completes its handshake and asks. Ports make
 // all packets and judge what comes out (overload_port.h); their own time is not counted. What
-// overload costs is shown by the same packets through tables with room for all of them, in the same
-// repetition.
+// overload costs is shown by the same connections through tables with room for all of them, in the
+// same repetition.
 //
 // Several workers have a table each, and the clients that the default spread gives them: not
 // equally many. Where tables are exactly equal parts of the capacity, some are full before all are,
@@ -62,7 +62,7 @@ struct PolicyResult {
   std::optional<double> first_refused_load;
   Spread mpps;             ///< of all workers together
   Spread ns_per_packet;    ///< of all packets, of one core
-  Spread relative_rate;    ///< packets a second, of those with room for all
+  Spread relative_rate;    ///< packets a second, of those of the same connections with room for all
   std::uint64_t live = 0;  ///< at the end
   std::uint64_t evicted = 0;
   std::uint64_t refused = 0;        ///< packets, for want of a place

@@ -175,10 +175,13 @@ Result<void> Experiment::check(const Contender& contender, const WorkerCounters&
   if (counters.in.value() == expected && served == expected && counters.refused.value() == 0 &&
       counters.opened.value() == *opened_)
     return {};
-  return std::unexpected(Error{fmt::format(
-      "{}, {}, {} workers, {}: {} packets in and {} served of {}, {} connections opened of {}",
-      contender.table, contender.sharing, contender.workers, to_string(traffic_),
-      counters.in.value(), served, expected, counters.opened.value(), *opened_)});
+  return std::unexpected(
+      Error{fmt::format("{}, {}, {} workers, {}: {} packets in and {} served of {}, {} refused, {} "
+                        "connections opened of "
+                        "{}",
+                        contender.table, contender.sharing, contender.workers, to_string(traffic_),
+                        counters.in.value(), served, expected, counters.refused.value(),
+                        counters.opened.value(), *opened_)});
 }
 
 std::vector<Contender> contenders_of(const ScalingOptions& options) {

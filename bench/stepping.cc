@@ -285,7 +285,9 @@ class Stepper::Handler {
 
 void Stepper::Handler::on_trap(int, siginfo_t* info, void* context) {
   greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
-  if (info->si_code == TRAP_TRACE) {
+  // A page that is mapped while a string instruction repeats may cost a guest the trap's reason:
+  // then Linux says TRAP_BRKPT, and SI_KERNEL where there is a breakpoint.
+  if (info->si_code == TRAP_TRACE || info->si_code == TRAP_BRKPT) {
     stepping->see(registers);
   } else {  // somebody else's: as it would have been
     stepping->cut = true;

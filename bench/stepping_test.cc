@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 
 #include <array>
@@ -166,6 +167,23 @@ TEST_F(Stepping, RepeatedStringInstructions) {
         asm volatile("std; rep stosq; cld" : "+D"(target), "+c"(count) : "a"(0) : "memory", "cc");
       }),
       (Set{1, 2, 3}));
+}
+
+// A hypervisor that maps a page in the middle may lose what the trap was for.
+TEST_F(Stepping, RepeatedStoresToPagesThatAreNotMappedYet) {
+  constexpr std::size_t kPageBytes = 4096;
+  constexpr std::size_t kPages = 256;
+  void* const pages = ::mmap(nullptr, kPages * kPageBytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(pages, MAP_FAILED);
+  const Footprint print = follow([pages] {
+    void* target = pages;
+    std::size_t count = kPages * kPageBytes / 8;
+    asm volatile("rep stosq" : "+D"(target), "+c"(count) : "a"(1) : "memory");
+  });
+  EXPECT_GE(print.touched.size(), kPages * kPageBytes / kLineBytes);
+  EXPECT_EQ(print.undecoded, 0U);
+  ::munmap(pages, kPages * kPageBytes);
 }
 
 TEST_F(Stepping, AComparisonThatEndsEarly) {

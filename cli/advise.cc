@@ -238,16 +238,26 @@ void print(const Exhausted& exhausted, const std::string& in) {
 
 int AdviseBench::compare() {
   if (auto ok = each_once("--in", captures); !ok) return fail(ok.error());
+  for (const std::string& path : captures) {
+    if (same_file(json, path))
+      return fail(misused("--json: " + path + " is a file of --in: give another file").error());
+  }
   if (auto ok = begin(); !ok) return fail(ok.error());
+  // All of them, before minutes are spent on the first.
+  std::vector<Capture> loaded;
+  for (const std::string& path : captures) {
+    auto capture = Capture::load(path);
+    if (!capture) return fail(capture.error());
+    if (!capture->warning().empty()) warn(capture->warning());
+    loaded.push_back(std::move(*capture));
+  }
   warn_of_turns(options.workers);
-  if (quick) options.seconds = 0;
   Json all = results_json("advise", true, options_json(options), options);
   std::vector<std::pair<std::string, Exhausted>> done;
-  for (const std::string& path : captures) {
-    const auto capture = Capture::load(path);
-    if (!capture) return fail(capture.error());
+  for (std::size_t i = 0; i < loaded.size(); ++i) {
+    const std::string& path = captures[i];
     LiveTable live(quiet, Unit::ns);
-    auto exhausted = bench::run_exhaustive(*capture, options, live.progress());
+    auto exhausted = bench::run_exhaustive(loaded[i], options, live.progress());
     live.clear();
     if (!exhausted) return fail(exhausted.error());
     if (!exhausted->complete) {
@@ -311,8 +321,12 @@ void add_bench_advise(CLI::App& bench, Run& run) {
   advise->add_options_to(*command);
   advise->add_to(*command, advise->options);
   command->footer(
-      "\nExample: millrace bench advise --in a.pcap,b.pcap --workers 1 --json advise.json");
-  command->callback([&run, advise] { run = [advise] { return advise->compare(); }; });
+      "\nAn interrupt ends it early: captures that are finished are shown, and the exit status is "
+      "130.\n\nExample: millrace bench advise --in a.pcap,b.pcap --workers 1 --json advise.json");
+  command->callback([&run, command, advise] {
+    if (advise->quick && command->count("--seconds") == 0) advise->options.seconds = 0;
+    run = [advise] { return advise->compare(); };
+  });
 }
 
 }  // namespace millrace::cli

@@ -131,7 +131,7 @@ void print(const OverloadReport& report, const OverloadOptions& options) {
   fmt::print(
       "offered: connections, of the capacity; goodput: packets of established connections that\n"
       "came out right; served: clients that began meanwhile, all of whose packets did; rate:\n"
-      "packets a second, against the same ones in a table with room for all\n");
+      "packets a second, against those of the same connections with room for all\n");
   if (compares_more(options)) {
     fmt::print(
         "of all: packets that all genuine clients and their backends have to send, that came out\n"

@@ -8,18 +8,19 @@ from dataclasses import replace
 import report
 from experiments import Capture, Wrong, read_all
 from results import Results
-from running import fingerprint, generated, run_all
+from running import ProgramChanged, fingerprint, generated, run_all
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(_HERE)
-_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+_FAILED, _USAGE, _UNREADABLE, _INTERRUPTED = 1, 2, 3, 130
 
 
 def _arguments():
     parser = argparse.ArgumentParser(
         prog="study/run", description="Runs experiments, and makes a page of their results.",
-        epilog="What was run before, by the same program, is not run again: an interrupted study goes on.")
-    parser.add_argument("what", nargs="+", metavar="quick|full|EXPERIMENT",
+        epilog="What was run before, by the same program, is not run again: an interrupted study goes on. Exit status: 0, 1 if a run or "
+               "the page failed, 2 for wrong options or experiments, 3 if a file cannot be read, 130 after an interrupt.")
+    parser.add_argument("what", nargs="*", metavar="quick|full|EXPERIMENT",
                         help="all of them, in a few minutes or whole; or some by name, whole")
     parser.add_argument("--list", action="store_true", help="say what would be run, and what has been")
     parser.add_argument("--in", dest="captures", action="append", default=[], metavar="CAPTURE",
@@ -27,14 +28,18 @@ def _arguments():
     parser.add_argument("--rounds", type=int, metavar="N",
                         help="everything so often, round by round; 3, and 1 in the quick way")
     parser.add_argument("--again", action="store_true",
-                        help="measure a second time, in as many rounds, and say on the page whether medians lie within the spread that is there")
+                        help="measure a second time, in as many rounds, and say on the page how far from what is there")
     parser.add_argument("--out", default=os.path.join(_ROOT, "build", "study"), metavar="FOLDER",
                         help="where results and report go; build/study")
     parser.add_argument("--program", default=os.path.join(_ROOT, "build", "release", "cli", "millrace"), metavar="FILE",
                         help="the millrace that is measured; build/release/cli/millrace")
     parser.add_argument("--experiments", default=os.path.join(_HERE, "experiments"), metavar="FOLDER",
                         help="where these are described; study/experiments")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if not options.what and not options.list:
+        parser.error("give quick, full, or experiments by name: --list names them")
+    options.what = options.what or ["full"]
+    return options
 
 
 def _chosen(experiments, what):
@@ -43,6 +48,8 @@ def _chosen(experiments, what):
         return experiments, what == ["quick"]
     by_name = {experiment.name: experiment for experiment in experiments}
     for name in what:
+        if name in ("quick", "full"):
+            raise Wrong(f"{' '.join(what)}: {name} stands alone: it is all of them")
         if name not in by_name:
             raise Wrong(f"{name} is no experiment: give quick, full, or some of {', '.join(by_name)}")
     return [by_name[name] for name in what], False
@@ -111,7 +118,7 @@ def main():
         return _USAGE
     except OSError as error:
         print(f"study/run: {error.filename}: {error.strerror}", file=sys.stderr)
-        return _USAGE
+        return _UNREADABLE
     name = "quick" if study.is_quick else "full"
     try:
         results = Results(os.path.join(options.out, f"{name}.jsonl"))
@@ -132,6 +139,9 @@ def main():
         except KeyboardInterrupt:
             interrupted = True
             print("\nstudy/run: interrupted: the same command goes on", file=sys.stderr)
+        except ProgramChanged:
+            print(f"\nstudy/run: {options.program} was built anew meanwhile: the same command begins anew with it", file=sys.stderr)
+            return _FAILED
         report.write(page, study.shown(results), study.is_quick, results, study.program)
     except OSError as error:
         print(f"study/run: {error.filename or options.out}: {error.strerror}: once that is mended the same command goes on", file=sys.stderr)

@@ -10,7 +10,7 @@ import jinja2
 import published
 from experiments import RELATIONS
 from pictures import draw
-from rows import chosen, merged, spread, unfolded
+from rows import apart, chosen, limit, merged, spread, unfolded
 
 _WRONG = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError)  # of a picture or finding, beside what was measured
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -27,10 +27,11 @@ class Measured:
     """What runs of one experiment have shown: rounds put together, and those that failed."""
 
     def __init__(self, runs, results, program):
-        self._lists = []  # of each run: what varied, and its result
+        self._lists = {None: []}  # of all rounds together and of each: of every run what varied, and its result
         self.failed = []
         self.machines = []  # of all rounds
-        self.rounds = []
+        self.rounds = []  # how many of each run
+        warnings = []
         for run in runs:
             records = results.rounds_of(run, program)
             good = [record["result"] for record in records if "result" in record]
@@ -38,19 +39,28 @@ class Measured:
                 self.failed.append({"command": run.shown_command, "why": "not run yet"})
             self.failed += [{"command": run.shown_command, "why": record["failed"]} for record in records if "failed" in record]
             self.rounds.append(len(good))
+            warnings += [line for record in records for line in record.get("warnings", [])]
             if good:
                 self.machines += [result["machine"] for result in good if isinstance(result.get("machine"), dict)]
-                self._lists.append((run.varied, merged(good)))
+                self._lists[None].append((run.varied, merged(good)))
+            for record in records:
+                if "result" in record:
+                    self._lists.setdefault(record["round"], []).append((run.varied, merged([record["result"]])))
+        self.warnings = list(dict.fromkeys(warnings))
 
     def __bool__(self):
-        return bool(self._lists)
+        return bool(self._lists[None])
 
-    def rows(self, wanted):
+    @property
+    def round_numbers(self):
+        return [number for number in self._lists if number is not None]
+
+    def rows(self, wanted, of_round=None):
         """Those that a picture or a finding is about."""
         if "published" in wanted:
             rows = published.rows(wanted["published"])
         else:
-            held = [(varied, result.get(wanted.get("list", "results"), [])) for varied, result in self._lists]
+            held = [(varied, result.get(wanted.get("list", "results"), [])) for varied, result in self._lists[of_round]]
             rows = [{**varied, **row} for varied, of_run in held for row in of_run]
         rows = chosen(unfolded(rows, wanted.get("unfold")), wanted.get("rows", {}))
         return [row for row in rows if "x_most" not in wanted or row[wanted["x"]] <= wanted["x_most"]]
@@ -158,18 +168,27 @@ def _findings(experiment, measured, is_quick):
     return findings, failed
 
 
-def _outside(picture, rows, again):
-    """How far each median that was measured once more lies outside of the spread that is shown; 0 within."""
+def _medians(rows, picture):
+    return {where: median for where, (median, _, _) in _points(rows, picture)}
+
+
+def _repeatability(picture, of_it, again):
+    """How far two rounds lie apart, and what was measured again from what is shown. None where there is one round, or what is published."""
     if "published" in picture:
-        return []
-    shown = dict(_points(rows, picture))
-    outside = []
-    for where, (median, _, _) in _points(again.rows(picture), picture):
-        if where in shown:
-            _, least, most = shown[where]
-            nearest = min(max(median, least), most)
-            outside.append(abs(median - nearest) / (nearest if least > 0 else 1))
-    return outside
+        return None
+    # A share near 0 is many times another.
+    relative = not picture.get("y_label", picture["y"]).startswith("share")
+    between = apart([_medians(of_it.rows(picture, number), picture) for number in of_it.round_numbers], relative)
+    from_shown = apart([_medians(rows, picture) for rows in (of_it.rows(picture), again.rows(picture))], relative)
+    at_most = limit(between)
+
+    def said(far):
+        return f"{100 * far:.3g} %" if relative else f"{far:.2g}"
+
+    return (between or from_shown) and {
+        "rounds": between and {"are_many": len(between) >= 20, "at_most": said(at_most)},
+        "again": from_shown and {"count": len(from_shown), "farthest": said(max(from_shown)),
+                                 "within": between and str(sum(far <= at_most for far in from_shown))}}
 
 
 def _pictures(experiment, of_it, again):
@@ -181,7 +200,7 @@ def _pictures(experiment, of_it, again):
             svg = draw(picture, rows)
             if svg is not None:
                 pictures.append({"id": f"{experiment.name}-{number}", "title": picture["title"], "svg": svg, "table": _table(rows, picture),
-                                 "source": published.sources().get(picture.get("published")), "outside": _outside(picture, rows, again)})
+                                 "source": published.sources().get(picture.get("published")), "repeatability": _repeatability(picture, of_it, again)})
         except _WRONG as error:
             failed.append({"command": picture["title"], "why": _why(error)})
     return pictures, failed
@@ -195,14 +214,11 @@ def _section(experiment, runs, measured, again, is_quick):
     for finding in findings:
         if finding["anchor"] not in shown:
             finding["anchor"] = experiment.name
-    outside = [far for picture in pictures for far in picture["outside"]]
     return {"name": experiment.name, "question": experiment.question, "figures": experiment.figures, "notes": experiment.notes,
             "commands": [run.shown_command for run in runs],
-            "failed": of_it.failed + failed_pictures + failed_findings, "pictures": pictures, "findings": findings,
+            "warnings": of_it.warnings, "failed": of_it.failed + failed_pictures + failed_findings, "pictures": pictures, "findings": findings,
             "generated": [run.capture.shown_command for run in runs if run.capture is not None and run.capture.command],
-            "rounds": sorted(set(of_it.rounds)), "again": {
-                "rounds": sorted(set(again.rounds) - {0}), "count": len(outside), "inside": outside.count(0), "farthest": max(outside)}
-            if outside else None}
+            "rounds": sorted(set(of_it.rounds)), "rounds_again": sorted(set(again.rounds) - {0})}
 
 
 def _described(machine):

@@ -1,5 +1,7 @@
 """What benches have written, as rows: rounds put together, lists unfolded, some of them chosen."""
 
+import itertools
+import math
 import statistics
 
 _PARTS = ("_median", "_min", "_max")  # of one value, by the end of their names
@@ -106,3 +108,15 @@ def spread(row, key, per=None):
     if None in three or per and row[per] is None:
         return None
     return tuple(one / row[per] for one in three) if per else three
+
+
+def apart(measurings, relative):
+    """How far every two measurings of the same lie apart: as a share of the larger where `relative`. Each is given as values by where
+    they stand."""
+    return [abs(one[where] - other[where]) / (relative and max(abs(one[where]), abs(other[where])) or 1)
+            for one, other in itertools.combinations(measurings, 2) for where in one.keys() & other.keys()]
+
+
+def limit(differences):
+    """What 19 of 20 of them are at most, the repeatability limit of ISO 5725-1, as counted. None where there are none."""
+    return sorted(differences)[math.ceil(0.95 * len(differences)) - 1] if differences else None

@@ -9,7 +9,10 @@ import sys
 import time
 from dataclasses import replace
 
-from experiments import CAPTURE, Capture
+from experiments import CAPTURE, Capture, shown_path
+
+
+_WARNING = "warning: "  # in a line of the program that is one
 
 
 def fingerprint(path):
@@ -54,14 +57,22 @@ def _words(seconds):
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _answer(program, arguments):
-    """Standard output. ValueError: why there is none."""
+class ProgramChanged(Exception):
+    """It was built anew meanwhile: what it measures from now on is not to stand beside what is there."""
+
+
+def _answer(program, arguments, capture=None):
+    """Standard output, and the warnings beside it. Where a capture lies is not in them. ValueError: why there is no answer."""
     done = subprocess.run([program, *arguments], capture_output=True, text=True)
     if done.returncode == 130:
         raise KeyboardInterrupt
+    given, beside = done.stdout, done.stderr.strip()
+    if capture is not None:
+        given = given.replace(json.dumps(capture.file, ensure_ascii=False), json.dumps(shown_path(capture.file), ensure_ascii=False))
+        beside = beside.replace(capture.file, shown_path(capture.file))
     if done.returncode != 0:
-        raise ValueError(done.stderr.strip() or f"status {done.returncode}")
-    return done.stdout
+        raise ValueError(beside or f"status {done.returncode}")
+    return given, [line for line in beside.splitlines() if _WARNING in line]
 
 
 def _make(program, capture):
@@ -78,7 +89,7 @@ def _make(program, capture):
 
 
 def run_all(program, runs, results):
-    """Those that `results` has not. A run that fails is a result, too: it is tried again the next time."""
+    """Those that `results` has not. A run that fails is a result, too: it is tried again the next time. ProgramChanged."""
     of_program = fingerprint(program)
     missing = [run for run in runs if "result" not in (results.of(run, of_program) or {})]
 
@@ -87,6 +98,8 @@ def run_all(program, runs, results):
 
     progress = Progress([took(run) for run in missing])
     for run in missing:
+        if fingerprint(program) != of_program:
+            raise ProgramChanged
         progress.show(run.title + (f", round {run.round}" if run.round > 1 else ""))
         start = time.monotonic()
         began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
@@ -95,10 +108,11 @@ def run_all(program, runs, results):
         try:
             if run.capture is not None and run.capture.command:
                 _make(program, run.capture)
-            result = json.loads(_answer(program, [*run.command, "--json", "-", "--quiet"]))
+            answer, warnings = _answer(program, [*run.command, "--json", "-"], run.capture)
+            result = json.loads(answer)
             if not isinstance(result, dict):
                 raise ValueError("its answer is no JSON object")
-            record["result"] = result
+            record |= {"result": result, "warnings": warnings}
         except ValueError as error:
             record["failed"] = str(error)
         record["seconds"] = round(time.monotonic() - start, 1)

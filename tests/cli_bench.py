@@ -121,6 +121,9 @@ class BenchCli(Case):
         [one] = result["results"]
         self.assertEqual(one["all"][0]["behind"], 0)
         self.assertIn(one["advised"], one["all"])
+        # Both are noticed before anything is measured.
+        self.refuse(USAGE, ["--json", "is a file of --in"], "bench", "advise", "--in", self.good, "--json", self.good)
+        self.refuse(UNREADABLE, ["nowhere"], "bench", "advise", "--in", f"{self.good},{self.path('nowhere')}", "--seconds", "3600")
 
     def tables(self):
         listed = self.run_ok("schemes").stdout.partition("--table\n")[2].partition("--")[0]

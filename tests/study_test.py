@@ -15,7 +15,7 @@ import sys
 import time
 import unittest
 
-from study_case import EXPERIMENT, ROOT, RUN, StudyCase, heed_interrupts
+from study_case import EXPERIMENT, PROGRAM, ROOT, RUN, StudyCase, heed_interrupts
 from study_page import StudyPage  # noqa: F401  they run with the others
 
 sys.path.insert(0, os.path.join(ROOT, "study"))
@@ -123,6 +123,9 @@ class Study(StudyCase):
         self.assertEqual(self.calls(), ["16", "16", "18", "20"])
     def test_errors(self):
         self.assertIn("nothing is no experiment: give quick, full", self.run_it("nothing", status=2).stderr)
+        self.assertIn("full stands alone", self.run_it("full", "1-speed", status=2).stderr)
+        self.assertIn("give quick, full, or experiments by name", self.run_it(status=2).stderr)
+        self.assertEqual(self.run_it("--list").stdout, self.run_it("--list", "full").stdout)
         self.assertIn("nowhere is not there", self.run_it("quick", "--program", "nowhere", status=2).stderr)
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("quick_vary", "quikc_vary"))
         self.assertIn("quikc_vary: no such key: give arguments, bench", self.run_it("quick", status=2).stderr)
@@ -173,7 +176,7 @@ class Study(StudyCase):
         self.write("mended", "")
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("quick = []\n", ""))
         self.run_it("quick")
-        self.assertEqual(self.called(), ["bench tables --key-bytes 16 --bits 16 --json - --quiet"])
+        self.assertEqual(self.called(), ["bench tables --key-bytes 16 --bits 16 --json -"])
     def test_generated_captures(self):
         self.write("mended", "")
         self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
@@ -181,7 +184,7 @@ class Study(StudyCase):
         self.run_it("0-capture")
         file = self.path("out/captures/small.pcap")
         self.assertEqual(self.called(), [f"generate --connections 9 --out {file} --quiet",
-                                         *(f"bench tables --in {file} --bits {bits} --json - --quiet" for bits in (16, 18, 20))])
+                                         *(f"bench tables --in {file} --bits {bits} --json -" for bits in (16, 18, 20))])
         self.assertIn("<code>millrace generate --connections 9 --out small.pcap</code>", self.page())
         self.assertIn("<code>millrace bench tables --in small.pcap --bits 16</code>", self.page())
         self.assertNotIn(self.dir, self.page())
@@ -190,8 +193,16 @@ class Study(StudyCase):
         self.assertEqual(len(self.called()), 4)
         os.remove(self.path("out/full.jsonl"))
         self.run_it("0-capture", "--in", self.write("mine.pcap", ""))
-        self.assertEqual(self.called()[4:], [f"bench tables --in {one} --bits {bits} --json - --quiet"
+        self.assertEqual(self.called()[4:], [f"bench tables --in {one} --bits {bits} --json -"
                                              for one in (file, self.path("mine.pcap")) for bits in (16, 18, 20)])
+    def test_a_program_that_is_built_anew_meanwhile(self):
+        self.write("mended", "")
+        self.write("program", PROGRAM + '\nif bits == 18:\n    print("# again", file=open(__file__, "a"))\n')
+        self.assertIn("was built anew meanwhile", self.run_it("full", status=1).stderr)
+        self.assertEqual(self.calls(), ["16", "18"])
+        self.write("program", PROGRAM)
+        self.run_it("full")
+        self.assertEqual(self.calls(), ["16", "18", "16", "18", "20"])
     def test_with_a_capture(self):
         self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]'))
         self.write("mended", "")
@@ -199,7 +210,7 @@ class Study(StudyCase):
         self.run_it("full")
         self.assertNotIn("0-capture", self.page())
         self.assertIn("0-capture takes a capture: give --in", self.run_it("0-capture", status=2).stderr)
-        self.assertIn("a.pcapng: No such file", self.run_it("full", "--in", capture + "ng", status=2).stderr)
+        self.assertIn("a.pcapng: No such file", self.run_it("full", "--in", capture + "ng", status=3).stderr)
         for _ in range(2):
             self.run_it("full", "--in", capture)
         self.assertEqual(self.calls(), 2 * ["16", "18", "20"])
