@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -34,6 +35,8 @@ constexpr unsigned kLeadersTurns = 2;
 constexpr double kPacketsAStep = 5000;
 constexpr double kLeastStepMs = 10;
 constexpr double kMostStepMs = 1000;
+/// To see what room it takes: a second pass meets what the first one has left.
+constexpr unsigned kPasses = 2;
 
 /// Twice as many as there were, in two digits.
 std::size_t room_for(double connections) {
@@ -41,6 +44,10 @@ std::size_t room_for(double connections) {
   const double wanted = std::max(2 * connections, kLeast);
   const double unit = std::pow(10, std::floor(std::log10(wanted)) - 1);
   return static_cast<std::size_t>(std::ceil(wanted / unit) * unit);
+}
+
+double tracked_by(const WorkerCounters& counters) {
+  return static_cast<double>(counters.verdict[static_cast<std::size_t>(Verdict::tracked)].value());
 }
 
 /// A combination under trial, and what was seen of it in this round.
@@ -66,6 +73,9 @@ class Trials {
 
  private:
   Result<Workers> make(const Combination& combination) const;
+  /// Finds the room in which every connection gets an entry: what there is, twice as much, and so
+  /// on, as far as memory goes. The counters of two passes in it.
+  Result<WorkerCounters> find_room();
 
   const Capture* capture_;
   const AdviceOptions* options_;
@@ -73,8 +83,9 @@ class Trials {
   std::size_t capacity_ = 0;
   std::size_t capacity_v6_ = 0;
   unsigned step_ms_ = 10;
-  double ns_per_packet_ = 100;     // about
-  std::uint64_t served_once_ = 0;  // of one pass
+  double ns_per_packet_ = 100;  // about
+  double tracked_once_ = 0;     // packets of one pass that are served through an entry
+  double served_once_ = 0;      // and all that are
   CycleClock clock_;
 };
 
@@ -104,22 +115,48 @@ Result<void> Trials::prepare(Advice& advice) {
   capacity_v6_ = room_for(static_cast<double>(trace->connections_v6));
   const double pace_ms = 1000 * trace->seconds / static_cast<double>(trace->packets);
   step_ms_ = static_cast<unsigned>(std::clamp(kPacketsAStep * pace_ms, kLeastStepMs, kMostStepMs));
-  auto workers = make({"race", "sharded", "wheel"});
-  if (!workers) return std::unexpected(workers.error());
-  auto parts = parts_for(*workers, *capture_, options_->seed + 1);
-  if (!parts) return std::unexpected(parts.error());
-  parts_ = std::move(*parts);
-  const auto run = timed_run(*workers, *capture_, parts_,
-                             {.burst = options_->burst, .step_ms = step_ms_}, clock_);
-  if (!run) return std::unexpected(run.error());
-  ns_per_packet_ = run->ns_per_packet / options_->workers;
-  const WorkerCounters counters = workers->counters();
-  served_once_ = served_by(counters);
-  advice.peak = counters.peak.value();
+  const auto seen = find_room();
+  if (!seen) return std::unexpected(seen.error());
+  advice.peak = seen->peak.value();
   const double lived = static_cast<double>(advice.peak) / static_cast<double>(trace->connections());
-  capacity_ = advice.capacity = room_for(lived * static_cast<double>(trace->connections_v4));
-  capacity_v6_ = advice.capacity_v6 = room_for(lived * static_cast<double>(trace->connections_v6));
+  capacity_ = room_for(lived * static_cast<double>(trace->connections_v4));
+  capacity_v6_ = room_for(lived * static_cast<double>(trace->connections_v6));
+  const auto served = find_room();
+  if (!served) return std::unexpected(served.error());
+  advice.capacity = capacity_;
+  advice.capacity_v6 = capacity_v6_;
+  tracked_once_ = tracked_by(*served) / kPasses;
+  served_once_ = static_cast<double>(served_by(*served)) / kPasses;
+  advice.tracked = tracked_once_ / served_once_;
   return {};
+}
+
+Result<WorkerCounters> Trials::find_room() {
+  std::optional<WorkerCounters> seen;
+  // One worker may have all connections, and none of them be answered: a quarter may be half open.
+  const std::size_t most = capacity_ * 8 * options_->workers;
+  for (;; capacity_ *= 2, capacity_v6_ *= 2) {
+    auto workers = make({"race", "sharded", "wheel"});
+    if (!workers) {
+      if (!seen) return std::unexpected(workers.error());
+      capacity_ /= 2;
+      capacity_v6_ /= 2;
+      return *seen;
+    }
+    if (parts_.empty()) {
+      auto parts = parts_for(*workers, *capture_, options_->seed + 1);
+      if (!parts) return std::unexpected(parts.error());
+      parts_ = std::move(*parts);
+    }
+    const auto run =
+        timed_run(*workers, *capture_, parts_,
+                  {.burst = options_->burst, .loops = kPasses, .step_ms = step_ms_}, clock_);
+    if (!run) return std::unexpected(run.error());
+    ns_per_packet_ = run->ns_per_packet / options_->workers;
+    seen = workers->counters();
+    const std::uint64_t without = seen->refused.value() + seen->over_budget.value();
+    if (without == 0 || 2 * capacity_ > most) return *seen;
+  }
 }
 
 Result<void> Trials::run(Entrant& entrant, double ms) {
@@ -145,9 +182,15 @@ Result<void> Trials::run(Entrant& entrant, double ms) {
   const WorkerCounters counters = workers->counters();
   if (const std::uint64_t refused = counters.refused.value(); refused > 0)
     tried.failed = fmt::format("refused {} connections although it promises room", refused);
-  if (served_by(counters) < served_once_ * loops)
+  const auto falls_short = [loops](double packets, double once) {
+    return packets < 0.99 * once * loops;
+  };
+  if (falls_short(static_cast<double>(served_by(counters)), served_once_))
     tried.failed =
-        fmt::format("served {} packets of {}", served_by(counters), served_once_ * loops);
+        fmt::format("served {} packets of {:.0f}", served_by(counters), served_once_ * loops);
+  else if (falls_short(tracked_by(counters), tracked_once_))
+    tried.failed = fmt::format("served {:.0f} packets of {:.0f} through an entry",
+                               tracked_by(counters), tracked_once_ * loops);
   return {};
 }
 
@@ -199,8 +242,9 @@ Result<bool> take_turns(Trials& trials, const std::vector<Entrant*>& round, unsi
       if (!entrant->is_in()) continue;
       const auto& [table, sharing, ageing] = entrant->tried.combination;
       const std::string who = fmt::format("{}, {}, {}", table, sharing, ageing);
-      const std::string what = fmt::format("{}, turn {} of {}, {} of {}: {}", title, time + 1,
-                                           times, at, round.size(), who);
+      const std::string turn = times > 1 ? fmt::format(", turn {} of {}", time + 1, times) : "";
+      const std::string what =
+          fmt::format("{}{}, {} of {}: {}", title, turn, at, round.size(), who);
       if (!progress({.what = what, .who = who})) return false;
       if (auto ok = trials.run(*entrant, ms); !ok) return std::unexpected(ok.error());
       if (entrant->is_in()) progress.seen(who, entrant->ns.back());
@@ -236,7 +280,7 @@ Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
   bool goes_on = true;
   for (unsigned number = 1; number <= kRounds && goes_on; ++number) {
     constexpr unsigned kTimes = 3;
-    const std::string title = fmt::format("round {}", number);
+    const std::string title = fmt::format("round {} of {}", number, kRounds);
     field.begin(title, progress);
     const auto done = take_turns(trials, still, kTimes, kTimed[number - 1], title, progress);
     if (!done) return std::unexpected(done.error());
@@ -252,9 +296,11 @@ Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
       return std::unexpected(Error{"no combination works: " + field.all.front().tried.failed});
     if (number == kRounds) still.resize(std::min(still.size(), kFinalists));
   }
-  if (goes_on) field.begin("final", progress);
+  const std::string title =
+      options.seconds > 0 ? fmt::format("final, until {:g} s", options.seconds) : "final";
+  if (goes_on) field.begin(title, progress);
   for (unsigned turn = 0; goes_on && (turn < kFinalsLeast || SteadyClock::now() < until); ++turn) {
-    const auto done = take_turns(trials, still, 1, kTimed[kRounds], "final", progress);
+    const auto done = take_turns(trials, still, 1, kTimed[kRounds], title, progress);
     if (!done) return std::unexpected(done.error());
     goes_on = *done;
   }

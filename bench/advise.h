@@ -56,6 +56,7 @@ struct Tried {
 struct Advice {
   TraceProfile trace;
   std::uint64_t peak = 0;  ///< most connections that lived at once, with default timeouts
+  double tracked = 0;      ///< share of the packets served that have an entry, in the room below
   /// Connections that a configuration should have room for.
   std::size_t capacity = 0;
   std::size_t capacity_v6 = 0;

@@ -9,6 +9,7 @@
 #include "bench_command.h"
 #include "common_options.h"
 #include "huge_pages.h"
+#include "interrupt.h"
 #include "live_table.h"
 #include "output.h"
 #include "worker/threads.h"
@@ -47,7 +48,7 @@ std::string grouped(std::uint64_t number) {
 double mpps_a_core(const Tried& tried) { return 1000 / tried.ns_per_packet.median; }
 
 bool is_as_fast(const Tried& one, const Tried& best) {
-  return one.ns_per_packet.min <= best.ns_per_packet.max;
+  return one.ns_per_packet.median <= best.ns_per_packet.max;
 }
 
 /// Why it was not chosen. Only what was measured: schemes in which it differs, time, waiting,
@@ -71,13 +72,13 @@ std::string why_not(const Tried& one, const Tried& best) {
   const bool same_sharing = sharing == best.combination.sharing;
   const bool same_ageing = ageing == best.combination.ageing;
   if (same_sharing && same_ageing && one.memory_bytes > best.memory_bytes + best.memory_bytes / 10)
-    return why + fmt::format(": the table, with {:.0f} % more memory",
+    return why + fmt::format(": only its table differs, with {:.0f} % more memory",
                              100.0 * static_cast<double>(one.memory_bytes) /
                                      static_cast<double>(best.memory_bytes) -
                                  100);
-  if (same_sharing && same_ageing) return why + ": the table";
-  if (same_table && same_sharing) return why + ": finding idle connections";
-  if (same_table && same_ageing) return why + ": sharing";
+  if (same_sharing && same_ageing) return why + ": only its table differs";
+  if (same_table && same_sharing) return why + ": only its ageing differs";
+  if (same_table && same_ageing) return why + ": only its sharing differs";
   return why;
 }
 
@@ -134,13 +135,15 @@ void print(const Advice& advice, const AdviseCommand& command) {
              workers, workers == 1 ? "" : "s");
   fmt::print(
       "  {:.1f} Mpps a core ({} ns a packet){}\n"
-      "  room for {} IPv4 and {} IPv6 connections, twice as many as lived at once; {:.1f} MiB on "
-      "{} "
-      "pages\n\n",
+      "  room for {} IPv4 and {} IPv6 connections, at least twice as many as lived at once; {:.1f} "
+      "MiB on {} pages\n"
+      "  {:.1f} % of the packets served have an entry in it\n\n",
       mpps_a_core(best), cell(best.ns_per_packet),
       workers == 1 ? "" : fmt::format(", {:.1f} Mpps in all", workers * mpps_a_core(best)),
       grouped(advice.capacity), grouped(advice.capacity_v6),
-      static_cast<double>(best.memory_bytes) / (1 << 20), to_string(best.pages));
+      static_cast<double>(best.memory_bytes) / (1 << 20), to_string(best.pages),
+      100 * advice.tracked);
+  fmt::print("behind: the best of those measured in the same round\n");
   print_head();
   // Those that are far behind, and those that failed, which come last.
   constexpr std::ptrdiff_t kShown = 20;
@@ -188,6 +191,7 @@ Json to_json(const Advice& advice, const std::string& in) {
           {"first_packets", rounded(trace.first_packets, 4)},
           {"busiest_percent", rounded(trace.busiest, 4)},
           {"peak", advice.peak},
+          {"tracked", rounded(advice.tracked, 4)},
           {"capacity", advice.capacity},
           {"capacity_v6", advice.capacity_v6}};
 }
@@ -200,12 +204,16 @@ int AdviseCommand::advise() {
   if (same_file(out, in) || same_file(json, in))
     return fail(
         misused("--out, --json: " + in + " is the file of --in: give another file").error());
+  if (same_file(out, json) || (out == "-" && json == "-"))
+    return fail(misused("--json: " + json + " is the file of --out: give another file").error());
   if (!out.empty()) {
     if (auto ok = check_writable(out); !ok) return fail(ok.error());
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(options.workers);
+  exit_on_interrupt();  // a pipe may never end
   const auto capture = Capture::load(in);
+  catch_interrupts();
   if (!capture) return fail(capture.error());
   if (!capture->warning().empty()) warn(capture->warning());
   LiveTable live(quiet, Unit::ns);
@@ -243,7 +251,8 @@ int AdviseBench::compare() {
       return fail(misused("--json: " + path + " is a file of --in: give another file").error());
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
-  // All of them, before minutes are spent on the first.
+  // All of them, before minutes are spent on the first. A pipe may never end.
+  exit_on_interrupt();
   std::vector<Capture> loaded;
   for (const std::string& path : captures) {
     auto capture = Capture::load(path);
@@ -251,6 +260,7 @@ int AdviseBench::compare() {
     if (!capture->warning().empty()) warn(capture->warning());
     loaded.push_back(std::move(*capture));
   }
+  catch_interrupts();
   warn_of_turns(options.workers);
   Json all = results_json("advise", true, options_json(options), options);
   std::vector<std::pair<std::string, Exhausted>> done;

@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -36,16 +37,18 @@ int with_output(int status) {
   return written ? status : fail(written.error());
 }
 
-/// The command that the command line has come to, with the names above it.
-std::string chosen_of(const CLI::App& app) {
-  const auto inner = app.get_subcommands();
-  return app.get_name() + (inner.empty() ? "" : " " + chosen_of(*inner.front()));
+/// The command that the command line has come to, below those that it stands in.
+std::vector<const CLI::App*> chosen_of(const CLI::App& app) {
+  std::vector<const CLI::App*> chosen{&app};
+  while (!chosen.back()->get_subcommands().empty())
+    chosen.push_back(chosen.back()->get_subcommands().front());
+  return chosen;
 }
 
-std::vector<std::string> names_of(const CLI::App& app) {
+std::string names_of(const std::vector<const CLI::App*>& commands, std::string_view between) {
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  return names;
+  for (const CLI::App* command : commands) names.push_back(command->get_name());
+  return fmt::format("{}", fmt::join(names, between));
 }
 
 int run(int argc, char** argv) {
@@ -69,13 +72,16 @@ int run(int argc, char** argv) {
     return app.exit(asked);
   } catch (const CLI::ParseError& wrong) {
     // CLI11 names the command that is missing, not the word in its place.
-    if (app.get_subcommands().empty() && argc > 1 && argv[1][0] != '-') {
-      say(fmt::format("millrace: {} is no command: give {}\n", argv[1],
-                      fmt::join(names_of(app), ", ")));
+    const auto reached = chosen_of(app);
+    const std::string name = names_of(reached, " ");
+    const auto commands = reached.back()->get_subcommands([](const CLI::App*) { return true; });
+    const auto next = static_cast<int>(reached.size());
+    if (!commands.empty() && argc > next && argv[next][0] != '-') {
+      say(fmt::format("millrace: {} is no command of {}: give {}\n", argv[next], name,
+                      names_of(commands, ", ")));
       return kUsage;
     }
-    say(fmt::format("millrace: {} ({} --help shows what there is)\n", wrong.what(),
-                    chosen_of(app)));
+    say(fmt::format("millrace: {} ({} --help shows what there is)\n", wrong.what(), name));
     return kUsage;
   } catch (const std::bad_alloc&) {
     say("millrace: no memory left: free some, or ask for less\n");

@@ -3,8 +3,10 @@
 import json
 import os
 import signal
+import subprocess
+import time
 
-from cli_case import DONE, INTERRUPTED, UNREADABLE, USAGE, Case
+from cli_case import DONE, INTERRUPTED, MILLRACE, UNREADABLE, USAGE, Case
 
 
 class BenchCli(Case):
@@ -16,6 +18,9 @@ class BenchCli(Case):
             self.assertEqual(finding["health"] == "good", finding["better"] == "")
             self.assertIn(finding["subject"], shown)
             self.assertIn(finding["command"], shown)
+
+    def test_a_bench_that_there_is_not(self):
+        self.refuse(USAGE, ["pth is no command of millrace bench", "path"], "bench", "pth")
 
     def test_the_bench_of_the_path(self):
         result = json.loads(self.run_ok("bench", "path", "--quick", "--repetitions", "1", "--json",
@@ -112,8 +117,31 @@ class BenchCli(Case):
         self.assertIn("[table]", shown)
         self.refuse(UNREADABLE, ["nowhere"], "advise", "--in", self.path("nowhere"))
         self.refuse(USAGE, ["--in"], "advise", "--in", self.good, "--out", self.good)
+        self.refuse(USAGE, ["--json", "is the file of --out"], "advise", "--in", self.good, "--out", out, "--json", out)
         self.run_ok("generate", "--connections", "1", "--packets", "1", "--out", self.path("one.pcap"))
         self.run_ok("advise", "--in", self.path("one.pcap"), "--workers", "1", "--seconds", "0")
+
+    def test_advice_has_room_for_what_nobody_answers(self):
+        out = self.path("advised.toml")
+        self.run_ok("generate", "--profile", "uniform", "--connections", "4000", "--packets", "8000", "--out", self.path("one_way.pcap"))
+        advice = json.loads(self.run_ok("advise", "--in", self.path("one_way.pcap"), "--workers", "1", "--seconds", "0",
+                                        "--out", out, "--json", "-").stdout)
+        self.assertEqual(advice["capture"]["tracked"], 1)
+        self.assertEqual([r["failed"] for r in advice["results"] if "failed" in r], [])
+        stats = json.loads(self.run_ok("replay", "--in", self.path("one_way.pcap"), "--config", out, "--stats", "-").stdout)
+        self.assertEqual((stats["packets"]["tracked"], stats["connections"]["over_budget"]), (8000, 0))
+
+    def test_advice_that_waits_for_its_capture_can_be_ended(self):
+        os.mkfifo(self.path("pipe"))
+        for command in (["advise"], ["bench", "advise"]):
+            with subprocess.Popen([MILLRACE, *command, "--in", self.path("pipe")], stderr=subprocess.PIPE, text=True) as waiting:
+                time.sleep(0.5)
+                waiting.send_signal(signal.SIGINT)
+                try:
+                    waiting.wait(20)
+                finally:
+                    waiting.kill()
+            self.assertEqual(waiting.returncode, INTERRUPTED)
 
     def test_the_bench_of_advice(self):
         result = json.loads(self.run_ok("bench", "advise", "--in", self.good, "--workers", "1", "--quick", "--repetitions", "1",
