@@ -27,19 +27,32 @@ def _is_table(fits):
 _is_operand = _is(str, int, float)
 
 
+def _is_file_name(name):
+    return name and not set(name) & set("/\0")
+
+
 def _is_comparison(given):
     return isinstance(given, list) and len(given) == 3 and _is_list(_is_operand)(given) and given[1] in RELATIONS
 
 
+def _is_number(given):
+    return type(given) is int and given >= 1
+
+
 # What a key may hold, in the words of which it is told, each with its check.
-_TEXT, _YES, _TABLE, _NUMBER = "a text", "true or false", "a table", "a whole number from 1"
-_TEXTS, _LISTS, _COMMANDS, _TABLES = "a list of texts", "a table of lists", "a table of lists of texts", "a table of tables"
+_TEXT, _YES, _TABLE, _NUMBER, _KIND = "a text", "true or false", "a table", "a whole number from 1", '"bars" or "lines"'
+_TEXTS, _TABLES = "a list of texts", "a table of tables"
+_LISTS, _COMMANDS = "a table of lists of texts and numbers", "a table of lists of texts, by names that files may have"
+_WORDS, _NUMBERS = "a table of texts", "a whole number from 1, or a list of them"
 _PICTURES, _FINDINGS = "it as [[picture]]", "it as [[finding]]"
 _SUM, _RATIO = 'NAME = ["ONE", "OTHER", ...]', 'NAME = ["ONE", "OTHER"]'
 _AGREES = f'[["ONE", RELATION, "OTHER"], ...], RELATION one of {", ".join(RELATIONS)}'
 _CHECKS = {
-    _TEXT: _is(str), _YES: _is(bool), _TABLE: _is(dict), _NUMBER: lambda given: type(given) is int and given >= 1,
-    _TEXTS: _is_list(_is(str)), _LISTS: _is_table(_is(list)), _COMMANDS: _is_table(_is_list(_is(str))), _TABLES: _is_table(_is(dict)),
+    _TEXT: _is(str), _YES: _is(bool), _TABLE: _is(dict), _NUMBER: _is_number,
+    _WORDS: _is_table(_is(str)), _NUMBERS: lambda given: _is_number(given) or given != [] and _is_list(_is_number)(given),
+    _KIND: lambda given: given in ("bars", "lines"), _TEXTS: _is_list(_is(str)), _TABLES: _is_table(_is(dict)),
+    _LISTS: _is_table(_is_list(_is_operand)),
+    _COMMANDS: lambda given: _is_table(_is_list(_is(str)))(given) and all(map(_is_file_name, given)),
     _PICTURES: _is_list(_is(dict)), _FINDINGS: _is_list(_is(dict)), _SUM: _is_table(_is_list(_is_operand)),
     _RATIO: _is_table(lambda given: _is_list(_is_operand)(given) and len(given) == 2), _AGREES: _is_list(_is_comparison),
 }
@@ -48,10 +61,18 @@ _KEYS = {"question": _TEXT, "figures": _TEXT, "bench": _TEXT, "arguments": _TEXT
          "generate": _COMMANDS, "quick_generate": _COMMANDS, "rounds": _NUMBER, "picture": _PICTURES, "finding": _FINDINGS, "notes": _TEXT}
 _SOURCE_KEYS = {"rows": _TABLE, "list": _TEXT, "unfold": _TEXT, "published": _TEXT}
 _PICTURE_KEYS = _SOURCE_KEYS | {"title": _TEXT, "x": _TEXT, "y": _TEXT, "per": _TEXT, "series": _TEXT, "panel": _TEXT, "x_label": _TEXT,
-                                "y_label": _TEXT, "kind": _TEXT, "log_x": _YES, "log_y": _YES, "x_most": _NUMBER}
-_FINDING_KEYS = {"text": _TEXT, "of": _TABLES, "sum": _SUM, "ratio": _RATIO, "agrees": _AGREES, "differs": _TEXT, "picture": _NUMBER}
+                                "y_label": _TEXT, "kind": _KIND, "log_x": _YES, "log_y": _YES, "x_most": _NUMBER,
+                                "columns": _TEXTS, "words": _WORDS}
+_FINDING_KEYS = {"text": _TEXT, "of": _TABLES, "sum": _SUM, "ratio": _RATIO, "agrees": _AGREES, "differs": _TEXT, "picture": _NUMBERS}
 _OF_KEYS = _SOURCE_KEYS | {"experiment": _TEXT, "least": _TEXT, "most": _TEXT}
+PROGRAM = "build/release/cli/millrace"  # as commands on the page name it
 CAPTURE = "{capture}"  # among arguments: a file, generated or of the user
+
+
+def pictures_of(finding):
+    """The numbers of those that show it."""
+    given = finding.get("picture", 1)
+    return given if isinstance(given, list) else [given]
 
 
 class Wrong(Exception):
@@ -77,7 +98,7 @@ class Capture:
         return [self.file if word == CAPTURE else word for word in words]
 
     def shown_in(self, words):
-        return shlex.join(["millrace", *(shown_path(self.file) if word == CAPTURE else word for word in words)])
+        return shlex.join([PROGRAM, *(shown_path(self.file) if word == CAPTURE else word for word in words)])
 
     @property
     def shown_command(self):
@@ -109,7 +130,7 @@ class Run:
 
     @property
     def shown_command(self):
-        return self.capture.shown_in(self.arguments) if self.capture else shlex.join(["millrace", *self.arguments])
+        return self.capture.shown_in(self.arguments) if self.capture else shlex.join([PROGRAM, *self.arguments])
 
 
 @dataclass
@@ -167,7 +188,7 @@ def _check_finding(path, finding, pictures):
     _check(path, "finding: ", finding, _FINDING_KEYS, ("text",))
     for of in finding.get("of", {}).values():
         _check(path, "finding: of: ", of, _OF_KEYS, ())
-    if finding.get("picture", 1) > pictures:
+    if max(pictures_of(finding)) > pictures:
         raise Wrong(f"{path}: finding: picture: give the number of the picture that shows it, from 1")
     if "agrees" in finding and "differs" not in finding:
         raise Wrong(f"{path}: finding: differs is missing: say what it is where not as published: {finding['text']}")
@@ -178,7 +199,7 @@ def read(path):
     try:
         with open(path, "rb") as file:
             given = tomllib.load(file)
-    except ValueError as error:  # no TOML, or no UTF-8
+    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8
         raise Wrong(f"{path}: {error}") from error
     _check(path, "", given, _KEYS, ("question", "bench"))
     for picture in given.get("picture", []):

@@ -1,25 +1,30 @@
 """The study: experiments are run, and a page is made of what they have shown."""
 
+from interrupts import INTERRUPTED  # first of all
+
 import argparse
+import fcntl
 import os
 import sys
 from dataclasses import replace
 
 import report
 from experiments import Capture, Wrong, read_all
-from results import Results
+from results import Results, check_regular
 from running import ProgramChanged, fingerprint, generated, run_all
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(_HERE)
-_FAILED, _USAGE, _UNREADABLE, _INTERRUPTED = 1, 2, 3, 130
+_FAILED, _USAGE, _UNREADABLE = 1, 2, 3
+_MOST_ROUNDS = 1000
 
 
 def _arguments():
     parser = argparse.ArgumentParser(
         prog="study/run", description="Runs experiments, and makes a page of their results.",
-        epilog="What was run before, by the same program, is not run again: an interrupted study goes on. Exit status: 0, 1 if a run or "
-               "the page failed, 2 for wrong options or experiments, 3 if a file cannot be read, 130 after an interrupt.")
+        epilog="What was run before, by the same program, is not run again: an interrupted study goes on. Exit status: 0, 1 if a run "
+               "failed or the page cannot be written (of a picture or finding that fails only the page says so), 2 for wrong options or "
+               "experiments, 3 if a file cannot be read, 130 after an interrupt.")
     parser.add_argument("what", nargs="*", metavar="quick|full|EXPERIMENT",
                         help="all of them, in a few minutes or whole; or some by name, whole")
     parser.add_argument("--list", action="store_true", help="say what would be run, and what has been")
@@ -38,7 +43,8 @@ def _arguments():
     options = parser.parse_args()
     if not options.what and not options.list:
         parser.error("give quick, full, or experiments by name: --list names them")
-    options.what = options.what or ["full"]
+    options.what = list(dict.fromkeys(options.what)) or ["full"]
+    options.program = os.path.abspath(options.program)  # else a bare name were looked up in PATH
     return options
 
 
@@ -71,8 +77,8 @@ class Study:
         self.chosen, self.is_quick = _chosen(self.all, options.what)
         if not os.path.exists(options.program):
             raise Wrong(f"{options.program} is not there: ./demo builds it, or give --program")
-        if options.rounds is not None and options.rounds < 1:
-            raise Wrong(f"--rounds {options.rounds}: give 1 or more")
+        if options.rounds is not None and not 1 <= options.rounds <= _MOST_ROUNDS:
+            raise Wrong(f"--rounds {options.rounds}: give 1 to {_MOST_ROUNDS}")
         self.rounds = options.rounds or (1 if self.is_quick else 3)
         self.program = fingerprint(options.program)
         given = [Capture(os.path.splitext(os.path.basename(file))[0], file, fingerprint(file)) for file in options.captures]
@@ -86,6 +92,8 @@ class Study:
         for experiment in self.chosen:
             if experiment.takes_captures and not self.captures[experiment.name] and experiment.name in options.what:
                 raise Wrong(f"{experiment.name} takes a capture: give --in")
+        if given and not any(experiment.takes_captures for experiment in self.chosen):
+            print("study/run: warning: --in: no experiment that is asked for takes a capture", file=sys.stderr)
 
     def runs(self, experiment):
         return list(experiment.runs(self.is_quick, self.captures.get(experiment.name, [])))
@@ -109,7 +117,22 @@ def _list(study, runs, results):
         print(f"{run.title}{f', round {run.round}' if study.rounds > 1 else ''}: {state}")
 
 
-def main():
+def _prepare(folder, *files):
+    """The lock, which ends with the program. OSError where there is another study, or a file cannot be written: before hours are spent."""
+    os.makedirs(folder, exist_ok=True)
+    lock = open(os.path.join(folder, "lock"), "w", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OSError(error.errno, "another study is at work there", folder) from error
+    for file in files:
+        check_regular(file)
+        if os.path.exists(file):
+            open(file, "r+b").close()
+    return lock
+
+
+def _study():
     options = _arguments()
     try:
         study = Study(options)
@@ -119,9 +142,12 @@ def main():
     except OSError as error:
         print(f"study/run: {error.filename}: {error.strerror}", file=sys.stderr)
         return _UNREADABLE
-    name = "quick" if study.is_quick else "full"
+    name = os.path.join(options.out, "quick" if study.is_quick else "full")
+    file, page = f"{name}.jsonl", f"{name}.html"
     try:
-        results = Results(os.path.join(options.out, f"{name}.jsonl"))
+        if not options.list:
+            study.lock = _prepare(options.out, file, page, f"{page}.partial")
+        results = Results(file)
     except OSError as error:
         print(f"study/run: {error.filename}: {error.strerror}", file=sys.stderr)
         return _FAILED
@@ -131,7 +157,6 @@ def main():
     if options.list:
         _list(study, runs, results)
         return 0
-    page = os.path.join(options.out, f"{name}.html")
     interrupted = False
     try:
         try:
@@ -150,7 +175,21 @@ def main():
     failed = [run for run in runs if "failed" in (results.of(run, study.program) or {})]
     for run in failed:
         print(f"study/run: {run.title}: {results.of(run, study.program)['failed']}", file=sys.stderr)
-    return _INTERRUPTED if interrupted else _FAILED if failed else 0
+    return INTERRUPTED if interrupted else _FAILED if failed else 0
+
+
+def main():
+    """Where standard output is closed, or what it goes to is full, nothing more can be said."""
+    try:
+        try:
+            return _study()
+        finally:
+            print(end="", flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            print(f"study/run: standard output: {error.strerror}", file=sys.stderr)
+        return _FAILED
 
 
 if __name__ == "__main__":

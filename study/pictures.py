@@ -1,4 +1,5 @@
-"""Pictures as SVG that follows the page: what is black in it has the colour of the text around it."""
+"""Pictures as SVG that follows the page: what is black in it has the colour of the text around it. The legend
+is text of the page, which wraps where that is narrow."""
 
 import io
 import re
@@ -7,6 +8,7 @@ import matplotlib
 
 matplotlib.use("svg")
 from matplotlib import pyplot  # noqa: E402
+from matplotlib.ticker import MaxNLocator  # noqa: E402
 
 from rows import spread  # noqa: E402
 
@@ -15,6 +17,8 @@ _TEXT = "#010203"  # replaced by the page's own
 _COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"]
 _DASHES = ["-", "--", ":"]
 _MARKERS = "osD^vP*X"
+_DRAWN = {"-": "─", "--": "╌", ":": "┈", **dict(zip(_MARKERS, "●■◆▲▼✚★✖"))}  # as letters
+_FEW = 6  # values of x, each of which has a tick
 
 matplotlib.rcParams.update({
     "svg.fonttype": "none", "svg.hashsalt": "millrace", "font.family": "sans-serif", "font.size": 10,
@@ -22,6 +26,10 @@ matplotlib.rcParams.update({
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.25, "legend.frameon": False,
     "figure.facecolor": "none", "axes.facecolor": "none", "savefig.facecolor": "none",
 })
+
+
+def _shown(value):
+    return f"{value:,}" if type(value) is int else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _spread(row, picture):
@@ -46,38 +54,61 @@ def _name(row, picture):
 
 
 def _lines(axes, rows, picture, names):
-    for number, name, of_it in _series(rows, picture, names):
+    for number, _, of_it in _series(rows, picture, names):
         points = sorted((row[picture["x"]], *_spread(row, picture)) for row in of_it)
         x, median, least, most = zip(*points)
         style = _style(number)
-        axes.plot(x, median, label=name, markersize=4, linewidth=1.4, **style)
+        axes.plot(x, median, markersize=4, linewidth=1.4, **style)
         axes.fill_between(x, least, most, color=style["color"], alpha=0.15, linewidth=0)
     if picture.get("log_x"):
         axes.set_xscale("log")
+    values = sorted({row[picture["x"]] for row in rows})
+    if len(values) <= _FEW:
+        axes.set_xticks(values, map(_shown, values))
+        axes.set_xticks([], minor=True)
+    elif not picture.get("log_x") and all(isinstance(value, int) for value in values):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _heights(axes, rows, picture):
+    """From 0, unless logarithmic; of all panels, which share them."""
+    shown = [_spread(row, picture) for row in rows]
     if picture.get("log_y"):
         axes.set_yscale("log")
+    elif any(most for _, _, most in shown):
+        axes.set_ylim(bottom=min(0, *(median for median, _, _ in shown)))
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1)
 
 
 def _bars(axes, rows, picture, names):
-    places = list(dict.fromkeys(str(row[picture["x"]]) for row in rows))
+    places = list(dict.fromkeys(row[picture["x"]] for row in rows))
     series = _series(rows, picture, names)
     width = 0.8 / len(series)
-    for nth, (number, name, of_it) in enumerate(series):
-        for row in of_it:
+    for at, place in enumerate(places):
+        here = [(number, row) for number, _, of_it in series for row in of_it if row[picture["x"]] == place]
+        for nth, (number, row) in enumerate(here):
             median, least, most = _spread(row, picture)
-            at = places.index(str(row[picture["x"]])) + (nth - (len(series) - 1) / 2) * width
-            axes.bar(at, median, width, color=_COLOURS[number % len(_COLOURS)], label=name)
-            axes.errorbar(at, median, [[median - least], [most - median]], color=_TEXT, linewidth=0.8, capsize=2)
-            name = None
-    slanted = sum(map(len, places)) > 50
-    axes.set_xticks(range(len(places)), places, rotation=30 if slanted else 0, ha="right" if slanted else "center")
+            middle = at + (nth - (len(here) - 1) / 2) * width
+            axes.bar(middle, median, width, color=_COLOURS[number % len(_COLOURS)])
+            axes.errorbar(middle, median, [[median - least], [most - median]], color=_TEXT, linewidth=0.8, capsize=2)
+    labels = [_shown(place) for place in places]
+    slanted = sum(map(len, labels)) > 50
+    axes.set_xticks(range(len(places)), labels, rotation=30 if slanted else 0, ha="right" if slanted else "center")
     axes.grid(visible=False, axis="x")
 
 
+def _legend(picture, names):
+    """For each name what it is drawn with: colour and letters."""
+    for number, name in enumerate(names):
+        style = _style(number)
+        dash = _DRAWN[style["linestyle"]]
+        drawn = "■" if picture.get("kind") == "bars" else dash + _DRAWN[style["marker"]] + dash
+        yield {"name": name, "colour": style["color"], "drawn": drawn}
+
+
 def draw(picture, results):
-    """The picture of those results, as text to stand in a page; none where it has nothing to show."""
+    """The picture of those results, as `svg` to stand in a page, and its `legend`; none where it has nothing to show."""
     pyplot.close("all")  # one that failed is still there
     rows = [row for row in results if row.get(picture["x"]) is not None and _spread(row, picture)]
     if not rows:
@@ -95,16 +126,15 @@ def draw(picture, results):
         axes.set_xlabel(picture.get("x_label", picture["x"]))
         if len(panels) > 1:
             axes.set_title(f"{picture['panel'].replace('_', ' ')} {panel}", fontsize=10)
+    _heights(grid[0, 0], rows, picture)
     for axes in grid[:, 0]:
         axes.set_ylabel(picture.get("y_label", picture["y"]))
-    by_label = {label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels())}
-    labels = [name for name in names if name in by_label]
-    if len(labels) > 1:
-        figure.legend([by_label[label] for label in labels], labels, loc="outside right upper", fontsize=9, title=picture["series"].replace("_", " "), title_fontsize=9)
     with io.StringIO() as out:
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         text = out.getvalue()
     text = text[text.index("<svg"):].replace(_TEXT, "currentColor")
     # The page decides how wide it is, and is told how wide it was drawn.
     drawn = f'<svg style="--drawn: {figure.get_figwidth():g}in" '
-    return re.sub(r'<svg ([^>]*?)\b(?:height|width)="[^"]*" ?([^>]*?)\b(?:height|width)="[^"]*"', rf"{drawn}\1\2", text, count=1)
+    svg = re.sub(r'<svg ([^>]*?)\b(?:height|width)="[^"]*" ?([^>]*?)\b(?:height|width)="[^"]*"', rf"{drawn}\1\2", text, count=1)
+    legend = list(_legend(picture, names)) if len(names) > 1 else []
+    return {"svg": svg, "of": picture.get("series", "").replace("_", " "), "legend": legend}

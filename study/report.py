@@ -3,16 +3,18 @@
 import functools
 import operator
 import os
+import string
 from dataclasses import replace
 
 import jinja2
 
 import published
-from experiments import RELATIONS
+from experiments import RELATIONS, pictures_of
 from pictures import draw
 from rows import apart, chosen, limit, merged, spread, unfolded
 
-_WRONG = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError)  # of a picture or finding, beside what was measured
+# Of a picture or finding, beside what was measured; of rounds that are not alike.
+_WRONG = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -38,15 +40,20 @@ class Measured:
             if not records:
                 self.failed.append({"command": run.shown_command, "why": "not run yet"})
             self.failed += [{"command": run.shown_command, "why": record["failed"]} for record in records if "failed" in record]
+            try:
+                together = good and merged(good)
+            except _WRONG as error:
+                self.failed.append({"command": run.shown_command, "why": f"its rounds do not fit together: {error}"})
+                records, good = [], []
             self.rounds.append(len(good))
             warnings += [line for record in records for line in record.get("warnings", [])]
             if good:
                 self.machines += [result["machine"] for result in good if isinstance(result.get("machine"), dict)]
-                self._lists[None].append((run.varied, merged(good)))
+                self._lists[None].append((run.varied, together))
             for record in records:
                 if "result" in record:
                     self._lists.setdefault(record["round"], []).append((run.varied, merged([record["result"]])))
-        self.warnings = list(dict.fromkeys(warnings))
+        self.warnings = _folded(warnings)
 
     def __bool__(self):
         return bool(self._lists[None])
@@ -63,7 +70,18 @@ class Measured:
             held = [(varied, result.get(wanted.get("list", "results"), [])) for varied, result in self._lists[of_round]]
             rows = [{**varied, **row} for varied, of_run in held for row in of_run]
         rows = chosen(unfolded(rows, wanted.get("unfold")), wanted.get("rows", {}))
-        return [row for row in rows if "x_most" not in wanted or row[wanted["x"]] <= wanted["x_most"]]
+        rows = [row for row in rows if "x_most" not in wanted or row[wanted["x"]] <= wanted["x_most"]]
+        words = wanted.get("words", {})
+        return [{key: words.get(str(value), value) for key, value in row.items()} for row in rows] if words else rows
+
+
+def _folded(warnings):
+    """Each once, those together that are alike but for a number or the name in front."""
+    alike = {}
+    for line in dict.fromkeys(warnings):
+        said = line.partition("warning: ")[2].split()[1:]
+        alike.setdefault(tuple(word for word in said if not any(map(str.isdigit, word))), []).append(line)
+    return list(alike.values())
 
 
 def _value(number):
@@ -84,9 +102,11 @@ def _points(rows, picture):
 def _table(rows, picture):
     """Columns: what varies among these rows, then what is shown of them with its spread."""
     keys = [key for key in (picture.get("panel"), picture.get("series"), picture["x"]) if key]
-    body = [[_value(value) for value in (*where, *values)] for where, values in _points(rows, picture)]
-    return {"head": [key.replace("_", " ") for key in keys] + [f"{picture.get('y_label', picture['y'])}, median", "least", "most"],
-            "body": body}
+    more = picture.get("columns", [])
+    body = [[_value(value) for value in (*where, *values, *((spread(row, key) or [""])[0] for key in more))]
+            for row in rows for where, values in _points([row], picture)]
+    head = [*keys, f"{picture.get('y_label', picture['y'])}, median", "least", "most", *more]
+    return {"head": [key.replace("_", " ") for key in head], "body": body}
 
 
 def _query(name, rows, wanted):
@@ -114,8 +134,6 @@ class _Row:
             raise NotMeasured(name)
         return _Row(name, value) if isinstance(value, dict) else value
 
-    __getattr__ = __getitem__
-
     def __format__(self, _):
         raise TypeError(f"{self._name} is a row: name a value of it")
 
@@ -127,7 +145,37 @@ def _value_at(values, path):
     return functools.reduce(operator.getitem, path.split("."), values)
 
 
-def _finding(finding, name, measured):
+class _Text(string.Formatter):
+    """Puts values of rows in, and nothing that Python's objects have beside them."""
+
+    def get_field(self, field_name, args, kwargs):
+        return _value_at(kwargs, field_name.replace("[", ".").replace("]", "")), field_name
+
+    def convert_field(self, value, conversion):
+        if conversion is not None:
+            raise ValueError(f"!{conversion}: give a value, and its format behind a colon")
+        return value
+
+
+def _holds(values, comparison, far):
+    """Whether it does, and whether both are further apart than rounds are. `far`: how far rounds are, and whether of the larger value."""
+    left, relation, right = (comparison[1] if at == 1 else _value_at(values, comparison[at]) for at in range(3))
+    holds = RELATIONS[relation](left, right)
+    if relation == "is" or far is None:
+        return holds, True
+    at_most, relative = far
+    return holds, abs(left - right) >= at_most * (max(abs(left), abs(right)) if relative else 1)
+
+
+def _verdict(values, finding, far):
+    """One that rounds may turn is none: `within` what they differ."""
+    compared = [_holds(values, comparison, far) for comparison in finding["agrees"]]
+    if (False, True) in compared:
+        return "not"
+    return "as" if all(clear for _, clear in compared) else "within"
+
+
+def _finding(finding, name, measured, far):
     """Its text with what was measured."""
     values = {}
     for what, wanted in finding.get("of", {}).items():
@@ -138,11 +186,8 @@ def _finding(finding, name, measured):
         if _value_at(values, below) == 0:
             raise NotMeasured(f"{what}: {below} is 0")
         values[what] = _value_at(values, above) / _value_at(values, below)
-    agrees = None
-    if "agrees" in finding:
-        agrees = all(RELATIONS[relation](_value_at(values, left), _value_at(values, right)) for left, relation, right in finding["agrees"])
-    return {"text": finding["text"].format(**values), "anchor": f"{name}-{finding.get('picture', 1)}", "agrees": agrees,
-            "differs": finding.get("differs", "").format(**values)}
+    return {"text": _Text().format(finding["text"], **values), "verdict": "agrees" in finding and _verdict(values, finding, far),
+            "differs": _Text().format(finding.get("differs", ""), **values)}
 
 
 def _why(error):
@@ -151,15 +196,20 @@ def _why(error):
     return str(error)
 
 
-def _findings(experiment, measured, is_quick):
-    """And those that fail. What was not run has none; the quick way measures less than some are about."""
+def _findings(experiment, measured, shown, is_quick):
+    """And those that fail. What was not run has none; the quick way measures less than some are about, and nothing to rely on."""
     findings, failed = [], []
     for finding in experiment.finding:
-        sources = {experiment.name, *(wanted.get("experiment", experiment.name) for wanted in finding.get("of", {}).values())}
+        others = dict.fromkeys(wanted["experiment"] for wanted in finding.get("of", {}).values() if "experiment" in wanted)
+        sources = [experiment.name, *others]
+        anchors = [anchor for number in pictures_of(finding) if (anchor := f"{experiment.name}-{number}") in shown]
         if not all(measured.get(source) for source in sources):
             continue
         try:
-            findings.append(_finding(finding, experiment.name, measured))
+            far = next((shown[anchor] for anchor in anchors if shown[anchor]), None)
+            made = _finding(finding, experiment.name, measured, far)
+            findings.append(made | {"anchors": anchors or [experiment.name], "others": list(others),
+                                    "verdict": not is_quick and made["verdict"]})
         except NotMeasured as error:
             if not is_quick:
                 failed.append({"command": finding["text"], "why": str(error)})
@@ -186,8 +236,9 @@ def _repeatability(picture, of_it, again):
         return f"{100 * far:.3g} %" if relative else f"{far:.2g}"
 
     return (between or from_shown) and {
-        "rounds": between and {"are_many": len(between) >= 20, "at_most": said(at_most)},
-        "again": from_shown and {"count": len(from_shown), "farthest": said(max(from_shown)),
+        "far": between and (at_most, relative),
+        "rounds": between and {"are_many": len(between) >= 20, "at_most": at_most and said(at_most)},
+        "again": from_shown and {"count": len(from_shown), "farthest": max(from_shown) and said(max(from_shown)),
                                  "within": between and str(sum(far <= at_most for far in from_shown))}}
 
 
@@ -197,9 +248,9 @@ def _pictures(experiment, of_it, again, is_quick):
     for number, picture in enumerate(experiment.picture, 1):
         try:
             rows = of_it.rows(picture)
-            svg = draw(picture, rows)
-            if svg is not None:
-                pictures.append({"id": f"{experiment.name}-{number}", "title": picture["title"], "svg": svg, "table": _table(rows, picture),
+            drawn = draw(picture, rows)
+            if drawn is not None:
+                pictures.append({"id": f"{experiment.name}-{number}", "title": picture["title"], "drawn": drawn, "table": _table(rows, picture),
                                  "source": published.sources().get(picture.get("published")), "repeatability": _repeatability(picture, of_it, again)})
             elif of_it and not is_quick:
                 failed.append({"command": picture["title"], "why": "no result has what it shows"})
@@ -211,11 +262,8 @@ def _pictures(experiment, of_it, again, is_quick):
 def _section(experiment, runs, measured, again, is_quick):
     of_it = measured[experiment.name]
     pictures, failed_pictures = _pictures(experiment, of_it, again, is_quick)
-    findings, failed_findings = _findings(experiment, measured, is_quick)
-    shown = {picture["id"] for picture in pictures}
-    for finding in findings:
-        if finding["anchor"] not in shown:
-            finding["anchor"] = experiment.name
+    shown = {picture["id"]: picture["repeatability"] and picture["repeatability"]["far"] for picture in pictures}
+    findings, failed_findings = _findings(experiment, measured, shown, is_quick)
     return {"name": experiment.name, "question": experiment.question, "figures": experiment.figures, "notes": experiment.notes,
             "commands": [run.shown_command for run in runs],
             "warnings": of_it.warnings, "failed": of_it.failed + failed_pictures + failed_findings, "pictures": pictures, "findings": findings,
@@ -237,6 +285,12 @@ def _machines(measured):
     return machines
 
 
+def _missing(planned, measured):
+    """Runs without a result, or with fewer rounds than others."""
+    most = max([1, *(count for of_one in measured.values() for count in of_one.rounds)])
+    return sum(count < min(most, experiment.rounds or most) for experiment, _ in planned for count in measured[experiment.name].rounds)
+
+
 def write(path, planned, is_quick, results, program):
     """`planned`: experiments, each with its runs."""
     measured = {experiment.name: Measured(runs, results, program) for experiment, runs in planned}
@@ -246,8 +300,9 @@ def write(path, planned, is_quick, results, program):
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
     text = environment.get_template("report.html.jinja").render(
         sections=sections, rounds=sorted({number for section in sections for number in section["rounds"] if number}), machine=machine,
+        runs=sum(len(runs) for _, runs in planned), missing=_missing(planned, measured), sources=published.sources(),
         machines=_machines([*measured.items(), *again.items()]), damaged=results.damaged, is_quick=is_quick)
     partial = path + ".partial"
-    with open(partial, "w", encoding="utf-8") as file:
+    with open(partial, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     os.replace(partial, path)

@@ -1,17 +1,59 @@
 """Raw results: JSON lines, a run each. A file that was cut off or damaged loses no more than those lines."""
 
+import errno
 import json
 import os
 from dataclasses import replace
 
 from experiments import shown_path
 
-_HOLDS = {"experiment": str, "arguments": list, "round": int, "program": str, "seconds": (int, float)}
+_HOLDS = {"experiment": str, "arguments": list, "round": int, "program": str}
+_MOST_DAMAGED = 10  # lines that are named
+_MOST_SECONDS = 1e9  # of a run
 
 
-def _is_record(given):
-    return (isinstance(given, dict) and all(isinstance(given.get(key), kind) for key, kind in _HOLDS.items())
-            and (isinstance(given.get("result"), dict) or isinstance(given.get("failed"), str)))
+def check_regular(path):
+    """OSError where something else is there, as a pipe, which may never end."""
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "Not a regular file", path)
+
+
+def parsed(text):
+    """ValueError: how it begins, where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON: {text.strip()[:80]!r}") from error
+
+
+def _is_texts(given):
+    return isinstance(given, list) and all(isinstance(text, str) for text in given)
+
+
+def _is_machine(given):
+    return isinstance(given, dict) and _is_texts(given.get("caches", [])) and not any(
+        isinstance(value, (dict, list)) for key, value in given.items() if key != "caches")
+
+
+def check_result(given):
+    """ValueError where it is not what a bench writes, as far as that is the same for all of them."""
+    if not isinstance(given, dict):
+        raise ValueError("no JSON object")
+    if "machine" in given and not _is_machine(given["machine"]):
+        raise ValueError("JSON whose machine is no description of one")
+    rows = given.get("results", [])
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("JSON whose results are no list of rows")
+
+
+def _check_record(given):
+    seconds = given.get("seconds") if isinstance(given, dict) else None
+    if not (type(seconds) in (int, float) and 0 <= seconds <= _MOST_SECONDS and _is_texts(given.get("warnings", []))
+            and all(type(given.get(key)) is kind for key, kind in _HOLDS.items())
+            and (isinstance(given.get("result"), dict) or isinstance(given.get("failed"), str))):
+        raise ValueError("no record of a run")
+    if "result" in given:
+        check_result(given["result"])
 
 
 class Results:
@@ -21,17 +63,20 @@ class Results:
         self._path = path
         self.records = []
         self.damaged = []
+        check_regular(path)
         if not os.path.exists(path):
             return
         with open(path, encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    record = json.loads(line)
-                    if not _is_record(record):
-                        raise ValueError("no record of a run")
+                    record = parsed(line)
+                    _check_record(record)
                     self.records.append(record)
                 except ValueError as error:
                     self.damaged.append(f"{shown_path(path)}, line {number}: {error}")
+        more = len(self.damaged) - _MOST_DAMAGED
+        if more > 0:
+            self.damaged[_MOST_DAMAGED:] = [f"{shown_path(path)}: {more} more lines"]
 
     def add(self, record):
         os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)

@@ -4,19 +4,22 @@ import datetime
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 
 from experiments import CAPTURE, Capture, shown_path
-
+from results import check_regular, check_result, parsed
 
 _WARNING = "warning: "  # in a line of the program that is one
+_MOST_SAID = 2000  # characters that are kept of why it failed: the last
 
 
 def fingerprint(path):
-    """Of a program or a capture, so that another's results are not taken for its own."""
+    """Of a program or a capture, so that another's results are not taken for its own. OSError."""
+    check_regular(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
@@ -70,18 +73,22 @@ def _answer(program, arguments, capture=None):
     if capture is not None:
         given = given.replace(json.dumps(capture.file, ensure_ascii=False), json.dumps(shown_path(capture.file), ensure_ascii=False))
         beside = beside.replace(capture.file, shown_path(capture.file))
-    if done.returncode != 0:
-        raise ValueError(beside or f"status {done.returncode}")
+    said = beside[-_MOST_SAID:]
+    if done.returncode < 0:
+        raise ValueError(": ".join(filter(None, (f"killed by {signal.Signals(-done.returncode).name}", said))))
+    if done.returncode > 0:
+        raise ValueError(said or f"status {done.returncode}")
     return given, [line for line in beside.splitlines() if _WARNING in line]
 
 
 def _make(program, capture):
     """Where it is not there, or not of that command."""
     mark = capture.file + ".made"
-    if os.path.exists(capture.file) and os.path.exists(mark):
-        with open(mark, encoding="utf-8") as file:
-            if file.read() == capture.fingerprint:
+    if os.path.exists(mark):
+        with open(mark, encoding="utf-8", errors="replace") as file:
+            if file.read() == capture.fingerprint and os.path.exists(capture.file):
                 return
+        os.remove(mark)  # which names what lies there, until it is overwritten
     os.makedirs(os.path.dirname(capture.file), exist_ok=True)
     _answer(program, [*capture.put_into(capture.command), "--quiet"])
     with open(mark, "w", encoding="utf-8") as file:
@@ -109,9 +116,11 @@ def run_all(program, runs, results):
             if run.capture is not None and run.capture.command:
                 _make(program, run.capture)
             answer, warnings = _answer(program, [*run.command, "--json", "-"], run.capture)
-            result = json.loads(answer)
-            if not isinstance(result, dict):
-                raise ValueError("its answer is no JSON object")
+            try:
+                result = parsed(answer)
+                check_result(result)
+            except ValueError as error:
+                raise ValueError(f"its answer is {error}") from error
             record |= {"result": result, "warnings": warnings}
         except ValueError as error:
             record["failed"] = str(error)

@@ -109,6 +109,10 @@ class StudyCase(unittest.TestCase):
             file.write(text)
         return self.path(name)
 
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
     def run_it(self, *what, status=0):
         done = subprocess.run([*self.command, *what], capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, status, done.stderr)

@@ -35,7 +35,7 @@ class StudyPage(StudyCase):
         self.assertIn("An experiment ran in 1 or 2 rounds, as its section says, with all the others in between; shown are", self.page())
         os.remove(self.path("experiments/2-more.toml"))
         self.assertIn("1-speed, bits 20, round 2: done in", self.run_it("full", "--rounds", "2", "--list").stdout)
-        self.assertIn("--rounds 0: give 1 or more", self.run_it("full", "--rounds", "0", status=2).stderr)
+        self.assertIn("--rounds 0: give 1 to 1000", self.run_it("full", "--rounds", "0", status=2).stderr)
     def test_a_finding_that_names_what_is_not_there(self):
         self.write("mended", "")
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("{best.ns_median:.0f} ns", "{best.ns_medain:.0f} ns"))
@@ -178,8 +178,90 @@ json.dump(""").replace('{"results": rows,', '{"in": at, "results": rows,'))
         self.run_it("full")
         self.assertNotIn("Measured a second time", self.page())
         self.run_it("1-speed", "--again")
-        self.assertIn("Measured a second time, medians differ from those shown by at most 0 %.", self.page())
+        self.assertIn("Measured a second time, medians do not differ from those shown.", self.page())
         self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
+
+    def verdicts(self, rounds, agrees="[[\"times\", \">\", 1.5]]"):
+        """Of a finding about rows that measured so in those rounds."""
+        self.write("experiments/1-speed.toml", GIVEN + f"""
+[[finding]]
+picture = [1, 3]
+text = "So many times."
+of.race = {{ rows = {{ table = "race" }} }}
+of.std = {{ experiment = "1-speed", rows = {{ table = "std" }} }}
+ratio.times = ["std.ns", "race.ns"]
+agrees = {agrees}
+differs = "By design."
+[[picture]]
+title = "None"
+x = "table"
+y = "other"
+[[picture]]
+title = "Again"
+x = "table"
+y = "ns"
+columns = ["table", "other"]
+words = {{ race = "of ours" }}
+""")
+        for number, ns in enumerate(rounds, 1):
+            self.write("result", json.dumps({"results": [{"table": "race", "ns": 100}, {"table": "std", "ns": ns}]}))
+            self.run_it("1-speed", "--rounds", str(number))
+        return re.findall(r"<strong>(.*?)</strong>( By design.)?", self.page())
+
+    def test_verdicts_heed_what_rounds_differ(self):
+        for rounds, said in (((160,), ("As published.", "")), ((140,), ("Not as published.", " By design.")),
+                             ((200, 202), ("As published.", "")), ((100, 102), ("Not as published.", " By design.")),
+                             ((140, 170), ("Within what rounds differ.", "")), ((130, 160), ("Within what rounds differ.", ""))):
+            with self.subTest(rounds=rounds):
+                self.assertEqual(self.verdicts(rounds), [said])
+                self.assertIn(f"{said[0].startswith('As'):d} as published, {said[0].startswith('Not'):d} not as published, "
+                              f"{said[0].startswith('Within'):d} within", self.page())
+                shutil.rmtree(self.path("out"))
+        # One that is clear decides.
+        self.assertEqual(self.verdicts((140, 170), '[["times", ">", 1.5], ["times", ">", 5]]'), [("Not as published.", " By design.")])
+        page = self.page()
+        self.assertIn('<a href="#1-speed-1">picture and data</a>, <a href="#1-speed-3">3</a>, <a href="#1-speed">1-speed</a></li>', page)
+        self.assertIn("<td>of ours</td><td>100</td><td>100</td><td>100</td>", page)
+
+    def test_the_quick_way_has_no_verdicts_and_no_empty_headings(self):
+        self.write("experiments/2-other.toml", GIVEN.replace('bench =', 'arguments = ["--bits", "16"]\nbench =').replace("What?", "What else?"))
+        self.write("mended", "")
+        self.run_it("quick")
+        page = self.page("quick")
+        findings = page.partition("<h2 id=")[2].partition("<section")[0]
+        self.assertIn("Three times? <a", findings)
+        self.assertNotIn("<strong>", findings)
+        self.assertNotIn("as published", findings)
+        self.assertNotIn("It is race.", findings)
+        self.assertNotIn("What else?", findings)
+        self.assertIn("<h2>What else?</h2>", page)
+
+    def test_warnings_that_are_alike_are_one_line(self):
+        self.write("mended", "")
+        self.write("program", PROGRAM.replace("json.dump(", """for name in ("race", "std"):
+    print(f"millrace: warning: {name} promises up to 0.{bits}", file=sys.stderr)
+print("millrace: warning: hot", file=sys.stderr)
+json.dump("""))
+        self.run_it("1-speed")
+        self.assertEqual(re.findall(r"<summary>(millrace.*)</summary>", self.page()),
+                         ["millrace: warning: race promises up to 0.16 (and 5 more like it)"])
+        self.assertIn("<div>millrace: warning: std promises up to 0.20</div>", self.page())
+        self.assertIn('<p class="faint">millrace: warning: hot</p>', self.page())
+
+    def test_an_incomplete_page_says_so(self):
+        self.run_it("full", status=1)
+        self.assertIn("This page is incomplete: 1 of 3 runs", self.page())
+        self.write("mended", "")
+        self.run_it("full")
+        self.assertNotIn("incomplete", self.page())
+        # As one that is interrupted in its second round.
+        self.write("experiments/2-more.toml", EXPERIMENT)
+        self.run_it("1-speed", "--rounds", "2")
+        self.assertNotIn("incomplete", self.page())
+        self.run_it("2-more")
+        self.assertIn("This page is incomplete: 3 of 6 runs have no results yet, or fewer rounds than others", self.page())
+        self.run_it("full", "--rounds", "2")
+        self.assertNotIn("incomplete", self.page())
 
     def test_what_was_run_before_stays_on_the_page(self):
         self.write("mended", "")
