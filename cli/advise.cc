@@ -86,15 +86,15 @@ std::string why_not(const Tried& one, const Tried& best) {
 std::string to_toml(const Advice& advice, const AdviseCommand& command) {
   const Tried& best = advice.best();
   return fmt::format(
-      "# By millrace advise: {}, {} workers, {:.1f} Mpps a core.\n"
+      "# By millrace advise: {}, {} worker{}, {:.1f} Mpps a core.\n"
       "# Runs as it is: millrace replay --config FILE --in CAPTURE\n"
       "# Live it takes ports and services: docs/run.md\n"
       "workers = {}\nsharing = \"{}\"\n\n"
       "[table]\nscheme = \"{}\"\ncapacity = {}\ncapacity_v6 = {}\n\n"
       "[ageing]\nscheme = \"{}\"\n",
-      command.in, command.options.workers, mpps_a_core(best), command.options.workers,
-      best.combination.sharing, best.combination.table, advice.capacity, advice.capacity_v6,
-      best.combination.ageing);
+      command.in, command.options.workers, command.options.workers == 1 ? "" : "s",
+      mpps_a_core(best), command.options.workers, best.combination.sharing, best.combination.table,
+      advice.capacity, advice.capacity_v6, best.combination.ageing);
 }
 
 void print_row(const Tried& one, const std::string& why) {
