@@ -35,6 +35,8 @@ constexpr unsigned kLeadersTurns = 2;
 constexpr double kPacketsAStep = 5000;
 constexpr double kLeastStepMs = 10;
 constexpr double kMostStepMs = 1000;
+/// Of what `race` serves: who serves less is out.
+constexpr double kServedLeast = 0.99;
 /// To see what room it takes: a second pass meets what the first one has left.
 constexpr unsigned kPasses = 2;
 
@@ -143,11 +145,9 @@ Result<WorkerCounters> Trials::find_room() {
       capacity_v6_ /= 2;
       return *seen;
     }
-    if (parts_.empty()) {
-      auto parts = parts_for(*workers, *capture_, options_->seed + 1);
-      if (!parts) return std::unexpected(parts.error());
-      parts_ = std::move(*parts);
-    }
+    auto parts = parts_for(*workers, *capture_, options_->seed + 1);
+    if (!parts) return std::unexpected(parts.error());
+    parts_ = std::move(*parts);
     const auto run =
         timed_run(*workers, *capture_, parts_,
                   {.burst = options_->burst, .loops = kPasses, .step_ms = step_ms_}, clock_);
@@ -183,7 +183,7 @@ Result<void> Trials::run(Entrant& entrant, double ms) {
   if (const std::uint64_t refused = counters.refused.value(); refused > 0)
     tried.failed = fmt::format("refused {} connections although it promises room", refused);
   const auto falls_short = [loops](double packets, double once) {
-    return packets < 0.99 * once * loops;
+    return packets < kServedLeast * once * loops;
   };
   if (falls_short(static_cast<double>(served_by(counters)), served_once_))
     tried.failed =

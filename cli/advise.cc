@@ -30,6 +30,8 @@ struct AdviseCommand : BenchCommand {
   std::string out;
 
   void add_options_to(CLI::App& command);
+  /// An interrupt ends it at once: a pipe may never end. Warns of what the capture lacks.
+  Result<Capture> load(const std::string& path) const;
   int advise();
 };
 
@@ -200,6 +202,14 @@ Json options_json(const AdviceOptions& options) {
   return {{"workers", options.workers}, {"seconds", options.seconds}, {"burst", options.burst}};
 }
 
+Result<Capture> AdviseCommand::load(const std::string& path) const {
+  exit_on_interrupt();
+  auto capture = Capture::load(path);
+  catch_interrupts();
+  if (capture && !capture->warning().empty()) warn(capture->warning());
+  return capture;
+}
+
 int AdviseCommand::advise() {
   if (same_file(out, in) || same_file(json, in))
     return fail(
@@ -211,11 +221,8 @@ int AdviseCommand::advise() {
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(options.workers);
-  exit_on_interrupt();  // a pipe may never end
-  const auto capture = Capture::load(in);
-  catch_interrupts();
+  const auto capture = load(in);
   if (!capture) return fail(capture.error());
-  if (!capture->warning().empty()) warn(capture->warning());
   LiveTable live(quiet, Unit::ns);
   const auto advice = bench::run_advice(*capture, options, live.progress());
   live.clear();
@@ -251,16 +258,13 @@ int AdviseBench::compare() {
       return fail(misused("--json: " + path + " is a file of --in: give another file").error());
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
-  // All of them, before minutes are spent on the first. A pipe may never end.
-  exit_on_interrupt();
+  // All of them, before minutes are spent on the first.
   std::vector<Capture> loaded;
   for (const std::string& path : captures) {
-    auto capture = Capture::load(path);
+    auto capture = load(path);
     if (!capture) return fail(capture.error());
-    if (!capture->warning().empty()) warn(capture->warning());
     loaded.push_back(std::move(*capture));
   }
-  catch_interrupts();
   warn_of_turns(options.workers);
   Json all = results_json("advise", true, options_json(options), options);
   std::vector<std::pair<std::string, Exhausted>> done;
