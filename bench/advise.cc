@@ -17,12 +17,28 @@
 #include "worker/workers.h"
 
 namespace millrace::bench {
+
+std::vector<Combination> combinations(unsigned workers) {
+  std::vector<Combination> all;
+  for (const std::string& sharing : SharingSchemes::names()) {
+    if (workers == 1 && sharing != Sharded::kName) continue;
+    for (const std::string& table : tables_for(sharing)) {
+      for (const std::string& ageing : AgeingSchemes::names()) {
+        if (ageing != NoAgeing::kName) all.push_back({table, sharing, ageing});
+      }
+    }
+  }
+  return all;
+}
+
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
 /// Who takes so much more time than the best is out.
 constexpr std::array<double, kRounds> kMargin{0.6, 0.3, 0.15};
+/// So many turns each in a round.
+constexpr unsigned kTurns = 3;
 /// What a combination is timed for in each round, and in the final, in milliseconds.
 constexpr std::array<double, kRounds + 1> kTimed{15, 40, 100, 200};
 constexpr std::size_t kFinalists = 5;
@@ -39,6 +55,9 @@ constexpr double kMostStepMs = 1000;
 constexpr double kServedLeast = 0.99;
 /// To see what room it takes: a second pass meets what the first one has left.
 constexpr unsigned kPasses = 2;
+/// So many times the first room, for each worker, is enough for every connection: all may be one
+/// worker's, and where none is answered they get a quarter; two are left to spare.
+constexpr std::size_t kRoomMost = 8;
 
 /// Twice as many as there were, in two digits.
 std::size_t room_for(double connections) {
@@ -53,7 +72,7 @@ double tracked_by(const WorkerCounters& counters) {
 }
 
 /// A combination under trial, and what was seen of it in this round.
-struct Entrant {
+struct Candidate {
   Tried tried;
   std::vector<double> ns;
   std::vector<double> waiting;
@@ -71,12 +90,12 @@ class Trials {
   Result<void> prepare(Advice& advice);
   /// Passes it for about so many milliseconds. What the combination cannot do is noted, and is no
   /// error. Error (failed): no memory even for this.
-  Result<void> run(Entrant& entrant, double ms);
+  Result<void> run(Candidate& candidate, double ms);
 
  private:
   Result<Workers> make(const Combination& combination) const;
   /// Finds the room in which every connection gets an entry: what there is, twice as much, and so
-  /// on, as far as memory goes. The counters of two passes in it.
+  /// on, up to `kRoomMost` and as far as memory goes. The counters of two passes in it.
   Result<WorkerCounters> find_room();
 
   const Capture* capture_;
@@ -125,6 +144,9 @@ Result<void> Trials::prepare(Advice& advice) {
   capacity_v6_ = room_for(lived * static_cast<double>(trace->connections_v6));
   const auto served = find_room();
   if (!served) return std::unexpected(served.error());
+  if (served->refused.value() > 0)
+    return std::unexpected(
+        Error{"there is no memory for tables that take every connection: give a shorter capture"});
   advice.capacity = capacity_;
   advice.capacity_v6 = capacity_v6_;
   tracked_once_ = tracked_by(*served) / kPasses;
@@ -135,8 +157,7 @@ Result<void> Trials::prepare(Advice& advice) {
 
 Result<WorkerCounters> Trials::find_room() {
   std::optional<WorkerCounters> seen;
-  // One worker may have all connections, and none of them be answered: a quarter may be half open.
-  const std::size_t most = capacity_ * 8 * options_->workers;
+  const std::size_t most = capacity_ * kRoomMost * options_->workers;
   for (;; capacity_ *= 2, capacity_v6_ *= 2) {
     auto workers = make({"race", "sharded", "wheel"});
     if (!workers) {
@@ -159,8 +180,8 @@ Result<WorkerCounters> Trials::find_room() {
   }
 }
 
-Result<void> Trials::run(Entrant& entrant, double ms) {
-  Tried& tried = entrant.tried;
+Result<void> Trials::run(Candidate& candidate, double ms) {
+  Tried& tried = candidate.tried;
   auto workers = make(tried.combination);
   if (!workers) {
     tried.failed = workers.error().message;
@@ -173,8 +194,8 @@ Result<void> Trials::run(Entrant& entrant, double ms) {
       timed_run(*workers, *capture_, parts_,
                 {.burst = options_->burst, .loops = loops, .step_ms = step_ms_}, clock_);
   if (!run) return std::unexpected(run.error());
-  entrant.ns.push_back(run->ns_per_packet);
-  entrant.waiting.push_back(run->waiting);
+  candidate.ns.push_back(run->ns_per_packet);
+  candidate.waiting.push_back(run->waiting);
   const TableReport v4 = workers->report_v4();
   const TableReport v6 = workers->report_v6();
   tried.memory_bytes = v4.memory_bytes + v6.memory_bytes;
@@ -195,110 +216,92 @@ Result<void> Trials::run(Entrant& entrant, double ms) {
 }
 
 /// All combinations, and those that are still in.
-struct Field {
-  explicit Field(unsigned workers) {
+struct Candidates {
+  explicit Candidates(unsigned workers) {
     for (Combination& one : combinations(workers))
       all.push_back({.tried = {.combination = std::move(one)}});
-    for (Entrant& one : all) still.push_back(&one);
+    for (Candidate& one : all) still.push_back(&one);
   }
 
   /// What comes, of those still in, does not compare with what was measured.
   void begin(const std::string& title, const Progress& progress) {
     progress({.what = title, .anew = true});
-    for (Entrant* const entrant : still) {
-      entrant->ns.clear();
-      entrant->waiting.clear();
+    for (Candidate* const candidate : still) {
+      candidate->ns.clear();
+      candidate->waiting.clear();
     }
   }
 
-  std::vector<Entrant> all;
-  std::vector<Entrant*> still;
+  std::vector<Candidate> all;
+  std::vector<Candidate*> still;
 };
 
 /// Sums up what a round has shown: the best first, and those that are out last.
-void sum_up(std::vector<Entrant*>& round, unsigned number) {
+void sum_up(std::vector<Candidate*>& round, unsigned number) {
   double best = std::numeric_limits<double>::max();
-  for (Entrant* const entrant : round) {
-    entrant->tried.round = number;
-    if (entrant->ns.empty()) continue;
-    entrant->tried.ns_per_packet = spread_of(entrant->ns);
-    entrant->tried.waiting = spread_of(entrant->waiting).median;
-    if (entrant->is_in()) best = std::min(best, entrant->tried.ns_per_packet.median);
+  for (Candidate* const candidate : round) {
+    candidate->tried.round = number;
+    if (candidate->ns.empty()) continue;
+    candidate->tried.ns_per_packet = spread_of(candidate->ns);
+    candidate->tried.waiting = spread_of(candidate->waiting).median;
+    if (candidate->is_in()) best = std::min(best, candidate->tried.ns_per_packet.median);
   }
-  for (Entrant* const entrant : round)
-    entrant->tried.behind = entrant->tried.ns_per_packet.median / best - 1;
-  std::ranges::sort(round, {}, [](const Entrant* entrant) {
-    return std::pair(!entrant->is_in(), entrant->tried.ns_per_packet.median);
+  for (Candidate* const candidate : round)
+    candidate->tried.behind = candidate->tried.ns_per_packet.median / best - 1;
+  std::ranges::sort(round, {}, [](const Candidate* candidate) {
+    return std::pair(!candidate->is_in(), candidate->tried.ns_per_packet.median);
   });
 }
 
 /// Each in turn, so many times. False where `progress` ended it.
-Result<bool> take_turns(Trials& trials, const std::vector<Entrant*>& round, unsigned times,
+Result<bool> take_turns(Trials& trials, const std::vector<Candidate*>& round, unsigned times,
                         double ms, const std::string& title, const Progress& progress) {
   for (unsigned time = 0; time < times; ++time) {
     std::size_t at = 0;
-    for (Entrant* const entrant : round) {
+    for (Candidate* const candidate : round) {
       ++at;
-      if (!entrant->is_in()) continue;
-      const auto& [table, sharing, ageing] = entrant->tried.combination;
+      if (!candidate->is_in()) continue;
+      const auto& [table, sharing, ageing] = candidate->tried.combination;
       const std::string who = fmt::format("{}, {}, {}", table, sharing, ageing);
       const std::string turn = times > 1 ? fmt::format(", turn {} of {}", time + 1, times) : "";
       const std::string what =
           fmt::format("{}{}, {} of {}: {}", title, turn, at, round.size(), who);
       if (!progress({.what = what, .who = who})) return false;
-      if (auto ok = trials.run(*entrant, ms); !ok) return std::unexpected(ok.error());
-      if (entrant->is_in()) progress.seen(who, entrant->ns.back());
+      if (auto ok = trials.run(*candidate, ms); !ok) return std::unexpected(ok.error());
+      if (candidate->is_in()) progress.seen(who, candidate->ns.back());
     }
   }
   return true;
 }
 
-}  // namespace
-
-std::vector<Combination> combinations(unsigned workers) {
-  std::vector<Combination> all;
-  for (const std::string& sharing : SharingSchemes::names()) {
-    if (workers == 1 && sharing != Sharded::kName) continue;
-    for (const std::string& table : tables_for(sharing)) {
-      for (const std::string& ageing : AgeingSchemes::names()) {
-        if (ageing != NoAgeing::kName) all.push_back({table, sharing, ageing});
-      }
-    }
-  }
-  return all;
-}
-
-Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
-                          const Progress& progress) {
+Result<Advice> advise(Trials& trials, const AdviceOptions& options, const Progress& progress) {
   const auto until = SteadyClock::now() + std::chrono::duration<double>(options.seconds);
   Advice advice;
-  Trials trials(capture, options);
   if (!progress("looking at the capture")) return advice;
   if (auto ok = trials.prepare(advice); !ok) return std::unexpected(ok.error());
-  Field field(options.workers);
-  auto& still = field.still;
+  Candidates candidates(options.workers);
+  auto& still = candidates.still;
   bool goes_on = true;
   for (unsigned number = 1; number <= kRounds && goes_on; ++number) {
-    constexpr unsigned kTimes = 3;
     const std::string title = fmt::format("round {} of {}", number, kRounds);
-    field.begin(title, progress);
-    const auto done = take_turns(trials, still, kTimes, kTimed[number - 1], title, progress);
+    candidates.begin(title, progress);
+    const auto done = take_turns(trials, still, kTurns, kTimed[number - 1], title, progress);
     if (!done) return std::unexpected(done.error());
     goes_on = *done;
     if (!goes_on && number == 1) return advice;
     if (!goes_on) break;  // what the round before has shown stands
     sum_up(still, number);
-    const auto stays = [number](const Entrant* entrant) {
-      return entrant->is_in() && entrant->tried.behind <= kMargin[number - 1];
+    const auto stays = [number](const Candidate* candidate) {
+      return candidate->is_in() && candidate->tried.behind <= kMargin[number - 1];
     };
     still.erase(std::ranges::find_if_not(still, stays), still.end());
     if (still.empty())
-      return std::unexpected(Error{"no combination works: " + field.all.front().tried.failed});
+      return std::unexpected(Error{"no combination works: " + candidates.all.front().tried.failed});
     if (number == kRounds) still.resize(std::min(still.size(), kFinalists));
   }
   const std::string title =
       options.seconds > 0 ? fmt::format("final, until {:g} s", options.seconds) : "final";
-  if (goes_on) field.begin(title, progress);
+  if (goes_on) candidates.begin(title, progress);
   for (unsigned turn = 0; goes_on && (turn < kFinalsLeast || SteadyClock::now() < until); ++turn) {
     const auto done = take_turns(trials, still, 1, kTimed[kRounds], title, progress);
     if (!done) return std::unexpected(done.error());
@@ -306,11 +309,19 @@ Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
   }
   if (goes_on) sum_up(still, kRounds + 1);
   advice.complete = goes_on;
-  for (Entrant& one : field.all) advice.tried.push_back(std::move(one.tried));
+  for (Candidate& one : candidates.all) advice.tried.push_back(std::move(one.tried));
   std::ranges::sort(advice.tried, {}, [](const Tried& one) {
     return std::tuple(!one.failed.empty(), kRounds + 1 - one.round, one.ns_per_packet.median);
   });
   return advice;
+}
+
+}  // namespace
+
+Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
+                          const Progress& progress) {
+  Trials trials(capture, options);
+  return advise(trials, options, progress);
 }
 
 const Tried& Exhausted::advised() const {
@@ -320,37 +331,37 @@ const Tried& Exhausted::advised() const {
 Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& options,
                                  const Progress& progress) {
   Exhausted exhausted;
-  auto advice = run_advice(capture, options, progress);
+  Trials trials(capture, options);
+  auto advice = advise(trials, options, progress);
   if (!advice) return std::unexpected(advice.error());
   exhausted.advice = std::move(*advice);
   if (!exhausted.advice.complete) return exhausted;
-  Trials trials(capture, options);
-  Advice again;
-  if (auto ok = trials.prepare(again); !ok) return std::unexpected(ok.error());
-  Field field(options.workers);
+  Candidates candidates(options.workers);
   const auto measure = [&](unsigned times, const std::string& title) {
-    field.begin(title, progress);
-    return take_turns(trials, field.still, times, kTimed[kRounds], title, progress);
+    candidates.begin(title, progress);
+    return take_turns(trials, candidates.still, times, kTimed[kRounds], title, progress);
   };
   const auto done = measure(options.repetitions, "all of them");
   if (!done) return std::unexpected(done.error());
   if (!*done) return exhausted;
-  sum_up(field.still, 1);
+  sum_up(candidates.still, 1);
   // The least of so many medians is less than what it stands for: who leads, and who was advised,
   // are measured again, side by side, for longer.
-  const auto leads = std::ranges::stable_partition(field.still, [&](const Entrant* entrant) {
-    return (entrant->is_in() && entrant->tried.behind <= kMargin.back()) ||
-           entrant->tried.combination == exhausted.advice.best().combination;
-  });
-  const std::vector<Entrant*> others(leads.begin(), leads.end());
-  field.still.erase(leads.begin(), leads.end());
+  const auto leads =
+      std::ranges::stable_partition(candidates.still, [&](const Candidate* candidate) {
+        return (candidate->is_in() && candidate->tried.behind <= kMargin.back()) ||
+               candidate->tried.combination == exhausted.advice.best().combination;
+      });
+  const std::vector<Candidate*> others(leads.begin(), leads.end());
+  candidates.still.erase(leads.begin(), leads.end());
   const auto decided = measure(kLeadersTurns * options.repetitions, "those that lead");
   if (!decided) return std::unexpected(decided.error());
   exhausted.complete = *decided;
   if (!exhausted.complete) return exhausted;
-  sum_up(field.still, 2);
-  field.still.insert(field.still.end(), others.begin(), others.end());
-  for (Entrant* const entrant : field.still) exhausted.all.push_back(std::move(entrant->tried));
+  sum_up(candidates.still, 2);
+  candidates.still.insert(candidates.still.end(), others.begin(), others.end());
+  for (Candidate* const candidate : candidates.still)
+    exhausted.all.push_back(std::move(candidate->tried));
   return exhausted;
 }
 

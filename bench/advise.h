@@ -28,13 +28,13 @@ struct Combination {
   friend bool operator==(const Combination&, const Combination&) = default;
 };
 
-/// All that `workers` may have and that remove idle connections: how one worker shares is no
-/// question.
+/// All combinations for so many workers, but those with ageing `none`; for one worker only with
+/// sharing `sharded`.
 std::vector<Combination> combinations(unsigned workers);
 
 struct AdviceOptions : Settings {
   unsigned workers = 1;
-  double seconds = 60;  ///< about so long it takes, and no less than it needs
+  double seconds = 60;  ///< 0 to 3600; three rounds and five final turns are measured in any case
   unsigned burst = 32;
 };
 
@@ -55,8 +55,11 @@ struct Tried {
 
 struct Advice {
   TraceProfile trace;
-  std::uint64_t peak = 0;  ///< most connections that lived at once, with default timeouts
-  double tracked = 0;      ///< share of the packets served that have an entry, in the room below
+  /// Most connections that lived at once, with default timeouts: with several workers the sum of
+  /// what each had at most, an upper bound.
+  std::uint64_t peak = 0;
+  /// Share, 0 to 1, of the packets served that have an entry, in the room below.
+  double tracked = 0;
   /// Connections that a configuration should have room for.
   std::size_t capacity = 0;
   std::size_t capacity_v6 = 0;
@@ -67,8 +70,9 @@ struct Advice {
   const Tried& best() const { return tried.front(); }
 };
 
-/// Errors: a capture without connections, or where none of the combinations works (failed), no
-/// memory.
+/// Starts `options.workers` threads, which have ended when it returns; `capture` is only read, and
+/// `progress` called by the calling thread. Errors: a capture without connections, or where none of
+/// the combinations works (failed), no memory.
 Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
                           const Progress& progress);
 

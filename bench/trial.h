@@ -20,7 +20,7 @@ namespace millrace::bench {
 /// A size and a load: a table's own, or the same for all.
 struct Case {
   unsigned bits = 0;
-  std::optional<double> load;  ///< none: the most that a table promises
+  std::optional<double> load;  ///< share of the slots, 0 to 1; none: the most that a table promises
 
   std::size_t slots() const { return std::size_t{1} << bits; }
   double load_of(const Entrant& entrant) const { return load.value_or(entrant.max_load); }
@@ -33,20 +33,20 @@ struct Case {
   bool suits(const Entrant& entrant) const { return load_of(entrant) <= entrant.max_load; }
 };
 
-/// What all trials of one table came to.
+/// What all trials of one table came to: nanoseconds an operation, of each trial.
 struct Samples {
   std::map<std::pair<std::string_view, unsigned>, std::vector<double>> ns;  ///< operation, burst
   std::vector<float> insertion_ns;
   std::vector<double> beyond_ns;
-  std::size_t refused_below = 0;
-  std::size_t refused_beyond = 0;
+  std::size_t refused_below = 0;   ///< insertions, up to the load that is promised
+  std::size_t refused_beyond = 0;  ///< and beyond it
   std::size_t index_bytes = 0;
   std::size_t record_bytes = 0;
   Pages pages = Pages::huge;  ///< the worst
 };
 
 struct TrialOptions {
-  std::vector<unsigned> bursts;
+  std::vector<unsigned> bursts;  ///< keys a burst, 1 to 64
   Pages pages = Pages::huge;
   std::uint64_t seed = 1;
 };
@@ -65,6 +65,7 @@ class Trial {
   Result<bool> run(const Progress& progress);
 
  private:
+  /// `headroom`: room beyond the promise, as a share of it.
   Result<void> make(double headroom);
   Result<void> fill();
   Result<void> check_answers();

@@ -69,18 +69,18 @@ std::string why_not(const Tried& one, const Tried& best) {
   }
   if (one.waiting > 0.05 && one.waiting > 2 * best.waiting)
     return why +
-           fmt::format(": {:.0f} % of the time its workers wait for each other", 100 * one.waiting);
+           fmt::format("; its workers wait for each other {:.0f} % of the time", 100 * one.waiting);
   const bool same_table = table == best.combination.table;
   const bool same_sharing = sharing == best.combination.sharing;
   const bool same_ageing = ageing == best.combination.ageing;
   if (same_sharing && same_ageing && one.memory_bytes > best.memory_bytes + best.memory_bytes / 10)
-    return why + fmt::format(": only its table differs, with {:.0f} % more memory",
+    return why + fmt::format("; differs only in its table, with {:.0f} % more memory",
                              100.0 * static_cast<double>(one.memory_bytes) /
                                      static_cast<double>(best.memory_bytes) -
                                  100);
-  if (same_sharing && same_ageing) return why + ": only its table differs";
-  if (same_table && same_sharing) return why + ": only its ageing differs";
-  if (same_table && same_ageing) return why + ": only its sharing differs";
+  if (same_sharing && same_ageing) return why + "; differs only in its table";
+  if (same_table && same_sharing) return why + "; differs only in its ageing";
+  if (same_table && same_ageing) return why + "; differs only in its sharing";
   return why;
 }
 
@@ -191,7 +191,7 @@ Json to_json(const Advice& advice, const std::string& in) {
           {"reuse_median", trace.reuse_median},
           {"reuse_90", trace.reuse_90},
           {"first_packets", rounded(trace.first_packets, 4)},
-          {"busiest_percent", rounded(trace.busiest, 4)},
+          {"busiest_share", rounded(trace.busiest, 4)},
           {"peak", advice.peak},
           {"tracked", rounded(advice.tracked, 4)},
           {"capacity", advice.capacity},
@@ -236,6 +236,7 @@ int AdviseCommand::advise() {
     if (auto ok = write_whole(out, to_toml(*advice, *this)); !ok) return fail(ok.error());
   }
   Json all = results_json("advise", advice->complete, options_json(options), options);
+  all["options"].erase("repetitions");  // it measures until the time is up
   all["capture"] = to_json(*advice, in);
   for (const Tried& one : advice->tried) all["results"].push_back(to_json(one));
   return finish(advice->complete, all, [&] { print(*advice, *this); });

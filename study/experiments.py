@@ -4,6 +4,7 @@ import itertools
 import operator
 import os
 import shlex
+import string
 import tomllib
 from dataclasses import dataclass, field
 
@@ -62,7 +63,7 @@ _KEYS = {"question": _TEXT, "figures": _TEXT, "bench": _TEXT, "arguments": _TEXT
 _SOURCE_KEYS = {"rows": _TABLE, "list": _TEXT, "unfold": _TEXT, "published": _TEXT}
 _PICTURE_KEYS = _SOURCE_KEYS | {"title": _TEXT, "x": _TEXT, "y": _TEXT, "per": _TEXT, "series": _TEXT, "panel": _TEXT, "x_label": _TEXT,
                                 "y_label": _TEXT, "kind": _KIND, "log_x": _YES, "log_y": _YES, "x_most": _NUMBER,
-                                "columns": _TEXTS, "words": _WORDS}
+                                "columns": _TEXTS, "words": _WORDS, "absolute": _YES}
 _FINDING_KEYS = {"text": _TEXT, "of": _TABLES, "sum": _SUM, "ratio": _RATIO, "agrees": _AGREES, "differs": _TEXT, "picture": _NUMBERS}
 _OF_KEYS = _SOURCE_KEYS | {"experiment": _TEXT, "least": _TEXT, "most": _TEXT}
 PROGRAM = "build/release/cli/millrace"  # as commands on the page name it
@@ -75,8 +76,8 @@ def pictures_of(finding):
     return given if isinstance(given, list) else [given]
 
 
-class Wrong(Exception):
-    """What is wrong with an experiment's file, and what would be right."""
+class UsageError(Exception):
+    """What is wrong with an option or an experiment's file, and what would be right."""
 
 
 def shown_path(file):
@@ -172,16 +173,16 @@ class Experiment:
 
 def _check(path, what, given, known, needed):
     for key in given.keys() - known.keys():
-        raise Wrong(f"{path}: {what}{key}: no such key: give {', '.join(sorted(known))}")
+        raise UsageError(f"{path}: {what}{key}: no such key: give {', '.join(sorted(known))}")
     for key in needed:
         if key not in given:
-            raise Wrong(f"{path}: {what}{key} is missing")
+            raise UsageError(f"{path}: {what}{key} is missing")
     for key, value in given.items():
         if not _CHECKS[known[key]](value):
-            raise Wrong(f"{path}: {what}{key}: give {known[key]}")
+            raise UsageError(f"{path}: {what}{key}: give {known[key]}")
     source = given.get("published")
     if source is not None and source not in published.sources():
-        raise Wrong(f"{path}: {what}published: {source}: give {', '.join(published.sources())}")
+        raise UsageError(f"{path}: {what}published: {source}: give {', '.join(published.sources())}")
 
 
 def _check_finding(path, finding, pictures):
@@ -189,9 +190,31 @@ def _check_finding(path, finding, pictures):
     for of in finding.get("of", {}).values():
         _check(path, "finding: of: ", of, _OF_KEYS, ())
     if max(pictures_of(finding)) > pictures:
-        raise Wrong(f"{path}: finding: picture: give the number of the picture that shows it, from 1")
+        raise UsageError(f"{path}: finding: picture: give the number of the picture that shows it, from 1")
     if "agrees" in finding and "differs" not in finding:
-        raise Wrong(f"{path}: finding: differs is missing: say what it is where not as published: {finding['text']}")
+        raise UsageError(f"{path}: finding: differs is missing: say what it is where not as published: {finding['text']}")
+    _check_names(path, finding)
+
+
+def _names_in(text):
+    return [field for _, field, _, _ in string.Formatter().parse(text) if field is not None]
+
+
+def _check_names(path, finding):
+    """Before hours are spent: that each name which a finding uses is one that it gives, and the other way round."""
+    given = [name for key in ("of", "sum", "ratio") for name in finding.get(key, {})]
+    operands = [operand for key in ("sum", "ratio") for operands in finding.get(key, {}).values() for operand in operands]
+    operands += [operand for left, _, right in finding.get("agrees", []) for operand in (left, right)]
+    try:
+        used = _names_in(finding["text"]) + _names_in(finding.get("differs", ""))
+    except ValueError as error:
+        raise UsageError(f"{path}: finding: {error}: {finding['text']}") from error
+    used = {name.partition(".")[0] for name in (*used, *operands) if isinstance(name, str)}
+    for name in sorted(used.difference(given)):
+        raise UsageError(f"{path}: finding: {name}: no such name: give it as of.{name}, sum.{name} or ratio.{name}: {finding['text']}")
+    for name in given:
+        if name not in used:
+            raise UsageError(f"{path}: finding: {name} is used nowhere: {finding['text']}")
 
 
 def read(path):
@@ -200,7 +223,7 @@ def read(path):
         with open(path, "rb") as file:
             given = tomllib.load(file)
     except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8
-        raise Wrong(f"{path}: {error}") from error
+        raise UsageError(f"{path}: {error}") from error
     _check(path, "", given, _KEYS, ("question", "bench"))
     for picture in given.get("picture", []):
         _check(path, "picture: ", picture, _PICTURE_KEYS, ("title", "x", "y"))
@@ -211,10 +234,10 @@ def read(path):
 
 def read_all(folder):
     """In the order of their names."""
-    experiments = [read(os.path.join(folder, name)) for name in sorted(os.listdir(folder)) if name.endswith(".toml")]
-    names = [experiment.name for experiment in experiments]
+    names = sorted(os.path.splitext(name)[0] for name in os.listdir(folder) if name.endswith(".toml"))
+    experiments = [read(os.path.join(folder, f"{name}.toml")) for name in names]
     for experiment in experiments:
         for of in (of for finding in experiment.finding for of in finding.get("of", {}).values()):
             if of.get("experiment", experiment.name) not in names:
-                raise Wrong(f"{experiment.name}.toml: experiment: {of['experiment']}: give {', '.join(names)}")
+                raise UsageError(f"{experiment.name}.toml: experiment: {of['experiment']}: give {', '.join(names)}")
     return experiments

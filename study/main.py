@@ -9,7 +9,7 @@ import sys
 from dataclasses import replace
 
 import report
-from experiments import Capture, Wrong, read_all
+from experiments import Capture, UsageError, read_all
 from results import Results, check_regular
 from running import ProgramChanged, fingerprint, generated, run_all
 
@@ -23,8 +23,9 @@ def _arguments():
     parser = argparse.ArgumentParser(
         prog="study/run", description="Runs experiments, and makes a page of their results.",
         epilog="What was run before, by the same program, is not run again: an interrupted study goes on. Exit status: 0, 1 if a run "
-               "failed or the page cannot be written (of a picture or finding that fails only the page says so), 2 for wrong options or "
-               "experiments, 3 if a file cannot be read, 130 after an interrupt.")
+               "failed (of a picture or finding that fails only the page says so), results or page cannot be written, another study is at "
+               "work in the same folder, or the program was built anew meanwhile, 2 for wrong options or experiments, 3 if a file cannot be "
+               "read, 130 after an interrupt.")
     parser.add_argument("what", nargs="*", metavar="quick|full|EXPERIMENT",
                         help="all of them, in a few minutes or whole; or some by name, whole")
     parser.add_argument("--list", action="store_true", help="say what would be run, and what has been")
@@ -40,9 +41,13 @@ def _arguments():
                         help="the millrace that is measured; build/release/cli/millrace")
     parser.add_argument("--experiments", default=os.path.join(_HERE, "experiments"), metavar="FOLDER",
                         help="where these are described; study/experiments")
+    parser.add_argument("--results", metavar="FILE",
+                        help="run nothing: make the page of these results (.jsonl, .jsonl.xz), by whatever program and machine")
     options = parser.parse_args()
     if not options.what and not options.list:
         parser.error("give quick, full, or experiments by name: --list names them")
+    if options.results and (options.list or options.captures or options.rounds or options.again):
+        parser.error("--results: it runs nothing: leave out --list, --in, --rounds and --again")
     options.what = list(dict.fromkeys(options.what)) or ["full"]
     options.program = os.path.abspath(options.program)  # else a bare name were looked up in PATH
     return options
@@ -55,9 +60,9 @@ def _chosen(experiments, what):
     by_name = {experiment.name: experiment for experiment in experiments}
     for name in what:
         if name in ("quick", "full"):
-            raise Wrong(f"{' '.join(what)}: {name} stands alone: it is all of them")
+            raise UsageError(f"{' '.join(what)}: {name} stands alone: it is all of them")
         if name not in by_name:
-            raise Wrong(f"{name} is no experiment: give quick, full, or some of {', '.join(by_name)}")
+            raise UsageError(f"{name} is no experiment: give quick, full, or some of {', '.join(by_name)}")
     return [by_name[name] for name in what], False
 
 
@@ -65,34 +70,38 @@ def _check_names(captures):
     names = set()
     for capture in captures:
         if capture.name in names:
-            raise Wrong(f"--in {capture.file}: another capture is named {capture.name}, too: rename this one")
+            raise UsageError(f"--in {capture.file}: another capture is named {capture.name}, too: rename this one")
         names.add(capture.name)
 
 
 class Study:
-    """What was asked for: experiments, captures, and where results go."""
+    """What was asked for: experiments, captures, and the program they are measured with. `given`: results to show, not to add to."""
 
-    def __init__(self, options):
+    def __init__(self, options, given=None):
         self.all = read_all(options.experiments)
         self.chosen, self.is_quick = _chosen(self.all, options.what)
-        if not os.path.exists(options.program):
-            raise Wrong(f"{options.program} is not there: ./demo builds it, or give --program")
+        if given is None and not os.path.exists(options.program):
+            raise UsageError(f"{options.program} is not there: ./demo builds it, or give --program")
+        if given is not None and not given.records:
+            raise UsageError(f"--results {options.results}: no results in it: give what study/run has written")
         if options.rounds is not None and not 1 <= options.rounds <= _MOST_ROUNDS:
-            raise Wrong(f"--rounds {options.rounds}: give 1 to {_MOST_ROUNDS}")
+            raise UsageError(f"--rounds {options.rounds}: give 1 to {_MOST_ROUNDS}")
         self.rounds = options.rounds or (1 if self.is_quick else 3)
-        self.program = fingerprint(options.program)
-        given = [Capture(os.path.splitext(os.path.basename(file))[0], file, fingerprint(file)) for file in options.captures]
+        self.program = fingerprint(options.program) if given is None else given.records[-1]["program"]
+        captures = [Capture(os.path.splitext(os.path.basename(file))[0], file, fingerprint(file)) for file in options.captures]
         self.captures = {}
         for experiment in self.all:
             if experiment.takes_captures:
-                made = [generated(name, arguments, os.path.join(options.out, "captures"), options.program)
+                made = [generated(name, arguments, os.path.join(options.out, "captures"), self.program)
                         for name, arguments in experiment.generated(self.is_quick).items()]
-                self.captures[experiment.name] = made + given
+                known = {capture.fingerprint for capture in made}
+                self.captures[experiment.name] = made + (captures if given is None else [
+                    capture for capture in given.captures_of(experiment, self.program) if capture.fingerprint not in known])
                 _check_names(self.captures[experiment.name])
         for experiment in self.chosen:
-            if experiment.takes_captures and not self.captures[experiment.name] and experiment.name in options.what:
-                raise Wrong(f"{experiment.name} takes a capture: give --in")
-        if given and not any(experiment.takes_captures for experiment in self.chosen):
+            if given is None and experiment.takes_captures and not self.captures[experiment.name] and experiment.name in options.what:
+                raise UsageError(f"{experiment.name} takes a capture: give --in")
+        if captures and not any(experiment.takes_captures for experiment in self.chosen):
             print("study/run: warning: --in: no experiment that is asked for takes a capture", file=sys.stderr)
 
     def runs(self, experiment):
@@ -135,8 +144,9 @@ def _prepare(folder, *files):
 def _study():
     options = _arguments()
     try:
-        study = Study(options)
-    except Wrong as wrong:
+        given = Results(options.results, must_exist=True) if options.results else None
+        study = Study(options, given)
+    except UsageError as wrong:
         print(f"study/run: {wrong}", file=sys.stderr)
         return _USAGE
     except OSError as error:
@@ -146,21 +156,22 @@ def _study():
     file, page = f"{name}.jsonl", f"{name}.html"
     try:
         if not options.list:
-            study.lock = _prepare(options.out, file, page, f"{page}.partial")
-        results = Results(file)
+            _lock = _prepare(options.out, file, page, f"{page}.partial")  # until the program ends
+        results = given or Results(file)
     except OSError as error:
         print(f"study/run: {error.filename}: {error.strerror}", file=sys.stderr)
         return _FAILED
     for line in results.damaged:
         print(f"study/run: left out: {line}", file=sys.stderr)
-    runs = study.planned(options.again)
+    runs = [] if given else study.planned(options.again)
     if options.list:
         _list(study, runs, results)
         return 0
     interrupted = False
     try:
         try:
-            run_all(options.program, runs, results)
+            if runs:
+                run_all(options.program, runs, results)
         except KeyboardInterrupt:
             interrupted = True
             print("\nstudy/run: interrupted: the same command goes on", file=sys.stderr)

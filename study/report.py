@@ -11,10 +11,10 @@ import jinja2
 import published
 from experiments import RELATIONS, pictures_of
 from pictures import draw
-from rows import apart, chosen, limit, merged, spread, unfolded
+from rows import apart, chosen, merged, percentile_95, spread, unfolded
 
 # Of a picture or finding, beside what was measured; of rounds that are not alike.
-_WRONG = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
+_DATA_ERRORS = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -29,7 +29,8 @@ class Measured:
     """What runs of one experiment have shown: rounds put together, and those that failed."""
 
     def __init__(self, runs, results, program):
-        self._lists = {None: []}  # of all rounds together and of each: of every run what varied, and its result
+        self._together = []  # of every run what varied, and its result, of all rounds
+        self._by_round = {}  # the same of each round
         self.failed = []
         self.machines = []  # of all rounds
         self.rounds = []  # how many of each run
@@ -42,32 +43,33 @@ class Measured:
             self.failed += [{"command": run.shown_command, "why": record["failed"]} for record in records if "failed" in record]
             try:
                 together = good and merged(good)
-            except _WRONG as error:
+            except _DATA_ERRORS as error:
                 self.failed.append({"command": run.shown_command, "why": f"its rounds do not fit together: {error}"})
                 records, good = [], []
             self.rounds.append(len(good))
             warnings += [line for record in records for line in record.get("warnings", [])]
             if good:
                 self.machines += [result["machine"] for result in good if isinstance(result.get("machine"), dict)]
-                self._lists[None].append((run.varied, together))
+                self._together.append((run.varied, together))
             for record in records:
                 if "result" in record:
-                    self._lists.setdefault(record["round"], []).append((run.varied, merged([record["result"]])))
+                    self._by_round.setdefault(record["round"], []).append((run.varied, record["result"]))
         self.warnings = _folded(warnings)
 
     def __bool__(self):
-        return bool(self._lists[None])
+        return bool(self._together)
 
     @property
     def round_numbers(self):
-        return [number for number in self._lists if number is not None]
+        return list(self._by_round)
 
     def rows(self, wanted, of_round=None):
         """Those that a picture or a finding is about."""
         if "published" in wanted:
             rows = published.rows(wanted["published"])
         else:
-            held = [(varied, result.get(wanted.get("list", "results"), [])) for varied, result in self._lists[of_round]]
+            of_runs = self._together if of_round is None else self._by_round[of_round]
+            held = [(varied, result.get(wanted.get("list", "results"), [])) for varied, result in of_runs]
             rows = [{**varied, **row} for varied, of_run in held for row in of_run]
         rows = chosen(unfolded(rows, wanted.get("unfold")), wanted.get("rows", {}))
         rows = [row for row in rows if "x_most" not in wanted or row[wanted["x"]] <= wanted["x_most"]]
@@ -149,7 +151,7 @@ class _Text(string.Formatter):
     """Puts values of rows in, and nothing that Python's objects have beside them."""
 
     def get_field(self, field_name, args, kwargs):
-        return _value_at(kwargs, field_name.replace("[", ".").replace("]", "")), field_name
+        return _value_at(kwargs, field_name), field_name
 
     def convert_field(self, value, conversion):
         if conversion is not None:
@@ -213,7 +215,7 @@ def _findings(experiment, measured, shown, is_quick):
         except NotMeasured as error:
             if not is_quick:
                 failed.append({"command": finding["text"], "why": str(error)})
-        except _WRONG as error:
+        except _DATA_ERRORS as error:
             failed.append({"command": finding["text"], "why": _why(error)})
     return findings, failed
 
@@ -226,11 +228,10 @@ def _repeatability(picture, of_it, again):
     """How far two rounds lie apart, and what was measured again from what is shown. None where there is one round, or what is published."""
     if "published" in picture:
         return None
-    # A share near 0 is many times another.
-    relative = not picture.get("y_label", picture["y"]).startswith("share")
+    relative = not picture.get("absolute")
     between = apart([_medians(of_it.rows(picture, number), picture) for number in of_it.round_numbers], relative)
     from_shown = apart([_medians(rows, picture) for rows in (of_it.rows(picture), again.rows(picture))], relative)
-    at_most = limit(between)
+    at_most = percentile_95(between)
 
     def said(far):
         return f"{100 * far:.3g} %" if relative else f"{far:.2g}"
@@ -254,7 +255,7 @@ def _pictures(experiment, of_it, again, is_quick):
                                  "source": published.sources().get(picture.get("published")), "repeatability": _repeatability(picture, of_it, again)})
             elif of_it and not is_quick:
                 failed.append({"command": picture["title"], "why": "no result has what it shows"})
-        except _WRONG as error:
+        except _DATA_ERRORS as error:
             failed.append({"command": picture["title"], "why": _why(error)})
     return pictures, failed
 

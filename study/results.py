@@ -2,12 +2,13 @@
 
 import errno
 import json
+import lzma
 import os
 from dataclasses import replace
 
-from experiments import shown_path
+from experiments import Capture, shown_path
 
-_HOLDS = {"experiment": str, "arguments": list, "round": int, "program": str}
+_HOLDS = {"experiment": str, "varied": dict, "arguments": list, "round": int, "program": str}
 _MOST_DAMAGED = 10  # lines that are named
 _MOST_SECONDS = 1e9  # of a run
 
@@ -59,24 +60,31 @@ def _check_record(given):
 class Results:
     """`damaged` says of each line that is none, which it is."""
 
-    def __init__(self, path):
+    def __init__(self, path, must_exist=False):
         self._path = path
         self.records = []
         self.damaged = []
         check_regular(path)
-        if not os.path.exists(path):
+        if not must_exist and not os.path.exists(path):
             return
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    record = parsed(line)
-                    _check_record(record)
-                    self.records.append(record)
-                except ValueError as error:
-                    self.damaged.append(f"{shown_path(path)}, line {number}: {error}")
+        opener = lzma.open if path.endswith(".xz") else open
+        with opener(path, "rt", encoding="utf-8", errors="replace") as file:
+            try:
+                for number, line in enumerate(file, 1):
+                    self._take(line, f"{shown_path(path)}, line {number}")
+            except (EOFError, lzma.LZMAError) as error:
+                self.damaged.append(f"{shown_path(path)}: {error}")
         more = len(self.damaged) - _MOST_DAMAGED
         if more > 0:
             self.damaged[_MOST_DAMAGED:] = [f"{shown_path(path)}: {more} more lines"]
+
+    def _take(self, line, where):
+        try:
+            record = parsed(line)
+            _check_record(record)
+            self.records.append(record)
+        except ValueError as error:
+            self.damaged.append(f"{where}: {error}")
 
     def add(self, record):
         os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
@@ -91,6 +99,12 @@ class Results:
             file.flush()
             os.fsync(file.fileno())
         self.records.append(record)
+
+    def captures_of(self, experiment, program):
+        """Those that an experiment was given, as that program's records name them. Where they lay is not known."""
+        named = {record.get("capture"): record["varied"].get("trace") for record in self.records
+                 if (record["experiment"], record["program"]) == (experiment.name, program)}
+        return [Capture(name, f"{name}.pcap", digest) for digest, name in named.items() if _is_texts([digest, name])]
 
     def of(self, run, program):
         """The last record of a run in its round by that program, or none. A capture of the same name may be another one."""

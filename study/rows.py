@@ -45,7 +45,7 @@ def _member(key, values):
         return min(values)
     if _vary(values) and key.endswith("_max"):
         return max(values)
-    if key == "bins" and values:
+    if key == "bins" and values:  # a distribution: what a round has not met is 0 there
         return {part: sum(value.get(part, 0) for value in values) / len(values) for part in {part for value in values for part in value}}
     return merged(values)
 
@@ -117,6 +117,6 @@ def apart(measurings, relative):
             for one, other in itertools.combinations(measurings, 2) for where in one.keys() & other.keys()]
 
 
-def limit(differences):
-    """What 19 of 20 of them are at most, the repeatability limit of ISO 5725-1, as counted. None where there are none."""
+def percentile_95(differences):
+    """The smallest that 19 of 20 do not exceed. None where there are none."""
     return sorted(differences)[math.ceil(0.95 * len(differences)) - 1] if differences else None

@@ -25,9 +25,9 @@ def fingerprint(path):
 
 
 def generated(name, arguments, folder, program):
-    """A capture that is made when it is needed: by that program, from those arguments."""
+    """A capture that is made when it is needed, from those arguments. `program`: the fingerprint of the one that makes it."""
     command = ["generate", *arguments]
-    digest = hashlib.sha256(json.dumps([fingerprint(program), command]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps([program, command]).encode()).hexdigest()[:16]
     file = os.path.join(folder, f"{name}.pcap")
     return Capture(name, file, digest, (*command, "--out", CAPTURE))
 
@@ -43,7 +43,7 @@ class Progress:
         done = len(self._took)
         known = self._took + [seconds for seconds in self._expected if seconds is not None]
         left = sum(sum(known) / len(known) if seconds is None else seconds for seconds in self._expected[done:]) if known else None
-        about = f", about {_words(left)} left" if left is not None else ""
+        about = f", about {_duration(left)} left" if left is not None else ""
         text = f"{done + 1} of {len(self._expected)}{about}: {title}"
         print(f"\r\033[K{text}" if sys.stderr.isatty() else text, end="" if sys.stderr.isatty() else "\n",
               file=sys.stderr, flush=True)
@@ -56,8 +56,12 @@ class Progress:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _words(seconds):
+def _duration(seconds):
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+class RunFailed(Exception):
+    """Why a run has no answer."""
 
 
 class ProgramChanged(Exception):
@@ -65,7 +69,7 @@ class ProgramChanged(Exception):
 
 
 def _answer(program, arguments, capture=None):
-    """Standard output, and the warnings beside it. Where a capture lies is not in them. ValueError: why there is no answer."""
+    """Standard output, and the warnings beside it. Where a capture lies is not in them. RunFailed."""
     done = subprocess.run([program, *arguments], capture_output=True, text=True)
     if done.returncode == 130:
         raise KeyboardInterrupt
@@ -75,9 +79,9 @@ def _answer(program, arguments, capture=None):
         beside = beside.replace(capture.file, shown_path(capture.file))
     said = beside[-_MOST_SAID:]
     if done.returncode < 0:
-        raise ValueError(": ".join(filter(None, (f"killed by {signal.Signals(-done.returncode).name}", said))))
+        raise RunFailed(": ".join(filter(None, (f"killed by {signal.Signals(-done.returncode).name}", said))))
     if done.returncode > 0:
-        raise ValueError(said or f"status {done.returncode}")
+        raise RunFailed(said or f"status {done.returncode}")
     return given, [line for line in beside.splitlines() if _WARNING in line]
 
 
@@ -120,9 +124,9 @@ def run_all(program, runs, results):
                 result = parsed(answer)
                 check_result(result)
             except ValueError as error:
-                raise ValueError(f"its answer is {error}") from error
+                raise RunFailed(f"its answer is {error}") from error
             record |= {"result": result, "warnings": warnings}
-        except ValueError as error:
+        except RunFailed as error:
             record["failed"] = str(error)
         record["seconds"] = round(time.monotonic() - start, 1)
         results.add(record)

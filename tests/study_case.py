@@ -72,6 +72,9 @@ of.best = { rows = { bits = 16 }, least = "ns_median" }
 of.worst = { rows = { bits = 16 }, most = "ns_median" }
 ratio.times = ["worst.ns_median", "best.ns_median"]
 """
+# Of a capture that is generated.
+CAPTURE = EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
+    "[[picture]]", 'generate = { small = ["--connections", "9"] }\n[[picture]]', 1)
 # Of a program that writes what the test says.
 GIVEN = """question = "What?"
 bench = "tables"

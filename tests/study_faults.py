@@ -6,10 +6,7 @@ import signal
 import subprocess
 import time
 
-from study_case import EXPERIMENT, GIVEN, PROGRAM, StudyCase, heed_interrupts
-
-CAPTURE = EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
-    "[[picture]]", 'generate = { small = ["--connections", "9"] }\n[[picture]]', 1)
+from study_case import CAPTURE, EXPERIMENT, GIVEN, PROGRAM, StudyCase, heed_interrupts
 
 
 class StudyFaults(StudyCase):

@@ -5,6 +5,7 @@
 """
 
 import json
+import lzma
 import os
 import re
 import resource
@@ -15,7 +16,7 @@ import sys
 import time
 import unittest
 
-from study_case import EXPERIMENT, PROGRAM, ROOT, RUN, StudyCase, heed_interrupts
+from study_case import CAPTURE, EXPERIMENT, PROGRAM, ROOT, RUN, StudyCase, heed_interrupts
 from study_faults import StudyFaults  # noqa: F401  they run with the others
 from study_page import StudyPage  # noqa: F401  they run with the others
 
@@ -69,6 +70,7 @@ class Study(StudyCase):
         self.assertEqual(self.calls(), ["16", "18", "20", "20"])
         self.assertNotIn("no memory", self.page())
         self.assertIn("1-speed, bits 16: done in", self.run_it("--list", "full").stdout)
+
     def test_an_interrupted_one_goes_on(self):
         self.write("mended", "")
         self.write("slow", "")
@@ -85,6 +87,7 @@ class Study(StudyCase):
         os.remove(self.path("slow"))
         self.run_it("full")
         self.assertEqual(self.calls(), ["16", "18", "18", "20"])
+
     def test_damaged_results(self):
         self.write("mended", "")
         self.run_it("full")
@@ -98,6 +101,7 @@ class Study(StudyCase):
         self.assertEqual(self.calls(), ["16", "18", "20", "18"])
         with open(self.path("out/full.jsonl"), encoding="utf-8") as file:
             self.assertEqual(json.loads(file.readlines()[3])["varied"], {"bits": 18})
+
     def test_lines_that_are_no_records(self):
         self.write("mended", "")
         self.run_it("full")
@@ -111,10 +115,12 @@ class Study(StudyCase):
         for line in (1, 2, 3):
             self.assertIn(f"full.jsonl, line {line}: no record of a run", said)
         self.assertEqual(self.calls(), 2 * ["16", "18", "20"])
+
     def test_results_that_cannot_be_read_are_one_line(self):
         os.makedirs(self.path("out/full.jsonl"))
         said = self.run_it("full", status=1).stderr
         self.assertEqual(said, f"study/run: {self.path('out/full.jsonl')}: Not a regular file\n")
+
     def test_quick_and_named(self):
         self.run_it("quick")
         self.assertIn("(quick)", self.page("quick"))
@@ -122,6 +128,7 @@ class Study(StudyCase):
         self.assertNotIn("rounds", self.page("quick"))
         self.run_it("1-speed", status=1)
         self.assertEqual(self.calls(), ["16", "16", "18", "20"])
+
     def test_errors(self):
         self.assertIn("nothing is no experiment: give quick, full", self.run_it("nothing", status=2).stderr)
         self.assertIn("full stands alone", self.run_it("full", "1-speed", status=2).stderr)
@@ -140,6 +147,7 @@ class Study(StudyCase):
         self.assertIn("1-speed.toml: experiment: 2-more: give 1-speed", self.run_it("quick", status=2).stderr)
         self.write("experiments/1-speed.toml", "question = ")
         self.assertIn("1-speed.toml: ", self.run_it("quick", status=2).stderr)
+
     def test_what_an_experiment_says_wrong_is_one_line(self):
         for right, wrong, said in (
                 ("How fast?", "How \udcff?", "1-speed.toml: 'utf-8' codec can't decode"),
@@ -162,6 +170,11 @@ class Study(StudyCase):
                 ('differs = "It is {best.table}."', "", "finding: differs is missing: say what it is where not as published"),
                 ('ratio.times = ["worst.ns_median", "best.ns_median"]', 'ratio.times = ["worst.ns_median"]',
                  'finding: ratio: give NAME = ["ONE", "OTHER"]'),
+                ('"It is {best.table}."', '"It is {bets.table}."', "finding: bets: no such name: give it as of.bets"),
+                ('"It is {best.table}."', '"It is {best.table."', "finding: expected '}' before end of string: Which is fastest"),
+                ('"times", ">", 2.9', '"tiems", ">", 2.9', "finding: tiems: no such name: give it as of.tiems"),
+                ('ratio.times = ["worst.ns_median", "best.ns_median"]', 'ratio.times = ["worst.ns_median", "bset.ns_median"]', "finding: bset: no such"),
+                ('of.best = {', 'of.other = { rows = { bits = 18 } }\nof.best = {', "finding: other is used nowhere"),
                 ('ratio.times = ["worst.ns_median", "best.ns_median"]', 'sum.times = "worst.ns_median"',
                  'finding: sum: give NAME = ["ONE", "OTHER", ...]')):
             with self.subTest(wrong=wrong):
@@ -173,15 +186,16 @@ class Study(StudyCase):
                 self.assertIn(said, lines[0])
         self.write("experiments/1-speed.toml", "picture = 3\n" + EXPERIMENT.partition("[[picture]]")[0])
         self.assertIn("picture: give it as [[picture]]", self.run_it("quick", status=2).stderr)
+
     def test_quick_falls_back_to_the_arguments(self):
         self.write("mended", "")
         self.write("experiments/1-speed.toml", EXPERIMENT.replace("quick = []\n", ""))
         self.run_it("quick")
         self.assertEqual(self.called(), ["bench tables --key-bytes 16 --bits 16 --json -"])
+
     def test_generated_captures(self):
         self.write("mended", "")
-        self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
-            "[[picture]]", 'generate = { small = ["--connections", "9"] }\n[[picture]]', 1))
+        self.write("experiments/0-capture.toml", CAPTURE)
         self.run_it("0-capture")
         file = self.path("out/captures/small.pcap")
         self.assertEqual(self.called(), [f"generate --connections 9 --out {file} --quiet",
@@ -196,6 +210,7 @@ class Study(StudyCase):
         self.run_it("0-capture", "--in", self.write("mine.pcap", ""))
         self.assertEqual(self.called()[4:], [f"bench tables --in {one} --bits {bits} --json -"
                                              for one in (file, self.path("mine.pcap")) for bits in (16, 18, 20)])
+
     def test_a_program_that_is_built_anew_meanwhile(self):
         self.write("mended", "")
         self.write("program", PROGRAM + '\nif bits == 18:\n    print("# again", file=open(__file__, "a"))\n')
@@ -204,6 +219,7 @@ class Study(StudyCase):
         self.write("program", PROGRAM)
         self.run_it("full")
         self.assertEqual(self.calls(), ["16", "18", "16", "18", "20"])
+
     def test_with_a_capture(self):
         self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]'))
         self.write("mended", "")
@@ -227,15 +243,39 @@ class Study(StudyCase):
         self.write("a.pcap", "another")
         self.run_it("full", "--in", capture)
         self.assertEqual(self.calls(), 3 * ["16", "18", "20"])
+
+    def test_the_page_of_given_results(self):
+        self.write("mended", "")
+        self.write("experiments/0-capture.toml", CAPTURE)
+        self.run_it("full", "--in", self.write("mine.pcap", ""))
+        page, calls = self.page(), self.called()
+        self.assertIn("--in mine.pcap --bits 16", page)
+        whole = self.read("out/full.jsonl")
+        self.command = self.command[:-2]  # without --rounds
+        shutil.rmtree(self.path("out"))
+        os.remove(self.program)
+        for name, opener in (("given.jsonl", open), ("given.jsonl.xz", lzma.open)):
+            with opener(self.path(name), "wt", encoding="utf-8") as file:
+                file.write(whole)
+            self.run_it("full", "--results", self.path(name))
+            self.assertEqual(self.page(), page)
+        with open(self.path("given.jsonl.xz"), "r+b") as file:
+            file.truncate(os.path.getsize(file.name) - 20)
+        self.assertIn("left out: given.jsonl.xz: Compressed file ended", self.run_it("full", "--results", self.path("given.jsonl.xz")).stderr)
+        self.assertEqual(self.called(), calls)
+        self.assertEqual(self.run_it("full", "--results", self.path("none"), status=3).stderr, f"study/run: {self.path('none')}: No such file or directory\n")
+        self.assertIn("no results in it", self.run_it("full", "--results", self.write("empty", "\n"), status=2).stderr)
+        self.assertIn("it runs nothing: leave out", self.run_it("full", "--results", self.path("given.jsonl"), "--again", status=2).stderr)
+
     def test_captures_of_one_name(self):
-        self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
-            "[[picture]]", 'generate = { small = ["--connections", "9"] }\n[[picture]]', 1))
+        self.write("experiments/0-capture.toml", CAPTURE)
         os.mkdir(self.path("b"))
         one, other, small = (self.write(name, name) for name in ("x.pcap", "b/x.pcapng", "small.pcap"))
         self.assertEqual(self.run_it("full", "--in", one, "--in", other, status=2).stderr,
                          f"study/run: --in {other}: another capture is named x, too: rename this one\n")
         self.assertEqual(self.run_it("full", "--in", small, status=2).stderr,
                          f"study/run: --in {small}: another capture is named small, too: rename this one\n")
+
     def test_what_cannot_be_written_is_one_line(self):
         self.write("mended", "")
         self.write("file", "")
@@ -252,6 +292,7 @@ class Study(StudyCase):
         self.assertNotIn("Traceback", done.stderr)
         self.run_it("full")
         self.assertIn("<svg", self.page())
+
     def test_those_of_the_repository(self):
         self.command[self.command.index("--experiments") + 1] = os.path.join(ROOT, "study", "experiments")
         listed = self.run_it("--list", "full").stdout
