@@ -75,33 +75,27 @@ def _check_names(captures):
 
 
 class Study:
-    """What was asked for: experiments, captures, and the program they are measured with. `given`: results to show, not to add to."""
+    """What was asked for: experiments, and captures. `program`: the fingerprint of the one that measures; `captures_of(experiment,
+    generated)`: those beside the generated ones."""
 
-    def __init__(self, options, given=None):
+    def __init__(self, options, program, captures_of):
         self.all = read_all(options.experiments)
         self.chosen, self.is_quick = _chosen(self.all, options.what)
-        if given is None and not os.path.exists(options.program):
-            raise UsageError(f"{options.program} is not there: ./demo builds it, or give --program")
-        if given is not None and not given.records:
-            raise UsageError(f"--results {options.results}: no results in it: give what study/run has written")
         if options.rounds is not None and not 1 <= options.rounds <= _MOST_ROUNDS:
             raise UsageError(f"--rounds {options.rounds}: give 1 to {_MOST_ROUNDS}")
         self.rounds = options.rounds or (1 if self.is_quick else 3)
-        self.program = fingerprint(options.program) if given is None else given.records[-1]["program"]
-        captures = [Capture(os.path.splitext(os.path.basename(file))[0], file, fingerprint(file)) for file in options.captures]
+        self.program = program
         self.captures = {}
         for experiment in self.all:
             if experiment.takes_captures:
                 made = [generated(name, arguments, os.path.join(options.out, "captures"), self.program)
                         for name, arguments in experiment.generated(self.is_quick).items()]
-                known = {capture.fingerprint for capture in made}
-                self.captures[experiment.name] = made + (captures if given is None else [
-                    capture for capture in given.captures_of(experiment, self.program) if capture.fingerprint not in known])
+                self.captures[experiment.name] = made + captures_of(experiment, made)
                 _check_names(self.captures[experiment.name])
         for experiment in self.chosen:
-            if given is None and experiment.takes_captures and not self.captures[experiment.name] and experiment.name in options.what:
-                raise UsageError(f"{experiment.name} takes a capture: give --in")
-        if captures and not any(experiment.takes_captures for experiment in self.chosen):
+            if experiment.takes_captures and not self.captures[experiment.name] and experiment.name in options.what:
+                raise UsageError(f"{experiment.name} takes a capture: give --in, or results with one")
+        if options.captures and not any(experiment.takes_captures for experiment in self.chosen):
             print("study/run: warning: --in: no experiment that is asked for takes a capture", file=sys.stderr)
 
     def runs(self, experiment):
@@ -117,6 +111,23 @@ class Study:
         runs = {experiment.name: self.runs(experiment) for experiment in self.all}
         return [(experiment, runs[experiment.name]) for experiment in self.all if runs[experiment.name] and (
             experiment in self.chosen or any(results.rounds_of(run, self.program) for run in runs[experiment.name]))]
+
+
+def _to_measure(options):
+    """Of the program and the captures that are given."""
+    if not os.path.exists(options.program):
+        raise UsageError(f"{options.program} is not there: ./demo builds it, or give --program")
+    captures = [Capture(os.path.splitext(os.path.basename(file))[0], file, fingerprint(file)) for file in options.captures]
+    return Study(options, fingerprint(options.program), lambda experiment, made: captures)
+
+
+def _to_show(options, results):
+    """Of what the program that measured last has measured, wherever that was."""
+    if not results.records:
+        why = f" ({results.damaged[0]})" if results.damaged else ""
+        raise UsageError(f"--results {options.results}: no results in it{why}: give what study/run has written")
+    program = results.records[-1]["program"]
+    return Study(options, program, lambda experiment, made: results.captures_of(experiment, program, {capture.name for capture in made}))
 
 
 def _list(study, runs, results):
@@ -145,7 +156,7 @@ def _study():
     options = _arguments()
     try:
         given = Results(options.results, must_exist=True) if options.results else None
-        study = Study(options, given)
+        study = _to_show(options, given) if given else _to_measure(options)
     except UsageError as wrong:
         print(f"study/run: {wrong}", file=sys.stderr)
         return _USAGE

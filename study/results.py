@@ -100,11 +100,13 @@ class Results:
             os.fsync(file.fileno())
         self.records.append(record)
 
-    def captures_of(self, experiment, program):
-        """Those that an experiment was given, as that program's records name them. Where they lay is not known."""
-        named = {record.get("capture"): record["varied"].get("trace") for record in self.records
-                 if (record["experiment"], record["program"]) == (experiment.name, program)}
-        return [Capture(name, f"{name}.pcap", digest) for digest, name in named.items() if _is_texts([digest, name])]
+    def captures_of(self, experiment, program, but):
+        """Those that an experiment was given, of one name the last, as that program's records name them; without those named `but`.
+        Where they lay is not known."""
+        named = [(record["varied"].get("trace"), record.get("capture")) for record in self.records
+                 if (record["experiment"], record["program"]) == (experiment.name, program)]
+        last = dict(pair for pair in named if _is_texts(list(pair)) and pair[0] not in but)
+        return [Capture(name, f"{name}.pcap", digest) for name, digest in last.items()]
 
     def of(self, run, program):
         """The last record of a run in its round by that program, or none. A capture of the same name may be another one."""

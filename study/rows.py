@@ -46,7 +46,8 @@ def _member(key, values):
     if _vary(values) and key.endswith("_max"):
         return max(values)
     if key == "bins" and values:  # a distribution: what a round has not met is 0 there
-        return {part: sum(value.get(part, 0) for value in values) / len(values) for part in {part for value in values for part in value}}
+        parts = sorted({part for value in values for part in value}, key=int)
+        return {part: sum(value.get(part, 0) for value in values) / len(values) for part in parts}
     return merged(values)
 
 

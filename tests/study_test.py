@@ -25,6 +25,10 @@ from rows import merged, spread, unfolded  # noqa: E402
 
 
 class Rows(unittest.TestCase):
+    def test_bins_of_rounds_are_in_order_and_empty_where_not_met(self):
+        rounds = [{"bins": {"10": 0.5, "9": 0.5}}, {"bins": {"9": 0.75, "100": 0.25}}]
+        self.assertEqual(list(merged(rounds)["bins"].items()), [("9", 0.625), ("10", 0.25), ("100", 0.125)])
+
     def test_a_number_of_several_rounds_keeps_its_spread(self):
         rounds = [{"table": "race", "waiting": waiting, "live": 9, "ns_median": waiting, "ns_min": waiting - 1, "ns_max": waiting + 1,
                    "latency_us": {"50": waiting}} for waiting in (3, 1, 8)]
@@ -247,7 +251,8 @@ class Study(StudyCase):
     def test_the_page_of_given_results(self):
         self.write("mended", "")
         self.write("experiments/0-capture.toml", CAPTURE)
-        self.run_it("full", "--in", self.write("mine.pcap", ""))
+        for held in ("before", "now"):
+            self.run_it("full", "--in", self.write("mine.pcap", held))
         page, calls = self.page(), self.called()
         self.assertIn("--in mine.pcap --bits 16", page)
         whole = self.read("out/full.jsonl")
