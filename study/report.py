@@ -10,7 +10,6 @@ import jinja2
 
 import published
 from experiments import RELATIONS, pictures_of
-from pictures import draw
 from rows import apart, chosen, merged, percentile_95, spread, unfolded
 
 # Of a picture or finding, beside what was measured; of rounds that are not alike.
@@ -244,7 +243,9 @@ def _repeatability(picture, of_it, again):
 
 
 def _pictures(experiment, of_it, again, is_quick):
-    """And those that fail. The quick way measures less than some show."""
+    """Pictures of an experiment, and those that fail. The quick way measures less than some show."""
+    from pictures import draw  # takes half a second, which only a page is worth
+
     pictures, failed = [], []
     for number, picture in enumerate(experiment.picture, 1):
         try:

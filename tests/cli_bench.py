@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from cli_case import DONE, INTERRUPTED, MILLRACE, UNREADABLE, USAGE, Case
+from foreground import is_caught
 
 
 class BenchCli(Case):
@@ -112,14 +113,13 @@ class BenchCli(Case):
         stats = json.loads(self.run_ok("replay", "--in", self.good, "--config", out, "--stats", "-").stdout)
         self.assertEqual(stats["table"]["scheme"], best["table"])
         self.assertEqual(stats["connections"]["refused"], 0)
-        shown = self.run_ok("advise", "--in", self.good, "--workers", "1", "--seconds", "0").stdout
-        self.assertIn("recommended", shown)
-        self.assertIn("[table]", shown)
         self.refuse(UNREADABLE, ["nowhere"], "advise", "--in", self.path("nowhere"))
         self.refuse(USAGE, ["--in"], "advise", "--in", self.good, "--out", self.good)
         self.refuse(USAGE, ["--json", "is the file of --out"], "advise", "--in", self.good, "--out", out, "--json", out)
         self.run_ok("generate", "--connections", "1", "--packets", "1", "--out", self.path("one.pcap"))
-        self.run_ok("advise", "--in", self.path("one.pcap"), "--workers", "1", "--seconds", "0")
+        shown = self.run_ok("advise", "--in", self.path("one.pcap"), "--workers", "1", "--seconds", "0").stdout
+        self.assertIn("recommended", shown)
+        self.assertIn("[table]", shown)
 
     def test_advice_has_room_for_what_nobody_answers(self):
         out = self.path("advised.toml")
@@ -135,10 +135,11 @@ class BenchCli(Case):
         os.mkfifo(self.path("pipe"))
         for command in (["advise"], ["bench", "advise"]):
             with subprocess.Popen([MILLRACE, *command, "--in", self.path("pipe")], stderr=subprocess.PIPE, text=True) as waiting:
-                time.sleep(0.5)
+                while waiting.poll() is None and not is_caught(waiting.pid, signal.SIGINT):
+                    time.sleep(0.01)
                 waiting.send_signal(signal.SIGINT)
                 try:
-                    waiting.wait(20)
+                    waiting.wait(60)
                 finally:
                     waiting.kill()
             self.assertEqual(waiting.returncode, INTERRUPTED)

@@ -2,13 +2,14 @@
 
 import fcntl
 import os
-import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
 import unittest
+
+import foreground  # noqa: F401
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NOBODY = 65534
@@ -70,13 +71,9 @@ class Case(unittest.TestCase):
         self.addCleanup(os.close, terminal)
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", *size, 0, 0))
 
-        def heed():
-            if sent is not None:
-                signal.signal(sent, signal.SIG_DFL)
-
         printed = tempfile.TemporaryFile("w+")  # a pipe would fill while the terminal is read
         self.addCleanup(printed.close)
-        process = subprocess.Popen([MILLRACE, "bench", *arguments], stderr=end, stdout=printed, preexec_fn=heed,
+        process = subprocess.Popen([MILLRACE, "bench", *arguments], stderr=end, stdout=printed,
                                    env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environment})
         os.close(end)
         self.addCleanup(process.wait)

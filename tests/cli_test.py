@@ -300,13 +300,12 @@ class Cli(Case):
         self.assertEqual(self.packets_in(out), 300 * 3000)
 
     def start(self, *arguments, ignored=None):
-        """With its signals as in a foreground shell, whatever this test itself inherited."""
-        def signals():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
+        def ignore():
+            if ignored is not None:
+                signal.signal(ignored, signal.SIG_IGN)
 
         process = subprocess.Popen([MILLRACE, *arguments], stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True, preexec_fn=signals)
+                                   stderr=subprocess.PIPE, text=True, preexec_fn=ignore)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process

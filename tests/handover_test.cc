@@ -286,8 +286,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Change{{"race", "sharded", 3}, {"race", "sharded", 2}},
                     Change{{"race", "sharded", 2, 50}, {"cuckoo", "sharded", 3, 50}},
                     Change{{"race", "lock-free-race", 3}, {"race", "lock-free-race", 3}},
-                    Change{{"chained", "mutex", 2}, {"race", "sharded", 1}},
-                    Change{{"race", "sharded", 2}, {"chained", "spinlock", 3}}),
+                    Change{{"race", "mutex", 2}, {"chained", "sharded", 1}},
+                    Change{{"chained", "sharded", 2}, {"race", "spinlock", 3}}),
     name_of);
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "conntrack/schemes.h"
+#include "conntrack/test_support.h"
 #include "limits_line.h"
 
 namespace millrace {
@@ -39,7 +40,7 @@ std::vector<Scheme> all_schemes() {
       for (const bool is_v4 : {true, false}) all.push_back({table, ageing, is_v4});
     }
   }
-  return all;
+  return test::in_turn(std::move(all), 2 * (AgeingSchemes::kSize - 1));
 }
 INSTANTIATE_TEST_SUITE_P(
     AllSchemes, LimitsTest, testing::ValuesIn(all_schemes()), [](const auto& p) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "conntrack/schemes.h"
+#include "conntrack/test_support.h"
 #include "endpoint.h"
 #include "function/balance/balance.h"
 #include "worker/line.h"
@@ -118,13 +119,13 @@ class LineTest : public testing::TestWithParam<Scheme> {
   }
 };
 
-/// Every table with every ageing scheme.
+/// Every table with every ageing scheme; where few combinations are compiled, with one in turn.
 inline std::vector<Scheme> all_schemes() {
   std::vector<Scheme> all;
   for (const auto& table : TableSchemes::names()) {
     for (const auto& ageing : AgeingSchemes::names()) all.push_back({table, ageing});
   }
-  return all;
+  return in_turn(std::move(all), AgeingSchemes::kSize);
 }
 inline std::string name_of(const testing::TestParamInfo<Scheme>& info) {
   std::string name = info.param.table + "_" + info.param.ageing;

@@ -3,11 +3,12 @@
 import json
 import os
 import re
-import signal
 import stat
 import subprocess
 import tempfile
 import unittest
+
+import foreground  # noqa: F401
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RUN = os.path.join(ROOT, "study", "run")
@@ -84,11 +85,6 @@ kind = "bars"
 x = "table"
 y = "ns"
 """
-
-
-def heed_interrupts():
-    """Also where this test was started in the background, by a shell that has them ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class StudyCase(unittest.TestCase):

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from study_case import CAPTURE, EXPERIMENT, GIVEN, PROGRAM, StudyCase, heed_interrupts
+from study_case import CAPTURE, EXPERIMENT, GIVEN, PROGRAM, StudyCase
 
 
 class StudyFaults(StudyCase):
@@ -18,7 +18,7 @@ class StudyFaults(StudyCase):
         self.write("slow", "")
         self.write("pid", "")
         process = subprocess.Popen([*self.command, "full"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   start_new_session=True, preexec_fn=heed_interrupts)
+                                   start_new_session=True)
         while not self.read("pid").endswith("."):
             self.assertIsNone(process.poll())
             time.sleep(0.05)
@@ -41,7 +41,7 @@ class StudyFaults(StudyCase):
         os.mkdir(self.path("modules"))
         self.write("modules/jinja2.py", "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n")
         done = subprocess.run([*self.command, "full"], env={**os.environ, "PYTHONPATH": self.path("modules")}, capture_output=True,
-                              text=True, timeout=60, preexec_fn=heed_interrupts)
+                              text=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (130, ""))
 
     def test_two_at_once(self):

@@ -16,7 +16,7 @@ import sys
 import time
 import unittest
 
-from study_case import CAPTURE, EXPERIMENT, PROGRAM, ROOT, RUN, StudyCase, heed_interrupts
+from study_case import CAPTURE, EXPERIMENT, PROGRAM, ROOT, RUN, StudyCase
 from study_faults import StudyFaults  # noqa: F401  they run with the others
 from study_page import StudyPage  # noqa: F401  they run with the others
 
@@ -79,7 +79,7 @@ class Study(StudyCase):
         self.write("mended", "")
         self.write("slow", "")
         process = subprocess.Popen([*self.command, "full"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   start_new_session=True, preexec_fn=heed_interrupts)
+                                   start_new_session=True)
         while not (os.path.exists(self.path("calls")) and "18" in self.calls()):
             self.assertIsNone(process.poll())
             time.sleep(0.05)

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/test_sanitizers.h"
 #include "parse/capture_bursts.h"
 #include "parse/rewrite.h"
 #include "parse/test_packets.h"
@@ -268,18 +269,18 @@ TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
 
 // Half of the packets in three connections: byte by byte what one worker does, for every table.
 TEST_F(WorkersTest, ConnectionsMoveToWhoHasLess) {
-  const auto capture =
-      generate({.profile = Profile::skewed, .connections = 3000, .packets = 100'000, .seed = 11});
+  const auto capture = generate({.profile = Profile::skewed,
+                                 .connections = 3000,
+                                 .packets = test::kSanitized ? 30'000U : 100'000U,
+                                 .seed = 11});
   ASSERT_TRUE(capture.has_value());
   line_.timeouts = Timeouts::all(700);
   loops_ = 2;
   const Outcome one = run(*capture, 1);
   EXPECT_GT(one.ended, 3000U);
   for (const auto& table : tables_for("sharded")) {
-#ifdef __SANITIZE_THREAD__
     // Several are made at once, under a lock within DPDK that the sanitizer does not see.
-    if (table == "cuckoo") continue;
-#endif
+    if (test::kThreadSanitized && table == "cuckoo") continue;
     line_.table = table;
     for (const unsigned count : table == "race" ? std::vector{2U, 4U} : std::vector{2U}) {
       line_.entries_that_move = 512;

@@ -103,11 +103,15 @@ using EveryVariant = SchemeList<  //
     TableVariant<DHashCrcXor>,       //
     TableVariant<DHashXorCrc>>;
 
-#ifdef MILLRACE_FEW_TABLES  // builds that take long, as sanitizers' do
+// MILLRACE_FEW_TABLES: the first ones, which meet every sharing scheme.
+#ifdef MILLRACE_FEW_TABLES
 using TableSchemes = First<MILLRACE_FEW_TABLES, EveryTable>::Type;
-using TableVariants = SchemeList<>;
 #else
 using TableSchemes = EveryTable;
+#endif
+#ifdef MILLRACE_COVERING
+using TableVariants = SchemeList<>;
+#else
 using TableVariants = EveryVariant;
 #endif
 
@@ -121,5 +125,23 @@ using SharingSchemes = SchemeList<  //
     LockFreeCuckoo,                 //
     LockFreeRace>;
 using AgeingSchemes = SchemeList<Wheel, Scan, Lazy, NoAgeing>;
+
+// MILLRACE_COVERING: fewer combinations, for builds that take long. Each table and each scheme is
+// in one of them: a lock around a table is the same code for every table, so only the first table
+// has it.
+#ifdef MILLRACE_COVERING
+template <class Table, class Sharing>
+inline constexpr bool kCompiled =
+    !std::is_same_v<typename Sharing::Guards, Locked> || std::is_same_v<Table, TableSchemes::At<0>>;
+#else
+template <class Table, class Sharing>
+inline constexpr bool kCompiled = true;
+#endif
+
+/// The form in which workers use a table under a sharing scheme; void where the two do not go
+/// together, or are not compiled.
+template <class Table, class Sharing>
+using FormOf =
+    std::conditional_t<kCompiled<Table, Sharing>, typename Sharing::template Form<Table>, void>;
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,31 @@ inline std::uint64_t seed() {
 
 /// To be streamed into a SCOPED_TRACE at the head of every random test.
 inline std::string repeat() { return "repeat with MILLRACE_TEST_SEED=" + std::to_string(seed()); }
+
+#ifdef MILLRACE_COVERING
+inline constexpr bool kCovering = true;
+#else
+inline constexpr bool kCovering = false;
+#endif
+
+/// The sizes of keys that the tests of a table run with: both; where few combinations are compiled,
+/// one, in turn by the table's place.
+template <std::size_t place>
+using KeySizes =
+    std::conditional_t<kCovering, testing::Types<std::conditional_t<place % 2 == 0, KeyV4, KeyV6>>,
+                       testing::Types<KeyV4, KeyV6>>;
+
+/// The combinations to test, of those given: all. Where few are compiled, one of each `group` of
+/// them that follow each other, in turn: of the first group the first, of the second the second.
+template <class T>
+std::vector<T> in_turn(std::vector<T> combinations, std::size_t group) {
+  if (!kCovering) return combinations;
+  std::vector<T> chosen;
+  for (std::size_t i = 0; i < combinations.size(); ++i) {
+    if (i % group == i / group % group) chosen.push_back(std::move(combinations[i]));
+  }
+  return chosen;
+}
 
 /// The n-th of a set of distinct keys.
 template <class K>

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/burst.h"
+#include "core/test_sanitizers.h"
 #include "parse/parse.h"
 #include "port/replay_port.h"
 #include "traffic/test_packet.h"
@@ -266,6 +267,7 @@ TEST(Campus, EchoesAreAnswered) {
 }
 
 TEST(Campus, LooksLikeACampus) {
+  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
   constexpr std::uint64_t kConnections = 50'000;
   const Capture capture = made(plan_of(Profile::campus, kConnections, 1'000'000));
   const auto all = conversations(capture);
@@ -308,6 +310,7 @@ TEST(Campus, LooksLikeACampus) {
 
 // Poisson arrivals: counts in equal slices vary by as much as their mean.
 TEST(Campus, ConnectionsArriveAtRandom) {
+  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
   constexpr std::size_t kSlices = 500;
   const Capture capture = made(plan_of(Profile::campus, 50'000, 400'000));
   std::vector<double> count(kSlices);

@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "core/test_sanitizers.h"
 #include "port/test_files.h"
 #include "traffic/generate.h"
 #include "traffic/test_packet.h"
@@ -91,6 +92,7 @@ void check_bijection(const Capture& in, unsigned count, const Shift& shift, bool
 }
 
 TEST(Windows, ConnectionsNeverCoincide) {
+  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
   check_bijection(campus(1000, 8000), 9, {}, false);
   check_bijection(campus(1000, 8000), 9, keep_servers(), true);
   // Everything kept: shifted after all.

@@ -25,7 +25,7 @@ template <class Sharing, class... Table>
 std::vector<std::string> tables_of(SchemeList<Table...>) {
   std::vector<std::string> names;
   const auto add_if_it_goes = [&names]<class T>(std::type_identity<T>) {
-    if (!std::is_void_v<typename Sharing::template Form<T>>) names.emplace_back(T::kName);
+    if (!std::is_void_v<FormOf<T, Sharing>>) names.emplace_back(T::kName);
   };
   (add_if_it_goes(std::type_identity<Table>{}), ...);
   return names;

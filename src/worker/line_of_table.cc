@@ -25,7 +25,7 @@ Result<Lines> make_lines_of_table<MILLRACE_TABLE>(const LineConfig& config, Make
                                                   std::span<Function* const> functions) {
   Result<Lines> lines;
   SharingSchemes::select(config.sharing, [&]<class S>(std::type_identity<S>) {
-    using Form = typename S::template Form<TableSchemes::At<MILLRACE_TABLE>>;
+    using Form = FormOf<TableSchemes::At<MILLRACE_TABLE>, S>;
     if constexpr (!std::is_void_v<Form>) lines = make<Form, S>(config, ageing, functions);
   });
   return lines;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "conntrack/test_support.h"
+#include "core/test_sanitizers.h"
 #include "millrace/table.h"
 
 namespace millrace::test {
@@ -120,7 +121,7 @@ void expect_overload_survived(std::size_t index_slots) {
 /// counters near theirs.
 template <class T, class K>
 void expect_crowding_survived(std::uint32_t buckets_used) {
-  for (std::uint64_t salt = 0; salt < 10; ++salt) {
+  for (std::uint64_t salt = 0; salt < (kSanitized ? 2 : 10); ++salt) {
     Driven<T, K> driven(Driven<T, K>::sized(700, 0, salt), salt);
     for (int step = 0; step < 4000 && !testing::Test::HasFatalFailure(); ++step) {
       K key = random_key<K>(driven.random);

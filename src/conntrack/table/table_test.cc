@@ -26,7 +26,9 @@ static_assert(AllTables::kSize == MILLRACE_COUNTED,
 #endif
 
 using Scheme = AllTables::At<MILLRACE_TABLE>;
-using Tables = testing::Types<test::Settling<Scheme::Of<KeyV4>>, test::Settling<Scheme::Of<KeyV6>>>;
+template <class... K>
+auto with_keys(testing::Types<K...>) -> testing::Types<test::Settling<Scheme::Of<K>>...>;
+using Tables = decltype(with_keys(test::KeySizes<MILLRACE_TABLE>{}));
 
 struct TableNames {
   template <class T>

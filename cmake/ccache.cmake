@@ -1,0 +1,25 @@
+# Compiles through ccache where the system has it and the user has chosen no launcher, so that a clean
+# clone finds what another clone has compiled. Its folder and size are ccache's own settings.
+find_program(CCACHE ccache)
+mark_as_advanced(CCACHE)
+if(NOT CCACHE OR CMAKE_CXX_COMPILER_LAUNCHER)
+  return()
+endif()
+# Paths below the clone count relative to it; precompiled headers count by their content. What was included
+# is known from the compiler's own list, without another preprocessing. The compiler counts by what it
+# defines: -march=native is another processor on another machine.
+set(CMAKE_CXX_COMPILER_LAUNCHER env
+  CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+  CCACHE_NOHASHDIR=1
+  CCACHE_DEPEND=1
+  CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+  "CCACHE_COMPILERCHECK=%compiler% -march=native -dM -E -x c /dev/null"
+  ${CCACHE})
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  # CMake's own options name files where ccache does not look for paths.
+  set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -include <PCH_HEADER> -x c++-header)
+  set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)
+else()
+  add_compile_options(-fpch-preprocess)
+endif()
