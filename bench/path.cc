@@ -14,6 +14,7 @@
 #include "function/balance/balance.h"
 #include "parse/parse.h"
 #include "port/replay_port.h"
+#include "traffic/random.h"
 #include "worker/line_impl.h"
 
 namespace millrace::bench {
@@ -114,6 +115,21 @@ class ParseAndTouch {
 /// A pass has as many, however few the connections are, so that it can be timed.
 constexpr std::uint64_t kLeastPackets = 100'000;
 
+/// Returns the packets of `capture`, in each run of `run` packets in another order, drawn by
+/// `seed`. Error (failed): no memory.
+Result<Capture> in_another_order(const Capture& capture, std::uint64_t run, std::uint64_t seed) {
+  Capture ordered(capture.format());
+  for (std::uint64_t begin = 0; begin < capture.size(); begin += run) {
+    const Permutation place(run, seed + begin);
+    for (std::uint64_t i = 0; i < run; ++i) {
+      const Capture::Packet& packet = capture.packet(begin + place(i));
+      const auto ok = ordered.append(packet.timestamp_ns, packet.wire_length, packet.bytes());
+      if (!ok) return std::unexpected(ok.error());
+    }
+  }
+  return ordered;
+}
+
 /// A line that says where its time goes, and what says it.
 struct StagedLine {
   std::unique_ptr<Line> line;
@@ -137,7 +153,7 @@ Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
   return StagedLine{};
 }
 
-/// Everything that takes part in one measurement, warm: all connections are open.
+/// Everything that takes part in one measurement, warm: each connection is open, and no longer new.
 class Contest {
  public:
   static Result<std::unique_ptr<Contest>> create(const PathOptions& options, Profile traffic,
@@ -149,6 +165,7 @@ class Contest {
   Contest(const PathOptions& options, Profile traffic, std::uint64_t live, Capture capture)
       : options_(options),
         traffic_(traffic),
+        connections_(live),
         name_(fmt::format("{}, {} connections", to_string(traffic), live)),
         capture_(std::move(capture)) {}
 
@@ -163,14 +180,18 @@ class Contest {
   }
 
   Result<void> make_contenders(std::size_t capacity);
-  Result<void> compare() const;
+  Result<void> reorder();
+  Result<void> warm();
+  Result<void> compare(std::uint64_t passes) const;
   void note_stages();
   PathResult result() const;
 
   const PathOptions& options_;
   Profile traffic_;
+  std::uint64_t connections_;
   std::string name_;
   Capture capture_;
+  std::uint64_t orders_ = 0;  // that the capture has been brought into
   std::unique_ptr<Balance> balance_;
   std::unique_ptr<Balance> balance_staged_;
   std::unique_ptr<Balance> balance_stateless_;
@@ -189,8 +210,6 @@ class Contest {
 
 Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Profile traffic,
                                                  std::uint64_t live) {
-  // Looped, one packet of each connection is the uniform profile's every-other order; so are
-  // several of each.
   const std::uint64_t rounds = (kLeastPackets + live - 1) / live;
   const std::uint64_t packets =
       traffic == Profile::uniform ? rounds * live : std::max(4 * live, kLeastPackets);
@@ -240,20 +259,45 @@ std::uint64_t packets_with(Verdict verdict, const Line& line) {
   return line.counters().verdict[static_cast<std::size_t>(verdict)].value();
 }
 
-/// After the warming pass: every contender saw the same keys; those that track opened the same
-/// connections, and the one that does not passed every packet on.
-Result<void> Contest::compare() const {
+/// Gives each pass of uniform traffic another order of connections. In the order in which they were
+/// opened, records lie beside each other in memory, and a network has no such order; campus traffic
+/// has its own.
+Result<void> Contest::reorder() {
+  if (traffic_ != Profile::uniform) return {};
+  auto ordered = in_another_order(capture_, connections_, options_.seed ^ ++orders_ << 32);
+  if (!ordered) return std::unexpected(ordered.error());
+  capture_ = std::move(*ordered);
+  return {};
+}
+
+/// Opens the connections, and lets each see its second packet, which changes states. Then compares.
+Result<void> Contest::warm() {
+  constexpr std::uint64_t kPasses = 2;
+  for (std::uint64_t n = 0; n < kPasses; ++n) {
+    if (auto ok = reorder(); !ok) return ok;
+    pass(parse_);
+    pass(*touch_);
+    pass(*stateless_);
+    pass(*whole_);
+    if (staged_.line) pass(*staged_.line);
+  }
+  return compare(kPasses);
+}
+
+/// Every contender saw the same keys; those that track opened the same connections, and the one
+/// that does not passed every packet on.
+Result<void> Contest::compare(std::uint64_t passes) const {
+  const std::uint64_t packets = passes * capture_.size();
   const std::uint64_t tracked = packets_with(Verdict::tracked, *whole_);
   const std::uint64_t stateless = packets_with(Verdict::stateless, *stateless_);
   const std::uint64_t live = whole_->report_v4().live + whole_->report_v6().live;
-  if (parse_.keys != capture_.size() || touch_->touched() != parse_.keys ||
-      tracked != parse_.keys || stateless != parse_.keys ||
-      stateless_->counters().out.value() != parse_.keys || touch_->live() != live) {
+  if (parse_.keys != packets || touch_->touched() != packets || tracked != packets ||
+      stateless != packets || stateless_->counters().out.value() != packets ||
+      touch_->live() != live) {
     return std::unexpected(Error{fmt::format(
         "contenders disagree on {} packets: {} parsed, {} touched, {} tracked, {} stateless; {} "
         "and {} connections",
-        capture_.size(), parse_.keys, touch_->touched(), tracked, stateless, touch_->live(),
-        live)});
+        packets, parse_.keys, touch_->touched(), tracked, stateless, touch_->live(), live)});
   }
   return {};
 }
@@ -273,17 +317,13 @@ void Contest::note_stages() {
 
 Result<std::optional<PathResult>> Contest::measure(const Progress& progress, std::size_t& to_come) {
   if (!progress(name_ + ": opening the connections")) return std::nullopt;
-  pass(parse_);
-  pass(*touch_);
-  pass(*stateless_);
-  pass(*whole_);
-  if (staged_.line) pass(*staged_.line);
-  if (auto ok = compare(); !ok) return std::unexpected(ok.error());
+  if (auto ok = warm(); !ok) return std::unexpected(ok.error());
 
   for (unsigned repetition = 0; repetition < options_.repetitions; ++repetition) {
     const std::string what =
         fmt::format("repetition {} of {}: {}", repetition + 1, options_.repetitions, name_);
     if (!progress({.what = what, .who = name_, .to_come = to_come--})) return std::nullopt;
+    if (auto ok = reorder(); !ok) return std::unexpected(ok.error());
     parse_ns_.push_back(pass(parse_));
     touch_ns_.push_back(pass(*touch_));
     stateless_ns_.push_back(pass(*stateless_));

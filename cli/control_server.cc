@@ -126,7 +126,9 @@ Json to_json(const Control::ServiceState& service) {
 
 Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
-Json to_json(const Control::Explanation& is, const Json& connection) {
+/// Not `to_json`: two arguments of which the second is JSON are also the library's own way to
+/// convert.
+Json json_of(const Control::Explanation& is, const Json& connection) {
   Json side = nullptr;
   if (is.side) side = *is.side == Side::originator ? "originator" : "reply";
   return {{"worker", is.worker ? Json(*is.worker) : Json(nullptr)},
@@ -296,7 +298,7 @@ void ControlServer::Implementation::explain(const Request& request, Response& re
   const auto is = control->explain(*key);
   if (!is) return refuse(response, is.error());
   answer(response,
-         to_json(*is, is->connection ? cli::to_json(*is->connection, *is->plan) : Json(nullptr)));
+         json_of(*is, is->connection ? cli::to_json(*is->connection, *is->plan) : Json(nullptr)));
 }
 
 void ControlServer::Implementation::mark(Mark mark, const char* name, bool when,

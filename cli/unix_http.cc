@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 namespace millrace::cli {
@@ -80,12 +81,15 @@ class Threads final : public httplib::TaskQueue {
     for (std::size_t i = 0; i < count; ++i)
       threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
   }
-  void enqueue(std::function<void()> job) override {
+  /// Nothing in older versions of the library, true in newer ones: it was taken.
+  using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));
+  Enqueued enqueue(std::function<void()> job) override {
     {
       const std::lock_guard guard(mutex_);
       jobs_.push_back(std::move(job));
     }
     changed_.notify_one();
+    return static_cast<Enqueued>(true);
   }
   void shutdown() override { threads_.clear(); }
 

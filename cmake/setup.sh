@@ -1,5 +1,5 @@
 # Set-up for `demo` and `check`: which Debian packages each needs, and installing those missing.
-# Sourced by them; written for Debian 12 with nothing but bash and apt.
+# Sourced by them; written for Debian 12 and 13 with nothing but bash and apt.
 # shellcheck shell=bash disable=SC2034
 
 # To build and run millrace.
@@ -36,9 +36,10 @@ debian_like() {
   local ID='' ID_LIKE='' VERSION_ID='' PRETTY_NAME=''
   # shellcheck source=/dev/null
   if [ -r /etc/os-release ]; then . /etc/os-release; fi
-  if [ "$ID" != debian ] || [ "$VERSION_ID" != 12 ]; then
-    say "${PRETTY_NAME:-This system} is untested: millrace is developed on Debian 12."
-  fi
+  case $ID-$VERSION_ID in
+    debian-12 | debian-13) ;;
+    *) say "${PRETTY_NAME:-This system} is untested: millrace is developed on Debian 12 and 13." ;;
+  esac
   case " $ID $ID_LIKE " in
     *' debian '* | *' ubuntu '*) command -v apt-get >/dev/null ;;
     *) return 1 ;;
@@ -76,7 +77,7 @@ set_up() {
   optional=("$@")
 
   if ! debian_like; then
-    say 'It has no apt. What is needed, by the names that Debian 12 gives:'
+    say 'It has no apt. What is needed, by the names that Debian gives:'
     say "  ${required[*]}"
     if [ ${#optional[@]} -gt 0 ]; then say "  and, if there: ${optional[*]}"; fi
     say 'Carrying on with what is here.'

@@ -3,9 +3,11 @@
 #include <rte_config.h>  // first of DPDK's
 
 #include <rte_telemetry.h>
+#include <rte_version.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
 #include <mutex>
 #include <shared_mutex>
 
@@ -33,6 +35,15 @@ std::string allowed(std::string name) {
   return name;
 }
 
+/// Another name since 23.03.
+void add_number(rte_tel_data* data, const std::string& name, std::uint64_t value) {
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+  rte_tel_data_add_dict_uint(data, name.c_str(), value);
+#else
+  rte_tel_data_add_dict_u64(data, name.c_str(), value);
+#endif
+}
+
 int answer(const char* name, const char* /*parameters*/, rte_tel_data* data) {
   rte_tel_data_start_dict(data);
   const std::shared_lock guard(served().mutex);
@@ -41,7 +52,7 @@ int answer(const char* name, const char* /*parameters*/, rte_tel_data* data) {
   if (command == commands.end()) return 0;  // not any more
   TelemetryTable table = command->answer();
   table.resize(std::min(table.size(), kMostEntries));
-  for (const auto& [of, value] : table) rte_tel_data_add_dict_u64(data, allowed(of).c_str(), value);
+  for (const auto& [of, value] : table) add_number(data, allowed(of), value);
   return 0;
 }
 

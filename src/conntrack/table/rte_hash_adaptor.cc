@@ -5,7 +5,7 @@
 #include <rte_errno.h>
 #include <rte_hash.h>
 #include <rte_malloc.h>
-#include <rte_ring_elem.h>
+#include <rte_ring_core.h>
 
 #include <algorithm>
 #include <array>
@@ -33,9 +33,10 @@ constexpr std::size_t key_entry_bytes(std::size_t key_bytes) {
   return (8 + key_bytes + 15) / 16 * 16;
 }
 
+/// What rte_ring_get_memsize_elem says, which DPDK 24.11 forgot to declare as a function of C.
 std::size_t ring_bytes(std::size_t places) {
-  return static_cast<std::size_t>(
-      rte_ring_get_memsize_elem(sizeof(std::uint32_t), static_cast<unsigned>(places)));
+  const std::size_t bytes = sizeof(rte_ring) + places * sizeof(std::uint32_t);
+  return (bytes + RTE_CACHE_LINE_MASK) & ~std::size_t{RTE_CACHE_LINE_MASK};
 }
 
 /// What rte_hash_create of DPDK 22.11 allocates; with too little it fails, and says so.
