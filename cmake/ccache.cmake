@@ -6,14 +6,17 @@ if(NOT CCACHE OR CMAKE_CXX_COMPILER_LAUNCHER)
   return()
 endif()
 # Paths below the clone count relative to it; precompiled headers count by their content. What was included
-# is known from the compiler's own list, without another preprocessing. The compiler counts by what it
-# defines: -march=native is another processor on another machine.
+# is known from the compiler's own list, without another preprocessing. The processor counts by what the
+# compiler defines for it: -march=native is another one on another machine.
+execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
+  OUTPUT_VARIABLE processor ERROR_QUIET)
+string(SHA1 processor "${processor}")
 set(CMAKE_CXX_COMPILER_LAUNCHER env
   CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
   CCACHE_NOHASHDIR=1
   CCACHE_DEPEND=1
   CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-  "CCACHE_COMPILERCHECK=%compiler% -march=native -dM -E -x c /dev/null"
+  CCACHE_NAMESPACE=${processor}
   ${CCACHE})
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
