@@ -5,9 +5,7 @@ A shell that starts a job in the background has SIGINT ignored, nohup has SIGHUP
 
 import signal
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-for number in SIGNALS:
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL)
 

@@ -22,6 +22,6 @@ inline constexpr bool kSanitized = kThreadSanitized;
 
 /// For `if (kSanitized) GTEST_SKIP() << kStatistics;`.
 inline constexpr const char* kStatistics =
-    "counts what happens many thousand times: a sanitizer sees nothing new in it";
+    "does the same thing many thousand times, to count it: a sanitizer sees nothing new in that";
 
 }  // namespace millrace::test

@@ -35,7 +35,7 @@ std::string allowed(std::string name) {
   return name;
 }
 
-/// Another name since 23.03.
+/// Adds a number to an answer; DPDK renamed its function for that in 23.03.
 void add_number(rte_tel_data* data, const std::string& name, std::uint64_t value) {
 #if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
   rte_tel_data_add_dict_uint(data, name.c_str(), value);

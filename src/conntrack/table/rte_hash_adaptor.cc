@@ -33,7 +33,8 @@ constexpr std::size_t key_entry_bytes(std::size_t key_bytes) {
   return (8 + key_bytes + 15) / 16 * 16;
 }
 
-/// What rte_ring_get_memsize_elem says, which DPDK 24.11 forgot to declare as a function of C.
+/// Returns what rte_ring_get_memsize_elem does for elements of 4 bytes. That function cannot be
+/// linked from C++ with DPDK 24.11: its header declares it without extern "C".
 std::size_t ring_bytes(std::size_t places) {
   const std::size_t bytes = sizeof(rte_ring) + places * sizeof(std::uint32_t);
   return (bytes + RTE_CACHE_LINE_MASK) & ~std::size_t{RTE_CACHE_LINE_MASK};
