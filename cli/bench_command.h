@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <string_view>
@@ -15,13 +14,13 @@
 #include "bench/settings.h"
 #include "bench/spread.h"
 #include "command.h"
+#include "json.h"
 #include "millrace/types.h"
 #include "output.h"
 #include "validators.h"
 
 namespace millrace::cli {
 
-using Json = nlohmann::ordered_json;
 using bench::Spread;
 
 void add_bench_advise(CLI::App& bench, Run& run);

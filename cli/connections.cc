@@ -4,17 +4,18 @@
 
 #include "core/address.h"
 #include "function/balance/service.h"
+#include "json.h"
 
 namespace millrace::cli {
 
-nlohmann::ordered_json to_json(const WorkersConnection& of, const BalancePlan& plan) {
+Json to_json(const WorkersConnection& of, const BalancePlan& plan) {
   const ListedConnection& connection = of.connection;
   return std::visit(
-      [&]<class K>(const K& key) -> nlohmann::ordered_json {
+      [&]<class K>(const K& key) -> Json {
         const K& to = std::get<K>(connection.translated);
         const auto& of_family = plan.family<K>();
         const auto* service = of_family.serving(key);
-        nlohmann::ordered_json object{
+        Json object{
             {"protocol", protocol_name(key.protocol)},
             {"source", to_string(key.source)},
             {"source_port", key.source_port},
@@ -22,8 +23,7 @@ nlohmann::ordered_json to_json(const WorkersConnection& of, const BalancePlan& p
             {"destination_port", key.destination_port},
             {"state", to_string(connection.state)},
             {"idle_ms", connection.idle_ms},
-            {"expires_ms", connection.expires_ms ? nlohmann::ordered_json(*connection.expires_ms)
-                                                 : nlohmann::ordered_json(nullptr)},
+            {"expires_ms", connection.expires_ms ? Json(*connection.expires_ms) : Json(nullptr)},
             {"worker", of.worker},
             {"service", service != nullptr ? to_string(service->spec) : ""},
             {"backend", of_family.backend_name(key, to)}};

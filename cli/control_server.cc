@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "connections.h"
+#include "json.h"
 #include "offer_json.h"
 #include "port/pcapng.h"
 #include "unix_http.h"
@@ -18,7 +19,6 @@
 namespace millrace::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using httplib::Request;
 using httplib::Response;
 

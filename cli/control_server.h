@@ -3,9 +3,9 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "json.h"
 #include "worker/control.h"
 
 namespace millrace::cli {
@@ -19,7 +19,7 @@ class ControlServer {
   static Result<std::unique_ptr<ControlServer>> bind(const std::string& path, bool replaces);
   /// Answers from now on, on threads of its own. `control` outlives it; `stats` makes the answer to
   /// `GET /stats`. Errors: as `UnixHttp::start`.
-  Result<void> start(Control& control, std::function<nlohmann::ordered_json()> stats);
+  Result<void> start(Control& control, std::function<Json()> stats);
   /// As `UnixHttp`'s.
   Result<void> take_place();
   void leave();

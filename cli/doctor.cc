@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "command.h"
 #include "common_options.h"
 #include "doctor_checks.h"
+#include "json.h"
 #include "output.h"
 #include "validators.h"
 
@@ -28,8 +28,8 @@ std::string_view word_for(Health health) {
   return "";
 }
 
-nlohmann::ordered_json to_json(const std::vector<Finding>& findings) {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+Json to_json(const std::vector<Finding>& findings) {
+  Json list = Json::array();
   for (const Finding& finding : findings) {
     list.push_back({{"health", word_for(finding.health)},
                     {"subject", finding.subject},

@@ -14,6 +14,7 @@
 #include "common_options.h"
 #include "huge_pages.h"
 #include "interrupt.h"
+#include "json.h"
 #include "output.h"
 
 namespace millrace::cli {
@@ -24,8 +25,7 @@ namespace {
 constexpr std::chrono::seconds kPatience{60};
 
 /// The numbers in an object, by the names of what they stand in.
-void flatten(const nlohmann::ordered_json& object, const std::string& above,
-             TelemetryTable& table) {
+void flatten(const Json& object, const std::string& above, TelemetryTable& table) {
   for (const auto& [name, value] : object.items()) {
     std::string full = above;
     if (!full.empty()) full += '/';
@@ -36,8 +36,7 @@ void flatten(const nlohmann::ordered_json& object, const std::string& above,
 }
 
 /// Parts of the statistics, to DPDK's tools.
-Result<Telemetry> serve_telemetry(Control& asked,
-                                  const std::function<nlohmann::ordered_json()>& make_stats) {
+Result<Telemetry> serve_telemetry(Control& asked, const std::function<Json()>& make_stats) {
   const auto part = [&asked, make_stats](const std::string& name) {
     return [&asked, make_stats, name] {
       TelemetryTable table;
@@ -50,7 +49,7 @@ Result<Telemetry> serve_telemetry(Control& asked,
     TelemetryTable table;
     if (!asked.wait_until_ready()) return table;
     asked.alone([&] {
-      const nlohmann::ordered_json stats = make_stats();
+      const Json stats = make_stats();
       for (const auto& backend : stats["backends"]) {
         flatten(backend,
                 backend["service"].get<std::string>() + "/" + backend["address"].get<std::string>(),

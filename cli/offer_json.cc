@@ -9,12 +9,11 @@
 #include <string>
 #include <utility>
 
+#include "json.h"
 #include "worker/carried.h"
 
 namespace millrace::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 2> kMarks{"drained", "unhealthy"};
 

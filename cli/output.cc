@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "json.h"
 #include "port/write_error.h"
 
 namespace millrace::cli {
@@ -89,8 +90,8 @@ double rounded(double value, int digits) {
   return std::round(value * scale) / scale;
 }
 
-std::string to_text(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+std::string to_text(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 Result<void> write_whole(const std::string& path, std::string_view text) {

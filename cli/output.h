@@ -2,10 +2,10 @@
 // output), and what may not be written to. Messages say what would be right.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "json.h"
 #include "millrace/types.h"
 
 namespace millrace::cli {
@@ -20,7 +20,7 @@ Result<void> check_writable(const std::string& path);
 double rounded(double value, int digits = 2);
 
 /// JSON for a file. Names of files may hold any bytes: what is no UTF-8 is replaced.
-std::string to_text(const nlohmann::ordered_json& json);
+std::string to_text(const Json& json);
 
 /// Writes beside the file, then renames. A symbolic link stays, what it points to is replaced.
 Result<void> write_whole(const std::string& path, std::string_view text);

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <iterator>
 
+#include "json.h"
 #include "output.h"
 #include "version.h"
 
 namespace millrace::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Totals {
   std::uint64_t in = 0;
@@ -373,7 +372,7 @@ Json endings(const WorkerCounters& counters) {
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const RunReport& report) {
+Json to_json(const RunReport& report) {
   const WorkerCounters counters = report.workers->counters();
   const Totals totals = totals_of(report);
   const TableReport v4 = report.workers->report_v4();

@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "json.h"
 #include "worker/config.h"
 #include "worker/live.h"
 #include "worker/rebalance.h"
@@ -30,7 +30,7 @@ struct RunReport {
 };
 
 /// The object of `--stats`.
-nlohmann::ordered_json to_json(const RunReport& report);
+Json to_json(const RunReport& report);
 
 /// A table for people, many lines.
 std::string to_table(const RunReport& report);

@@ -13,6 +13,7 @@
 
 #include "bench/machine.h"
 #include "bench_command.h"
+#include "json.h"
 
 namespace millrace::cli {
 namespace {
@@ -184,7 +185,7 @@ void add_overloads(Text& text, const std::vector<bench::OverloadResult>& overloa
 
 }  // namespace
 
-nlohmann::ordered_json to_json(const TablesReport& report) {
+Json to_json(const TablesReport& report) {
   return {{"suite", "tables"},
           {"complete", report.complete},
           {"warnings", report.warnings},

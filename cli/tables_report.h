@@ -2,11 +2,11 @@
 // (docs/bench-tables.schema.json).
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/tables.h"
+#include "json.h"
 
 namespace millrace::cli {
 
@@ -17,7 +17,7 @@ struct TablesReport {
   std::vector<std::string> warnings;
 };
 
-nlohmann::ordered_json to_json(const TablesReport& report);
+Json to_json(const TablesReport& report);
 
 /// Tables for people, up to 100 columns wide.
 std::string to_text(const TablesReport& report);

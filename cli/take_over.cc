@@ -10,18 +10,16 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "interrupt.h"
+#include "json.h"
 #include "offer_json.h"
 #include "port/unix_address.h"
 
 namespace millrace::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// What an answer says went wrong.
 std::string reason_in(const std::string& body) {

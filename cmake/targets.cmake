@@ -38,7 +38,7 @@ millrace_headers(millrace_common_headers)
 
 # For code that no packet passes, as the configuration, the command line and tests. It runs briefly, and to
 # optimise it under a sanitizer takes four times as long as to compile it.
-set(MILLRACE_QUICK $<IF:$<CONFIG:Debug>,-O0,-O1>)
+set(MILLRACE_QUICK $<IF:$<CONFIG:Debug>,-O0,-Og>)
 function(millrace_quick_headers name)
   millrace_headers(${name} ${ARGN})
   target_compile_options(${name} PRIVATE ${MILLRACE_QUICK})
@@ -57,14 +57,42 @@ if(MILLRACE_TESTS)
   target_link_libraries(millrace_test_headers PRIVATE GTest::gtest)
 endif()
 
-# millrace_folder(NAME [QUICK] [SOURCES ...] [USES target ...])
+# millrace_together(variable NAME source...)
+# What to compile for those sources: each, where somebody who works on one waits for it alone; else units of
+# up to eight, since headers take more than half of most sources' time. (CMake's own UNITY_BUILD names
+# sources by absolute paths, so that ccache finds nothing that another clone has compiled.)
+function(millrace_together variable name)
+  if(NOT (CMAKE_BUILD_TYPE STREQUAL "Release" OR MILLRACE_COVERING))
+    set(${variable} ${ARGN} PARENT_SCOPE)
+    return()
+  endif()
+  set(units)
+  while(ARGN)
+    list(LENGTH units number)
+    set(unit ${CMAKE_CURRENT_BINARY_DIR}/together/${name}_${number}.cc)
+    list(SUBLIST ARGN 0 8 sources)
+    list(REMOVE_ITEM ARGN ${sources})
+    set(text)
+    foreach(source ${sources})
+      file(RELATIVE_PATH path ${CMAKE_CURRENT_BINARY_DIR}/together ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+      string(APPEND text "#include \"${path}\"\n")
+    endforeach()
+    file(CONFIGURE OUTPUT ${unit} CONTENT "${text}" @ONLY)
+    list(APPEND units ${unit})
+  endwhile()
+  set(${variable} ${units} PARENT_SCOPE)
+endfunction()
+
+# millrace_folder(NAME [QUICK] [SOURCES ...] [APART ...] [USES target ...])
 # The library `millrace_NAME` of the folder src/NAME; header-only without sources. `USES` names what
-# it may include, towards core only. QUICK: no packet passes it.
+# it may include, towards core only. QUICK: no packet passes it. APART: sources that cannot be compiled
+# together with others.
 function(millrace_folder name)
-  cmake_parse_arguments(ARG "QUICK" "" "SOURCES;USES" ${ARGN})
+  cmake_parse_arguments(ARG "QUICK" "" "SOURCES;APART;USES" ${ARGN})
   set(target millrace_${name})
   if(ARG_SOURCES)
-    add_library(${target} STATIC ${ARG_SOURCES})
+    millrace_together(units ${target} ${ARG_SOURCES})
+    add_library(${target} STATIC ${units} ${ARG_APART})
     if(ARG_QUICK)
       millrace_quick_to_compile(${target} HEADERS millrace_quick_headers)
     else()
@@ -98,9 +126,10 @@ if(MILLRACE_COVERING)
 endif()
 
 # millrace_per_table(TARGET SOURCE count...)
-# Compiles SOURCE into TARGET, as TARGET's sources are, once for each table of a list, `MILLRACE_TABLE`
-# being its place there; the counts of lists that are joined are added up. SOURCE compares the sum, `MILLRACE_COUNTED`, with
-# the list.
+# Compiles SOURCE into TARGET, as TARGET's sources are, once for each table of a list, `MILLRACE_TABLE` being its
+# place there; the counts of lists that are joined are added up. SOURCE compares the sum, `MILLRACE_COUNTED`, with
+# the list. Where few combinations are compiled, only the first three tables, which meet every sharing scheme, are
+# optimised.
 function(millrace_per_table target source)
   list(JOIN ARGN "+" sum)
   math(EXPR counted "${sum}")
@@ -110,6 +139,10 @@ function(millrace_per_table target source)
     target_compile_definitions(${target}_${i} PRIVATE MILLRACE_TABLE=${i} MILLRACE_COUNTED=${counted})
     target_compile_options(${target}_${i} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_OPTIONS>)
     get_target_property(headers ${target} PRECOMPILE_HEADERS_REUSE_FROM)
+    if(MILLRACE_COVERING AND i GREATER 2 AND headers STREQUAL "millrace_common_headers")
+      set(headers millrace_quick_headers)
+      target_compile_options(${target}_${i} PRIVATE ${MILLRACE_QUICK})
+    endif()
     target_precompile_headers(${target}_${i} REUSE_FROM ${headers})
     target_include_directories(${target}_${i} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(${target}_${i} PRIVATE $<TARGET_PROPERTY:${target},LINK_LIBRARIES>)
@@ -117,13 +150,14 @@ function(millrace_per_table target source)
   endforeach()
 endfunction()
 
-# millrace_test(NAME [SOURCES ...] [PER_TABLE source count...] [USES target ...])
+# millrace_test(NAME [SOURCES ...] [APART ...] [PER_TABLE source count...] [USES target ...])
 function(millrace_test name)
   if(NOT MILLRACE_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "SOURCES;PER_TABLE;USES" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
+  cmake_parse_arguments(ARG "" "" "SOURCES;APART;PER_TABLE;USES" ${ARGN})
+  millrace_together(units ${name} ${ARG_SOURCES})
+  add_executable(${name} ${units} ${ARG_APART})
   millrace_quick_to_compile(${name} HEADERS millrace_test_headers)
   target_link_libraries(${name} PRIVATE ${ARG_USES} GTest::gtest GTest::gtest_main)
   if(ARG_PER_TABLE)

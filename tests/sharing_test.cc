@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "conntrack/schemes.h"
+#include "conntrack/test_support.h"
 #include "endpoint.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
@@ -242,7 +243,7 @@ std::vector<Scheme> all_schemes() {
       for (const auto& ageing : AgeingSchemes::names()) all.push_back({table, sharing, ageing});
     }
   }
-  return all;
+  return test::in_turn(std::move(all), AgeingSchemes::kSize);
 }
 INSTANTIATE_TEST_SUITE_P(AllSchemes, SharingTest, testing::ValuesIn(all_schemes()),
                          [](const auto& p) {

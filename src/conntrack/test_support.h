@@ -37,12 +37,10 @@ inline constexpr bool kCovering = true;
 inline constexpr bool kCovering = false;
 #endif
 
-/// The sizes of keys that the tests of a table run with: both; where few combinations are compiled,
-/// one, in turn by the table's place.
+/// The keys that the tests of a table run with: of one size, in turn by the table's place. Where
+/// few combinations are compiled, of the other one, so that both builds together meet both.
 template <std::size_t place>
-using KeySizes =
-    std::conditional_t<kCovering, testing::Types<std::conditional_t<place % 2 == 0, KeyV4, KeyV6>>,
-                       testing::Types<KeyV4, KeyV6>>;
+using KeyOf = std::conditional_t<(place % 2 == 0) == kCovering, KeyV4, KeyV6>;
 
 /// The combinations to test, of those given: all. Where few are compiled, one of each `group` of
 /// them that follow each other, in turn: of the first group the first, of the second the second.

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -27,13 +29,16 @@ static_assert(TableSchemes::kSize == MILLRACE_COUNTED,
 #endif
 
 using Scheme = TableSchemes::At<MILLRACE_TABLE>;
+using K = test::KeyOf<MILLRACE_TABLE>;
+using Tracked = Tracker<Scheme::Of, Alone, K>;
 
 constexpr std::uint32_t kTimeoutMs = 1000;
 constexpr std::uint32_t kIntervalMs = 10;
 
-/// What tests need to know of an ageing scheme. A value: a type would have each of them, and the
+/// What tests need to know of an ageing scheme. A value: a type would have each test, and the
 /// tracker with it, compiled once a scheme.
 struct AgeingTraits {
+  std::string name;
   MakeAgeing* create;
   std::uint32_t slack_ms = 0;
   bool ages = false;
@@ -42,51 +47,30 @@ struct AgeingTraits {
 
   template <class A>
   static AgeingTraits of() {
-    AgeingTraits traits{.create = &A::create,
+    AgeingTraits traits{.name = std::string(A::kName),
+                        .create = &A::create,
                         .ages = A::kName != NoAgeing::kName,
                         .leaves_expired = A::kName == Lazy::kName,
                         .is_punctual = A::kName == Wheel::kName};
     if constexpr (A::kName != NoAgeing::kName) traits.slack_ms = A::slack_ms(kIntervalMs);
     return traits;
   }
-};
-
-template <class A, class K>
-struct Combination {
-  using Ageing = A;
-  using Key = K;
-  static std::string name() {
-    return std::string(Scheme::kName) + "_" + std::string(A::kName) +
-           (sizeof(K) == 16 ? "_v4" : "_v6");
+  template <class... A>
+  static std::vector<AgeingTraits> of_all(SchemeList<A...>) {
+    return {of<A>()...};
   }
 };
-
-template <class K, class... A>
-using WithAgeing = SchemeList<Combination<A, K>...>;
-template <class... A, class... K>
-auto with_ageing(SchemeList<A...>, testing::Types<K...>) -> Joined<WithAgeing<K, A...>...>::Type;
-template <class... C>
-auto types_of(SchemeList<C...>) -> testing::Types<C...>;
-using Combinations =
-    decltype(types_of(with_ageing(AgeingSchemes{}, test::KeySizes<MILLRACE_TABLE>{})));
-
-struct CombinationNames {
-  template <class C>
-  static std::string GetName(int) {
-    return C::name();
-  }
-};
+void PrintTo(const AgeingTraits& ageing, std::ostream* out) { *out << ageing.name; }
 
 constexpr auto kNobodyEnds = [](ConnId) { ADD_FAILURE() << "a connection gave way"; };
 
-template <class K>
-class TrackerTestOf : public testing::Test {
+// All tables are linked into one program, in which suites of the same name have to be the same.
+#define SUITE_OF(place) TrackerTest##place
+#define SUITE_AT(place) SUITE_OF(place)
+#define TrackerTest SUITE_AT(MILLRACE_TABLE)
+
+class TrackerTest : public testing::TestWithParam<AgeingTraits> {
  protected:
-  using KeyType = K;
-  using Tracked = Tracker<Scheme::template Of, Alone, K>;
-
-  explicit TrackerTestOf(const AgeingTraits& ageing) : ageing_(ageing) {}
-
   Tracked make(std::size_t capacity, bool replies = true,
                std::uint32_t timeout_ms = kTimeoutMs) const {
     TrackerConfig config{.capacity = capacity,
@@ -102,7 +86,7 @@ class TrackerTestOf : public testing::Test {
     EXPECT_TRUE(tracker.has_value());
     return std::move(*tracker);
   }
-  static ConnId find(Tracked& tracker, const KeyType& key, Tick now, bool reply = false) {
+  static ConnId find(Tracked& tracker, const K& key, Tick now, bool reply = false) {
     const Hash hash = tracker.hasher()(key);
     ConnId id{};
     if (reply) {
@@ -112,10 +96,10 @@ class TrackerTestOf : public testing::Test {
     }
     return id;
   }
-  static Insertion open(Tracked& tracker, const KeyType& key, Tick now) {
+  static Insertion open(Tracked& tracker, const K& key, Tick now) {
     return tracker.open(key, tracker.hasher()(key), now, kNobodyEnds);
   }
-  static ConnId link(Tracked& tracker, const KeyType& key, Tick now) {
+  static ConnId link(Tracked& tracker, const K& key, Tick now) {
     const std::array<std::byte, 8> state{};
     const Insertion in = tracker.link(key, now, state, kNobodyEnds);
     EXPECT_EQ(in.outcome, inserted);
@@ -133,23 +117,21 @@ class TrackerTestOf : public testing::Test {
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
   }
 
-  const AgeingTraits ageing_;
+  const AgeingTraits ageing_ = GetParam();
 
  private:
   testing::ScopedTrace repeat_{__FILE__, __LINE__, test::repeat()};
 };
-
-template <class C>
-class TrackerTest : public TrackerTestOf<typename C::Key> {
- protected:
-  TrackerTest() : TrackerTestOf<typename C::Key>(AgeingTraits::of<typename C::Ageing>()) {}
-};
-TYPED_TEST_SUITE(TrackerTest, Combinations, CombinationNames);
+std::string test_name(const testing::TestParamInfo<AgeingTraits>& ageing) {
+  std::string name = std::string(Scheme::kName) + "_" + ageing.param.name;
+  std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+INSTANTIATE_TEST_SUITE_P(Ageing, TrackerTest,
+                         testing::ValuesIn(AgeingTraits::of_all(AgeingSchemes{})), test_name);
 
 /// A tracker and a model of it, side by side, through one simulated life.
-template <class K>
 struct Simulation {
-  using Tracked = Tracker<Scheme::template Of, Alone, K>;
   struct Known {
     ConnId id;
     Tick seen;
@@ -178,6 +160,23 @@ struct Simulation {
     return owner != owner_of_reply.end() && is_met(owner->second);
   }
 
+  void forget(std::uint64_t n) {
+    if (live.at(n).reply) owner_of_reply.erase(*live.at(n).reply);
+    live.erase(n);
+    ++closed;
+  }
+
+  auto expires() {
+    return [this](ConnId id) {
+      for (const auto& [n, known] : live) {
+        if (known.id != id) continue;
+        EXPECT_GE(now - known.seen, static_cast<std::int32_t>(kTimeoutMs)) << "removed too early";
+        forget(n);
+        return;
+      }
+      ADD_FAILURE() << "a connection was removed that is not live";
+    };
+  }
   void find_key(std::uint64_t n, bool reply) {
     const K key = nth_key<K>(n);
     const Hash hash = tracker.hasher()(key);
@@ -229,23 +228,6 @@ struct Simulation {
     ++opened;
   }
 
-  void forget(std::uint64_t n) {
-    if (live.at(n).reply) owner_of_reply.erase(*live.at(n).reply);
-    live.erase(n);
-    ++closed;
-  }
-
-  auto expires() {
-    return [this](ConnId id) {
-      for (const auto& [n, known] : live) {
-        if (known.id != id) continue;
-        EXPECT_GE(now - known.seen, static_cast<std::int32_t>(kTimeoutMs)) << "removed too early";
-        forget(n);
-        return;
-      }
-      ADD_FAILURE() << "a connection was removed that is not live";
-    };
-  }
   bool sweep(unsigned budget) { return tracker.sweep(now, budget, expires()); }
 
   void check_ages() const {
@@ -256,10 +238,10 @@ struct Simulation {
   }
 };
 
-TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
+TEST_P(TrackerTest, AgreesWithAnOracleThatExpires) {
   constexpr std::size_t kCapacity = 300;
   std::mt19937_64 random(test::seed());
-  Simulation<typename TypeParam::Key> life{this->ageing_, this->make(kCapacity)};
+  Simulation life{ageing_, make(kCapacity)};
   for (std::uint64_t step = 0; life.opened < 20 * kCapacity && step < 200'000; ++step) {
     const std::uint64_t n = random() % 500;
     const std::uint64_t reply = 1'000'000 + random() % 2000;
@@ -273,7 +255,7 @@ TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
     life.tracker.settle();
     life.now = life.now +
                static_cast<std::uint32_t>(random() % 100 == 0 ? random() % 5000 : random() % 40);
-    if (!this->ageing_.ages) {
+    if (!ageing_.ages) {
       EXPECT_TRUE(life.sweep(64));
       while (life.live.size() > 200) {  // someone else makes room
         const auto victim = life.live.begin()->first;
@@ -286,28 +268,27 @@ TYPED_TEST(TrackerTest, AgreesWithAnOracleThatExpires) {
     }
     life.check_ages();
     if (testing::Test::HasFatalFailure()) return;
-    if (step % 64 == 0) this->check(life.tracker);
+    if (step % 64 == 0) check(life.tracker);
   }
   EXPECT_EQ(life.tracker.live(), life.live.size());
   EXPECT_EQ(life.opened - life.closed, life.live.size());
   EXPECT_GE(life.opened, 20 * kCapacity);
   EXPECT_GT(life.collided, 100U);
-  if (this->ageing_.is_punctual) {
+  if (ageing_.is_punctual) {
     EXPECT_EQ(life.refused, 0U);
   }
   life.tracker.settle();
-  this->check(life.tracker);
+  check(life.tracker);
 }
 
-TYPED_TEST(TrackerTest, AFullTrackerRefusesAndKeepsWhatItHas) {
-  using K = typename TestFixture::KeyType;
+TEST_P(TrackerTest, AFullTrackerRefusesAndKeepsWhatItHas) {
   for (const std::size_t capacity : {1U, 64U}) {
-    auto tracker = this->make(capacity, false);
+    auto tracker = make(capacity, false);
     EXPECT_FALSE(tracker.has_replies());
     std::map<std::uint64_t, ConnId> live;
     std::uint64_t refused = 0;
     for (std::uint64_t n = 0; n < 2000; ++n) {
-      const Insertion in = this->open(tracker, nth_key<K>(n), Tick{0});
+      const Insertion in = open(tracker, nth_key<K>(n), Tick{0});
       refused += in.outcome == full;
       if (in.outcome != inserted) continue;
       tracker.confirm(in.id);
@@ -315,24 +296,24 @@ TYPED_TEST(TrackerTest, AFullTrackerRefusesAndKeepsWhatItHas) {
     }
     EXPECT_GE(live.size(), capacity);
     EXPECT_EQ(live.size() + refused, 2000U);
-    for (const auto& [n, id] : live) EXPECT_EQ(this->find(tracker, nth_key<K>(n), Tick{500}), id);
-    EXPECT_EQ(this->find(tracker, nth_key<K>(0), Tick{500}, true), ConnId::none);
-    this->check(tracker);
-    if (!this->ageing_.ages) continue;
-    const Tick late{500 + kTimeoutMs + this->ageing_.slack_ms};
-    EXPECT_EQ(this->sweep(tracker, late), live.size());
+    for (const auto& [n, id] : live) EXPECT_EQ(find(tracker, nth_key<K>(n), Tick{500}), id);
+    EXPECT_EQ(find(tracker, nth_key<K>(0), Tick{500}, true), ConnId::none);
+    check(tracker);
+    if (!ageing_.ages) continue;
+    const Tick late{500 + kTimeoutMs + ageing_.slack_ms};
+    EXPECT_EQ(sweep(tracker, late), live.size());
     EXPECT_EQ(tracker.live(), 0U);
     tracker.settle();
-    this->check(tracker);
-    EXPECT_EQ(this->open(tracker, nth_key<K>(1), late).outcome, inserted);
+    check(tracker);
+    EXPECT_EQ(open(tracker, nth_key<K>(1), late).outcome, inserted);
   }
 }
 
-TYPED_TEST(TrackerTest, WhatHasExpiredGivesWay) {
-  if (!this->ageing_.leaves_expired) return;
+TEST_P(TrackerTest, WhatHasExpiredGivesWay) {
+  if (!ageing_.leaves_expired) return;
   constexpr std::size_t kCapacity = 1000;
   std::mt19937_64 random(test::seed());
-  Simulation<typename TypeParam::Key> life{this->ageing_, this->make(kCapacity)};
+  Simulation life{ageing_, make(kCapacity)};
   for (std::uint64_t n = 0; n < kCapacity; ++n) life.open_key(n, 1'000'000 + n);
   ASSERT_EQ(life.live.size(), kCapacity);
   // Without a sweep: in new places and in their own.
@@ -344,57 +325,52 @@ TYPED_TEST(TrackerTest, WhatHasExpiredGivesWay) {
       if (testing::Test::HasFatalFailure()) return;
       if (i % 32 == 0) life.tracker.settle();
     }
-    this->check(life.tracker);
+    check(life.tracker);
     EXPECT_EQ(life.tracker.live(), life.live.size());
   }
   EXPECT_GT(life.closed, 5 * kCapacity);
 }
 
 // A connection that moves may have to go back: nobody has given way to it, even if expired.
-TYPED_TEST(TrackerTest, NobodyGivesWayToWhatIsAdopted) {
-  using K = typename TestFixture::KeyType;
-  auto tracker = this->make(100, false);
-  auto from = this->make(2000, false);
+TEST_P(TrackerTest, NobodyGivesWayToWhatIsAdopted) {
+  auto tracker = make(100, false);
+  auto from = make(2000, false);
   std::size_t held = 0;
   for (std::uint64_t n = 0; n < 5000; ++n) {
-    const Insertion in = this->open(tracker, nth_key<K>(n), Tick{0});
+    const Insertion in = open(tracker, nth_key<K>(n), Tick{0});
     if (in.outcome != inserted) continue;
     tracker.confirm(in.id);
     ++held;
   }
   const Tick late{2 * kTimeoutMs};
-  for (std::uint64_t n = 10'000; n < 12'000; ++n)
-    from.confirm(this->open(from, nth_key<K>(n), late).id);
+  for (std::uint64_t n = 10'000; n < 12'000; ++n) from.confirm(open(from, nth_key<K>(n), late).id);
   std::size_t adopted = 0;
   EXPECT_FALSE(tracker.adopt(from, 0, [&](const std::byte*, Proof) { ++adopted; }));
   EXPECT_EQ(tracker.table().size(), held + adopted);
   EXPECT_EQ(from.live(), 2000U);
   EXPECT_EQ(from.count(0), 2000U);
-  this->check(tracker);
+  check(tracker);
 }
 
-TYPED_TEST(TrackerTest, AReplyKeepsItsConnectionAlive) {
-  using K = typename TestFixture::KeyType;
-  auto tracker = this->make(10);
-  const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
-  tracker.confirm(id, this->link(tracker, nth_key<K>(2), Tick{0}));
+TEST_P(TrackerTest, AReplyKeepsItsConnectionAlive) {
+  auto tracker = make(10);
+  const ConnId id = open(tracker, nth_key<K>(1), Tick{0}).id;
+  tracker.confirm(id, link(tracker, nth_key<K>(2), Tick{0}));
   for (std::uint32_t t = 0; t < 10 * kTimeoutMs; t += kTimeoutMs / 2) {
-    EXPECT_NE(this->find(tracker, nth_key<K>(2), Tick{t}, true), ConnId::none);
-    ASSERT_EQ(this->sweep(tracker, Tick{t}), 0U) << "removed while in use";
+    EXPECT_NE(find(tracker, nth_key<K>(2), Tick{t}, true), ConnId::none);
+    ASSERT_EQ(sweep(tracker, Tick{t}), 0U) << "removed while in use";
   }
-  EXPECT_EQ(this->find(tracker, nth_key<K>(1), Tick{10 * kTimeoutMs}), id);
+  EXPECT_EQ(find(tracker, nth_key<K>(1), Tick{10 * kTimeoutMs}), id);
 }
 
-TYPED_TEST(TrackerTest, WhatGoesOnStaysTheSameToTell) {
-  using K = typename TestFixture::KeyType;
+TEST_P(TrackerTest, WhatGoesOnStaysTheSameToTell) {
   for (const bool by_replies : {false, true}) {
-    auto tracker = this->make(10, true, 1'000'000);
-    const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
-    tracker.confirm(id, this->link(tracker, nth_key<K>(2), Tick{0}));
+    auto tracker = make(10, true, 1'000'000);
+    const ConnId id = open(tracker, nth_key<K>(1), Tick{0}).id;
+    tracker.confirm(id, link(tracker, nth_key<K>(2), Tick{0}));
     const auto told = tracker.fingerprint(id, Tick{0});
     for (std::uint32_t t = 0; t < 60'000; t += 700) {
-      ASSERT_NE(this->find(tracker, nth_key<K>(by_replies ? 2 : 1), Tick{t}, by_replies),
-                ConnId::none);
+      ASSERT_NE(find(tracker, nth_key<K>(by_replies ? 2 : 1), Tick{t}, by_replies), ConnId::none);
       ASSERT_EQ(tracker.fingerprint(id, Tick{t + 650}), told) << t;
     }
     const auto silent = tracker.fingerprint(id, Tick{75'000});
@@ -405,46 +381,43 @@ TYPED_TEST(TrackerTest, WhatGoesOnStaysTheSameToTell) {
 
 // One direction alone keeps a connection for longer than half the tick's range: the other's stamp
 // must not come back as a future one.
-TYPED_TEST(TrackerTest, OneDirectionAloneKeepsAConnectionForMonths) {
+TEST_P(TrackerTest, OneDirectionAloneKeepsAConnectionForMonths) {
   if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
-  using K = typename TestFixture::KeyType;
-  auto tracker = this->make(10, true, 1'000'000);
-  const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
-  tracker.confirm(id, this->link(tracker, nth_key<K>(2), Tick{0}));
+  auto tracker = make(10, true, 1'000'000);
+  const ConnId id = open(tracker, nth_key<K>(1), Tick{0}).id;
+  tracker.confirm(id, link(tracker, nth_key<K>(2), Tick{0}));
   Tick now{0};
   for (int step = 0; step < 55'000; ++step) {  // two months
     now = now + 100'000;
-    ASSERT_EQ(this->find(tracker, nth_key<K>(1), now), id);
-    ASSERT_EQ(this->sweep(tracker, now), 0U) << "after " << step << " steps of 100 s";
+    ASSERT_EQ(find(tracker, nth_key<K>(1), now), id);
+    ASSERT_EQ(sweep(tracker, now), 0U) << "after " << step << " steps of 100 s";
   }
 }
 
 // An id closed by someone else must not be swept later, when it names another connection.
-TYPED_TEST(TrackerTest, ASuccessorIsNotSweptInItsPredecessorsPlace) {
-  using K = typename TestFixture::KeyType;
-  auto tracker = this->make(1, false);
-  const ConnId first = this->open(tracker, nth_key<K>(1), Tick{0}).id;
+TEST_P(TrackerTest, ASuccessorIsNotSweptInItsPredecessorsPlace) {
+  auto tracker = make(1, false);
+  const ConnId first = open(tracker, nth_key<K>(1), Tick{0}).id;
   tracker.confirm(first);
   tracker.close(first);
   tracker.settle();
   const Tick later{kTimeoutMs - 1};
-  const ConnId second = this->open(tracker, nth_key<K>(2), later).id;
+  const ConnId second = open(tracker, nth_key<K>(2), later).id;
   tracker.confirm(second);
-  EXPECT_EQ(this->sweep(tracker, Tick{kTimeoutMs + kIntervalMs}), 0U);
-  EXPECT_EQ(this->find(tracker, nth_key<K>(2), Tick{kTimeoutMs + kIntervalMs}), second);
+  EXPECT_EQ(sweep(tracker, Tick{kTimeoutMs + kIntervalMs}), 0U);
+  EXPECT_EQ(find(tracker, nth_key<K>(2), Tick{kTimeoutMs + kIntervalMs}), second);
 }
 
-TYPED_TEST(TrackerTest, WhatIsAbandonedLeavesNothing) {
-  using K = typename TestFixture::KeyType;
-  auto tracker = this->make(10);
-  const ConnId id = this->open(tracker, nth_key<K>(1), Tick{0}).id;
-  EXPECT_EQ(this->open(tracker, nth_key<K>(1), Tick{0}).outcome, present);
-  tracker.abandon(id, this->link(tracker, nth_key<K>(2), Tick{0}));
-  EXPECT_EQ(this->find(tracker, nth_key<K>(1), Tick{0}), ConnId::none);
-  EXPECT_EQ(this->find(tracker, nth_key<K>(2), Tick{0}, true), ConnId::none);
+TEST_P(TrackerTest, WhatIsAbandonedLeavesNothing) {
+  auto tracker = make(10);
+  const ConnId id = open(tracker, nth_key<K>(1), Tick{0}).id;
+  EXPECT_EQ(open(tracker, nth_key<K>(1), Tick{0}).outcome, present);
+  tracker.abandon(id, link(tracker, nth_key<K>(2), Tick{0}));
+  EXPECT_EQ(find(tracker, nth_key<K>(1), Tick{0}), ConnId::none);
+  EXPECT_EQ(find(tracker, nth_key<K>(2), Tick{0}, true), ConnId::none);
   tracker.settle();
   EXPECT_EQ(tracker.table().size(), 0U);
-  this->check(tracker);
+  check(tracker);
 }
 
 }  // namespace

@@ -15,8 +15,6 @@
 namespace millrace {
 namespace {
 
-constexpr std::uint64_t kStart = 1'700'000'000'000'000'000;
-
 class CaptureOutputTest : public testing::Test {
  protected:
   CaptureOutput output(unsigned ports) {
@@ -25,7 +23,7 @@ class CaptureOutputTest : public testing::Test {
     return CaptureOutput(std::move(*writer), ports);
   }
   CaptureOutput::Packet packet(std::uint64_t order) const {
-    return {order, kStart + order, 60, bytes_, {}};
+    return {order, test::kStart + order, 60, bytes_, {}};
   }
   /// The orders of what was written, as their timestamps tell.
   std::vector<std::uint64_t> written() const {
@@ -33,7 +31,7 @@ class CaptureOutputTest : public testing::Test {
     EXPECT_TRUE(capture.has_value());
     std::vector<std::uint64_t> orders;
     for (std::size_t i = 0; i < capture->size(); ++i)
-      orders.push_back(capture->packet(i).timestamp_ns - kStart);
+      orders.push_back(capture->packet(i).timestamp_ns - test::kStart);
     return orders;
   }
 

@@ -41,7 +41,7 @@ std::string pcapng_interface(unsigned link) {
   // Option if_tsresol (9) = 9: nanoseconds.
   return pcapng_block(1, u16(link) + u16(0) + u32(1000) + u16(9) + u16(1) + u32(9) + u32(0));
 }
-std::string pcapng_packet(std::uint64_t ns, const std::string& bytes, unsigned wire) {
+std::string enhanced_packet(std::uint64_t ns, const std::string& bytes, unsigned wire) {
   return pcapng_block(6, u32(0) + u32(static_cast<std::uint32_t>(ns >> 32)) +
                              u32(static_cast<std::uint32_t>(ns)) +
                              u32(static_cast<std::uint32_t>(bytes.size())) + u32(wire) + bytes);
@@ -101,7 +101,7 @@ TEST(CaptureLoad, NanosecondPcap) {
 
 TEST(CaptureLoad, Pcapng) {
   const Capture capture = loaded(pcapng_start() + pcapng_interface(113) +
-                                 pcapng_packet(1'600'000'000'123'456'789, "cooked", 1500));
+                                 enhanced_packet(1'600'000'000'123'456'789, "cooked", 1500));
   ASSERT_EQ(capture.size(), 1U);
   EXPECT_EQ(capture.packet(0).timestamp_ns, 1'600'000'000'123'456'789U);
   EXPECT_EQ(capture.packet(0).wire_length, 1500U);

@@ -16,7 +16,7 @@ namespace {
 
 using test::Directory;
 
-Error refusal_of(const std::string& path) {
+Error error_of(const std::string& path) {
   auto writer = CaptureWriter::create(path, {});
   EXPECT_FALSE(writer.has_value());
   if (writer) return {};
@@ -104,14 +104,14 @@ TEST(CaptureWriter, TwoAtOnceDoNotMix) {
 
 TEST(CaptureWriter, RefusesWhereNothingCanBeCreated) {
   const Directory directory;
-  EXPECT_NE(refusal_of(directory / "no/x").message.find("create the directory"), std::string::npos);
-  EXPECT_NE(refusal_of(directory / "").message.find("give a file name"), std::string::npos);
+  EXPECT_NE(error_of(directory / "no/x").message.find("create the directory"), std::string::npos);
+  EXPECT_NE(error_of(directory / "").message.find("give a file name"), std::string::npos);
   test::write_file(directory / "file", "");
-  EXPECT_EQ(refusal_of(directory / "file/x").kind, Error::Kind::unreadable);
+  EXPECT_EQ(error_of(directory / "file/x").kind, Error::Kind::unreadable);
   if (::geteuid() == 0) return;
   std::filesystem::permissions(
       directory / "", std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
-  const Error error = refusal_of(directory / "x");
+  const Error error = error_of(directory / "x");
   EXPECT_NE(error.message.find("Permission denied"), std::string::npos);
   EXPECT_EQ(error.kind, Error::Kind::unreadable);
 }

@@ -14,7 +14,6 @@ namespace {
 
 using test::Directory;
 constexpr std::uint64_t kMs = 1'000'000;
-constexpr std::uint64_t kStart = 1'700'000'000'000'000'000;
 
 ReplayPort port_over(const Capture& capture, const ReplayOptions& options,
                      CaptureOutput* output = nullptr,
@@ -42,12 +41,12 @@ std::vector<Seen> bursts(const Capture& capture, const ReplayOptions& options,
 }
 
 Capture capture_at_ms(std::vector<std::uint64_t> times) {
-  for (auto& t : times) t = kStart + t * kMs;
+  for (auto& t : times) t = test::kStart + t * kMs;
   return test::capture_at(times);
 }
 
 TEST(ReplayPort, OffersEveryPacketInOrder) {
-  const Capture capture = test::capture_at(std::vector<std::uint64_t>(150, kStart));
+  const Capture capture = test::capture_at(std::vector<std::uint64_t>(150, test::kStart));
   for (const unsigned size : {1U, 7U, 32U, 64U}) {
     ReplayPort port = port_over(capture, {.burst = size});
     Burst burst;
@@ -67,7 +66,8 @@ TEST(ReplayPort, OffersEveryPacketInOrder) {
 }
 
 TEST(ReplayPort, GivesAsManyAsItIsAskedFor) {
-  const Capture capture = test::capture_at({kStart, kStart + kMs, kStart + 900 * kMs});
+  const Capture capture =
+      test::capture_at({test::kStart, test::kStart + kMs, test::kStart + 900 * kMs});
   ReplayPort port = port_over(capture, {.burst = 32, .loops = 2});
   Burst burst;
   burst.now = Tick{17};
@@ -84,7 +84,7 @@ TEST(ReplayPort, GivesAsManyAsItIsAskedFor) {
 }
 
 TEST(ReplayPort, MemoryLastsForTheBurstsInFlight) {
-  const Capture capture = test::capture_at(std::vector<std::uint64_t>(60, kStart));
+  const Capture capture = test::capture_at(std::vector<std::uint64_t>(60, test::kStart));
   ReplayPort port = port_over(capture, {.burst = 10});
   std::array<Burst, kBurstsInFlight> flight;
   for (auto& burst : flight) {
@@ -102,7 +102,7 @@ TEST(ReplayPort, MemoryLastsForTheBurstsInFlight) {
 }
 
 TEST(ReplayPort, NeverWritesTheCapture) {
-  const Capture capture = test::capture_at({kStart});
+  const Capture capture = test::capture_at({test::kStart});
   ReplayPort port = port_over(capture, {});
   Burst burst;
   ASSERT_TRUE(port.receive(burst));
@@ -176,7 +176,7 @@ TEST(ReplayPort, RefusesOptionsOutOfRange) {
 
 // From 1970 to 2023, as damaged files have it: five loops take five centuries, six too long.
 TEST(ReplayPort, RefusesLoopsBeyondTheEndOfTime) {
-  const Capture capture = test::capture_at({0, kStart});
+  const Capture capture = test::capture_at({0, test::kStart});
   const auto port = ReplayPort::create(capture, {.loops = 1'000'000});
   ASSERT_FALSE(port.has_value());
   EXPECT_EQ(port.error().kind, Error::Kind::usage);
@@ -211,7 +211,7 @@ TEST(ReplayPort, UntouchedPacketsComeOutByteIdentical) {
   for (unsigned i = 0; i < 200; ++i) {
     const auto bytes = test::numbered_bytes(i * 13 % 1600, i);  // some longer than what is offered
     // Some wire lengths contradict what was captured; they stay as they are.
-    ASSERT_TRUE(capture.append(kStart + i * kMs, i * 11, bytes).has_value());
+    ASSERT_TRUE(capture.append(test::kStart + i * kMs, i * 11, bytes).has_value());
   }
   test::save(capture, directory / "in");
   forward_all(capture, {}, directory / "out");
@@ -220,7 +220,7 @@ TEST(ReplayPort, UntouchedPacketsComeOutByteIdentical) {
 
 TEST(ReplayPort, OffersWireLengthsThatAreNoLie) {
   Capture capture({});
-  ASSERT_TRUE(capture.append(kStart, 3, test::numbered_bytes(1000, 1)).has_value());
+  ASSERT_TRUE(capture.append(test::kStart, 3, test::numbered_bytes(1000, 1)).has_value());
   ReplayPort port = port_over(capture, {});
   Burst burst;
   ASSERT_TRUE(port.receive(burst));
@@ -266,7 +266,7 @@ TEST(ReplayPort, PartsLeaveInTheOrderOfTheWhole) {
   const Directory directory;
   Capture capture({});
   for (unsigned i = 0; i < 20000; ++i)
-    ASSERT_TRUE(capture.append(kStart + i, 60, test::numbered_bytes(60, i)).has_value());
+    ASSERT_TRUE(capture.append(test::kStart + i, 60, test::numbered_bytes(60, i)).has_value());
   forward_all(capture, {.loops = 2}, directory / "one");
   std::array<CapturePart, 3> parts{CapturePart{0, {}}, CapturePart{1, {}}, CapturePart{2, {}}};
   for (std::uint32_t i = 0; i < capture.size(); ++i) {
@@ -294,14 +294,15 @@ TEST(ReplayPort, LoopsAdvanceTheTimestampsOnTheWayOut) {
   forward_all(capture_at_ms({0, 10}), {.loops = 2}, directory / "out");
   const auto out = Capture::load(directory / "out");
   ASSERT_EQ(out->size(), 4U);
-  for (unsigned i = 0; i < 4; ++i) EXPECT_EQ(out->packet(i).timestamp_ns, kStart + i * 10 * kMs);
+  for (unsigned i = 0; i < 4; ++i)
+    EXPECT_EQ(out->packet(i).timestamp_ns, test::kStart + i * 10 * kMs);
 }
 
 TEST(ReplayPort, SendsWhatIsForwardedAsItIsThen) {
   const Directory directory;
   Capture capture({});
   for (unsigned i = 0; i < 3; ++i) {
-    ASSERT_TRUE(capture.append(kStart, 2000, test::numbered_bytes(600, i)).has_value());
+    ASSERT_TRUE(capture.append(test::kStart, 2000, test::numbered_bytes(600, i)).has_value());
   }
   auto writer = CaptureWriter::create(directory / "out", capture.format());
   CaptureOutput output(std::move(*writer), 1);
@@ -330,7 +331,7 @@ TEST(ReplayPort, SendsWhatIsForwardedAsItIsThen) {
 TEST(ReplayPort, EndsEarlyWhenTheOutputFails) {
   Capture capture({});
   for (unsigned i = 0; i < 5000; ++i) {
-    ASSERT_TRUE(capture.append(kStart, 1000, test::numbered_bytes(1000, i)).has_value());
+    ASSERT_TRUE(capture.append(test::kStart, 1000, test::numbered_bytes(1000, i)).has_value());
   }
   auto writer = CaptureWriter::create("/dev/full", {});
   CaptureOutput output(std::move(*writer), 1);

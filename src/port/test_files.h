@@ -1,4 +1,4 @@
-// For tests: a directory that goes away, whole files as strings, packets of numbered bytes.
+// For tests: a directory that goes away, whole files as strings, a time, packets of numbered bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,6 +16,9 @@
 #include "port/capture_writer.h"
 
 namespace millrace::test {
+
+/// When captures begin, in ns of Unix time.
+inline constexpr std::uint64_t kStart = 1'700'000'000'000'000'000;
 
 class Directory {
  public:

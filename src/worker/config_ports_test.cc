@@ -91,13 +91,13 @@ neighbours = [
   EXPECT_EQ(live.idle, Config::Idle::spin);
 }
 
-struct Wrong {
+struct WrongPorts {
   std::string text;  ///< before the two ports
   std::string message;
 };
-void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.text; }
+void PrintTo(const WrongPorts& wrong, std::ostream* out) { *out << wrong.text; }
 
-class LiveConfigErrors : public testing::TestWithParam<Wrong> {};
+class LiveConfigErrors : public testing::TestWithParam<WrongPorts> {};
 
 TEST_P(LiveConfigErrors, SayWhatIsWrongAndWhatWouldBeRight) {
   const auto config = parsed(GetParam().text + "\n" + kTwoPorts);
@@ -111,27 +111,27 @@ TEST_P(LiveConfigErrors, SayWhatIsWrongAndWhatWouldBeRight) {
 INSTANTIATE_TEST_SUITE_P(
     Keys, LiveConfigErrors,
     testing::Values(
-        Wrong{"route = [{ via = \"198.51.100.1\" }]", "route.prefix: is missing: give it"},
-        Wrong{"route = [{ prefix = \"0.0.0.0/0\" }]",
-              "route: says not where to: give via, or port where all is on its link"},
-        Wrong{"route = [{ prefix = \"0.0.0.0/33\", via = \"198.51.100.1\" }]",
-              "route.prefix: \"33\" is no prefix length: give 0 to 32"},
-        Wrong{"route = [{ prefix = \"10.1.2.3/8\", via = \"198.51.100.1\" }]",
-              "route.prefix: 10.1.2.3/8 has bits set behind its prefix: give 10.0.0.0/8"},
-        Wrong{"route = [{ prefix = \"default\", via = \"198.51.100.1\" }]",
-              "route.prefix: \"default\" is no prefix: give one like 0.0.0.0/0, ::/0"},
-        Wrong{"route = [{ prefix = \"::/0\", via = \"198.51.100.1\" }]",
-              "route.via: \"198.51.100.1\" is no IPv6 address, as its prefix is"},
-        Wrong{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\" }]",
-              "route.via: 192.0.2.1 is in no port's network: give port, too, or the port an "
-              "address of "
-              "that network"},
-        Wrong{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\", port = \"otside\" }]",
-              "route.port: no port is called \"otside\": give one of \"outside\", \"inside\""},
-        Wrong{"host = { idle = \"nap\" }",
-              "host.idle: \"nap\" is not known: give \"sleep\" or \"spin\""}));
+        WrongPorts{"route = [{ via = \"198.51.100.1\" }]", "route.prefix: is missing: give it"},
+        WrongPorts{"route = [{ prefix = \"0.0.0.0/0\" }]",
+                   "route: says not where to: give via, or port where all is on its link"},
+        WrongPorts{"route = [{ prefix = \"0.0.0.0/33\", via = \"198.51.100.1\" }]",
+                   "route.prefix: \"33\" is no prefix length: give 0 to 32"},
+        WrongPorts{"route = [{ prefix = \"10.1.2.3/8\", via = \"198.51.100.1\" }]",
+                   "route.prefix: 10.1.2.3/8 has bits set behind its prefix: give 10.0.0.0/8"},
+        WrongPorts{"route = [{ prefix = \"default\", via = \"198.51.100.1\" }]",
+                   "route.prefix: \"default\" is no prefix: give one like 0.0.0.0/0, ::/0"},
+        WrongPorts{"route = [{ prefix = \"::/0\", via = \"198.51.100.1\" }]",
+                   "route.via: \"198.51.100.1\" is no IPv6 address, as its prefix is"},
+        WrongPorts{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\" }]",
+                   "route.via: 192.0.2.1 is in no port's network: give port, too, or the port an "
+                   "address of "
+                   "that network"},
+        WrongPorts{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\", port = \"otside\" }]",
+                   "route.port: no port is called \"otside\": give one of \"outside\", \"inside\""},
+        WrongPorts{"host = { idle = \"nap\" }",
+                   "host.idle: \"nap\" is not known: give \"sleep\" or \"spin\""}));
 
-class PortErrors : public testing::TestWithParam<Wrong> {};
+class PortErrors : public testing::TestWithParam<WrongPorts> {};
 
 TEST_P(PortErrors, SayWhatIsWrongAndWhatWouldBeRight) {
   const auto config = parsed(GetParam().text);
@@ -142,47 +142,53 @@ TEST_P(PortErrors, SayWhatIsWrongAndWhatWouldBeRight) {
 INSTANTIATE_TEST_SUITE_P(
     Keys, PortErrors,
     testing::Values(
-        Wrong{"port = [{ device = \"null\" }]", "port.name: is missing: give it"},
-        Wrong{"port = [{ name = \"x\" }]", "port.device: is missing: give it"},
-        Wrong{"port = [{ name = \"x\", device = \"eth0\" }]",
-              "port.device: \"eth0\" is no device: give af_packet:INTERFACE, af_xdp:INTERFACE, "
-              "tap:NAME, "
-              "memif:SOCKET, pcap:FILE, null, ring, or a PCI address as 0000:3b:00.0"},
-        Wrong{
+        WrongPorts{"port = [{ device = \"null\" }]", "port.name: is missing: give it"},
+        WrongPorts{"port = [{ name = \"x\" }]", "port.device: is missing: give it"},
+        WrongPorts{
+            "port = [{ name = \"x\", device = \"eth0\" }]",
+            "port.device: \"eth0\" is no device: give af_packet:INTERFACE, af_xdp:INTERFACE, "
+            "tap:NAME, "
+            "memif:SOCKET, pcap:FILE, null, ring, or a PCI address as 0000:3b:00.0"},
+        WrongPorts{
             PORT("addresses = \"10.0.0.1/24\""),
             "port.addresses: is a string: give an array as [\"192.0.2.1/24\", \"2001:db8::1/64\"]"},
-        Wrong{PORT("addresses = [\"10.0.0.1\"]"),
-              "port.addresses: 10.0.0.1 has no prefix length, which says what else is on the link: "
-              "give "
-              "10.0.0.1/24, or as it is there"},
-        Wrong{PORT("addresses = [\"10.0.0.x/24\"]"),
-              "port.addresses: \"10.0.0.x/24\" is no address: give one like 192.0.2.1/24, "
-              "2001:db8::1/64"},
-        Wrong{PORT("neighbours = [{ address = \"10.0.0.1\" }]"),
-              "port.neighbours.mac: is missing: give it"},
-        Wrong{PORT("neighbours = [{ address = \"10.0.0\", mac = \"02:00:00:00:00:01\" }]"),
-              "port.neighbours.address: \"10.0.0\" is no address: give one like 192.0.2.1, "
-              "2001:db8::1"},
-        Wrong{PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:011\" }]"),
-              "port.neighbours.mac: \"02:00:00:00:00:011\" is no MAC address of one station: give "
-              "one like 02:00:00:00:00:01"},
-        Wrong{PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"01:00:5e:00:00:01\" }]"),
-              "port.neighbours.mac: \"01:00:5e:00:00:01\" is no MAC address of one station: give "
-              "one like 02:00:00:00:00:01"},
-        Wrong{PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:01\" }, "
-                   "{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:02\" }]"),
-              "port.neighbours.address: \"10.0.0.1\" is there already: leave one out"},
-        Wrong{PORT("mtu = 20"), "port.mtu: 20 is out of range: give 68 to 9600 bytes"},
-        Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, { name = \"x\", device = \"tap:b\" }]",
-              "port.name: \"x\" is there already, on line 1: give each port its own"},
-        Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, { name = \"y\", device = \"tap:a\" }]",
-              "port.device: \"a\" is there already, on line 1: two ports cannot have it"},
-        Wrong{"port = [{ name = \"x\", device = \"tap:a\" }, "
-              "{ name = \"y\", device = \"tap:a,mac=fixed\" }]",
-              "port.device: \"a\" is there already, on line 1: two ports cannot have it"},
-        Wrong{"port = [{ name = \"x\", device = \"af_packet:a,x=1\" }, "
-              "{ name = \"y\", device = \"af_xdp:a\" }]",
-              "port.device: \"a\" is there already, on line 1: two ports cannot have it"}));
+        WrongPorts{
+            PORT("addresses = [\"10.0.0.1\"]"),
+            "port.addresses: 10.0.0.1 has no prefix length, which says what else is on the link: "
+            "give "
+            "10.0.0.1/24, or as it is there"},
+        WrongPorts{PORT("addresses = [\"10.0.0.x/24\"]"),
+                   "port.addresses: \"10.0.0.x/24\" is no address: give one like 192.0.2.1/24, "
+                   "2001:db8::1/64"},
+        WrongPorts{PORT("neighbours = [{ address = \"10.0.0.1\" }]"),
+                   "port.neighbours.mac: is missing: give it"},
+        WrongPorts{PORT("neighbours = [{ address = \"10.0.0\", mac = \"02:00:00:00:00:01\" }]"),
+                   "port.neighbours.address: \"10.0.0\" is no address: give one like 192.0.2.1, "
+                   "2001:db8::1"},
+        WrongPorts{
+            PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:011\" }]"),
+            "port.neighbours.mac: \"02:00:00:00:00:011\" is no MAC address of one station: give "
+            "one like 02:00:00:00:00:01"},
+        WrongPorts{
+            PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"01:00:5e:00:00:01\" }]"),
+            "port.neighbours.mac: \"01:00:5e:00:00:01\" is no MAC address of one station: give "
+            "one like 02:00:00:00:00:01"},
+        WrongPorts{PORT("neighbours = [{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:01\" }, "
+                        "{ address = \"10.0.0.1\", mac = \"02:00:00:00:00:02\" }]"),
+                   "port.neighbours.address: \"10.0.0.1\" is there already: leave one out"},
+        WrongPorts{PORT("mtu = 20"), "port.mtu: 20 is out of range: give 68 to 9600 bytes"},
+        WrongPorts{
+            "port = [{ name = \"x\", device = \"tap:a\" }, { name = \"x\", device = \"tap:b\" }]",
+            "port.name: \"x\" is there already, on line 1: give each port its own"},
+        WrongPorts{
+            "port = [{ name = \"x\", device = \"tap:a\" }, { name = \"y\", device = \"tap:a\" }]",
+            "port.device: \"a\" is there already, on line 1: two ports cannot have it"},
+        WrongPorts{"port = [{ name = \"x\", device = \"tap:a\" }, "
+                   "{ name = \"y\", device = \"tap:a,mac=fixed\" }]",
+                   "port.device: \"a\" is there already, on line 1: two ports cannot have it"},
+        WrongPorts{"port = [{ name = \"x\", device = \"af_packet:a,x=1\" }, "
+                   "{ name = \"y\", device = \"af_xdp:a\" }]",
+                   "port.device: \"a\" is there already, on line 1: two ports cannot have it"}));
 
 /// A service with that health check.
 std::string with_health(const std::string& health, const std::string& port = "port = 80") {

@@ -124,7 +124,7 @@ void erase_one(Driven& driven, std::vector<Walker<Driven>>& walkers) {
 TYPED_TEST(CuckooPlusPlusTest, AWalkMeetsWhatMoves) {
   SCOPED_TRACE(test::repeat());
   using Driven = typename TestFixture::Driver;
-  for (std::uint64_t salt = 0; salt < 40; ++salt) {
+  for (std::uint64_t salt = 0; salt < (test::kSanitized ? 10 : 40); ++salt) {
     Driven driven(Driven::sized(972, 0.05, salt), salt);  // of 1024 slots
     driven.fill(990);
     std::vector<Walker<Driven>> walkers(1, Walker(driven));
@@ -166,8 +166,9 @@ TYPED_TEST(CuckooPlusPlusTest, AWalkEndsWhateverIsInserted) {
 TYPED_TEST(CuckooPlusPlusTest, WalksMayOverlap) {
   SCOPED_TRACE(test::repeat());
   using Driven = typename TestFixture::Driver;
+  constexpr std::uint64_t kRounds = test::kSanitized ? 3 : 10;
   std::size_t ended = 0;
-  for (std::uint64_t salt = 0; salt < 10; ++salt) {
+  for (std::uint64_t salt = 0; salt < kRounds; ++salt) {
     Driven driven(Driven::sized(972, 0.05, salt), salt);
     driven.fill(990);
     std::vector<Walker<Driven>> walkers;
@@ -188,7 +189,7 @@ TYPED_TEST(CuckooPlusPlusTest, WalksMayOverlap) {
       if (turn % 100 == 0) driven.check();
     }
   }
-  EXPECT_GT(ended, 30U);
+  EXPECT_GT(ended, 5 * kRounds);
 }
 
 TEST(ModificationBits, FindTheLowestThatIsSet) {

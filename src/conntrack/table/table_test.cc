@@ -1,4 +1,4 @@
-// One suite for every table of the lists, with both key sizes; compiled once a table.
+// One suite for every table of the lists; compiled once a table.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,9 +26,7 @@ static_assert(AllTables::kSize == MILLRACE_COUNTED,
 #endif
 
 using Scheme = AllTables::At<MILLRACE_TABLE>;
-template <class... K>
-auto with_keys(testing::Types<K...>) -> testing::Types<test::Settling<Scheme::Of<K>>...>;
-using Tables = decltype(with_keys(test::KeySizes<MILLRACE_TABLE>{}));
+using Tables = testing::Types<test::Settling<Scheme::Of<test::KeyOf<MILLRACE_TABLE>>>>;
 
 struct TableNames {
   template <class T>
