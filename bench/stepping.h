@@ -33,8 +33,8 @@ struct Footprint {
 
 class Stepper {
  public:
-  /// Runs longer than this, a second of stepping, or with more lines, are cut.
-  static constexpr std::size_t kMostInstructions = std::size_t{1} << 18;
+  /// Runs longer than this, a quarter of a second of stepping, or with more lines, are cut.
+  static constexpr std::size_t kMostInstructions = std::size_t{1} << 16;
   static constexpr std::size_t kMostLines = std::size_t{1} << 16;
 
   /// For the calling thread, whose stack is left out. Errors (failed): another processor, a build

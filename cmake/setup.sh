@@ -15,7 +15,7 @@ readonly PACKAGES_CHECK=(
 )
 # To test it, where the system has them: a step that lacks its own is skipped, and says so.
 readonly PACKAGES_CHECK_OPTIONAL=(
-  ccache clang-19 clang-format-19 libclang-rt-19-dev llvm-19 tshark g++-aarch64-linux-gnu
+  ccache clang-19 lld-19 clang-format-19 libclang-rt-19-dev llvm-19 tshark g++-aarch64-linux-gnu
   nftables conntrack iproute2 ethtool curl golang-go ca-certificates chromium
 )
 # By PyPI's name: it looks only at our own code, which takes a third of the time that Debian's does.

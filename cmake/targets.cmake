@@ -58,11 +58,11 @@ if(MILLRACE_TESTS)
 endif()
 
 # millrace_together(variable NAME source...)
-# What to compile for those sources: each, where somebody who works on one waits for it alone; else units of
-# up to eight, since headers take more than half of most sources' time. (CMake's own UNITY_BUILD names
-# sources by absolute paths, so that ccache finds nothing that another clone has compiled.)
+# What to compile for those sources: units of up to eight, since headers take more than half of most sources'
+# time. (CMake's own UNITY_BUILD names sources by absolute paths, so that ccache finds nothing that another
+# clone has compiled.) Without MILLRACE_TOGETHER each, for somebody who works on one and waits for it alone.
 function(millrace_together variable name)
-  if(NOT (CMAKE_BUILD_TYPE STREQUAL "Release" OR MILLRACE_COVERING))
+  if(NOT MILLRACE_TOGETHER)
     set(${variable} ${ARGN} PARENT_SCOPE)
     return()
   endif()

@@ -202,11 +202,12 @@ auto BasicChained<K, Locks>::create(const TableConfig& config, std::size_t bucke
         Error{"a chained table has from 1 to 4,294,967,295 buckets, not " + std::to_string(buckets),
               Error::Kind::usage});
   }
-  auto heads = Memory::map(buckets * sizeof(Head), config.pages);
-  if (!heads) return std::unexpected(heads.error());
+  // The most memory first: where there is too little, nothing has been touched in vain.
   auto records = Records<K>::create(*entries + kDrainingRoom, config.state_bytes + sizeof(ConnId),
                                     config.pages);
   if (!records) return std::unexpected(records.error());
+  auto heads = Memory::map(buckets * sizeof(Head), config.pages);
+  if (!heads) return std::unexpected(heads.error());
   auto ids = IdPool::create(records->count(), config.pages);
   if (!ids) return std::unexpected(ids.error());
   return BasicChained(config, std::move(*heads), std::move(*records), std::move(*ids),

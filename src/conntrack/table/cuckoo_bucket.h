@@ -91,12 +91,13 @@ class CuckooIndex {
     const auto entries = entries_wanted(config, 2'000'000'000);
     if (!entries) return std::unexpected(entries.error());
     const std::size_t buckets = buckets_for(config.capacity, max_load);
-    auto index = Memory::map(buckets * sizeof(Bucket), config.pages);
-    if (!index) return std::unexpected(index.error());
     // No more than what is wanted and may drain, so that *full* is mostly known without a search.
     const std::size_t count = std::min(buckets * kSlots, *entries) + kDrainingRoom;
+    // The most memory first: where there is too little, nothing has been touched in vain.
     auto records = Records<K>::create(count, config.state_bytes, config.pages);
     if (!records) return std::unexpected(records.error());
+    auto index = Memory::map(buckets * sizeof(Bucket), config.pages);
+    if (!index) return std::unexpected(index.error());
     auto ids = IdPool::create(count, config.pages);
     if (!ids) return std::unexpected(ids.error());
     return CuckooIndex(config, std::move(*index), std::move(*records), std::move(*ids), buckets);
