@@ -22,6 +22,10 @@ using PeerTables = SchemeList<  //
 #endif
     >;
 
+#ifdef MILLRACE_COVERING
+using AllContenders = First<MILLRACE_COVERING, TableSchemes>::Type;
+#else
 using AllContenders = Joined<AllTables, PeerTables>::Type;
+#endif
 
 }  // namespace millrace::bench

@@ -14,22 +14,10 @@
 #include <span>
 #include <utility>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MILLRACE_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MILLRACE_SANITIZED 1
-#endif
-#endif
+#include "core/sanitizers.h"
 
 namespace millrace::bench {
 namespace {
-
-#ifdef MILLRACE_SANITIZED
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr greg_t kTrapFlag = 0x100;
 constexpr greg_t kDirectionFlag = 0x400;

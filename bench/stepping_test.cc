@@ -172,7 +172,7 @@ TEST_F(Stepping, RepeatedStringInstructions) {
 // A hypervisor that maps a page in the middle may lose what the trap was for.
 TEST_F(Stepping, RepeatedStoresToPagesThatAreNotMappedYet) {
   constexpr std::size_t kPageBytes = 4096;
-  constexpr std::size_t kPages = 256;
+  constexpr std::size_t kPages = 64;
   void* const pages = ::mmap(nullptr, kPages * kPageBytes, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(pages, MAP_FAILED);

@@ -116,20 +116,21 @@ function(millrace_count_tables variable file kind)
 endfunction()
 millrace_count_tables(MILLRACE_TABLES ${PROJECT_SOURCE_DIR}/src/conntrack/schemes.h TableScheme)
 millrace_count_tables(MILLRACE_VARIANTS ${PROJECT_SOURCE_DIR}/src/conntrack/schemes.h TableVariant)
+# The first ones, which meet every sharing scheme.
+set(MILLRACE_FEW 3)
 if(MILLRACE_FEW_TABLES)
-  set(MILLRACE_TABLES 3)
+  set(MILLRACE_TABLES ${MILLRACE_FEW})
   target_compile_definitions(millrace_flags INTERFACE MILLRACE_FEW_TABLES=${MILLRACE_TABLES})
 endif()
 if(MILLRACE_COVERING)
   set(MILLRACE_VARIANTS 0)
-  target_compile_definitions(millrace_flags INTERFACE MILLRACE_COVERING)
+  target_compile_definitions(millrace_flags INTERFACE MILLRACE_COVERING=${MILLRACE_FEW})
 endif()
 
 # millrace_per_table(TARGET SOURCE count...)
 # Compiles SOURCE into TARGET, as TARGET's sources are, once for each table of a list, `MILLRACE_TABLE` being its
 # place there; the counts of lists that are joined are added up. SOURCE compares the sum, `MILLRACE_COUNTED`, with
-# the list. Where few combinations are compiled, only the first three tables, which meet every sharing scheme, are
-# optimised.
+# the list. Where few combinations are compiled, only the first few tables are optimised.
 function(millrace_per_table target source)
   list(JOIN ARGN "+" sum)
   math(EXPR counted "${sum}")
@@ -139,7 +140,7 @@ function(millrace_per_table target source)
     target_compile_definitions(${target}_${i} PRIVATE MILLRACE_TABLE=${i} MILLRACE_COUNTED=${counted})
     target_compile_options(${target}_${i} PRIVATE $<TARGET_PROPERTY:${target},COMPILE_OPTIONS>)
     get_target_property(headers ${target} PRECOMPILE_HEADERS_REUSE_FROM)
-    if(MILLRACE_COVERING AND i GREATER 2 AND headers STREQUAL "millrace_common_headers")
+    if(MILLRACE_COVERING AND i GREATER_EQUAL MILLRACE_FEW AND headers STREQUAL "millrace_common_headers")
       set(headers millrace_quick_headers)
       target_compile_options(${target}_${i} PRIVATE ${MILLRACE_QUICK})
     endif()

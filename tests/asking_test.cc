@@ -47,7 +47,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
     serve(workers,
           {.connections = kConnections, .packets = 20'000, .seed = seed_ % 1000, .midstream = true},
           [&] {
-            for (int round = 0; round < (test::kSanitized ? 3 : 6) && !HasFailure(); ++round) ask();
+            for (int round = 0; round < (kSanitized ? 3 : 6) && !HasFailure(); ++round) ask();
           });
     EXPECT_FALSE(workers.ask_all([](unsigned) {})) << "who has ended serves nobody";
   }

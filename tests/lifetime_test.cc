@@ -40,7 +40,7 @@ std::uint64_t connections() {
   static const std::uint64_t value = [] {
     const char* given = std::getenv("MILLRACE_LIFETIME_CONNECTIONS");
     if (given != nullptr) return std::strtoull(given, nullptr, 0);
-    return test::kSanitized ? 10'000ULL : 100'000ULL;
+    return kSanitized ? 10'000ULL : 100'000ULL;
   }();
   return value;
 }

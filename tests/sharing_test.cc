@@ -287,7 +287,7 @@ TEST_P(SharingTest, NobodyMeetsWhatAnotherLeft) {
                                    .packets = 10'000 * longer_,
                                    .seed = 0,
                                    .backends = &backends,
-                                   .idle_bursts = 5'000});
+                                   .idle_bursts = 500});
   for (const auto& port : ports) {
     EXPECT_EQ(port.wrong, 0U);
     EXPECT_EQ(port.lost, 0U);

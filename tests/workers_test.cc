@@ -51,7 +51,7 @@ struct Outcome {
 };
 
 /// So much of a capture: where a sanitizer makes packets slow, a quarter.
-constexpr std::uint32_t part_of(std::uint32_t all) { return test::kSanitized ? all / 4 : all; }
+constexpr std::uint32_t part_of(std::uint32_t all) { return kSanitized ? all / 4 : all; }
 
 class WorkersTest : public testing::Test {
  protected:
@@ -279,7 +279,7 @@ TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
 TEST_F(WorkersTest, ConnectionsMoveToWhoHasLess) {
   const auto capture = generate({.profile = Profile::skewed,
                                  .connections = 3000,
-                                 .packets = test::kSanitized ? 30'000U : 100'000U,
+                                 .packets = kSanitized ? 30'000U : 100'000U,
                                  .seed = 11});
   ASSERT_TRUE(capture.has_value());
   line_.timeouts = Timeouts::all(700);
@@ -288,7 +288,7 @@ TEST_F(WorkersTest, ConnectionsMoveToWhoHasLess) {
   EXPECT_GT(one.ended, 3000U);
   for (const auto& table : tables_for("sharded")) {
     // Several are made at once, under a lock within DPDK that the sanitizer does not see.
-    if (test::kThreadSanitized && table == "cuckoo") continue;
+    if (kThreadSanitized && table == "cuckoo") continue;
     line_.table = table;
     for (const unsigned count : table == "race" ? std::vector{2U, 4U} : std::vector{2U}) {
       line_.entries_that_move = 512;

@@ -78,7 +78,7 @@ TEST(SourceCounts, ASourceHasItsLimitAndNoMore) {
 // As many sources as connections are promised, again and again: each finds a slot.
 TEST(SourceCounts, ThereIsASlotForEverySource) {
   SCOPED_TRACE(test::repeat());
-  constexpr unsigned kSources = test::kSanitized ? 10'000 : 100'000;
+  constexpr unsigned kSources = kSanitized ? 10'000 : 100'000;
   SourceCounts counts = make({.most = 1}, kSources);
   std::mt19937_64 random(test::seed());
   std::vector<Hash> sources;

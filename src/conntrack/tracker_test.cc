@@ -382,7 +382,7 @@ TEST_P(TrackerTest, WhatGoesOnStaysTheSameToTell) {
 // One direction alone keeps a connection for longer than half the tick's range: the other's stamp
 // must not come back as a future one.
 TEST_P(TrackerTest, OneDirectionAloneKeepsAConnectionForMonths) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   auto tracker = make(10, true, 1'000'000);
   const ConnId id = open(tracker, nth_key<K>(1), Tick{0}).id;
   tracker.confirm(id, link(tracker, nth_key<K>(2), Tick{0}));

@@ -86,7 +86,7 @@ TEST(DestinationTable, EmptyAndCatchAll) {
 
 // Against the definition: a linear search for the most specific that matches.
 TEST(DestinationTable, ThousandsAgreeWithALinearSearch) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   std::mt19937 random(7);
   const auto address = [&] {
     AddressV4 a;

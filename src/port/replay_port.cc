@@ -1,6 +1,7 @@
 #include "port/replay_port.h"
 
 #include <fmt/format.h>
+#include <sanitizer/asan_interface.h>
 
 #include <algorithm>
 #include <bit>
@@ -9,17 +10,6 @@
 #include <utility>
 
 #include "core/available_memory.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define MILLRACE_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MILLRACE_ASAN 1
-#endif
-#endif
-#ifdef MILLRACE_ASAN
-#include <sanitizer/asan_interface.h>
-#endif
 
 namespace millrace {
 namespace {
@@ -30,18 +20,15 @@ constexpr std::uint64_t kNsPerMs = 1'000'000;
 /// Without looking how much memory there is.
 constexpr std::size_t kMostGatheredUnasked = std::size_t{64} << 20;
 
-/// Lets the address sanitizer catch whoever reads past a packet, although its slot is larger.
+/// Lets the address sanitizer, where there is one, catch whoever reads past a packet, although its
+/// slot is larger.
 void fence([[maybe_unused]] std::byte* packet, [[maybe_unused]] std::size_t length) {
-#ifdef MILLRACE_ASAN
   ASAN_UNPOISON_MEMORY_REGION(packet, length);
   ASAN_POISON_MEMORY_REGION(packet + length, ReplayPort::kOffered - length);
-#endif
 }
 
 void unfence([[maybe_unused]] std::byte* packet) {
-#ifdef MILLRACE_ASAN
   ASAN_UNPOISON_MEMORY_REGION(packet, ReplayPort::kOffered);
-#endif
 }
 
 /// Whole cache lines: `to` has room for kOffered bytes, `from` for Capture::kSlack more than

@@ -267,7 +267,7 @@ TEST(Campus, EchoesAreAnswered) {
 }
 
 TEST(Campus, LooksLikeACampus) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   constexpr std::uint64_t kConnections = 50'000;
   const Capture capture = made(plan_of(Profile::campus, kConnections, 1'000'000));
   const auto all = conversations(capture);
@@ -310,7 +310,7 @@ TEST(Campus, LooksLikeACampus) {
 
 // Poisson arrivals: counts in equal slices vary by as much as their mean.
 TEST(Campus, ConnectionsArriveAtRandom) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   constexpr std::size_t kSlices = 500;
   const Capture capture = made(plan_of(Profile::campus, 50'000, 400'000));
   std::vector<double> count(kSlices);

@@ -92,7 +92,7 @@ void check_bijection(const Capture& in, unsigned count, const Shift& shift, bool
 }
 
 TEST(Windows, ConnectionsNeverCoincide) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   check_bijection(campus(1000, 8000), 9, {}, false);
   check_bijection(campus(1000, 8000), 9, keep_servers(), true);
   // Everything kept: shifted after all.

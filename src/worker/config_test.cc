@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -426,10 +427,12 @@ TEST_F(ConfigFile, ThatCannotBeReadSaysWhy) {
   }
 }
 
-// The examples that ship are right.
+// The examples that ship are right; ctest says where they are.
 TEST(Config, ExamplesAreGood) {
+  const char* const folder = std::getenv("MILLRACE_EXAMPLES");
+  if (folder == nullptr) GTEST_SKIP() << "MILLRACE_EXAMPLES names no folder";
   unsigned examples = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(MILLRACE_EXAMPLES)) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".toml") continue;
     ++examples;
     const auto config = read_config(entry.path(), kSchemes);

@@ -128,7 +128,7 @@ TYPED_TEST(AgeingTest, LongSleepsEndEverything) {
   auto ageing = this->make(300, 1);
   Deadlines deadlines(300);
   Tick now{0};
-  for (int sleep = 0; sleep < (test::kSanitized ? 100 : 2000); ++sleep) {
+  for (int sleep = 0; sleep < (kSanitized ? 100 : 2000); ++sleep) {
     for (std::uint32_t id = 0; id < 300; ++id) {
       deadlines.at[id] = now + id * id * 4000;  // up to four days
       ageing->born(ConnId{id}, now, deadlines.at[id]);

@@ -36,15 +36,15 @@ using Tables = testing::Types<CuckooPlusPlus<KeyV4>, CuckooPlusPlus<KeyV6>,
 TYPED_TEST_SUITE(CuckooPlusPlusTest, Tables);
 
 TYPED_TEST(CuckooPlusPlusTest, StaysWithinItsPromiseUnderChurnAtItsMaximumLoad) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
   test::expect_promise_kept_under_churn<TypeParam, typename TestFixture::Key>(31'129);  // of 2^15
 }
 
 TYPED_TEST(CuckooPlusPlusTest, OverloadIsRefusedAndLosesNothing) {
   SCOPED_TRACE(test::repeat());
-  test::expect_overload_survived<TypeParam, typename TestFixture::Key>(
-      std::size_t{1} << (test::kSanitized ? 12 : 15));
+  test::expect_overload_survived<TypeParam, typename TestFixture::Key>(std::size_t{1}
+                                                                       << (kSanitized ? 12 : 15));
 }
 
 // Invariants 2 and 3 at their worst. In the published code a deletion from a second bucket cleared
@@ -55,7 +55,7 @@ TYPED_TEST(CuckooPlusPlusTest, FiltersKnowWhatIsAway) {
 }
 
 TYPED_TEST(CuckooPlusPlusTest, AMissReadsOneBucketAlmostAlways) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
   typename TestFixture::Driver driven(TestFixture::Driver::sized(62'259));  // of 2^16 slots
   driven.fill(49'152);
@@ -124,7 +124,7 @@ void erase_one(Driven& driven, std::vector<Walker<Driven>>& walkers) {
 TYPED_TEST(CuckooPlusPlusTest, AWalkMeetsWhatMoves) {
   SCOPED_TRACE(test::repeat());
   using Driven = typename TestFixture::Driver;
-  for (std::uint64_t salt = 0; salt < (test::kSanitized ? 10 : 40); ++salt) {
+  for (std::uint64_t salt = 0; salt < (kSanitized ? 10 : 40); ++salt) {
     Driven driven(Driven::sized(972, 0.05, salt), salt);  // of 1024 slots
     driven.fill(990);
     std::vector<Walker<Driven>> walkers(1, Walker(driven));
@@ -166,7 +166,7 @@ TYPED_TEST(CuckooPlusPlusTest, AWalkEndsWhateverIsInserted) {
 TYPED_TEST(CuckooPlusPlusTest, WalksMayOverlap) {
   SCOPED_TRACE(test::repeat());
   using Driven = typename TestFixture::Driver;
-  constexpr std::uint64_t kRounds = test::kSanitized ? 3 : 10;
+  constexpr std::uint64_t kRounds = kSanitized ? 3 : 10;
   std::size_t ended = 0;
   for (std::uint64_t salt = 0; salt < kRounds; ++salt) {
     Driven driven(Driven::sized(972, 0.05, salt), salt);
@@ -303,7 +303,7 @@ class Timed {
 TEST(CuckooPlusPlusTimers, AgreeWithAnOracle) {
   SCOPED_TRACE(test::repeat());
   Timed timed;
-  constexpr int kSteps = test::kSanitized ? 10'000 : 40'000;
+  constexpr int kSteps = kSanitized ? 10'000 : 40'000;
   for (int step = 0; step < kSteps; ++step) {
     if (timed.random() % 3 != 0) {
       timed.insert_one();

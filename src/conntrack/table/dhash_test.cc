@@ -94,7 +94,7 @@ void check(const T& table) {
 
 // Section IV.B and V.A, for entries that come and never go.
 TEST(DHash, ConflictListsAndFalsePositivesAreThoseOfTheTheory) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
   const std::vector<KeyV4> keys = random_keys(kSessions);
   const auto in_lists = dhash_theory::in_lists_after_filling(kSessions, kBuckets);
@@ -117,7 +117,7 @@ TEST(DHash, ConflictListsAndFalsePositivesAreThoseOfTheTheory) {
 
 // Table V, and the theory of linear probing in sixteen slots.
 TEST(DHash, MajorLocationSparesComparisons) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
   const std::vector<KeyV4> keys = random_keys(kSessions);
   const auto run = [&]<bool kMajor>(std::bool_constant<kMajor>) {
@@ -309,7 +309,7 @@ TEST(DHash, SiteSessionsAreDistinct) {
 
 // Table IV, smaller: algorithm 3 is by far the worst there too.
 TEST(DHash, SignaturesCompareAsInThePaper) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
   const auto sessions = site_sessions<KeyV4>(200'000, test::seed());
   const auto all = compare_signatures<KeyV4>(sessions, 20'000, Secret::from_seed(test::seed()));

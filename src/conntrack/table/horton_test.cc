@@ -19,7 +19,7 @@ using KeySizes = testing::Types<KeyV4, KeyV6>;
 TYPED_TEST_SUITE(HortonTest, KeySizes);
 
 TYPED_TEST(HortonTest, StaysWithinItsPromiseUnderChurnAtItsMaximumLoad) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
   test::expect_promise_kept_under_churn<Horton<TypeParam>, TypeParam>(31'129);  // of 2^15 slots
 }
@@ -49,7 +49,7 @@ TYPED_TEST(HortonTest, RemappedGroupsStayTogether) {
 // The paper's abstract: at a load of 0.95 fewer than 1.18 buckets a hit and 1.06 a miss. Here after
 // churn, which the paper does not measure; docs/horton.md has the figures.
 TYPED_TEST(HortonTest, LookupsReadAsFewBucketsAsPublished) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
   using Table = Horton<TypeParam>;
   test::Driven<Table, TypeParam> driven(test::Driven<Table, TypeParam>::sized(62'259));

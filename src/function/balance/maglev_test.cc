@@ -75,7 +75,7 @@ Maglev without(std::vector<Maglev::Member> members, const std::set<std::uint16_t
 // less moves besides. Addition is removal seen from the other end. The bounds are a little above
 // what docs/balance.md reports, so that they notice a change for the worse.
 TEST(Maglev, FewEntriesMoveBesidesThoseThatMust) {
-  if (test::kSanitized) GTEST_SKIP() << test::kStatistics;
+  if (kSanitized) GTEST_SKIP() << test::kStatistics;
   struct Case {
     std::size_t backends, failed;
     double bound;
