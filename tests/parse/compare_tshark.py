@@ -91,9 +91,17 @@ class Theirs:
         self.capture = capture
         self.row = row
         self.layers = row["protocols"].split(":")
+        self._add_network()
         self.five = None
         ip = next((i for i, name in enumerate(self.layers) if name in ("ip", "ipv6")), None)
         self.kind = "none" if ip is None else self._network(self.layers[ip], self.layers[ip + 1 :])
+
+    def _add_network(self):
+        """tshark 4.4 names no IP layer that follows MPLS, and none at all where a dissector gave up."""
+        below = [i for i, name in enumerate(self.layers) if name in ("", "mpls")]
+        family = "ip" if self.row["version4"] else "ipv6" if self.row["source6"] else None
+        if family and below and self.layers[below[-1] + 1 : below[-1] + 2] not in (["ip"], ["ipv6"]):
+            self.layers.insert(below[-1] + 1, family)
 
     def _network(self, family, above):
         row = self.row
