@@ -1,7 +1,6 @@
 #include "port/replay_port.h"
 
 #include <fmt/format.h>
-#include <sanitizer/asan_interface.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +9,14 @@
 #include <utility>
 
 #include "core/available_memory.h"
+
+// A compiler without its run-time library, as clang-tidy's, has no sanitizer either.
+#if __has_include(<sanitizer/asan_interface.h>)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(from, bytes)
+#define ASAN_UNPOISON_MEMORY_REGION(from, bytes)
+#endif
 
 namespace millrace {
 namespace {
