@@ -20,7 +20,9 @@ set(CMAKE_CXX_COMPILER_LAUNCHER env
   ${CCACHE})
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
-  # CMake's own options name files where ccache does not look for paths.
+  # CMake's own options name files where ccache does not look for paths. With these, clang would compile a
+  # header that has changed by its old .pch, so that is not its name.
+  set(CMAKE_PCH_EXTENSION .precompiled)
   set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -include <PCH_HEADER> -x c++-header)
   set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)
 else()
