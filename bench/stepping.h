@@ -33,7 +33,7 @@ struct Footprint {
 
 class Stepper {
  public:
-  /// Runs longer than this, a quarter of a second of stepping, or with more lines, are cut.
+  /// Runs with more instructions, which take seconds to step, or more lines are cut.
   static constexpr std::size_t kMostInstructions = std::size_t{1} << 16;
   static constexpr std::size_t kMostLines = std::size_t{1} << 16;
 

@@ -35,8 +35,8 @@ using Tracked = Tracker<Scheme::Of, Alone, K>;
 constexpr std::uint32_t kTimeoutMs = 1000;
 constexpr std::uint32_t kIntervalMs = 10;
 
-/// What tests need to know of an ageing scheme. A value: a type would have each test, and the
-/// tracker with it, compiled once a scheme.
+/// An ageing scheme's properties that tests depend on. A value: with a type, each test, and the
+/// tracker with it, would be compiled once a scheme.
 struct AgeingTraits {
   std::string name;
   MakeAgeing* create;
@@ -177,6 +177,7 @@ struct Simulation {
       ADD_FAILURE() << "a connection was removed that is not live";
     };
   }
+
   void find_key(std::uint64_t n, bool reply) {
     const K key = nth_key<K>(n);
     const Hash hash = tracker.hasher()(key);
