@@ -23,7 +23,7 @@ using PeerTables = SchemeList<  //
     >;
 
 #ifdef MILLRACE_COVERING
-using AllContenders = First<MILLRACE_COVERING, TableSchemes>::Type;
+using AllContenders = First<MILLRACE_FEW, TableSchemes>::Type;
 #else
 using AllContenders = Joined<AllTables, PeerTables>::Type;
 #endif

@@ -1,12 +1,11 @@
 // Connections by number, in the order in which they are met. One thread.
 #pragma once
 
-#include <absl/container/flat_hash_map.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "core/flat_hash_map.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
 

@@ -118,13 +118,14 @@ millrace_count_tables(MILLRACE_TABLES ${PROJECT_SOURCE_DIR}/src/conntrack/scheme
 millrace_count_tables(MILLRACE_VARIANTS ${PROJECT_SOURCE_DIR}/src/conntrack/schemes.h TableVariant)
 # The first ones, which meet every sharing scheme.
 set(MILLRACE_FEW 3)
+target_compile_definitions(millrace_flags INTERFACE MILLRACE_FEW=${MILLRACE_FEW})
 if(MILLRACE_FEW_TABLES)
   set(MILLRACE_TABLES ${MILLRACE_FEW})
-  target_compile_definitions(millrace_flags INTERFACE MILLRACE_FEW_TABLES=${MILLRACE_TABLES})
+  target_compile_definitions(millrace_flags INTERFACE MILLRACE_FEW_TABLES)
 endif()
 if(MILLRACE_COVERING)
   set(MILLRACE_VARIANTS 0)
-  target_compile_definitions(millrace_flags INTERFACE MILLRACE_COVERING=${MILLRACE_FEW})
+  target_compile_definitions(millrace_flags INTERFACE MILLRACE_COVERING)
 endif()
 
 # millrace_per_table(TARGET SOURCE count...)

@@ -103,9 +103,9 @@ using EveryVariant = SchemeList<  //
     TableVariant<DHashCrcXor>,       //
     TableVariant<DHashXorCrc>>;
 
-// MILLRACE_FEW_TABLES: so many, the first ones, which meet every sharing scheme.
+// MILLRACE_FEW_TABLES: only the first MILLRACE_FEW, which meet every sharing scheme.
 #ifdef MILLRACE_FEW_TABLES
-using TableSchemes = First<MILLRACE_FEW_TABLES, EveryTable>::Type;
+using TableSchemes = First<MILLRACE_FEW, EveryTable>::Type;
 #else
 using TableSchemes = EveryTable;
 #endif
@@ -128,7 +128,7 @@ using AgeingSchemes = SchemeList<Wheel, Scan, Lazy, NoAgeing>;
 
 // MILLRACE_COVERING: fewer combinations, for builds that take long. Each table and each scheme is
 // in one of them: a lock around a table is the same code for every table, so only the first table
-// has it. Its value: how many tables, the first ones, take part in benchmarks.
+// has it.
 #ifdef MILLRACE_COVERING
 template <class Table, class Sharing>
 inline constexpr bool kCompiled =

@@ -13,8 +13,6 @@
 // A permanent one was configured: nothing that is heard changes it.
 #pragma once
 
-#include <absl/container/flat_hash_map.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -22,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/flat_hash_map.h"
 #include "core/mac.h"
 #include "millrace/key.h"
 #include "millrace/types.h"

@@ -14,7 +14,7 @@
 
 // Its assertions look up every newcomer once more.
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a header's name
-#define MILLRACE_LIBRARY <absl/container/flat_hash_map.h>
+#define MILLRACE_LIBRARY "core/flat_hash_map.h"
 #include "conntrack/table/without_assertions.inc"
 
 namespace millrace {
