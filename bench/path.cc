@@ -115,13 +115,13 @@ class ParseAndTouch {
 /// A pass has as many, however few the connections are, so that it can be timed.
 constexpr std::uint64_t kLeastPackets = 100'000;
 
-/// Returns the packets of `capture`, in each run of `run` packets in another order, drawn by
-/// `seed`. Error (failed): no memory.
-Result<Capture> in_another_order(const Capture& capture, std::uint64_t run, std::uint64_t seed) {
+/// Returns the packets of `capture`, of which each `round` (a divisor of their number) is in
+/// another order, drawn by `seed`. Error (failed): no memory for a second capture.
+Result<Capture> in_another_order(const Capture& capture, std::uint64_t round, std::uint64_t seed) {
   Capture ordered(capture.format());
-  for (std::uint64_t begin = 0; begin < capture.size(); begin += run) {
-    const Permutation place(run, seed + begin);
-    for (std::uint64_t i = 0; i < run; ++i) {
+  for (std::uint64_t begin = 0; begin < capture.size(); begin += round) {
+    const Permutation place(round, seed + begin);
+    for (std::uint64_t i = 0; i < round; ++i) {
       const Capture::Packet& packet = capture.packet(begin + place(i));
       const auto ok = ordered.append(packet.timestamp_ns, packet.wire_length, packet.bytes());
       if (!ok) return std::unexpected(ok.error());
@@ -259,12 +259,13 @@ std::uint64_t packets_with(Verdict verdict, const Line& line) {
   return line.counters().verdict[static_cast<std::size_t>(verdict)].value();
 }
 
-/// Gives each pass of uniform traffic another order of connections. In the order in which they were
-/// opened, records lie beside each other in memory, and a network has no such order; campus traffic
-/// has its own.
+/// Gives uniform traffic another order of connections, for the next pass of all contenders. In the
+/// order in which they were opened, records lie beside each other in memory, and a network has no
+/// such order; campus traffic has its own.
 Result<void> Contest::reorder() {
   if (traffic_ != Profile::uniform) return {};
-  auto ordered = in_another_order(capture_, connections_, options_.seed ^ ++orders_ << 32);
+  ++orders_;
+  auto ordered = in_another_order(capture_, connections_, options_.seed ^ (orders_ << 32));
   if (!ordered) return std::unexpected(ordered.error());
   capture_ = std::move(*ordered);
   return {};

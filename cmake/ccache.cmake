@@ -1,13 +1,13 @@
 # Compiles through ccache where the system has it and the user has chosen no launcher, so that a clean
 # clone finds what another clone has compiled. Its folder and size are ccache's own settings.
-find_program(CCACHE ccache)
-mark_as_advanced(CCACHE)
-if(NOT CCACHE OR CMAKE_CXX_COMPILER_LAUNCHER)
+find_program(MILLRACE_CCACHE ccache)
+mark_as_advanced(MILLRACE_CCACHE)
+if(NOT MILLRACE_CCACHE OR CMAKE_CXX_COMPILER_LAUNCHER)
   return()
 endif()
-# Paths below the clone count relative to it; precompiled headers count by their content. What was included
-# is known from the compiler's own list, without another preprocessing. The processor counts by what the
-# compiler defines for it: -march=native is another one on another machine.
+# Paths below the clone are compared relative to it. DEPEND: the compiler says what was included, so nothing is
+# preprocessed twice. The SLOPPINESS is what ccache's manual asks for with precompiled headers; no source uses
+# __TIME__. -march=native differs between machines, so the namespace is a hash of what the compiler defines for it.
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
   OUTPUT_VARIABLE processor ERROR_QUIET)
 string(SHA1 processor "${processor}")
@@ -17,14 +17,14 @@ set(CMAKE_CXX_COMPILER_LAUNCHER env
   CCACHE_DEPEND=1
   CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
   CCACHE_NAMESPACE=${processor}
-  ${CCACHE})
+  ${MILLRACE_CCACHE})
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
-  # CMake's own options name files where ccache does not look for paths. With these, clang would compile a
-  # header that has changed by its old .pch, so that is not its name.
+  # CMake's own options name files where ccache does not look for paths. And with `-include X` clang uses X.pch
+  # silently where there is one, even if X has changed: hence another extension.
   set(CMAKE_PCH_EXTENSION .precompiled)
   set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -include <PCH_HEADER> -x c++-header)
   set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)
-else()
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-fpch-preprocess)
 endif()

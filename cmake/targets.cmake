@@ -5,8 +5,14 @@ target_compile_options(millrace_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Wold-style-cast
   -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # It would collect its own garbage for a tenth of the time; so it takes up to 1.2 GB, not 0.9.
-  add_compile_options(--param=ggc-min-heapsize=524288)
+  # GCC spends a tenth of its time on freeing memory. Where a processor has 2 GB, it waits with that, and takes
+  # up to 1.2 GB instead of 0.9.
+  cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY)
+  cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
+  math(EXPR memory "${memory} / ${processors}")
+  if(memory GREATER 2000)
+    add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>")
+  endif()
   # GCC 12 warns falsely about inlined string and fmt code (GCC bug 105651 and its kin).
   target_compile_options(millrace_flags INTERFACE -Wno-restrict -Wno-stringop-overflow
     -Wno-stringop-overread -Wno-array-bounds)
@@ -31,13 +37,13 @@ function(millrace_headers name)
     <cstring> <expected> <functional> <map> <memory> <optional> <random> <set> <span> <string>
     <string_view> <thread> <variant> <vector> ${ARGN})
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-    target_precompile_headers(${name} PRIVATE <immintrin.h>)
+    target_precompile_headers(${name} PRIVATE <immintrin.h>)  # vector instructions
   endif()
 endfunction()
 millrace_headers(millrace_common_headers)
 
-# For code that no packet passes, as the configuration, the command line and tests. It runs briefly, and to
-# optimise it under a sanitizer takes four times as long as to compile it.
+# For code that is not on the packet path: configuration, command line, tests. It runs briefly, and under a
+# sanitizer optimising takes four times as long as compiling.
 set(MILLRACE_QUICK $<IF:$<CONFIG:Debug>,-O0,-Og>)
 function(millrace_quick_headers name)
   millrace_headers(${name} ${ARGN})
@@ -57,24 +63,28 @@ if(MILLRACE_TESTS)
   target_link_libraries(millrace_test_headers PRIVATE GTest::gtest)
 endif()
 
-# millrace_together(variable NAME source...)
-# What to compile for those sources: units of up to eight, since headers take more than half of most sources'
-# time. (CMake's own UNITY_BUILD names sources by absolute paths, so that ccache finds nothing that another
-# clone has compiled.) Without MILLRACE_TOGETHER each, for somebody who works on one and waits for it alone.
-function(millrace_together variable name)
-  if(NOT MILLRACE_TOGETHER)
+# millrace_unity(VARIABLE NAME source...)
+# Returns in VARIABLE what to compile: unity sources, which include up to eight sources each, since headers take
+# more than half of the time of most. CMake's UNITY_BUILD is not used: it names sources by absolute paths, for
+# which ccache has nothing from another clone. Without MILLRACE_UNITY it returns the sources themselves, so that
+# a change compiles one of them.
+function(millrace_unity variable name)
+  if(NOT MILLRACE_UNITY)
     set(${variable} ${ARGN} PARENT_SCOPE)
     return()
   endif()
   set(units)
   while(ARGN)
     list(LENGTH units number)
-    set(unit ${CMAKE_CURRENT_BINARY_DIR}/together/${name}_${number}.cc)
+    file(REAL_PATH ${CMAKE_CURRENT_SOURCE_DIR} from)
+    file(REAL_PATH ${CMAKE_CURRENT_BINARY_DIR} to)
+    string(APPEND to /unity)
+    set(unit ${to}/${name}_${number}.cc)
     list(SUBLIST ARGN 0 8 sources)
     list(REMOVE_ITEM ARGN ${sources})
     set(text)
     foreach(source ${sources})
-      file(RELATIVE_PATH path ${CMAKE_CURRENT_BINARY_DIR}/together ${CMAKE_CURRENT_SOURCE_DIR}/${source})
+      file(RELATIVE_PATH path ${to} ${from}/${source})
       string(APPEND text "#include \"${path}\"\n")
     endforeach()
     file(CONFIGURE OUTPUT ${unit} CONTENT "${text}" @ONLY)
@@ -85,13 +95,13 @@ endfunction()
 
 # millrace_folder(NAME [QUICK] [SOURCES ...] [APART ...] [USES target ...])
 # The library `millrace_NAME` of the folder src/NAME; header-only without sources. `USES` names what
-# it may include, towards core only. QUICK: no packet passes it. APART: sources that cannot be compiled
-# together with others.
+# it may include, towards core only. QUICK: it is not on the packet path. APART: sources for which no unity
+# source is made.
 function(millrace_folder name)
   cmake_parse_arguments(ARG "QUICK" "" "SOURCES;APART;USES" ${ARGN})
   set(target millrace_${name})
   if(ARG_SOURCES)
-    millrace_together(units ${target} ${ARG_SOURCES})
+    millrace_unity(units ${target} ${ARG_SOURCES})
     add_library(${target} STATIC ${units} ${ARG_APART})
     if(ARG_QUICK)
       millrace_quick_to_compile(${target} HEADERS millrace_quick_headers)
@@ -158,7 +168,7 @@ function(millrace_test name)
     return()
   endif()
   cmake_parse_arguments(ARG "" "" "SOURCES;APART;PER_TABLE;USES" ${ARGN})
-  millrace_together(units ${name} ${ARG_SOURCES})
+  millrace_unity(units ${name} ${ARG_SOURCES})
   add_executable(${name} ${units} ${ARG_APART})
   millrace_quick_to_compile(${name} HEADERS millrace_test_headers)
   target_link_libraries(${name} PRIVATE ${ARG_USES} GTest::gtest GTest::gtest_main)

@@ -1,12 +1,17 @@
-"""Looks with clang-tidy at the sources that standard input names, one a line: at each with the command that compiles it in build/release,
-through ccache where the system has it. Prints the findings; its status is 1 where there are some.
+"""Looks at the sources with clang-tidy, at each with the options that compile it in build/release, and through ccache where the system
+has it. Prints the findings. Status: 1 where there are some, 77 where build/release is not configured.
 
-    cmake/tidy.py CLANG_TIDY VERSION <names
+    cmake/tidy.py [--since COMMIT] CLANG_TIDY VERSION
+
+Tests and fuzz targets are left out. With --since, only what changed after that commit: the sources, and for each header its own source,
+or else one that includes it. Everything where the commit is not known, or the rules changed.
 """
 
+import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,51 +19,112 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# The compiler, what only GCC knows, and headers that only GCC has compiled before.
-LEFT_OUT = re.compile(r"^.*?/c\+\+ | -fpch-preprocess| --param=\S+| -include \S+cmake_pch\S+| -o \S+ -c \S+")
+BUILD = ROOT / "build/release"
+COMPILER = ROOT / "cmake/tidy_compiler.sh"
+RULES = ROOT / ".clang-tidy"
+INCLUDE = re.compile(r'^\s*#\s*include "(.*)"', re.MULTILINE)
 
 
-def commands():
-    """Those that compile, by the names of their sources: once what is compiled for each table, and each for itself what is
-    compiled together."""
-    by_name = {}
-    for entry in reversed(json.loads((ROOT / "build/release/compile_commands.json").read_text())):
-        command = f"{shutil.which('ccache') or ''} {ROOT}/cmake/tidy_compiler.sh {LEFT_OUT.sub('', entry['command'])}"
-        unit = Path(entry["file"])
-        together = re.findall('#include "(.*)"', unit.read_text()) if unit.parent.name == "together" else [unit.name]
-        for file in (os.path.normpath(unit.parent / name) for name in together):
-            name = os.path.relpath(file, ROOT)
-            result = ROOT / "build/check/tidy" / name.replace("/", "-")
-            by_name[name] = f"cd {entry['directory']} && {command} -o {result} -c {file}"
-    return by_name
+def options_of(command):
+    """Without the compiler, the source and the object, what only GCC knows, and headers that only GCC has compiled before."""
+    words = iter(shlex.split(command))
+    options = []
+    for word in words:
+        if word in ("-o", "-c"):
+            next(words)
+        elif word == "-include":
+            header = next(words)
+            if "cmake_pch" not in header:
+                options += [word, header]
+        elif word.startswith("-") and word != "-fpch-preprocess" and not word.startswith("--param="):
+            options.append(word)
+        elif options:
+            options.append(word)  # an option's argument
+    return options
+
+
+def included(path):
+    """The project's files that `path` names."""
+    folders = (path.parent, ROOT, ROOT / "src", ROOT / "include")
+    named = {(folder / name).resolve() for name in INCLUDE.findall(path.read_text()) for folder in folders}
+    return {file for file in named if file.is_file()}
+
+
+def reached(path, known):
+    """The project's files that `path` includes, itself or through others. `known`: what was found before."""
+    if path not in known:
+        known[path] = set()  # ends a circle
+        named = included(path)
+        known[path] = named.union(*(reached(file, known) for file in named))
+    return known[path]
+
+
+def options_by_source():
+    """Once where a source is compiled for each table; those of a unity source for each that it includes."""
+    found = {}
+    for entry in reversed(json.loads((BUILD / "compile_commands.json").read_text())):
+        unit = Path(entry["directory"], entry["file"]).resolve()
+        options = options_of(entry["command"])
+        for source in included(unit) if unit.parent.name == "unity" else [unit]:
+            name = source.relative_to(ROOT)
+            if name.parts[0] in ("src", "cli", "bench") and not name.stem.endswith(("_test", "_fuzz")):
+                found[source] = options
+    return dict(sorted(found.items()))
+
+
+def changed(sources, commit):
+    """Those of `sources` to look at."""
+    diff = subprocess.run(["git", "diff", "--name-only", commit, "--"], cwd=ROOT, capture_output=True, text=True)
+    files = {ROOT / name for name in diff.stdout.splitlines()}
+    if diff.returncode != 0 or RULES in files:
+        return list(sources)
+    chosen = [source for source in sources if source in files or source.with_suffix(".h") in files]
+    known = {}
+    for header in sorted(file for file in files if file.suffix in (".h", ".inc")):
+        if not any(header in reached(source, known) for source in chosen):
+            chosen += [source for source in sources if header in reached(source, known)][:1]
+    return chosen
 
 
 def main():
-    clang_tidy, version = sys.argv[1:]
-    (ROOT / "build/check/tidy").mkdir(parents=True, exist_ok=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--since", metavar="COMMIT")
+    parser.add_argument("clang_tidy")
+    parser.add_argument("version")
+    asked = parser.parse_args()
+    if not (BUILD / "compile_commands.json").exists():
+        print("not built: see the step release")
+        sys.exit(77)
+    options = options_by_source()
+    chosen = list(options) if asked.since is None else changed(options, asked.since)
+    results = ROOT / "build/check/tidy"
+    results.mkdir(parents=True, exist_ok=True)
     environment = {
         **os.environ,
-        "CLANG_TIDY": clang_tidy,
+        "CLANG_TIDY": asked.clang_tidy,
         "CCACHE_BASEDIR": str(ROOT),
         "CCACHE_NOHASHDIR": "1",
-        "CCACHE_COMPILERCHECK": "string:" + version,
+        "CCACHE_COMPILERCHECK": "string:" + asked.version,
         "CCACHE_COMPILERTYPE": "gcc",
-        "CCACHE_EXTRAFILES": f"{ROOT}/.clang-tidy",
-        "CCACHE_COMMENTS": "1",  # some silence a check
+        "CCACHE_EXTRAFILES": f"{RULES}:{COMPILER}",
+        "CCACHE_COMMENTS": "1",  # NOLINT is one
+        "CCACHE_CPP2": "1",  # clang-tidy gets the source
     }
-    known = commands()
+    launcher = [ccache] if (ccache := shutil.which("ccache")) else []
 
-    def look(command):
-        return subprocess.run(command, shell=True, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    def look(source):
+        result = results / str(source.relative_to(ROOT)).replace("/", "-")
+        return subprocess.run([*launcher, COMPILER, *options[source], "-o", result, "-c", source], cwd=BUILD,
+                              env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
     found = False
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        # Another processor's sources are in no command here.
-        for result in pool.map(look, (known[name] for name in sys.stdin.read().split() if name in known)):
-            sys.stdout.write(result.stdout)
-            sys.stderr.write(re.sub(r"^\d+ warnings? generated\.\n", "", result.stderr, flags=re.MULTILINE))
-            found = found or result.returncode != 0
-    sys.exit(found)
+        for looked in pool.map(look, chosen):
+            print(looked.stdout, end="")
+            print(re.sub(r"^\d+ warnings? generated\.\n", "", looked.stderr, flags=re.MULTILINE), end="")
+            found = found or looked.returncode != 0
+    print(f"{len(chosen)} of {len(options)} sources" + ("" if found else ", no findings"))
+    sys.exit(1 if found or not options else 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# clang-tidy as if it were a compiler, for ccache to remember the sources in which it found nothing: what it
-# writes stands for the object. CLANG_TIDY names the program; it preprocesses as c++ does.
+# Stands for a compiler, so that ccache remembers in which sources clang-tidy found nothing: what it writes
+# in place of an object says so. With -E it preprocesses by c++, whose text ccache compares.
 set -euo pipefail
 [[ " $* " != *' -E '* ]] || exec c++ "$@"
 arguments=()

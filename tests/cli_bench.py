@@ -139,8 +139,7 @@ class BenchCli(Case):
             self.assertEqual(waiting.returncode, INTERRUPTED)
 
     def test_the_bench_of_advice(self):
-        self.run_ok("generate", "--connections", "1", "--packets", "1", "--out", self.path("one.pcap"))
-        result = json.loads(self.run_ok("bench", "advise", "--in", self.path("one.pcap"), "--workers", "1", "--quick",
+        result = json.loads(self.run_ok("bench", "advise", "--in", self.good, "--workers", "1", "--quick",
                                         "--repetitions", "1", "--json", "-").stdout)
         [one] = result["results"]
         self.assertEqual(one["all"][0]["behind"], 0)

@@ -121,7 +121,9 @@ class BenchTablesCli(Case):
 
         again = json.loads(run("--table", "race", "--pages", "small", "--quiet", "--json", "-"))
         self.assertEqual(figures(again), figures(result), "two runs agree, whatever the pages")
-        full = json.loads(run("--table", "chained", "--at-maximum", "--load", "0.5", "--seed", "2", "--json", "-"))
+        other = json.loads(run("--table", "race", "--seed", "2", "--json", "-"))
+        self.assertNotEqual(figures(other), figures(result))
+        full = json.loads(run("--table", "chained", "--at-maximum", "--load", "0.5", "--json", "-"))
         self.assertEqual([r["at_maximum"] for r in full["results"]], 5 * [False] + 5 * [True])
 
     def test_bad_values_of_the_bench_of_the_lines(self):

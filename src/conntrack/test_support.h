@@ -37,8 +37,9 @@ inline constexpr bool kCovering = true;
 inline constexpr bool kCovering = false;
 #endif
 
-/// The keys that the tests of a table run with: of one size, in turn by the table's place. Where
-/// few combinations are compiled, of the other one, so that both builds together meet both.
+/// The keys of tests that run with one size a table: IPv4's or IPv6's, in turn by the table's
+/// place. Where few combinations are compiled, of the other size, so that both builds together have
+/// both.
 template <std::size_t place>
 using KeyOf = std::conditional_t<(place % 2 == 0) == kCovering, KeyV4, KeyV6>;
 

@@ -26,7 +26,10 @@ static_assert(AllTables::kSize == MILLRACE_COUNTED,
 #endif
 
 using Scheme = AllTables::At<MILLRACE_TABLE>;
-using Tables = testing::Types<test::Settling<Scheme::Of<test::KeyOf<MILLRACE_TABLE>>>>;
+template <class... K>
+using With = testing::Types<test::Settling<Scheme::Of<K>>...>;
+using Tables =
+    std::conditional_t<test::kCovering, With<test::KeyOf<MILLRACE_TABLE>>, With<KeyV4, KeyV6>>;
 
 struct TableNames {
   template <class T>

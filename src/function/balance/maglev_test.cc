@@ -1,11 +1,12 @@
 #include "function/balance/maglev.h"
-#include "core/test_sanitizers.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 #include <vector>
+
+#include "core/test_sanitizers.h"
 
 namespace millrace {
 namespace {
