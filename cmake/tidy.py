@@ -36,10 +36,10 @@ def options_of(command):
             header = next(words)
             if "cmake_pch" not in header:
                 options += [word, header]
-        elif word.startswith("-") and word != "-fpch-preprocess" and not word.startswith("--param="):
+        elif word == "-fpch-preprocess" or word.startswith("--param="):
+            continue
+        elif word.startswith("-") or options:  # or an option's argument
             options.append(word)
-        elif options:
-            options.append(word)  # an option's argument
     return options
 
 

@@ -279,7 +279,7 @@ TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
 TEST_F(WorkersTest, ConnectionsMoveToWhoHasLess) {
   const auto capture = generate({.profile = Profile::skewed,
                                  .connections = 3000,
-                                 .packets = kSanitized ? 12'000U : 100'000U,
+                                 .packets = kSanitized ? 30'000U : 100'000U,
                                  .seed = 11});
   ASSERT_TRUE(capture.has_value());
   line_.timeouts = Timeouts::all(700);
