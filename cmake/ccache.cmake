@@ -5,9 +5,16 @@ mark_as_advanced(MILLRACE_CCACHE)
 if(NOT MILLRACE_CCACHE OR CMAKE_CXX_COMPILER_LAUNCHER)
   return()
 endif()
+file(WRITE ${PROJECT_BINARY_DIR}/ccache.cc "")
+execute_process(COMMAND ${MILLRACE_CCACHE} ${CMAKE_CXX_COMPILER} -c ccache.cc -o ccache.o
+  WORKING_DIRECTORY ${PROJECT_BINARY_DIR} RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+if(failed)
+  message(STATUS "ccache does not work here: compiling without it")
+  return()
+endif()
 # Paths below the clone are compared relative to it. DEPEND: the compiler says what was included, so nothing is
-# preprocessed twice. The SLOPPINESS is what ccache's manual asks for with precompiled headers; no source uses
-# __TIME__. -march=native differs between machines, so the namespace is a hash of what the compiler defines for it.
+# preprocessed twice. The SLOPPINESS is what ccache's manual asks for with precompiled headers (no source uses
+# __TIME__), and messages may be in another language. -march=native differs between machines, so the namespace is a hash of what the compiler defines for it.
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
   OUTPUT_VARIABLE processor ERROR_QUIET)
 string(SHA1 processor "${processor}")
@@ -15,7 +22,7 @@ set(CMAKE_CXX_COMPILER_LAUNCHER env
   CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
   CCACHE_NOHASHDIR=1
   CCACHE_DEPEND=1
-  CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+  CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime,locale
   CCACHE_NAMESPACE=${processor}
   ${MILLRACE_CCACHE})
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")

@@ -72,18 +72,28 @@ def options_by_source():
     return dict(sorted(found.items()))
 
 
-def changed(sources, commit):
-    """Those of `sources` to look at."""
-    diff = subprocess.run(["git", "diff", "--name-only", commit, "--"], cwd=ROOT, capture_output=True, text=True)
-    files = {ROOT / name for name in diff.stdout.splitlines()}
-    if diff.returncode != 0 or RULES in files:
+def changed(sources, commit, known):
+    """Those of `sources` to look at. `known`: as `reached` has it."""
+    files = set()
+    for command in (["diff", "--name-only", "--relative", commit, "--"], ["ls-files", "--others", "--exclude-standard"]):
+        try:
+            listed = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return list(sources)
+        files |= {ROOT / name for name in listed.stdout.splitlines()}
+    if RULES in files:
         return list(sources)
     chosen = [source for source in sources if source in files or source.with_suffix(".h") in files]
-    known = {}
     for header in sorted(file for file in files if file.suffix in (".h", ".inc")):
         if not any(header in reached(source, known) for source in chosen):
             chosen += [source for source in sources if header in reached(source, known)][:1]
     return chosen
+
+
+def works(ccache):
+    """Whether it has a folder to write to."""
+    return subprocess.run([ccache, "c++", "-c", "-x", "c++", "-o", BUILD / "ccache.o", BUILD / "ccache.cc"],
+                          capture_output=True).returncode == 0
 
 
 def main():
@@ -96,7 +106,10 @@ def main():
         print("not built: see the step release")
         sys.exit(77)
     options = options_by_source()
-    chosen = list(options) if asked.since is None else changed(options, asked.since)
+    known = {}
+    chosen = list(options) if asked.since is None else changed(options, asked.since, known)
+    # The preprocessed text, which ccache compares, lacks macros, comments and what is not compiled here.
+    counts = {source: (RULES, COMPILER, source, *sorted(reached(source, known))) for source in chosen}
     results = ROOT / "build/check/tidy"
     results.mkdir(parents=True, exist_ok=True)
     environment = {
@@ -106,16 +119,14 @@ def main():
         "CCACHE_NOHASHDIR": "1",
         "CCACHE_COMPILERCHECK": "string:" + asked.version,
         "CCACHE_COMPILERTYPE": "gcc",
-        "CCACHE_EXTRAFILES": f"{RULES}:{COMPILER}",
-        "CCACHE_COMMENTS": "1",  # NOLINT is one
         "CCACHE_CPP2": "1",  # clang-tidy gets the source
     }
-    launcher = [ccache] if (ccache := shutil.which("ccache")) else []
+    launcher = [ccache] if (ccache := shutil.which("ccache")) and works(ccache) else []
 
     def look(source):
         result = results / str(source.relative_to(ROOT)).replace("/", "-")
         return subprocess.run([*launcher, COMPILER, *options[source], "-o", result, "-c", source], cwd=BUILD,
-                              env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+                              env={**environment, "CCACHE_EXTRAFILES": ":".join(map(str, counts[source]))}, stdin=subprocess.DEVNULL, capture_output=True, text=True)
 
     found = False
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

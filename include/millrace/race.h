@@ -319,7 +319,7 @@ auto BasicRace<K, Words>::create(const TableConfig& config) -> Result<BasicRace>
   const auto all = static_cast<std::uint32_t>(wanted / kSlots) + 1;
   const std::uint32_t area = std::max(1U, all / kBucketsPerAreaBucket);
   const std::uint32_t buckets = std::max(2U, all - area);  // two homes that differ
-  // The largest part first: a lack of memory shows before other pages were touched.
+  // The largest part first: a lack of memory mostly shows before pages were touched.
   auto records =
       Records<K>::create(std::size_t{buckets + area} * kSlots, config.state_bytes, config.pages);
   if (!records) return std::unexpected(records.error());

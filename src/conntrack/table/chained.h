@@ -202,7 +202,7 @@ auto BasicChained<K, Locks>::create(const TableConfig& config, std::size_t bucke
         Error{"a chained table has from 1 to 4,294,967,295 buckets, not " + std::to_string(buckets),
               Error::Kind::usage});
   }
-  // The largest part first: a lack of memory shows before other pages were touched.
+  // The largest part first: a lack of memory mostly shows before pages were touched.
   auto records = Records<K>::create(*entries + kDrainingRoom, config.state_bytes + sizeof(ConnId),
                                     config.pages);
   if (!records) return std::unexpected(records.error());

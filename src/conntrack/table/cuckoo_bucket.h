@@ -93,7 +93,7 @@ class CuckooIndex {
     const std::size_t buckets = buckets_for(config.capacity, max_load);
     // No more than what is wanted and may drain, so that *full* is mostly known without a search.
     const std::size_t count = std::min(buckets * kSlots, *entries) + kDrainingRoom;
-    // The largest part first: a lack of memory shows before other pages were touched.
+    // The largest part first: a lack of memory mostly shows before pages were touched.
     auto records = Records<K>::create(count, config.state_bytes, config.pages);
     if (!records) return std::unexpected(records.error());
     auto index = Memory::map(buckets * sizeof(Bucket), config.pages);
