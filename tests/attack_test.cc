@@ -48,11 +48,14 @@ class Frame {
   unsigned size = 0;
   std::array<std::byte, kFrame> bytes{};
 
+  /// A SYN scales its windows by `scale` where that is not 0 (RFC 7323, 2.2).
   void tcp(const End& from, const End& to, std::uint8_t flags, std::uint32_t sequence,
-           std::uint32_t acknowledgement) {
+           std::uint32_t acknowledgement, std::uint8_t scale = 0) {
     size = 0;
     ethernet();
-    segment(from, to, flags, sequence, acknowledgement);
+    const bool is_scaled = (flags & kSyn) != 0 && scale != 0;
+    segment(from, to, flags, sequence, acknowledgement, is_scaled ? 4 : 0);
+    if (is_scaled) put(std::uint32_t{0x01030300} | scale);
   }
   /// Destination unreachable, from anywhere, about what `from` had sent to `to` (RFC 792).
   void icmp_error(const End& anywhere, const End& from, const End& to, std::uint8_t code) {
@@ -83,10 +86,13 @@ class Frame {
     }
   }
   void segment(const End& from, const End& to, std::uint8_t flags, std::uint32_t sequence,
-               std::uint32_t acknowledgement) {
-    ip(40, 6, from, to);
+               std::uint32_t acknowledgement, unsigned options = 0) {
+    ip(static_cast<std::uint16_t>(40 + options), 6, from, to);
     put(from.port).put(to.port).put(sequence).put(acknowledgement);
-    put(std::uint8_t{0x50}).put(flags).put(std::uint16_t{65535}).put(std::uint32_t{0});
+    put(static_cast<std::uint8_t>(0x50 + 4 * options))
+        .put(flags)
+        .put(std::uint16_t{65535})
+        .put(std::uint32_t{0});
   }
 };
 
@@ -178,10 +184,12 @@ class AttackTest : public testing::Test {
     line_->run(player);
   }
   void from_client(const Connection& c, Frame& frame, unsigned flags) const {
-    frame.tcp(c.client, kService, static_cast<std::uint8_t>(flags), c.client_next, c.server_next);
+    frame.tcp(c.client, kService, static_cast<std::uint8_t>(flags), c.client_next, c.server_next,
+              scale_);
   }
   void from_server(const Connection& c, Frame& frame, unsigned flags) const {
-    frame.tcp(c.backend, c.client, static_cast<std::uint8_t>(flags), c.server_next, c.client_next);
+    frame.tcp(c.backend, c.client, static_cast<std::uint8_t>(flags), c.server_next, c.client_next,
+              scale_);
   }
 
   void send_syns() {
@@ -227,6 +235,7 @@ class AttackTest : public testing::Test {
   using States = std::map<std::string, unsigned>;
 
   Tick now_{1'000'000};
+  std::uint8_t scale_ = 0;  // of everybody's windows
   std::mt19937_64 random_{20261122};
   BalanceConfig config_;
   Carrying carrying_;
@@ -249,10 +258,74 @@ TEST_F(AttackTest, GuessedResetsCloseNothing) {
 }
 
 TEST_F(AttackTest, GuessedEndsAndDataChangeNothing) {
+  for (const auto scale : std::array<std::uint8_t, 3>{0, 7, 14}) {
+    SCOPED_TRACE("windows scaled by " + std::to_string(scale));
+    scale_ = scale;
+    make();
+    establish();
+    play(kGuesses, guesses({kFin | kAck, kAck, kSyn, kFin, 0}));
+    EXPECT_EQ(states(), (States{{"established", kConnections}}));
+    play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kFin | kAck); });
+    EXPECT_EQ(states(), (States{{"fin_wait", kConnections}}));
+  }
+}
+
+// A SYN that somebody has made up is not answered by a SYN and ACK, so it changes nothing.
+TEST_F(AttackTest, GuessedSynsAreChallenged) {
   establish();
-  play(kGuesses, guesses({kFin | kAck, kAck, kSyn, kFin, 0}));
+  play(kConnections, [&](unsigned n, Frame& f) {
+    Connection guess = connections_[n];
+    guess.client_next = random();
+    from_client(guess, f, kSyn);
+  });
+  play(kConnections, [&](unsigned n, Frame& f) { from_server(connections_[n], f, kAck); });
   EXPECT_EQ(states(), (States{{"established", kConnections}}));
-  play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kFin | kAck); });
+  play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kRst); });
+  EXPECT_EQ(states(), (States{{"closed", kConnections}}));
+}
+
+TEST_F(AttackTest, EndsThatBeginAgainAreFollowed) {
+  for (const bool is_random : {false, true}) {
+    make();
+    establish();
+    for (Connection& c : connections_) {
+      c.client_next = is_random ? random() : c.client_next + 3'000'000'000U;
+      c.server_next = random();
+      play(1, [&](unsigned, Frame& f) { from_client(c, f, kSyn); });
+      ASSERT_EQ(states()["established"], kConnections) << "not answered yet";
+      ++c.client_next;
+      play(1, [&](unsigned, Frame& f) { from_server(c, f, kSyn | kAck); });
+      ASSERT_EQ(states()["syn_received"], 1U);
+      ++c.server_next;
+      play(1, [&](unsigned, Frame& f) { from_client(c, f, kAck); });
+      ASSERT_EQ(states()["established"], kConnections);
+    }
+    play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kRst); });
+    EXPECT_EQ(states(), (States{{"closed", kConnections}}));
+  }
+}
+
+TEST_F(AttackTest, AGapWithinTheWindowIsFollowedWhereWhatIsAcknowledgedFits) {
+  constexpr std::uint32_t kGap = 100'000'000;
+  for (const auto scale : std::array<std::uint8_t, 2>{0, 14}) {
+    SCOPED_TRACE("windows scaled by " + std::to_string(scale));
+    scale_ = scale;
+    make();
+    establish();
+    for (Connection& c : connections_) c.client_next += kGap;
+    for (const unsigned flags : {kAck, kRst})
+      play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, flags); });
+    EXPECT_EQ(states(), (States{{scale == 0 ? "established" : "closed", kConnections}}));
+  }
+}
+
+TEST_F(AttackTest, DataOfABackendShowsThatItHasAnswered) {
+  send_syns();
+  for (Connection& c : connections_) ++c.server_next;
+  play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kAck); });
+  play(kConnections, [&](unsigned n, Frame& f) { from_server(connections_[n], f, kAck); });
+  EXPECT_EQ(states(), (States{{"syn_sent", kConnections}})) << "an ACK may be a challenge";
+  play(kConnections, [&](unsigned n, Frame& f) { from_server(connections_[n], f, kFin | kAck); });
   EXPECT_EQ(states(), (States{{"fin_wait", kConnections}}));
 }
 

@@ -242,11 +242,15 @@ def _stream_at_two_seconds(difference, seen, _):
 
 def _second_syn(difference, seen, _):
     syns = {p.seq for p in seen if p.by_client and p.flags & (SYN | ACK | RST) == SYN}
-    return len(syns) > 1 and _states(difference) in (
-        ("last_ack", "time_wait"),
-        ("syn_received", "established"),
-        ("closed", "established"),
-        ("closed", "syn_sent"),
+    kernel, millrace = _states(difference)
+    return len(syns) > 1 and (
+        kernel == "syn_sent2"
+        or (kernel, millrace) in (
+            ("last_ack", "time_wait"),
+            ("close_wait", "fin_wait"),
+            ("closed", "syn_sent"),
+            ("closed", "syn_received"),
+        )
     )
 
 
@@ -306,8 +310,8 @@ KNOWN = (
     ),
     (
         "second SYN",
-        "nf_conntrack_tcp_packet remembers a SYN that it ignores, and goes by the answer to it; to "
-        "millrace it begins a connection after the end of another (RFC 9293, 3.6.1), else nothing",
+        "to millrace a SYN after the end of a connection begins another (RFC 9293, 3.6.1); to the kernel "
+        "only once it is answered, never in SYN_SENT2, and an ACK after it is to be a challenge (RFC 5961)",
         _second_syn,
     ),
     (

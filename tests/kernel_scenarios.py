@@ -18,6 +18,40 @@ _CLIENT, _SERVER = bytes((10, 1, 0, 1)), bytes((10, 2, 0, 1))
 _ROUTER = bytes((10, 3, 0, 1))
 _FIRST = {">": 1000, "<": 5000}
 _OPEN = [">S 0", "<SA 0 1", ">A 1 1"]
+_CLIENT_FIN = [*_OPEN, ">FA 1 1"]
+_SERVER_FIN = [*_OPEN, "<FA 1 1"]
+
+# Each state, and what the server then answers to a SYN that it does not take (RFC 5961, 4).
+_STATES = {
+    "SYN_SENT": ([">S 0"], None),
+    "SYN_SENT2": ([">S 0", "<S 0"], None),
+    "SYN_RECV": ([">S 0", "<SA 0 1"], "<A 1 1"),
+    "ESTABLISHED": (_OPEN, "<A 1 1"),
+    "ESTABLISHED, with data": ([*_OPEN, ">A 1 1 10", "<A 1 11 20", ">A 11 21"], "<A 21 11"),
+    "FIN_WAIT": (_CLIENT_FIN, "<A 1 2"),
+    "FIN_WAIT of the server": (_SERVER_FIN, "<A 2 1"),
+    "CLOSE_WAIT": ([*_CLIENT_FIN, "<A 1 2"], "<A 1 2"),
+    "CLOSE_WAIT of the server": ([*_SERVER_FIN, ">A 1 2"], "<A 2 1"),
+    "LAST_ACK": ([*_CLIENT_FIN, "<A 1 2", "<FA 1 2"], "<A 2 2"),
+    "TIME_WAIT": ([*_CLIENT_FIN, "<FA 1 2", ">A 2 2"], "<A 2 2"),
+    "CLOSE": ([*_OPEN, "<R 1"], None),
+    "CLOSE by the client": ([*_OPEN, ">R 1"], None),
+}
+_ANSWERED = [">S 9000", "<SA 9500 9001"]
+_AGAIN = [*_ANSWERED, ">A 9001 9501"]
+# A SYN with another number in each of them, and what comes of it.
+_SYNS = {
+    "SYN": [">S 9000"],
+    "SYN, SYN/ACK": _ANSWERED,
+    "SYN twice, SYN/ACK": [">S 9000", *_ANSWERED],
+    "SYN, SYN/ACK of another": [">S 9000", "<SA 9500 8001"],
+    "SYN, SYN/ACK, ACK": _AGAIN,
+    "SYN, SYN/ACK, ACK, data both ways": [*_AGAIN, ">A 9001 9501 10", "<A 9501 9011 10"],
+    "SYN, SYN/ACK, ACK, FIN": [*_AGAIN, ">FA 9001 9501"],
+    "SYN, SYN/ACK, ACK, both FINs": [*_AGAIN, ">FA 9001 9501", "<FA 9501 9002", ">A 9002 9502"],
+    "SYN, SYN/ACK, ACK, RST": [*_AGAIN, ">R 9001"],
+    "SYN, SYN/ACK, RST of the server": [*_ANSWERED, "<R 9501"],
+}
 
 SCENARIOS = [
     ("handshake, nothing more", _OPEN),
@@ -112,6 +146,12 @@ SCENARIOS = [
     ("established, error about the server's data", _OPEN + ["<A 1 1 10", "~300", "!<A 1 1 10"]),
     ("established, errors about what was never sent", _OPEN + ["~300", "!>R 99", "!<FA 500 1"]),
     ("FIN_WAIT, more data of the server", _OPEN + [">FA 1 1", "<A 1 2 100", "<A 101 2 100"]),
+]
+SCENARIOS += [(f"{state}, {what}", way + syn) for state, (way, _) in _STATES.items() for what, syn in _SYNS.items()]
+SCENARIOS += [
+    (f"{state}, SYN, challenge ACK", [*way, ">S 9000", challenge])
+    for state, (way, challenge) in _STATES.items()
+    if challenge
 ]
 
 

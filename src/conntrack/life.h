@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "conntrack/state.h"
+#include "conntrack/windows.h"
 
 namespace millrace {
 
@@ -64,13 +65,14 @@ struct Life {
   /// Of TCP whose replies come this way: the sequence number that this side sends next, as its
   /// packets told, 0 while none did. Else the tick at which the connection began.
   std::uint32_t mark = 0;
-  Standing standing;       ///< in the reply's entry a copy
-  std::uint8_t owner = 0;  ///< the worker that opened it; in the originator's entry
+  Standing standing;  ///< in the reply's entry a copy
+  /// In the originator's entry the worker that opened it; in the reply's its `Windows`.
+  std::uint8_t owner_or_windows = 0;
 };
 
 /// Bytes of it in front of a function's state.
 inline constexpr std::size_t kLifeBytes = 6;
-static_assert(offsetof(Life, owner) + 1 == kLifeBytes);
+static_assert(offsetof(Life, owner_or_windows) + 1 == kLifeBytes);
 static_assert(std::atomic_ref<Standing>::is_always_lock_free);
 
 /// A connection's life as another process, whose ticks are others, takes it over.
@@ -88,6 +90,12 @@ inline std::atomic_ref<Standing> standing_of(Life& life) { return std::atomic_re
 inline std::uint32_t load_mark(Life& life) { return mark_of(life).load(std::memory_order_relaxed); }
 inline void store_mark(Life& life, std::uint32_t mark) {
   mark_of(life).store(mark, std::memory_order_relaxed);
+}
+inline Windows load_windows(Life& life) {
+  return Windows::from_byte(std::atomic_ref(life.owner_or_windows).load(std::memory_order_relaxed));
+}
+inline void store_windows(Life& life, Windows windows) {
+  std::atomic_ref(life.owner_or_windows).store(windows.byte(), std::memory_order_relaxed);
 }
 inline Standing load_standing(Life& life) {
   return standing_of(life).load(std::memory_order_relaxed);

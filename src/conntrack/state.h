@@ -102,16 +102,19 @@ inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
     /* fin     */ {no, ss, s2, fo, fo, fo, la, co, la, la, tw, cl, fo},
     /* ack     */ {ms, ss, s2, es, es, fo, cr, co, cr, tw, tw, cl, ms},
     /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
+    /* reopen  */ {no, ss, s2, sr, es, fo, fr, co, cr, la, tw, cl, ms},
   }},
   {{ // Replies. One that ends neither handshake nor connection and holds data shows that a
-     // connection met midstream is real: its receiver alone knows it. A SYN and ACK where a
-     // connection had ended answers a SYN that was taken for an old one.
+     // connection is real of which the answer, or the beginning, was not seen: its receiver alone
+     // knows it. A SYN and ACK where a connection had ended answers a SYN that was taken for an old
+     // one.
     //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
     /* syn     */ {no, s2, s2, sr, es, fo, fr, co, cr, la, tw, cl, ms},
     /* syn_ack */ {no, sr, sr, sr, es, fo, fr, co, cr, la, sr, sr, ms},
-    /* fin     */ {fr, ss, s2, fr, fr, la, fr, la, cr, la, tw, cl, fr},
-    /* ack     */ {es, ss, s2, sr, es, co, fr, co, cr, tw, tw, cl, es},
+    /* fin     */ {fr, fr, s2, fr, fr, la, fr, la, cr, la, tw, cl, fr},
+    /* ack     */ {es, es, s2, sr, es, co, fr, co, cr, tw, tw, cl, es},
     /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
+    /* reopen  */ {no, sr, sr, sr, sr, sr, sr, sr, sr, sr, sr, sr, sr},
   }},
   {{ // The only packets that are seen: a connection's own progress shows that it is real, and that
      // a RST was none of its sender's.
@@ -121,6 +124,7 @@ inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
     /* fin     */ {no, fo, fo, fo, fo, fo, fr, co, cr, la, tw, fo, fo},
     /* ack     */ {ms, es, es, es, es, fo, fr, co, cr, la, tw, es, es},
     /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
+    /* reopen  */ {no, ss, s2, sr, es, fo, fr, co, cr, la, tw, cl, ms},
   }},
 }};
 // clang-format on

@@ -45,6 +45,7 @@
 #include "conntrack/ageing/ageing.h"
 #include "conntrack/entry.h"
 #include "conntrack/life.h"
+#include "conntrack/repeated_syns.h"
 #include "conntrack/rings.h"
 #include "conntrack/sharing/sharing.h"
 #include "conntrack/state.h"
@@ -194,7 +195,7 @@ class Tracker {
     if (groups_) groups_->append(group, id);
     ++live_;
     if (follows_) {
-      life(originators(), id).owner = worker_;
+      life(originators(), id).owner_or_windows = worker_;
       count_unproved(id, proof_of(id) == Proof::none ? 1 : 0);
     }
     join(id, reply);
@@ -205,7 +206,7 @@ class Tracker {
     set_peer(originators().header(id), reply);
   }
   /// Whether this worker opened it: others must not end it.
-  bool is_mine(ConnId id) const { return life(originators(), id).owner == worker_; }
+  bool is_mine(ConnId id) const { return life(originators(), id).owner_or_windows == worker_; }
   /// False while the worker that opened it has not confirmed it.
   bool is_confirmed(ConnId id) const { return peer_of(originators().header(id)) != kUnconfirmed; }
 
@@ -296,9 +297,8 @@ class Tracker {
   /// the last `kBusyMs` is told as seen now, so that not every packet changes it.
   static constexpr std::int32_t kBusyMs = 10'000;
   LifeImage image(ConnId id, Tick now) const;
-  /// Never 0. It is another one, almost surely, where the image or the keys have changed; but of an
-  /// established connection that was seen in the last `kBusyMs`, a mark may have moved by less than
-  /// half of what `continues` allows, so that not every segment changes it.
+  /// Never 0. Almost surely another one where the image or the keys have changed; but the mark of
+  /// an established connection seen in the last `kBusyMs` may have moved by less than `kReach` / 2.
   std::uint32_t fingerprint(ConnId id, Tick now) const;
   void prefetch_entries(ConnId id, Tick now) const;
   /// What its entries are to hold, beside its life.
@@ -323,13 +323,10 @@ class Tracker {
 
   /// The worst kind of pages among its tables.
   Pages pages() const { return std::max(table().pages(), table_of(Side::reply).pages()); }
-
   Result<void> check_invariants() const;
 
  private:
   using Settling = typename Guarding::Settling;
-  /// How far beyond its sender's mark a segment may end after a gap.
-  static constexpr std::uint32_t kReach = 1 << 20;
   static constexpr std::uint32_t kLookAgainMs = 10'000;
   struct Shared {
     [[no_unique_address]] Guarding guards;
@@ -337,6 +334,7 @@ class Tracker {
     ShardedCount half_open;
     std::size_t most_half_open;
     unsigned workers;
+    RepeatedSyns syns;
   };
   struct Worth;
   auto worth(Side side, Tick now, Newcomer newcomer, std::uint8_t protocol);
@@ -361,7 +359,8 @@ class Tracker {
   TablePair<Table>& pair() const { return shared_->pair; }
   void count_unproved(ConnId id, std::int64_t more) const {
     if (more == 0) return;
-    shared_->half_open.template add<Guarding::kShared>(life(originators(), id).owner, more);
+    shared_->half_open.template add<Guarding::kShared>(life(originators(), id).owner_or_windows,
+                                                       more);
   }
   void leave_life(ConnId id) {
     --live_;
@@ -381,8 +380,8 @@ class Tracker {
   }
 
   static void set_all_unconfirmed(const Table& table) {
-    for (std::size_t i = 0; i < table.records().count(); ++i)
-      table.records().header(ConnId{static_cast<std::uint32_t>(i)}).peer = kUnconfirmed;
+    for (std::uint32_t i = 0; i < table.records().count(); ++i)
+      table.records().header(ConnId{i}).peer = kUnconfirmed;
   }
 
   static Life& life(const Records<K>& records, ConnId id) {
@@ -396,6 +395,7 @@ class Tracker {
     Life& of = life(records, id);
     store_standing(of, {});
     store_mark(of, records.header(id).key.protocol == kProtocolTcp ? 0 : now.ms);
+    store_windows(of, {});
   }
   template <class Limits>
   bool change(Side side, ConnId id, Direction direction, Signal signal, Tick now, Limits& limits);
@@ -403,6 +403,8 @@ class Tracker {
   bool is_expected(Side side, ConnId id, const Segment& segment) const;
   bool continues(Side side, ConnId id, const Segment& segment) const;
   void advance(Side side, ConnId id, Signal signal, const Segment& segment) const;
+  bool reopens(ConnId reply, const Segment& segment) const;
+  void begin_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
   /// The other side's sequence mark; 0 where it has none.
   std::uint32_t mark_of_other(Side side, ConnId id) const;
 

@@ -1,6 +1,7 @@
 // The part of the tracker that follows a connection through its states.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "conntrack/tracker.h"
@@ -19,11 +20,15 @@ auto Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal
   const Direction from = direction(side, id);
   const std::uint8_t protocol = records.header(id).key.protocol;
   const ConnectionState was = load_state(own);
+  if (signal == Signal::syn_ack && from == Direction::reply && reopens(id, segment))
+    signal = Signal::reopen;
   if (next_state(was, from, signal, protocol, age_ms(own, now)) != was) {
     if (signal != Signal::packet && from != Direction::only &&
         !is_in_sequence(side, id, signal, segment))
       return signal == Signal::rst ? Followed::reset_ignored : Followed::passed;
     if (!change(side, id, from, signal, now, limits)) return Followed::not_proved;
+  } else if (signal == Signal::syn && from == Direction::originator) {
+    shared_->syns.note(id, {segment.next, segment.window_scale});
   }
   if (from != Direction::only && segment.is_whole) advance(side, id, signal, segment);
   return Followed::passed;
@@ -104,20 +109,43 @@ bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
   if (!segment.is_whole) return false;
   const std::uint32_t mark = load_mark(life(table_of(side).records(), id));
   const ConnectionState state = state_of(side, id);
+  if (side == Side::reply && segment.acknowledges) {  // nothing is there any more to take a SYN
+    const auto syn = shared_->syns.find(peer_of(replies().header(id)));
+    if (syn && syn->next == segment.acknowledged) return true;
+  }
   if (mark != 0) return mark - segment.sequence <= (is_closing(state) ? UINT16_MAX : 0);
   if (state == ConnectionState::syn_sent)
     return segment.acknowledges && segment.acknowledged == mark_of_other(side, id);
   return is_half_open(state);
 }
 
+/// Whether a SYN and ACK answers a SYN that met the connection in being and had another number:
+/// then both ends have begun again. One that is repeated answers the SYN that was first.
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+bool Tracker<TableOf, GuardsType, K>::reopens(ConnId reply, const Segment& segment) const {
+  const ConnId originator = peer_of(replies().header(reply));
+  const auto syn = shared_->syns.find(originator);
+  if (!syn || !segment.acknowledges || segment.acknowledged != syn->next) return false;
+  const std::uint32_t mark = load_mark(life(originators(), originator));
+  const std::uint32_t reply_mark = load_mark(life(replies(), reply));
+  return mark - syn->next >= kReach || reply_mark - segment.next >= kReach;
+}
+
 /// Whether a packet that would change the state comes from who has seen the other side's packets.
 /// What opens a connection need not. Anybody can make a backend acknowledge what it does not take
-/// (RFC 9293, 3.10.7.4), so of what was met midstream only what it sends by itself tells.
+/// (RFC 9293, 3.10.7.4), so of what was met midstream, and where the answer to a SYN was not seen,
+/// only what it sends by itself tells.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signal signal,
                                                      const Segment& segment) const {
-  if (signal == Signal::syn || signal == Signal::syn_ack) return true;
+  if (signal == Signal::syn || signal == Signal::reopen) return true;
+  if (signal == Signal::syn_ack) {  // what its SYN held may not be acknowledged yet (RFC 7413)
+    const std::uint32_t other = mark_of_other(side, id);
+    return side == Side::originator || other == 0 || !segment.acknowledges ||
+           other - segment.acknowledged <= UINT16_MAX;
+  }
   if (signal == Signal::rst) return is_expected(side, id, segment);
   const ConnectionState state = state_of(side, id);
   const bool is_first = state == ConnectionState::none;
@@ -125,22 +153,55 @@ bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signa
   if (signal == Signal::fin && !continues(side, id, segment)) return false;
   if (side == Side::reply && (is_first || state == ConnectionState::midstream))
     return segment.length() > 0;
+  if (side == Side::reply && state == ConnectionState::syn_sent) {
+    return segment.length() > 0 && segment.acknowledges &&
+           mark_of_other(side, id) - segment.acknowledged <= kReach;
+  }
   // What was sent before a handshake is over fits into a window that is not scaled.
   return state != ConnectionState::syn_received ||
          mark_of_other(side, id) - segment.acknowledged <= UINT16_MAX;
 }
 
-/// Whether a segment begins or ends at its sender's mark; or begins beyond a gap, but acknowledges
-/// what is near the other side's mark.
+/// Whether a segment begins or ends at its sender's mark; or ends beyond a gap, but acknowledges
+/// what is near the other side's mark: the wider the gap, the nearer.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
                                                 const Segment& segment) const {
   const std::uint32_t mark = load_mark(life(table_of(side).records(), id));
   if (segment.sequence == mark || segment.next == mark || mark == 0) return true;
-  if (segment.next - mark - 1 >= kReach || !segment.acknowledges) return false;
+  const std::uint32_t gap = segment.next - mark;
+  if (gap > INT32_MAX || !segment.acknowledges) return false;
   const std::uint32_t other = mark_of_other(side, id);
-  return other == 0 || segment.acknowledged - other + kReach <= 2 * kReach;
+  if (other == 0) return gap <= kReach;
+  const std::uint32_t beyond = segment.acknowledged - other;
+  const std::uint64_t distance = std::min(beyond, other - segment.acknowledged);
+  if (gap <= kReach && distance <= kReach) return true;
+  const ConnId reply = side == Side::reply ? id : peer_of(originators().header(id));
+  const std::uint32_t window = load_windows(life(replies(), reply)).widest(side == Side::reply);
+  return gap <= window && gap * (2 * distance + 1) <= kReachOfBoth;
+}
+
+/// A SYN, or the answer to one, is where its sender's numbers begin, and says how its windows are
+/// scaled.
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::begin_sequence(Side side, ConnId id, Signal signal,
+                                                     const Segment& segment) const {
+  store_mark(life(table_of(side).records(), id), segment.next);
+  const ConnId peer = peer_of(table_of(side).records().header(id));
+  if (peer == kUnconfirmed) return;
+  if (side == Side::originator) {
+    store_windows(life(replies(), peer), Windows::offered(segment.window_scale));
+    return;
+  }
+  Life& own = life(replies(), id);
+  Windows offered = load_windows(own);
+  if (signal == Signal::reopen) {
+    store_mark(life(originators(), peer), segment.acknowledged);
+    if (const auto syn = shared_->syns.find(peer)) offered = Windows::offered(syn->window_scale);
+  }
+  store_windows(own, offered.answered(segment.window_scale));
 }
 
 /// Nobody who guesses numbers moves the mark: what continues does, and what opens the connection.
@@ -150,13 +211,12 @@ void Tracker<TableOf, GuardsType, K>::advance(Side side, ConnId id, Signal signa
                                               const Segment& segment) const {
   using enum ConnectionState;
   Life& own = life(table_of(side).records(), id);
-  const std::uint32_t mark = load_mark(own);
   const auto opens = [signal, state = load_state(own)] {
     return (signal == Signal::syn && (state == syn_sent || state == syn_sent2)) ||
-           (signal == Signal::syn_ack && state == syn_received);
+           (signal == Signal::syn_ack && state == syn_received) || signal == Signal::reopen;
   };
-  if (segment.next != mark && (opens() || continues(side, id, segment)))
-    store_mark(own, segment.next);
+  if (opens()) return begin_sequence(side, id, signal, segment);
+  if (segment.next != load_mark(own) && continues(side, id, segment)) store_mark(own, segment.next);
 }
 
 }  // namespace millrace

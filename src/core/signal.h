@@ -14,13 +14,19 @@ enum class Signal : std::uint8_t {
   fin,      ///< FIN and ACK
   ack,      ///< or TCP whose flags were not captured
   rst,
+  reopen,   ///< SYN and ACK that answers a SYN with another number; the tracker tells it apart
   nothing,  ///< TCP with flags that no sender sets together
   packet,   ///< of another protocol
 };
-inline constexpr std::size_t kTcpSignals = 5;  // up to `rst`: those that states depend on
-inline constexpr std::size_t kSignals = 7;
+inline constexpr std::size_t kTcpSignals = 6;  // up to `reopen`: those that states depend on
+inline constexpr std::size_t kSignals = 8;
 
 constexpr bool is_tcp(Signal signal) { return signal != Signal::packet; }
+
+/// By how many powers of two a SYN's sender scales its windows (RFC 7323, 2.2), 1 to 14; a scale of
+/// 0 counts as 1.
+inline constexpr std::uint8_t kScaleUnknown = 0;  ///< not captured
+inline constexpr std::uint8_t kUnscaled = 15;     ///< no such option
 
 /// Which part of its sender's sequence a TCP packet is, and what it acknowledges of the other's.
 struct Segment {
@@ -29,6 +35,7 @@ struct Segment {
   std::uint32_t acknowledged = 0;  ///< the next one expected; without meaning where there is no ACK
   bool acknowledges = false;
   bool is_whole = false;  ///< false: the header was not captured, nothing of this is known
+  std::uint8_t window_scale = kScaleUnknown;  ///< of a SYN
 
   /// SEG.LEN: the data, SYN and FIN counted.
   std::uint32_t length() const { return next - sequence; }

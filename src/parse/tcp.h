@@ -1,6 +1,8 @@
 // The fields of a TCP header that connections are followed by (RFC 9293, 3.1).
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "core/burst.h"
@@ -30,6 +32,24 @@ constexpr Signal signal_of_flags(std::uint8_t flags) {
   return fin ? Signal::fin : Signal::ack;
 }
 
+/// Among the options of a SYN, which lie between `at` and `end`.
+inline std::uint8_t window_scale(const std::byte* at, const std::byte* end) {
+  constexpr std::uint8_t kEnd = 0;
+  constexpr std::uint8_t kNothing = 1;
+  constexpr std::uint8_t kWindowScale = 3;
+  while (end - at >= 2 && u8(at) != kEnd) {
+    if (u8(at) == kNothing) {
+      ++at;
+      continue;
+    }
+    const std::uint8_t length = u8(at + 1);
+    if (length < 2 || length > end - at) break;
+    if (u8(at) == kWindowScale && length == 3) return std::clamp<std::uint8_t>(u8(at + 2), 1, 14);
+    at += length;
+  }
+  return kUnscaled;
+}
+
 }  // namespace detail
 
 /// Of a packet that has ports, or is of a protocol without.
@@ -49,8 +69,11 @@ inline Segment read_segment(const std::byte* data, const Headers& headers) {
   std::uint32_t length = end > payload ? end - payload : 0;
   length += ((flags & detail::kSyn) != 0) + ((flags & detail::kFin) != 0);
   const std::uint32_t sequence = detail::u32(data + at + 4);
-  return {sequence, sequence + length, detail::u32(data + at + 8), (flags & detail::kAck) != 0,
-          true};
+  Segment segment{sequence, sequence + length, detail::u32(data + at + 8),
+                  (flags & detail::kAck) != 0, true};
+  if ((flags & detail::kSyn) != 0 && payload <= headers.l4_end) [[unlikely]]
+    segment.window_scale = detail::window_scale(data + at + detail::kTcpHeader, data + payload);
+  return segment;
 }
 
 }  // namespace millrace
