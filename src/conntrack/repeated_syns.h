@@ -1,4 +1,5 @@
-// SYNs that meet a connection in being: whether its other end takes one tells only the answer.
+// Keeps SYNs that meet a living connection until they are answered: only the answer shows whether
+// the other end accepts another connection.
 #pragma once
 
 #include <array>
@@ -12,8 +13,8 @@
 
 namespace millrace {
 
-/// The last such SYN of a connection, until it is answered. Of few connections at a time: a newer
-/// one may take an older one's place. Any thread.
+/// Keeps the last such SYN of a few thousand connections. A newer SYN may replace that of another
+/// connection, whose reopening is then not followed. Thread rule: any thread.
 class RepeatedSyns {
  public:
   struct Syn {

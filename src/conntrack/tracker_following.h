@@ -109,7 +109,7 @@ bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
   if (!segment.is_whole) return false;
   const std::uint32_t mark = load_mark(life(table_of(side).records(), id));
   const ConnectionState state = state_of(side, id);
-  if (side == Side::reply && segment.acknowledges) {  // nothing is there any more to take a SYN
+  if (side == Side::reply && segment.acknowledges) {  // the backend refuses a new connection
     const auto syn = shared_->syns.find(peer_of(replies().header(id)));
     if (syn && syn->next == segment.acknowledged) return true;
   }
@@ -119,8 +119,8 @@ bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
   return is_half_open(state);
 }
 
-/// Whether a SYN and ACK answers a SYN that met the connection in being and had another number:
-/// then both ends have begun again. One that is repeated answers the SYN that was first.
+/// True if this SYN and ACK answers a SYN that met the living connection with another number: both
+/// ends have begun again. False for a repeated SYN and ACK, which answers the first SYN.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::reopens(ConnId reply, const Segment& segment) const {
@@ -132,16 +132,16 @@ bool Tracker<TableOf, GuardsType, K>::reopens(ConnId reply, const Segment& segme
   return mark - syn->next >= kReach || reply_mark - segment.next >= kReach;
 }
 
-/// Whether a packet that would change the state comes from who has seen the other side's packets.
-/// What opens a connection need not. Anybody can make a backend acknowledge what it does not take
-/// (RFC 9293, 3.10.7.4), so of what was met midstream, and where the answer to a SYN was not seen,
-/// only what it sends by itself tells.
+/// True if the sender of a packet that would change the state has seen the other side's packets. A
+/// SYN's sender need not have. Anybody can make a backend send a bare ACK (RFC 9293, 3.10.7.4), so
+/// in `midstream`, and in `syn_sent` where the answer was not captured, only a backend's data or
+/// FIN counts.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signal signal,
                                                      const Segment& segment) const {
   if (signal == Signal::syn || signal == Signal::reopen) return true;
-  if (signal == Signal::syn_ack) {  // what its SYN held may not be acknowledged yet (RFC 7413)
+  if (signal == Signal::syn_ack) {  // it may acknowledge less than a SYN with data (RFC 7413)
     const std::uint32_t other = mark_of_other(side, id);
     return side == Side::originator || other == 0 || !segment.acknowledges ||
            other - segment.acknowledged <= UINT16_MAX;
@@ -162,8 +162,8 @@ bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signa
          mark_of_other(side, id) - segment.acknowledged <= UINT16_MAX;
 }
 
-/// Whether a segment begins or ends at its sender's mark; or ends beyond a gap, but acknowledges
-/// what is near the other side's mark: the wider the gap, the nearer.
+/// True if the segment begins or ends at its sender's mark, or ends beyond a gap and acknowledges a
+/// number near the other side's mark: the wider the gap, the nearer that number must be.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
@@ -182,8 +182,8 @@ bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
   return gap <= window && gap * (2 * distance + 1) <= kReachOfBoth;
 }
 
-/// A SYN, or the answer to one, is where its sender's numbers begin, and says how its windows are
-/// scaled.
+/// Sets the mark of a SYN's sender, or of the sender of its answer, and keeps the window scale. An
+/// answer that reopens the connection sets the originator's mark, too.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 void Tracker<TableOf, GuardsType, K>::begin_sequence(Side side, ConnId id, Signal signal,

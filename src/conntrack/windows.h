@@ -1,5 +1,5 @@
-// By how many powers of two the ends of a TCP connection scale their windows (RFC 7323, 2), so how
-// far a segment may lie beyond what its receiver has.
+// Window scales of a TCP connection (RFC 7323, 2): they bound how far a segment may lie beyond the
+// data that its receiver has.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,17 @@
 
 namespace millrace {
 
-/// How far beyond its sender's mark a segment may end after a gap, and what it acknowledges be from
-/// the other side's mark, whatever windows are.
+/// Bound for a gap between a sender's mark and the end of its segment, and for the distance between
+/// the acknowledged number and the other side's mark, however small the windows are.
 inline constexpr std::uint32_t kReach = 1 << 20;
 
-/// A wider gap within the receiver's window, times the distance of what is acknowledged, may be so
-/// much: who guesses both numbers is hardly more often right than within `kReach`.
+/// Bound for the product of gap and distance where the gap is wider than `kReach`, but within the
+/// receiver's window. An attacker who guesses both numbers is right hardly more often than within
+/// `kReach`.
 inline constexpr std::uint64_t kReachOfBoth = std::uint64_t{1} << 38;
 
-/// Of both ends, in one byte: the originator's scale, and above it the other's, each as a `Segment`
-/// has it. Unknown are those of a handshake that was not seen, or is not over.
+/// Window scales of both ends in one byte: the originator's in the lower half, the other side's in
+/// the upper one, each as in `Segment`. They are unknown until the whole handshake was seen.
 class Windows {
  public:
   constexpr Windows() = default;

@@ -23,8 +23,8 @@ inline constexpr std::size_t kSignals = 8;
 
 constexpr bool is_tcp(Signal signal) { return signal != Signal::packet; }
 
-/// By how many powers of two a SYN's sender scales its windows (RFC 7323, 2.2), 1 to 14; a scale of
-/// 0 counts as 1.
+/// Window scale of a SYN's sender (RFC 7323, 2.2): 1 to 14, where 1 stands for 0, too, or one of
+/// these.
 inline constexpr std::uint8_t kScaleUnknown = 0;  ///< not captured
 inline constexpr std::uint8_t kUnscaled = 15;     ///< no such option
 
