@@ -325,14 +325,17 @@ void ControlServer::Implementation::mark(Mark mark, const char* name, bool when,
 }
 
 void ControlServer::Implementation::kill(const Request& request, Response& response) {
-  const auto filter =
-      parse_filter(parameters(request), [](std::string_view name) { return name == "all"; });
+  const auto filter = parse_filter(
+      parameters(request), [](std::string_view name) { return name == "all" || name == "silent"; });
   if (!filter) return refuse(response, filter.error());
   if (filter->takes_all() && truth(request, "all") != true) {
     return refuse(response, Refusal{Refusal::Kind::wrong,
                                     "this would end every connection: give a filter, or all=true"});
   }
-  const auto count = control->kill(*filter);
+  const auto is_silent = request.has_param("silent") ? truth(request, "silent") : false;
+  if (!is_silent)
+    return refuse(response, Refusal{Refusal::Kind::wrong, "silent: give true or false"});
+  const auto count = control->kill(*filter, !*is_silent);
   if (!count) return refuse(response, count.error());
   answer(response, {{"killed", *count}});
 }

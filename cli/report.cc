@@ -72,7 +72,7 @@ Totals totals_of(const RunReport& report) {
     const bool is_unwanted = !report.config.pass_unmatched || (is_live && !is_routable(verdict));
     if (is_drop(verdict) || (is_unmatched(verdict) && is_unwanted)) {
       totals.dropped.emplace_back(to_string(verdict), count(verdict));
-    } else if (is_unmatched(verdict)) {
+    } else if (is_unmatched(verdict) || verdict == Verdict::passed) {
       totals.untracked.emplace_back(to_string(verdict), count(verdict));
     }
   }
@@ -253,8 +253,8 @@ void print_packets(Table& table, const Totals& totals) {
   if (totals.held != 0) row("held", totals.held, "until their next hops are known");
   for (const auto& [name, count] : totals.dropped) row(name, count, "dropped");
   if (totals.generated != 0)
-    table.line("  {:<16}{:>10}           made here: ARP, neighbour discovery, ICMP", "generated",
-               grouped(totals.generated));
+    table.line("  {:<16}{:>10}           made here: ARP, neighbour discovery, ICMP, RSTs",
+               "generated", grouped(totals.generated));
 }
 
 void print_devices(Table& table, const Live& live) {

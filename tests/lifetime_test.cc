@@ -134,6 +134,7 @@ class WatchFor final : public FunctionFor<K> {
   }
   Verdict answers(const Burst&, unsigned, const K&, K&) override { return Verdict::no_service; }
   Verdict proved(const std::byte*) override { return Verdict::tracked; }
+  Fate fate(const K&, const std::byte*, bool) const override { return Fate::stays; }
   void unproved(const std::byte*) override {}
   K translated(const K& key, const std::byte*) const override { return key; }
   void adopted(const std::byte*, bool) override {}

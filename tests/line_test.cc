@@ -61,6 +61,7 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
 TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
+  config.services.v4[0].direct = true;
   auto made = make(config, small());
   TestPort there;
   there.add(packet(client(7), kVirtual, kAck | kFin), 0);  // begins no connection

@@ -5,6 +5,7 @@
 Needs root and ip (iproute2).
 """
 
+import contextlib
 import hashlib
 import socket
 import threading
@@ -112,6 +113,9 @@ class Servers:
         threading.Thread(target=self._accept, args=(stream, address), daemon=True).start()
         threading.Thread(target=self._echo, args=(datagrams, address), daemon=True).start()
 
+    def datagrams(self, family, address):
+        return self._listening[family, address][1]
+
     def stop(self, family, address):
         for listening in self._listening.pop((family, address)):
             try:
@@ -130,7 +134,7 @@ class Servers:
 
     @staticmethod
     def _answer(connection, address):
-        with connection, connection.makefile("rwb") as stream:
+        with contextlib.suppress(ConnectionError), connection, connection.makefile("rwb") as stream:
             for line in stream:
                 stream.write(f"{address}\n".encode() + payload(int(line)))
                 stream.flush()
@@ -178,5 +182,6 @@ class Client:
         return address
 
     def close(self):
-        self._stream.close()
+        with contextlib.suppress(OSError):  # of what a reset connection has not sent
+            self._stream.close()
         self._socket.close()

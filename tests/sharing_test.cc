@@ -175,6 +175,7 @@ class SharingTest : public testing::TestWithParam<Scheme> {
           .address = {service_of(n).address}, .port = kService, .protocol = 6, .backends = {}};
       for (std::uint8_t last = 1; last <= kBackends; ++last)
         spec.backends.push_back({{{10, 0, 0, last}}, kBackendPort});
+      spec.direct = true;  // replies may come before their connections begin
       balance_.services.v4.push_back(spec);
     }
     balance_.maglev_table_size = 251;

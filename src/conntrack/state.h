@@ -155,6 +155,14 @@ constexpr bool is_half_open(ConnectionState state) {
          state == sctp_unreplied || state == icmp_unreplied || state == other_unreplied;
 }
 
+/// True if the other side has sent something, or may have: false where all that is known is an
+/// originator's first packet.
+constexpr bool is_answered(ConnectionState state) {
+  using enum ConnectionState;
+  const bool is_open_handshake = state == syn_received || state == syn_sent2;
+  return !is_half_open(state) || is_open_handshake || state == midstream;
+}
+
 /// Whether a packet of that direction that leads from one state to the other shows that its
 /// connection is real. What ends one does not: a RST, and in mid-connection a FIN of who may have
 /// made it all up.

@@ -263,6 +263,8 @@ class Tracker {
     Life& own = life(table_of(side).records(), id);
     return !lasts(load_state(own), from, signal, age_ms(own, now));
   }
+  /// The mark (life.h) of the other side of TCP whose replies come this way; 0 where it has none.
+  std::uint32_t mark_of_other(Side side, ConnId id) const;
   enum class Followed : std::uint8_t {
     passed,
     reset_ignored,  ///< a RST that is out of place, which changes nothing (RFC 5961, 3.2)
@@ -405,8 +407,6 @@ class Tracker {
   void advance(Side side, ConnId id, Signal signal, const Segment& segment) const;
   bool reopens(ConnId reply, const Segment& segment) const;
   void begin_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
-  /// The other side's sequence mark; 0 where it has none.
-  std::uint32_t mark_of_other(Side side, ConnId id) const;
 
   /// Where nothing was followed yet, that of the state in which a first packet leaves it.
   std::uint32_t timeout(ConnectionState state, std::uint8_t protocol) const {

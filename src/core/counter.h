@@ -1,4 +1,4 @@
-// A counter that one thread writes and any thread reads.
+// A counter that any thread reads, and that one thread writes, or several do.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,13 @@ class Counter {
 
   std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
 
-  // By the writing thread only: plain arithmetic, no locked instruction.
+  /// Of one that counts down, too, and may be negative for a moment where several threads write.
+  std::int64_t difference() const { return static_cast<std::int64_t>(value()); }
+
+  /// By any thread, of one that several write.
+  void add_beside_others(std::uint64_t n) { value_.fetch_add(n, std::memory_order_relaxed); }
+
+  // By the only thread that writes: plain arithmetic, no locked instruction.
   void add(std::uint64_t n) { value_.store(value() + n, std::memory_order_relaxed); }
   void subtract(std::uint64_t n) { value_.store(value() - n, std::memory_order_relaxed); }
   void raise_to(std::uint64_t n) {

@@ -11,6 +11,7 @@
 //   proved   something has shown that a connection is real; `unproved` where it is no more
 //   process  every packet: rewrite, count, give the verdict
 //   closed   a connection ended; or `abandoned`: it never began
+//   fate     what becomes of a connection, after something else has changed
 //   adopted  another worker's connection is this one's; over there it is closed
 //   resume   another process had a connection: what its entries hold
 #pragma once
@@ -48,6 +49,13 @@ struct Opening {
   Verdict refusal = Verdict::no_backend;
   K reply_key;
   alignas(8) std::array<std::byte, kReplyStateMax> reply_state;
+};
+
+/// What becomes of a connection.
+enum class Fate : std::uint8_t {
+  stays,
+  begins_anew,  ///< its entries go: its next packet opens it again
+  reset,        ///< it ends, and both sides are told
 };
 
 /// What a function does for one address family.
@@ -101,6 +109,10 @@ class FunctionFor {
   /// The connection with this originator's state has ended; its entries are gone. `proved`: it
   /// counted as that.
   virtual void closed(const std::byte* state, bool proved) = 0;
+
+  /// What becomes of the connection with this originator's key and state, any worker may have
+  /// opened it. `is_answered`: something has come back, or may have.
+  virtual Fate fate(const K& key, const std::byte* state, bool is_answered) const = 0;
 
   /// The connection with this originator's state, opened by another function that is configured
   /// alike, is this one's from now on. What held for that function's connections has been told by

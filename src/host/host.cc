@@ -72,7 +72,7 @@ void Host::tick(Tick now, Wire& wire) {
 Host::Routed Host::route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire) {
   Routed routed;
   for (unsigned i = 0; i < burst.size; ++i) {
-    if (is_drop(burst.verdict[i])) continue;
+    if (is_drop(burst.verdict[i]) && burst.verdict[i] != Verdict::refused) continue;
     const std::uint64_t bit = std::uint64_t{1} << i;
     Handling handling{burst, i, (forward & bit) != 0, out[i], wire};
     const unsigned family = burst.headers[i].family;

@@ -60,6 +60,10 @@ class Host {
   /// addressed to the host is answered whether or not its bit is set, unless its verdict drops it.
   Routed route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire);
 
+  /// Tells one end of a TCP connection that it is over.
+  void tell(const Reset<KeyV4>& reset, Tick now, Wire& wire) { v4_.tell(reset, now, wire); }
+  void tell(const Reset<KeyV6>& reset, Tick now, Wire& wire) { v6_.tell(reset, now, wire); }
+
   /// Whether a packet says something that the hosts of all workers should hear.
   static bool concerns_all(std::span<const std::byte> frame, const Headers& headers);
   /// What another worker was told on that link: a whole frame.

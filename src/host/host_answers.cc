@@ -4,10 +4,12 @@
 #include <cstring>
 
 #include "core/address.h"
+#include "core/protocol.h"
 #include "host/addresses_of.h"
 #include "host/ethernet.h"
 #include "host/host_for.h"
 #include "host/listening.h"
+#include "host/tcp_reset.h"
 #include "parse/rewrite.h"
 
 namespace millrace {
@@ -53,6 +55,28 @@ After HostFor<A>::answer(Handling& h) {
       .data = packet + headers.l3 - kEthernetHeader,
       .length = static_cast<std::uint16_t>(headers.l4_end - headers.l3 + kEthernetHeader)};
   return send_to(frame, source, h.came_on(), h.now(), h.wire) ? After::taken : After::stays;
+}
+
+/// Nobody serves it: its sender is told, of TCP by a RST, of others by an error.
+template <class A>
+After HostFor<A>::turn_away(Handling& h) {
+  const std::span<const std::byte> packet(h.packet(), h.burst.length[h.i]);
+  if (h.headers().protocol != kProtocolTcp)
+    return refuse(h, Verdict::refused, IcmpError::port_unreachable);
+  if (may_answer_with_error<A>(packet, h.headers())) {
+    if (const auto reset = answering_reset<Key<A>>(h.packet(), h.headers()))
+      tell(*reset, h.now(), h.wire);
+  }
+  return After::stays;
+}
+
+template <class A>
+void HostFor<A>::tell(const Reset<Key<A>>& reset, Tick now, Wire& wire) {
+  Outgoing frame = wire.make(kEthernetHeader + kResetBytes<A>);
+  if (frame.data == nullptr) return;
+  write_reset(frame.data + kEthernetHeader, reset);
+  frame.length = kEthernetHeader + kResetBytes<A>;
+  if (!send_to(frame, reset.key.destination, 0, now, wire)) wire.drop(frame.handle);
 }
 
 template <class A>

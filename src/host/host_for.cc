@@ -28,7 +28,8 @@ Headers behind_ethernet(Headers headers) {
 /// Those of the host itself, those of the networks on the links, and the configured ones; of
 /// several for one prefix the first.
 template <class A>
-std::vector<Route<A>> all_routes(const HostAddresses<A>& addresses, unsigned local) {
+std::vector<Route<A>> all_routes(const HostAddresses<A>& addresses,
+                                 const std::vector<A>& virtual_addresses, unsigned local) {
   std::vector<Route<A>> all;
   std::set<std::pair<A, unsigned>> there;
   const auto add = [&](const Route<A>& route) {
@@ -36,7 +37,7 @@ std::vector<Route<A>> all_routes(const HostAddresses<A>& addresses, unsigned loc
   };
   constexpr unsigned kBits = 8 * A::kBytes;
   for (const auto& own : addresses.own) add({own.address, kBits, local, std::nullopt});
-  for (const A& address : addresses.virtual_addresses) add({address, kBits, local, std::nullopt});
+  for (const A& address : virtual_addresses) add({address, kBits, local, std::nullopt});
   for (const auto& own : addresses.own) {
     if (!is_on_every_link(own.address))
       add({prefix_of(own.address, own.bits), own.bits, own.link, std::nullopt});
@@ -62,7 +63,10 @@ HostAddresses<A> with_link_local(HostAddresses<A> addresses, const std::vector<H
 
 template <class A>
 HostTables<A>::HostTables(const HostAddresses<A>& given, const std::vector<HostLink>& links)
-    : addresses(with_link_local(given, links)), routes(all_routes(addresses, kLocal)) {}
+    : addresses(with_link_local(given, links)),
+      routes(all_routes(addresses, addresses.virtual_addresses, kLocal)),
+      beyond(addresses.passes ? all_routes(addresses, std::vector<A>{}, kLocal)
+                              : std::vector<Route<A>>{}) {}
 
 template struct HostTables<AddressV4>;
 template struct HostTables<AddressV6>;
@@ -137,7 +141,9 @@ After HostFor<A>::route(Handling& h) {
   std::byte* const packet = h.packet();
   const Headers& headers = h.headers();
   const A destination = destination_of<A>(packet, headers);
-  const Route<A>* route = tables_->routes.find(destination);
+  if (h.verdict() == Verdict::refused) return turn_away(h);
+  const auto& routes = h.verdict() == Verdict::passed ? tables_->beyond : tables_->routes;
+  const Route<A>* route = routes.find(destination);
   if ((route != nullptr && route->link == kLocal) || !is_one_host(destination)) return answer(h);
   // Neighbour discovery never leaves its link; other workers may be reading it, besides.
   if (h.verdict() == Verdict::icmp_control &&

@@ -15,6 +15,7 @@
 #include "core/burst.h"
 #include "core/counter.h"
 #include "core/mac.h"
+#include "core/reset.h"
 #include "host/icmp.h"
 #include "host/neighbours.h"
 #include "host/notice.h"
@@ -35,6 +36,8 @@ struct HostAddresses {
   std::vector<Own> own;
   /// Answered for on every link.
   std::vector<A> virtual_addresses;
+  /// Packets to virtual addresses may be routed on (`Verdict::passed`).
+  bool passes = false;
   std::vector<Route<A>> routes;  ///< beside the networks on the links
   /// Where packets will surely go: their next hops are asked for at once, and kept.
   std::vector<A> destinations;
@@ -63,6 +66,7 @@ struct HostTables {
 
   HostAddresses<A> addresses;  ///< link-local ones, too
   Routes<A> routes;            ///< to the host itself and the networks on the links, too
+  Routes<A> beyond;            ///< without virtual addresses; empty where nothing passes
 };
 
 struct KnownNeighbour {
@@ -73,7 +77,7 @@ struct KnownNeighbour {
 
 /// Of packets that left, or did not, after their burst had been counted.
 struct alignas(64) HostCounters {
-  Counter generated;   ///< made here: ARP, neighbour discovery, ICMP
+  Counter generated;   ///< made here: ARP, neighbour discovery, ICMP, RSTs
   Counter released;    ///< held until their next hop was known, and sent
   Counter unresolved;  ///< held, and dropped
 };
@@ -157,6 +161,7 @@ class HostFor {
   void keep(Tick now, Wire& wire);
   void tick(Tick now, Wire& wire);
   After route(Handling& handling);
+  void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
   /// `answers`: else another worker does.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
   /// As `Host`'s, of this family.
@@ -180,6 +185,7 @@ class HostFor {
   Way find_way(const Outgoing& frame, const Route<A>& route, const A& destination, Tick now,
                Wire& wire);
   After answer(Handling& handling);
+  After turn_away(Handling& handling);
   bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
   void tell(IcmpError error, const About& about, const Key<A>* original, Tick now, Wire& wire);

@@ -21,10 +21,11 @@ enum class Ending : std::uint8_t {
   reopened,   ///< its ends began another one
   evicted,    ///< the table was full, and it the one to be missed least
   killed,     ///< somebody asked for it
+  moved,      ///< its backend was gone
 };
-inline constexpr std::size_t kEndings = 6;
+inline constexpr std::size_t kEndings = 7;
 inline constexpr std::array<std::string_view, kEndings> kEndingNames{
-    "timeout", "finished", "reset", "reopened", "evicted", "killed"};
+    "timeout", "finished", "reset", "reopened", "evicted", "killed", "moved"};
 
 /// A table that fills to so much of its capacity is worth a warning.
 inline constexpr std::size_t kWatermarks = 2;

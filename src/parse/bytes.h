@@ -2,6 +2,7 @@
 #pragma once
 
 #include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -31,7 +32,8 @@ void store(std::byte* at, Word word) {
 }
 
 /// `value`, in host byte order, as it lies big-endian in memory.
-constexpr std::uint16_t big_endian(std::uint16_t value) {
+template <std::unsigned_integral Word>
+constexpr Word big_endian(Word value) {
   return std::endian::native == std::endian::little ? std::byteswap(value) : value;
 }
 

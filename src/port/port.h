@@ -6,6 +6,8 @@
 
 #include "core/burst.h"
 #include "core/link_type.h"
+#include "core/reset.h"
+#include "millrace/key.h"
 
 namespace millrace {
 
@@ -31,6 +33,9 @@ class Port {
   /// Sends the packets whose bit in `forward` is set (bit i for packet i), in order; the others go
   /// back to where their memory came from.
   virtual void send(const Burst& burst, std::uint64_t forward) = 0;
+  /// Between two bursts: tells one end of a connection that it is over, if it can.
+  virtual void tell(const Reset<KeyV4>&) {}
+  virtual void tell(const Reset<KeyV6>&) {}
   /// Everything until that end has been received and sent.
   virtual void finish() {}
 };

@@ -184,8 +184,8 @@ auto integer(V T::* member, std::int64_t least, std::int64_t most, std::string_v
   };
 }
 
-template <class T>
-auto boolean(bool T::* member) {
+template <class T, class V>
+auto boolean(V T::* member) {
   return [=](const Context& context, const toml::node& node, T& out) {
     const auto* value = node.as_boolean();
     if (value == nullptr) {

@@ -199,7 +199,7 @@ std::string with_health(const std::string& health, const std::string& port = "po
 TEST(HealthConfig, EverySettingArrives) {
   const auto config = parsed(
       with_health("check = \"http\", path = \"/up\", port = 81, interval_ms = 10, timeout_ms = 2, "
-                  "rise = 4, fall = 5, move_udp = true"));
+                  "rise = 4, fall = 5, move_udp = false"));
   ASSERT_TRUE(config.has_value()) << config.error().message;
   const auto& health = config->services.v4.at(0).health;
   ASSERT_TRUE(health.has_value());
@@ -210,7 +210,7 @@ TEST(HealthConfig, EverySettingArrives) {
   EXPECT_EQ(health->timeout_ms, 2U);
   EXPECT_EQ(health->rise, 4U);
   EXPECT_EQ(health->fall, 5U);
-  EXPECT_TRUE(health->move_udp);
+  EXPECT_FALSE(config->services.v4.at(0).move_udp);
 }
 
 TEST(HealthConfig, ProblemsSayWhatWouldBeRight) {
@@ -228,6 +228,9 @@ TEST(HealthConfig, ProblemsSayWhatWouldBeRight) {
   has(with_health("check = \"tcp\", interval_ms = 1"), "10 to 3600000");
   has(with_health("check = \"tcp\"", ""), "give port");
   EXPECT_EQ(message(with_health("check = \"icmp\"", "")), "");
+  EXPECT_EQ(message(with_health("check = \"tcp\", move_udp = true", "port = 1\nmove_udp = true")),
+            "");
+  has(with_health("check = \"tcp\", move_udp = true", "port = 1\nmove_udp = false"), "contradicts");
 }
 
 }  // namespace

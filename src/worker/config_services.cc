@@ -33,7 +33,7 @@ Keys<RawBackend> backend_keys() {
   return {
       {"address", text(&B::address), true},
       {"port", integer(&B::port, 1, 65535)},
-      {"weight", integer(&B::weight, 1, BackendSpec<AddressV4>::kMaxWeight)},
+      {"weight", integer(&B::weight, 0, BackendSpec<AddressV4>::kMaxWeight)},
   };
 }
 
@@ -44,8 +44,8 @@ void read_backends(const Context& context, const toml::node& node, RawService& o
   }
 }
 
-Keys<HealthCheck> health_keys() {
-  using H = HealthCheck;
+Keys<RawHealth> health_keys() {
+  using H = RawHealth;
   constexpr int kHour = 3'600'000;
   return {
       {"check",
@@ -63,7 +63,7 @@ Keys<HealthCheck> health_keys() {
 
 void read_health(const Context& context, const toml::node& node, RawService& out) {
   struct Health {
-    HealthCheck check;
+    RawHealth check;
   } of;
   table(&Health::check, health_keys())(context, node, of);
   out.health = {of.check, node.source().begin.line, true};
@@ -85,11 +85,17 @@ class ServiceReader {
                         .scheduler = raw.scheduler,
                         .max_connections = raw.max_connections.value,
                         .health = raw.health.value,
+                        .no_backend = raw.no_backend,
+                        .on_unhealthy = raw.on_unhealthy.value_or(OnUnhealthy::keep),
+                        .move_udp = moves_udp(raw),
+                        .direct = raw.direct,
                         .backends = {}};
     if (bits) read_prefix(raw, *bits, spec);
     check(raw, spec);
     read_backends(raw, spec);
     if (spec.health) check_health(raw, spec);
+    if (raw.on_unhealthy && !spec.health)
+      problem(raw.line, "on_unhealthy", "needs health: without it every backend counts as healthy");
     services_.push_back(std::move(spec));
   }
 
@@ -133,6 +139,16 @@ class ServiceReader {
                   " backends, more than the Maglev table takes: enlarge "
                   "balance.maglev_table_size");
     }
+  }
+
+  /// It may stand at the service, or with the health check, where it stood before.
+  bool moves_udp(const RawService& raw) {
+    const auto& health = raw.health.value;
+    const std::optional<bool> there = health ? health->move_udp : std::nullopt;
+    if (raw.move_udp && there && *raw.move_udp != *there)
+      problem(raw.health.line, "health.move_udp",
+              "contradicts the service's move_udp: leave it out");
+    return raw.move_udp.value_or(there.value_or(true));
   }
 
   void check_health(const RawService& raw, const ServiceSpec<A>& spec) {
@@ -202,6 +218,13 @@ Keys<RawService> service_keys() {
       {"scheduler", name(&S::scheduler, scheduler_names())},
       {"max_connections", read_max_connections},
       {"health", read_health},
+      {"no_backend", choice(&S::no_backend, {{"refuse", NoBackend::refuse},
+                                             {"drop", NoBackend::drop},
+                                             {"pass", NoBackend::pass}})},
+      {"on_unhealthy",
+       choice(&S::on_unhealthy, {{"keep", OnUnhealthy::keep}, {"reset", OnUnhealthy::reset}})},
+      {"move_udp", boolean(&S::move_udp)},
+      {"direct", boolean(&S::direct)},
       {"backends", read_backends, true},
   };
 }

@@ -20,6 +20,10 @@ struct RawBackend {
   std::uint32_t weight = 1;
 };
 
+struct RawHealth : HealthCheck {
+  std::optional<bool> move_udp;
+};
+
 struct RawService {
   std::uint32_t line = 0;
   Located<std::string> address;
@@ -27,7 +31,11 @@ struct RawService {
   std::uint8_t protocol = 0;
   std::string scheduler = "maglev";
   Located<std::uint32_t> max_connections;
-  Located<std::optional<HealthCheck>> health;
+  Located<std::optional<RawHealth>> health;
+  NoBackend no_backend = NoBackend::refuse;
+  std::optional<OnUnhealthy> on_unhealthy;
+  std::optional<bool> move_udp;
+  bool direct = false;
   std::vector<RawBackend> backends;
 };
 

@@ -281,8 +281,8 @@ INSTANTIATE_TEST_SUITE_P(
               "an IPv4 address"},
         Wrong{BACKENDS("{ address = \"10.0.0.1\", port = 0 }"),
               "f.toml:1: service.backends.port: 0 is out of range: give 1 to 65535"},
-        Wrong{BACKENDS("{ address = \"10.0.0.1\", weight = 0 }"),
-              "f.toml:1: service.backends.weight: 0 is out of range: give 1 to 65535"},
+        Wrong{BACKENDS("{ address = \"10.0.0.1\", weight = -1 }"),
+              "f.toml:1: service.backends.weight: -1 is out of range: give 0 to 65535"},
         Wrong{BACKENDS("{ address = \"10.0.0.1\", wieght = 1 }"),
               "f.toml:1: service.backends.wieght: unknown key: the nearest known is \"weight\""},
         Wrong{

@@ -72,12 +72,14 @@ bool Control::connections(
   return true;
 }
 
-std::uint64_t Control::end_all(const std::function<bool(const ListedConnection&)>& is_meant) {
+Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter, bool tells) {
+  const std::lock_guard guard(mutex_);
+  if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
   std::uint64_t ended = 0;
   const auto look = [&](const ListedConnection& connection) {
-    if (!is_meant(connection)) return Look::leave;
+    if (!filter.takes(connection)) return Look::leave;
     ++ended;
-    return Look::end;
+    return tells ? Look::reset : Look::end;
   };
   for (unsigned n = 0; n < workers_->count(); ++n) {
     for (LineCursor at; at.at != LineCursor::At::end;) {
@@ -85,12 +87,6 @@ std::uint64_t Control::end_all(const std::function<bool(const ListedConnection&)
     }
   }
   return ended;
-}
-
-Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter) {
-  const std::lock_guard guard(mutex_);
-  if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
-  return end_all([&](const ListedConnection& connection) { return filter.takes(connection); });
 }
 
 auto Control::right_to_trace() -> Answer<std::shared_ptr<TraceRight>> {
@@ -152,7 +148,8 @@ Services Control::effective(const Config& config) const {
     const std::string name = to_string(spec);
     for (auto& backend : spec.backends) {
       const std::string of = name_of(backend);
-      if (has(Mark::drained, name, of) || has(Mark::unhealthy, name, of)) backend.weight = 0;
+      if (has(Mark::drained, name, of)) backend.weight = 0;
+      backend.is_healthy = !has(Mark::unhealthy, name, of);
     }
   });
   return services;
@@ -191,20 +188,6 @@ Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std:
     marked = before;
     return std::unexpected(refusal(ok.error(), Refusal::Kind::not_now));
   }
-  if (mark != Mark::unhealthy || !is_so) return count;
-  const auto plan = workers_->plan();
-  end_all([&](const ListedConnection& connection) {
-    return std::visit(
-        [&]<class K>(const K& key) {
-          if (key.protocol != kProtocolUdp) return false;
-          const auto* serving = plan->family<K>().serving(key);
-          if (serving == nullptr || !serving->spec.health || !serving->spec.health->move_udp)
-            return false;
-          const K& to = std::get<K>(connection.translated);
-          return has(mark, to_string(serving->spec), plan->family<K>().backend_name(key, to));
-        },
-        connection.key);
-  });
   return count;
 }
 
@@ -336,7 +319,7 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
   }
   out.service = to_string(service->spec);
   if (service->willing == 0) {
-    out.verdict = Verdict::no_backend;
+    out.verdict = without_backend(service->spec.no_backend);
     out.why = "no backend of the service takes new connections";
     return;
   }

@@ -69,8 +69,8 @@ class Control {
   bool connections(
       const ConnectionFilter& filter,
       const std::function<bool(std::span<const WorkersConnection>, const BalancePlan&)>& take);
-  /// Ends connections; how many.
-  Answer<std::uint64_t> kill(const ConnectionFilter& filter);
+  /// Ends connections, and `tells` their ends, if it can; how many.
+  Answer<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
 
   /// The right to trace, which one at a time has, until it ends it or is gone.
   class TraceRight {
@@ -118,8 +118,7 @@ class Control {
   Answer<Reloaded> reload();
 
   /// Marks a backend of all services, or of the one of that name, or takes the mark back; how many
-  /// backends that are. One with a mark gets no new connections. What becomes unhealthy loses its
-  /// UDP connections where its service says so.
+  /// backends that are. One with a mark gets no new connections.
   Answer<unsigned> mark(Mark mark, const std::string& backend, const std::string& service,
                         bool is_so);
 
@@ -192,7 +191,6 @@ class Control {
   Services effective(const Config& config) const;
   void forget_health();
   Result<void> take_on(Config config);
-  std::uint64_t end_all(const std::function<bool(const ListedConnection&)>& is_meant);
 
   std::mutex mutex_;
   std::atomic<bool> is_tracing_ = false;

@@ -91,7 +91,7 @@ backends = [{ address = "10.0.0.1" }, { address = "10.0.0.1", port = 8000 }]
 TEST_F(ControlTest, WhoIsCheckedNoMoreIsHealthy) {
   ASSERT_EQ(control().mark(Mark::unhealthy, "10.0.0.1:80", "", true), 1U);
   ASSERT_EQ(control().mark(Mark::unhealthy, "10.0.0.1:8000", "", true), 1U);
-  EXPECT_EQ(verdict_of_a_first_packet(), Verdict::no_backend);
+  EXPECT_EQ(verdict_of_a_first_packet(), Verdict::refused);
   write("");
   ASSERT_TRUE(control().reload().has_value());
   EXPECT_EQ(verdict_of_a_first_packet(), Verdict::tracked);

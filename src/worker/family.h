@@ -61,7 +61,10 @@ class Family {
   }
 
   /// As `Line`'s, of this family: some from that id on. The one to go on with, or none at the end.
-  std::optional<std::size_t> look(std::size_t from, Tick now, const LookAtConnection& look);
+  /// Where there is a port, ends are told by it.
+  std::optional<std::size_t> look(std::size_t from, Tick now, const LookAtConnection& look,
+                                  Port* port);
+  std::optional<std::size_t> review(std::size_t from, Port* port);
   std::optional<ListedConnection> find(const K& key, Tick now) const;
   /// As `Line`'s.
   std::optional<std::size_t> carry(std::size_t from, std::size_t most, Tick now,
@@ -180,6 +183,10 @@ class Family {
 
  private:
   static constexpr unsigned kSweepBudget = 64;
+
+  template <class Decide>
+  std::optional<std::size_t> visit(std::size_t from, Ending why, Port* port, Decide&& decide);
+  void tell_both(ConnId id, Port& port) const;
 
   std::optional<std::uint32_t> expires_ms(ConnId id, Tick now) const {
     if (!expires_) return std::nullopt;

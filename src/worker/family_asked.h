@@ -10,9 +10,11 @@
 
 namespace millrace {
 
+/// Decides about some connections, from that id on.
 template <class TrackerType, class K>
-std::optional<std::size_t> Family<TrackerType, K>::look(std::size_t from, Tick now,
-                                                        const LookAtConnection& look) {
+template <class Decide>
+std::optional<std::size_t> Family<TrackerType, K>::visit(std::size_t from, Ending why, Port* port,
+                                                         Decide&& decide) {
   if (!tracker_ || from >= tracker_->ids()) return std::nullopt;
   // No more at once than may drain.
   std::array<ConnId, Line::kEndMost> ending;
@@ -24,16 +26,59 @@ std::optional<std::size_t> Family<TrackerType, K>::look(std::size_t from, Tick n
     for (; at < end && count < ending.size(); ++at) {
       const ConnId id{static_cast<std::uint32_t>(at)};
       if (!tracker_->is_live_and_mine(id)) continue;
-      if (look(listed(id, now)) == Look::end) ending[count++] = id;
+      const Look fate = decide(id);
+      if (fate == Look::leave) continue;
+      if (fate == Look::reset && port != nullptr) tell_both(id, *port);
+      ending[count++] = id;
     }
   }
   if (count > 0) {
     [[maybe_unused]] const auto guard = tracker_->writing();
     for (std::size_t i = 0; i < count; ++i)
-      tracker_->close(ending[i], [this](ConnId id) { closed(id, Ending::killed); });
+      tracker_->close(ending[i], [this, why](ConnId id) { closed(id, why); });
   }
   if (count > 0) tracker_->settle();
   return at;
+}
+
+template <class TrackerType, class K>
+std::optional<std::size_t> Family<TrackerType, K>::look(std::size_t from, Tick now,
+                                                        const LookAtConnection& look, Port* port) {
+  return visit(from, Ending::killed, port, [&](ConnId id) { return look(listed(id, now)); });
+}
+
+template <class TrackerType, class K>
+std::optional<std::size_t> Family<TrackerType, K>::review(std::size_t from, Port* port) {
+  return visit(from, Ending::moved, port, [&](ConnId id) {
+    const bool answered = is_answered(tracker_->state_of(Side::originator, id));
+    switch (function_->fate(tracker_->key_of(id), state_of(id), answered)) {
+      case Fate::begins_anew:
+        return Look::end;
+      case Fate::reset:
+        return Look::reset;
+      case Fate::stays:
+        break;
+    }
+    return Look::leave;
+  });
+}
+
+/// Each side gets the number that it expects next (RFC 5961, 3.2), as far as one was seen. Of whom
+/// none was seen, only the client that waits for an answer knows what acknowledges its SYN.
+template <class TrackerType, class K>
+void Family<TrackerType, K>::tell_both(ConnId id, Port& port) const {
+  const K& key = tracker_->originators().header(id).key;
+  const ConnId reply = peer_of(tracker_->originators().header(id));
+  const ConnectionState state = tracker_->state_of(Side::originator, id);
+  const bool has_ended = state == ConnectionState::closed || state == ConnectionState::time_wait;
+  if (key.protocol != kProtocolTcp || reply == ConnId::none || reply == kUnconfirmed || has_ended)
+    return;
+  const std::uint32_t mark = tracker_->mark_of_other(Side::reply, reply);
+  const std::uint32_t reply_mark = tracker_->mark_of_other(Side::originator, id);
+  const auto known = [](std::uint32_t of) { return of != 0 ? std::optional(of) : std::nullopt; };
+  if (reply_mark != 0 || state == ConnectionState::syn_sent)
+    port.tell({reversed(key), reply_mark, known(mark)});
+  if (mark != 0) port.tell({function_->translated(key, state_of(id)), mark, known(reply_mark)});
 }
 
 template <class TrackerType, class K>

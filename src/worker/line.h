@@ -84,7 +84,11 @@ struct LineCursor {
   std::size_t id = 0;
 };
 /// What to do with a connection that is looked at.
-enum class Look : std::uint8_t { leave, end };
+enum class Look : std::uint8_t {
+  leave,
+  end,
+  reset,  ///< end it, and tell both ends, of TCP whose replies come this way
+};
 using LookAtConnection = std::function<Look(const ListedConnection&)>;
 
 class Line {
@@ -120,6 +124,8 @@ class Line {
   /// Shows some connections that this line opened, or adopted, and still has, from there on, and
   /// ends those for which `look` says so. One that lives throughout is shown once.
   virtual LineCursor look(const LineCursor& from, const LookAtConnection& look) = 0;
+  /// Asks the function about some connections, from there on, whether they are to end.
+  virtual LineCursor review(const LineCursor& from) = 0;
   /// The connection that has that key, in either direction.
   virtual std::optional<ListedConnection> find(const AnyKey& key) const = 0;
   virtual void set_timeouts(const Timeouts& timeouts) = 0;

@@ -47,6 +47,7 @@ class LineOf final : public Line {
   /// asked for.
   void run(Port& port) override {
     const Present present(*this);
+    port_ = &port;
     probe_.start();
     for (bool more = true; more;) {
       approach_stragglers(*bursts_[2]);
@@ -63,6 +64,7 @@ class LineOf final : public Line {
       rotate();
     }
     wait_until_settled();
+    port_ = nullptr;
     port.finish();
   }
 
@@ -80,7 +82,11 @@ class LineOf final : public Line {
   }
 
   LineCursor look(const LineCursor& from, const LookAtConnection& look) override {
-    return step(from, [&](auto& family, std::size_t id) { return family.look(id, now_, look); });
+    return step(from,
+                [&](auto& family, std::size_t id) { return family.look(id, now_, look, port_); });
+  }
+  LineCursor review(const LineCursor& from) override {
+    return step(from, [&](auto& family, std::size_t id) { return family.review(id, port_); });
   }
   std::optional<ListedConnection> find(const AnyKey& key) const override {
     if (const auto* v4 = std::get_if<KeyV4>(&key)) return v4_.find(*v4, now_);
@@ -279,6 +285,7 @@ class LineOf final : public Line {
   V6 v6_;
   bool pass_unmatched_;
   bool catch_up_;
+  Port* port_ = nullptr;  // while it runs
   bool aged_ = false;
   Tick aged_until_;
   Tick now_;  // the latest burst's

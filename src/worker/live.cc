@@ -15,6 +15,7 @@ HostAddresses<A> addresses_of(const HostAddresses<A>& live,
   HostAddresses<A> all = live;
   for (const auto& service : services) {
     if (service.two_way()) all.virtual_addresses.push_back(service.address);
+    all.passes = all.passes || service.no_backend == NoBackend::pass;
     for (const auto& backend : service.backends) all.destinations.push_back(backend.address);
   }
   return all;

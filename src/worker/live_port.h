@@ -77,6 +77,8 @@ class LivePort final : public Port, private Wire {
   void filed(Burst& burst) override;
   std::uint64_t route(Burst& burst, std::uint64_t forward) override;
   void send(const Burst& burst, std::uint64_t forward) override;
+  void tell(const Reset<KeyV4>& reset) override { host_.tell(reset, now_, *this); }
+  void tell(const Reset<KeyV6>& reset) override { host_.tell(reset, now_, *this); }
   void finish() override;
 
   /// Between two bursts.

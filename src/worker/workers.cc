@@ -30,9 +30,11 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   auto sources = make_source_counts(config);
   if (!sources) return std::unexpected(sources.error());
   line.sources = std::move(*sources);
-  const auto plan = Balance::plan(balance, count);
-  if (!plan) return std::unexpected(plan.error());
   const bool shared = shares_tables(line.sharing);
+  BalanceConfig its_balance = balance;
+  its_balance.shares_tables = shared;
+  const auto plan = Balance::plan(its_balance, count);
+  if (!plan) return std::unexpected(plan.error());
   LineConfig of_one = line;
   const auto share = [&](std::size_t capacity) {
     const std::size_t even = capacity_of_one(capacity, count, entries);
@@ -43,7 +45,7 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   std::vector<Worker> all(count);
   std::vector<std::optional<Error>> errors(count);
   const auto make = [&](unsigned n) {
-    all[n].balance = std::make_unique<Balance>(balance, *plan, n);
+    all[n].balance = std::make_unique<Balance>(its_balance, *plan, n);
     if (shared) return;
     auto its_line = make_line(of_one, *all[n].balance);
     if (its_line) {
@@ -192,16 +194,25 @@ std::vector<const Balance*> Workers::balances() const {
 }
 
 Result<void> Workers::prepare(const Services& services) {
-  return millrace::update(balances(), services, [this](const auto& step) {
+  const auto done = millrace::update(balances(), services, [this](const auto& step) {
     for (const Worker& worker : all_) step(*worker.balance);
     return true;
   });
+  if (!done) return std::unexpected(done.error());
+  return {};
 }
 
 Result<void> Workers::update(const Services& services) {
-  return millrace::update(balances(), services, [this](const auto& step) {
+  const auto has_lost = millrace::update(balances(), services, [this](const auto& step) {
     return ask_all([this, &step](unsigned n) { step(*all_[n].balance); });
   });
+  if (!has_lost) return std::unexpected(has_lost.error());
+  for (unsigned n = 0; *has_lost && n < count(); ++n) {
+    LineCursor at;
+    while (at.at != LineCursor::At::end && ask(n, [&] { at = all_[n].line->review(at); })) {
+    }
+  }
+  return {};
 }
 
 Result<void> Workers::run(std::span<Port* const> ports, const Beside& beside) {

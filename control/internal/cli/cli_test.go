@@ -73,6 +73,8 @@ func TestCommands(t *testing.T) {
 		{[]string{"kill", "--backend", "10.0.0.1:8000", "--source-port=1"}, "POST /kill",
 			"backend=10.0.0.1%3A8000&source_port=1", "1,234 connections ended\n"},
 		{[]string{"kill", "--all"}, "POST /kill", "all=true", "1,234 connections ended\n"},
+		{[]string{"kill", "--state", "established", "--silent"}, "POST /kill",
+			"silent=true&state=established", "1,234 connections ended\n"},
 		{[]string{"drain", "10.0.0.1:8000"}, "POST /drain", "backend=10.0.0.1%3A8000&drained=true",
 			"10.0.0.1:8000 gets no new connections, in 1 service\n"},
 		{[]string{"drain", "fd00::1", "--undo", "--service", "203.0.113.10:80/tcp"}, "POST /drain",

@@ -3,19 +3,21 @@ package cli
 import "github.com/spf13/cobra"
 
 func (a *app) kill() *cobra.Command {
-	all := false
+	all, silent := false, false
 	command := &cobra.Command{
 		Use:   "kill FILTER... | --all",
 		Short: "End connections",
-		Long: `Ends the connections that match: their entries are forgotten. Nobody is told; the next
-packet of such a connection begins another one, which may get another backend. All parts
-of the filter must hold; "millctl connections" with the same filter shows who it meets.`,
+		Long: `Ends the connections that match: their entries are forgotten. Both ends of a TCP
+connection are told by a RST; of other protocols, or with --silent, nobody is: the next packet
+begins another connection, which may get another backend. All parts of the filter must hold;
+"millctl connections" with the same filter shows who it meets.`,
 		Example: `  millctl kill --backend 10.0.0.1:8000
   millctl kill --source 198.51.100.7 --state midstream`,
 		Args: cobra.NoArgs,
 	}
 	filter := filterFlags(command)
 	command.Flags().BoolVar(&all, "all", false, "end every connection")
+	command.Flags().BoolVar(&silent, "silent", false, "send no RST")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		query := filter()
 		switch {
@@ -25,6 +27,9 @@ of the filter must hold; "millctl connections" with the same filter shows who it
 			return usage("which connections: give a filter, as --backend 10.0.0.1:8000, or --all")
 		case all:
 			query.Set("all", "true")
+		}
+		if silent {
+			query.Set("silent", "true")
 		}
 		killed, err := a.client().Kill(command.Context(), query)
 		if err != nil {

@@ -48,7 +48,7 @@ func showPackets(out io.Writer, p *api.Packets) {
 	}
 	rowUnless0("stateless", p.Stateless, "served without an entry")
 	rowUnless0("related", p.Related, "ICMP errors about what was served")
-	rowUnless0("generated", p.Generated, "made here: ARP, neighbour discovery, ICMP")
+	rowUnless0("generated", p.Generated, "made here: ARP, neighbour discovery, ICMP, RSTs")
 	rowUnless0("consumed", p.Consumed, "for the host itself")
 	rowUnless0("held", p.Held, "until their next hops are known")
 	for _, reason := range byCount(p.Untracked) {

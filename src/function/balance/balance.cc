@@ -19,7 +19,7 @@ template <class K>
 typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
   static_assert(offsetof(Backend, connections) <= 64);
   static_assert(sizeof(State) <= Opening<K>::kReplyStateMax);
-  static_assert(sizeof(Backend) <= (sizeof(Address) == 4 ? 64 : 128));
+  static_assert(sizeof(Backend) == 128);
   return {.originator = sizeof(State), .reply = sizeof(State), .replies = plan_->replies};
 }
 
@@ -79,7 +79,7 @@ void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
     return;
   }
   if (service->plan->willing == 0) {
-    refuse(opening, service, Verdict::no_backend);
+    refuse(opening, service, without_backend(service->plan->spec.no_backend));
     return;
   }
   if (turns_away(*service)) {
@@ -170,21 +170,28 @@ void BalanceFor<K>::fill(const typename Plan::Service& service, std::uint16_t id
 }
 
 template <class K>
-void BalanceFor<K>::count_proved(const std::byte* state, std::int64_t more) {
-  backends_[state_at(state)].service->plan->proved->template add<false>(worker_, more);
+void BalanceFor<K>::count_active(const std::byte* state, std::int64_t more) {
+  Backend& backend = backends_[state_at(state)];
+  backend.service->plan->proved->template add<false>(worker_, more);
+  const auto change = static_cast<std::uint64_t>(more);
+  if (backend.active_of_all != nullptr) {
+    backend.active_of_all->add_beside_others(change);
+  } else {
+    backend.active.add(change);
+  }
 }
 
 /// Which worker opened it does not matter: the sum over all is what counts.
 template <class K>
 Verdict BalanceFor<K>::proved(const std::byte* state) {
   if (turns_away(*backends_[state_at(state)].service)) return Verdict::service_limit;
-  count_proved(state, 1);
+  count_active(state, 1);
   return Verdict::tracked;
 }
 
 template <class K>
 void BalanceFor<K>::unproved(const std::byte* state) {
-  count_proved(state, -1);
+  count_active(state, -1);
 }
 
 template <class K>
@@ -198,7 +205,7 @@ K BalanceFor<K>::translated(const K& key, const std::byte* state) const {
 
 template <class K>
 void BalanceFor<K>::closed(const std::byte* state, bool proved) {
-  if (proved) count_proved(state, -1);
+  if (proved) count_active(state, -1);
   backends_[state_at(state)].live.subtract(1);
 }
 
@@ -208,9 +215,24 @@ void BalanceFor<K>::abandoned(const std::byte* state) {
   closed(state, false);
 }
 
+/// What nobody has answered, and what never ends by itself, must not wait for a backend that is
+/// gone.
+template <class K>
+Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
+  const State id = state_at(state);
+  const auto& backend = plan_->backends[id];
+  if (!backend.is_gone()) return Fate::stays;
+  const Spec& spec = backends_[id].service->plan->spec;
+  if (!is_answered) return Fate::begins_anew;
+  const bool ends_by_itself = key.protocol == kProtocolTcp || key.protocol == kProtocolSctp;
+  if (!ends_by_itself) return spec.move_udp ? Fate::begins_anew : Fate::stays;
+  const bool resets = !backend.is_healthy && spec.on_unhealthy == OnUnhealthy::reset;
+  return resets ? Fate::reset : Fate::stays;
+}
+
 template <class K>
 void BalanceFor<K>::adopted(const std::byte* state, bool proved) {
-  if (proved) count_proved(state, 1);
+  if (proved) count_active(state, 1);
   backends_[state_at(state)].live.add(1);
 }
 
@@ -330,7 +352,7 @@ void BalanceFor<K>::serve_by_maglev(Burst& burst, const K& key, unsigned packet)
   }
   if (service->plan->willing == 0) {
     service->refused.add(1);
-    verdict = Verdict::no_backend;
+    verdict = without_backend(service->plan->spec.no_backend);
     return;
   }
   if (found_no_place && turns_away(*service)) {
@@ -353,11 +375,10 @@ template <class K>
 auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K& reply_key,
                                    K& originator) const -> const Answering* {
   if (burst.signal[packet] == Signal::syn || !has_ports(reply_key.protocol)) return nullptr;
-  const std::uint32_t there =
-      plan_->answering.find(reply_key.source, reply_key.source_port, reply_key.protocol);
-  if (there == plan_->answering.kNone) return nullptr;
+  const auto* there = plan_->serving_at(reply_key);
+  if (there == nullptr) return nullptr;
   const Answering* found = nullptr;
-  for (const Answering& answering : plan_->answering_there[there]) {
+  for (const Answering& answering : there->answering) {
     const auto& service = plan_->services[answering.service];
     const Backend& backend = backends_[answering.backend];
     K asked = reversed(reply_key);
@@ -384,7 +405,9 @@ Verdict BalanceFor<K>::answers(const Burst& burst, unsigned packet, const K& rep
 template <class K>
 void BalanceFor<K>::serve_answer(Burst& burst, const K& key, unsigned packet) {
   if (is_drop(burst.verdict[packet])) return;
-  burst.verdict[packet] = Verdict::no_service;
+  const auto* there = plan_->serving_at(key);
+  const bool is_stray = there != nullptr && !there->is_direct;
+  burst.verdict[packet] = is_stray ? Verdict::stray_reply : Verdict::no_service;
   K originator;
   const Answering* answering = find_answering(burst, packet, key, originator);
   if (answering == nullptr) return;

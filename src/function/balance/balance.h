@@ -9,7 +9,8 @@
 //
 // What keeps packets of one connection together:
 // - A tracked connection's record names its backend, and a backend's id is not given out again as
-//   long as a connection lives on it, so no update moves a connection.
+//   long as a connection lives on it, so no update moves a connection. Whoever updates then asks
+//   for the `fate` of those whose backend is gone.
 // - Without an entry, a packet that is no TCP SYN goes where Maglev says, under any scheduler: its
 //   connection may be one that another machine, or this one before a restart, sent there.
 // - A service that has served packets without entries (table full) schedules *everything* by Maglev
@@ -47,6 +48,7 @@ struct BalanceConfig {
   /// As long as the longest idle time after which a packet without entry counts as the beginning of
   /// a connection, and no shorter than a SYN's retransmissions (127 s with Linux's six).
   std::uint32_t quiet_ms = 600'000;
+  bool shares_tables = false;  ///< several workers use the same
 };
 
 struct BackendStatistics {
@@ -101,6 +103,7 @@ class BalanceFor final : public FunctionFor<K> {
   K translated(const K& key, const std::byte* state) const override;
   void closed(const std::byte* state, bool proved) override;
   void abandoned(const std::byte* state) override;
+  Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
   void adopted(const std::byte* state, bool proved) override;
   void follow(const FunctionFor<K>& other) override;
   void resume(const K& translated, Opening<K>& opening) override;
@@ -126,6 +129,8 @@ class BalanceFor final : public FunctionFor<K> {
     // Not read for packets of known connections:
     Counter connections;
     Counter live;
+    Counter active;                    ///< of them, those that go on
+    Counter* active_of_all = nullptr;  ///< instead, where workers share tables
     Service* service = nullptr;
     std::uint64_t since = 0;  ///< the plan's number
   };
@@ -153,7 +158,7 @@ class BalanceFor final : public FunctionFor<K> {
   void refuse(Opening<K>& opening, Service* service, Verdict why);
   /// Whether the limit forbids one more connection; counts that.
   static bool turns_away(Service& service);
-  void count_proved(const std::byte* state, std::int64_t more);
+  void count_active(const std::byte* state, std::int64_t more);
   std::uint16_t first_choice(Service& service, const Burst& burst, const Opening<K>& opening);
   std::uint16_t next_choice(const Service& service, const Opening<K>& opening);
   bool by_maglev(Service& service, const Burst& burst, const Opening<K>& opening) const;
@@ -275,8 +280,9 @@ using OnEachBalance = std::function<bool(const std::function<void(Balance&)>&)>;
 
 /// Replaces all services and backends of `all`, the functions of all workers. After an error
 /// nothing has changed. The first two-way service cannot come by an update: it needs reply entries
-/// from the start. One thread does so at a time; that one may also ask for statistics.
-Result<void> update(std::span<const Balance* const> all, const Services& services,
+/// from the start. One thread does so at a time; that one may also ask for statistics. True: there
+/// are connections whose backend is gone now, so that the `fate` of all is to be asked for.
+Result<bool> update(std::span<const Balance* const> all, const Services& services,
                     const OnEachBalance& on_each);
 
 }  // namespace millrace

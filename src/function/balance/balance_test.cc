@@ -287,6 +287,7 @@ TYPED_TEST(BalanceTest, SchedulersGoOnWhereTheirBackendsStay) {
   other.address = TestFixture::Line::host('w');
   line.update(TestFixture::only({TestFixture::service("abc"), other}));
   EXPECT_EQ(line.send(TestFixture::udp("x:2", "v:80")).to, "b:80");
+  line.prove_all();
   auto least = TestFixture::service("abc", "least-connections");
   line.update(TestFixture::only({least}));
   EXPECT_EQ(line.send(TestFixture::udp("x:3", "v:80")).to, "c:80") << "the only free one";
@@ -313,14 +314,20 @@ TYPED_TEST(BalanceTest, AServiceThatDrainsHidesNoOther) {
 TYPED_TEST(BalanceTest, RefusesWithoutBackends) {
   auto weightless = TestFixture::service("ab");
   for (auto& backend : weightless.backends) backend.weight = 0;
-  for (const auto& spec : {weightless, TestFixture::service("")}) {
-    typename TestFixture::Line line(TestFixture::config({spec}));
-    EXPECT_EQ(line.send(TestFixture::packet("x:1", "v:80")).verdict, Verdict::no_backend);
-    line.full = true;
-    const auto out = line.send(TestFixture::packet("x:1", "v:80"));
-    EXPECT_EQ(out.verdict, Verdict::no_backend);
-    EXPECT_EQ(out.to, "v:80");
-    EXPECT_EQ(line.balance().statistics()[0].refused, 2U);
+  auto unhealthy = TestFixture::service("ab");
+  for (auto& backend : unhealthy.backends) backend.is_healthy = false;
+  for (auto spec : {weightless, unhealthy, TestFixture::service("")}) {
+    for (const auto how : {NoBackend::refuse, NoBackend::drop, NoBackend::pass}) {
+      spec.no_backend = how;
+      typename TestFixture::Line line(TestFixture::config({spec}));
+      const Verdict verdict = without_backend(how);
+      EXPECT_EQ(line.send(TestFixture::packet("x:1", "v:80")).verdict, verdict);
+      line.full = true;
+      const auto out = line.send(TestFixture::packet("x:1", "v:80"));
+      EXPECT_EQ(out.verdict, verdict);
+      EXPECT_EQ(out.to, "v:80");
+      EXPECT_EQ(line.balance().statistics()[0].refused, 2U);
+    }
   }
 }
 
@@ -439,6 +446,7 @@ TYPED_TEST(BalanceTest, ReturningBackendsKeepTheirCount) {
   typename TestFixture::Line line(
       TestFixture::config({TestFixture::service("ab", "least-connections")}));
   for (int i = 0; i < 4; ++i) line.send(TestFixture::udp("x:" + std::to_string(i), "v:80"));
+  line.prove_all();
   line.update(TestFixture::only({TestFixture::service("b", "least-connections")}));
   line.update(TestFixture::only({TestFixture::service("ab", "least-connections")}));
   line.close(TestFixture::udp("x:1", "v:80"));

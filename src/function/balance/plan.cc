@@ -166,8 +166,9 @@ void PlanFor<K>::list(Service& service) {
   for (const auto& wanted : service.spec.backends) {
     const std::uint16_t id = backend_for(service, wanted);
     backends[id].place = static_cast<std::uint32_t>(service.listed.size());
-    backends[id].weight = wanted.weight;
-    service.willing += wanted.weight > 0 ? 1 : 0;
+    backends[id].is_healthy = wanted.is_healthy;
+    backends[id].weight = wanted.is_healthy ? wanted.weight : 0;
+    service.willing += backends[id].weight > 0 ? 1 : 0;
     service.listed.push_back(id);
   }
 }
@@ -188,7 +189,8 @@ std::uint16_t PlanFor<K>::backend_for(Service& service, const BackendSpec<Addres
                   .virtual_address = service.spec.address,
                   .virtual_port = service.spec.port,
                   .service = service.identity,
-                  .since = number};
+                  .since = number,
+                  .active = settings.shares_tables ? std::make_shared<Counter>() : nullptr};
   return id;
 }
 
@@ -250,22 +252,25 @@ void PlanFor<K>::index_replies() {
   std::vector<Destination<Address>> ends;
   for (std::uint32_t at = 0; at < services.size(); ++at) {
     const Service& service = services[at];
-    if (service.removed || !settings.stateful || !service.spec.two_way() || service.spec.port == 0)
-      continue;
-    for (const std::uint16_t id : service.listed) {
+    if (!settings.stateful || !service.spec.two_way() || service.spec.port == 0) continue;
+    const auto serving_at = [&](std::uint16_t id) -> Serving& {
       const Backend& backend = backends[id];
       const Destination<Address> end{.address = backend.address,
                                      .port = backend.port != 0 ? backend.port : service.spec.port,
                                      .protocol = service.spec.protocol};
-      const auto [place, fresh] = places.emplace(end, answering_there.size());
+      const auto [place, fresh] = places.emplace(end, serving_there.size());
       if (fresh) {
         ends.push_back(end);
-        answering_there.emplace_back();
+        serving_there.emplace_back();
       }
-      answering_there[place->second].push_back({at, id});
-    }
+      Serving& serving = serving_there[place->second];
+      serving.is_direct = serving.is_direct || service.spec.direct;
+      return serving;
+    };
+    for (const std::uint16_t id : service.listed) serving_at(id).answering.push_back({at, id});
+    for (const std::uint16_t id : service.draining) serving_at(id);
   }
-  answering.build(ends);
+  serving_ends.build(ends);
 }
 
 template <class K>

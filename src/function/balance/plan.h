@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "core/counter.h"
 #include "core/destination_table.h"
 #include "core/protocol.h"
 #include "core/sharded_count.h"
@@ -35,6 +36,7 @@ struct PlanSettings {
   std::uint32_t maglev_table_size = Maglev::kDefaultSize;
   bool stateful = true;
   unsigned workers = 1;
+  bool shares_tables = false;  ///< then any worker may tell how another one's connections go on
 };
 
 template <class K>
@@ -50,10 +52,16 @@ struct PlanFor {
     std::uint16_t port = 0;
     Address virtual_address;
     std::uint16_t virtual_port = 0;
-    std::uint32_t weight = 0;
+    std::uint32_t weight = 0;        ///< 0 where it is not healthy
     std::uint32_t place = kNoPlace;  ///< in `listed`; none where it is configured no more
-    std::uint64_t service = 0;       ///< that one's identity
-    std::uint64_t since = 0;         ///< the number of the plan that gave it its id
+    bool is_healthy = true;
+    std::uint64_t service = 0;  ///< that one's identity
+    std::uint64_t since = 0;    ///< the number of the plan that gave it its id
+
+    /// Connections that go on, of all workers; null where each counts its own.
+    std::shared_ptr<Counter> active;
+
+    bool is_gone() const { return place == kNoPlace || !is_healthy; }
   };
 
   struct Service {
@@ -68,10 +76,15 @@ struct PlanFor {
     std::shared_ptr<ShardedCount> proved;
   };
 
-  /// Where replies come from that have no entry: listed backends of two-way services with a port.
+  /// A listed backend of a two-way service with a port: where replies come from that have no entry.
   struct Answering {
     std::uint32_t service;
     std::uint16_t backend;
+  };
+  /// What serves at one address and port.
+  struct Serving {
+    std::vector<Answering> answering;
+    bool is_direct = false;  ///< packets from there that belong to no connection are routed
   };
 
   /// How many connections live on the backend with that id, with all workers.
@@ -99,6 +112,13 @@ struct PlanFor {
     const std::uint32_t i = serving_for(key);
     return i == kNone ? nullptr : &services[i];
   }
+  /// What serves where a packet with this key comes from; null: nothing.
+  const Serving* serving_at(const K& reply_key) const {
+    if (!has_ports(reply_key.protocol)) return nullptr;
+    const std::uint32_t i =
+        serving_ends.find(reply_key.source, reply_key.source_port, reply_key.protocol);
+    return i == kNone ? nullptr : &serving_there[i];
+  }
   /// Of a connection with this key, whose packets leave as `translated`: its backend as services
   /// name it, by a port only where it has one of its own.
   std::string backend_name(const K& key, const K& translated) const;
@@ -120,8 +140,8 @@ struct PlanFor {
   DestinationTable<Address> table;          ///< of all services: what concerns the balancer
   DestinationTable<Address> current;        ///< without removed ones: who gets what is new
   DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends
-  DestinationTable<Address> answering;
-  std::vector<std::vector<Answering>> answering_there;  ///< by the index in `answering`
+  DestinationTable<Address> serving_ends;
+  std::vector<Serving> serving_there;  ///< by the index in `serving_ends`
 
  private:
   static std::uint32_t find(const DestinationTable<Address>& in, const K& key) {

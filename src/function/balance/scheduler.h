@@ -17,7 +17,8 @@ namespace millrace {
 /// A backend as schedulers see it. Its place in the list is its name here.
 struct Candidate {
   std::uint32_t weight = 1;
-  const Counter* live = nullptr;  ///< connections it serves now
+  /// Connections that go on: something has proved them, and neither side has ended them.
+  const Counter* active = nullptr;
 };
 
 class Scheduler {

@@ -12,10 +12,10 @@ namespace {
 /// A service's backends, for one scheduler.
 struct Fixture {
   explicit Fixture(const std::string& name, const std::vector<std::uint32_t>& weights)
-      : live(weights.size()) {
+      : active(weights.size()) {
     std::vector<Maglev::Member> members;
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      candidates.push_back({weights[i], &live[i]});
+      candidates.push_back({weights[i], &active[i]});
       members.push_back({.offset = i * 7919, .skip = i * 104729 + 1, .weight = weights[i]});
     }
     maglev = Maglev::build(members);
@@ -26,13 +26,13 @@ struct Fixture {
     std::string places;
     for (std::size_t i = 0; i < n; ++i) {
       const std::uint16_t place = scheduler->pick(i * 0x9e3779b97f4a7c15);
-      live[place].add(1);
+      active[place].add(1);
       places += static_cast<char>('a' + place);
     }
     return places;
   }
 
-  std::vector<Counter> live;
+  std::vector<Counter> active;
   std::vector<Candidate> candidates;
   Maglev maglev;
   std::unique_ptr<Scheduler> scheduler;
@@ -85,18 +85,56 @@ TEST(HashScheduler, FollowsHashAndWeights) {
 
 TEST(LeastConnections, FillsTheEmptiestForItsWeight) {
   Fixture fixture("least-connections", {1, 2, 1});
-  fixture.live[0].add(3);
-  fixture.live[1].add(3);
-  fixture.live[2].add(3);
+  fixture.active[0].add(3);
+  fixture.active[1].add(3);
+  fixture.active[2].add(3);
   EXPECT_EQ(fixture.picks(1), "b");
-  fixture.live[1].add(10);
-  fixture.live[2].subtract(2);
+  fixture.active[1].add(10);
+  fixture.active[2].subtract(2);
   EXPECT_EQ(fixture.picks(1), "c");
 }
 
 TEST(LeastConnections, TakesTurnsAmongEquals) {
   Fixture fixture("least-connections", {1, 1, 1});
   for (const int place : {0, 1, 2, 0}) EXPECT_EQ(fixture.scheduler->pick(0), place);
+}
+
+/// Packets of nobody who answers: nothing is active.
+TEST(LeastConnections, AFloodWeighsNoMoreThanItsLatestPicks) {
+  Fixture fixture("least-connections", {1, 1});
+  for (int i = 0; i < 1001; ++i) fixture.scheduler->pick(0);
+  fixture.active[1].add(100);
+  for (int i = 0; i < 67; ++i) EXPECT_EQ(fixture.scheduler->pick(0), 0) << i;
+}
+
+TEST(LeastConnections, ANewBackendGetsTwiceTheShareOfOthersAtMost) {
+  for (const bool is_answered : {true, false}) {
+    Fixture before("least-connections", {1, 1, 2, 1});
+    for (const std::size_t place : {0, 1}) before.active[place].add(100);
+    before.active[2].add(200);
+    const auto scheduler =
+        scheduler_named("least-connections")->create({before.candidates, before.maglev});
+    std::array<int, 4> picked{};
+    for (int i = 0; i < 60; ++i) {
+      const std::uint16_t place = scheduler->pick(0);
+      ++picked[place];
+      if (is_answered) before.active[place].add(1);
+    }
+    EXPECT_GT(picked[3], picked[0]) << is_answered;
+    EXPECT_LE(picked[3], 2 * picked[0] + 1) << is_answered;
+    EXPECT_NEAR(picked[0], picked[1], 1) << is_answered;
+    EXPECT_NEAR(picked[0] + picked[1], picked[2], 1) << is_answered;
+  }
+}
+
+TEST(LeastConnections, BackendsBecomeEvenAgain) {
+  Fixture before("least-connections", {1, 1, 1});
+  for (const std::size_t place : {0, 1}) before.active[place].add(100);
+  const auto scheduler =
+      scheduler_named("least-connections")->create({before.candidates, before.maglev});
+  for (int i = 0; i < 2000; ++i) before.active[scheduler->pick(0)].add(1);
+  for (const Counter& active : before.active)
+    EXPECT_NEAR(static_cast<double>(active.value()), 2200.0 / 3, 1);
 }
 
 TEST(MaglevScheduler, IsTheServicesTable) {

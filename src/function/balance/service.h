@@ -13,6 +13,7 @@
 
 #include "core/destination_table.h"
 #include "core/protocol.h"
+#include "core/verdict.h"
 #include "millrace/key.h"
 
 namespace millrace {
@@ -27,8 +28,30 @@ struct BackendSpec {
   A address;
   std::uint16_t port = 0;    ///< 0: the packet's port stays as it is
   std::uint32_t weight = 1;  ///< share relative to the service's others; 0: no new connections
+  bool is_healthy = true;    ///< else it gets no new connections, whatever its weight
 
   static constexpr std::uint32_t kMaxWeight = 65535;
+};
+
+/// What becomes of a packet that opens a connection, or has none, where no backend of its service
+/// may take any.
+enum class NoBackend : std::uint8_t {
+  refuse,  ///< dropped, and its sender is told: by a RST, or an ICMP error
+  drop,    ///< dropped
+  pass,    ///< routed on, as if there were no such service
+};
+
+/// The verdict on such a packet.
+constexpr Verdict without_backend(NoBackend how) {
+  return how == NoBackend::refuse ? Verdict::refused
+         : how == NoBackend::drop ? Verdict::no_backend
+                                  : Verdict::passed;
+}
+
+/// What becomes of established TCP connections of a backend that is unhealthy.
+enum class OnUnhealthy : std::uint8_t {
+  keep,   ///< they go on
+  reset,  ///< they end, and both sides are told by a RST
 };
 
 /// How somebody outside finds out whether a backend of a service can serve.
@@ -45,7 +68,6 @@ struct HealthCheck {
   std::uint32_t timeout_ms = 500;
   std::uint32_t rise = 2;  ///< answers in a row that make it healthy
   std::uint32_t fall = 3;  ///< failures in a row that make it unhealthy
-  bool move_udp = false;   ///< then its UDP connections end, so that they go elsewhere at once
 };
 
 template <class A>
@@ -57,6 +79,12 @@ struct ServiceSpec {
   std::string scheduler = "maglev";      ///< a name from `schedulers()`
   std::uint32_t max_connections = 0;     ///< proved ones, of all workers; 0: no limit
   std::optional<HealthCheck> health;
+  NoBackend no_backend = NoBackend::refuse;
+  OnUnhealthy on_unhealthy = OnUnhealthy::keep;
+  /// What never ends by itself, as UDP, goes to another backend where its own is unhealthy or gone.
+  bool move_udp = true;
+  /// Packets from a backend's address and port that belong to no connection are routed.
+  bool direct = false;
   std::vector<BackendSpec<A>> backends;
 
   /// What tells it from every other service.

@@ -129,6 +129,17 @@ class TestLine {
     if (verdict == Verdict::tracked) proved_.insert(id);
     return verdict;
   }
+  /// Every connection that has been opened counts as one that goes on.
+  void prove_all() {
+    for (const auto& [key, id] : by_key_) {
+      if (!proved_.insert(id).second) continue;
+      EXPECT_EQ(function().proved(originators_.state(id)), Verdict::tracked);
+    }
+  }
+  /// What becomes of the connection of that first packet.
+  Fate fate(const Packet& packet, bool is_answered) {
+    return function().fate(key_of(packet), state(packet), is_answered);
+  }
   /// The originator's state of the connection of that first packet.
   const std::byte* state(const Packet& packet) const {
     return originators_.state(by_key_.at(text(key_of(packet))));
@@ -138,7 +149,7 @@ class TestLine {
     const auto ok = try_update(services);
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
   }
-  Result<void> try_update(const Services& services) {
+  Result<bool> try_update(const Services& services) {
     const Balance* const all = balance_.get();
     return millrace::update({&all, 1}, services, [this](const auto& step) {
       step(*balance_);

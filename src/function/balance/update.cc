@@ -36,6 +36,7 @@ void BalanceFor<K>::learn(std::shared_ptr<const Plan> plan) {
     backends_[id].port = planned.port;
     backends_[id].virtual_port = planned.virtual_port;
     backends_[id].service = known.at(planned.service).get();
+    backends_[id].active_of_all = planned.active.get();
     backends_[id].since = planned.since;
   }
   for (const auto& service : services_) refresh_candidates(*service);
@@ -58,7 +59,10 @@ void BalanceFor<K>::refresh_candidates(Service& service) {
   service.candidates.resize(listed.size());
   for (std::size_t place = 0; place < listed.size(); ++place) {
     const std::uint16_t id = listed[place];
-    service.candidates[place] = {.weight = plan_->backends[id].weight, .live = &backends_[id].live};
+    const Backend& backend = backends_[id];
+    service.candidates[place] = {
+        .weight = plan_->backends[id].weight,
+        .active = backend.active_of_all != nullptr ? backend.active_of_all : &backend.active};
   }
 }
 
@@ -156,7 +160,8 @@ Result<std::shared_ptr<const BalancePlan>> Balance::plan(const BalanceConfig& co
   const PlanSettings settings{.hash = balance_hasher(config.key),
                               .maglev_table_size = config.maglev_table_size,
                               .stateful = config.stateful,
-                              .workers = workers};
+                              .workers = workers,
+                              .shares_tables = config.shares_tables};
   const auto none = [](std::uint16_t) { return std::uint64_t{0}; };
   return next_plan({PlanFor<KeyV4>(settings), PlanFor<KeyV6>(settings)}, config.services, none,
                    none);
@@ -187,7 +192,24 @@ void Balance::take_on() {
   plan_ = std::move(coming_);
 }
 
-Result<void> update(std::span<const Balance* const> all, const Services& services,
+namespace {
+
+/// True if connections live on backends that were there in the plan `was`, and are gone in `is`.
+template <class K>
+bool has_lost(const PlanFor<K>& was, const PlanFor<K>& is,
+              const typename PlanFor<K>::LiveOn& live) {
+  for (std::size_t id = 0; id < was.backends.size(); ++id) {
+    const bool is_same = was.backends[id].since == is.backends[id].since;
+    if (is_same && !was.backends[id].is_gone() && is.backends[id].is_gone() &&
+        live(static_cast<std::uint16_t>(id)) > 0)
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<bool> update(std::span<const Balance* const> all, const Services& services,
                     const OnEachBalance& on_each) {
   const auto live = [all]<class K>(std::uint16_t id) {
     std::uint64_t sum = 0;
@@ -196,6 +218,7 @@ Result<void> update(std::span<const Balance* const> all, const Services& service
   };
   const auto live_v4 = [&live](std::uint16_t id) { return live.operator()<KeyV4>(id); };
   const auto live_v6 = [&live](std::uint16_t id) { return live.operator()<KeyV6>(id); };
+  const std::shared_ptr<const BalancePlan> before = all.front()->plan();
   // The second time forgets what the first has left without connections: nobody opens one there any
   // more.
   for (int time = 0; time < 2; ++time) {
@@ -205,7 +228,8 @@ Result<void> update(std::span<const Balance* const> all, const Services& service
                         on_each([](Balance& one) { one.take_on(); });
     if (!served) return std::unexpected(Error{"millrace is ending: nothing can change any more"});
   }
-  return {};
+  const BalancePlan& now = *all.front()->plan();
+  return has_lost(before->v4, now.v4, live_v4) || has_lost(before->v6, now.v6, live_v6);
 }
 
 std::vector<ServiceStatistics> Balance::statistics() const {
