@@ -343,8 +343,10 @@ void ControlServer::Implementation::kill(const Request& request, Response& respo
 void ControlServer::Implementation::reload(Response& response) {
   const auto is = control->reload();
   if (!is) return refuse(response, is.error());
-  answer(response,
-         {{"services", is->services}, {"backends", is->backends}, {"took_ms", is->took_ms}});
+  answer(response, {{"services", is->services},
+                    {"backends", is->backends},
+                    {"took_ms", is->took_ms},
+                    {"warnings", is->warnings}});
 }
 
 void ControlServer::Implementation::offer(const Request& request, Response& response) {

@@ -230,6 +230,7 @@ Result<void> LiveRun::open_devices() {
 
 Result<void> LiveRun::make_workers() {
   BalanceConfig balance = balance_config(config_);
+  balance.maglev_threads = std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
   if (take_over_ != nullptr)
     balance.services = with_those_of(take_over_->offer(), std::move(balance.services));
   auto workers = Workers::create(config_.workers, line_, balance, config_.spread.entries);
@@ -283,6 +284,7 @@ void LiveRun::describe() const {
     note("warning: packets lie on small pages, which is slower: " +
          huge_pages_hint(std::size_t{256} << 20, Pages::huge));
   for (const std::string& warning : live_->devices().warnings()) note("warning: " + warning);
+  for (const std::string& warning : doubts(config_)) note("warning: " + warning);
   for (std::size_t n = 0; n < config_.live.ports.size(); ++n)
     note("port " + port_text(config_.live.ports[n], live_->devices(), n));
   if (take_over_ != nullptr) {
@@ -316,6 +318,7 @@ void LiveRun::reload() {
     say("millrace: nothing has changed:\n" + is.error().message + "\n");
   } else {
     note(fmt::format("reloaded {}: {} services, {} backends", path_, is->services, is->backends));
+    for (const std::string& warning : is->warnings) note("warning: " + warning);
   }
 }
 

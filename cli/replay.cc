@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <vector>
@@ -249,6 +250,7 @@ Result<int> ReplayCommand::replay() const {
                    .spread = config->spread,
                    .seed = common.seed};
   if (!capture->warning().empty()) report.warnings.push_back(capture->warning());
+  std::ranges::copy(doubts(*config), std::back_inserter(report.warnings));
   if (auto warning = small_pages(*workers)) report.warnings.push_back(std::move(*warning));
   if (auto warning = too_many_threads(*config)) report.warnings.push_back(std::move(*warning));
   if (config->spread.balance && !rebalance)

@@ -377,6 +377,7 @@ Json to_json(const RunReport& report) {
   const Totals totals = totals_of(report);
   const TableReport v4 = report.workers->report_v4();
   const TableReport v6 = report.workers->report_v6();
+  const MaglevTables::Statistics maglev = report.workers->maglev();
   return {
       {"version", MILLRACE_VERSION},
       {"input", report.input},
@@ -413,6 +414,8 @@ Json to_json(const RunReport& report) {
         {"bytes", v4.memory_bytes + v6.memory_bytes},
         {"bytes_per_connection", rounded(bytes_per_connection(report), 1)},
         {"pages", to_string(v4.pages)}}},
+      {"maglev",
+       {{"tables", maglev.tables}, {"made", maglev.made}, {"bytes", maglev.memory_bytes}}},
       {"limits", limits_of(report)},
       {"ageing", {{"scheme", report.config.ageing}, {"interval_ms", report.config.interval_ms}}},
       {"elapsed_s", static_cast<double>(elapsed_ns(report)) / 1e9},

@@ -1,5 +1,6 @@
 // `millrace run`: its options, and what it is when it has ended.
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <memory>
 #include <string>
@@ -34,6 +35,16 @@ struct RunCommand {
   Result<void> write(LiveRun& run) const;
 };
 
+/// Each question is answered, and each reload done, by some thread of a pool: if each had a heap,
+/// as glibc gives them, what one has let go would be of no use to another. Large blocks, as tables
+/// of services, go back to the system.
+void share_one_heap() {
+#ifdef __GLIBC__
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, 64 * 1024);
+#endif
+}
+
 Result<void> RunCommand::check_outputs() const {
   for (const std::string& path : {stats, connections}) {
     if (path.empty()) continue;
@@ -53,6 +64,7 @@ Result<void> RunCommand::check_outputs() const {
 }
 
 Result<int> RunCommand::live() const {
+  share_one_heap();
   ReloadSignal::block();
   catch_interrupts();
   if (auto ok = check_outputs(); !ok) return std::unexpected(ok.error());

@@ -55,7 +55,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
 
   template <class K>
   static bool is_listed(const PlanFor<K>& plan, const typename K::Address& backend) {
-    const auto& specs = plan.services.front().spec.backends;
+    const auto& specs = plan.services.front()->spec.backends;
     return std::ranges::any_of(specs, [&](const auto& one) { return one.address == backend; });
   }
 

@@ -371,6 +371,33 @@ class Changing(Asked):
             self.assertIn("reloaded", self.process.stderr.readline())
         self.assertEqual(self.servers_of(10), {SECOND: 10})
 
+    def test_many_services(self):
+        """More than have their tables at once; memory does not grow with reloads."""
+        def text(last_byte):
+            others = (f'[[service]]\naddress = "203.0.113.20"\nport = {port}\nprotocol = "tcp"\nbackends = ['
+                      + ", ".join(f'{{ address = "10.1.{port >> 8}.{b + last_byte}", port = {port} }}' for b in (1, 2, 3)) + "]\n"
+                      for port in range(1000, 2000))
+            return GOOD + "".join(others)
+
+        def memory():
+            with open(f"/proc/{self.process.pid}/status", encoding="ascii") as file:
+                [kib] = [line.split()[1] for line in file if line.startswith("VmRSS")]
+            return int(kib) / 1024
+
+        self.serve_with(text(0))
+        maglev = self.ask("GET /stats")["maglev"]
+        self.assertEqual(maglev["tables"], 1002)
+        self.assertLess(maglev["made"], 70)
+        self.assertEqual(maglev["bytes"], maglev["made"] * 2 * 65537)
+        self.servers_of(10)
+        for n in range(1, 4):
+            self.reload(text(n % 2))
+        before = memory()
+        for n in range(20):
+            self.reload(text(n % 2))
+        self.assertLess(memory(), 1.1 * before + 5)
+        self.servers_of(10)
+
     def test_reload_under_load(self):
         for sharing in ("sharded", "lock-free-race"):
             with self.subTest(sharing=sharing):

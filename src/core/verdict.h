@@ -37,6 +37,7 @@ enum class Verdict : std::uint8_t {
   no_backend,       ///< its service has no backend to give
   refused,          ///< as that, and its sender is told so
   stray_reply,      ///< from where a backend serves, and of no connection
+  not_ready,        ///< it goes by consistent hashing, and its service's table is being made
   table_full,       ///< a new connection, and the table has no place for it
   reply_collision,  ///< every backend's reply tuple belongs to another connection
   source_limit,     ///< its source has as many connections as one may have
@@ -47,14 +48,15 @@ enum class Verdict : std::uint8_t {
   unresolved,       ///< its next hop does not answer
   not_ours,         ///< to the host itself, or to a group, and nothing here takes it
 };
-inline constexpr std::size_t kVerdicts = 29;
+inline constexpr std::size_t kVerdicts = 30;
 
 inline constexpr std::array<std::string_view, kVerdicts> kVerdictNames{
-    "tracked",      "stateless",   "related",    "consumed",        "held",         "not_ip",
-    "truncated",    "malformed",   "fragment",   "icmp_error",      "icmp_control", "source_routed",
-    "header_chain", "no_service",  "passed",     "no_connection",   "over_budget",  "no_backend",
-    "refused",      "stray_reply", "table_full", "reply_collision", "source_limit", "service_limit",
-    "hop_limit",    "no_route",    "too_big",    "unresolved",      "not_ours"};
+    "tracked",       "stateless",     "related",         "consumed",     "held",
+    "not_ip",        "truncated",     "malformed",       "fragment",     "icmp_error",
+    "icmp_control",  "source_routed", "header_chain",    "no_service",   "passed",
+    "no_connection", "over_budget",   "no_backend",      "refused",      "stray_reply",
+    "not_ready",     "table_full",    "reply_collision", "source_limit", "service_limit",
+    "hop_limit",     "no_route",      "too_big",         "unresolved",   "not_ours"};
 static_assert(static_cast<std::size_t>(Verdict::not_ours) + 1 == kVerdicts);
 
 /// As it appears in statistics.

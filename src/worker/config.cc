@@ -242,6 +242,30 @@ Result<Config> read_config(const std::string& path, const SchemeNames& schemes) 
   return parse_config(*text, path, schemes);
 }
 
+std::vector<std::string> doubts(const Config& config) {
+  constexpr std::uint32_t kEntriesEach = 100;  // Maglev's paper, section 3.4
+  const std::uint32_t size = config.balance.maglev_table_size;
+  std::size_t most = 0;
+  std::string largest;
+  const auto look = [&](const auto& specs) {
+    for (const auto& spec : specs) {
+      if (spec.backends.size() <= most) continue;
+      most = spec.backends.size();
+      largest = to_string(spec);
+    }
+  };
+  look(config.services.v4);
+  look(config.services.v6);
+  if (most <= size / kEntriesEach) return {};
+  std::uint64_t enough = std::min<std::uint64_t>(most * kEntriesEach, Maglev::kMaxSize);
+  while (!is_prime(enough)) ++enough;
+  return {
+      "service " + largest + " has " + std::to_string(most) +
+      " backends, more than a hundredth of the entries of its Maglev table: their shares differ "
+      "by more than 1 %: balance.maglev_table_size = " +
+      std::to_string(enough) + " is enough"};
+}
+
 BalanceConfig balance_config(const Config& config) {
   // Connections that never end can resume after any pause.
   constexpr std::uint32_t kForever = 0xffffffff;

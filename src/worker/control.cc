@@ -257,7 +257,7 @@ auto Control::reload() -> Answer<Reloaded> {
     if (ok.error().kind == Error::Kind::usage) return wrong_together(ok.error());
     return std::unexpected(refusal(ok.error(), Refusal::Kind::not_now));
   }
-  Reloaded is;
+  Reloaded is{.warnings = doubts(config_)};
   for_each_service(config_.services, [&is](const auto& spec) {
     ++is.services;
     is.backends += spec.backends.size();
@@ -298,7 +298,8 @@ template <class K>
 void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out) {
   using Service = typename PlanFor<K>::Service;
   const bool is_reply = out.side == Side::reply;
-  if (!out.side || (is_reply && plan.reply_sources.find(key.source, 0, 0) == PlanFor<K>::kNone)) {
+  if (!out.side ||
+      (is_reply && plan.index->reply_sources.find(key.source, 0, 0) == PlanFor<K>::kNone)) {
     out.side.reset();
     out.worker.reset();
     out.why =
@@ -329,7 +330,8 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
     out.why = "its service has as many connections as it may have";
     return;
   }
-  const std::uint16_t id = service->listed[service->maglev->pick(plan.settings.hash(key))];
+  const Maglev* const table = plan.settings.maglev->make(*service->maglev);
+  const std::uint16_t id = service->listed[table->pick(plan.settings.hash(key))];
   const auto& backend = plan.backends[id];
   const std::string name = with_port(backend.address, backend.port);
   const bool by_hash = !plan.settings.stateful || service->spec.scheduler == "maglev";

@@ -112,6 +112,7 @@ class Control {
     std::size_t services = 0;
     std::size_t backends = 0;
     double took_ms = 0;  ///< from the file being read to the last worker having it
+    std::vector<std::string> warnings;
   };
   /// Reads the file again. All of it takes effect, or nothing where it is wrong or changes what
   /// cannot change. Connections stay where they are.

@@ -13,9 +13,9 @@ template <class K>
 std::vector<ServiceSpec<typename K::Address>> served_by(const PlanFor<K>& plan) {
   std::vector<ServiceSpec<typename K::Address>> all;
   for (const auto& service : plan.services) {
-    auto& spec = all.emplace_back(service.spec);
+    auto& spec = all.emplace_back(service->spec);
     spec.backends.clear();
-    for (const auto* ids : {&service.listed, &service.draining}) {
+    for (const auto* ids : {&service->listed, &service->draining}) {
       for (const std::uint16_t id : *ids)
         spec.backends.push_back({plan.backends[id].address, plan.backends[id].port, 0});
     }
@@ -27,7 +27,7 @@ template <class K>
 void append_overflowed(const Balance& balance, std::set<std::string>& all) {
   const auto& services = balance.plan()->family<K>().services;
   for (std::size_t i = 0; i < services.size(); ++i) {
-    if (balance.is_overflowed<K>(i)) all.insert(to_string(services[i].spec));
+    if (balance.is_overflowed<K>(i)) all.insert(to_string(services[i]->spec));
   }
 }
 

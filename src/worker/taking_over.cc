@@ -47,7 +47,7 @@ TakingOver::TakingOver(Workers& workers, std::shared_ptr<const Owners> owners)
 void TakingOver::keep_overflowed(const std::set<std::string>& services) {
   const auto keep = [&]<class K>(const PlanFor<K>& plan) {
     for (std::size_t i = 0; i < plan.services.size(); ++i) {
-      if (!services.contains(to_string(plan.services[i].spec))) continue;
+      if (!services.contains(to_string(plan.services[i]->spec))) continue;
       for (unsigned n = 0; n < workers_->count(); ++n)
         workers_->balance(n).template set_overflowed<K>(i);
     }

@@ -187,8 +187,8 @@ bool Workers::ask_all(const std::function<void(unsigned)>& task) {
   return std::ranges::find(asked, nullptr) == asked.end();
 }
 
-std::vector<const Balance*> Workers::balances() const {
-  std::vector<const Balance*> all;
+std::vector<Balance*> Workers::balances() const {
+  std::vector<Balance*> all;
   for (const Worker& worker : all_) all.push_back(worker.balance.get());
   return all;
 }

@@ -70,6 +70,7 @@ class Workers {
   /// Where sources have a limit: what counts them; else null.
   SourceCounts* sources() const { return sources_.get(); }
   std::vector<ServiceStatistics> services() const;
+  MaglevTables::Statistics maglev() const { return plan()->v4.settings.maglev->statistics(); }
   /// At rest.
   void list(const std::function<void(const WorkersConnection&)>& each) const;
 
@@ -124,7 +125,7 @@ class Workers {
     Timer timer;
   };
 
-  std::vector<const Balance*> balances() const;
+  std::vector<Balance*> balances() const;
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
   Workers(std::vector<Worker> all, const LineConfig& line, bool shared)
       : all_(std::move(all)),

@@ -160,6 +160,7 @@ type Explanation struct {
 type Reloaded struct {
 	Services, Backends uint64
 	TookMs             float64 `json:"took_ms"`
+	Warnings           []string
 }
 
 // Service is an element of GET /services: configuration, and what was told since.

@@ -15,6 +15,9 @@ is shown and nothing changes.`,
 			if err != nil {
 				return err
 			}
+			for _, warning := range now.Warnings {
+				a.warn(warning)
+			}
 			a.say("%s, %s, in %.1f ms", count(now.Services, "service"), count(now.Backends, "backend"), now.TookMs)
 			return nil
 		},

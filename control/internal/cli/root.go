@@ -33,6 +33,8 @@ func (a *app) say(format string, values ...any) {
 	fmt.Fprintf(a.out, format+"\n", values...)
 }
 
+func (a *app) warn(message string) { fmt.Fprintf(a.err, "millctl: warning: %s\n", message) }
+
 // Run carries out a command line and answers the exit status.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{out: &sink{Writer: out}, err: err}

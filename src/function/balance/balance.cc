@@ -13,7 +13,8 @@ BalanceFor<K>::BalanceFor(const BalanceConfig& config, unsigned worker)
       worker_(worker),
       quiet_ms_(config.quiet_ms),
       stateful_(config.stateful),
-      stateless_when_full_(config.stateless_when_full) {}
+      stateless_when_full_(config.stateless_when_full),
+      backends_(Plan::kMaxBackends) {}
 
 template <class K>
 typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
@@ -28,7 +29,7 @@ typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
 template <class K>
 void BalanceFor<K>::sides(Burst& burst) {
   burst.lanes<K>().reply.size = 0;
-  if (plan_->table.only_catch_all()) return;
+  if (plan_->index->table.only_catch_all()) return;
   sides(burst.lanes<K>(),
         [&burst](unsigned packet) { burst.verdict[packet] = Verdict::no_service; });
   if (!burst.quoted<K>().is_empty()) [[unlikely]]
@@ -87,7 +88,9 @@ void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
     return;
   }
   if (opening.attempt == 0) {
-    accept(*service, service->plan->listed[first_choice(*service, burst, opening)], opening);
+    const auto place = first_choice(*service, burst, opening);
+    if (!place) return refuse(opening, nullptr, Verdict::not_ready);
+    accept(*service, service->plan->listed[*place], opening);
     return;
   }
   service->collisions.add(1);
@@ -119,11 +122,12 @@ bool BalanceFor<K>::turns_away(Service& service) {
 }
 
 template <class K>
-std::uint16_t BalanceFor<K>::first_choice(Service& service, const Burst& burst,
-                                          const Opening<K>& opening) {
+std::optional<std::uint16_t> BalanceFor<K>::first_choice(Service& service, const Burst& burst,
+                                                         const Opening<K>& opening) {
   const Hash hash = hash_(opening.key);
-  return by_maglev(service, burst, opening) ? service.plan->maglev->pick(hash)
-                                            : service.scheduler->pick(hash);
+  if (!by_maglev(service, burst, opening)) return service.pooled->scheduler->pick(hash);
+  const Maglev* const table = table_of(service);
+  return table != nullptr ? std::optional(table->pick(hash)) : std::nullopt;
 }
 
 template <class K>
@@ -145,7 +149,7 @@ std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K
   std::uint32_t place = plan_->backends[state_at(opening.state)].place;
   do {
     if (++place >= service.plan->listed.size()) place = 0;
-  } while (service.candidates[place].weight == 0);
+  } while (service.pooled->candidates[place].weight == 0);
   return static_cast<std::uint16_t>(place);
 }
 
@@ -242,7 +246,7 @@ void BalanceFor<K>::know_backends() {
   known_of_ = plan_->number;
   known_.clear();
   for (std::uint32_t i = 0; i < plan_->services.size(); ++i) {
-    const auto& service = plan_->services[i];
+    const auto& service = *plan_->services[i];
     for (const auto* ids : {&service.draining, &service.listed}) {
       for (const std::uint16_t id : *ids)
         known_[{i, plan_->backends[id].address, plan_->backends[id].port}] = id;
@@ -265,7 +269,7 @@ void BalanceFor<K>::resume(const K& translated, Opening<K>& opening) {
     if (found == known_.end() || std::get<0>(found->first) != place ||
         std::get<1>(found->first) != translated.destination)
       return false;
-    fill(plan_->services[place], found->second, opening);
+    fill(*plan_->services[place], found->second, opening);
     return true;
   };
   const std::uint32_t first = plan_->serving_for(opening.key);
@@ -273,7 +277,7 @@ void BalanceFor<K>::resume(const K& translated, Opening<K>& opening) {
   // A more specific service may have come since it began.
   for (std::uint32_t place = 0; place < plan_->services.size(); ++place) {
     const std::uint16_t port = has_ports(key.protocol) ? key.destination_port : 0;
-    if (plan_->services[place].spec.destination().takes(key.destination, port, key.protocol) &&
+    if (plan_->services[place]->spec.destination().takes(key.destination, port, key.protocol) &&
         serve_by(place))
       return;
   }
@@ -363,7 +367,12 @@ void BalanceFor<K>::serve_by_maglev(Burst& burst, const K& key, unsigned packet)
     service->overflowed = true;
     service->overflowed_at = burst.now;
   }
-  Backend& backend = backends_[service->plan->listed[service->plan->maglev->pick(hash_(key))]];
+  const Maglev* const table = table_of(*service);
+  if (table == nullptr) {
+    verdict = Verdict::not_ready;
+    return;
+  }
+  Backend& backend = backends_[service->plan->listed[table->pick(hash_(key))]];
   service->stateless.add(1);
   send<Side::originator>(burst, packet, backend, port_for(backend, key), Verdict::stateless);
 }
@@ -373,31 +382,34 @@ void BalanceFor<K>::serve_by_maglev(Burst& burst, const K& key, unsigned packet)
 /// a service takes any port.
 template <class K>
 auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K& reply_key,
-                                   K& originator) const -> const Answering* {
+                                   K& originator, bool& waits) -> const Answering* {
   if (burst.signal[packet] == Signal::syn || !has_ports(reply_key.protocol)) return nullptr;
   const auto* there = plan_->serving_at(reply_key);
   if (there == nullptr) return nullptr;
   const Answering* found = nullptr;
   for (const Answering& answering : there->answering) {
-    const auto& service = plan_->services[answering.service];
+    Service& service = *services_[answering.service];
+    if (service.plan->willing == 0) continue;
+    const Maglev* const table = table_of(service);
+    waits = waits || table == nullptr;
+    if (table == nullptr) continue;
     const Backend& backend = backends_[answering.backend];
     K asked = reversed(reply_key);
     asked.destination = backend.virtual_address;
     asked.destination_port = backend.virtual_port;
-    if (service.willing == 0 ||
-        service.listed[service.maglev->pick(hash_(asked))] != answering.backend)
-      continue;
+    if (service.plan->listed[table->pick(hash_(asked))] != answering.backend) continue;
     if (found != nullptr) return nullptr;  // of two services, nobody knows which
     found = &answering;
     originator = asked;
   }
-  return found;
+  return waits ? nullptr : found;
 }
 
 template <class K>
 Verdict BalanceFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,
                                K& originator) {
-  const Answering* answering = find_answering(burst, packet, reply_key, originator);
+  bool waits = false;
+  const Answering* answering = find_answering(burst, packet, reply_key, originator, waits);
   if (answering == nullptr) return Verdict::no_service;
   return turns_away(*services_[answering->service]) ? Verdict::service_limit : Verdict::tracked;
 }
@@ -409,7 +421,9 @@ void BalanceFor<K>::serve_answer(Burst& burst, const K& key, unsigned packet) {
   const bool is_stray = there != nullptr && !there->is_direct;
   burst.verdict[packet] = is_stray ? Verdict::stray_reply : Verdict::no_service;
   K originator;
-  const Answering* answering = find_answering(burst, packet, key, originator);
+  bool waits = false;
+  const Answering* answering = find_answering(burst, packet, key, originator, waits);
+  if (waits) burst.verdict[packet] = Verdict::not_ready;
   if (answering == nullptr) return;
   Backend& backend = backends_[answering->backend];
   services_[answering->service]->stateless.add(1);

@@ -3,9 +3,9 @@
 // address. ICMP errors about either go on to the backend or the client, and what they quote is
 // rewritten to what that sent.
 //
-// One worker owns a Balance and makes all calls. What all workers have in common, services and
-// backends' ids, is a plan (plan.h), which another thread makes; so `statistics` may also be called
-// by that thread.
+// One worker owns a Balance and makes all calls, but for `learn`, `let_go` and `statistics`: those
+// are of the thread that makes plans (plan.h), which hold what all workers have in common, services
+// and backends' ids.
 //
 // What keeps packets of one connection together:
 // - A tracked connection's record names its backend, and a backend's id is not given out again as
@@ -30,7 +30,8 @@
 #include <vector>
 
 #include "core/counter.h"
-#include "function/balance/maglev.h"
+#include "function/balance/backends_by_id.h"
+#include "function/balance/maglev_tables.h"
 #include "function/balance/plan.h"
 #include "function/balance/scheduler.h"
 #include "function/balance/service.h"
@@ -42,7 +43,8 @@ struct BalanceConfig {
   Services services = default_services();
   BalanceKey key = kDefaultBalanceKey;
   std::uint32_t maglev_table_size = Maglev::kDefaultSize;
-  bool stateful = true;  ///< false: everything by Maglev, no entries, replies untouched
+  unsigned maglev_threads = 0;  ///< that make tables; 0: who wants one makes it
+  bool stateful = true;         ///< false: everything by Maglev, no entries, replies untouched
   bool stateless_when_full =
       true;  ///< serve what finds no place by Maglev; false: leave it dropped
   /// As long as the longest idle time after which a packet without entry counts as the beginning of
@@ -87,6 +89,7 @@ class BalanceFor final : public FunctionFor<K> {
 
   void learn(std::shared_ptr<const Plan> plan);
   void take_on();
+  void let_go();
   void set_quiet_ms(std::uint32_t quiet_ms) { quiet_ms_ = quiet_ms; }
   /// Connections that live on a backend, by this worker's count.
   std::uint64_t live_on(std::uint16_t id) const;
@@ -135,20 +138,30 @@ class BalanceFor final : public FunctionFor<K> {
     std::uint64_t since = 0;  ///< the plan's number
   };
 
+  /// What schedules a service's connections; it goes on as long as the backends stay.
+  struct Pooled {
+    std::vector<Candidate> candidates;
+    std::unique_ptr<Scheduler> scheduler;
+  };
   /// What this worker has of one.
   struct Service {
     std::uint64_t identity = 0;
-    const typename Plan::Service* plan = nullptr;  ///< in the plan that is taken on, or learned
-    std::vector<Candidate> candidates;             ///< of `plan->listed`
-    std::shared_ptr<const Maglev> maglev;          ///< that `scheduler` builds on
-    const SchedulerKind* kind = nullptr;           ///< of `scheduler`
-    std::unique_ptr<Scheduler> scheduler;
-    bool overflowed = false;  ///< `quiet_ms` have not yet passed since `overflowed_at`
+    std::shared_ptr<const typename Plan::Service>
+        plan;  ///< of the plan that is taken on, or learned
+    std::shared_ptr<Pooled> pooled;
+    const Maglev* maglev = nullptr;  ///< null: not asked for, or not made yet
+    bool overflowed = false;         ///< `quiet_ms` have not yet passed since `overflowed_at`
     Tick overflowed_at;
     Counter limited;
     Counter refused;
     Counter collisions;
     Counter stateless;
+  };
+  /// What a service becomes with the plan that is learned; then what it was.
+  struct Coming {
+    std::shared_ptr<Service> service;
+    std::shared_ptr<const typename Plan::Service> plan;
+    std::shared_ptr<Pooled> pooled;
   };
 
   /// The service that takes what is new; null: none.
@@ -159,7 +172,15 @@ class BalanceFor final : public FunctionFor<K> {
   /// Whether the limit forbids one more connection; counts that.
   static bool turns_away(Service& service);
   void count_active(const std::byte* state, std::int64_t more);
-  std::uint16_t first_choice(Service& service, const Burst& burst, const Opening<K>& opening);
+  /// The service's Maglev table; null: it is being made.
+  const Maglev* table_of(Service& service) {
+    if (service.maglev == nullptr) [[unlikely]]
+      service.maglev = plan_->settings.maglev->want(service.plan->maglev);
+    return service.maglev;
+  }
+  /// Its place in the list; none where that takes a table which is being made.
+  std::optional<std::uint16_t> first_choice(Service& service, const Burst& burst,
+                                            const Opening<K>& opening);
   std::uint16_t next_choice(const Service& service, const Opening<K>& opening);
   bool by_maglev(Service& service, const Burst& burst, const Opening<K>& opening) const;
   void accept(const Service& service, std::uint16_t id, Opening<K>& opening);
@@ -183,8 +204,7 @@ class BalanceFor final : public FunctionFor<K> {
   static std::uint16_t virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                     const States<K>& originators, const States<K>& replies);
 
-  void refresh_candidates(Service& service);
-  void wire(Service& service);
+  std::shared_ptr<Pooled> pool_of(const Service& service, const typename Plan::Service& planned);
 
   Hasher hash_;
   unsigned worker_;
@@ -196,15 +216,18 @@ class BalanceFor final : public FunctionFor<K> {
   std::vector<std::shared_ptr<Service>> services_;  ///< as in the plan
   std::shared_ptr<const Plan> coming_;              ///< learned, and not yet taken on
   std::vector<std::shared_ptr<Service>> coming_services_;
-  std::vector<Backend> backends_;  ///< by id
+  std::vector<Coming> coming_changes_;
+  BackendsById<Backend> backends_;
 
   /// Ids by service, address and port, as the plan of that number has them: for `resume`.
   std::map<std::tuple<std::uint32_t, Address, std::uint16_t>, std::uint16_t> known_;
   std::uint64_t known_of_ = 0;
   void know_backends();
   using Answering = typename Plan::Answering;
+  /// What a reply without an entry answers; null: nothing. `waits`: that takes a table which is
+  /// being made.
   const Answering* find_answering(const Burst& burst, unsigned packet, const K& reply_key,
-                                  K& originator) const;
+                                  K& originator, bool& waits);
 };
 
 class Balance final : public Function {
@@ -222,13 +245,15 @@ class Balance final : public Function {
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
 
-  /// @name Another plan, between two bursts
+  /// @name Another plan
   /// @{
-  /// Its backends' ids are known from now on.
+  /// Its backends' ids are known from now on; by the thread that makes plans.
   void learn(std::shared_ptr<const BalancePlan> plan);
-  /// What is new goes by the plan that was learned. Connections stay where they are, also those of
-  /// backends and services that are gone: these drain.
+  /// What is new goes by the plan that was learned; by the worker, between two bursts. Connections
+  /// stay where they are, also those of backends and services that are gone: these drain.
   void take_on();
+  /// Forgets what was before; by the thread that makes plans.
+  void let_go();
   /// As configured at first.
   void set_quiet_ms(std::uint32_t quiet_ms) {
     v4_.set_quiet_ms(quiet_ms);
@@ -282,7 +307,7 @@ using OnEachBalance = std::function<bool(const std::function<void(Balance&)>&)>;
 /// nothing has changed. The first two-way service cannot come by an update: it needs reply entries
 /// from the start. One thread does so at a time; that one may also ask for statistics. True: there
 /// are connections whose backend is gone now, so that the `fate` of all is to be asked for.
-Result<bool> update(std::span<const Balance* const> all, const Services& services,
+Result<bool> update(std::span<Balance* const> all, const Services& services,
                     const OnEachBalance& on_each);
 
 }  // namespace millrace

@@ -29,7 +29,12 @@ void BalanceFor<K>::serve_errors(Burst& burst, const States<K>& originators,
       const Backend& backend = backends_[state_at(replies[id])];
       pass_on<Side::reply>(burst, packet, backend,
                            virtual_port(backend, key, id, originators, replies));
-    } else if (K asked; const Answering* answering = find_answering(burst, packet, key, asked)) {
+      continue;
+    }
+    K asked;
+    bool waits = false;
+    const Answering* answering = find_answering(burst, packet, key, asked, waits);
+    if (answering != nullptr) {
       const Backend& backend = backends_[answering->backend];
       pass_on<Side::reply>(burst, packet, backend, backend.virtual_port);
     }
@@ -39,9 +44,11 @@ void BalanceFor<K>::serve_errors(Burst& burst, const States<K>& originators,
 /// Where what has no entry was sent, and would be sent now; null where nothing is.
 template <class K>
 auto BalanceFor<K>::backend_by_maglev(const K& key) -> const Backend* {
-  const Service* service = find(key);
+  Service* const service = find(key);
   if (service == nullptr || service->plan->willing == 0) return nullptr;
-  return &backends_[service->plan->listed[service->plan->maglev->pick(hash_(key))]];
+  const Maglev* const table = table_of(*service);
+  if (table == nullptr) return nullptr;
+  return &backends_[service->plan->listed[table->pick(hash_(key))]];
 }
 
 /// To the backend, about what it sent from that port; or to the client, about what that sent to

@@ -26,19 +26,34 @@ bool is_among(const Backend& backend, const Spec& spec) {
   return std::ranges::any_of(spec.backends, [&](const auto& one) { return is_same(backend, one); });
 }
 
+/// True if they are one service, and list the same backends in the same order.
+template <class Spec>
+bool lists_the_same(const Spec& one, const Spec& other) {
+  return one.destination() == other.destination() &&
+         std::ranges::equal(one.backends, other.backends, [](const auto& a, const auto& b) {
+           return a.address == b.address && a.port == b.port;
+         });
+}
+
 }  // namespace
 
 template <class K>
 Result<void> PlanFor<K>::check(const std::vector<Spec>& specs, const LiveOn& live) const {
+  for (const Spec& spec : specs) {
+    if (scheduler_named(spec.scheduler) == nullptr)
+      return wrong("service " + to_string(spec) + ": no scheduler is called " + spec.scheduler);
+  }
+  const bool are_listed_as_before =
+      std::ranges::equal(specs, services, [](const Spec& spec, const auto& service) {
+        return !service->removed && lists_the_same(spec, service->spec);
+      });
+  if (are_listed_as_before) return {};
   std::set<Destination<Address>> all;
   std::size_t ids = 0;
   for (const Spec& spec : specs) {
     const std::string name = "service " + to_string(spec);
     if (!all.insert(spec.destination()).second) {
       return wrong(name + " is there twice: give each its own address, port or protocol");
-    }
-    if (scheduler_named(spec.scheduler) == nullptr) {
-      return wrong(name + ": no scheduler is called " + spec.scheduler);
     }
     if (number > 0 && settings.stateful && !replies && spec.two_way()) {
       return wrong(name + " would be the first with replies, for which there is no table: restart");
@@ -50,7 +65,7 @@ Result<void> PlanFor<K>::check(const std::vector<Spec>& specs, const LiveOn& liv
                      " is there twice: give it a weight instead");
       }
     }
-    if (ends.size() >= settings.maglev_table_size) {
+    if (ends.size() >= settings.maglev->size()) {
       return wrong(name + " has more backends than the Maglev table entries: enlarge it");
     }
     ids += ends.size();
@@ -65,11 +80,11 @@ Result<void> PlanFor<K>::check(const std::vector<Spec>& specs, const LiveOn& liv
 
 template <class K>
 std::optional<Side> PlanFor<K>::side(const K& key) const {
-  const std::uint32_t found = find(table, key);
-  if (found == kNone) return two_way ? std::optional(Side::reply) : std::nullopt;
-  if (!mixed || services[found].spec.two_way()) return Side::originator;
+  const std::uint32_t found = serving_for(key);
+  if (found == kNone) return index->two_way ? std::optional(Side::reply) : std::nullopt;
+  if (!index->mixed || services[found]->spec.two_way()) return Side::originator;
   // A prefix may take in the clients of a two-way service: what its backends send them are replies.
-  return reply_sources.find(key.source, 0, 0) != kNone ? Side::reply : Side::originator;
+  return index->reply_sources.find(key.source, 0, 0) != kNone ? Side::reply : Side::originator;
 }
 
 template <class K>
@@ -99,50 +114,106 @@ std::size_t PlanFor<K>::kept_beside(const std::vector<Spec>& specs, const LiveOn
       wanted[spec.destination()].emplace(backend.address, backend.port);
   }
   std::size_t kept = 0;
-  for (const Service& service : services) {
-    const auto& stay = wanted[service.spec.destination()];
+  for (const auto& service : services) {
+    const auto& stay = wanted[service->spec.destination()];
     const auto is_left = [&](std::uint16_t id) {
       return !stay.contains({backends[id].address, backends[id].port});
     };
-    for (const std::uint16_t id : service.listed) kept += is_left(id) ? 1 : 0;
-    for (const std::uint16_t id : service.draining) kept += is_left(id) && live(id) > 0 ? 1 : 0;
+    for (const std::uint16_t id : service->listed) kept += is_left(id) ? 1 : 0;
+    for (const std::uint16_t id : service->draining) kept += is_left(id) && live(id) > 0 ? 1 : 0;
   }
   return kept;
 }
 
 template <class K>
-PlanFor<K> PlanFor<K>::next(const std::vector<Spec>& specs, const LiveOn& live) const {
-  PlanFor plan(settings);
-  plan.number = number + 1;
-  plan.identities = identities;
-  plan.backends = backends;
-  plan.free_ids = free_ids;
-  plan.replies = replies;
-  std::map<Destination<Address>, Service> old;
-  for (const Service& service : services) old.emplace(service.spec.destination(), service);
-  for (const Spec& spec : specs) {
-    auto node = old.extract(spec.destination());
-    Service& service = plan.services.emplace_back(node ? std::move(node.mapped()) : Service{});
-    if (!node) {
-      service.identity = plan.identities++;
-      service.proved = std::make_shared<ShardedCount>(settings.workers);
+bool PlanFor<K>::forgets(const LiveOn& live) const {
+  return std::ranges::any_of(services, [&](const auto& service) { return service->forgets(live); });
+}
+
+/// Each service of `specs` as it is in this plan; null where it is new.
+template <class K>
+auto PlanFor<K>::before(const std::vector<Spec>& specs) const
+    -> std::vector<std::shared_ptr<const Service>> {
+  std::vector<std::shared_ptr<const Service>> all(specs.size());
+  std::map<Destination<Address>, std::shared_ptr<const Service>> elsewhere;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (i < services.size() && services[i]->spec.destination() == specs[i].destination()) {
+      all[i] = services[i];
+      continue;
     }
-    service.removed = false;
-    service.spec = spec;
+    if (elsewhere.empty()) {
+      for (const auto& service : services) elsewhere.emplace(service->spec.destination(), service);
+    }
+    if (const auto at = elsewhere.find(specs[i].destination()); at != elsewhere.end())
+      all[i] = at->second;
   }
-  for (auto& [destination, service] : old) {
-    service.removed = true;
-    service.spec.backends.clear();
-    plan.services.push_back(std::move(service));
+  return all;
+}
+
+template <class K>
+PlanFor<K> PlanFor<K>::next(const std::vector<Spec>& specs, const LiveOn& live) const {
+  PlanFor plan(*this);
+  plan.number = number + 1;
+  plan.changed.clear();
+  plan.services = before(specs);
+  std::vector<std::shared_ptr<Service>> changing;  // as in `plan.services`; null: it stays
+  std::set<const Service*> left;
+  for (const auto& service : services) left.insert(service.get());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const auto& was = plan.services[i];
+    left.erase(was.get());
+    const bool stays =
+        was != nullptr && !was->removed && was->spec == specs[i] && !was->forgets(live);
+    auto& service = changing.emplace_back();
+    if (stays) continue;
+    service = was != nullptr ? std::make_shared<Service>(*was) : std::make_shared<Service>();
+    if (was == nullptr) {
+      service->identity = plan.identities++;
+      service->proved = std::make_shared<ShardedCount>(settings.workers);
+    }
+    service->removed = false;
+    service->spec = specs[i];
+  }
+  for (const auto& was : services) {
+    if (!left.contains(was.get())) continue;
+    plan.services.push_back(was);
+    auto& service = changing.emplace_back();
+    if (was->removed && !was->forgets(live)) continue;
+    service = std::make_shared<Service>(*was);
+    service->removed = true;
+    service->spec.backends.clear();
   }
   // All give up ids before any takes one, so that the ids suffice.
-  for (Service& service : plan.services) plan.unlist(service, live);
-  std::erase_if(plan.services,
-                [](const Service& one) { return one.removed && one.draining.empty(); });
-  for (Service& service : plan.services) plan.list(service);
-  for (Service& service : plan.services) plan.wire(service);
-  plan.index_services();
+  for (const auto& service : changing) {
+    if (service != nullptr) plan.unlist(*service, live);
+  }
+  for (std::size_t i = 0; i < changing.size(); ++i) {
+    if (changing[i] != nullptr) plan.list(*changing[i]);
+  }
+  plan.take(std::move(changing));
+  const auto finds_as = [](const auto& was, const auto& is) {
+    return was == is || (was->identity == is->identity && was->removed == is->removed &&
+                         was->spec.direct == is->spec.direct && was->listed == is->listed &&
+                         was->draining == is->draining);
+  };
+  if (!std::ranges::equal(services, plan.services, finds_as)) plan.make_index();
+  if (plan.number == 1) plan.replies = plan.index->two_way;
   return plan;
+}
+
+/// The services that change get their places; removed ones that nothing lives on any more go.
+template <class K>
+void PlanFor<K>::take(std::vector<std::shared_ptr<Service>> changing) {
+  std::vector<std::shared_ptr<const Service>> all;
+  for (std::size_t i = 0; i < changing.size(); ++i) {
+    if (changing[i] == nullptr) {
+      all.push_back(std::move(services[i]));
+    } else if (!changing[i]->removed || !changing[i]->draining.empty()) {
+      changed.push_back(static_cast<std::uint32_t>(all.size()));
+      all.push_back(std::move(changing[i]));
+    }
+  }
+  services = std::move(all);
 }
 
 /// Moves all of the service's backends to those that drain, and forgets those that drained before
@@ -171,6 +242,15 @@ void PlanFor<K>::list(Service& service) {
     service.willing += backends[id].weight > 0 ? 1 : 0;
     service.listed.push_back(id);
   }
+  MaglevTable::Members members;
+  for (const std::uint16_t id : service.listed) {
+    const Backend& backend = backends[id];
+    members.push_back(Maglev::member(settings.hash, backend.address, backend.port, backend.weight));
+  }
+  if (service.maglev != nullptr && members == service.maglev->members()) return;
+  const bool is_used = service.maglev != nullptr && service.maglev->made() != nullptr;
+  service.maglev = settings.maglev->of(std::move(members));
+  if (is_used) settings.maglev->want(service.maglev);
 }
 
 /// The id of one that would drain otherwise, or a new one.
@@ -206,71 +286,58 @@ std::uint16_t PlanFor<K>::new_id() {
 }
 
 template <class K>
-void PlanFor<K>::wire(Service& service) const {
-  std::vector<Maglev::Member> members;
-  members.reserve(service.listed.size());
-  for (const std::uint16_t id : service.listed) {
-    const Backend& backend = backends[id];
-    members.push_back(Maglev::member(settings.hash, backend.address, backend.port, backend.weight));
-  }
-  if (service.maglev != nullptr && members == service.members) return;
-  service.maglev =
-      std::make_shared<const Maglev>(Maglev::build(members, settings.maglev_table_size));
-  service.members = std::move(members);
-}
-
-template <class K>
-void PlanFor<K>::index_services() {
+void PlanFor<K>::make_index() {
+  Index of;
   std::vector<Destination<Address>> all;
   // The first of `services`, so that both tables' indexes agree.
   std::vector<Destination<Address>> live;
   std::set<Address> sources;
   bool one_way = false;
-  for (const Service& service : services) {
-    all.push_back(service.spec.destination());
-    if (!service.removed) live.push_back(service.spec.destination());
-    const bool has_replies = settings.stateful && service.spec.two_way();
-    (has_replies ? two_way : one_way) = true;
+  for (const auto& service : services) {
+    all.push_back(service->spec.destination());
+    if (!service->removed) live.push_back(service->spec.destination());
+    const bool has_replies = settings.stateful && service->spec.two_way();
+    (has_replies ? of.two_way : one_way) = true;
     if (!has_replies) continue;
-    for (const auto* ids : {&service.listed, &service.draining}) {
+    for (const auto* ids : {&service->listed, &service->draining}) {
       for (const std::uint16_t id : *ids) sources.insert(backends[id].address);
     }
   }
-  mixed = two_way && one_way;
-  if (number == 1) replies = two_way;
-  table.build(all);
-  current.build(live);
+  of.mixed = of.two_way && one_way;
+  of.table.build(all);
+  of.current.build(live);
   std::vector<Destination<Address>> hosts;
   for (const Address& address : sources) hosts.push_back({address});
-  reply_sources.build(hosts);
-  index_replies();
+  of.reply_sources.build(hosts);
+  index_replies(of);
+  index = std::make_shared<const Index>(std::move(of));
 }
 
 template <class K>
-void PlanFor<K>::index_replies() {
+void PlanFor<K>::index_replies(Index& of) const {
   std::map<Destination<Address>, std::size_t> places;
   std::vector<Destination<Address>> ends;
   for (std::uint32_t at = 0; at < services.size(); ++at) {
-    const Service& service = services[at];
+    const Service& service = *services[at];
     if (!settings.stateful || !service.spec.two_way() || service.spec.port == 0) continue;
     const auto serving_at = [&](std::uint16_t id) -> Serving& {
       const Backend& backend = backends[id];
       const Destination<Address> end{.address = backend.address,
                                      .port = backend.port != 0 ? backend.port : service.spec.port,
                                      .protocol = service.spec.protocol};
-      const auto [place, fresh] = places.emplace(end, serving_there.size());
+      const auto [place, fresh] = places.emplace(end, of.serving_there.size());
       if (fresh) {
         ends.push_back(end);
-        serving_there.emplace_back();
+        of.serving_there.emplace_back();
       }
-      Serving& serving = serving_there[place->second];
+      Serving& serving = of.serving_there[place->second];
       serving.is_direct = serving.is_direct || service.spec.direct;
       return serving;
     };
     for (const std::uint16_t id : service.listed) serving_at(id).answering.push_back({at, id});
     for (const std::uint16_t id : service.draining) serving_at(id);
   }
-  serving_ends.build(ends);
+  of.serving_ends.build(ends);
 }
 
 template <class K>
@@ -278,12 +345,12 @@ Result<void> PlanFor<K>::check_invariants() const {
   const auto broken = [](const char* rule) { return std::unexpected(Error{rule}); };
   std::set<std::uint16_t> ids(free_ids.begin(), free_ids.end());
   if (ids.size() != free_ids.size()) return broken("an id is free twice");
-  for (const Service& service : services) {
-    for (std::size_t place = 0; place < service.listed.size(); ++place) {
-      if (!ids.insert(service.listed[place]).second) return broken("two owners of one id");
-      if (backends[service.listed[place]].place != place) return broken("a backend is misplaced");
+  for (const auto& service : services) {
+    for (std::size_t place = 0; place < service->listed.size(); ++place) {
+      if (!ids.insert(service->listed[place]).second) return broken("two owners of one id");
+      if (backends[service->listed[place]].place != place) return broken("a backend is misplaced");
     }
-    for (const std::uint16_t id : service.draining) {
+    for (const std::uint16_t id : service->draining) {
       if (!ids.insert(id).second) return broken("two owners of one id");
       if (backends[id].place != kNoPlace) return broken("a draining backend has a place");
     }

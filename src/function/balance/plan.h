@@ -3,6 +3,7 @@
 //
 // One thread makes plans, each from the one before; a plan never changes, and any thread reads it.
 // Workers go from plan to plan each at its own time, in two steps (`Balance::learn`, `take_on`).
+// What has not changed is the same object in both plans, so that a change costs what it changes.
 // So that none of them meets an id that it does not know, or takes one backend for another:
 //
 // 1. A backend keeps its id from plan to plan, as long as it is configured or a connection may live
@@ -12,6 +13,7 @@
 // 3. No worker takes a plan on before all have learned it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,7 +25,7 @@
 #include "core/destination_table.h"
 #include "core/protocol.h"
 #include "core/sharded_count.h"
-#include "function/balance/maglev.h"
+#include "function/balance/maglev_tables.h"
 #include "function/balance/service.h"
 #include "millrace/key.h"
 #include "millrace/types.h"
@@ -33,7 +35,7 @@ namespace millrace {
 /// What holds for all plans of a load balancer.
 struct PlanSettings {
   Hasher hash;
-  std::uint32_t maglev_table_size = Maglev::kDefaultSize;
+  std::shared_ptr<MaglevTables> maglev;
   bool stateful = true;
   unsigned workers = 1;
   bool shares_tables = false;  ///< then any worker may tell how another one's connections go on
@@ -46,6 +48,9 @@ struct PlanFor {
 
   static constexpr std::uint32_t kMaxBackends = 65536;
   static constexpr std::uint32_t kNoPlace = 0xffffffff;
+
+  /// How many connections live on the backend with that id, with all workers.
+  using LiveOn = std::function<std::uint64_t(std::uint16_t)>;
 
   struct Backend {
     Address address;
@@ -69,11 +74,16 @@ struct PlanFor {
     std::uint64_t identity = 0;           ///< from plan to plan
     std::vector<std::uint16_t> listed;    ///< ids of its backends, in the configured order
     std::vector<std::uint16_t> draining;  ///< ids of former backends that have connections
-    std::vector<Maglev::Member> members;  ///< of `listed`
-    std::shared_ptr<const Maglev> maglev;
-    unsigned willing = 0;  ///< listed backends that have weight
-    bool removed = false;  ///< kept for the connections of `draining` only
+    std::shared_ptr<MaglevTable> maglev;  ///< of `listed`
+    unsigned willing = 0;                 ///< listed backends that have weight
+    bool removed = false;                 ///< kept for the connections of `draining` only
     std::shared_ptr<ShardedCount> proved;
+
+    /// True if nothing lives on one of its former backends any more, so that the next plan forgets
+    /// it.
+    bool forgets(const LiveOn& live) const {
+      return std::ranges::any_of(draining, [&](std::uint16_t id) { return live(id) == 0; });
+    }
   };
 
   /// A listed backend of a two-way service with a port: where replies come from that have no entry.
@@ -87,16 +97,15 @@ struct PlanFor {
     bool is_direct = false;  ///< packets from there that belong to no connection are routed
   };
 
-  /// How many connections live on the backend with that id, with all workers.
-  using LiveOn = std::function<std::uint64_t(std::uint16_t)>;
-
   /// Without services: the plan before the first.
   explicit PlanFor(const PlanSettings& of) : settings(of) {}
 
   /// What forbids `next` with these. Errors (usage) say what is wrong.
   Result<void> check(const std::vector<Spec>& specs, const LiveOn& live) const;
-  /// Takes some 2 ms for each service whose backends change. No worker is on its way to this one.
+  /// No worker is on its way to this one.
   PlanFor next(const std::vector<Spec>& specs, const LiveOn& live) const;
+  /// True if the next plan forgets backends, whatever else it changes.
+  bool forgets(const LiveOn& live) const;
   Result<void> check_invariants() const;
 
   /// The entry that a packet with this key meets; none: no service is concerned.
@@ -105,43 +114,49 @@ struct PlanFor {
   /// one.
   const Service* service_for(const K& key) const {
     const std::uint32_t i = current_for(key);
-    return i == kNone ? nullptr : &services[i];
+    return i == kNone ? nullptr : services[i].get();
   }
   /// The service of a connection with this key, also one that drains; null: none.
   const Service* serving(const K& key) const {
     const std::uint32_t i = serving_for(key);
-    return i == kNone ? nullptr : &services[i];
+    return i == kNone ? nullptr : services[i].get();
   }
   /// What serves where a packet with this key comes from; null: nothing.
   const Serving* serving_at(const K& reply_key) const {
     if (!has_ports(reply_key.protocol)) return nullptr;
     const std::uint32_t i =
-        serving_ends.find(reply_key.source, reply_key.source_port, reply_key.protocol);
-    return i == kNone ? nullptr : &serving_there[i];
+        index->serving_ends.find(reply_key.source, reply_key.source_port, reply_key.protocol);
+    return i == kNone ? nullptr : &index->serving_there[i];
   }
   /// Of a connection with this key, whose packets leave as `translated`: its backend as services
   /// name it, by a port only where it has one of its own.
   std::string backend_name(const K& key, const K& translated) const;
   /// Their places in `services`, or `kNone`.
-  std::uint32_t current_for(const K& key) const { return find(current, key); }
-  std::uint32_t serving_for(const K& key) const { return find(table, key); }
+  std::uint32_t current_for(const K& key) const { return find(index->current, key); }
+  std::uint32_t serving_for(const K& key) const { return find(index->table, key); }
   static constexpr std::uint32_t kNone = DestinationTable<Address>::kNone;
 
   PlanSettings settings;
   std::uint64_t number = 0;
   std::uint64_t identities = 0;  ///< given to services so far
-  std::vector<Service> services;
+  std::vector<std::shared_ptr<const Service>> services;
   std::vector<Backend> backends;  ///< by id
   std::vector<std::uint16_t> free_ids;
+  /// Places of services that are not the same object as in the plan before, or were not there.
+  std::vector<std::uint32_t> changed;
+  bool replies = false;  ///< there were two-way services at first
 
-  bool replies = false;                     ///< there were two-way services at first
-  bool two_way = false;                     ///< some service has replies
-  bool mixed = false;                       ///< and some has none
-  DestinationTable<Address> table;          ///< of all services: what concerns the balancer
-  DestinationTable<Address> current;        ///< without removed ones: who gets what is new
-  DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends
-  DestinationTable<Address> serving_ends;
-  std::vector<Serving> serving_there;  ///< by the index in `serving_ends`
+  /// What finds services and backends by a packet.
+  struct Index {
+    bool two_way = false;                     ///< some service has replies
+    bool mixed = false;                       ///< and some has none
+    DestinationTable<Address> table;          ///< of all services: what concerns the balancer
+    DestinationTable<Address> current;        ///< without removed ones: who gets what is new
+    DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends
+    DestinationTable<Address> serving_ends;
+    std::vector<Serving> serving_there;  ///< by the index in `serving_ends`
+  };
+  std::shared_ptr<const Index> index = std::make_shared<const Index>();
 
  private:
   static std::uint32_t find(const DestinationTable<Address>& in, const K& key) {
@@ -149,13 +164,14 @@ struct PlanFor {
     return in.find(key.destination, has_ports(key.protocol) ? key.destination_port : 0,
                    key.protocol);
   }
+  std::vector<std::shared_ptr<const Service>> before(const std::vector<Spec>& specs) const;
+  void take(std::vector<std::shared_ptr<Service>> changing);
   void unlist(Service& service, const LiveOn& live);
   void list(Service& service);
   std::uint16_t backend_for(Service& service, const BackendSpec<Address>& wanted);
   std::uint16_t new_id();
-  void wire(Service& service) const;
-  void index_services();
-  void index_replies();
+  void make_index();
+  void index_replies(Index& of) const;
   std::size_t kept_beside(const std::vector<Spec>& specs, const LiveOn& live) const;
 };
 

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "core/counter.h"
-#include "function/balance/maglev.h"
+#include "function/balance/maglev_tables.h"
 
 namespace millrace {
 
@@ -29,10 +29,11 @@ class Scheduler {
   virtual std::uint16_t pick(Hash hash) = 0;
 };
 
-/// What a scheduler may build on. Both outlive it.
+/// What a scheduler may build on. `candidates` and `tables` outlive it.
 struct Pool {
   std::span<const Candidate> candidates;
-  const Maglev& maglev;
+  std::shared_ptr<MaglevTable> maglev;  ///< of the candidates
+  MaglevTables& tables;
 };
 
 struct SchedulerKind {

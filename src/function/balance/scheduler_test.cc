@@ -18,8 +18,12 @@ struct Fixture {
       candidates.push_back({weights[i], &active[i]});
       members.push_back({.offset = i * 7919, .skip = i * 104729 + 1, .weight = weights[i]});
     }
-    maglev = Maglev::build(members);
-    scheduler = scheduler_named(name)->create({candidates, maglev});
+    maglev = tables.of(members);
+    scheduler = create(name);
+  }
+
+  std::unique_ptr<Scheduler> create(const std::string& name) {
+    return scheduler_named(name)->create({candidates, maglev, tables});
   }
 
   std::string picks(std::size_t n) {
@@ -34,7 +38,8 @@ struct Fixture {
 
   std::vector<Counter> active;
   std::vector<Candidate> candidates;
-  Maglev maglev;
+  MaglevTables tables{Maglev::kDefaultSize, 0};
+  std::shared_ptr<MaglevTable> maglev;
   std::unique_ptr<Scheduler> scheduler;
 };
 
@@ -112,8 +117,7 @@ TEST(LeastConnections, ANewBackendGetsTwiceTheShareOfOthersAtMost) {
     Fixture before("least-connections", {1, 1, 2, 1});
     for (const std::size_t place : {0, 1}) before.active[place].add(100);
     before.active[2].add(200);
-    const auto scheduler =
-        scheduler_named("least-connections")->create({before.candidates, before.maglev});
+    const auto scheduler = before.create("least-connections");
     std::array<int, 4> picked{};
     for (int i = 0; i < 60; ++i) {
       const std::uint16_t place = scheduler->pick(0);
@@ -130,8 +134,7 @@ TEST(LeastConnections, ANewBackendGetsTwiceTheShareOfOthersAtMost) {
 TEST(LeastConnections, BackendsBecomeEvenAgain) {
   Fixture before("least-connections", {1, 1, 1});
   for (const std::size_t place : {0, 1}) before.active[place].add(100);
-  const auto scheduler =
-      scheduler_named("least-connections")->create({before.candidates, before.maglev});
+  const auto scheduler = before.create("least-connections");
   for (int i = 0; i < 2000; ++i) before.active[scheduler->pick(0)].add(1);
   for (const Counter& active : before.active)
     EXPECT_NEAR(static_cast<double>(active.value()), 2200.0 / 3, 1);
@@ -140,7 +143,7 @@ TEST(LeastConnections, BackendsBecomeEvenAgain) {
 TEST(MaglevScheduler, IsTheServicesTable) {
   Fixture fixture("maglev", {1, 1, 1});
   for (Hash hash = 1; hash != 0; hash <<= 1) {
-    EXPECT_EQ(fixture.scheduler->pick(hash), fixture.maglev.pick(hash));
+    EXPECT_EQ(fixture.scheduler->pick(hash), fixture.maglev->made()->pick(hash));
   }
 }
 

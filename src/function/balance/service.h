@@ -31,6 +31,8 @@ struct BackendSpec {
   bool is_healthy = true;    ///< else it gets no new connections, whatever its weight
 
   static constexpr std::uint32_t kMaxWeight = 65535;
+
+  friend bool operator==(const BackendSpec&, const BackendSpec&) = default;
 };
 
 /// What becomes of a packet that opens a connection, or has none, where no backend of its service
@@ -68,6 +70,8 @@ struct HealthCheck {
   std::uint32_t timeout_ms = 500;
   std::uint32_t rise = 2;  ///< answers in a row that make it healthy
   std::uint32_t fall = 3;  ///< failures in a row that make it unhealthy
+
+  friend bool operator==(const HealthCheck&, const HealthCheck&) = default;
 };
 
 template <class A>
@@ -92,6 +96,8 @@ struct ServiceSpec {
   /// Replies are rewritten too. A prefix is one-way: its replies would need an address that only
   /// the client knows.
   bool two_way() const { return prefix_bits == 8 * A::kBytes; }
+
+  friend bool operator==(const ServiceSpec&, const ServiceSpec&) = default;
 };
 
 /// "203.0.113.10:443/tcp", "0.0.0.0/0".

@@ -150,7 +150,7 @@ class TestLine {
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
   }
   Result<bool> try_update(const Services& services) {
-    const Balance* const all = balance_.get();
+    Balance* const all = balance_.get();
     return millrace::update({&all, 1}, services, [this](const auto& step) {
       step(*balance_);
       return true;

@@ -11,73 +11,84 @@ namespace millrace {
 
 // --- one worker's
 
+/// Writes nothing that the worker reads before it takes the plan on: backends whose ids are new
+/// have no connections yet.
 template <class K>
 void BalanceFor<K>::learn(std::shared_ptr<const Plan> plan) {
   coming_ = std::move(plan);
   coming_services_.clear();
+  coming_changes_.clear();
+  backends_.grow(coming_->backends.size());
   std::unordered_map<std::uint64_t, std::shared_ptr<Service>> known;
+  known.reserve(services_.size());
   for (const auto& service : services_) known.emplace(service->identity, service);
+  coming_services_.reserve(coming_->services.size());
   for (const auto& planned : coming_->services) {
-    auto& service = known[planned.identity];
+    auto& service = known[planned->identity];
     if (service == nullptr) {
       service = std::make_shared<Service>();
-      service->identity = planned.identity;
-      service->plan = &planned;
+      service->identity = planned->identity;
     }
     coming_services_.push_back(service);
   }
-  backends_.resize(coming_->backends.size());
   for (std::size_t id = 0; id < backends_.size(); ++id) {
-    const auto& planned = coming_->backends[id];
-    if (backends_[id].since == planned.since) continue;
-    backends_[id] = Backend{};
-    backends_[id].address = planned.address;
-    backends_[id].virtual_address = planned.virtual_address;
-    backends_[id].port = planned.port;
-    backends_[id].virtual_port = planned.virtual_port;
-    backends_[id].service = known.at(planned.service).get();
-    backends_[id].active_of_all = planned.active.get();
-    backends_[id].since = planned.since;
+    const auto& coming = coming_->backends[id];
+    Backend& backend = backends_[id];
+    if (backend.since == coming.since) continue;
+    backend = Backend{};
+    backend.address = coming.address;
+    backend.virtual_address = coming.virtual_address;
+    backend.port = coming.port;
+    backend.virtual_port = coming.virtual_port;
+    backend.service = known.at(coming.service).get();
+    backend.active_of_all = coming.active.get();
+    backend.since = coming.since;
   }
-  for (const auto& service : services_) refresh_candidates(*service);
+  for (const std::uint32_t i : coming_->changed) {
+    const auto& planned = coming_->services[i];
+    coming_changes_.push_back(
+        {coming_services_[i], planned, pool_of(*coming_services_[i], *planned)});
+  }
 }
 
 template <class K>
 void BalanceFor<K>::take_on() {
-  plan_ = std::move(coming_);
-  services_ = std::move(coming_services_);
-  for (std::size_t i = 0; i < services_.size(); ++i) {
-    services_[i]->plan = &plan_->services[i];
-    wire(*services_[i]);
+  plan_.swap(coming_);
+  services_.swap(coming_services_);
+  for (Coming& change : coming_changes_) {
+    change.service->plan.swap(change.plan);
+    change.service->pooled.swap(change.pooled);
+    change.service->maglev = nullptr;
   }
 }
 
-/// Points to the listed backends where they are in memory now.
 template <class K>
-void BalanceFor<K>::refresh_candidates(Service& service) {
-  const auto& listed = service.plan->listed;
-  service.candidates.resize(listed.size());
-  for (std::size_t place = 0; place < listed.size(); ++place) {
-    const std::uint16_t id = listed[place];
+void BalanceFor<K>::let_go() {
+  coming_.reset();
+  coming_services_.clear();
+  coming_changes_.clear();
+}
+
+/// What schedules the service by that plan: what has not changed goes on where it was.
+template <class K>
+auto BalanceFor<K>::pool_of(const Service& service, const typename Plan::Service& planned)
+    -> std::shared_ptr<Pooled> {
+  if (service.plan != nullptr && service.pooled != nullptr &&
+      service.plan->maglev == planned.maglev && service.plan->listed == planned.listed &&
+      service.plan->spec.scheduler == planned.spec.scheduler)
+    return service.pooled;
+  auto pooled = std::make_shared<Pooled>();
+  for (const std::uint16_t id : planned.listed) {
     const Backend& backend = backends_[id];
-    service.candidates[place] = {
-        .weight = plan_->backends[id].weight,
-        .active = backend.active_of_all != nullptr ? backend.active_of_all : &backend.active};
+    pooled->candidates.push_back(
+        {.weight = coming_->backends[id].weight,
+         .active = backend.active_of_all != nullptr ? backend.active_of_all : &backend.active});
   }
-}
-
-/// Makes what schedules the service's connections; what has not changed goes on where it was.
-/// Schedulers see the candidates where they are: as many as before stay in their place.
-template <class K>
-void BalanceFor<K>::wire(Service& service) {
-  refresh_candidates(service);
-  const SchedulerKind* kind = scheduler_named(service.plan->spec.scheduler);
-  if (service.plan->maglev == service.maglev && kind == service.kind) return;
-  service.scheduler.reset();
-  service.maglev = service.plan->maglev;
-  service.kind = kind;
-  if (service.plan->willing > 0)
-    service.scheduler = kind->create({service.candidates, *service.maglev});
+  if (planned.willing > 0)
+    pooled->scheduler =
+        scheduler_named(planned.spec.scheduler)
+            ->create({pooled->candidates, planned.maglev, *coming_->settings.maglev});
+  return pooled;
 }
 
 template <class K>
@@ -119,7 +130,7 @@ Result<void> BalanceFor<K>::check_invariants() const {
   const auto broken = [](const char* rule) { return std::unexpected(Error{rule}); };
   if (services_.size() != plan_->services.size()) return broken("a service is missing");
   for (std::size_t i = 0; i < services_.size(); ++i) {
-    if (services_[i]->plan != &plan_->services[i]) return broken("a service is of another plan");
+    if (services_[i]->plan != plan_->services[i]) return broken("a service is of another plan");
   }
   for (const std::uint16_t id : plan_->free_ids) {
     if (plan_->settings.workers == 1 && live_on(id) != 0)
@@ -157,11 +168,12 @@ Result<std::shared_ptr<const BalancePlan>> Balance::plan(const BalanceConfig& co
                   " is no prime up to " + std::to_string(Maglev::kMaxSize) + ": 65537 is",
               Error::Kind::usage});
   }
-  const PlanSettings settings{.hash = balance_hasher(config.key),
-                              .maglev_table_size = config.maglev_table_size,
-                              .stateful = config.stateful,
-                              .workers = workers,
-                              .shares_tables = config.shares_tables};
+  const PlanSettings settings{
+      .hash = balance_hasher(config.key),
+      .maglev = std::make_shared<MaglevTables>(config.maglev_table_size, config.maglev_threads),
+      .stateful = config.stateful,
+      .workers = workers,
+      .shares_tables = config.shares_tables};
   const auto none = [](std::uint16_t) { return std::uint64_t{0}; };
   return next_plan({PlanFor<KeyV4>(settings), PlanFor<KeyV6>(settings)}, config.services, none,
                    none);
@@ -172,6 +184,7 @@ Balance::Balance(const BalanceConfig& config, std::shared_ptr<const BalancePlan>
     : stateful_(config.stateful), v4_(config, worker), v6_(config, worker) {
   learn(std::move(plan));
   take_on();
+  let_go();
 }
 
 Result<std::unique_ptr<Balance>> Balance::create(const BalanceConfig& config) {
@@ -189,7 +202,13 @@ void Balance::learn(std::shared_ptr<const BalancePlan> plan) {
 void Balance::take_on() {
   v4_.take_on();
   v6_.take_on();
-  plan_ = std::move(coming_);
+  plan_.swap(coming_);
+}
+
+void Balance::let_go() {
+  coming_.reset();
+  v4_.let_go();
+  v6_.let_go();
 }
 
 namespace {
@@ -209,7 +228,7 @@ bool has_lost(const PlanFor<K>& was, const PlanFor<K>& is,
 
 }  // namespace
 
-Result<bool> update(std::span<const Balance* const> all, const Services& services,
+Result<bool> update(std::span<Balance* const> all, const Services& services,
                     const OnEachBalance& on_each) {
   const auto live = [all]<class K>(std::uint16_t id) {
     std::uint64_t sum = 0;
@@ -221,12 +240,15 @@ Result<bool> update(std::span<const Balance* const> all, const Services& service
   const std::shared_ptr<const BalancePlan> before = all.front()->plan();
   // The second time forgets what the first has left without connections: nobody opens one there any
   // more.
-  for (int time = 0; time < 2; ++time) {
+  bool forgets = false;
+  for (int time = 0; time == 0 || (time == 1 && forgets); ++time) {
     const auto plan = next_plan(*all.front()->plan(), services, live_v4, live_v6);
     if (!plan) return std::unexpected(plan.error());
-    const bool served = on_each([&plan](Balance& one) { one.learn(*plan); }) &&
-                        on_each([](Balance& one) { one.take_on(); });
-    if (!served) return std::unexpected(Error{"millrace is ending: nothing can change any more"});
+    for (Balance* one : all) one->learn(*plan);
+    if (!on_each([](Balance& one) { one.take_on(); }))
+      return std::unexpected(Error{"millrace is ending: nothing can change any more"});
+    for (Balance* one : all) one->let_go();
+    forgets = (*plan)->v4.forgets(live_v4) || (*plan)->v6.forgets(live_v6);
   }
   const BalancePlan& now = *all.front()->plan();
   return has_lost(before->v4, now.v4, live_v4) || has_lost(before->v6, now.v6, live_v6);

@@ -1,19 +1,27 @@
 // Maglev: consistent hashing by the service's own table. The default: connections without an entry
-// (table full, another machine, a restart) reach the same backend as those with one.
+// (table full, another machine, a restart) reach the same backend as those with one. Where the
+// table is being made, new connections go by plain hashing: their entries keep them where they are.
 #pragma once
 
 #include "function/balance/scheduler.h"
+#include "function/balance/scheduler/hash.h"
 
 namespace millrace {
 
 class MaglevScheduler final : public Scheduler {
  public:
-  explicit MaglevScheduler(const Pool& pool) : maglev_(pool.maglev) {}
+  explicit MaglevScheduler(const Pool& pool)
+      : tables_(pool.tables), table_(pool.maglev), meanwhile_(pool) {}
 
-  std::uint16_t pick(Hash hash) override { return maglev_.pick(hash); }
+  std::uint16_t pick(Hash hash) override {
+    const Maglev* const table = tables_.want(table_);
+    return table != nullptr ? table->pick(hash) : meanwhile_.pick(hash);
+  }
 
  private:
-  const Maglev& maglev_;
+  MaglevTables& tables_;
+  std::shared_ptr<MaglevTable> table_;
+  HashScheduler meanwhile_;
 };
 
 }  // namespace millrace

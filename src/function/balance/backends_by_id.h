@@ -1,0 +1,43 @@
+// A worker's backends, by the ids that plans give them. They stay where they are in memory, so that
+// the thread that makes plans may add some while the worker uses others.
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <type_traits>
+
+namespace millrace {
+
+template <class Backend>
+class BackendsById {
+ public:
+  explicit BackendsById(std::size_t most) : memory_(allocate(most)) {}
+
+  std::size_t size() const { return size_; }
+  Backend& operator[](std::size_t id) { return memory_.get()[id]; }
+  const Backend& operator[](std::size_t id) const { return memory_.get()[id]; }
+
+  /// Has that many from now on, `most` at most: more than before.
+  void grow(std::size_t size) {
+    for (; size_ < size; ++size_) new (memory_.get() + size_) Backend{};
+  }
+
+ private:
+  static_assert(std::is_trivially_destructible_v<Backend>);
+  struct Free {
+    void operator()(Backend* memory) const { std::free(memory); }
+  };
+  /// Memory that nothing has used takes none.
+  static Backend* allocate(std::size_t most) {
+    void* const memory = std::aligned_alloc(alignof(Backend), most * sizeof(Backend));
+    if (memory == nullptr) throw std::bad_alloc();
+    return static_cast<Backend*>(memory);
+  }
+
+  std::unique_ptr<Backend, Free> memory_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace millrace

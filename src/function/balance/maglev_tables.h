@@ -1,0 +1,93 @@
+// The Maglev tables of a load balancer: made when a service uses them, and shared by services whose
+// members are equal.
+//
+// Making one takes some milliseconds, in which a worker should serve packets: threads of their own
+// make them, and who wants one meanwhile gets none.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "function/balance/maglev.h"
+
+namespace millrace {
+
+/// A table that may not be made yet. Any thread may read it.
+class MaglevTable {
+ public:
+  using Members = std::vector<Maglev::Member>;
+
+  explicit MaglevTable(Members members) : members_(std::move(members)) {}
+
+  const Members& members() const { return members_; }
+  /// Null: it is not made.
+  const Maglev* made() const { return made_.load(std::memory_order_acquire); }
+
+ private:
+  friend class MaglevTables;
+
+  Members members_;
+  std::once_flag once_;
+  Maglev table_;
+  std::atomic<const Maglev*> made_ = nullptr;
+  std::atomic<bool> is_wanted_ = false;
+  // While it waits to be made:
+  std::shared_ptr<MaglevTable> self_;
+  MaglevTable* next_ = nullptr;
+};
+
+class MaglevTables {
+ public:
+  /// Tables are made at once as long as all have so many entries together: some hundred
+  /// milliseconds' work, so that nobody waits for one of few services.
+  static constexpr std::size_t kAtOnceEntries = std::size_t{64} * Maglev::kDefaultSize;
+
+  /// Tables of `size` entries (as `Maglev::build`), made by so many threads; 0: by who wants them.
+  MaglevTables(std::uint32_t size, unsigned threads);
+  ~MaglevTables();
+  MaglevTables(const MaglevTables&) = delete;
+  MaglevTables& operator=(const MaglevTables&) = delete;
+
+  /// The one of these members. By one thread at a time.
+  std::shared_ptr<MaglevTable> of(MaglevTable::Members members);
+  /// Its table; null while it is being made. Any thread; no lock, and a system call only where
+  /// nobody has wanted it before.
+  const Maglev* want(const std::shared_ptr<MaglevTable>& table);
+  /// Its table, made by the calling thread where need be.
+  const Maglev* make(MaglevTable& table) const;
+
+  struct Statistics {
+    std::size_t tables = 0;  ///< in use, of members that differ
+    std::size_t made = 0;
+    std::size_t memory_bytes = 0;
+  };
+  /// By the thread that calls `of`.
+  Statistics statistics() const;
+
+  std::uint32_t size() const { return size_; }
+
+ private:
+  void make_wanted();
+  std::shared_ptr<MaglevTable> take_wanted();
+
+  struct HashOf {
+    std::size_t operator()(const MaglevTable::Members& members) const;
+  };
+
+  std::uint32_t size_;
+  std::unordered_map<MaglevTable::Members, std::weak_ptr<MaglevTable>, HashOf> all_;
+  std::size_t swept_at_ = 1;  ///< how many `all_` has when those that are gone are forgotten
+  std::atomic<MaglevTable*> wanted_ = nullptr;   ///< a stack; threads take from it one at a time
+  std::atomic<std::uint32_t> wanted_times_ = 0;  ///< what threads wait for
+  std::mutex taking_;
+  std::atomic<bool> is_ending_ = false;
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace millrace
