@@ -1,39 +1,47 @@
 #include "connections.h"
 
+#include <fmt/compile.h>
+#include <fmt/format.h>
+
+#include <iterator>
 #include <variant>
 
 #include "core/address.h"
 #include "function/balance/service.h"
-#include "json.h"
 
 namespace millrace::cli {
 
-Json to_json(const WorkersConnection& of, const BalancePlan& plan) {
+/// Formatted by hand, since lists have millions: no value needs an escape.
+void append_json(std::string& text, const WorkersConnection& of, const BalancePlan& plan) {
   const ListedConnection& connection = of.connection;
-  return std::visit(
-      [&]<class K>(const K& key) -> Json {
+  const auto append = [out = std::back_inserter(text)](const auto& format, const auto&... values) {
+    fmt::format_to(out, format, values...);
+  };
+  std::visit(
+      [&]<class K>(const K& key) {
         const K& to = std::get<K>(connection.translated);
         const auto& of_family = plan.family<K>();
         const auto* service = of_family.serving(key);
-        Json object{
-            {"protocol", protocol_name(key.protocol)},
-            {"source", to_string(key.source)},
-            {"source_port", key.source_port},
-            {"destination", to_string(key.destination)},
-            {"destination_port", key.destination_port},
-            {"state", to_string(connection.state)},
-            {"idle_ms", connection.idle_ms},
-            {"expires_ms", connection.expires_ms ? Json(*connection.expires_ms) : Json(nullptr)},
-            {"worker", of.worker},
-            {"service", service != nullptr ? to_string(service->spec) : ""},
-            {"backend", of_family.backend_name(key, to)}};
-        if (!connection.has_reply) return object;
-        const K reply = reversed(to);
-        object["reply_source"] = to_string(reply.source);
-        object["reply_source_port"] = reply.source_port;
-        object["reply_destination"] = to_string(reply.destination);
-        object["reply_destination_port"] = reply.destination_port;
-        return object;
+        append(FMT_COMPILE(R"({{"protocol":"{}","source":"{}","source_port":{},"destination":"{}",)"
+                           R"("destination_port":{},"state":"{}","idle_ms":{},"expires_ms":)"),
+               protocol_name(key.protocol), to_string(key.source), key.source_port,
+               to_string(key.destination), key.destination_port, to_string(connection.state),
+               connection.idle_ms);
+        if (connection.expires_ms) {
+          append(FMT_COMPILE("{}"), *connection.expires_ms);
+        } else {
+          text += "null";
+        }
+        append(FMT_COMPILE(R"(,"worker":{},"service":"{}","backend":"{}")"), of.worker,
+               service != nullptr ? to_string(service->spec) : "", of_family.backend_name(key, to));
+        if (connection.has_reply) {
+          const K reply = reversed(to);
+          append(FMT_COMPILE(R"(,"reply_source":"{}","reply_source_port":{},)"
+                             R"("reply_destination":"{}","reply_destination_port":{})"),
+                 to_string(reply.source), reply.source_port, to_string(reply.destination),
+                 reply.destination_port);
+        }
+        text += '}';
       },
       connection.key);
 }
@@ -41,7 +49,7 @@ Json to_json(const WorkersConnection& of, const BalancePlan& plan) {
 std::string connections_text(const Workers& workers) {
   std::string text;
   workers.list([&](const WorkersConnection& connection) {
-    text += to_json(connection, *workers.plan()).dump();
+    append_json(text, connection, *workers.plan());
     text += '\n';
   });
   return text;

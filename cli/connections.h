@@ -3,12 +3,12 @@
 
 #include <string>
 
-#include "json.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
 
-Json to_json(const WorkersConnection& connection, const BalancePlan& plan);
+/// Appends the object, without an end of line.
+void append_json(std::string& text, const WorkersConnection& connection, const BalancePlan& plan);
 
 /// Of workers at rest.
 std::string connections_text(const Workers& workers);

@@ -244,7 +244,8 @@ void ControlServer::Implementation::list(const Request& request, Response& respo
             filter, [&](std::span<const WorkersConnection> piece, const BalancePlan& plan) {
               std::string text;
               for (const WorkersConnection& connection : piece) {
-                text += text_of(cli::to_json(connection, plan));
+                append_json(text, connection, plan);
+                text += '\n';
               }
               return !http.is_ending() && sink.write(text.data(), text.size());
             });
@@ -297,8 +298,9 @@ void ControlServer::Implementation::explain(const Request& request, Response& re
   if (!key) return refuse(response, key.error());
   const auto is = control->explain(*key);
   if (!is) return refuse(response, is.error());
-  answer(response,
-         json_of(*is, is->connection ? cli::to_json(*is->connection, *is->plan) : Json(nullptr)));
+  std::string connection = "null";
+  if (is->connection) append_json(connection = {}, *is->connection, *is->plan);
+  answer(response, json_of(*is, Json::parse(connection)));
 }
 
 void ControlServer::Implementation::mark(Mark mark, const char* name, bool when,

@@ -5,6 +5,7 @@ go 1.19
 require (
 	github.com/prometheus/client_golang v1.18.0
 	github.com/spf13/cobra v1.10.2
+	github.com/valyala/fastjson v1.6.3
 	golang.org/x/net v0.35.0
 	golang.org/x/term v0.29.0
 )

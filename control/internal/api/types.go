@@ -101,27 +101,6 @@ type BackendStats struct {
 	Connections, Live uint64
 }
 
-// Connection is a line of GET /connections. ExpiresMs is nil where connections are kept for ever;
-// Reply is there where replies are translated.
-type Connection struct {
-	Protocol        string
-	Source          netip.Addr
-	SourcePort      uint16 `json:"source_port"`
-	Destination     netip.Addr
-	DestinationPort uint16 `json:"destination_port"`
-	State           string
-	IdleMs          uint64  `json:"idle_ms"`
-	ExpiresMs       *uint64 `json:"expires_ms"`
-	Worker          int
-	Service         *string
-	Backend         *string
-
-	ReplySource          netip.Addr `json:"reply_source"`
-	ReplySourcePort      uint16     `json:"reply_source_port"`
-	ReplyDestination     netip.Addr `json:"reply_destination"`
-	ReplyDestinationPort uint16     `json:"reply_destination_port"`
-}
-
 // Tuple is where a packet comes from and goes to.
 type Tuple struct{ Source, Destination netip.AddrPort }
 

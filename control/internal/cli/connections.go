@@ -2,8 +2,6 @@ package cli
 
 import (
 	"bufio"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -63,7 +61,7 @@ func listJSON(out io.Writer, body io.Reader) error {
 
 func listConntrack(out io.Writer, body io.Reader) error {
 	lines := bufio.NewWriter(out)
-	err := each(body, func(c *api.Connection) error {
+	err := api.EachConnection(body, func(c *api.Connection) error {
 		_, err := lines.WriteString(conntrack.Line(c) + "\n")
 		return err
 	})
@@ -72,14 +70,14 @@ func listConntrack(out io.Writer, body io.Reader) error {
 
 func listTable(out io.Writer, body io.Reader) error {
 	t := newTable(out, "", "protocol", "source", "destination", "state", ">idle", ">expires in", ">worker", "backend")
-	err := each(body, func(c *api.Connection) error {
+	err := api.EachConnection(body, func(c *api.Connection) error {
 		expires := "never"
 		if c.ExpiresMs != nil {
 			expires = seconds(*c.ExpiresMs)
 		}
 		tuple := c.Original()
 		return t.row(c.Protocol, end(tuple.Source), end(tuple.Destination), c.State, seconds(c.IdleMs),
-			expires, strconv.Itoa(c.Worker), orDash(c.Backend))
+			expires, strconv.Itoa(c.Worker), orDash(&c.Backend))
 	})
 	return first(err, t.flush())
 }
@@ -90,23 +88,6 @@ func end(of netip.AddrPort) string {
 		return of.Addr().String()
 	}
 	return of.String()
-}
-
-// each calls `take` for every connection of a list, of which it holds one.
-func each(body io.Reader, take func(*api.Connection) error) error {
-	for decoder := json.NewDecoder(body); ; {
-		var c api.Connection
-		err := decoder.Decode(&c)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return brokeOff(err)
-		}
-		if err := take(&c); err != nil {
-			return err
-		}
-	}
 }
 
 func brokeOff(err error) error {
