@@ -174,14 +174,16 @@ void BalanceFor<K>::fill(const typename Plan::Service& service, std::uint16_t id
 }
 
 template <class K>
-void BalanceFor<K>::count_active(const std::byte* state, std::int64_t more) {
+void BalanceFor<K>::count_active(const std::byte* state, std::int64_t more, bool is_proof) {
   Backend& backend = backends_[state_at(state)];
   backend.service->plan->proved->template add<false>(worker_, more);
   const auto change = static_cast<std::uint64_t>(more);
-  if (backend.active_of_all != nullptr) {
-    backend.active_of_all->add_beside_others(change);
+  if (backend.activity_of_all != nullptr) {
+    backend.activity_of_all->active.add_beside_others(change);
+    if (is_proof) backend.activity_of_all->proved.add_beside_others(1);
   } else {
-    backend.active.add(change);
+    backend.activity.active.add(change);
+    if (is_proof) backend.activity.proved.add(1);
   }
 }
 
@@ -189,7 +191,7 @@ void BalanceFor<K>::count_active(const std::byte* state, std::int64_t more) {
 template <class K>
 Verdict BalanceFor<K>::proved(const std::byte* state) {
   if (turns_away(*backends_[state_at(state)].service)) return Verdict::service_limit;
-  count_active(state, 1);
+  count_active(state, 1, true);
   return Verdict::tracked;
 }
 

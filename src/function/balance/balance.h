@@ -132,8 +132,8 @@ class BalanceFor final : public FunctionFor<K> {
     // Not read for packets of known connections:
     Counter connections;
     Counter live;
-    Counter active;                    ///< of them, those that go on
-    Counter* active_of_all = nullptr;  ///< instead, where workers share tables
+    Activity activity;
+    Activity* activity_of_all = nullptr;  ///< instead, where workers share tables
     Service* service = nullptr;
     std::uint64_t since = 0;  ///< the plan's number
   };
@@ -171,7 +171,7 @@ class BalanceFor final : public FunctionFor<K> {
   void refuse(Opening<K>& opening, Service* service, Verdict why);
   /// Whether the limit forbids one more connection; counts that.
   static bool turns_away(Service& service);
-  void count_active(const std::byte* state, std::int64_t more);
+  void count_active(const std::byte* state, std::int64_t more, bool is_proof = false);
   /// The service's Maglev table; null: it is being made.
   const Maglev* table_of(Service& service) {
     if (service.maglev == nullptr) [[unlikely]]

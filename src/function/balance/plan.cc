@@ -270,7 +270,7 @@ std::uint16_t PlanFor<K>::backend_for(Service& service, const BackendSpec<Addres
                   .virtual_port = service.spec.port,
                   .service = service.identity,
                   .since = number,
-                  .active = settings.shares_tables ? std::make_shared<Counter>() : nullptr};
+                  .activity = settings.shares_tables ? std::make_shared<Activity>() : nullptr};
   return id;
 }
 

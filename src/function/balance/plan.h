@@ -21,11 +21,11 @@
 #include <string>
 #include <vector>
 
-#include "core/counter.h"
 #include "core/destination_table.h"
 #include "core/protocol.h"
 #include "core/sharded_count.h"
 #include "function/balance/maglev_tables.h"
+#include "function/balance/scheduler.h"
 #include "function/balance/service.h"
 #include "millrace/key.h"
 #include "millrace/types.h"
@@ -63,8 +63,8 @@ struct PlanFor {
     std::uint64_t service = 0;  ///< that one's identity
     std::uint64_t since = 0;    ///< the number of the plan that gave it its id
 
-    /// Connections that go on, of all workers; null where each counts its own.
-    std::shared_ptr<Counter> active;
+    /// Of all workers; null where each counts its own.
+    std::shared_ptr<Activity> activity;
 
     bool is_gone() const { return place == kNoPlace || !is_healthy; }
   };

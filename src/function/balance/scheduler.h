@@ -14,11 +14,17 @@
 
 namespace millrace {
 
+/// How much a backend has to do, by the count of one worker or of all.
+struct Activity {
+  Counter
+      active;  ///< connections that go on: something has proved them, and neither side ended them
+  Counter proved;  ///< connections that something has proved, so far
+};
+
 /// A backend as schedulers see it. Its place in the list is its name here.
 struct Candidate {
   std::uint32_t weight = 1;
-  /// Connections that go on: something has proved them, and neither side has ended them.
-  const Counter* active = nullptr;
+  const Activity* activity = nullptr;
 };
 
 class Scheduler {

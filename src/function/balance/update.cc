@@ -41,7 +41,7 @@ void BalanceFor<K>::learn(std::shared_ptr<const Plan> plan) {
     backend.port = coming.port;
     backend.virtual_port = coming.virtual_port;
     backend.service = known.at(coming.service).get();
-    backend.active_of_all = coming.active.get();
+    backend.activity_of_all = coming.activity.get();
     backend.since = coming.since;
   }
   for (const std::uint32_t i : coming_->changed) {
@@ -80,9 +80,11 @@ auto BalanceFor<K>::pool_of(const Service& service, const typename Plan::Service
   auto pooled = std::make_shared<Pooled>();
   for (const std::uint16_t id : planned.listed) {
     const Backend& backend = backends_[id];
-    pooled->candidates.push_back(
-        {.weight = coming_->backends[id].weight,
-         .active = backend.active_of_all != nullptr ? backend.active_of_all : &backend.active});
+    pooled->candidates.push_back({.weight = coming_->backends[id].weight,
+
+                                  .activity = backend.activity_of_all != nullptr
+                                                  ? backend.activity_of_all
+                                                  : &backend.activity});
   }
   if (planned.willing > 0)
     pooled->scheduler =

@@ -2,13 +2,15 @@
 // counted in; of several the one that has fewest in truth, else they take turns. O(backends) a
 // pick.
 //
-// What counts is what goes on: not what both sides have ended, nor what nothing has proved yet, so
-// that neither lingering connections nor a SYN flood weigh. So that a burst does not go to one
-// backend before the first answers come, the latest `kLately` picks count, too.
+// What counts is what goes on: not what both sides have ended, nor what nothing has proved, so that
+// neither lingering connections nor a SYN flood weigh. So that a burst does not go to one backend
+// before the first answers come, its picks among the latest `kLately` that nothing has proved yet
+// count, too, each for a quarter.
 //
 // When the list of backends changes, each begins as if it had as many connections as the one that
-// has most; of what it seems to have, every pick takes half a connection away. So a new backend
-// gets at most twice as many new connections as another one of its weight, until it has as many.
+// has most; whatever comes to it, half as much goes off what it only seems to have. So a new
+// backend gets at most twice as many new connections as another one of its weight, until it has as
+// many.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "function/balance/scheduler.h"
@@ -27,6 +30,7 @@ class LeastConnections final : public Scheduler {
   explicit LeastConnections(const Pool& pool)
       : candidates_(pool.candidates), seeming_(candidates_.size()), lately_(candidates_.size()) {
     lately_picked_.fill(kNobody);
+    for (std::size_t i = 0; i < candidates_.size(); ++i) lately_[i].proved = proved(i);
     const double most = most_for_weight();
     for (std::size_t i = 0; i < candidates_.size(); ++i) seeming_[i] = missing(i, most);
   }
@@ -47,13 +51,14 @@ class LeastConnections final : public Scheduler {
       if (++i == candidates_.size()) i = 0;
     }
     next_ = best + 1 == candidates_.size() ? 0 : best + 1;
-    seeming_[best] = std::max(seeming_[best] - 0.5, 0.0);
+    fade(best, kPendingWeight);
     note(static_cast<std::uint16_t>(best));
     return static_cast<std::uint16_t>(best);
   }
 
  private:
   static constexpr std::size_t kLately = 64;
+  static constexpr double kPendingWeight = 0.25;
   static constexpr std::uint32_t kNobody = 0xffffffff;
 
   struct Load {
@@ -62,14 +67,33 @@ class LeastConnections final : public Scheduler {
 
     friend auto operator<=>(const Load&, const Load&) = default;
   };
-  Load load_of(std::size_t i) const {
-    const double real = active(i) + lately_[i] + 1;
+  Load load_of(std::size_t i) {
+    const double real = active(i) + pending(i) * kPendingWeight + 1;
     return {(real + seeming_[i]) / candidates_[i].weight, real / candidates_[i].weight};
   }
 
   double active(std::size_t i) const {
-    return static_cast<double>(std::max<std::int64_t>(candidates_[i].active->difference(), 0));
+    return static_cast<double>(
+        std::max<std::int64_t>(candidates_[i].activity->active.difference(), 0));
   }
+  std::uint64_t proved(std::size_t i) const { return candidates_[i].activity->proved.value(); }
+
+  /// The picks of a backend among the latest.
+  struct Lately {
+    std::uint32_t picks = 0;
+    std::uint32_t answered = 0;  ///< of them, as many as have been proved since
+    std::uint64_t proved = 0;    ///< connections, when it was looked at last
+  };
+  /// Of the latest picks, those that nothing has proved.
+  std::uint32_t pending(std::size_t i) {
+    Lately& of = lately_[i];
+    const std::uint64_t more = proved(i) - std::exchange(of.proved, proved(i));
+    of.answered = static_cast<std::uint32_t>(std::min<std::uint64_t>(of.answered + more, of.picks));
+    fade(i, static_cast<double>(more) * (1 - kPendingWeight));
+    return of.picks - of.answered;
+  }
+  /// It has so many more in truth: half of that goes off what it seems to have.
+  void fade(std::size_t i, double more) { seeming_[i] = std::max(seeming_[i] - more / 2, 0.0); }
   /// The most connections that a backend has, for one of its weight.
   double most_for_weight() const {
     double most = 0;
@@ -83,14 +107,17 @@ class LeastConnections final : public Scheduler {
   }
   void note(std::uint16_t place) {
     std::uint32_t& oldest = lately_picked_[noted_++ % kLately];
-    if (oldest != kNobody) --lately_[oldest];
+    if (oldest != kNobody) {
+      --lately_[oldest].picks;
+      if (lately_[oldest].answered > 0) --lately_[oldest].answered;
+    }
     oldest = place;
-    ++lately_[place];
+    ++lately_[place].picks;
   }
 
   std::span<const Candidate> candidates_;
-  std::vector<double> seeming_;        ///< connections that it seems to have beside its own
-  std::vector<std::uint32_t> lately_;  ///< of the latest picks
+  std::vector<double> seeming_;  ///< connections that it seems to have beside its own
+  std::vector<Lately> lately_;
   std::array<std::uint32_t, kLately> lately_picked_;
   std::size_t noted_ = 0;
   std::size_t next_ = 0;
