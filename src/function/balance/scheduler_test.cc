@@ -131,7 +131,7 @@ TEST(LeastConnections, WhatHasEndedAndWhatNobodyAnswersWeighLittle) {
 TEST(LeastConnections, ANewBackendGetsTwiceTheShareOfOthersAtMost) {
   for (const bool is_answered : {true, false}) {
     Fixture before("least-connections", {1, 1, 2, 1});
-    for (const std::size_t place : {0, 1}) before.activity[place].active.add(100);
+    for (const unsigned place : {0U, 1U}) before.activity[place].active.add(100);
     before.activity[2].active.add(200);
     const auto scheduler = before.create("least-connections");
     std::array<int, 4> picked{};
@@ -149,7 +149,7 @@ TEST(LeastConnections, ANewBackendGetsTwiceTheShareOfOthersAtMost) {
 
 TEST(LeastConnections, BackendsBecomeEvenAgain) {
   Fixture before("least-connections", {1, 1, 1});
-  for (const std::size_t place : {0, 1}) before.activity[place].active.add(100);
+  for (const unsigned place : {0U, 1U}) before.activity[place].active.add(100);
   const auto scheduler = before.create("least-connections");
   for (int i = 0; i < 2000; ++i) before.begins(scheduler->pick(0));
   for (const Activity& one : before.activity)
