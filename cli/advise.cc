@@ -211,7 +211,7 @@ Result<Capture> AdviseCommand::load(const std::string& path) {
   auto capture = Capture::load(path);
   catch_interrupts();
   if (capture && !capture->loss().empty()) {
-    say(fmt::format("millrace: {}\n", capture->loss()));
+    say(fmt::format("millrace: warning: {}\n", capture->loss()));
     lost = true;
   }
   return capture;

@@ -136,7 +136,8 @@ bool is_standard_output(const std::string& path) {
 
 Result<void> check_no_terminal(std::string_view option, const std::string& path) {
   const auto status = status_of(path);
-  if (path != "-" && !(status && S_ISCHR(status->st_mode))) return {};
+  const bool device = status && S_ISCHR(status->st_mode);
+  if (path != "-" && !device) return {};
   const int fd = path == "-" ? ::dup(STDOUT_FILENO)
                              : ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return {};  // whoever writes says why

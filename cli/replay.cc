@@ -327,7 +327,7 @@ Result<int> ReplayCommand::show(const RunReport& report) const {
     if (auto ok = write_whole(stats, to_text(to_json(report))); !ok)
       return std::unexpected(ok.error());
   }
-  if (!report.loss.empty()) say(fmt::format("millrace: {}\n", report.loss));
+  if (!report.loss.empty()) say(fmt::format("millrace: warning: {}\n", report.loss));
   for (const auto& warning : report.warnings) {
     if (warning != report.loss) warn(warning);
   }

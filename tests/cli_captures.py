@@ -131,7 +131,16 @@ class Interfaces(CaptureCase):
                 self.assertIn("unreadable after 5 packets", said)
                 self.assertIn(words, said)
                 self.assertEqual(said.count("\n"), 1, said)
-                self.assertIn(said.split("millrace: ")[1].strip(), stats["warnings"])
+                self.assertIn(said.split("millrace: warning: ")[1].strip(), stats["warnings"])
+
+    def test_advice_about_a_part_says_so(self):
+        name = self.write("cut.pcapng", mixed().data[:-10])
+        result = self.run_it("advise", "--in", name, "--seconds", "0.01", "--workers", "1", "--quiet", "--json", self.path("a"))
+        self.assertEqual(result.returncode, UNREADABLE, result.stderr)
+        self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+        self.assertIn("unreadable after 4 packets (cut short)", result.stderr)
+        with open(self.path("a")) as file:
+            self.assertEqual(json.load(file)["capture"]["packets"], 4)
 
     def test_cut_anywhere(self):
         whole = mixed().data

@@ -62,7 +62,7 @@ class Cli(Case):
             stats = json.loads(result.stdout)
             self.assertEqual(stats["packets"]["in"], 5998 if "--windows" in how else 2999)
             self.assertIn("truncated", stats["warnings"][0])
-            self.assertEqual(result.stderr, f"millrace: {stats['warnings'][0]}\n")
+            self.assertEqual(result.stderr, f"millrace: warning: {stats['warnings'][0]}\n")
 
     def test_command_line(self):
         self.refuse(USAGE, ["subcommand"])

@@ -164,7 +164,7 @@ Result<void> PcapngReader::read_interface() {
   Interface interface{.link_type = u16(0), .snap_length = u32(4)};
   for (std::size_t at = kFixed; at + 4 <= body_.size();) {
     const unsigned code = u16(at);
-    const unsigned length = u16(at + 2);
+    const std::size_t length = u16(at + 2);
     at += 4;
     if (code == kEndOfOptions) break;
     if (length > body_.size() - at) return broken("an option that is longer than its block");
@@ -179,7 +179,7 @@ Result<void> PcapngReader::read_interface() {
 }
 
 Result<void> PcapngReader::read_option(Interface& interface, unsigned code, std::size_t at,
-                                       unsigned length) {
+                                       std::size_t length) {
   if (code == kIfResolution) {
     if (length != 1) return broken(fmt::format("a resolution of {} bytes", length));
     interface.resolution = static_cast<std::uint8_t>(body_[at]);

@@ -64,7 +64,7 @@ class PcapngReader {
   Result<void> pass_over(std::uint32_t bytes);
   Result<void> read_section();
   Result<void> read_interface();
-  Result<void> read_option(Interface& interface, unsigned code, std::size_t at, unsigned length);
+  Result<void> read_option(Interface& interface, unsigned code, std::size_t at, std::size_t length);
   Result<void> read_packet(Packet& packet) const;
   Result<void> read_simple(Packet& packet) const;
 
