@@ -31,7 +31,7 @@ void CaptureClock::add_step(std::uint64_t timestamp_ns) {
     packets_ = 1;
     return;
   }
-  tell(timestamp_ns);
+  count_step(timestamp_ns);
   if (jump_ && is_taken_back(*jump_, timestamp_ns)) {
     undo_jump();
   } else if (jump_ && timestamp_ns > jump_->timestamp_ns + kSecond) {
@@ -40,7 +40,7 @@ void CaptureClock::add_step(std::uint64_t timestamp_ns) {
   const std::uint64_t at = shifted(timestamp_ns, shift_);
   if (at >= latest_) {
     behind_since_.reset();
-    if (at - latest_ >= kToldAhead) jump_ = {packets_, timestamp_ns, latest_, at};
+    if (at - latest_ >= kStepAhead) jump_ = {packets_, timestamp_ns, latest_, at};
     latest_ = at;
   } else if (latest_ - at >= kSecond) {
     behind_since_ = std::min(behind_since_.value_or(timestamp_ns), timestamp_ns);
@@ -75,27 +75,27 @@ void CaptureClock::shift_from(std::size_t packet, std::int64_t ns) {
   shift_ = ns;
 }
 
-void CaptureClock::tell(std::uint64_t timestamp_ns) {
+void CaptureClock::count_step(std::uint64_t timestamp_ns) {
   const bool back = timestamp_ns < previous_;
   const std::uint64_t step = back ? previous_ - timestamp_ns : timestamp_ns - previous_;
-  if (step < (back ? kToldBack : kToldAhead)) return;
-  if (told_back_ + told_ahead_ == 0) {
-    first_told_ = packets_ + 1;
+  if (step < (back ? kStepBack : kStepAhead)) return;
+  if (steps_back_ + steps_ahead_ == 0) {
+    first_step_ = packets_ + 1;
     first_step_ns_ = step;
     first_is_back_ = back;
   }
-  ++(back ? told_back_ : told_ahead_);
+  ++(back ? steps_back_ : steps_ahead_);
 }
 
 std::string CaptureClock::steps() const {
-  const std::size_t steps = told_back_ + told_ahead_;
+  const std::size_t steps = steps_back_ + steps_ahead_;
   if (steps == 0) return {};
   std::string line =
       fmt::format("the clock steps {} by {:.6f} s at packet {}", first_is_back_ ? "back" : "ahead",
-                  static_cast<double>(first_step_ns_) * 1e-9, first_told_);
+                  static_cast<double>(first_step_ns_) * 1e-9, first_step_);
   if (steps > 1)
-    line +=
-        fmt::format(", the first of {} steps ({} back, {} ahead)", steps, told_back_, told_ahead_);
+    line += fmt::format(", the first of {} steps ({} back, {} ahead)", steps, steps_back_,
+                        steps_ahead_);
   return line;
 }
 

@@ -25,9 +25,9 @@ class CaptureClock {
   static constexpr std::uint64_t kSecond = 1'000'000'000;
   /// Time never goes beyond (the year 2262).
   static constexpr std::uint64_t kLatest = INT64_MAX;
-  /// Steps from one packet to the next that are told: so far back or more, so far ahead or more.
-  static constexpr std::uint64_t kToldBack = kSecond / 10;
-  static constexpr std::uint64_t kToldAhead = 86'400 * kSecond;
+  /// From one packet's timestamp to the next, a step is reported from these sizes on.
+  static constexpr std::uint64_t kStepBack = kSecond / 10;
+  static constexpr std::uint64_t kStepAhead = 86'400 * kSecond;
 
   /// Takes the next packet's timestamp, `kLatest` at most.
   void add(std::uint64_t timestamp_ns) {
@@ -53,11 +53,12 @@ class CaptureClock {
   }
   /// Returns the timestamp at which, by the clock of packet `i`, it is `time_ns`.
   std::uint64_t timestamp_ns(std::size_t i, std::uint64_t time_ns) const;
-  /// Returns up to where packets from `i` on are told the time alike.
+  /// Returns the first packet behind `i` to whose timestamp another difference is added; at most
+  /// SIZE_MAX.
   std::size_t alike_until(std::size_t i) const { return is_plain() ? SIZE_MAX : shift_at(i).end; }
 
-  /// Returns one line on the steps that are told: the first, and how many there are. Empty if there
-  /// are none. Packets are counted from 1.
+  /// Returns one line that reports the first step, and how many there are. Empty if there are none.
+  /// Packets are counted from 1.
   std::string steps() const;
 
  private:
@@ -77,7 +78,7 @@ class CaptureClock {
   const Shift& shift_at(std::size_t i) const;
   void add_step(std::uint64_t timestamp_ns);
   static bool is_taken_back(const Jump& jump, std::uint64_t timestamp_ns);
-  void tell(std::uint64_t timestamp_ns);
+  void count_step(std::uint64_t timestamp_ns);
   void undo_jump();
   void shift_from(std::size_t packet, std::int64_t ns);
 
@@ -91,9 +92,9 @@ class CaptureClock {
   // Timestamp of the first packet that is behind, while time stays.
   std::optional<std::uint64_t> behind_since_;
 
-  std::size_t told_back_ = 0;
-  std::size_t told_ahead_ = 0;
-  std::size_t first_told_ = 0;  // packet, from 1
+  std::size_t steps_back_ = 0;
+  std::size_t steps_ahead_ = 0;
+  std::size_t first_step_ = 0;  // packet, from 1
   std::uint64_t first_step_ns_ = 0;
   bool first_is_back_ = false;
 };
