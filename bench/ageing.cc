@@ -89,7 +89,7 @@ Result<Exact> exact_of(const Capture& capture, std::uint32_t timeout_ms) {
   Burst burst;
   while (port->receive(burst)) {
     if (burst.size == 0) continue;
-    parse(burst, capture.link_type());
+    parse(burst, port->link_type());
     if (!start) oracle.exact.start = *(start = burst.now);
     const std::uint32_t at = burst.now.ms - start->ms;
     while (oracle.exact.live.size() * kSampleMs <= at)

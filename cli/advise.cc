@@ -30,9 +30,13 @@ struct AdviseCommand : BenchCommand {
   std::string out;
 
   void add_options_to(CLI::App& command);
-  /// An interrupt ends it at once: a pipe may never end. Warns of what the capture lacks.
-  Result<Capture> load(const std::string& path) const;
+  /// An interrupt ends it at once: a pipe may never end. Says what could not be read.
+  Result<Capture> load(const std::string& path);
   int advise();
+  /// The exit status after `finish`: not all is well where captures were not read whole.
+  int status_of(int finished) const { return finished == kDone && lost ? kUnreadable : finished; }
+
+  bool lost = false;  ///< a capture could not be read whole
 };
 
 struct AdviseBench : AdviseCommand {
@@ -202,11 +206,14 @@ Json options_json(const AdviceOptions& options) {
   return {{"workers", options.workers}, {"seconds", options.seconds}, {"burst", options.burst}};
 }
 
-Result<Capture> AdviseCommand::load(const std::string& path) const {
+Result<Capture> AdviseCommand::load(const std::string& path) {
   exit_on_interrupt();
   auto capture = Capture::load(path);
   catch_interrupts();
-  if (capture && !capture->warning().empty()) warn(capture->warning());
+  if (capture && !capture->loss().empty()) {
+    say(fmt::format("millrace: warning: {}\n", capture->loss()));
+    lost = true;
+  }
   return capture;
 }
 
@@ -239,7 +246,7 @@ int AdviseCommand::advise() {
   all["options"].erase("repetitions");  // it measures until the time is up
   all["capture"] = to_json(*advice, in);
   for (const Tried& one : advice->tried) all["results"].push_back(to_json(one));
-  return finish(advice->complete, all, [&] { print(*advice, *this); });
+  return status_of(finish(advice->complete, all, [&] { print(*advice, *this); }));
 }
 
 void print(const Exhausted& exhausted, const std::string& in) {
@@ -288,9 +295,9 @@ int AdviseBench::compare() {
   }
   const bool complete = all["complete"];
   if (!complete) warn("interrupted: captures that are finished follow");
-  return finish(complete, all, [&done] {
+  return status_of(finish(complete, all, [&done] {
     for (const auto& [path, exhausted] : done) print(exhausted, path);
-  });
+  }));
 }
 
 void AdviseCommand::add_options_to(CLI::App& command) {

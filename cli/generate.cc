@@ -53,33 +53,36 @@ Written write_all(Generator& generator, CaptureWriter& writer, const Options& op
   return written;
 }
 
+std::string name_of(const std::string& out) { return out == "-" ? "standard output" : out; }
+
 void summarise(const Options& options, const Written& written) {
   if (options.quiet) return;
   const double seconds = static_cast<double>(written.last_ns - written.first_ns) / 1e9;
   const std::uint64_t mean = written.wire_bytes / std::max<std::uint64_t>(written.packets, 1);
-  fmt::print("{}: {} packets of {} {} connections over {:.1f} s, {} bytes each on the wire\n",
-             options.out, written.packets, options.plan.connections, options.profile, seconds,
-             mean);
+  const std::string line =
+      fmt::format("{}: {} packets of {} {} connections over {:.1f} s, {} bytes each on the wire\n",
+                  name_of(options.out), written.packets, options.plan.connections, options.profile,
+                  seconds, mean);
+  if (is_standard_output(options.out)) {
+    say(line);
+  } else {
+    fmt::print("{}", line);
+  }
 }
 
 int generate_file(const Options& options) {
-  const bool mixed = is_standard_output(options.out) && !options.quiet;
-  if (options.out == "-" || mixed) {
-    return fail(
-        {fmt::format("--out: {} is standard output: give a file, or /dev/stdout with --quiet",
-                     options.out),
-         Error::Kind::usage});
-  }
+  if (auto ok = check_no_terminal("--out", options.out); !ok) return fail(ok.error());
   if (auto possible = check(options.plan); !possible) return fail(possible.error());
-  auto writer = CaptureWriter::create(options.out, {1, options.plan.snaplen, true});
+  auto writer = CaptureWriter::create(is_standard_output(options.out) ? "-" : options.out,
+                                      {{1}, options.plan.snaplen, true});
   if (!writer) return fail(writer.error());
   auto generator = Generator::create(options.plan, &interrupted);
   if (!generator) return fail(generator.error());
   const Written written = write_all(*generator, *writer, options);
   if (auto done = writer->finish(); !done) return fail(done.error());
   if (written.packets < options.plan.packets) {
-    say(fmt::format("millrace: interrupted: {} holds the first {} of {} packets\n", options.out,
-                    written.packets, options.plan.packets));
+    say(fmt::format("millrace: interrupted: {} holds the first {} of {} packets\n",
+                    name_of(options.out), written.packets, options.plan.packets));
     return kInterrupted;
   }
   summarise(options, written);
@@ -108,7 +111,7 @@ void add_generate(CLI::App& app, Run& run) {
   command->add_option("--seed", plan.seed, "The same seed gives the same file")
       ->check(not_negative())
       ->capture_default_str();
-  command->add_option("--out", options->out, "The pcap file to write")
+  command->add_option("--out", options->out, "The pcap file to write; - is standard output")
       ->check(not_empty())
       ->required()
       ->type_name("FILE");

@@ -1,5 +1,6 @@
 #include "output.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -116,7 +117,8 @@ bool same_file(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty() || a == "-" || b == "-") return false;
   const auto status_a = status_of(a);
   const auto status_b = status_of(b);
-  if (status_a && status_b) return same(*status_a, *status_b);
+  // A socket may be read and written, as both standard streams.
+  if (status_a && status_b) return same(*status_a, *status_b) && !S_ISSOCK(status_a->st_mode);
   if (status_a || status_b) return false;
   std::error_code none;
   const auto whole = [&none](const std::string& path) {
@@ -126,9 +128,26 @@ bool same_file(const std::string& a, const std::string& b) {
 }
 
 bool is_standard_output(const std::string& path) {
+  if (path == "-") return true;
   const auto status = status_of(path);
   struct stat output{};
   return status && ::fstat(STDOUT_FILENO, &output) == 0 && same(*status, output);
+}
+
+Result<void> check_no_terminal(std::string_view option, const std::string& path) {
+  const auto status = status_of(path);
+  const bool device = status && S_ISCHR(status->st_mode);
+  if (path != "-" && !device) return {};
+  const int fd = path == "-" ? ::dup(STDOUT_FILENO)
+                             : ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return {};  // whoever writes says why
+  const bool terminal = ::isatty(fd) == 1;
+  ::close(fd);
+  if (!terminal) return {};
+  return std::unexpected(
+      Error{fmt::format("{}: {} is a terminal, and a capture is no text: give a file or a pipe",
+                        option, path == "-" ? "standard output" : path),
+            Error::Kind::usage});
 }
 
 Result<void> flush_standard_output() {

@@ -29,8 +29,12 @@ Result<void> write_whole(const std::string& path, std::string_view text);
 /// several purposes and are never the same. `-` is no file.
 bool same_file(const std::string& a, const std::string& b);
 
-/// True where `path` is what standard output goes to.
+/// True where `path` is `-`, or another name of what standard output goes to. No device is, as
+/// /dev/null may serve several purposes.
 bool is_standard_output(const std::string& path);
+
+/// Refuses a terminal as the file of `option`, which gets bytes that are no text. Error (usage).
+Result<void> check_no_terminal(std::string_view option, const std::string& path);
 
 /// Whatever waits for standard output, out. Error (failed): it could not be written.
 Result<void> flush_standard_output();

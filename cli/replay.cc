@@ -46,6 +46,13 @@ struct Ports {
   bool stopped() const { return std::ranges::any_of(all, &ReplayPort::stopped); }
 };
 
+/// A capture as it is replayed, and what is to be said about the file that it was read from.
+struct Loaded {
+  Capture capture;
+  std::string loss;   ///< empty: all of it was read
+  std::string clock;  ///< empty: its clock does not step
+};
+
 struct ReplayCommand {
   CommonOptions common;
   std::string in;
@@ -63,13 +70,14 @@ struct ReplayCommand {
  private:
   Result<void> check_files() const;
   Result<Config> read() const;
-  Result<Capture> load(const Config& config) const;
+  Result<Loaded> load(const Config& config) const;
   Result<Division> divide(const Capture& capture, const Config& config, Workers& workers) const;
   Result<Ports> open_ports(const Capture& capture, const Config& config, Division& division) const;
   std::optional<std::string> small_pages(const Workers& workers) const;
   Result<int> replay() const;
   Result<int> show(const RunReport& report) const;
   void warn(std::string_view message) const;
+  bool writes_to_standard_output() const { return !out.empty() && is_standard_output(out); }
 };
 
 /// Virtual addresses, prefixes and backends keep their places in every window; what takes
@@ -103,8 +111,13 @@ Result<void> ReplayCommand::check_files() const {
     return std::unexpected(Error{fmt::format("{}: {} is {}: give another file", option, path, what),
                                  Error::Kind::usage});
   };
-  if (out == "-" || is_standard_output(out)) {
-    return refuse("--out", out, "standard output, where the results go");
+  if (!out.empty()) {
+    if (auto ok = check_no_terminal("--out", out); !ok) return ok;
+  }
+  for (const auto& [option, path] :
+       {std::pair{"--stats", &stats}, std::pair{"--connections", &connections}}) {
+    if (writes_to_standard_output() && !path->empty() && is_standard_output(*path))
+      return refuse(option, *path, "standard output, where the capture of --out goes");
   }
   if (same_file(out, stats)) return refuse("--out", out, "the file of --stats");
   if (same_file(connections, out)) return refuse("--connections", connections, "the file of --out");
@@ -112,7 +125,7 @@ Result<void> ReplayCommand::check_files() const {
     return refuse("--connections", connections, "the file of --stats");
   for (const auto& [option, path] : {std::pair{"--out", &out}, std::pair{"--stats", &stats},
                                      std::pair{"--connections", &connections}}) {
-    if (same_file(*path, in == "-" ? "/dev/stdin" : in))
+    if (same_file(*path == "-" ? "/dev/stdout" : *path, in == "-" ? "/dev/stdin" : in))
       return refuse(option, *path, "the file of --in");
     if (same_file(*path, config_path)) return refuse(option, *path, "the file of --config");
   }
@@ -133,10 +146,19 @@ Result<Config> ReplayCommand::read() const {
   return config;
 }
 
-Result<Capture> ReplayCommand::load(const Config& config) const {
+Result<Loaded> ReplayCommand::load(const Config& config) const {
   auto capture = Capture::load(in);
-  if (!capture || windows == 1) return capture;
-  return millrace::windows(*capture, windows, {keeps<AddressV4>(config), keeps<AddressV6>(config)});
+  if (!capture) return std::unexpected(capture.error());
+  Loaded loaded{.capture = Capture(CaptureFormat{}), .loss = capture->loss(), .clock = {}};
+  if (const std::string steps = capture->clock().steps(); clock == "capture" && !steps.empty())
+    loaded.clock = fmt::format("{}: {}", in, steps);
+  if (windows > 1) {
+    capture =
+        millrace::windows(*capture, windows, {keeps<AddressV4>(config), keeps<AddressV6>(config)});
+    if (!capture) return std::unexpected(capture.error());
+  }
+  loaded.capture = std::move(*capture);
+  return loaded;
 }
 
 /// One alone gets all of the capture.
@@ -165,7 +187,9 @@ Result<Ports> ReplayCommand::open_ports(const Capture& capture, const Config& co
   auto& parts = division.parts;
   Ports ports;
   if (!out.empty()) {
-    auto writer = CaptureWriter::create(out, capture.format());
+    CaptureFormat format = capture.format();
+    format.beyond_2106 |= latest_timestamp_ns(capture, loops) / 1'000'000'000 >= kPcapSeconds;
+    auto writer = CaptureWriter::create(writes_to_standard_output() ? "-" : out, format);
     if (!writer) return std::unexpected(writer.error());
     ports.output =
         std::make_unique<CaptureOutput>(std::move(*writer), static_cast<unsigned>(parts.size()));
@@ -228,8 +252,9 @@ Result<int> ReplayCommand::replay() const {
   if (auto ok = check_files(); !ok) return std::unexpected(ok.error());
 
   exit_on_interrupt();  // nothing is on the disk until the tables are ready
-  auto capture = load(*config);
-  if (!capture) return std::unexpected(capture.error());
+  auto loaded = load(*config);
+  if (!loaded) return std::unexpected(loaded.error());
+  const Capture* const capture = &loaded->capture;
   LineConfig line_config = common.line_config(*config);
   line_config.catch_up = clock == "capture";
   auto workers = Workers::create(config->workers, line_config, common.balance_config(*config),
@@ -249,7 +274,10 @@ Result<int> ReplayCommand::replay() const {
                    .config = line_config,
                    .spread = config->spread,
                    .seed = common.seed};
-  if (!capture->warning().empty()) report.warnings.push_back(capture->warning());
+  for (const std::string& line : {loaded->loss, loaded->clock}) {
+    if (!line.empty()) report.warnings.push_back(line);
+  }
+  report.loss = loaded->loss;
   std::ranges::copy(doubts(*config), std::back_inserter(report.warnings));
   if (auto warning = small_pages(*workers)) report.warnings.push_back(std::move(*warning));
   if (auto warning = too_many_threads(*config)) report.warnings.push_back(std::move(*warning));
@@ -301,9 +329,17 @@ Result<int> ReplayCommand::show(const RunReport& report) const {
     if (auto ok = write_whole(stats, to_text(to_json(report))); !ok)
       return std::unexpected(ok.error());
   }
-  for (const auto& warning : report.warnings) warn(warning);
-  if (stats != "-" && connections != "-") fmt::print("{}", to_table(report));
-  return report.interrupted ? kInterrupted : kDone;
+  if (!report.loss.empty()) say(fmt::format("millrace: warning: {}\n", report.loss));
+  for (const auto& warning : report.warnings) {
+    if (warning != report.loss) warn(warning);
+  }
+  if (writes_to_standard_output()) {
+    if (!common.quiet) say(to_table(report));
+  } else if (stats != "-" && connections != "-") {
+    fmt::print("{}", to_table(report));
+  }
+  if (report.interrupted) return kInterrupted;
+  return report.loss.empty() ? kDone : kUnreadable;
 }
 
 int ReplayCommand::run() const {
@@ -320,7 +356,11 @@ void add_replay(CLI::App& app, Run& run) {
       ->check(not_empty())
       ->required()
       ->type_name("FILE");
-  command->add_option("--out", replay->out, "Write what leaves as pcap")
+  command
+      ->add_option(
+          "--out", replay->out,
+          "Write what leaves as pcap, or pcapng where that takes it; - is standard output, "
+          "the table then goes to standard error")
       ->check(not_empty())
       ->type_name("FILE");
   command

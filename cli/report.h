@@ -26,6 +26,7 @@ struct RunReport {
   std::optional<Workers::Time> reading;  ///< of the pipeline's reader
   std::optional<std::uint64_t> seed;
   bool interrupted = false;
+  std::string loss;  ///< what could not be read of the capture, among `warnings`; empty: nothing
   std::vector<std::string> warnings;
 };
 

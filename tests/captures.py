@@ -1,7 +1,8 @@
 """Reads pcap and pcapng files and writes pcap, with the standard library alone.
 
 It shares no code with millrace and none with libpcap, so that it can judge what they did. A packet
-is a tuple (time in ns, length on the wire, captured bytes).
+is a tuple (time in ns, length on the wire, captured bytes); one whose link type is not the
+capture's first has it as the attribute `link`.
 """
 
 import mmap
@@ -24,7 +25,7 @@ _PCAP = {
     b"\x34\xcd\xb2\xa1": ("<", 1000, 24),  # Kuznetzov's, with an interface behind the lengths
     b"\xa1\xb2\xcd\x34": (">", 1000, 24),
 }
-_SECTION, _INTERFACE, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 3, 6
+_SECTION, _INTERFACE, _OLD, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
 _IF_TSRESOL, _IF_TSOFFSET = 9, 14
 
 
@@ -32,8 +33,19 @@ class NotACapture(Exception):
     pass
 
 
+class OfLink(tuple):
+    """A packet with a link type of its own."""
+
+
 class Capture:
-    """An open capture: iterate over it for its packets, as far as the file goes."""
+    """An open capture: iterate over it for its packets, as far as the file goes. `link_type` is the
+    first packet's, or the first interface's where there is none. `whole` says, once all of pcapng
+    was walked, whether nothing of it was left."""
+
+    whole = None
+
+    def link_of(self, packet):
+        return getattr(packet, "link", self.link_type)
 
     def __init__(self, path):
         with open(path, "rb") as file:
@@ -50,11 +62,12 @@ class Capture:
             self._packets = self._pcap
         elif magic == b"\x0a\x0d\x0d\x0a":
             self.link_type = None
-            for _ in self._pcapng(headers_only=True):
-                pass
+            for packet in self._pcapng():
+                self.link_type = packet.link
+                break
             if self.link_type is None:
                 raise NotACapture(f"{path}: pcapng without an interface")
-            self._packets = self._pcapng
+            self._packets = self._plain
         else:
             raise NotACapture(f"{path}: neither pcap nor pcapng")
 
@@ -75,10 +88,14 @@ class Capture:
             yield seconds * SECOND + fraction if fraction < SECOND else NO_TIME, wire, packet
             at += captured
 
-    def _pcapng(self, headers_only=False):
-        """All sections; every interface must have the link type and the snapshot length of the
-        first, as libpcap asks."""
-        data, at, order, interfaces = self._data, 0, "<", []
+    def _plain(self):
+        for packet in self._pcapng():
+            yield packet if packet.link != self.link_type else tuple(packet)
+
+    def _pcapng(self):
+        """All sections, with interfaces of any kind."""
+        data, at, order, interfaces, time = self._data, 0, "<", [], 0
+        self.whole = False
         while at + 12 <= len(data):
             if data[at : at + 4] == b"\x0a\x0d\x0d\x0a":
                 order = "<" if data[at + 8 : at + 12] == b"\x4d\x3c\x2b\x1a" else ">"
@@ -87,28 +104,31 @@ class Capture:
             if length < 12 or length % 4 or at + length > len(data):
                 return
             body = at + 8
+            number = captured = wire = start = 0
             if kind == _INTERFACE:
                 interfaces.append(self._interface(order, body, at + length - 4))
                 if self.link_type is None:
                     self.link_type = interfaces[-1][0]
-                if headers_only:
-                    return
-                if interfaces[-1][:2] != interfaces[0][:2] or interfaces[-1][0] != self.link_type:
-                    return
-            elif kind == _ENHANCED and not headers_only:
-                number, high, low, captured, wire = struct.unpack_from(order + "IIIII", data, body)
+            elif kind in (_ENHANCED, _OLD):
+                form = "IIIII" if kind == _ENHANCED else "HxxIIII"
+                number, high, low, captured, wire = struct.unpack_from(order + form, data, body)
                 if number >= len(interfaces) or captured > length - 32:
                     return
-                _, snaplen, per_second, offset = interfaces[number]
-                units = (high << 32) | low
-                time = units * SECOND // per_second + offset * SECOND
+                _, _, per_second, offset = interfaces[number]
+                time = ((high << 32) | low) * SECOND // per_second + offset * SECOND
                 start = body + 20
-                yield time, wire, data[start : start + min(captured, snaplen)]
-            elif kind == _SIMPLE and not headers_only and interfaces:
+            elif kind == _SIMPLE:
+                if not interfaces:
+                    return
                 (wire,) = struct.unpack_from(order + "I", data, body)
                 captured = min(wire, interfaces[0][1], length - 16)
-                yield 0, wire, data[body + 4 : body + 4 + captured]
+                start = body + 4
+            if start:
+                packet = OfLink((time, wire, data[start : start + captured]))
+                packet.link = interfaces[number][0]
+                yield packet
             at += length
+        self.whole = at == len(data)
 
     def _interface(self, order, at, end):
         link, _, snaplen = struct.unpack_from(order + "HHI", self._data, at)

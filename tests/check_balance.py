@@ -207,14 +207,15 @@ class Judge:
     def pair(self, number, original, translated):
         time, wire, before = original
         if not _same_place(original, translated):
-            self.error(number, "time or length differs from the original's")
+            self.error(number, "time, length or link type differs from the original's")
             return
         if time > self.now:
             self.now = time
         after = translated[2]
-        flow = packets.dissect(self.link_type, before)
+        link_type = getattr(original, "link", self.link_type)
+        flow = packets.dissect(link_type, before)
         if flow is None:
-            quote = packets.quote_of(self.link_type, before)
+            quote = packets.quote_of(link_type, before)
             if quote is not None:
                 self._quoting(number, quote, before, after)
                 return
@@ -331,7 +332,8 @@ def _name(end):
 
 def _same_place(original, translated):
     same_time = original[0] in (translated[0], captures.NO_TIME)
-    return same_time and original[1] == translated[1] and len(original[2]) == len(translated[2])
+    same_link = getattr(original, "link", None) == getattr(translated, "link", None)
+    return same_time and same_link and original[1] == translated[1] and len(original[2]) == len(translated[2])
 
 
 def _same_packet(link_type, original, translated):
@@ -358,7 +360,7 @@ def _pairs(original, translated, in_order):
     outs = iter(translated)
     out = next(outs, None)
     for packet in original:
-        if out is not None and (in_order or _same_packet(original.link_type, packet, out)):
+        if out is not None and (in_order or _same_packet(original.link_of(packet), packet, out)):
             yield packet, out
             out = next(outs, None)
         else:

@@ -13,6 +13,7 @@ import unittest
 import zlib
 
 import captures
+import captures_made
 import check_balance
 import packets
 
@@ -396,6 +397,21 @@ class Captures(unittest.TestCase):
             capture = captures.Capture(file.name)
             self.assertEqual(capture.link_type, captures.ETHERNET)
             self.assertEqual(list(capture), [(time, 9, packet)])
+
+    def test_pcapng_with_several_link_types(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(
+                captures_made.Pcapng(">").interface(captures.SLL).interface(captures.RAW).packet(1, b"raw", 7)
+                .section("<").interface(captures.ETHERNET, resolution=0).packet(0, b"frame", 8).old_packet(0, b"old", 9).simple(b"now").data
+            )
+            file.flush()
+            capture = captures.Capture(file.name)
+            self.assertEqual(capture.link_type, captures.RAW)
+            self.assertEqual(
+                list(capture), [(7000, 3, b"raw"), (8 * SECOND, 5, b"frame"), (9 * SECOND, 3, b"old"), (9 * SECOND, 3, b"now")]
+            )
+            links = [captures.RAW] + 3 * [captures.ETHERNET]
+            self.assertEqual([capture.link_of(packet) for packet in capture], links)
 
     def test_refusals(self):
         for content in (b"", b"short", bytes(100), b"#!/bin/sh\n" * 10):

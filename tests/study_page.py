@@ -153,7 +153,7 @@ y = "share"
         self.write("program", PROGRAM.replace("json.dump(", """at = sys.argv[sys.argv.index("--in") + 1]
 print("3 trials", file=sys.stderr)
 print("millrace: warning: " + at + ": cut off", file=sys.stderr)
-json.dump(""").replace('{"results": rows,', '{"in": at, "results": rows,'))
+json.dump(""").replace('{"results": rows,', '{"in": at, "results": rows,') + "\nsys.exit(3)\n")
         self.run_it("1-speed", "--in", self.write("a \"b.pcap", ""))
         self.assertEqual(self.page().count("millrace: warning: a &#34;b.pcap: cut off"), 1)
         self.assertNotIn("3 trials", self.page())

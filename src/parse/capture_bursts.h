@@ -13,7 +13,7 @@ Result<void> for_each_burst(const Capture& capture, Visit&& visit) {
   if (!port) return std::unexpected(port.error());
   Burst burst;
   while (port->receive(burst)) {
-    parse(burst, capture.link_type());
+    parse(burst, port->link_type());
     if (Result<void> done = visit(burst); !done) return done;
   }
   return {};

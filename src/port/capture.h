@@ -14,15 +14,24 @@
 
 #include "core/link_type.h"
 #include "millrace/types.h"
+#include "port/capture_clock.h"
 
 namespace millrace {
 
-/// What a capture file says about all of its packets.
+/// What a capture file says about its packets.
 struct CaptureFormat {
-  int dlt = 1;  ///< libpcap's number of the link type, one of those in `link_type_of`
+  /// libpcap's numbers of the link types of packets, one or more of those in `link_type_of`, each
+  /// once. With several, only pcapng can hold the packets.
+  std::vector<int> dlts = {1};
   std::uint32_t snaplen = 262144;  ///< bytes kept of a packet at most
   bool nanoseconds = false;        ///< false: all timestamps are whole microseconds
+  bool beyond_2106 = false;        ///< true: some timestamps do not fit into pcap's 32 bits
+
+  bool needs_pcapng() const { return dlts.size() > 1 || beyond_2106; }
 };
+
+/// Seconds from which on pcap cannot tell the time.
+inline constexpr std::uint64_t kPcapSeconds = std::uint64_t{1} << 32;
 
 /// How packets of libpcap's link type `dlt` begin. Error (unreadable): a link type that is not
 /// read.
@@ -45,35 +54,43 @@ class Capture {
   /// Bytes behind each packet that may be read (not used): copying may go in whole vectors.
   static constexpr std::size_t kSlack = 64;
 
-  /// An empty capture to append to. `format.dlt` must be one that is read.
+  /// An empty capture to append to. `format.dlts` must be ones that are read.
   explicit Capture(const CaptureFormat& format);
 
   /// Reads the pcap or pcapng file `path` (`-` is standard input) whole. A file that ends or breaks
-  /// in the middle is read as far as it goes, see `warning`. Errors: unreadable (no such file, no
-  /// capture, its link type), failed (no memory).
+  /// in the middle is read as far as it goes, see `loss`. Errors: unreadable (no such file, no
+  /// capture, a packet's link type), failed (no memory).
   static Result<Capture> load(const std::string& path);
 
-  /// Appends a packet; what is returned may be written until the capture is shared. Error (failed):
-  /// no memory, or more than `kMaxPackets`.
+  /// Appends a packet whose link type is `format().dlts[link]`; what is returned may be written
+  /// until the capture is shared. Error (failed): no memory, or more than `kMaxPackets`.
   Result<std::byte*> append(std::uint64_t timestamp_ns, std::uint32_t wire_length,
-                            std::span<const std::byte> bytes);
+                            std::span<const std::byte> bytes, unsigned link = 0);
 
   std::size_t size() const { return size_; }
   /// `i` is below `size()`.
   const Packet& packet(std::size_t i) const { return index_[i >> kBlockShift][i & kBlockMask]; }
 
-  /// From the first packet's time to the latest time of any; 0 without packets.
-  std::uint64_t span_ns() const { return latest_ns_ - first_ns_; }
-  LinkType link_type() const { return link_type_; }
+  /// From the first packet's time to the latest time of any; 0 without packets. Time is the
+  /// clock's.
+  std::uint64_t span_ns() const { return clock_.latest_ns() - clock_.first_ns(); }
+  const CaptureClock& clock() const { return clock_; }
+  /// Returns the place of packet `i`'s link type in `format().dlts`.
+  unsigned link(std::size_t i) const { return links_.empty() ? 0 : links_[i]; }
+  /// Returns how packet `i` begins; without packets, how they would.
+  LinkType link_type(std::size_t i) const { return link_types_[link(i)]; }
+  /// True where packets are all of one link type, and the clock never steps.
+  bool is_uniform() const { return links_.empty() && clock_.is_plain(); }
   const CaptureFormat& format() const { return format_; }
   /// Sum of captured bytes.
   std::uint64_t captured_bytes() const { return captured_bytes_; }
   /// Allocated for packets and index.
   std::size_t memory_bytes() const { return memory_bytes_; }
   /// One line on what could not be read of the file; empty if all was.
-  const std::string& warning() const { return warning_; }
+  const std::string& loss() const { return loss_; }
 
  private:
+  friend class CaptureLoader;
   // Blocks of the index; a packet's bytes lie in one chunk each, in the order in which they came.
   static constexpr unsigned kBlockShift = 16;
   static constexpr std::size_t kBlockMask = (std::size_t{1} << kBlockShift) - 1;
@@ -82,9 +99,13 @@ class Capture {
 
   bool add_block();
   bool add_chunk(std::size_t at_least);
+  void set_dlts(std::vector<int> dlts);
+  void note_link(unsigned link);
 
   CaptureFormat format_;
-  LinkType link_type_;
+  std::vector<LinkType> link_types_;  // of `format_.dlts`
+  std::vector<std::uint8_t> links_;   // of each packet; empty: all 0
+  CaptureClock clock_;
   std::vector<std::unique_ptr<Packet[]>> index_;
   std::vector<std::unique_ptr<std::byte[]>> chunks_;
   std::byte* free_ = nullptr;  // in the last chunk, `free_bytes_` without slack
@@ -93,9 +114,7 @@ class Capture {
   std::size_t size_ = 0;
   std::size_t memory_bytes_ = 0;
   std::uint64_t captured_bytes_ = 0;
-  std::uint64_t first_ns_ = 0;
-  std::uint64_t latest_ns_ = 0;
-  std::string warning_;
+  std::string loss_;
 };
 
 }  // namespace millrace

@@ -20,7 +20,8 @@ void CaptureOutput::write(unsigned port, std::span<const Packet> packets, std::u
                            packet.timestamp_ns,
                            packet.wire_length,
                            {packet.head.begin(), packet.head.end()},
-                           packet.tail});
+                           packet.tail,
+                           packet.link});
   }
   own.settled = settled;
   write_what_is_next();
@@ -38,7 +39,7 @@ void CaptureOutput::end(unsigned port) {
 Result<void> CaptureOutput::finish() { return writer_.finish(); }
 
 void CaptureOutput::put(const Packet& packet) {
-  writer_.write(packet.timestamp_ns, packet.wire_length, packet.head, packet.tail);
+  writer_.write(packet.timestamp_ns, packet.wire_length, packet.head, packet.tail, packet.link);
   if (writer_.failed()) failed_.store(true, std::memory_order_relaxed);
 }
 
@@ -57,7 +58,8 @@ void CaptureOutput::write_what_is_next() {
       auto& waiting = ports_[port].waiting;
       while (!waiting.empty() && is_next(port)) {
         const Waiting& first = waiting.front();
-        put({first.order, first.timestamp_ns, first.wire_length, first.head, first.tail});
+        put({first.order, first.timestamp_ns, first.wire_length, first.head, first.tail,
+             first.link});
         waiting.pop_front();
         more = true;
       }

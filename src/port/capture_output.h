@@ -31,6 +31,7 @@ class CaptureOutput {
     std::uint32_t wire_length;
     std::span<const std::byte> head;  ///< captured bytes: copied if it has to wait
     std::span<const std::byte> tail;  ///< and these: they stay where they are until `finish`
+    unsigned link = 0;                ///< place of its link type in the format's
   };
 
   CaptureOutput(CaptureWriter writer, unsigned ports);
@@ -53,6 +54,7 @@ class CaptureOutput {
     std::uint32_t wire_length;
     std::vector<std::byte> head;
     std::span<const std::byte> tail;
+    unsigned link;
   };
   struct PortState {
     std::deque<Waiting> waiting;

@@ -18,7 +18,7 @@ namespace {
 class CaptureOutputTest : public testing::Test {
  protected:
   CaptureOutput output(unsigned ports) {
-    auto writer = CaptureWriter::create(path(), CaptureFormat{1, 65535, true});
+    auto writer = CaptureWriter::create(path(), CaptureFormat{{1}, 65535, true});
     EXPECT_TRUE(writer.has_value());
     return CaptureOutput(std::move(*writer), ports);
   }

@@ -87,10 +87,10 @@ TEST(CaptureLoad, MicrosecondPcap) {
   EXPECT_EQ(text(capture.packet(2)), "abc");
   EXPECT_EQ(capture.span_ns(), 2'999'994'000U);
   EXPECT_EQ(capture.captured_bytes(), 8U);
-  EXPECT_EQ(capture.link_type(), LinkType::ethernet);
+  EXPECT_EQ(capture.link_type(0), LinkType::ethernet);
   EXPECT_EQ(capture.format().snaplen, 65535U);
   EXPECT_FALSE(capture.format().nanoseconds);
-  EXPECT_EQ(capture.warning(), "");
+  EXPECT_EQ(capture.loss(), "");
 }
 
 TEST(CaptureLoad, NanosecondPcap) {
@@ -106,7 +106,7 @@ TEST(CaptureLoad, Pcapng) {
   EXPECT_EQ(capture.packet(0).timestamp_ns, 1'600'000'000'123'456'789U);
   EXPECT_EQ(capture.packet(0).wire_length, 1500U);
   EXPECT_EQ(text(capture.packet(0)), "cooked");
-  EXPECT_EQ(capture.link_type(), LinkType::linux_cooked);
+  EXPECT_EQ(capture.link_type(0), LinkType::linux_cooked);
 }
 
 TEST(CaptureLoad, LinkTypes) {
@@ -115,8 +115,39 @@ TEST(CaptureLoad, LinkTypes) {
       {228, LinkType::raw_ip},       {229, LinkType::raw_ip}, {113, LinkType::linux_cooked},
       {276, LinkType::linux_cooked2}};
   for (const auto& [number, type] : all) {
-    EXPECT_EQ(loaded(pcap_header(kMicro, number)).link_type(), type) << number;
+    EXPECT_EQ(loaded(pcap_header(kMicro, number)).link_type(0), type) << number;
   }
+}
+
+// Both interfaces' packets, each with its link type; the interface without packets counts not.
+TEST(CaptureLoad, PcapngWithSeveralLinkTypes) {
+  const auto on = [](std::string packet, unsigned interface) {
+    packet[8] = static_cast<char>(interface);
+    return packet;
+  };
+  const std::string first = on(enhanced_packet(2'000, "ether", 60), 1);
+  const std::string begin = pcapng_start() + pcapng_interface(0) + pcapng_interface(1) + first;
+  const Capture one = loaded(begin + pcapng_interface(105) + first);
+  EXPECT_EQ(one.size(), 2U);
+  EXPECT_TRUE(one.is_uniform());
+  EXPECT_EQ(one.format().dlts, std::vector{1});
+  EXPECT_FALSE(one.format().needs_pcapng());
+  const Capture two =
+      loaded(begin + pcapng_interface(101) + on(enhanced_packet(3'001, "raw", 20), 2) + first);
+  ASSERT_EQ(two.size(), 3U);
+  EXPECT_FALSE(two.is_uniform());
+  EXPECT_EQ(two.format().dlts, (std::vector{1, 12}));  // DLT_RAW
+  EXPECT_TRUE(two.format().needs_pcapng());
+  EXPECT_TRUE(two.format().nanoseconds);
+  EXPECT_EQ(two.link_type(0), LinkType::ethernet);
+  EXPECT_EQ(two.link_type(1), LinkType::raw_ip);
+  EXPECT_EQ(two.link_type(2), LinkType::ethernet);
+  EXPECT_EQ(text(two.packet(1)), "raw");
+  EXPECT_EQ(two.loss(), "");
+  EXPECT_NE(refusal_of_bytes(begin + pcapng_interface(105) + on(enhanced_packet(0, "wlan", 60), 2))
+                .find("packet 2 (interface 2): link type IEEE802_11 (105) is not read"),
+            std::string::npos);
+  EXPECT_NE(loaded(begin + on(first, 2)).loss().find("after 1 packets"), std::string::npos);
 }
 
 TEST(CaptureLoad, NamesALinkTypeThatIsNotRead) {
@@ -134,7 +165,7 @@ TEST(CaptureLoad, UsesATruncatedFileAsFarAsItGoes) {
     const Capture capture = loaded(whole.substr(0, cut));
     EXPECT_EQ(capture.size(), cut >= 24 + 16 + 5 ? 1U : 0U) << cut;
     const bool between = cut == 24 || cut == 24 + 16 + 5;
-    EXPECT_EQ(capture.warning().empty(), between) << cut;
+    EXPECT_EQ(capture.loss().empty(), between) << cut;
   }
 }
 
@@ -142,7 +173,7 @@ TEST(CaptureLoad, UsesACorruptFileAsFarAsItGoes) {
   const Capture capture =
       loaded(pcap_header() + pcap_packet(1, 0, "first", 5) + std::string(64, '\xff'));
   EXPECT_EQ(capture.size(), 1U);
-  EXPECT_NE(capture.warning().find("after 1 packets"), std::string::npos) << capture.warning();
+  EXPECT_NE(capture.loss().find("after 1 packets"), std::string::npos) << capture.loss();
 }
 
 TEST(CaptureLoad, RefusesWhatIsNoCapture) {

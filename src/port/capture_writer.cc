@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "port/pcapng.h"
 #include "port/write_error.h"
 
 namespace millrace {
@@ -51,20 +52,50 @@ int open_output(const std::string& path, std::string& temporary) {
   return open_beside(path, temporary);
 }
 
+/// LINKTYPE_... of a DLT_...: of those that are read, raw IP's differs.
+std::uint16_t link_type_number(int dlt) {
+  constexpr std::uint16_t kLinktypeRaw = 101;
+  const bool raw = link_type_of(dlt).value_or(LinkType::ethernet) == LinkType::raw_ip;
+  return raw && dlt < kLinktypeRaw ? kLinktypeRaw : static_cast<std::uint16_t>(dlt);
+}
+
 }  // namespace
 
 struct CaptureWriter::State {
+  std::FILE* file = nullptr;
   pcap_t* pcap = nullptr;
-  pcap_dumper_t* dumper = nullptr;  // owns the file
+  pcap_dumper_t* dumper = nullptr;  // writes to the file; none: pcapng
   bool nanoseconds = false;
-  std::vector<char> buffer;       // the file's, so it outlives the dumper
+  std::vector<char> buffer;       // the file's, so it outlives it
   std::vector<std::byte> packet;  // where head and tail are put together
 
   /// False where the file's last bytes were lost. pcap_dump_close is this fclose, but does not
   /// tell.
   bool close() {
-    if (dumper == nullptr) return true;
-    return std::fclose(pcap_dump_file(std::exchange(dumper, nullptr))) == 0;
+    if (file == nullptr) return true;
+    return std::fclose(std::exchange(file, nullptr)) == 0;
+  }
+
+  void write_pcap(std::uint64_t timestamp_ns, std::uint32_t wire_length,
+                  std::span<const std::byte> bytes) {
+    const auto below_second = timestamp_ns % 1'000'000'000;
+    pcap_pkthdr header{};
+    header.ts.tv_sec = static_cast<time_t>(timestamp_ns / 1'000'000'000);
+    header.ts.tv_usec = static_cast<suseconds_t>(nanoseconds ? below_second : below_second / 1000);
+    header.caplen = static_cast<bpf_u_int32>(bytes.size());
+    header.len = wire_length;
+    pcap_dump(reinterpret_cast<u_char*>(dumper), &header,
+              reinterpret_cast<const u_char*>(bytes.data()));
+  }
+
+  void write_pcapng(std::uint64_t timestamp_ns, std::uint32_t wire_length,
+                    std::span<const std::byte> bytes, unsigned link) {
+    const std::string block = pcapng_packet({.interface = link,
+                                             .time_ns = timestamp_ns,
+                                             .wire_length = wire_length,
+                                             .data = bytes,
+                                             .comment = {}});
+    std::fwrite(block.data(), 1, block.size(), file);
   }
 
   State() = default;
@@ -78,32 +109,42 @@ struct CaptureWriter::State {
 
 Result<CaptureWriter> CaptureWriter::create(const std::string& path, const CaptureFormat& format) {
   CaptureWriter writer;
-  writer.path_ = path;
+  writer.path_ = path == "-" ? "standard output" : path;
   writer.final_ = resolved(path);
   std::string temporary;
-  const int fd = open_output(writer.final_, temporary);
-  if (fd < 0) return std::unexpected(write_error(path, errno));
+  const int fd = path == "-" ? ::dup(STDOUT_FILENO) : open_output(writer.final_, temporary);
+  if (fd < 0) return std::unexpected(write_error(writer.path_, errno));
   writer.temporary_ = std::move(temporary);
   std::FILE* file = ::fdopen(fd, "wb");
   if (file == nullptr) {
     const int why = errno;
     ::close(fd);
-    return std::unexpected(write_error(path, why));
+    return std::unexpected(write_error(writer.path_, why));
   }
   writer.state_ = std::make_unique<State>();
   State& state = *writer.state_;
+  state.file = file;
   state.buffer.resize(kBlockBytes);
   std::setvbuf(file, state.buffer.data(), _IOFBF, state.buffer.size());
-  state.nanoseconds = format.nanoseconds;
-  state.pcap = pcap_open_dead_with_tstamp_precision(
-      format.dlt, static_cast<int>(format.snaplen),
-      format.nanoseconds ? PCAP_TSTAMP_PRECISION_NANO : PCAP_TSTAMP_PRECISION_MICRO);
-  if (state.pcap != nullptr) state.dumper = pcap_dump_fopen(state.pcap, file);
-  if (state.dumper == nullptr) {
-    std::fclose(file);
-    return std::unexpected(write_error(path, ENOMEM));
-  }
+  if (!writer.begin(format)) return std::unexpected(write_error(writer.path_, ENOMEM));
   return writer;
+}
+
+/// Writes what comes before packets.
+bool CaptureWriter::begin(const CaptureFormat& format) {
+  State& state = *state_;
+  state.nanoseconds = format.nanoseconds;
+  if (format.needs_pcapng()) {
+    std::vector<std::uint16_t> link_types;
+    for (const int dlt : format.dlts) link_types.push_back(link_type_number(dlt));
+    const std::string beginning = pcapng_beginning(link_types, format.snaplen);
+    return std::fwrite(beginning.data(), 1, beginning.size(), state.file) == beginning.size();
+  }
+  state.pcap = pcap_open_dead_with_tstamp_precision(
+      format.dlts.front(), static_cast<int>(format.snaplen),
+      format.nanoseconds ? PCAP_TSTAMP_PRECISION_NANO : PCAP_TSTAMP_PRECISION_MICRO);
+  if (state.pcap != nullptr) state.dumper = pcap_dump_fopen(state.pcap, state.file);
+  return state.dumper != nullptr;
 }
 
 CaptureWriter::CaptureWriter(CaptureWriter&& other) noexcept { *this = std::move(other); }
@@ -126,7 +167,8 @@ void CaptureWriter::remove_temporary() {
 }
 
 void CaptureWriter::write(std::uint64_t timestamp_ns, std::uint32_t wire_length,
-                          std::span<const std::byte> head, std::span<const std::byte> tail) {
+                          std::span<const std::byte> head, std::span<const std::byte> tail,
+                          unsigned link) {
   if (failure_ != 0) return;
   std::span<const std::byte> bytes = head;
   if (!tail.empty()) {
@@ -134,17 +176,13 @@ void CaptureWriter::write(std::uint64_t timestamp_ns, std::uint32_t wire_length,
     state_->packet.insert(state_->packet.end(), tail.begin(), tail.end());
     bytes = state_->packet;
   }
-  const auto below_second = timestamp_ns % 1'000'000'000;
-  pcap_pkthdr header{};
-  header.ts.tv_sec = static_cast<time_t>(timestamp_ns / 1'000'000'000);
-  header.ts.tv_usec =
-      static_cast<suseconds_t>(state_->nanoseconds ? below_second : below_second / 1000);
-  header.caplen = static_cast<bpf_u_int32>(bytes.size());
-  header.len = wire_length;
   errno = 0;
-  pcap_dump(reinterpret_cast<u_char*>(state_->dumper), &header,
-            reinterpret_cast<const u_char*>(bytes.data()));
-  if (std::ferror(pcap_dump_file(state_->dumper)) != 0) {
+  if (state_->dumper == nullptr) {
+    state_->write_pcapng(timestamp_ns, wire_length, bytes, link);
+  } else {
+    state_->write_pcap(timestamp_ns, wire_length, bytes);
+  }
+  if (std::ferror(state_->file) != 0) {
     failure_ = why_not();
   } else {
     ++packets_;
@@ -153,7 +191,7 @@ void CaptureWriter::write(std::uint64_t timestamp_ns, std::uint32_t wire_length,
 
 Result<void> CaptureWriter::finish() {
   errno = 0;
-  if (failure_ == 0 && pcap_dump_flush(state_->dumper) != 0) failure_ = why_not();
+  if (failure_ == 0 && std::fflush(state_->file) != 0) failure_ = why_not();
   errno = 0;
   if (!state_->close() && failure_ == 0) failure_ = why_not();
   state_.reset();

@@ -1,7 +1,9 @@
-// Writes a pcap file: beside its final name first, renamed when it is whole.
+// Writes a capture: beside its final name first, renamed when it is whole. pcap, or pcapng where
+// pcap cannot hold what is written (`CaptureFormat::needs_pcapng`).
 //
-// One thread uses a writer. What is not a regular file (a pipe, /dev/null, /dev/stdout) is written
-// directly. Without `finish` nothing appears under the final name, and what was there stays.
+// One thread uses a writer. What is not a regular file (a pipe, /dev/null), and standard output, is
+// written directly. Without `finish` nothing appears under the final name, and what was there
+// stays.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +20,8 @@ namespace millrace {
 
 class CaptureWriter {
  public:
-  /// Creates the temporary file, `PATH.PID-N.partial`. Errors: unreadable (no directory, no
-  /// permission, a directory itself), failed (no space).
+  /// Creates the temporary file, `PATH.PID-N.partial`; the path `-` is standard output. Errors:
+  /// unreadable (no directory, no permission, a directory itself), failed (no space).
   static Result<CaptureWriter> create(const std::string& path, const CaptureFormat& format);
 
   CaptureWriter(const CaptureWriter&) = delete;
@@ -29,10 +31,11 @@ class CaptureWriter {
   /// Removes the temporary file unless finished.
   ~CaptureWriter();
 
-  /// One packet whose captured bytes are `head` and then `tail`. Timestamps are cut to microseconds
-  /// where `format.nanoseconds` is false. Gathers in memory and writes in large blocks.
+  /// Writes one packet whose captured bytes are `head` and then `tail`, and whose link type is
+  /// `format.dlts[link]`. In pcap, timestamps are cut to microseconds where `format.nanoseconds` is
+  /// false. Gathers in memory and writes in large blocks.
   void write(std::uint64_t timestamp_ns, std::uint32_t wire_length, std::span<const std::byte> head,
-             std::span<const std::byte> tail = {});
+             std::span<const std::byte> tail = {}, unsigned link = 0);
 
   /// True once anything could not be written: further packets are ignored, `finish` says why.
   bool failed() const { return failure_ != 0; }
@@ -44,9 +47,10 @@ class CaptureWriter {
   Result<void> finish();
 
  private:
-  struct State;  // libpcap's handles
+  struct State;  // the file, and libpcap's handles
 
   CaptureWriter() = default;
+  bool begin(const CaptureFormat& format);
   void remove_temporary();
 
   std::unique_ptr<State> state_;

@@ -28,7 +28,7 @@ Error error_of(const std::string& path) {
 TEST(CaptureWriter, WhatIsWrittenIsRead) {
   const Directory directory;
   const std::string path = directory / "out.pcap";
-  auto writer = CaptureWriter::create(path, {113, 700, true});
+  auto writer = CaptureWriter::create(path, {{113}, 700, true});
   ASSERT_TRUE(writer.has_value());
   const auto bytes = test::numbered_bytes(600, 1);
   writer->write(1'700'000'000'987'654'321, 1514, std::span(bytes).first(512),
@@ -40,7 +40,7 @@ TEST(CaptureWriter, WhatIsWrittenIsRead) {
   const auto back = Capture::load(path);
   ASSERT_TRUE(back.has_value()) << back.error().message;
   ASSERT_EQ(back->size(), 2U);
-  EXPECT_EQ(back->format().dlt, 113);
+  EXPECT_EQ(back->format().dlts, std::vector{113});
   EXPECT_EQ(back->format().snaplen, 700U);
   EXPECT_EQ(back->packet(0).timestamp_ns, 1'700'000'000'987'654'321U);
   EXPECT_EQ(back->packet(0).wire_length, 1514U);
@@ -54,13 +54,43 @@ TEST(CaptureWriter, KeepsAFileAsItIs) {
   const Directory directory;
   for (const bool nanoseconds : {false, true}) {
     const std::uint64_t fraction = nanoseconds ? 1 : 1000;
-    test::save(test::capture_at({5'000'000'000 + fraction, 6'000'000'000}, {1, 100, nanoseconds}),
+    test::save(test::capture_at({5'000'000'000 + fraction, 6'000'000'000}, {{1}, 100, nanoseconds}),
                directory / "a");
     test::save(*Capture::load(directory / "a"), directory / "b");
     EXPECT_EQ(test::read_file(directory / "a"), test::read_file(directory / "b"));
     EXPECT_EQ(test::read_file(directory / "a").substr(0, 4),
               nanoseconds ? "\x4d\x3c\xb2\xa1" : "\xd4\xc3\xb2\xa1");
   }
+}
+
+TEST(CaptureWriter, WhatPcapCannotHoldIsPcapng) {
+  const Directory directory;
+  Capture capture(CaptureFormat{{1, 12, 113}, 300, false});
+  for (unsigned i = 0; i < 6; ++i)
+    ASSERT_TRUE(capture.append(1000 * i, 60, test::numbered_bytes(20 + i, i), i % 3).has_value());
+  auto writer = CaptureWriter::create(directory / "x", capture.format());
+  for (std::size_t i = 0; i < capture.size(); ++i) {
+    const auto bytes = capture.packet(i).bytes();
+    writer->write(1000 * i, 60, bytes.first(7), bytes.subspan(7), capture.link(i));
+  }
+  ASSERT_TRUE(writer->finish().has_value());
+  const auto back = Capture::load(directory / "x");
+  ASSERT_TRUE(back.has_value()) << back.error().message;
+  EXPECT_EQ(back->format().dlts, capture.format().dlts);
+  EXPECT_EQ(back->format().snaplen, 300U);
+  ASSERT_EQ(back->size(), capture.size());
+  for (std::size_t i = 0; i < capture.size(); ++i) {
+    EXPECT_EQ(back->link(i), i % 3);
+    EXPECT_EQ(back->packet(i).timestamp_ns, 1000 * i);
+    EXPECT_TRUE(std::ranges::equal(back->packet(i).bytes(), capture.packet(i).bytes()));
+  }
+
+  const std::uint64_t late = kPcapSeconds * 1'000'000'000 + 5;
+  auto later = CaptureWriter::create(directory / "y", {.beyond_2106 = true});
+  later->write(late, 60, test::numbered_bytes(60, 1));
+  ASSERT_TRUE(later->finish().has_value());
+  EXPECT_EQ(Capture::load(directory / "y")->packet(0).timestamp_ns, late);
+  EXPECT_TRUE(Capture::load(directory / "y")->format().beyond_2106);
 }
 
 TEST(CaptureWriter, AppearsOnlyWhenFinished) {

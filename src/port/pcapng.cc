@@ -39,25 +39,37 @@ std::string block(std::uint32_t type, const std::string& body) {
   return all;
 }
 
+std::string section() {
+  std::string body;
+  put(body, std::uint32_t{0x1a2b3c4d});
+  put(body, std::uint16_t{1});  // version 1.0
+  put(body, std::uint16_t{0});
+  put(body, std::int64_t{-1});  // of any length
+  return block(0x0a0d0d0a, body);
+}
+
+std::string interface(std::uint16_t link_type, std::string_view name, std::uint32_t snap_length) {
+  std::string body;
+  put(body, link_type);
+  put(body, std::uint16_t{0});
+  put(body, snap_length);
+  if (!name.empty()) put_option(body, kName, name);
+  put_option(body, kResolution, {reinterpret_cast<const char*>(&kNanoseconds), 1});
+  end_options(body);
+  return block(1, body);
+}
+
 }  // namespace
 
 std::string pcapng_beginning(std::span<const std::string> interfaces, std::uint32_t snap_length) {
-  std::string section;
-  put(section, std::uint32_t{0x1a2b3c4d});
-  put(section, std::uint16_t{1});  // version 1.0
-  put(section, std::uint16_t{0});
-  put(section, std::int64_t{-1});  // of any length
-  std::string all = block(0x0a0d0d0a, section);
-  for (const std::string& name : interfaces) {
-    std::string body;
-    put(body, kEthernet);
-    put(body, std::uint16_t{0});
-    put(body, snap_length);
-    put_option(body, kName, name);
-    put_option(body, kResolution, {reinterpret_cast<const char*>(&kNanoseconds), 1});
-    end_options(body);
-    all += block(1, body);
-  }
+  std::string all = section();
+  for (const std::string& name : interfaces) all += interface(kEthernet, name, snap_length);
+  return all;
+}
+
+std::string pcapng_beginning(std::span<const std::uint16_t> link_types, std::uint32_t snap_length) {
+  std::string all = section();
+  for (const std::uint16_t link_type : link_types) all += interface(link_type, {}, snap_length);
   return all;
 }
 
@@ -78,8 +90,10 @@ std::string pcapng_packet(const PcapngPacket& packet) {
   put(body, packet.wire_length);
   body.append(reinterpret_cast<const char*>(packet.data.data()), packet.data.size());
   pad(body);
-  put_option(body, kComment, packet.comment);
-  end_options(body);
+  if (!packet.comment.empty()) {
+    put_option(body, kComment, packet.comment);
+    end_options(body);
+  }
   return block(6, body);
 }
 

@@ -1,5 +1,6 @@
-// Captures as pcapng (draft-ietf-opsawg-pcapng): several interfaces in one, and a comment on each
-// packet, which libpcap does not write. Blocks are made one by one, for a stream.
+// Captures as pcapng (draft-ietf-opsawg-pcapng): several interfaces in one, each with a link type
+// of its own, and a comment on each packet, which libpcap does not write. Blocks are made one by
+// one, for a stream.
 //
 // Plain functions; any thread.
 #pragma once
@@ -16,12 +17,15 @@ namespace millrace {
 /// numbers. Times are in nanoseconds.
 std::string pcapng_beginning(std::span<const std::string> interfaces, std::uint32_t snap_length);
 
+/// Returns the same for interfaces that have no names, but these link types (LINKTYPE_...).
+std::string pcapng_beginning(std::span<const std::uint16_t> link_types, std::uint32_t snap_length);
+
 struct PcapngPacket {
   std::uint32_t interface = 0;
   std::uint64_t time_ns = 0;
   std::uint32_t wire_length = 0;
   std::span<const std::byte> data;
-  std::string_view comment;
+  std::string_view comment;  ///< empty: none
 };
 std::string pcapng_packet(const PcapngPacket& packet);
 /// What a file may end with: how many packets, of all interfaces, there was no room for.

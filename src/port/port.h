@@ -18,6 +18,7 @@ inline constexpr unsigned kBurstsInFlight = 4;
 class Port {
  public:
   virtual ~Port() = default;
+  /// Returns how packets of the burst begin that `receive` gave last.
   virtual LinkType link_type() const = 0;
   /// Whether `receive` gives parsed bursts.
   virtual bool receives_parsed() const { return false; }

@@ -62,7 +62,7 @@ std::uint64_t period_of(const Capture& capture) {
 /// How many loops may follow the first until the time of a packet no longer fits in 64 bits.
 std::uint64_t further_loops(const Capture& capture) {
   if (capture.size() == 0) return UINT64_MAX;
-  const std::uint64_t latest = capture.packet(0).timestamp_ns + capture.span_ns();
+  const std::uint64_t latest = capture.clock().latest_ns();
   return (UINT64_MAX - latest) / period_of(capture);
 }
 
@@ -94,6 +94,11 @@ std::string what_is_wrong(const Capture& capture, const ReplayOptions& options, 
 
 }  // namespace
 
+std::uint64_t latest_timestamp_ns(const Capture& capture, std::uint32_t loops) {
+  if (loops - 1 > further_loops(capture)) return UINT64_MAX;
+  return capture.clock().latest_ns() + (loops - 1) * period_of(capture);
+}
+
 Result<ReplayPort> ReplayPort::create(const Capture& capture, const ReplayOptions& options,
                                       CaptureOutput* output, std::optional<CapturePart> part) {
   if (std::string wrong = what_is_wrong(capture, options, output != nullptr); !wrong.empty()) {
@@ -109,6 +114,7 @@ ReplayPort::ReplayPort(const Capture& capture, const ReplayOptions& options, Cap
       output_(output),
       part_(std::move(part)),
       slots_(std::make_unique<Slot[]>(std::size_t{options.in_flight} * Burst::kMax)),
+      link_type_(capture.link_type(0)),
       end_(capture.size()),
       period_ns_(period_of(capture)),
       loop_(size() == 0 ? options.loops : 0),
@@ -167,17 +173,18 @@ bool ReplayPort::receive_up_to(Burst& burst, unsigned most) {
 }
 
 /// Since the first packet, in whole steps.
-std::uint64_t ReplayPort::ms_at(std::uint64_t timestamp_ns, std::uint64_t loop) const {
-  const std::uint64_t first = capture_->packet(0).timestamp_ns;
-  const std::uint64_t ms = (std::max(timestamp_ns, first) - first + loop * period_ns_) / kNsPerMs;
+std::uint64_t ReplayPort::ms_at(std::uint64_t time_ns, std::uint64_t loop) const {
+  const std::uint64_t first = capture_->clock().first_ns();
+  const std::uint64_t ms = (std::max(time_ns, first) - first + loop * period_ns_) / kNsPerMs;
   return ms - ms % options_.step_ms;
 }
 
 /// Of the round: when the next one begins, or the latest packet of all. Other ports' packets may be
 /// later than the last one here.
 std::uint64_t ReplayPort::end_ms() const {
-  if (end_ < capture_->size()) return ms_at(capture_->packet(end_).timestamp_ns, last_loop_);
-  return ms_at(capture_->packet(0).timestamp_ns + capture_->span_ns(), last_loop_);
+  const CaptureClock& clock = capture_->clock();
+  if (end_ == capture_->size()) return ms_at(clock.latest_ns(), last_loop_);
+  return ms_at(clock.time_ns(end_, capture_->packet(end_).timestamp_ns), last_loop_);
 }
 
 bool ReplayPort::time_is_over() const {
@@ -192,7 +199,7 @@ bool ReplayPort::step_time(Burst& burst) {
         std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - *start_)
             .count());
   } else {
-    next_ms = is_at_end() ? end_ms() : ms_at(packet(next_).timestamp_ns, loop_);
+    next_ms = is_at_end() ? end_ms() : ms_at(next_time_ns(), loop_);
   }
   const bool arrived = next_ms <= now_ms_ + kLongestStepMs;
   now_ms_ = std::max(now_ms_, std::min(next_ms, now_ms_ + kLongestStepMs));
@@ -200,11 +207,29 @@ bool ReplayPort::step_time(Burst& burst) {
   return arrived;
 }
 
-/// The timestamp at which the step at hand is over.
+std::uint64_t ReplayPort::next_time_ns() const {
+  return capture_->clock().time_ns(position(next_), packet(next_).timestamp_ns);
+}
+
+/// The timestamp at which the step at hand is over, for packets that are told the time as the next
+/// one is.
 std::uint64_t ReplayPort::step_end() const {
   if (options_.clock == Clock::wall) return UINT64_MAX;
-  return capture_->packet(0).timestamp_ns - loop_ * period_ns_ +
-         (now_ms_ + options_.step_ms) * kNsPerMs;
+  const CaptureClock& clock = capture_->clock();
+  return clock.timestamp_ns(position(next_), clock.first_ns() - loop_ * period_ns_ +
+                                                 (now_ms_ + options_.step_ms) * kNsPerMs);
+}
+
+/// Where, before `end`, packets follow that have another link type than the next one, or are told
+/// the time otherwise.
+std::size_t ReplayPort::alike_until(std::size_t end) const {
+  const std::size_t first = position(next_);
+  const std::size_t clock_until = capture_->clock().alike_until(first);
+  std::size_t i = next_ + 1;
+  while (i < end && position(i) < clock_until &&
+         capture_->link(position(i)) == capture_->link(first))
+    ++i;
+  return std::min(i, end);
 }
 
 void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
@@ -212,7 +237,11 @@ void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
   // well; among a table's random accesses it may lose the stream.
   constexpr std::size_t kAhead = 16;
   const std::size_t count = size();
-  const std::size_t end = std::min<std::size_t>(count, next_ + most);
+  std::size_t end = std::min<std::size_t>(count, next_ + most);
+  if (!capture_->is_uniform()) [[unlikely]] {
+    end = alike_until(end);
+    link_type_ = capture_->link_type(position(next_));
+  }
   const bool knows_entries = part_ && !part_->entries.empty();
   Slot* slots = &slots_[std::size_t{ring_} * Burst::kMax];
   unsigned n = 0;
@@ -262,7 +291,8 @@ CaptureOutput::Packet ReplayPort::leaving(const Burst& burst, unsigned i) const 
           // What the function added or took away counts on the wire, too.
           .wire_length = packet.wire_length + (burst.wire_length[i] - offered_wire(packet)),
           .head = {burst.data[i], burst.length[i]},
-          .tail = packet.bytes().subspan(offered(packet))};
+          .tail = packet.bytes().subspan(offered(packet)),
+          .link = capture_->link(burst.handle[i] & UINT32_MAX)};
 }
 
 void ReplayPort::finish() {

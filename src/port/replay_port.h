@@ -34,8 +34,9 @@ struct ReplayOptions {
   /// capture's span and one average gap.
   std::uint32_t loops = 1;
   Clock clock = Clock::capture;
-  /// Capture clock only: time advances in whole steps of so many milliseconds, 1 or more, and a
-  /// burst ends with its step. So a packet's time is the same whatever else is in its burst.
+  /// Capture clock only: time (`CaptureClock`) advances in whole steps of so many milliseconds, 1
+  /// or more, and a burst ends with its step. So a packet's time is the same whatever else is in
+  /// its burst.
   unsigned step_ms = 10;
   /// Bursts whose packets stay valid at once, `kBurstsInFlight` or more.
   unsigned in_flight = kBurstsInFlight;
@@ -63,6 +64,9 @@ struct Round {
   std::vector<std::uint32_t> positions;  ///< of this port's packets, ascending
 };
 
+/// Returns the latest timestamp of so many loops, 1 or more; 2^64 - 1 where it is beyond.
+std::uint64_t latest_timestamp_ns(const Capture& capture, std::uint32_t loops);
+
 class ReplayPort final : public Port {
  public:
   /// Bytes of a packet that are offered at most; `length` is the smaller of this and what was
@@ -82,7 +86,7 @@ class ReplayPort final : public Port {
                                    CaptureOutput* output = nullptr,
                                    std::optional<CapturePart> part = std::nullopt);
 
-  LinkType link_type() const override { return capture_->link_type(); }
+  LinkType link_type() const override { return link_type_; }
   /// `handle` is loop << 32 | position in the capture. Ends when time has reached the end of the
   /// whole capture, or of the round; early when stopped or when the output has failed.
   bool receive(Burst& burst) override;
@@ -119,7 +123,9 @@ class ReplayPort final : public Port {
     return part_ ? gathered_[i] : capture_->packet(i);
   }
   void gather();
-  std::uint64_t ms_at(std::uint64_t timestamp_ns, std::uint64_t loop) const;
+  std::size_t alike_until(std::size_t end) const;
+  std::uint64_t ms_at(std::uint64_t time_ns, std::uint64_t loop) const;
+  std::uint64_t next_time_ns() const;
   std::uint64_t end_ms() const;
   bool is_at_end() const { return loop_ == last_loop_ + 1; }
   bool time_is_over() const;
@@ -135,6 +141,7 @@ class ReplayPort final : public Port {
   std::vector<Capture::Packet> gathered_;  // those of the part
   std::vector<std::byte> gathered_bytes_;
   std::unique_ptr<Slot[]> slots_;
+  LinkType link_type_;       // of the burst that was received last
   unsigned ring_ = 0;        // which burst's slots are next
   std::size_t next_ = 0;     // of `size()`
   std::size_t end_;          // position at which the round ends

@@ -122,6 +122,49 @@ TEST(ReplayPort, TimeNeverGoesBack) {
             (std::vector<Seen>{{0, 1}, {0, 1}, {200, 1}, {200, 1}, {210, 1}}));
 }
 
+TEST(ReplayPort, TimeGoesOnAfterAStepBack) {
+  const std::vector<Seen> seen{{0, 1}, {5000, 2}, {5000, 1}, {5500, 1}, {9000, 1}};
+  const Capture capture = capture_at_ms({100'000, 105'000, 1'000, 2'000, 2'500, 6'000});
+  EXPECT_EQ(bursts(capture, {}), seen);
+  // And so in every loop, for ports with parts of it, and where it ends.
+  const auto loops = bursts(capture, {.loops = 2});
+  EXPECT_EQ(loops.size(), 2 * seen.size());
+  EXPECT_EQ(loops.back(), (Seen{9000 + 9000 + 1800, 1}));
+  EXPECT_EQ(bursts(capture, {}, CapturePart{0, {0, 2, 4}}),
+            (std::vector<Seen>{{0, 2}, {5500, 1}, {9000, 0}}));
+}
+
+TEST(ReplayPort, ForgetsAStepAheadThatIsTakenBack) {
+  EXPECT_EQ(bursts(capture_at_ms({100, 1'000'000'000'000, 110, 120}), {}),
+            (std::vector<Seen>{{0, 1}, {0, 1}, {10, 1}, {20, 1}}));
+}
+
+TEST(ReplayPort, BurstsAreOfOneLinkType) {
+  Capture capture(CaptureFormat{{1, 12, 113}, 300, false});
+  constexpr std::array<unsigned, 9> kLinks{0, 0, 1, 1, 1, 0, 2, 1, 1};
+  for (const unsigned link : kLinks)
+    ASSERT_TRUE(capture.append(test::kStart, 60, test::numbered_bytes(60, 1), link).has_value());
+  const auto types = [&capture](std::optional<CapturePart> part, unsigned most) {
+    ReplayPort port = port_over(capture, {.burst = most}, nullptr, std::move(part));
+    std::vector<std::pair<unsigned, LinkType>> all;
+    Burst burst;
+    while (port.receive(burst)) {
+      if (burst.size > 0) all.emplace_back(burst.size, port.link_type());
+    }
+    return all;
+  };
+  using enum LinkType;
+  using Types = std::vector<std::pair<unsigned, LinkType>>;
+  EXPECT_EQ(types({}, 64),
+            (Types{{2, ethernet}, {3, raw_ip}, {1, ethernet}, {1, linux_cooked}, {2, raw_ip}}));
+  EXPECT_EQ(
+      types({}, 2),
+      (Types{
+          {2, ethernet}, {2, raw_ip}, {1, raw_ip}, {1, ethernet}, {1, linux_cooked}, {2, raw_ip}}));
+  EXPECT_EQ(types(CapturePart{0, {0, 5, 6, 8}}, 64),
+            (Types{{2, ethernet}, {1, linux_cooked}, {1, raw_ip}}));
+}
+
 // Span 30 ms and the average gap of 10 ms: each loop begins 40 ms after the one before.
 TEST(ReplayPort, LoopsAdvanceTime) {
   EXPECT_EQ(bursts(capture_at_ms({0, 0, 10, 30}), {.loops = 3, .step_ms = 5}),
@@ -207,7 +250,7 @@ void forward_all(const Capture& capture, const ReplayOptions& options, const std
 
 TEST(ReplayPort, UntouchedPacketsComeOutByteIdentical) {
   const Directory directory;
-  Capture capture({1, 3000, false});
+  Capture capture({{1}, 3000, false});
   for (unsigned i = 0; i < 200; ++i) {
     const auto bytes = test::numbered_bytes(i * 13 % 1600, i);  // some longer than what is offered
     // Some wire lengths contradict what was captured; they stay as they are.

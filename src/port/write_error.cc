@@ -24,6 +24,8 @@ std::string_view what_is_right(int why) {
     case EDQUOT:
     case EFBIG:
       return "free some space or write elsewhere";
+    case EPIPE:
+      return "let its reader read to the end";
     default:
       return "write elsewhere";
   }

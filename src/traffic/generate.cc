@@ -349,7 +349,7 @@ bool Generator::next(Packet& packet) {
   return true;
 }
 
-CaptureFormat Generator::format() const { return {1, plan_.snaplen, true}; }
+CaptureFormat Generator::format() const { return {{1}, plan_.snaplen, true}; }
 
 Result<Capture> generate(const TrafficPlan& plan) {
   auto generator = Generator::create(plan);

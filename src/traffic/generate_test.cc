@@ -138,7 +138,7 @@ TEST(Generate, EveryPacketIsTracked) {
     auto port = ReplayPort::create(capture, {});
     Burst burst;
     while (port->receive(burst)) {
-      parse(burst, capture.link_type());
+      parse(burst, port->link_type());
       for (unsigned i = 0; i < burst.size; ++i) ASSERT_EQ(burst.verdict[i], Verdict::tracked);
     }
   }

@@ -159,7 +159,8 @@ class Windows {
     for (unsigned i = 0; i < burst.size; ++i) {
       const Capture::Packet& packet = in_.packet(burst.handle[i] & UINT32_MAX);
       for (unsigned w = 0; w < count_; ++w) {
-        auto at = out_.append(packet.timestamp_ns, packet.wire_length, packet.bytes());
+        auto at = out_.append(packet.timestamp_ns, packet.wire_length, packet.bytes(),
+                              in_.link(burst.handle[i] & UINT32_MAX));
         if (!at) return std::unexpected(at.error());
         if (w == 0) continue;
         if (v4[i] != nullptr) write(v4_.shifted(*v4[i], w), *at, burst, i);

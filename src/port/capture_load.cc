@@ -1,0 +1,200 @@
+// Capture::load: pcap is read by libpcap, pcapng by pcapng_reader.h, told apart by the first byte.
+#include <fmt/format.h>
+#include <pcap/pcap.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/available_memory.h"
+#include "port/capture.h"
+#include "port/pcapng_reader.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t kBufferBytes = std::size_t{1} << 18;
+constexpr int kPcapngBegins = 0x0a;  // no kind of pcap does
+
+std::unexpected<Error> unreadable(std::string message) {
+  return std::unexpected(Error{std::move(message), Error::Kind::unreadable});
+}
+
+/// What the file system knows to be wrong, before anybody words it in another way.
+Result<void> check_is_file(const std::string& path) {
+  struct stat s{};
+  if (::stat(path.c_str(), &s) != 0) {
+    return unreadable(
+        fmt::format("{}: {}: give an existing pcap or pcapng file", path, std::strerror(errno)));
+  }
+  if (S_ISDIR(s.st_mode)) {
+    return unreadable(fmt::format("{}: is a directory: give a pcap or pcapng file", path));
+  }
+  const auto bytes = static_cast<std::uint64_t>(s.st_size);
+  if (const auto available = available_memory_bytes(); S_ISREG(s.st_mode) && bytes > available) {
+    return std::unexpected(
+        Error{fmt::format("{}: {} MiB do not fit into the {} MiB of memory available: "
+                          "use a smaller capture",
+                          path, bytes >> 20, available >> 20)});
+  }
+  return {};
+}
+
+/// Standard input is read through a file of its own, which may be closed.
+std::FILE* open_file(const std::string& path) {
+  if (path != "-") return std::fopen(path.c_str(), "rbe");
+  const int fd = ::dup(STDIN_FILENO);
+  return fd < 0 ? nullptr : ::fdopen(fd, "rb");
+}
+
+/// Seconds are 32 bits in pcap files.
+std::uint64_t nanoseconds(const timeval& t) {
+  return std::uint64_t{static_cast<std::uint32_t>(t.tv_sec)} * 1'000'000'000 +
+         static_cast<std::uint32_t>(t.tv_usec);
+}
+
+/// DLT_... of a LINKTYPE_...: of those that are read, one differs.
+int dlt_of(std::uint16_t link_type) {
+  constexpr std::uint16_t kLinktypeRaw = 101;
+  return link_type == kLinktypeRaw ? DLT_RAW : link_type;
+}
+
+}  // namespace
+
+class CaptureLoader {
+ public:
+  explicit CaptureLoader(const std::string& path) : path_(path) {}
+
+  Result<Capture> load() {
+    if (auto ok = open(); !ok) return std::unexpected(ok.error());
+    const int first = std::getc(file_.get());
+    if (first == EOF) {
+      if (std::ferror(file_.get()) != 0) return no_capture(std::strerror(errno));
+      return unreadable(path_ + ": is empty: give a pcap or pcapng file");
+    }
+    std::ungetc(first, file_.get());
+    auto ok = first == kPcapngBegins ? load_pcapng() : load_pcap();
+    if (!ok) return std::unexpected(ok.error());
+    return std::move(capture_);
+  }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+    void operator()(pcap_t* pcap) const { pcap_close(pcap); }
+  };
+
+  Result<void> open() {
+    if (path_ != "-") {
+      if (auto ok = check_is_file(path_); !ok) return ok;
+    }
+    file_.reset(open_file(path_));
+    if (file_ == nullptr) {
+      return unreadable(fmt::format("{}: {}: give a pcap or pcapng file that may be read", path_,
+                                    std::strerror(errno)));
+    }
+    std::setvbuf(file_.get(), buffer_.data(), _IOFBF, buffer_.size());
+    return {};
+  }
+
+  std::unexpected<Error> no_capture(std::string_view why) const {
+    return unreadable(fmt::format(
+        "{}: is no capture that can be read ({}): give a pcap or pcapng file", path_, why));
+  }
+
+  void lose(std::string_view why) {
+    capture_.loss_ = fmt::format("{}: unreadable after {} packets ({}): used as far as it goes",
+                                 path_, capture_.size(), why);
+  }
+
+  Result<void> append(std::uint64_t at, std::uint32_t wire_length, std::span<const std::byte> bytes,
+                      unsigned link) {
+    capture_.format_.nanoseconds |= at % 1000 != 0;
+    capture_.format_.beyond_2106 |= at / 1'000'000'000 >= kPcapSeconds;
+    auto kept = capture_.append(at, wire_length, bytes, link);
+    if (!kept) return std::unexpected(Error{path_ + ": " + kept.error().message});
+    return {};
+  }
+
+  Result<void> load_pcap() {
+    std::array<char, PCAP_ERRBUF_SIZE> why{};
+    const std::unique_ptr<pcap_t, Close> pcap(pcap_fopen_offline_with_tstamp_precision(
+        file_.get(), PCAP_TSTAMP_PRECISION_NANO, why.data()));
+    if (pcap == nullptr) return no_capture(why.data());
+    static_cast<void>(file_.release());  // libpcap closes it
+    const int dlt = pcap_datalink(pcap.get());
+    if (auto type = link_type_of(dlt); !type)
+      return unreadable(fmt::format("{}: {}", path_, type.error().message));
+    capture_.set_dlts({dlt});
+    capture_.format_.snaplen = static_cast<std::uint32_t>(pcap_snapshot(pcap.get()));
+    pcap_pkthdr* header = nullptr;
+    const u_char* bytes = nullptr;
+    int outcome;
+    while ((outcome = pcap_next_ex(pcap.get(), &header, &bytes)) == 1) {
+      auto ok = append(nanoseconds(header->ts), header->len,
+                       std::as_bytes(std::span(bytes, std::size_t{header->caplen})), 0);
+      if (!ok) return ok;
+    }
+    if (outcome == PCAP_ERROR) lose(pcap_geterr(pcap.get()));
+    return {};
+  }
+
+  Result<void> load_pcapng() {
+    PcapngReader reader(file_.get());
+    PcapngReader::Packet packet;
+    Result<bool> more = true;
+    std::uint64_t at = 0;
+    std::uint32_t largest = 0;
+    while ((more = reader.next(packet)) && *more) {
+      const auto link = link_of(packet);
+      if (!link) return std::unexpected(link.error());
+      at = packet.time_ns.value_or(at);  // a block without a time: at that of the one before
+      if (auto ok = append(at, packet.wire_length, packet.data, *link); !ok) return ok;
+      largest = std::max(largest, static_cast<std::uint32_t>(packet.data.size()));
+    }
+    if (!more && !reader.has_begun()) return no_capture(more.error().message);
+    if (!more) lose(more.error().message);
+    if (reader.snap_length() != 0) capture_.format_.snaplen = reader.snap_length();
+    capture_.format_.snaplen = std::max(capture_.format_.snaplen, largest);
+    if (const auto type = reader.first_link_type();
+        capture_.size() == 0 && type && link_type_of(dlt_of(*type)))
+      capture_.set_dlts({dlt_of(*type)});
+    return {};
+  }
+
+  /// The place of the packet's link type among those of the capture, where it is appended if need
+  /// be.
+  Result<unsigned> link_of(const PcapngReader::Packet& packet) {
+    const int dlt = dlt_of(packet.link_type);
+    const std::vector<int>& known = capture_.format_.dlts;
+    const auto found = std::ranges::find(known, dlt);
+    if (capture_.size() > 0 && found != known.end())
+      return static_cast<unsigned>(found - known.begin());
+    if (auto type = link_type_of(dlt); !type) {
+      return unreadable(fmt::format("{}: packet {} (interface {}): {}", path_, capture_.size() + 1,
+                                    packet.interface, type.error().message));
+    }
+    std::vector<int> dlts;
+    if (capture_.size() > 0) dlts = known;
+    dlts.push_back(dlt);
+    capture_.set_dlts(dlts);
+    return static_cast<unsigned>(dlts.size() - 1);
+  }
+
+  const std::string& path_;
+  std::vector<char> buffer_ = std::vector<char>(kBufferBytes);  // the file's, so it outlives it
+  std::unique_ptr<std::FILE, Close> file_;
+  Capture capture_{CaptureFormat{}};
+};
+
+Result<Capture> Capture::load(const std::string& path) { return CaptureLoader(path).load(); }
+
+}  // namespace millrace

@@ -1,0 +1,83 @@
+// Reads pcapng (draft-ietf-opsawg-pcapng) block by block: all sections, in either byte order, with
+// interfaces of any link type, snapshot length and resolution. libpcap 1.10 ends at the first
+// interface that differs from the one before.
+//
+// One thread uses a reader. The file belongs to the caller, need not be one that can seek, and
+// stands behind the block that was read last. No byte beyond a block is ever taken for its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "millrace/types.h"
+
+namespace millrace {
+
+class PcapngReader {
+ public:
+  struct Packet {
+    std::uint16_t link_type = 0;  ///< LINKTYPE_..., as the file says
+    std::size_t interface = 0;    ///< counted from 0, over all sections
+    /// Since 1970, below 2^63: what lies outside is moved there. None: the block tells no time.
+    std::optional<std::uint64_t> time_ns;
+    std::uint32_t wire_length = 0;
+    std::span<const std::byte> data;  ///< valid until the next call
+  };
+
+  /// Bytes of the largest block that is read; larger ones are passed over where they are no
+  /// packet's, interface's or section's.
+  static constexpr std::uint32_t kLargestBlock = std::uint32_t{1} << 24;
+
+  /// `file` stands at the beginning of a section, and outlives the reader.
+  explicit PcapngReader(std::FILE* file) : file_(file) {}
+
+  /// Reads on to the next packet. False at the end of the file. Error (unreadable): the file breaks
+  /// here; what it says has no name of a file in it.
+  Result<bool> next(Packet& packet);
+
+  /// True once the first section's header has been read: this is pcapng.
+  bool has_begun() const { return has_begun_; }
+  /// The largest snapshot length of any interface so far; 0 where there is none, or no limit.
+  std::uint32_t snap_length() const { return unlimited_ ? 0 : snap_length_; }
+  /// The link type of the first interface; none so far.
+  std::optional<std::uint16_t> first_link_type() const { return first_link_type_; }
+
+ private:
+  struct Interface {
+    std::uint16_t link_type = 0;
+    std::uint32_t snap_length = 0;  // 0: no limit
+    std::uint8_t resolution = 6;    // if_tsresol
+    std::int64_t offset_s = 0;      // if_tsoffset
+  };
+
+  std::uint16_t u16(std::size_t at) const;
+  std::uint32_t u32(std::size_t at) const;
+  std::uint64_t u64(std::size_t at) const;
+
+  Result<bool> read_block();
+  Result<void> read_exactly(std::size_t bytes);
+  Result<void> pass_over(std::uint32_t bytes);
+  Result<void> read_section();
+  Result<void> read_interface();
+  Result<void> read_option(Interface& interface, unsigned code, std::size_t at, std::size_t length);
+  Result<void> read_packet(Packet& packet) const;
+  Result<void> read_simple(Packet& packet) const;
+
+  std::FILE* file_;
+  bool swapped_ = false;  // the section has the other byte order than this machine
+  bool has_begun_ = false;
+  std::uint32_t type_ = 0;  // of the block at hand
+  std::vector<std::byte> body_;
+  std::vector<Interface> interfaces_;  // of the section
+  std::size_t interfaces_before_ = 0;  // of earlier sections
+  std::uint32_t snap_length_ = 0;
+  bool unlimited_ = false;
+  std::optional<std::uint16_t> first_link_type_;
+};
+
+}  // namespace millrace
