@@ -1,9 +1,10 @@
-// A set of addresses that nearly no packet has: a filter of bits answers for all others.
+// A set of addresses that nearly no packet has: a filter answers for all others.
 //
 // Built once, never changed; any thread may search it.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -20,22 +21,16 @@ class KnownAddresses {
   explicit KnownAddresses(std::vector<A> all) : all_(std::move(all)) {
     std::ranges::sort(all_);
     // One other address in 64, at most, is searched for in vain.
-    const auto bits = std::max<std::size_t>(std::bit_ceil(64 * all_.size()), 4096);
-    filter_.assign(bits / 64, 0);
-    shift_ = 32U - static_cast<unsigned>(std::countr_zero(bits));
-    for (const A& address : all_) {
-      const std::uint32_t at = place(address);
-      filter_[at / 64] |= std::uint64_t{1} << at % 64;
-    }
+    const auto places = std::max<std::size_t>(std::bit_ceil(64 * all_.size()), 1024);
+    filter_.assign(places, 0);
+    shift_ = 32U - static_cast<unsigned>(std::countr_zero(places));
+    for (const A& address : all_) filter_[place(address)] = 1;
   }
 
-  /// False for nearly all addresses that it does not contain.
-  bool may_contain(const A& address) const {
-    const std::uint32_t at = place(address);
-    return (filter_[at / 64] >> at % 64 & 1) != 0;
-  }
+  /// Returns 0 for nearly all addresses that it does not contain, and for no other.
+  std::uint8_t may_contain(const A& address) const { return filter_[place(address)]; }
   bool contains(const A& address) const {
-    return may_contain(address) && std::ranges::binary_search(all_, address);
+    return may_contain(address) != 0 && std::ranges::binary_search(all_, address);
   }
 
  private:
@@ -44,16 +39,16 @@ class KnownAddresses {
     if constexpr (A::kBytes == 4) {
       word = std::bit_cast<std::uint32_t>(address);
     } else {
-      std::uint64_t halves[2];
-      std::memcpy(halves, address.bytes.data(), sizeof halves);
-      const std::uint64_t both = halves[0] ^ std::rotl(halves[1], 32);
+      std::array<std::uint64_t, 2> halves;
+      std::memcpy(halves.data(), address.bytes.data(), sizeof halves);
+      const std::uint64_t both = halves[0] + halves[1];
       word = static_cast<std::uint32_t>(both ^ both >> 32);
     }
     return word * 0x9e3779b1U >> shift_;
   }
 
   std::vector<A> all_;  ///< in order
-  std::vector<std::uint64_t> filter_;
+  std::vector<std::uint8_t> filter_;
   unsigned shift_;  ///< of a hash of 32 bits, to that of a place
 };
 

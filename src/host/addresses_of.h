@@ -36,6 +36,9 @@ inline bool is_group(const AddressV6& address) { return address.bytes[0] == 0xff
 /// Of one host: no group, not the unspecified address, no loopback. Class E and the rest of
 /// 0.0.0.0/8 are as good as others, as Linux has it.
 inline bool is_one_host(const AddressV4& address) {
+  const unsigned first = address.bytes[0];
+  if (first != 0 && first != 127 && first < 224) [[likely]]
+    return true;
   return address != AddressV4{} && address.bytes[0] != 127 && !is_group(address);
 }
 inline bool is_one_host(const AddressV6& address) {

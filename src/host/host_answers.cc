@@ -31,6 +31,15 @@ template <class A>
 After HostFor<A>::answer(Handling& h) {
   const Headers& headers = h.headers();
   std::byte* const packet = h.packet();
+  const auto source = source_of<A>(packet, headers);
+  const auto destination = destination_of<A>(packet, headers);
+  const Route<A>* const route = tables_->routes.find(destination);
+  const bool is_to_one = route != nullptr && route->link == kLocal;
+  const bool is_to_group = is_group(destination) || (route != nullptr && route->link == kGroup);
+  if (!is_to_one && !is_to_group) {
+    h.verdict() = Verdict::unroutable;
+    return After::stays;
+  }
   if constexpr (A::kBytes == 16) {
     if (const auto notice = read_discovery({packet, h.burst.length[h.i]}, headers)) {
       hear(*notice, h.came_on(), true, h.now(), h.wire);
@@ -38,10 +47,6 @@ After HostFor<A>::answer(Handling& h) {
       return After::stays;
     }
   }
-  const auto source = source_of<A>(packet, headers);
-  const auto destination = destination_of<A>(packet, headers);
-  const Route<A>* const route = tables_->routes.find(destination);
-  const bool is_to_one = route != nullptr && route->link == kLocal;
   if (h.verdict() != Verdict::no_service || !is_to_one) {
     h.verdict() = Verdict::not_ours;
     return After::stays;

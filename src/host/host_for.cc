@@ -169,17 +169,24 @@ void HostFor<A>::know(unsigned link, const A& address, const Mac& mac, Tick now,
 
 template <class A>
 After HostFor<A>::route(Handling& h) {
+  if (h.verdict() == Verdict::fragment) [[unlikely]]
+    return route_fragment(h);
+  return route_whole(h);
+}
+
+/// A whole packet, or a fragment that goes the way of one.
+template <class A>
+After HostFor<A>::route_whole(Handling& h) {
   std::byte* const packet = h.packet();
   const Headers& headers = h.headers();
   const A destination = destination_of<A>(packet, headers);
   const Route<A>* route = tables_->routes.find(destination);
-  if (h.verdict() == Verdict::fragment) [[unlikely]] {
-    if (const auto after = follow_first(h)) return *after;
-  }
-  if ((route != nullptr && route->link >= kGroup) || !is_one_host(destination)) return answer(h);
+  if ((route != nullptr && route->link >= kGroup) || !is_one_host(destination) ||
+      is_on_every_link(destination)) [[unlikely]]
+    return answer(h);
   // Neighbour discovery never leaves its link; other workers may be reading it, besides.
   if (h.verdict() == Verdict::icmp_control &&
-      read_discovery({packet, h.burst.length[h.i]}, headers)) {
+      read_discovery({packet, h.burst.length[h.i]}, headers)) [[unlikely]] {
     h.verdict() = Verdict::not_ours;
     return After::stays;
   }

@@ -213,8 +213,8 @@ class HostFor {
 
   Way find_way(const Outgoing& frame, const Route<A>& route, const A& destination, Tick now,
                Wire& wire);
-  /// Nothing, where a later fragment goes the way of any packet.
-  std::optional<After> follow_first(Handling& handling);
+  After route_whole(Handling& handling);
+  After route_fragment(Handling& handling);
   After answer(Handling& handling);
   After send_back(Handling& handling, const A& to);
   bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);

@@ -62,25 +62,18 @@ void HostFor<A>::settle(Burst& burst, unsigned i) {
   pending_.erase(found);
 }
 
-/// Nothing, where a later fragment goes the way of any packet.
+/// A later fragment goes where its first one went.
 template <class A>
-std::optional<After> HostFor<A>::follow_first(Handling& h) {
+After HostFor<A>::route_fragment(Handling& h) {
   const auto fragment = read_fragment<A>(h.packet(), h.headers());
-  if (!fragment) return std::nullopt;
-  const Datagram<A>& datagram = fragment->datagram;
-  switch (fates_.find(datagram, h.now())) {
-    case Fate::routed:
-      return std::nullopt;
-    case Fate::answered: {
-      swap_ends(h.packet(), h.headers());
-      return send_back(h, datagram.source);
-    }
-    case Fate::unknown:
-      if (tables_->served.find(datagram.destination) == nullptr) return std::nullopt;
-      break;
-    case Fate::refused:
-      break;
+  const Fate fate = fragment ? fates_.find(fragment->datagram, h.now()) : Fate::unknown;
+  if (fate == Fate::answered) {
+    swap_ends(h.packet(), h.headers());
+    return send_back(h, fragment->datagram.source);
   }
+  const bool is_served =
+      tables_->served.find(destination_of<A>(h.packet(), h.headers())) != nullptr;
+  if (fate != Fate::refused && (fate == Fate::routed || !is_served)) return route_whole(h);
   h.verdict() = Verdict::service_fragment;
   return After::stays;
 }
@@ -89,7 +82,7 @@ template auto HostFor<AddressV4>::filed(Burst&, std::uint64_t, bool) -> Apart;
 template auto HostFor<AddressV6>::filed(Burst&, std::uint64_t, bool) -> Apart;
 template void HostFor<AddressV4>::settle(Burst&, unsigned);
 template void HostFor<AddressV6>::settle(Burst&, unsigned);
-template std::optional<After> HostFor<AddressV4>::follow_first(Handling&);
-template std::optional<After> HostFor<AddressV6>::follow_first(Handling&);
+template After HostFor<AddressV4>::route_fragment(Handling&);
+template After HostFor<AddressV6>::route_fragment(Handling&);
 
 }  // namespace millrace

@@ -6,6 +6,8 @@
 // taken anywhere, so nothing here concerns `replay`.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,16 +25,30 @@ struct Arrival {
   unsigned link = 0;
 };
 
+/// By its first byte, an address that may not be one host's, or is on every link.
+template <class A>
+inline constexpr auto kOdd = [] {
+  std::array<std::uint8_t, 256> odd{};
+  if constexpr (A::kBytes == 4) {
+    odd[0] = odd[127] = odd[255] = 1;
+    for (unsigned group = 224; group < 240; ++group) odd[group] = 1;
+  } else {
+    odd[0] = odd[0xfe] = odd[0xff] = 1;
+  }
+  return odd;
+}();
+
 /// What it decides by the addresses of one family.
 template <class A>
 class IngressFor {
  public:
   explicit IngressFor(const HostTables<A>& tables);
 
-  /// False for nearly all packets that are taken in, and for no other.
-  bool is_odd(const A& source, const A& destination) const {
-    return is_odd(source) || is_odd(destination) || sources_.may_contain(source);
-  }
+  /// @name 0 for nearly all addresses of packets that are taken in, and for no other
+  /// @{
+  static std::uint8_t odd_class(const A& address) { return kOdd<A>[address.bytes[0]]; }
+  std::uint8_t odd_source(const A& source) const { return sources_.may_contain(source); }
+  /// @}
 
   struct Ruling {
     Verdict verdict;
@@ -44,13 +60,6 @@ class IngressFor {
                bool to_all, ReversePath reverse_path, unsigned link) const;
 
  private:
-  static bool is_odd(const AddressV4& address) {
-    const unsigned first = address.bytes[0];
-    return ((first + 1) & 0x7e) == 0 || (first & 0xf0) == 0xe0;  // 0, 127, 128, 255; 224 to 239
-  }
-  static bool is_odd(const AddressV6& address) {
-    return ((address.bytes[0] + 2U) & 0xff) < 3;  // fe, ff, 00
-  }
   bool may_send(const A& source, bool to_group) const;
 
   const HostTables<A>* tables_;
@@ -75,14 +84,20 @@ class Ingress {
   struct Link {
     explicit Link(const HostLink& link);
 
-    std::uint64_t mac = 0;  ///< in the first 6 bytes
+    std::uint64_t mac = 0;        ///< in the first 6 bytes
+    std::uint64_t mac_bytes = 0;  ///< the bits of it that a frame must have
     HostLink is;
   };
 
+  template <class A>
+  bool are_plain(const Burst& burst, const Arrival& arrival, const Link& link,
+                 const IngressFor<A>& family) const;
   bool is_plain(const Burst& burst, unsigned i, const Link& link) const;
   void judge(Burst& burst, unsigned i, const Link& link, unsigned number, Found& found) const;
 
   std::vector<Link> links_;
+  /// A service may take packets to any destination: else their routes are early enough.
+  bool looks_at_destinations_;
   IngressFor<AddressV4> v4_;
   IngressFor<AddressV6> v6_;
 };
