@@ -5,6 +5,7 @@ answered, and of a service's traffic no part passes.
     fragments_test.py MILLRACE [TEST...]
 """
 
+import ipaddress
 import os
 import socket
 import threading
@@ -13,7 +14,7 @@ import unittest
 from asked import GOOD, Asked
 from live import NO_XDP, has_xdp, main
 from namespaces import ip
-from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, configuration, payload
+from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, Servers, configuration, payload
 
 SIZES = (1473, 3000, 9000, 30000)  # beyond one packet of 1500 bytes
 ROUTED_PORT = 5353
@@ -175,6 +176,53 @@ class OnXdpSockets(Fragments):
 @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
 class OnTap(Fragments):
     OUTSIDE, TO_CLIENT = "tap:mr0", "tap"
+
+
+class OnMemif(Fragments):
+    """Two of millrace, one behind the other."""
+
+    test_pings = test_of_services = None
+    BETWEEN = {4: ("192.0.2.1", "192.0.2.2", 24), 6: ("2001:db8:5::1", "2001:db8:5::2", 64)}
+
+    def one_of_two(self, place, kernel, memif, sharing):
+        def listed(addresses):
+            return ", ".join(f'"{address}/{bits}"' for address, bits in addresses)
+
+        between = [(b[place], b[2]) for b in self.BETWEEN.values()]
+        text = f"""sharing = "{sharing}"
+[host]
+idle = "sleep"
+[[port]]
+name = "{kernel}"
+device = "af_packet:{kernel}"
+addresses = [{listed((a[kernel], a["bits"]) for a in ADDRESSES.values())}]
+[[port]]
+name = "between"
+device = "memif:{memif}"
+addresses = [{listed(between)}]
+[[service]]
+address = "203.0.113.99"
+backends = [{{ address = "{self.BETWEEN[4][1 - place]}" }}]
+"""
+        for family, a in ADDRESSES.items():
+            prefix = ipaddress.ip_network(f"{a['inside' if place == 0 else 'outside']}/{a['bits']}", strict=False)
+            text += f'[[route]]\nprefix = "{prefix}"\nvia = "{self.BETWEEN[family][1 - place]}"\n'
+        return text
+
+    def serve_by(self, sharing):
+        self.network_ = self.network()
+        self.servers = Servers(self.network_)
+        self.addCleanup(self.servers.close)
+        memif = self.path(f"memif-{sharing}")
+        self.start(self.network_, self.one_of_two(0, "outside", memif, sharing), control=f"first-{sharing}")
+        first, self.process = self.process, None
+
+        def end():
+            first.terminate()
+            first.communicate(timeout=20)
+
+        self.addCleanup(end)
+        self.start(self.network_, self.one_of_two(1, "inside", memif + ",role=client", sharing), control=f"second-{sharing}")
 
 
 del Fragments  # it is no test by itself

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import router_frames
-from live import NO_XDP, Live, has_xdp, main
+from asked import Asked
+from live import NO_XDP, has_xdp, main
 from namespaces import Namespace, ip, set_sysctls
 from router_frames import ICMP, ICMPV6, NAMES, OUR_MACS, SERVICE_PORT, THEIR_MACS
 
@@ -165,9 +166,9 @@ KNOWN = [
 ]
 
 
-class Forwarding(Live):
-    def compare(self, frames, kernel, text, **sent):
-        """All frames have the same outcome, or a rule says why not."""
+class Forwarding(Asked):
+    def begin(self, text):
+        """Starts millrace between two stations, which it returns."""
         middle = Namespace()
         self.addCleanup(middle.close)
         ends = Ends(middle)
@@ -176,20 +177,22 @@ class Forwarding(Live):
             for link in LINKS:
                 ip(f"link set {link} up")
         self.start(Middle(middle), text)
-        ours = ends.outcomes(frames)
-        used = set()
-        for frame in frames:
-            pair = kernel[frame.mark], ours[frame.mark]
-            if pair[0] == pair[1]:
-                continue
-            rules = [rule for rule in KNOWN if rule.of(frame.name, *pair)]
-            used.update(rule.why for rule in rules)
+        return ends
+
+    def compare(self, frames, kernel, ends):
+        """All frames have the same outcome, or a rule says why not. Returns the rules that were needed."""
+        left, ours, used = frames, {}, set()
+        for _ in range(3):  # a busy machine loses some
+            ours |= ends.outcomes(left)
+            left = [frame for frame in frames if ours[frame.mark] != kernel[frame.mark]]
+            rules = {frame: [rule.why for rule in KNOWN if rule.of(frame.name, kernel[frame.mark], ours[frame.mark])] for frame in left}
+            used |= {why for all_of_one in rules.values() for why in all_of_one}
+            left = [frame for frame in left if not rules[frame]]
+            if not left:
+                break
+        for frame in left:
             with self.subTest(frame=frame.name):
-                self.assertTrue(rules, f"the kernel: {pair[0]}, millrace: {pair[1]}")
-        stats = self.stop()
-        dropped = stats["packets"]["dropped"]
-        for reason in sent.get("reasons", ()):
-            self.assertGreater(dropped.get(reason, 0), 0, reason)
+                self.assertEqual(ours[frame.mark], kernel[frame.mark])
         return used
 
     def kernel(self, frames, **options):
@@ -208,20 +211,30 @@ class Forwarding(Live):
         frames = router_frames.whole()
         kernel = self.kernel(frames)
         for device in self.each_device():
-            used = self.compare(frames, kernel, configuration(device),
-                                reasons=("other_station", "foreign_vlan", "encapsulated", "link_broadcast", "martian_source", "unroutable", "not_ours"))
+            ends = self.begin(configuration(device))
+            used = self.compare(frames, kernel, ends)
             self.assertEqual(used, {rule.why for rule in KNOWN}, "a rule explains nothing")
+            dropped = self.stop()["packets"]["dropped"]
+            for reason in ("other_station", "foreign_vlan", "encapsulated", "link_broadcast", "martian_source", "unroutable", "not_ours"):
+                self.assertGreater(dropped.get(reason, 0), 0, reason)
 
     def test_reverse_path(self):
-        """Linux has no rp_filter for IPv6: what it does with IPv4 is right for both families."""
+        """Linux has no rp_filter for IPv6: what it does with IPv4 is right for both families. A reload changes it."""
         frames = router_frames.for_rpf()
+        kernel = {}
         for rpf, number in (("strict", 1), ("loose", 2), ("off", 0)):
             said = self.kernel(frames, rpf=number, default=False)
             by_name = {frame.name: said[frame.mark] for frame in frames}
-            kernel = {frame.mark: by_name[frame.name.replace("IPv6", "IPv4")] for frame in frames}
-            for device in self.each_device():
+            kernel[rpf] = {frame.mark: by_name[frame.name.replace("IPv6", "IPv4")] for frame in frames}
+        self.assertEqual(len({tuple(outcomes.values()) for outcomes in kernel.values()}), 3, "the frames show no difference")
+        for device in self.each_device():
+            ends = self.begin(configuration(device, "off", default=False))
+            for rpf in ("strict", "loose", "off"):
                 with self.subTest(rpf=rpf):
-                    self.compare(frames, kernel, configuration(device, rpf, default=False), reasons=("reverse_path",) if number else ())
+                    self.write("f.toml", configuration(device, rpf, default=False))
+                    self.assertEqual(self.answer("POST", "/reload").status, 200)
+                    self.compare(frames, kernel[rpf], ends)
+            self.assertGreater(self.stop()["packets"]["dropped"]["reverse_path"], 0)
 
 
 class Middle(NamedTuple):

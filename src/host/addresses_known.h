@@ -20,8 +20,9 @@ class KnownAddresses {
  public:
   explicit KnownAddresses(std::vector<A> all) : all_(std::move(all)) {
     std::ranges::sort(all_);
-    // One other address in 64, at most, is searched for in vain.
-    const auto places = std::max<std::size_t>(std::bit_ceil(64 * all_.size()), 1024);
+    // Of other addresses, few are searched for in vain: one in 64, or one in 26 where there are ten
+    // thousand, so that it stays in a cache.
+    const auto places = std::clamp<std::size_t>(std::bit_ceil(64 * all_.size()), 1024, 1U << 18);
     filter_.assign(places, 0);
     shift_ = 32U - static_cast<unsigned>(std::countr_zero(places));
     for (const A& address : all_) filter_[place(address)] = 1;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -235,8 +236,8 @@ class HostFor {
     Datagram<A> datagram;
     unsigned burst;
   };
-  std::vector<Pending> pending_;
-  unsigned bursts_ = 0;  // with fragments, or while some were pending
+  std::deque<Pending> pending_;  // in the order in which they come to `settle`
+  unsigned bursts_ = 0;          // with fragments, or while some were pending
 };
 
 }  // namespace millrace

@@ -305,7 +305,7 @@ TEST(KnownAddresses, ContainsWhatItWasGiven) {
     EXPECT_FALSE(known.contains(other));
     maybe += known.may_contain(other);
   }
-  EXPECT_LT(maybe, 10'000U / 20);
+  EXPECT_LT(maybe, 10'000U / 10);
   EXPECT_FALSE(KnownAddresses<AddressV6>({}).contains(AddressV6{}));
 }
 
