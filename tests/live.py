@@ -105,7 +105,7 @@ class Live(Case):
             self.assertLess(time.monotonic(), deadline, "it has not come about")
             time.sleep(0.05)
 
-    def ping(self, network, family, address):
+    def ping(self, network, family, address, size=40):
         """Echo requests sent and answered, by raw sockets: no program for it is on every system."""
         request, reply, protocol = (8, 0, socket.IPPROTO_ICMP) if family == 4 else (128, 129, socket.IPPROTO_ICMPV6)
         with network.client:
@@ -114,7 +114,7 @@ class Live(Case):
         with raw:
             raw.settimeout(3)
             for sequence in range(3):
-                body = bytes([request, 0, 0, 0, 7, 7, 0, sequence]) + payload(40)
+                body = bytes([request, 0, 0, 0, 7, 7, 0, sequence]) + payload(size)
                 if family == 4:
                     words = sum(int.from_bytes(body[i : i + 2], "big") for i in range(0, len(body), 2))
                     words = (words & 0xFFFF) + (words >> 16)
@@ -122,7 +122,7 @@ class Live(Case):
                     body = body[:2] + (0xFFFF - words).to_bytes(2, "big") + body[4:]
                 raw.sendto(body, (address, 0))
                 while True:
-                    data, (sender, *_) = raw.recvfrom(2048)
+                    data, (sender, *_) = raw.recvfrom(65536)
                     icmp = data[20:] if family == 4 else data
                     if sender == address and icmp[0] == reply and icmp[4:] == body[4:]:
                         answered += 1

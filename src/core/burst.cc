@@ -30,7 +30,32 @@ void take_out(Lanes<K>& lanes, std::uint64_t out) {
   take_out(lanes.reply, out);
 }
 
+template <class K>
+void unfile(Lane<K>& lane, std::uint64_t out) {
+  unsigned kept = 0;
+  for (unsigned i = 0; i < lane.size; ++i) {
+    if ((out >> lane.packet[i] & 1) != 0) continue;
+    lane.packet[kept] = lane.packet[i];
+    lane.key[kept++] = lane.key[i];
+  }
+  lane.size = kept;
+}
+
+template <class K>
+void unfile(Lanes<K>& lanes, std::uint64_t out) {
+  unfile(lanes.originator, out);
+  unfile(lanes.reply, out);
+}
+
 }  // namespace
+
+void unfile(Burst& burst, std::uint64_t out) {
+  if (out == 0) return;
+  unfile(burst.v4, out);
+  unfile(burst.v6, out);
+  unfile(burst.quoted_v4, out);
+  unfile(burst.quoted_v6, out);
+}
 
 void take_out(Burst& burst, std::uint64_t out) {
   if (out == 0) return;

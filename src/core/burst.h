@@ -121,6 +121,9 @@ inline std::uint64_t all_of(const Burst& burst) {
   return burst.size == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << burst.size) - 1;
 }
 
+/// Takes the keys of packets out of all lanes whose bit in `out` is set. The packets stay.
+void unfile(Burst& burst, std::uint64_t out);
+
 /// Takes the packets out of a filed burst whose bit in `out` is set. What is left keeps its order.
 /// The columns that a port, the parser and `sides` write move; others are not written yet.
 void take_out(Burst& burst, std::uint64_t out);

@@ -1,6 +1,7 @@
 #include "host/host.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace millrace {
 
@@ -69,8 +70,42 @@ void Host::tick(Tick now, Wire& wire) {
   v6_.tick(now, wire);
 }
 
+void Host::admit(Burst& burst, std::span<const Arrival> arrivals) {
+  std::uint64_t unfiled = 0;
+  fragments_ = 0;
+  for (const Arrival& arrival : arrivals) {
+    const Ingress::Found found = plan_->ingress.look(burst, arrival);
+    unfiled |= found.unfiled;
+    fragments_ |= found.fragments;
+  }
+  unfile(burst, unfiled);
+}
+
+void Host::filed(Burst& burst, bool keeps_all) {
+  if (fragments_ == 0 && !has_pending()) [[likely]]
+    return;
+  std::uint64_t of_v4 = 0;
+  for (unsigned i = 0; i < burst.size; ++i)
+    of_v4 |= std::uint64_t{burst.headers[i].family == 4} << i;
+  const auto v4 = v4_.filed(burst, fragments_ & of_v4, keeps_all);
+  const auto v6 = v6_.filed(burst, fragments_ & ~of_v4, keeps_all);
+  const auto set = [&burst](std::uint64_t packets, Verdict verdict) {
+    for (; packets != 0; packets &= packets - 1)
+      burst.verdict[static_cast<unsigned>(std::countr_zero(packets))] = verdict;
+  };
+  set(v4.refused | v6.refused, Verdict::service_fragment);
+  set(v4.untracked | v6.untracked, Verdict::no_service);
+  unfile(burst, v4.refused | v6.refused | v4.untracked | v6.untracked);
+}
+
 Host::Routed Host::route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire) {
   Routed routed;
+  if (has_pending()) [[unlikely]] {
+    for (unsigned i = 0; i < burst.size; ++i) {
+      if (burst.headers[i].family == 4) v4_.settle(burst, i);
+      if (burst.headers[i].family == 6) v6_.settle(burst, i);
+    }
+  }
   for (unsigned i = 0; i < burst.size; ++i) {
     if (is_drop(burst.verdict[i]) && burst.verdict[i] != Verdict::refused) continue;
     const std::uint64_t bit = std::uint64_t{1} << i;

@@ -13,6 +13,7 @@
 
 #include "core/burst.h"
 #include "host/host_for.h"
+#include "host/ingress.h"
 #include "host/wire.h"
 #include "millrace/types.h"
 
@@ -33,10 +34,14 @@ struct HostPlan {
   explicit HostPlan(const HostConfig& config)
       : v4(config.v4, config.links),
         v6(config.v6, config.links),
+        ingress(config.links, v4, v6),
         tells_unreachable(config.tells_unreachable) {}
+  HostPlan(const HostPlan&) = delete;
+  HostPlan& operator=(const HostPlan&) = delete;
 
   HostTables<AddressV4> v4;
   HostTables<AddressV6> v6;
+  Ingress ingress;
   bool tells_unreachable;
 };
 
@@ -50,6 +55,14 @@ class Host {
   /// Has other addresses, routes and destinations from now on; links, and who announces, stay.
   /// Gives back what it had in `plan`, so that somebody else takes the time to destroy it.
   void update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire);
+
+  /// Of a burst as the parser has left it, and where its packets came: takes in what a router takes
+  /// in. Others get their verdict, and are filed no more.
+  void admit(Burst& burst, std::span<const Arrival> arrivals);
+  /// The keys of that burst stand under the sides of their connections. A fragment that a service
+  /// would take is refused, since its other parts have no ports. `keeps_all`: no other worker is
+  /// given any of the packets.
+  void filed(Burst& burst, bool keeps_all);
 
   struct Routed {
     std::uint64_t sent = 0;   ///< packets, a bit each, that go out as `out` says
@@ -84,12 +97,14 @@ class Host {
 
  private:
   After hear_arp(Handling& handling);
+  bool has_pending() const { return v4_.has_pending() || v6_.has_pending(); }
 
   HostCommon common_;
   std::shared_ptr<const HostPlan> plan_;
   HostFor<AddressV4> v4_;
   HostFor<AddressV6> v6_;
   bool announces_;
+  std::uint64_t fragments_ = 0;  // of the latest burst that was taken in
 };
 
 }  // namespace millrace

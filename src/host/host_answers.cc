@@ -33,6 +33,15 @@ template <class A>
 After HostFor<A>::answer(Handling& h) {
   const Headers& headers = h.headers();
   std::byte* const packet = h.packet();
+  const auto source = source_of<A>(packet, headers);
+  const auto destination = destination_of<A>(packet, headers);
+  const Route<A>* const route = tables_->routes.find(destination);
+  const bool is_to_one = route != nullptr && route->link == kLocal;
+  const bool is_to_group = is_group(destination) || (route != nullptr && route->link == kGroup);
+  if (!is_to_one && !is_to_group) {
+    h.verdict() = Verdict::unroutable;
+    return After::stays;
+  }
   if constexpr (A::kBytes == 16) {
     if (const auto notice = read_discovery({packet, h.burst.length[h.i]}, headers)) {
       hear(*notice, h.came_on(), true, h.now(), h.wire);
@@ -40,21 +49,34 @@ After HostFor<A>::answer(Handling& h) {
       return After::stays;
     }
   }
-  const auto source = source_of<A>(packet, headers);
-  const bool is_to_one = is_one_host(destination_of<A>(packet, headers));
   if (h.verdict() != Verdict::no_service || !is_to_one) {
     h.verdict() = Verdict::not_ours;
     return After::stays;
   }
-  if (!is_echo_request(packet, headers) || !is_one_host(source))
-    return refuse(h, Verdict::not_ours, IcmpError::port_unreachable);
+  const auto fragment = read_fragment<A>(packet, headers);
+  if (is_echo_request(packet, headers) && is_one_host(source)) {
+    if (fragment) fates_.note(fragment->datagram, Treatment::answered, h.now());
+    make_echo_reply(packet, headers);
+    return send_back(h, source);
+  }
+  if (fragment && tables_->served.find(destination) != nullptr) {
+    h.verdict() = Verdict::service_fragment;
+    return After::stays;
+  }
+  return refuse(h, Verdict::not_ours, IcmpError::port_unreachable);
+}
+
+/// What was a question goes to its sender as the answer.
+template <class A>
+After HostFor<A>::send_back(Handling& h, const A& to) {
+  const Headers& headers = h.headers();
+  std::byte* const packet = h.packet();
   h.verdict() = Verdict::consumed;
-  make_echo_reply(packet, headers);
   const Outgoing frame{
       .handle = h.burst.handle[h.i],
       .data = packet + headers.l3 - kEthernetHeader,
       .length = static_cast<std::uint16_t>(headers.l4_end - headers.l3 + kEthernetHeader)};
-  return send_to(frame, source, h.came_on(), h.now(), h.wire) ? After::taken : After::stays;
+  return send_to(frame, to, h.came_on(), h.now(), h.wire) ? After::taken : After::stays;
 }
 
 /// Nobody serves it: its sender is told, of TCP by a RST, of others by an error.

@@ -29,7 +29,8 @@ Headers behind_ethernet(Headers headers) {
 /// several for one prefix the first.
 template <class A>
 std::vector<Route<A>> all_routes(const HostAddresses<A>& addresses,
-                                 const std::vector<A>& virtual_addresses, unsigned local) {
+                                 const std::vector<A>& virtual_addresses, unsigned local,
+                                 unsigned group) {
   std::vector<Route<A>> all;
   std::set<std::pair<A, unsigned>> there;
   const auto add = [&](const Route<A>& route) {
@@ -38,11 +39,23 @@ std::vector<Route<A>> all_routes(const HostAddresses<A>& addresses,
   constexpr unsigned kBits = 8 * A::kBytes;
   for (const auto& own : addresses.own) add({own.address, kBits, local, std::nullopt});
   for (const A& address : virtual_addresses) add({address, kBits, local, std::nullopt});
+  for (const A& address : broadcasts_of(addresses)) add({address, kBits, group, std::nullopt});
   for (const auto& own : addresses.own) {
     if (!is_on_every_link(own.address))
       add({prefix_of(own.address, own.bits), own.bits, own.link, std::nullopt});
   }
   for (const Route<A>& route : addresses.routes) add(route);
+  return all;
+}
+
+template <class A>
+std::vector<Route<A>> served_routes(const HostAddresses<A>& addresses) {
+  std::set<std::pair<A, unsigned>> prefixes;
+  for (const A& address : addresses.virtual_addresses) prefixes.emplace(address, 8 * A::kBytes);
+  for (const auto& [address, bits] : addresses.served) prefixes.emplace(address, bits);
+  std::vector<Route<A>> all;
+  for (const auto& [address, bits] : prefixes)
+    all.push_back({.prefix = address, .bits = bits, .via = {}});
   return all;
 }
 
@@ -64,9 +77,30 @@ HostAddresses<A> with_link_local(HostAddresses<A> addresses, const std::vector<H
 template <class A>
 HostTables<A>::HostTables(const HostAddresses<A>& given, const std::vector<HostLink>& links)
     : addresses(with_link_local(given, links)),
-      routes(all_routes(addresses, addresses.virtual_addresses, kLocal)),
-      beyond(addresses.passes ? all_routes(addresses, std::vector<A>{}, kLocal)
-                              : std::vector<Route<A>>{}) {}
+      routes(all_routes(addresses, addresses.virtual_addresses, kLocal, kGroup)),
+      beyond(addresses.passes ? all_routes(addresses, std::vector<A>{}, kLocal, kGroup)
+                              : std::vector<Route<A>>{}),
+      served(served_routes(addresses)) {
+  const std::set<Destination<A>> sources(addresses.backends.begin(), addresses.backends.end());
+  replies.build(std::vector(sources.begin(), sources.end()));
+}
+
+template <class A>
+std::vector<A> broadcasts_of(const HostAddresses<A>& addresses) {
+  std::vector<A> all;
+  if constexpr (A::kBytes == 4) {
+    for (const auto& own : addresses.own) {
+      if (own.bits > 30) continue;  // RFC 3021
+      A last = own.address;
+      for (unsigned bit = own.bits; bit < 32; ++bit)
+        last.bytes[bit / 8] |= static_cast<std::uint8_t>(0x80 >> bit % 8);
+      all.push_back(last);
+    }
+  }
+  return all;
+}
+template std::vector<AddressV4> broadcasts_of(const HostAddresses<AddressV4>&);
+template std::vector<AddressV6> broadcasts_of(const HostAddresses<AddressV6>&);
 
 template struct HostTables<AddressV4>;
 template struct HostTables<AddressV6>;
@@ -103,7 +137,7 @@ template <class A>
 void HostFor<A>::keep(Tick now, Wire& wire) {
   Listening listener(*this, wire, now);
   const auto keep = [&](unsigned link, const A& address) {
-    if (link != kLocal && common_.links[link].has_neighbours)
+    if (link < common_.links.size() && common_.links[link].has_neighbours)
       neighbours_.keep(link, address, now, listener);
   };
   for (const auto& [address, link, mac] : tables_->addresses.neighbours)
@@ -138,16 +172,26 @@ void HostFor<A>::know(unsigned link, const A& address, const Mac& mac, Tick now,
 
 template <class A>
 After HostFor<A>::route(Handling& h) {
+  if (h.verdict() == Verdict::fragment) [[unlikely]]
+    return route_fragment(h);
+  return route_whole(h);
+}
+
+/// A whole packet, or a fragment that goes the way of one.
+template <class A>
+After HostFor<A>::route_whole(Handling& h) {
   std::byte* const packet = h.packet();
   const Headers& headers = h.headers();
   const A destination = destination_of<A>(packet, headers);
   if (h.verdict() == Verdict::refused) return turn_away(h);
   const auto& routes = h.verdict() == Verdict::passed ? tables_->beyond : tables_->routes;
   const Route<A>* route = routes.find(destination);
-  if ((route != nullptr && route->link == kLocal) || !is_one_host(destination)) return answer(h);
+  if ((route != nullptr && route->link >= kGroup) || !is_one_host(destination) ||
+      is_on_every_link(destination)) [[unlikely]]
+    return answer(h);
   // Neighbour discovery never leaves its link; other workers may be reading it, besides.
   if (h.verdict() == Verdict::icmp_control &&
-      read_discovery({packet, h.burst.length[h.i]}, headers)) {
+      read_discovery({packet, h.burst.length[h.i]}, headers)) [[unlikely]] {
     h.verdict() = Verdict::not_ours;
     return After::stays;
   }
@@ -204,7 +248,7 @@ bool HostFor<A>::send_to(Outgoing frame, const A& destination, unsigned came_on,
   const Route<A> same_link{.prefix = {}, .link = came_on};
   const Route<A>* route =
       is_on_every_link(destination) ? &same_link : tables_->routes.find(destination);
-  if (route == nullptr || route->link == kLocal) return false;
+  if (route == nullptr || route->link >= kGroup) return false;
   frame.link = static_cast<std::uint8_t>(route->link);
   const Way way = find_way(frame, *route, destination, now, wire);
   if (way.mac == nullptr) {

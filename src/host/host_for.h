@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <vector>
@@ -14,8 +15,10 @@
 #include "core/address.h"
 #include "core/burst.h"
 #include "core/counter.h"
+#include "core/destination_table.h"
 #include "core/mac.h"
 #include "core/reset.h"
+#include "host/datagrams.h"
 #include "host/icmp.h"
 #include "host/neighbours.h"
 #include "host/notice.h"
@@ -41,6 +44,14 @@ struct HostAddresses {
   std::vector<Route<A>> routes;  ///< beside the networks on the links
   /// Where packets will surely go: their next hops are asked for at once, and kept.
   std::vector<A> destinations;
+  /// Prefixes, beside the virtual addresses, whose packets services may take.
+  struct Prefix {
+    A address;
+    unsigned bits;
+  };
+  std::vector<Prefix> served;
+  /// From where services' replies come: address, port and protocol of a backend.
+  std::vector<Destination<A>> backends;
   struct Permanent {
     A address;
     unsigned link = 0;
@@ -50,24 +61,36 @@ struct HostAddresses {
   std::vector<Permanent> neighbours;
 };
 
+/// Where the source of a packet must be (RFC 3704): anywhere, behind any link, behind the one on
+/// which the packet came.
+enum class ReversePath : std::uint8_t { off, loose, strict };
+
 struct HostLink {
   Mac mac;
   unsigned mtu = 1500;
   /// Stations answer there. Else every packet goes to nobody in particular.
   bool has_neighbours = true;
+  ReversePath reverse_path = ReversePath::off;
 };
 
 /// Of one address family, what hosts over the same links may have in common. Never changes.
 template <class A>
 struct HostTables {
   static constexpr unsigned kLocal = 0xffff;  ///< the link of routes to the host itself
+  static constexpr unsigned kGroup = 0xfffe;  ///< that of routes to everybody on a link
 
   HostTables(const HostAddresses<A>& given, const std::vector<HostLink>& links);
 
-  HostAddresses<A> addresses;  ///< link-local ones, too
-  Routes<A> routes;            ///< to the host itself and the networks on the links, too
-  Routes<A> beyond;            ///< without virtual addresses; empty where nothing passes
+  HostAddresses<A> addresses;   ///< link-local ones, too
+  Routes<A> routes;             ///< to the host itself and the networks on the links, too
+  Routes<A> beyond;             ///< without virtual addresses; empty where nothing passes
+  Routes<A> served;             ///< destinations whose packets services may take
+  DestinationTable<A> replies;  ///< sources from which services' replies come
 };
+
+/// The broadcast addresses of the networks on the links (RFC 919, 7); IPv6 has none.
+template <class A>
+std::vector<A> broadcasts_of(const HostAddresses<A>& addresses);
 
 struct KnownNeighbour {
   unsigned link = 0;
@@ -164,12 +187,24 @@ class HostFor {
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
   /// `answers`: else another worker does.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
+  /// Fragments whose key nobody may look up, a bit each.
+  struct Apart {
+    std::uint64_t refused = 0;    ///< they belong to a service
+    std::uint64_t untracked = 0;  ///< they do not
+  };
+  /// As `Host::filed`, of these.
+  Apart filed(Burst& burst, std::uint64_t fragments, bool keeps_all);
+  /// Other first fragments are on their way through the line.
+  bool has_pending() const { return !pending_.empty(); }
+  /// Refuses the burst's packet where it is one of these, and a service has taken it after all.
+  void settle(Burst& burst, unsigned i);
   /// As `Host`'s, of this family.
   void append_known(std::vector<KnownNeighbour>& all) const;
   void know(unsigned link, const A& address, const Mac& mac, Tick now, Wire& wire);
 
  private:
   static constexpr unsigned kLocal = HostTables<A>::kLocal;
+  static constexpr unsigned kGroup = HostTables<A>::kGroup;
 
   class Listening;
   using Way = typename Neighbours<A>::Way;
@@ -184,8 +219,11 @@ class HostFor {
 
   Way find_way(const Outgoing& frame, const Route<A>& route, const A& destination, Tick now,
                Wire& wire);
+  After route_whole(Handling& handling);
+  After route_fragment(Handling& handling);
   After answer(Handling& handling);
   After turn_away(Handling& handling);
+  After send_back(Handling& handling, const A& to);
   bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
   void tell(IcmpError error, const About& about, const Key<A>* original, Tick now, Wire& wire);
@@ -197,6 +235,15 @@ class HostFor {
   HostCommon& common_;
   const HostTables<A>* tables_;
   Neighbours<A> neighbours_;
+  Fates<A> fates_;
+  /// A first fragment that may be a reply.
+  struct Pending {
+    Handle handle;
+    Datagram<A> datagram;
+    unsigned burst;
+  };
+  std::deque<Pending> pending_;  // in the order in which they come to `settle`
+  unsigned bursts_ = 0;          // with fragments, or while some were pending
 };
 
 }  // namespace millrace

@@ -126,6 +126,8 @@ class HostScenario : public testing::Test, protected Wire {
                                                  static_cast<unsigned>(random() % 3 + 1), 100);
       for (std::uint64_t changes = random() % 4; changes > 0; --changes)
         frame[random() % frame.size()] = static_cast<std::byte>(random());
+      if (random() % 2 == 0)
+        std::ranges::copy(raw(mac_of(link == 0 ? "out" : "in")), frame.begin());
       if (random() % 4 == 0) frame.resize(random() % frame.size() + 1);
       arrive(link, frame, random(), random() % 4 == 0 ? "b1" : "");
       if (random() % 8 == 0) {
@@ -302,6 +304,11 @@ class HostScenario : public testing::Test, protected Wire {
     burst->wire_length[0] = burst->length[0];
     burst->handle[0] = handle;
     parse(*burst, LinkType::ethernet);
+    if (is_attacked_) {
+      const Arrival arrival{0, 1, link};
+      host_->admit(*burst, {&arrival, 1});
+      host_->filed(*burst, handle % 2 == 0);
+    }
     auto& lane = burst->lanes<Key<A>>().originator;
     if (burst->verdict[0] == Verdict::tracked) burst->verdict[0] = Verdict::no_service;
     if (!served.empty() && burst->verdict[0] == Verdict::icmp_error) {

@@ -105,12 +105,17 @@ bool is_echo_request(const std::byte* packet, const Headers& headers) {
          (headers.family == 6 && headers.protocol == kProtocolIcmpV6 && type == 128);
 }
 
-void make_echo_reply(std::byte* packet, const Headers& headers) {
+void swap_ends(std::byte* packet, const Headers& headers) {
   const bool v4 = headers.family == 4;
   const unsigned bytes = v4 ? AddressV4::kBytes : AddressV6::kBytes;
   std::byte* const source = packet + headers.l3 + (v4 ? Ipv4::kSource : Ipv6::kSource);
   std::swap_ranges(source, source + bytes, source + bytes);
   set_hop_limit(packet, headers, kFirstHopLimit);
+}
+
+void make_echo_reply(std::byte* packet, const Headers& headers) {
+  const bool v4 = headers.family == 4;
+  swap_ends(packet, headers);
   std::byte* const icmp = packet + headers.l4;
   const auto was = load<std::uint16_t>(icmp);
   icmp[0] = std::byte{v4 ? std::uint8_t{0} : std::uint8_t{129}};

@@ -1,12 +1,15 @@
 // Where packets go next, by the longest prefix of their destination.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/destination_table.h"
+#include "host/addresses_known.h"
 #include "millrace/key.h"
 
 namespace millrace {
@@ -23,22 +26,43 @@ template <class A>
 class Routes {
  public:
   /// The prefixes are distinct.
-  explicit Routes(std::vector<Route<A>> routes) : routes_(std::move(routes)) {
+  explicit Routes(std::vector<Route<A>> routes)
+      : routes_(longest_last(std::move(routes))), addresses_(whole_addresses(routes_)) {
     std::vector<Destination<A>> prefixes;
     for (const Route<A>& route : routes_) prefixes.push_back({route.prefix, route.bits});
-    table_.build(prefixes);
+    all_.build(prefixes);
+    std::erase_if(prefixes, [](const Destination<A>& one) { return one.prefix_bits == kWhole; });
+    networks_.build(prefixes);
   }
 
   /// Null: there is none.
   const Route<A>* find(const A& destination) const {
-    const std::uint32_t i = table_.find(destination, 0, 0);
-    return i == table_.kNone ? nullptr : &routes_[i];
+    // Nearly all packets are spared the search for a route to their address alone.
+    const auto& table = addresses_.may_contain(destination) != 0 ? all_ : networks_;
+    const std::uint32_t i = table.find(destination, 0, 0);
+    return i == all_.kNone ? nullptr : &routes_[i];
   }
   std::span<const Route<A>> all() const { return routes_; }
 
  private:
+  static constexpr unsigned kWhole = 8 * A::kBytes;
+  /// So that a network's place is the same in both tables.
+  static std::vector<Route<A>> longest_last(std::vector<Route<A>> routes) {
+    std::ranges::stable_partition(routes, [](const Route<A>& one) { return one.bits != kWhole; });
+    return routes;
+  }
+  static std::vector<A> whole_addresses(const std::vector<Route<A>>& routes) {
+    std::vector<A> whole;
+    for (const Route<A>& route : routes) {
+      if (route.bits == kWhole) whole.push_back(route.prefix);
+    }
+    return whole;
+  }
+
   std::vector<Route<A>> routes_;
-  DestinationTable<A> table_;
+  KnownAddresses<A> addresses_;  ///< with a route of their own
+  DestinationTable<A> all_;
+  DestinationTable<A> networks_;
 };
 
 }  // namespace millrace

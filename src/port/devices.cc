@@ -21,7 +21,7 @@
 
 #include "core/silence.h"
 #include "port/device_arguments.h"
-#include "port/kernel_interface.h"
+#include "port/fanout.h"
 #include "port/memif_socket.h"
 #include "port/receive_queue.h"
 #include "port/send_queue.h"
@@ -138,6 +138,8 @@ Result<void> Devices::Impl::probe(Device& device) {
   for (const auto& arguments : arguments_for(name, needs)) {
     if (auto ok = probe_one(device, arguments); !ok) return ok;
   }
+  if (name.kind == DeviceKind::af_packet && joins_fragments(name.target))
+    warnings.push_back(name.target + std::string(kJoinsFragments));
   return {};
 }
 

@@ -65,6 +65,7 @@ struct Config {
     std::string name;
     DeviceName device;
     unsigned mtu = 0;  ///< 0: as the device has it
+    ReversePath reverse_path = ReversePath::off;
   };
   enum class Idle : std::uint8_t {
     by_device,  ///< sleep where packets come through the kernel

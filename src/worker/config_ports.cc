@@ -49,7 +49,8 @@ class LiveReader {
 
   void add(const RawPort& raw) {
     const auto number = static_cast<unsigned>(live_.ports.size());
-    Config::Port port{.name = raw.name.value, .device = {}, .mtu = raw.mtu};
+    Config::Port port{
+        .name = raw.name.value, .device = {}, .mtu = raw.mtu, .reverse_path = raw.reverse_path};
     if (raw.device.given) {
       auto device = parse_device(raw.device.value);
       if (device) {
@@ -233,6 +234,7 @@ class LiveReader {
 Keys<RawPort> port_keys() {
   using P = RawPort;
   using N = RawNeighbour;
+  using R = ReversePath;
   return {
       {"name", text(&P::name), true},
       {"device", text(&P::device), true},
@@ -240,6 +242,8 @@ Keys<RawPort> port_keys() {
       {"neighbours", tables(&P::neighbours,
                             {{"address", text(&N::address), true}, {"mac", text(&N::mac), true}})},
       {"mtu", integer(&P::mtu, 68, 9600, "bytes")},
+      {"rpf",
+       choice(&P::reverse_path, {{"off", R::off}, {"loose", R::loose}, {"strict", R::strict}})},
   };
 }
 

@@ -24,6 +24,7 @@ name = "inside"
 device = "tap:mr0"
 addresses = ["10.0.0.254/24"]
 mtu = 9000
+rpf = "strict"
 )";
 
 /// Sharing, as it is where only this stands before `kTwoPorts`.
@@ -69,6 +70,8 @@ neighbours = [
   EXPECT_EQ(to_string(live.ports[1].device), "tap:mr0");
   EXPECT_EQ(live.ports[0].mtu, 0U);
   EXPECT_EQ(live.ports[1].mtu, 9000U);
+  EXPECT_EQ(live.ports[0].reverse_path, ReversePath::off);
+  EXPECT_EQ(live.ports[1].reverse_path, ReversePath::strict);
   ASSERT_EQ(live.v4.own.size(), 2U);
   EXPECT_EQ(to_string(live.v4.own[1].address), "10.0.0.254");
   EXPECT_EQ(live.v4.own[1].bits, 24U);

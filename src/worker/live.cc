@@ -14,9 +14,19 @@ HostAddresses<A> addresses_of(const HostAddresses<A>& live,
                               const std::vector<ServiceSpec<A>>& services) {
   HostAddresses<A> all = live;
   for (const auto& service : services) {
-    if (service.two_way()) all.virtual_addresses.push_back(service.address);
     all.passes = all.passes || service.no_backend == NoBackend::pass;
-    for (const auto& backend : service.backends) all.destinations.push_back(backend.address);
+    if (service.two_way()) {
+      all.virtual_addresses.push_back(service.address);
+    } else {
+      all.served.push_back({service.address, service.prefix_bits});
+    }
+    for (const auto& backend : service.backends) {
+      all.destinations.push_back(backend.address);
+      const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
+      if (service.two_way())
+        all.backends.push_back(
+            {.address = backend.address, .port = port, .protocol = service.protocol});
+    }
   }
   return all;
 }
@@ -29,7 +39,8 @@ HostConfig host_config(const Config& config, const Devices& devices) {
   for (std::size_t d = 0; d < devices.count(); ++d) {
     host.links.push_back({.mac = devices.mac(d),
                           .mtu = devices.mtu(d),
-                          .has_neighbours = has_neighbours(devices.name(d).kind)});
+                          .has_neighbours = has_neighbours(devices.name(d).kind),
+                          .reverse_path = config.live.ports[d].reverse_path});
   }
   return host;
 }

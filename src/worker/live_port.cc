@@ -10,6 +10,7 @@
 
 #include "core/protocol.h"
 #include "parse/complete.h"
+#include "parse/parse.h"
 
 namespace millrace {
 namespace {
@@ -73,8 +74,11 @@ bool LivePort::receive(Burst& burst) {
   burst.now = now_;
   host_.tick(now_, *this);
   take_in(burst);
+  arrived_ = 0;
   if (backlog_ > 0) [[likely]]
     poll(burst);
+  parse(burst, link_type());
+  host_.admit(burst, std::span(arrivals_).first(arrived_));
   empty_ = burst.size == 0 ? empty_ + 1 : 0;
   if (hub_->is_ending()) return false;
   if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return false;
@@ -86,7 +90,9 @@ void LivePort::poll(Burst& burst) {
   const unsigned before = burst.size;
   for (const unsigned queue : queues_) {
     if (burst.size == Burst::kMax) break;
-    hub_->devices().receive(queue, burst, Burst::kMax);
+    const unsigned begin = burst.size;
+    if (hub_->devices().receive(queue, burst, Burst::kMax) != 0)
+      arrivals_[arrived_++] = {begin, burst.size, link_of(burst.handle[begin])};
   }
   std::ranges::rotate(queues_, queues_.begin() + (queues_.empty() ? 0 : 1));
   if (backlog_ == kGoesOn) [[likely]]
@@ -159,10 +165,12 @@ void LivePort::find_owners(const Lane<K>& lane, Side side) {
 }
 
 void LivePort::filed(Burst& burst) {
+  const bool hands_over = hub_->workers() > 1 && hub_->owners().spread() != nullptr;
+  host_.filed(burst, !hands_over);
   if (completes_checksums_) complete_checksums(burst);
   if (hub_->workers() > 1 && burst.size > 0) {
     tell_others(burst);
-    if (hub_->owners().spread() != nullptr) hand_over(burst);
+    if (hands_over) hand_over(burst);
   }
   if (tracer_ != nullptr) [[unlikely]]
     tracer_->received(burst, [this](Handle handle) { return link_of(handle); });

@@ -73,6 +73,7 @@ class LivePort final : public Port, private Wire {
   LivePort& operator=(const LivePort&) = delete;
 
   LinkType link_type() const override { return LinkType::ethernet; }
+  bool receives_parsed() const override { return true; }
   bool receive(Burst& burst) override;
   void filed(Burst& burst) override;
   std::uint64_t route(Burst& burst, std::uint64_t forward) override;
@@ -131,6 +132,8 @@ class LivePort final : public Port, private Wire {
   Options options_;
   Host host_;
   std::vector<unsigned> queues_;
+  std::array<Arrival, Burst::kMax> arrivals_;
+  unsigned arrived_ = 0;
   bool completes_checksums_ = false;
   bool joined_ = false;
   std::chrono::steady_clock::time_point start_;

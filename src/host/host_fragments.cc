@@ -1,0 +1,89 @@
+// What becomes of fragments: of services' traffic none passes, since only the first one has ports;
+// those of a ping to the host go back as they come; all others are packets like any.
+#include <algorithm>
+#include <bit>
+
+#include "core/protocol.h"
+#include "host/host_for.h"
+
+namespace millrace {
+namespace {
+
+/// Bursts that may be on their way after one (port/port.h), and one more.
+constexpr unsigned kInFlight = 5;
+
+}  // namespace
+
+template <class A>
+auto HostFor<A>::filed(Burst& burst, std::uint64_t fragments, bool keeps_all) -> Apart {
+  ++bursts_;
+  std::erase_if(pending_, [this](const Pending& one) { return bursts_ - one.burst > kInFlight; });
+  const auto& [originator, reply] = burst.lanes<Key<A>>();
+  Apart apart;
+  for (unsigned i = 0; i < originator.size; ++i)
+    apart.refused |= std::uint64_t{1} << originator.packet[i] & fragments;
+  for (unsigned i = 0; i < reply.size; ++i) {
+    const Key<A>& key = reply.key[i];
+    const std::uint16_t port = has_ports(key.protocol) ? key.source_port : 0;
+    if (tables_->replies.find(key.source, port, key.protocol) != DestinationTable<A>::kNone)
+      apart.refused |= std::uint64_t{1} << reply.packet[i] & fragments;
+  }
+  for (; fragments != 0; fragments &= fragments - 1) {
+    const auto i = static_cast<unsigned>(std::countr_zero(fragments));
+    const auto fragment = read_fragment<A>(burst.data[i], burst.headers[i]);
+    if (!fragment || !fragment->is_first) continue;
+    const auto& datagram = fragment->datagram;
+    if ((apart.refused >> i & 1) != 0) {
+      fates_.note(datagram, Treatment::refused, burst.now);
+      continue;
+    }
+    // Later ones have no key by which they would follow it to another worker.
+    const Route<A>* const route = tables_->routes.find(datagram.destination);
+    const bool is_own = route != nullptr && route->link == kLocal;
+    if (burst.verdict[i] == Verdict::tracked && (is_own || !keeps_all)) {
+      apart.untracked |= std::uint64_t{1} << i;
+    } else {
+      pending_.push_back({burst.handle[i], datagram, bursts_});
+    }
+    if (!is_own && tables_->served.find(datagram.destination) != nullptr)
+      fates_.note(datagram, Treatment::routed, burst.now);
+  }
+  return apart;
+}
+
+template <class A>
+void HostFor<A>::settle(Burst& burst, unsigned i) {
+  const auto found = std::ranges::find(pending_, burst.handle[i], &Pending::handle);
+  if (found == pending_.end()) return;
+  if (is_served(burst.verdict[i])) {
+    burst.verdict[i] = Verdict::service_fragment;
+    fates_.note(found->datagram, Treatment::refused, burst.now);
+  }
+  pending_.erase(found);
+}
+
+/// A later fragment goes where its first one went.
+template <class A>
+After HostFor<A>::route_fragment(Handling& h) {
+  const auto fragment = read_fragment<A>(h.packet(), h.headers());
+  const Treatment fate = fragment ? fates_.find(fragment->datagram, h.now()) : Treatment::unknown;
+  if (fate == Treatment::answered) {
+    swap_ends(h.packet(), h.headers());
+    return send_back(h, fragment->datagram.source);
+  }
+  const bool is_served =
+      tables_->served.find(destination_of<A>(h.packet(), h.headers())) != nullptr;
+  if (fate != Treatment::refused && (fate == Treatment::routed || !is_served))
+    return route_whole(h);
+  h.verdict() = Verdict::service_fragment;
+  return After::stays;
+}
+
+template auto HostFor<AddressV4>::filed(Burst&, std::uint64_t, bool) -> Apart;
+template auto HostFor<AddressV6>::filed(Burst&, std::uint64_t, bool) -> Apart;
+template void HostFor<AddressV4>::settle(Burst&, unsigned);
+template void HostFor<AddressV6>::settle(Burst&, unsigned);
+template After HostFor<AddressV4>::route_fragment(Handling&);
+template After HostFor<AddressV6>::route_fragment(Handling&);
+
+}  // namespace millrace

@@ -1,0 +1,220 @@
+#include "host/ingress.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "host/addresses_of.h"
+#include "host/datagrams.h"
+#include "host/ethernet.h"
+#include "parse/link.h"
+
+namespace millrace {
+namespace {
+
+template <class A>
+std::vector<A> own_sources(const HostTables<A>& tables) {
+  std::vector<A> all = tables.addresses.virtual_addresses;
+  for (const auto& own : tables.addresses.own) all.push_back(own.address);
+  const auto broadcasts = broadcasts_of(tables.addresses);
+  all.insert(all.end(), broadcasts.begin(), broadcasts.end());
+  return all;
+}
+
+/// The first six of eight bytes.
+constexpr std::uint64_t kMacBytes =
+    std::bit_cast<std::uint64_t>(std::array<std::uint8_t, 8>{255, 255, 255, 255, 255, 255});
+
+/// Headers of a packet without tags, options or extension headers.
+constexpr Headers plain_headers(std::uint8_t family, std::uint16_t header) {
+  return {.l3 = kEthernetHeader,
+          .l4 = static_cast<std::uint16_t>(kEthernetHeader + header),
+          .family = family};
+}
+std::uint64_t word_of(const Headers& headers) {
+  std::uint64_t word;  // not by std::bit_cast, which GCC 12 does not vectorise
+  std::memcpy(&word, &headers, sizeof(word));
+  return word;
+}
+constexpr auto kPlainMask = std::bit_cast<std::uint64_t>(
+    Headers{.l3 = 0xffff, .l4 = 0xffff, .l4_end = 0, .family = 0xff, .protocol = 0});
+template <class A>
+constexpr auto kPlain =
+    std::bit_cast<std::uint64_t>(plain_headers(A::kBytes == 4 ? 4 : 6, A::kBytes == 4 ? 20 : 40));
+/// In such a packet.
+template <class A>
+constexpr unsigned kSourceAt = kEthernetHeader + detail::IpOf<Key<A>>::kSource;
+constexpr unsigned kFragmentAt = kEthernetHeader + 6;
+constexpr auto kFragmentBits =
+    std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{0x3f, 0xff});
+
+/// Why a frame behind its MACs is not for an untagged port; `tracked` where it is. A tag of VLAN 0
+/// has a priority only (IEEE 802.1Q, 6.9), and may stand in another one: as Linux takes it.
+Verdict check_tags(detail::Packet frame, bool is_ip) {
+  unsigned at = 12;
+  for (unsigned tags = 0; tags < kMaxLinkHeaders && frame.has(at, 4); ++tags, at += 4) {
+    const unsigned type = frame.u16(at);
+    if (type == detail::kOldServiceVlan) return Verdict::foreign_vlan;
+    if (type != detail::kVlan && type != detail::kServiceVlan) break;
+    if ((frame.u16(at + 2) & 0xfff) != 0) return Verdict::foreign_vlan;
+  }
+  if (!frame.has(at, 2)) return Verdict::tracked;
+  const unsigned type = frame.u16(at);
+  const bool is_other = type == detail::kMpls || type == detail::kMplsUpstream ||
+                        type == detail::kPppoeSession || type < detail::kMinEtherType;
+  return is_ip && is_other ? Verdict::encapsulated : Verdict::tracked;
+}
+
+}  // namespace
+
+// --- one family
+
+template <class A>
+IngressFor<A>::IngressFor(const HostTables<A>& tables)
+    : tables_(&tables),
+      sources_(own_sources(tables)),
+      virtual_(tables.addresses.virtual_addresses) {}
+
+/// RFC 1122, 3.2.1.3; RFC 1812, 5.3.7; RFC 4291, 2.5.2, 2.5.3 and 2.7. Who has no address yet asks
+/// groups and everybody. What RFC 6890 lists beside these Linux forwards, too.
+template <class A>
+bool IngressFor<A>::may_send(const A& source, bool to_group) const {
+  if (source == A{}) return to_group;
+  return is_one_host(source) && !sources_.contains(source);
+}
+
+template <class A>
+auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& headers,
+                          Verdict was, bool to_all, ReversePath reverse_path, unsigned link) const
+    -> Ruling {
+  const Route<A>* const to = tables_->routes.find(destination);
+  const bool is_own = to != nullptr && to->link == HostTables<A>::kLocal;
+  const bool to_group =
+      is_group(destination) || (to != nullptr && to->link == HostTables<A>::kGroup);
+  if (to_all && !to_group) return {Verdict::link_broadcast, true};
+  // Another machine may have a virtual address for which packets pass, and answers by it.
+  const bool may_pass =
+      tables_->addresses.passes && !is_own && !to_group && virtual_.contains(source);
+  if (!may_pass && !may_send(source, to_group)) return {Verdict::martian_source, true};
+  const Verdict unfiled = was == Verdict::tracked ? Verdict::no_service : was;
+  if (reverse_path != ReversePath::off && source != A{} && !is_on_every_link(source)) {
+    const Route<A>* const back = tables_->routes.find(source);
+    if (back == nullptr || back->link >= HostTables<A>::kGroup ||
+        (reverse_path == ReversePath::strict && back->link != link))
+      return {Verdict::reverse_path, true};
+  }
+  if (to_group) return {unfiled, true};
+  if (!is_own && (!is_one_host(destination) || is_on_every_link(destination)))
+    return {Verdict::unroutable, true};
+  if (!is_on_every_link(source)) return {was, false};
+  // It goes nowhere (RFC 4291, 2.5.6): the host itself answers it, and no service.
+  if (!is_own) return {Verdict::martian_source, true};
+  if (!virtual_.contains(destination)) return {was, false};
+  const bool may_be_answered = headers.protocol == kProtocolIcmpV6 && was != Verdict::icmp_error;
+  return {may_be_answered || was == Verdict::fragment ? unfiled : Verdict::martian_source, true};
+}
+
+template class IngressFor<AddressV4>;
+template class IngressFor<AddressV6>;
+
+// --- both
+
+Ingress::Link::Link(const HostLink& link) : is(link) {
+  std::array<std::uint8_t, 8> bytes{};
+  std::ranges::copy(link.mac.bytes, bytes.begin());
+  mac = std::bit_cast<std::uint64_t>(bytes);
+  if (link.has_neighbours) mac_bytes = kMacBytes;
+}
+
+Ingress::Ingress(std::span<const HostLink> links, const HostTables<AddressV4>& v4,
+                 const HostTables<AddressV6>& v6)
+    : links_(links.begin(), links.end()),
+      looks_at_destinations_(!v4.addresses.served.empty() || !v6.addresses.served.empty()),
+      v4_(v4),
+      v6_(v6) {}
+
+/// True if all of these packets are of one family, without tags, options, extension headers and
+/// fragments, and taken in without a further look: most bursts are. One pass a column, so that a
+/// packet costs few instructions.
+template <class A>
+bool Ingress::are_plain(const Burst& burst, const Arrival& arrival, const Link& link,
+                        const IngressFor<A>& family) const {
+  std::uint64_t headers = 0;
+  for (unsigned i = arrival.begin; i < arrival.end; ++i)
+    headers |= (word_of(burst.headers[i]) & kPlainMask) ^ kPlain<A>;
+  if (headers != 0) return false;
+  std::uint64_t some = 0;  // of the MACs' bits are set
+  std::uint64_t all = ~std::uint64_t{0};
+  std::uint32_t fragments = 0;
+  std::uint8_t odd = 0;
+  for (unsigned i = arrival.begin; i < arrival.end; ++i) {
+    const std::byte* const frame = burst.data[i];
+    const auto mac = detail::load<std::uint64_t>(frame);
+    some |= mac;
+    all &= mac;
+    if constexpr (A::kBytes == 4) fragments |= detail::load<std::uint32_t>(frame + kFragmentAt);
+    const auto source = address_at<A>(frame + kSourceAt<A>);
+    odd |= IngressFor<A>::odd_class(source);
+    odd |= family.odd_source(source);
+  }
+  if (looks_at_destinations_) {
+    for (unsigned i = arrival.begin; i < arrival.end; ++i)
+      odd |= IngressFor<A>::odd_class(address_at<A>(burst.data[i] + kSourceAt<A> + A::kBytes));
+  }
+  return (((some ^ link.mac) | (all ^ link.mac)) & link.mac_bytes) == 0 &&
+         (fragments & kFragmentBits) == 0 && odd == 0;
+}
+
+/// As `are_plain`, of one packet.
+inline bool Ingress::is_plain(const Burst& burst, unsigned i, const Link& link) const {
+  const Arrival one{i, i + 1, 0};
+  return burst.headers[i].family == 4 ? are_plain(burst, one, link, v4_)
+                                      : are_plain(burst, one, link, v6_);
+}
+
+Ingress::Found Ingress::look(Burst& burst, const Arrival& arrival) const {
+  const Link& link = links_[arrival.link];
+  const bool is_any_plain = link.is.reverse_path == ReversePath::off;
+  if (is_any_plain) [[likely]] {
+    const bool v4 = burst.headers[arrival.begin].family == 4;
+    if (v4 ? are_plain(burst, arrival, link, v4_) : are_plain(burst, arrival, link, v6_)) return {};
+  }
+  std::uint64_t odd = 0;
+  for (unsigned i = arrival.begin; i < arrival.end; ++i)
+    odd |= std::uint64_t{!is_any_plain || !is_plain(burst, i, link)} << i;
+  Found found;
+  for (; odd != 0; odd &= odd - 1)
+    judge(burst, static_cast<unsigned>(std::countr_zero(odd)), link, arrival.link, found);
+  return found;
+}
+
+void Ingress::judge(Burst& burst, unsigned i, const Link& link, unsigned number,
+                    Found& found) const {
+  const std::uint64_t bit = std::uint64_t{1} << i;
+  const Headers& headers = burst.headers[i];
+  const std::byte* const frame = burst.data[i];
+  const auto unfile = [&](Verdict verdict) {
+    burst.verdict[i] = verdict;
+    found.unfiled |= bit;
+  };
+  bool to_all = false;
+  if (link.is.has_neighbours && burst.length[i] >= kEthernetHeader) {
+    to_all = (detail::u8(frame) & 1) != 0;
+    if (!to_all && std::memcmp(frame, link.is.mac.bytes.data(), link.is.mac.bytes.size()) != 0)
+      return unfile(Verdict::other_station);
+    const Verdict tags = check_tags({frame, burst.length[i]}, headers.family != 0);
+    if (tags != Verdict::tracked) return unfile(tags);
+  }
+  const auto by_addresses = [&]<class A>(const IngressFor<A>& family) {
+    const auto ruling =
+        family.judge(source_of<A>(frame, headers), destination_of<A>(frame, headers), headers,
+                     burst.verdict[i], to_all, link.is.reverse_path, number);
+    if (ruling.unfile) unfile(ruling.verdict);
+    if (!is_drop(ruling.verdict) && read_fragment<A>(frame, headers)) found.fragments |= bit;
+  };
+  if (headers.family == 4) by_addresses(v4_);
+  if (headers.family == 6) by_addresses(v6_);
+}
+
+}  // namespace millrace

@@ -1,0 +1,23 @@
+// Fragments on packet sockets. DPDK's driver `af_packet` asks the kernel to join IPv4 fragments
+// before it gives them to a socket (PACKET_FANOUT_FLAG_DEFRAG), and no argument of the driver says
+// otherwise. What is joined exceeds the MTU, and a router could not pass it on.
+//
+// So fanout.cc defines `setsockopt`, which every library of the process then calls in place of
+// libc's: it does the same, but that it leaves that flag out. For that to hold the program must
+// show the symbol to libraries that are loaded later, as CMake tells the linker.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+/// True if the kernel joins fragments for a packet socket of this process on that interface, as it
+/// says itself: `setsockopt` was another one's after all.
+bool joins_fragments(const std::string& interface);
+/// What to say of it, behind the interface's name.
+inline constexpr std::string_view kJoinsFragments =
+    ": the kernel joins IPv4 fragments that come there, and what exceeds the MTU is lost: use "
+    "af_xdp, or see docs/run.md, Fragments";
+
+}  // namespace millrace
