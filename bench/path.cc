@@ -123,8 +123,8 @@ Result<Capture> in_another_order(const Capture& capture, std::uint64_t round, st
     const Permutation place(round, seed + begin);
     for (std::uint64_t i = 0; i < round; ++i) {
       const Capture::Packet& packet = capture.packet(begin + place(i));
-      const auto ok = ordered.append(packet.timestamp_ns, packet.wire_length, packet.bytes(),
-                                     capture.link(begin + place(i)));
+      const auto ok = ordered.append(capture.packet(begin + i).timestamp_ns, packet.wire_length,
+                                     packet.bytes(), capture.link(begin + place(i)));
       if (!ok) return std::unexpected(ok.error());
     }
   }
