@@ -198,6 +198,8 @@ class Forwarding(Asked):
     def kernel(self, frames, **options):
         router = Linux(**options)
         self.addCleanup(router.close)
+        with router.namespace:
+            self.wait_until(lambda: all("state UP" in ip(f"link show {link}") for link in LINKS))
         return router.ends.outcomes(frames)
 
     def each_device(self):

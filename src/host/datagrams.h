@@ -47,7 +47,7 @@ template <class A>
 class Fates {
  public:
   static constexpr unsigned kPlaces = 1024;
-  static constexpr std::int32_t kLasts_ms = 30'000;  // as long as Linux waits for fragments
+  static constexpr std::int32_t kLastsMs = 30'000;  // as long as Linux waits for fragments
 
   Fates() : places_(kPlaces) {}
 
@@ -56,7 +56,7 @@ class Fates {
   }
   Treatment find(const Datagram<A>& datagram, Tick now) const {
     const Place& there = places_[place(datagram)];
-    const bool is_known = there.datagram == datagram && now - there.at <= kLasts_ms;
+    const bool is_known = there.datagram == datagram && now - there.at <= kLastsMs;
     return is_known ? there.fate : Treatment::unknown;
   }
 

@@ -239,7 +239,7 @@ TYPED_TEST(FragmentsTest, PingsAreAnsweredPartByPart) {
       ++id;
       const std::string is_early = to == P::kVirtual ? "service_fragment" : "not_ours";
       EXPECT_EQ(this->come(this->later(P::kClient, to, id), 0), is_early);
-      EXPECT_EQ(this->come(this->part(P::kClient, to, P::kIcmp, ping, 0, true, id), 0, Lane::reply,
+      ASSERT_EQ(this->come(this->part(P::kClient, to, P::kIcmp, ping, 0, true, id), 0, Lane::reply,
                            Verdict::tracked, keeps_all),
                 "consumed 0");
       // Its type is an answer's, and the checksum of all of it as much more.
