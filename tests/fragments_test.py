@@ -151,11 +151,12 @@ class OnPacketSockets(Fragments):
     def test_of_a_backend_that_has_gone(self):
         """Its connections remain: what it answers would leave with the service's address."""
         family, a = 4, ADDRESSES[4]
-        self.serve_with()
+        stays = GOOD.replace("[[service]]\n", "[[service]]\nmove_udp = false\n")
+        self.serve_with(stays)
         udp = self.client_socket(family, (a["service"], PORT))
         udp.send(b"?" * 100)
         server = udp.recv(1000).partition(b" ")[0].decode()
-        self.write("f.toml", GOOD.replace(f'{{ address = "{server}", port = {SERVER_PORT} }}, ', "").replace(
+        self.write("f.toml", stays.replace(f'{{ address = "{server}", port = {SERVER_PORT} }}, ', "").replace(
             f', {{ address = "{server}", port = {SERVER_PORT} }}', ""))
         self.assertEqual(self.answer("POST", "/reload").status, 200)
         answering = self.in_place_of(family, server)
