@@ -44,26 +44,26 @@ std::optional<Fragment<A>> read_fragment(const std::byte* packet, const Headers&
 enum class Treatment : std::uint8_t { unknown, refused, answered, routed };
 
 template <class A>
-class Fates {
+class Treatments {
  public:
   static constexpr unsigned kPlaces = 1024;
   static constexpr std::int32_t kLastsMs = 30'000;  // as long as Linux waits for fragments
 
-  Fates() : places_(kPlaces) {}
+  Treatments() : places_(kPlaces) {}
 
-  void note(const Datagram<A>& datagram, Treatment fate, Tick now) {
-    places_[place(datagram)] = {datagram, fate, now};
+  void note(const Datagram<A>& datagram, Treatment treatment, Tick now) {
+    places_[place(datagram)] = {datagram, treatment, now};
   }
   Treatment find(const Datagram<A>& datagram, Tick now) const {
     const Place& there = places_[place(datagram)];
     const bool is_known = there.datagram == datagram && now - there.at <= kLastsMs;
-    return is_known ? there.fate : Treatment::unknown;
+    return is_known ? there.treatment : Treatment::unknown;
   }
 
  private:
   struct Place {
     Datagram<A> datagram;
-    Treatment fate = Treatment::unknown;
+    Treatment treatment = Treatment::unknown;
     Tick at;
   };
 
@@ -77,6 +77,6 @@ class Fates {
 
   std::vector<Place> places_;
 };
-static_assert(Fates<AddressV4>::kPlaces == 1U << (32 - 22));
+static_assert(Treatments<AddressV4>::kPlaces == 1U << (32 - 22));
 
 }  // namespace millrace

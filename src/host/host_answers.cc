@@ -55,7 +55,7 @@ After HostFor<A>::answer(Handling& h) {
   }
   const auto fragment = read_fragment<A>(packet, headers);
   if (is_echo_request(packet, headers) && is_one_host(source)) {
-    if (fragment) fates_.note(fragment->datagram, Treatment::answered, h.now());
+    if (fragment) treatments_.note(fragment->datagram, Treatment::answered, h.now());
     make_echo_reply(packet, headers);
     return send_back(h, source);
   }

@@ -235,7 +235,7 @@ class HostFor {
   HostCommon& common_;
   const HostTables<A>* tables_;
   Neighbours<A> neighbours_;
-  Fates<A> fates_;
+  Treatments<A> treatments_;
   /// A first fragment that may be a reply.
   struct Pending {
     Handle handle;

@@ -34,7 +34,7 @@ auto HostFor<A>::filed(Burst& burst, std::uint64_t fragments, bool keeps_all) ->
     if (!fragment || !fragment->is_first) continue;
     const auto& datagram = fragment->datagram;
     if ((apart.refused >> i & 1) != 0) {
-      fates_.note(datagram, Treatment::refused, burst.now);
+      treatments_.note(datagram, Treatment::refused, burst.now);
       continue;
     }
     // Later ones have no key by which they would follow it to another worker.
@@ -46,7 +46,7 @@ auto HostFor<A>::filed(Burst& burst, std::uint64_t fragments, bool keeps_all) ->
       pending_.push_back({burst.handle[i], datagram, bursts_});
     }
     if (!is_own && tables_->served.find(datagram.destination) != nullptr)
-      fates_.note(datagram, Treatment::routed, burst.now);
+      treatments_.note(datagram, Treatment::routed, burst.now);
   }
   return apart;
 }
@@ -57,7 +57,7 @@ void HostFor<A>::settle(Burst& burst, unsigned i) {
   if (found == pending_.end()) return;
   if (is_served(burst.verdict[i])) {
     burst.verdict[i] = Verdict::service_fragment;
-    fates_.note(found->datagram, Treatment::refused, burst.now);
+    treatments_.note(found->datagram, Treatment::refused, burst.now);
   }
   pending_.erase(found);
 }
@@ -66,14 +66,15 @@ void HostFor<A>::settle(Burst& burst, unsigned i) {
 template <class A>
 After HostFor<A>::route_fragment(Handling& h) {
   const auto fragment = read_fragment<A>(h.packet(), h.headers());
-  const Treatment fate = fragment ? fates_.find(fragment->datagram, h.now()) : Treatment::unknown;
-  if (fate == Treatment::answered) {
+  const Treatment treatment =
+      fragment ? treatments_.find(fragment->datagram, h.now()) : Treatment::unknown;
+  if (treatment == Treatment::answered) {
     swap_ends(h.packet(), h.headers());
     return send_back(h, fragment->datagram.source);
   }
   const bool is_served =
       tables_->served.find(destination_of<A>(h.packet(), h.headers())) != nullptr;
-  if (fate != Treatment::refused && (fate == Treatment::routed || !is_served))
+  if (treatment != Treatment::refused && (treatment == Treatment::routed || !is_served))
     return route_whole(h);
   h.verdict() = Verdict::service_fragment;
   return After::stays;

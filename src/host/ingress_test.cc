@@ -309,16 +309,16 @@ TEST(KnownAddresses, ContainsWhatItWasGiven) {
   EXPECT_FALSE(KnownAddresses<AddressV6>({}).contains(AddressV6{}));
 }
 
-TEST(Fates, AreRememberedForAWhile) {
-  Fates<AddressV4> fates;
+TEST(Treatments, AreRememberedForAWhile) {
+  Treatments<AddressV4> treatments;
   const Datagram<AddressV4> one{.source = {{10, 0, 0, 1}}, .destination = {{10, 0, 0, 2}}, .id = 7};
   Datagram<AddressV4> other = one;
   other.id = 8;
-  EXPECT_EQ(fates.find(one, Tick{5}), Treatment::unknown);
-  fates.note(one, Treatment::refused, Tick{5});
-  EXPECT_EQ(fates.find(one, Tick{30'005}), Treatment::refused);
-  EXPECT_EQ(fates.find(one, Tick{30'006}), Treatment::unknown);
-  EXPECT_EQ(fates.find(other, Tick{5}), Treatment::unknown);
+  EXPECT_EQ(treatments.find(one, Tick{5}), Treatment::unknown);
+  treatments.note(one, Treatment::refused, Tick{5});
+  EXPECT_EQ(treatments.find(one, Tick{30'005}), Treatment::refused);
+  EXPECT_EQ(treatments.find(one, Tick{30'006}), Treatment::unknown);
+  EXPECT_EQ(treatments.find(other, Tick{5}), Treatment::unknown);
 }
 
 TEST(Datagrams, FragmentsAreFoundBehindExtensionHeaders) {
