@@ -17,9 +17,7 @@ const CaptureClock::Shift& CaptureClock::shift_at(std::size_t i) const {
   return *std::ranges::upper_bound(shifts_, i, {}, &Shift::end);
 }
 
-std::uint64_t CaptureClock::timestamp_ns(std::size_t i, std::uint64_t time_ns) const {
-  if (is_plain()) return time_ns;
-  const std::int64_t by = shift_at(i).ns;
+std::uint64_t CaptureClock::unshifted(std::uint64_t time_ns, std::int64_t by) {
   if (by >= 0) return time_ns - std::min(time_ns, static_cast<std::uint64_t>(by));
   const std::uint64_t more = -static_cast<std::uint64_t>(by);
   return time_ns > UINT64_MAX - more ? UINT64_MAX : time_ns + more;
@@ -29,6 +27,7 @@ void CaptureClock::add_step(std::uint64_t timestamp_ns) {
   if (packets_ == 0) {
     first_ = latest_ = previous_ = timestamp_ns;
     packets_ = 1;
+    steady_ = true;
     return;
   }
   count_step(timestamp_ns);
@@ -52,6 +51,7 @@ void CaptureClock::add_step(std::uint64_t timestamp_ns) {
   }
   previous_ = timestamp_ns;
   ++packets_;
+  steady_ = shift_ == 0 && !jump_ && !behind_since_;
 }
 
 bool CaptureClock::is_taken_back(const Jump& jump, std::uint64_t timestamp_ns) {

@@ -31,12 +31,11 @@ class CaptureClock {
 
   /// Takes the next packet's timestamp, `kLatest` at most.
   void add(std::uint64_t timestamp_ns) {
-    const bool steady = packets_ > 0 && timestamp_ns >= previous_ &&
-                        timestamp_ns - previous_ < kSecond && !jump_ && !behind_since_;
-    if (!steady) return add_step(timestamp_ns);
+    // What is earlier than the packet before wraps to more than a second.
+    if (!steady_ || timestamp_ns - previous_ >= kSecond) [[unlikely]]
+      return add_step(timestamp_ns);
     previous_ = timestamp_ns;
-    const std::uint64_t at = shifted(timestamp_ns, shift_);
-    if (at > latest_) latest_ = at;
+    if (timestamp_ns > latest_) latest_ = timestamp_ns;
     ++packets_;
   }
 
@@ -52,7 +51,9 @@ class CaptureClock {
     return is_plain() ? timestamp_ns : shifted(timestamp_ns, shift_at(i).ns);
   }
   /// Returns the timestamp at which, by the clock of packet `i`, it is `time_ns`.
-  std::uint64_t timestamp_ns(std::size_t i, std::uint64_t time_ns) const;
+  std::uint64_t timestamp_ns(std::size_t i, std::uint64_t time_ns) const {
+    return is_plain() ? time_ns : unshifted(time_ns, shift_at(i).ns);
+  }
   /// Returns the first packet behind `i` to whose timestamp another difference is added; at most
   /// SIZE_MAX.
   std::size_t alike_until(std::size_t i) const { return is_plain() ? SIZE_MAX : shift_at(i).end; }
@@ -75,6 +76,7 @@ class CaptureClock {
   };
 
   static std::uint64_t shifted(std::uint64_t timestamp_ns, std::int64_t by);
+  static std::uint64_t unshifted(std::uint64_t time_ns, std::int64_t by);
   const Shift& shift_at(std::size_t i) const;
   void add_step(std::uint64_t timestamp_ns);
   static bool is_taken_back(const Jump& jump, std::uint64_t timestamp_ns);
@@ -82,6 +84,7 @@ class CaptureClock {
   void undo_jump();
   void shift_from(std::size_t packet, std::int64_t ns);
 
+  bool steady_ = false;  // a packet soon after the last one tells the time as it is
   std::size_t packets_ = 0;
   std::uint64_t first_ = 0;
   std::uint64_t latest_ = 0;

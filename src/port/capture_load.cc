@@ -115,13 +115,14 @@ class CaptureLoader {
                                  path_, capture_.size(), why);
   }
 
-  Result<void> append(std::uint64_t at, std::uint32_t wire_length, std::span<const std::byte> bytes,
-                      unsigned link) {
-    capture_.format_.nanoseconds |= at % 1000 != 0;
-    capture_.format_.beyond_2106 |= at / 1'000'000'000 >= kPcapSeconds;
-    auto kept = capture_.append(at, wire_length, bytes, link);
-    if (!kept) return std::unexpected(Error{path_ + ": " + kept.error().message});
-    return {};
+  void note_time(std::uint64_t at) {
+    CaptureFormat& format = capture_.format_;
+    if (!format.nanoseconds) format.nanoseconds = at % 1000 != 0;
+    if (at >= kPcapSeconds * 1'000'000'000) format.beyond_2106 = true;
+  }
+
+  std::unexpected<Error> no_room(const Error& error) const {
+    return std::unexpected(Error{path_ + ": " + error.message});
   }
 
   Result<void> load_pcap() {
@@ -139,9 +140,11 @@ class CaptureLoader {
     const u_char* bytes = nullptr;
     int outcome;
     while ((outcome = pcap_next_ex(pcap.get(), &header, &bytes)) == 1) {
-      auto ok = append(nanoseconds(header->ts), header->len,
-                       std::as_bytes(std::span(bytes, std::size_t{header->caplen})), 0);
-      if (!ok) return ok;
+      const std::uint64_t at = nanoseconds(header->ts);
+      note_time(at);
+      auto kept = capture_.append(at, header->len,
+                                  std::as_bytes(std::span(bytes, std::size_t{header->caplen})));
+      if (!kept) return no_room(kept.error());
     }
     if (outcome == PCAP_ERROR) lose(pcap_geterr(pcap.get()));
     return {};
@@ -157,7 +160,9 @@ class CaptureLoader {
       const auto link = link_of(packet);
       if (!link) return std::unexpected(link.error());
       at = packet.time_ns.value_or(at);  // a block without a time: at that of the one before
-      if (auto ok = append(at, packet.wire_length, packet.data, *link); !ok) return ok;
+      note_time(at);
+      auto kept = capture_.append(at, packet.wire_length, packet.data, *link);
+      if (!kept) return no_room(kept.error());
       largest = std::max(largest, static_cast<std::uint32_t>(packet.data.size()));
     }
     if (!more && !reader.has_begun()) return no_capture(more.error().message);

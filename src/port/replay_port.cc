@@ -161,14 +161,14 @@ bool ReplayPort::receive(Burst& burst) {
   if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) stopped_ = true;
   if (capture_->size() == 0 || ended_early()) return false;
   if (is_at_end() && time_is_over()) return false;
-  if (step_time(burst) && !is_at_end()) fill(burst, options_.burst, step_end());
+  if (step_time(burst) && !is_at_end()) fill(burst, alike(options_.burst), step_end());
   return true;
 }
 
 bool ReplayPort::receive_up_to(Burst& burst, unsigned most) {
   burst.size = 0;
   if (is_at_end()) return false;
-  fill(burst, most, UINT64_MAX);
+  fill(burst, alike(most), UINT64_MAX);
   return true;
 }
 
@@ -199,16 +199,15 @@ bool ReplayPort::step_time(Burst& burst) {
         std::chrono::duration_cast<std::chrono::milliseconds>(SteadyClock::now() - *start_)
             .count());
   } else {
-    next_ms = is_at_end() ? end_ms() : ms_at(next_time_ns(), loop_);
+    next_ms =
+        is_at_end()
+            ? end_ms()
+            : ms_at(capture_->clock().time_ns(position(next_), packet(next_).timestamp_ns), loop_);
   }
   const bool arrived = next_ms <= now_ms_ + kLongestStepMs;
   now_ms_ = std::max(now_ms_, std::min(next_ms, now_ms_ + kLongestStepMs));
   burst.now = Tick{static_cast<std::uint32_t>(now_ms_)};
   return arrived;
-}
-
-std::uint64_t ReplayPort::next_time_ns() const {
-  return capture_->clock().time_ns(position(next_), packet(next_).timestamp_ns);
 }
 
 /// The timestamp at which the step at hand is over, for packets that are told the time as the next
@@ -220,16 +219,17 @@ std::uint64_t ReplayPort::step_end() const {
                                                  (now_ms_ + options_.step_ms) * kNsPerMs);
 }
 
-/// Where, before `end`, packets follow that have another link type than the next one, or are told
-/// the time otherwise.
-std::size_t ReplayPort::alike_until(std::size_t end) const {
+/// Returns how many of the next `most` packets are of one link type, and are told the time alike.
+unsigned ReplayPort::alike_of(unsigned most) {
   const std::size_t first = position(next_);
   const std::size_t clock_until = capture_->clock().alike_until(first);
-  std::size_t i = next_ + 1;
+  const std::size_t end = std::min<std::size_t>(size(), next_ + most);
+  link_type_ = capture_->link_type(first);
+  std::size_t i = next_;
   while (i < end && position(i) < clock_until &&
          capture_->link(position(i)) == capture_->link(first))
     ++i;
-  return std::min(i, end);
+  return static_cast<unsigned>(i - next_);
 }
 
 void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
@@ -237,11 +237,7 @@ void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
   // well; among a table's random accesses it may lose the stream.
   constexpr std::size_t kAhead = 16;
   const std::size_t count = size();
-  std::size_t end = std::min<std::size_t>(count, next_ + most);
-  if (!capture_->is_uniform()) [[unlikely]] {
-    end = alike_until(end);
-    link_type_ = capture_->link_type(position(next_));
-  }
+  const std::size_t end = std::min<std::size_t>(count, next_ + most);
   const bool knows_entries = part_ && !part_->entries.empty();
   Slot* slots = &slots_[std::size_t{ring_} * Burst::kMax];
   unsigned n = 0;

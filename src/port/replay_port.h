@@ -123,9 +123,10 @@ class ReplayPort final : public Port {
     return part_ ? gathered_[i] : capture_->packet(i);
   }
   void gather();
-  std::size_t alike_until(std::size_t end) const;
+  /// Of a capture that is all alike, as most are, without a look at packets.
+  unsigned alike(unsigned most) { return capture_->is_uniform() ? most : alike_of(most); }
+  unsigned alike_of(unsigned most);
   std::uint64_t ms_at(std::uint64_t time_ns, std::uint64_t loop) const;
-  std::uint64_t next_time_ns() const;
   std::uint64_t end_ms() const;
   bool is_at_end() const { return loop_ == last_loop_ + 1; }
   bool time_is_over() const;
