@@ -11,58 +11,42 @@ unsigned new_place(std::uint64_t out, unsigned at) {
   return at - static_cast<unsigned>(std::popcount(out & before));
 }
 
-template <class K>
-void take_out(Lane<K>& lane, std::uint64_t out) {
+/// Leaves out the packets whose bit in `out` is set; `place(packet)` is where another one stands in
+/// the burst from now on.
+template <class K, class Place>
+void leave_out(Lane<K>& lane, std::uint64_t out, Place&& place) {
   unsigned kept = 0;
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned packet = lane.packet[i];
     if ((out >> packet & 1) != 0) continue;
-    lane.packet[kept] = static_cast<std::uint8_t>(new_place(out, packet));
+    lane.packet[kept] = static_cast<std::uint8_t>(place(packet));
     lane.key[kept] = lane.key[i];
     ++kept;
   }
   lane.size = kept;
 }
 
-template <class K>
-void take_out(Lanes<K>& lanes, std::uint64_t out) {
-  take_out(lanes.originator, out);
-  take_out(lanes.reply, out);
-}
-
-template <class K>
-void unfile(Lane<K>& lane, std::uint64_t out) {
-  unsigned kept = 0;
-  for (unsigned i = 0; i < lane.size; ++i) {
-    if ((out >> lane.packet[i] & 1) != 0) continue;
-    lane.packet[kept] = lane.packet[i];
-    lane.key[kept++] = lane.key[i];
-  }
-  lane.size = kept;
-}
-
-template <class K>
-void unfile(Lanes<K>& lanes, std::uint64_t out) {
-  unfile(lanes.originator, out);
-  unfile(lanes.reply, out);
+template <class Place>
+void leave_out_of_lanes(Burst& burst, std::uint64_t out, Place&& place) {
+  const auto of = [&](auto& lanes) {
+    leave_out(lanes.originator, out, place);
+    leave_out(lanes.reply, out, place);
+  };
+  of(burst.v4);
+  of(burst.v6);
+  of(burst.quoted_v4);
+  of(burst.quoted_v6);
 }
 
 }  // namespace
 
 void unfile(Burst& burst, std::uint64_t out) {
-  if (out == 0) return;
-  unfile(burst.v4, out);
-  unfile(burst.v6, out);
-  unfile(burst.quoted_v4, out);
-  unfile(burst.quoted_v6, out);
+  if (out != 0) leave_out_of_lanes(burst, out, [](unsigned packet) { return packet; });
 }
 
 void take_out(Burst& burst, std::uint64_t out) {
   if (out == 0) return;
-  take_out(burst.v4, out);
-  take_out(burst.v6, out);
-  take_out(burst.quoted_v4, out);
-  take_out(burst.quoted_v6, out);
+  leave_out_of_lanes(burst, out, [out](unsigned packet) { return new_place(out, packet); });
   unsigned kept = 0;
   for (unsigned i = 0; i < burst.size; ++i) {
     if ((out >> i & 1) != 0) continue;

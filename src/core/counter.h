@@ -17,13 +17,14 @@ class Counter {
 
   std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
 
-  /// Of one that counts down, too, and may be negative for a moment where several threads write.
+  /// Returns the value of a counter that also counts down. While several threads write, it may be
+  /// negative.
   std::int64_t difference() const { return static_cast<std::int64_t>(value()); }
 
-  /// By any thread, of one that several write.
+  /// Adds to a counter that several threads write; any thread may call it.
   void add_beside_others(std::uint64_t n) { value_.fetch_add(n, std::memory_order_relaxed); }
 
-  // By the only thread that writes: plain arithmetic, no locked instruction.
+  // The rest is for the only thread that writes: plain arithmetic, no locked instruction.
   void add(std::uint64_t n) { value_.store(value() + n, std::memory_order_relaxed); }
   void subtract(std::uint64_t n) { value_.store(value() - n, std::memory_order_relaxed); }
   void raise_to(std::uint64_t n) {

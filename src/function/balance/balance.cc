@@ -221,8 +221,8 @@ void BalanceFor<K>::abandoned(const std::byte* state) {
   closed(state, false);
 }
 
-/// What nobody has answered, and what never ends by itself, must not wait for a backend that is
-/// gone.
+/// A connection that nobody has answered, or that never ends by itself, must not wait for a backend
+/// that is gone.
 template <class K>
 Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
   const State id = state_at(state);

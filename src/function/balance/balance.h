@@ -138,7 +138,7 @@ class BalanceFor final : public FunctionFor<K> {
     std::uint64_t since = 0;  ///< the plan's number
   };
 
-  /// What schedules a service's connections; it goes on as long as the backends stay.
+  /// A service's scheduler and the backends that it sees; both go on as long as the backends stay.
   struct Pooled {
     std::vector<Candidate> candidates;
     std::unique_ptr<Scheduler> scheduler;
@@ -157,7 +157,8 @@ class BalanceFor final : public FunctionFor<K> {
     Counter collisions;
     Counter stateless;
   };
-  /// What a service becomes with the plan that is learned; then what it was.
+  /// A service's part of the plan that is learned. When the worker takes it on, this becomes the
+  /// part of the plan before, until `let_go`.
   struct Coming {
     std::shared_ptr<Service> service;
     std::shared_ptr<const typename Plan::Service> plan;
@@ -224,8 +225,8 @@ class BalanceFor final : public FunctionFor<K> {
   std::uint64_t known_of_ = 0;
   void know_backends();
   using Answering = typename Plan::Answering;
-  /// What a reply without an entry answers; null: nothing. `waits`: that takes a table which is
-  /// being made.
+  /// Returns the service and backend whose answer a reply without an entry is; null if it is none.
+  /// Sets `waits` if that takes a Maglev table which is being made.
   const Answering* find_answering(const Burst& burst, unsigned packet, const K& reply_key,
                                   K& originator, bool& waits);
 };
@@ -249,8 +250,9 @@ class Balance final : public Function {
   /// @{
   /// Its backends' ids are known from now on; by the thread that makes plans.
   void learn(std::shared_ptr<const BalancePlan> plan);
-  /// What is new goes by the plan that was learned; by the worker, between two bursts. Connections
-  /// stay where they are, also those of backends and services that are gone: these drain.
+  /// Goes by the plan that was learned from now on. The worker calls it, between two bursts.
+  /// Connections stay where they are, also those of backends and services that are gone: these
+  /// drain.
   void take_on();
   /// Forgets what was before; by the thread that makes plans.
   void let_go();
