@@ -18,11 +18,9 @@ auto Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal
   if (peer_of(records.header(id)) == kUnconfirmed) return Followed::passed;  // it has just ended
   Life& own = life(records, id);
   const Direction from = direction(side, id);
-  const std::uint8_t protocol = records.header(id).key.protocol;
-  const ConnectionState was = load_state(own);
   if (signal == Signal::syn_ack && from == Direction::reply && reopens(id, segment))
     signal = Signal::reopen;
-  if (next_state(was, from, signal, protocol, age_ms(own, now)) != was) {
+  if (!lasts(load_state(own), from, signal, age_ms(own, now))) {
     if (signal != Signal::packet && from != Direction::only &&
         !is_in_sequence(side, id, signal, segment))
       return signal == Signal::rst ? Followed::reset_ignored : Followed::passed;
@@ -215,7 +213,7 @@ void Tracker<TableOf, GuardsType, K>::advance(Side side, ConnId id, Signal signa
     return (signal == Signal::syn && (state == syn_sent || state == syn_sent2)) ||
            (signal == Signal::syn_ack && state == syn_received) || signal == Signal::reopen;
   };
-  if (opens()) return begin_sequence(side, id, signal, segment);
+  if (signal != Signal::ack && opens()) return begin_sequence(side, id, signal, segment);
   if (segment.next != load_mark(own) && continues(side, id, segment)) store_mark(own, segment.next);
 }
 
