@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/burst.h"
-#include "host/addresses_known.h"
 #include "host/host_for.h"
+#include "host/known_addresses.h"
 
 namespace millrace {
 

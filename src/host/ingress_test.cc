@@ -10,9 +10,9 @@
 
 #include "core/address.h"
 #include "core/protocol.h"
-#include "host/addresses_known.h"
 #include "host/datagrams.h"
 #include "host/host.h"
+#include "host/known_addresses.h"
 #include "parse/parse.h"
 #include "parse/test_packets.h"
 
