@@ -47,7 +47,7 @@ template <class A>
 class Treatments {
  public:
   static constexpr unsigned kPlaces = 1024;
-  static constexpr std::int32_t kLastsMs = 30'000;  // as long as Linux waits for fragments
+  static constexpr std::uint32_t kLastsMs = 30'000;  // as long as Linux waits for fragments
 
   Treatments() : places_(kPlaces) {}
 
@@ -56,7 +56,8 @@ class Treatments {
   }
   Treatment find(const Datagram<A>& datagram, Tick now) const {
     const Place& there = places_[place(datagram)];
-    const bool is_known = there.datagram == datagram && now - there.at <= kLastsMs;
+    // Unsigned: a place may have been written more than the 24.8 days ago that ticks can tell.
+    const bool is_known = there.datagram == datagram && now.ms - there.at.ms <= kLastsMs;
     return is_known ? there.treatment : Treatment::unknown;
   }
 
