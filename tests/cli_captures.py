@@ -288,7 +288,8 @@ class Streams(CaptureCase):
             with self.subTest(line):
                 done = self.bash(line)
                 self.assertEqual(done.stdout, self.good_bytes)
-                self.assertIn(b"standard output: 3000 packets", done.stderr) if "/dev" not in line else None
+                name = b"standard output" if "--out -" in line else b"/dev/stdout"
+                self.assertIn(name + b": 3000 packets", done.stderr)
                 self.assertEqual(done.stderr.count(b"\n"), 1)
         self.assertEqual(self.bash(f"{generate} --quiet --out -").stderr, b"")
         done = self.bash(f'{generate} --quiet --out - | "$0" replay --in - --seed 1 --capacity 10000 --quiet --out -')
@@ -375,7 +376,6 @@ class Streams(CaptureCase):
         done = subprocess.run([MILLRACE, "replay", "--in", fifo, "--out", "-", "--seed", "1", "--capacity", "10000", "--quiet"], capture_output=True, timeout=60)
         self.assertEqual((done.stdout, done.stderr), (self.right, b""))
         thread.join()
-
 
 
 if __name__ == "__main__":
