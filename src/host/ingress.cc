@@ -49,8 +49,8 @@ constexpr unsigned kFragmentAt = kEthernetHeader + 6;
 constexpr auto kFragmentBits =
     std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{0x3f, 0xff});
 
-/// Why a frame behind its MACs is not for an untagged port; `tracked` where it is. A tag of VLAN 0
-/// has a priority only (IEEE 802.1Q, 6.9), and may stand in another one: as Linux takes it.
+/// Returns why a frame is not for an untagged port, by what follows its MACs; `tracked` if it is. A
+/// tag of VLAN 0 has a priority only (IEEE 802.1Q, 6.9); as in Linux, it may stand in another one.
 Verdict check_tags(detail::Packet frame, bool is_ip) {
   unsigned at = 12;
   for (unsigned tags = 0; tags < kMaxLinkHeaders && frame.has(at, 4); ++tags, at += 4) {
@@ -76,8 +76,8 @@ IngressFor<A>::IngressFor(const HostTables<A>& tables)
       sources_(own_sources(tables)),
       virtual_(tables.addresses.virtual_addresses) {}
 
-/// RFC 1122, 3.2.1.3; RFC 1812, 5.3.7; RFC 4291, 2.5.2, 2.5.3 and 2.7. Who has no address yet asks
-/// groups and everybody. What RFC 6890 lists beside these Linux forwards, too.
+/// RFC 1122, 3.2.1.3; RFC 1812, 5.3.7; RFC 4291, 2.5.2, 2.5.3 and 2.7. A station that has no
+/// address yet asks groups and everybody. The other ranges of RFC 6890 are taken in: Linux does so.
 template <class A>
 bool IngressFor<A>::may_send(const A& source, bool to_group) const {
   if (source == A{}) return to_group;
@@ -167,7 +167,7 @@ bool Ingress::are_plain(const Burst& burst, const Arrival& arrival, const Link& 
          (fragments & kFragmentBits) == 0 && odd == 0;
 }
 
-/// As `are_plain`, of one packet.
+/// Does what `are_plain` does, for one packet.
 inline bool Ingress::is_plain(const Burst& burst, unsigned i, const Link& link) const {
   const Arrival one{i, i + 1, 0};
   return burst.headers[i].family == 4 ? are_plain(burst, one, link, v4_)

@@ -28,7 +28,7 @@ std::unexpected<Error> unreadable(std::string message) {
   return std::unexpected(Error{std::move(message), Error::Kind::unreadable});
 }
 
-/// What the file system knows to be wrong, before anybody words it in another way.
+/// Checks what the file system can tell, so that the message is not libpcap's.
 Result<void> check_is_file(const std::string& path) {
   struct stat s{};
   if (::stat(path.c_str(), &s) != 0) {
@@ -61,7 +61,7 @@ std::uint64_t nanoseconds(const timeval& t) {
          static_cast<std::uint32_t>(t.tv_usec);
 }
 
-/// DLT_... of a LINKTYPE_...: of those that are read, one differs.
+/// Returns the DLT_... of a LINKTYPE_...: of those that are read, one differs.
 int dlt_of(std::uint16_t link_type) {
   constexpr std::uint16_t kLinktypeRaw = 101;
   return link_type == kLinktypeRaw ? DLT_RAW : link_type;
@@ -175,8 +175,7 @@ class CaptureLoader {
     return {};
   }
 
-  /// The place of the packet's link type among those of the capture, where it is appended if need
-  /// be.
+  /// Returns the place of the packet's link type among those of the capture. Appends a new one.
   Result<unsigned> link_of(const PcapngReader::Packet& packet) {
     const int dlt = dlt_of(packet.link_type);
     const std::vector<int>& known = capture_.format_.dlts;

@@ -83,8 +83,8 @@ class Workers {
   bool wait_until_they_serve(std::chrono::milliseconds most) const;
   /// The same on each that runs, in no order, given which one it is. False: some do not run.
   bool ask_all(const std::function<void(unsigned)>& task);
-  /// Replaces all services and backends. Connections stay where they are, but for those whose
-  /// backend is gone, as the function decides. Errors: as `millrace::update`.
+  /// Replaces all services and backends. Connections stay where they are, except that the function
+  /// decides about those whose backend is gone (`Fate`). Errors: as `millrace::update`.
   Result<void> update(const Services& services);
   /// The same before they run, and have connections.
   Result<void> prepare(const Services& services);
