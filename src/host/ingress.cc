@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #include "host/addresses_of.h"
 #include "host/datagrams.h"
@@ -49,18 +50,13 @@ constexpr unsigned kFragmentAt = kEthernetHeader + 6;
 constexpr auto kFragmentBits =
     std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{0x3f, 0xff});
 
-/// Returns why a frame is not for an untagged port, by what follows its MACs; `tracked` if it is. A
-/// tag of VLAN 0 has a priority only (IEEE 802.1Q, 6.9); as in Linux, it may stand in another one.
-Verdict check_tags(detail::Packet frame, bool is_ip) {
-  unsigned at = 12;
-  for (unsigned tags = 0; tags < kMaxLinkHeaders && frame.has(at, 4); ++tags, at += 4) {
-    const unsigned type = frame.u16(at);
-    if (type == detail::kOldServiceVlan) return Verdict::foreign_vlan;
-    if (type != detail::kVlan && type != detail::kServiceVlan) break;
-    if ((frame.u16(at + 2) & 0xfff) != 0) return Verdict::foreign_vlan;
-  }
-  if (!frame.has(at, 2)) return Verdict::tracked;
-  const unsigned type = frame.u16(at);
+/// Returns why a frame is not for an untagged port, by what follows its MACs; `tracked` if it is.
+Verdict check_tags(std::span<const std::byte> frame, bool is_ip) {
+  const unsigned at = ether_type_at(frame);
+  if (frame.size() < at + 2) return Verdict::tracked;
+  const unsigned type = detail::u16(frame.data() + at);
+  if (type == detail::kVlan || type == detail::kServiceVlan || type == detail::kOldServiceVlan)
+    return Verdict::foreign_vlan;
   const bool is_other = type == detail::kMpls || type == detail::kMplsUpstream ||
                         type == detail::kPppoeSession || type < detail::kMinEtherType;
   return is_ip && is_other ? Verdict::encapsulated : Verdict::tracked;

@@ -13,6 +13,7 @@
 #include "host/datagrams.h"
 #include "host/host.h"
 #include "host/known_addresses.h"
+#include "host/notice.h"
 #include "parse/parse.h"
 #include "parse/test_packets.h"
 
@@ -342,6 +343,22 @@ TEST(Treatments, AreRememberedForAWhile) {
   EXPECT_EQ(treatments.find(one, Tick{30'006}), Treatment::unknown);
   EXPECT_EQ(treatments.find(other, Tick{5}), Treatment::unknown);
   EXPECT_EQ(treatments.find(one, Tick{5 + (std::uint32_t{1} << 31)}), Treatment::unknown);
+}
+
+TEST(Notices, TheirHeadersAreFoundBehindPriorities) {
+  const Bytes ip = message("fe80::99", "ff02::1", 136);
+  for (const Bytes& tags :
+       {Bytes{}, be(0x8100) + be(0xa000), be(0x88a8) + be(0) + be(0x8100) + be(0)}) {
+    const Bytes bytes_of_frame = frame(ip, bytes({0x33, 0x33, 0, 0, 0, 1}), tags);
+    const auto parsed = test::parse(LinkType::ethernet, bytes_of_frame);
+    const auto found = headers_of_discovery(bytes_of_frame);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->l3, parsed.headers.l3);
+    EXPECT_EQ(found->l4, parsed.headers.l4);
+    EXPECT_EQ(found->l4_end, parsed.headers.l4_end);
+  }
+  const Bytes of_a_vlan = frame(ip, bytes({0x33, 0x33, 0, 0, 0, 1}), be(0x8100) + be(100));
+  EXPECT_FALSE(headers_of_discovery(of_a_vlan));
 }
 
 TEST(Datagrams, FragmentsAreFoundBehindExtensionHeaders) {
