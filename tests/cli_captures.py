@@ -344,12 +344,12 @@ class Streams(CaptureCase):
         cut = '"$0" replay --in - --out - --seed 1 --capacity 10000 --quiet'
         done = self.bash(f"head -c -10 good.pcap | {cut}", UNREADABLE)
         self.assertEqual(done.stderr.count(b"\n"), 1)
-        self.assertIn(b"unreadable after 2999 packets (truncated", done.stderr)
+        self.assertIn(b"standard input: unreadable after 2999 packets (truncated", done.stderr)
         self.assertEqual(done.stdout, self.right[:len(done.stdout)])
         self.assertEqual(len(list(self.packets(done.stdout))), 2999)
         done = self.bash(f"{cut} < /dev/null", UNREADABLE)
         self.assertEqual((done.stdout, done.stderr.count(b"\n")), (b"", 1))
-        self.assertIn(b"is empty", done.stderr)
+        self.assertIn(b"standard input: is empty", done.stderr)
 
     def packets(self, data):
         self.write("x", data)
