@@ -298,9 +298,13 @@ void ControlServer::Implementation::explain(const Request& request, Response& re
   if (!key) return refuse(response, key.error());
   const auto is = control->explain(*key);
   if (!is) return refuse(response, is.error());
-  std::string connection = "null";
-  if (is->connection) append_json(connection = {}, *is->connection, *is->plan);
-  answer(response, json_of(*is, Json::parse(connection)));
+  Json connection;  // null
+  if (is->connection) {
+    std::string text;
+    append_json(text, *is->connection, *is->plan);
+    connection = Json::parse(text);
+  }
+  answer(response, json_of(*is, connection));
 }
 
 void ControlServer::Implementation::mark(Mark mark, const char* name, bool when,

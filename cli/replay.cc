@@ -151,7 +151,7 @@ Result<Loaded> ReplayCommand::load(const Config& config) const {
   if (!capture) return std::unexpected(capture.error());
   Loaded loaded{.capture = Capture(CaptureFormat{}), .loss = capture->loss(), .clock = {}};
   if (const std::string steps = capture->clock().steps(); clock == "capture" && !steps.empty())
-    loaded.clock = fmt::format("{}: {}", in, steps);
+    loaded.clock = fmt::format("{}: {}", in == "-" ? "standard input" : in, steps);
   if (windows > 1) {
     capture =
         millrace::windows(*capture, windows, {keeps<AddressV4>(config), keeps<AddressV6>(config)});

@@ -288,7 +288,8 @@ class Streams(CaptureCase):
             with self.subTest(line):
                 done = self.bash(line)
                 self.assertEqual(done.stdout, self.good_bytes)
-                self.assertIn(b"standard output: 3000 packets", done.stderr) if "/dev" not in line else None
+                name = b"standard output" if "--out -" in line else b"/dev/stdout"
+                self.assertIn(name + b": 3000 packets", done.stderr)
                 self.assertEqual(done.stderr.count(b"\n"), 1)
         self.assertEqual(self.bash(f"{generate} --quiet --out -").stderr, b"")
         done = self.bash(f'{generate} --quiet --out - | "$0" replay --in - --seed 1 --capacity 10000 --quiet --out -')
@@ -343,12 +344,12 @@ class Streams(CaptureCase):
         cut = '"$0" replay --in - --out - --seed 1 --capacity 10000 --quiet'
         done = self.bash(f"head -c -10 good.pcap | {cut}", UNREADABLE)
         self.assertEqual(done.stderr.count(b"\n"), 1)
-        self.assertIn(b"unreadable after 2999 packets (truncated", done.stderr)
+        self.assertIn(b"standard input: unreadable after 2999 packets (truncated", done.stderr)
         self.assertEqual(done.stdout, self.right[:len(done.stdout)])
         self.assertEqual(len(list(self.packets(done.stdout))), 2999)
         done = self.bash(f"{cut} < /dev/null", UNREADABLE)
         self.assertEqual((done.stdout, done.stderr.count(b"\n")), (b"", 1))
-        self.assertIn(b"is empty", done.stderr)
+        self.assertIn(b"standard input: is empty", done.stderr)
 
     def packets(self, data):
         self.write("x", data)
@@ -375,7 +376,6 @@ class Streams(CaptureCase):
         done = subprocess.run([MILLRACE, "replay", "--in", fifo, "--out", "-", "--seed", "1", "--capacity", "10000", "--quiet"], capture_output=True, timeout=60)
         self.assertEqual((done.stdout, done.stderr), (self.right, b""))
         thread.join()
-
 
 
 if __name__ == "__main__":

@@ -84,6 +84,13 @@ class HandoverTest : public testing::TestWithParam<Change> {
     return all;
   }
 
+  /// True if a connection does not wait for a backend that is gone.
+  static bool moves(const ListedConnection& connection) {
+    const auto protocol = std::visit([](const auto& key) { return key.protocol; }, connection.key);
+    return !is_answered(connection.state) ||
+           (protocol != kProtocolTcp && protocol != kProtocolSctp);
+  }
+
   /// Bytes in pieces of any size.
   void take(TakingOver& taking_over, std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
@@ -232,12 +239,49 @@ TEST_P(HandoverTest, WhoseServiceIsGoneDrains) {
   tell(from, carrying, taking_over, false);
   EXPECT_EQ(taking_over.left_behind(), 0U);
   ASSERT_TRUE(to.prepare(own).has_value());
-  EXPECT_EQ(list(to).size(), list(from).size());
+  const auto ours = list(to);
+  for (const auto& [key, connection] : list(from))
+    EXPECT_TRUE(ours.contains(key) || moves(connection)) << to_string(connection.state);
   std::uint64_t draining = 0;
   for (const auto& service : to.services()) {
     for (const auto& backend : service.backends) draining += backend.draining ? backend.live : 0;
   }
   EXPECT_GT(draining, 0U);
+}
+
+/// The new process may no longer list a backend: then it does with its connections as a reload
+/// does.
+TEST_P(HandoverTest, WhatNobodyAnsweredLeavesABackendThatIsGone) {
+  const auto& [one, other] = GetParam();
+  Workers from = one.make();
+  serve(from, {.connections = kConnections, .packets = 20'000, .seed = 7}, [] {});
+  const AddressV4 gone = services().v4.front().backends.front().address;
+  Services own = services();
+  for (auto& service : own.v4) service.backends.erase(service.backends.begin());
+  Offer offer;
+  offer.services = services();
+  Workers to = other.make(with_those_of(offer, own));
+  TakingOver taking_over(to, other.owners());
+  std::vector<Carrying> carrying(from.count());
+  tell(from, carrying, taking_over, false);
+  const auto before = list(to);
+  ASSERT_TRUE(to.prepare(own).has_value());
+  const auto after = list(to);
+  const auto leaves = [&](const ListedConnection& connection) {
+    const auto* leaving = std::get_if<KeyV4>(&connection.translated);
+    return leaving != nullptr && leaving->destination == gone && moves(connection);
+  };
+  std::size_t left = 0;
+  for (const auto& [key, connection] : before) {
+    left += leaves(connection) ? 1 : 0;
+    EXPECT_EQ(after.contains(key), !leaves(connection)) << to_string(connection.state);
+  }
+  EXPECT_GT(left, 0U);
+  EXPECT_EQ(to.counters().closed[static_cast<std::size_t>(Ending::moved)].value(), left);
+  for (unsigned n = 0; n < to.count(); ++n) {
+    const auto whole = to.line(n).check_invariants();
+    EXPECT_TRUE(whole.has_value()) << whole.error().message;
+  }
 }
 
 TEST_P(HandoverTest, WhatHasNoPlaceIsLeftBehind) {

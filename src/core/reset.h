@@ -1,4 +1,4 @@
-// A RST to be made: by which one end of a TCP connection learns that it is over.
+// A RST to be made, which tells one end of a TCP connection that the connection is over.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,10 @@ namespace millrace {
 
 template <class K>
 struct Reset {
-  K key;                                      ///< from whom it is to come, and to whom it goes
-  std::uint32_t sequence = 0;                 ///< that the one who is told expects next
-  std::optional<std::uint32_t> acknowledged;  ///< none: it has no ACK
+  K key;                       ///< of the RST itself: its destination is the end that is told
+  std::uint32_t sequence = 0;  ///< the number that this end expects next
+  /// What the RST acknowledges of this end's bytes; none: it has no ACK.
+  std::optional<std::uint32_t> acknowledged;
 
   friend bool operator==(const Reset&, const Reset&) = default;
 };

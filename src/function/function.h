@@ -11,7 +11,7 @@
 //   proved   something has shown that a connection is real; `unproved` where it is no more
 //   process  every packet: rewrite, count, give the verdict
 //   closed   a connection ended; or `abandoned`: it never began
-//   fate     what becomes of a connection, after something else has changed
+//   fate     what is to be done with a connection, after the function's own settings have changed
 //   adopted  another worker's connection is this one's; over there it is closed
 //   resume   another process had a connection: what its entries hold
 #pragma once
@@ -51,7 +51,7 @@ struct Opening {
   alignas(8) std::array<std::byte, kReplyStateMax> reply_state;
 };
 
-/// What becomes of a connection.
+/// What is to be done with a connection.
 enum class Fate : std::uint8_t {
   stays,
   begins_anew,  ///< its entries go: its next packet opens it again
@@ -110,8 +110,8 @@ class FunctionFor {
   /// counted as that.
   virtual void closed(const std::byte* state, bool proved) = 0;
 
-  /// What becomes of the connection with this originator's key and state, any worker may have
-  /// opened it. `is_answered`: something has come back, or may have.
+  /// Returns what is to be done with the connection with this originator's key and state, which any
+  /// worker may have opened. `is_answered`: the other side has sent something, or may have.
   virtual Fate fate(const K& key, const std::byte* state, bool is_answered) const = 0;
 
   /// The connection with this originator's state, opened by another function that is configured

@@ -26,15 +26,15 @@ A destination_of(const std::byte* packet, const Headers& headers) {
   return address_at<A>(packet + headers.l3 + detail::IpOf<Key<A>>::kSource + A::kBytes);
 }
 
-/// A group's, or everybody's on a link.
+/// True for the address of a group, or of everybody on a link.
 inline bool is_group(const AddressV4& address) {
   constexpr AddressV4 kEverybody{{255, 255, 255, 255}};
   return (address.bytes[0] & 0xf0) == 0xe0 || address == kEverybody;
 }
 inline bool is_group(const AddressV6& address) { return address.bytes[0] == 0xff; }
 
-/// Of one host: no group, not the unspecified address, no loopback. Class E and the rest of
-/// 0.0.0.0/8 are as good as others, as Linux has it.
+/// True for an address of one host: no group, not the unspecified address, no loopback. Class E and
+/// the rest of 0.0.0.0/8 are as good as others, as Linux has it.
 inline bool is_one_host(const AddressV4& address) {
   const unsigned first = address.bytes[0];
   if (first != 0 && first != 127 && first < 224) [[likely]]

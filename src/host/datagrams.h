@@ -1,8 +1,9 @@
-// Datagrams that come in fragments, of which only the first one shows what it is: what became of
-// that is remembered for the others. Plain functions; one worker owns a memory.
+// Datagrams that come in fragments. Only the first fragment shows ports and types, so its treatment
+// is remembered for the others.
 //
-// The memory is bounded, and the latest of those that meet in a place is kept. What is not
-// remembered is treated as if its first fragment had not come.
+// `read_fragment` is a plain function for any thread; one worker owns a `Treatments`. That has room
+// for 1024 datagrams: a newer one takes the place of an older one of the same hash. A datagram that
+// has been forgotten is treated as if its first fragment had not come.
 #pragma once
 
 #include <array>
@@ -19,7 +20,7 @@
 
 namespace millrace {
 
-/// What the fragments of one datagram have in common (RFC 791, 3.2; RFC 8200, 4.5).
+/// The fields that all fragments of one datagram share (RFC 791, 3.2; RFC 8200, 4.5).
 template <class A>
 struct Datagram {
   A source;
@@ -36,18 +37,24 @@ struct Fragment {
   bool is_first = false;
 };
 
-/// The fragment that a parsed packet is; nothing where it is whole (RFC 6946, too).
+/// Returns the fragment that a parsed packet is; nothing for a whole packet, as which an atomic
+/// fragment (RFC 6946) counts.
 template <class A>
 std::optional<Fragment<A>> read_fragment(const std::byte* packet, const Headers& headers);
 
-/// What has become of a datagram's first fragment.
-enum class Treatment : std::uint8_t { unknown, refused, answered, routed };
+/// The treatment of a datagram's first fragment.
+enum class Treatment : std::uint8_t {
+  unknown,
+  refused,   ///< dropped, since it is a service's
+  answered,  ///< a ping of the host itself: it went back
+  routed,    ///< no service takes it, though its destination is served
+};
 
 template <class A>
 class Treatments {
  public:
   static constexpr unsigned kPlaces = 1024;
-  static constexpr std::int32_t kLastsMs = 30'000;  // as long as Linux waits for fragments
+  static constexpr std::uint32_t kLastsMs = 30'000;  // as long as Linux waits for fragments
 
   Treatments() : places_(kPlaces) {}
 
@@ -56,7 +63,8 @@ class Treatments {
   }
   Treatment find(const Datagram<A>& datagram, Tick now) const {
     const Place& there = places_[place(datagram)];
-    const bool is_known = there.datagram == datagram && now - there.at <= kLastsMs;
+    // Unsigned: a place may have been written more than the 24.8 days ago that ticks can tell.
+    const bool is_known = there.datagram == datagram && now.ms - there.at.ms <= kLastsMs;
     return is_known ? there.treatment : Treatment::unknown;
   }
 

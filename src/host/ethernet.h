@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "core/mac.h"
 #include "parse/bytes.h"
+#include "parse/link.h"
 
 namespace millrace {
 
@@ -15,7 +17,19 @@ inline constexpr std::uint16_t kEtherTypeV4 = 0x0800;
 inline constexpr std::uint16_t kEtherTypeArp = 0x0806;
 inline constexpr std::uint16_t kEtherTypeV6 = 0x86dd;
 
-/// The `kEthernetHeader` bytes at `frame`.
+/// Returns where a frame's EtherType stands, behind tags that have a priority only: those of VLAN 0
+/// (IEEE 802.1Q, 6.9). As in Linux, such a tag may stand in another one. The frame may end there.
+inline unsigned ether_type_at(std::span<const std::byte> frame) {
+  unsigned at = 12;
+  for (unsigned tags = 0; tags < kMaxLinkHeaders && frame.size() >= at + 4; ++tags, at += 4) {
+    const unsigned type = detail::u16(frame.data() + at);
+    const bool is_tag = type == detail::kVlan || type == detail::kServiceVlan;
+    if (!is_tag || (detail::u16(frame.data() + at + 2) & 0xfff) != 0) break;
+  }
+  return at;
+}
+
+/// Writes the `kEthernetHeader` bytes at `frame`.
 inline void write_ethernet(std::byte* frame, const Mac& to, const Mac& from, std::uint16_t type) {
   std::memcpy(frame, to.bytes.data(), to.bytes.size());
   std::memcpy(frame + 6, from.bytes.data(), from.bytes.size());

@@ -56,12 +56,13 @@ class Host {
   /// Gives back what it had in `plan`, so that somebody else takes the time to destroy it.
   void update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire);
 
-  /// Of a burst as the parser has left it, and where its packets came: takes in what a router takes
-  /// in. Others get their verdict, and are filed no more.
+  /// Gives the packets of a parsed burst that a router does not take in their verdicts, and takes
+  /// their keys out of all lanes. `arrivals` says which packets came on which link; packets that
+  /// are in none of them pass.
   void admit(Burst& burst, std::span<const Arrival> arrivals);
-  /// The keys of that burst stand under the sides of their connections. A fragment that a service
-  /// would take is refused, since its other parts have no ports. `keeps_all`: no other worker is
-  /// given any of the packets.
+  /// Refuses the fragments of that burst that a service would take, since their other parts have no
+  /// ports. To be called after `admit`, once the function has said which side each key meets.
+  /// `keeps_all`: no packet of the burst goes to another worker.
   void filed(Burst& burst, bool keeps_all);
 
   struct Routed {
@@ -73,7 +74,7 @@ class Host {
   /// addressed to the host is answered whether or not its bit is set, unless its verdict drops it.
   Routed route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire);
 
-  /// Tells one end of a TCP connection that it is over.
+  /// Sends the RST.
   void tell(const Reset<KeyV4>& reset, Tick now, Wire& wire) { v4_.tell(reset, now, wire); }
   void tell(const Reset<KeyV6>& reset, Tick now, Wire& wire) { v6_.tell(reset, now, wire); }
 

@@ -66,7 +66,7 @@ After HostFor<A>::answer(Handling& h) {
   return refuse(h, Verdict::not_ours, IcmpError::port_unreachable);
 }
 
-/// What was a question goes to its sender as the answer.
+/// Sends the packet, which has been made an answer to itself, back to `to`.
 template <class A>
 After HostFor<A>::send_back(Handling& h, const A& to) {
   const Headers& headers = h.headers();
@@ -79,7 +79,7 @@ After HostFor<A>::send_back(Handling& h, const A& to) {
   return send_to(frame, to, h.came_on(), h.now(), h.wire) ? After::taken : After::stays;
 }
 
-/// Nobody serves it: its sender is told, of TCP by a RST, of others by an error.
+/// Tells the sender of a packet that nobody serves: by a RST for TCP, else by an ICMP error.
 template <class A>
 After HostFor<A>::turn_away(Handling& h) {
   const std::span<const std::byte> packet(h.packet(), h.burst.length[h.i]);

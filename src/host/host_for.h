@@ -61,9 +61,12 @@ struct HostAddresses {
   std::vector<Permanent> neighbours;
 };
 
-/// Where the source of a packet must be (RFC 3704): anywhere, behind any link, behind the one on
-/// which the packet came.
-enum class ReversePath : std::uint8_t { off, loose, strict };
+/// The check of a packet's source (RFC 3704).
+enum class ReversePath : std::uint8_t {
+  off,     ///< none
+  loose,   ///< some route leads to it
+  strict,  ///< the route to it leads to the link on which the packet came
+};
 
 struct HostLink {
   Mac mac;
@@ -88,7 +91,7 @@ struct HostTables {
   DestinationTable<A> replies;  ///< sources from which services' replies come
 };
 
-/// The broadcast addresses of the networks on the links (RFC 919, 7); IPv6 has none.
+/// Returns the broadcast addresses of the networks on the links (RFC 919, 7); IPv6 has none.
 template <class A>
 std::vector<A> broadcasts_of(const HostAddresses<A>& addresses);
 
@@ -184,19 +187,23 @@ class HostFor {
   void keep(Tick now, Wire& wire);
   void tick(Tick now, Wire& wire);
   After route(Handling& handling);
+  /// Sends the RST.
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
   /// `answers`: else another worker does.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
-  /// Fragments whose key nobody may look up, a bit each.
+  /// Bursts with which `filed` may be called before the first of them comes to `settle`; after
+  /// more, a fragment has been taken out of its burst.
+  static constexpr unsigned kInFlight = 5;
+  /// Fragments whose keys nobody may look up, a bit each.
   struct Apart {
     std::uint64_t refused = 0;    ///< they belong to a service
     std::uint64_t untracked = 0;  ///< they do not
   };
-  /// As `Host::filed`, of these.
+  /// Does what `Host::filed` does, for these fragments of the family.
   Apart filed(Burst& burst, std::uint64_t fragments, bool keeps_all);
-  /// Other first fragments are on their way through the line.
+  /// True while first fragments that may be replies are on their way through the line.
   bool has_pending() const { return !pending_.empty(); }
-  /// Refuses the burst's packet where it is one of these, and a service has taken it after all.
+  /// Refuses the burst's packet if it is such a fragment, and a service has taken it after all.
   void settle(Burst& burst, unsigned i);
   /// As `Host`'s, of this family.
   void append_known(std::vector<KnownNeighbour>& all) const;

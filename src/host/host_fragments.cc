@@ -1,5 +1,5 @@
-// What becomes of fragments: of services' traffic none passes, since only the first one has ports;
-// those of a ping to the host go back as they come; all others are packets like any.
+// Treats fragments. Those of services' traffic are dropped, since only the first one has ports.
+// Those of a ping to the host go back as they come. All others are packets like any.
 #include <algorithm>
 #include <bit>
 
@@ -7,12 +7,6 @@
 #include "host/host_for.h"
 
 namespace millrace {
-namespace {
-
-/// Bursts that may be on their way after one (port/port.h), and one more.
-constexpr unsigned kInFlight = 5;
-
-}  // namespace
 
 template <class A>
 auto HostFor<A>::filed(Burst& burst, std::uint64_t fragments, bool keeps_all) -> Apart {

@@ -5,6 +5,7 @@
 //   +1000               so many milliseconds pass
 //   0 gw asks out       on link 0, the station `gw` asks who has the address `out`
 //   0 gw answers        it says where it is, as it was asked to; `tells`: unasked
+//                       `tagged` at the end of the line: with a priority, in a tag of VLAN 0
 //   0 c > b1            a packet from c to b1 comes on link 0; more words: `hops=1`, `bytes=1600`,
 //                       `served` (to the virtual address, which was rewritten to b1), `dropped`
 //   0 c pings vip       an echo request
@@ -182,6 +183,7 @@ class HostScenario : public testing::Test, protected Wire {
       return;
     }
     const auto link = static_cast<unsigned>(std::stoul(first));
+    is_tagged_ = line.ends_with(" tagged");
     std::string who;
     std::string what;
     std::string whom;
@@ -287,6 +289,7 @@ class HostScenario : public testing::Test, protected Wire {
 
   /// What is sent is not looked at.
   bool is_attacked_ = false;
+  bool is_tagged_ = false;
 
   /// One packet, as a line of workers leaves it. `served`: rewritten from the virtual address to
   /// that.
@@ -295,6 +298,10 @@ class HostScenario : public testing::Test, protected Wire {
     const Handle handle = ++handles_;
     Bytes& memory = frames_[handle];
     memory = packet;
+    if (is_tagged_) {
+      const Bytes tag = be(0x8100) + be(0xa000);
+      memory.insert(memory.begin() + 12, tag.begin(), tag.end());
+    }
     link_of_[handle] = link;
     auto burst = std::make_unique<Burst>();
     burst->size = 1;

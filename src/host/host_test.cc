@@ -136,6 +136,9 @@ TYPED_TEST(HostTest, ItAnswersForItsOwnAddressesOnTheirLinksAndForVirtualOnesOnA
     - consumed
     0 none asks out
     - 0 to all: out tells
+    - consumed
+    0 n asks out tagged
+    - 0 to n: out answers n
     - consumed)");
 }
 

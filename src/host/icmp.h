@@ -39,8 +39,7 @@ unsigned write_icmp_error(std::byte* to, IcmpError error, const A& source,
 
 /// Whether the packet asks for an echo.
 bool is_echo_request(const std::byte* packet, const Headers& headers);
-/// Makes a packet one that goes back to where it came from: ends change places, the hop limit
-/// begins anew.
+/// Turns a packet round: its ends change places, the hop limit begins anew.
 void swap_ends(std::byte* packet, const Headers& headers);
 /// Makes an echo request its own answer: ends change places, the hop limit begins anew. Only the
 /// headers are read, so a wrong checksum stays wrong.

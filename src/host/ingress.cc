@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #include "host/addresses_of.h"
 #include "host/datagrams.h"
@@ -49,18 +50,13 @@ constexpr unsigned kFragmentAt = kEthernetHeader + 6;
 constexpr auto kFragmentBits =
     std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{0x3f, 0xff});
 
-/// Why a frame behind its MACs is not for an untagged port; `tracked` where it is. A tag of VLAN 0
-/// has a priority only (IEEE 802.1Q, 6.9), and may stand in another one: as Linux takes it.
-Verdict check_tags(detail::Packet frame, bool is_ip) {
-  unsigned at = 12;
-  for (unsigned tags = 0; tags < kMaxLinkHeaders && frame.has(at, 4); ++tags, at += 4) {
-    const unsigned type = frame.u16(at);
-    if (type == detail::kOldServiceVlan) return Verdict::foreign_vlan;
-    if (type != detail::kVlan && type != detail::kServiceVlan) break;
-    if ((frame.u16(at + 2) & 0xfff) != 0) return Verdict::foreign_vlan;
-  }
-  if (!frame.has(at, 2)) return Verdict::tracked;
-  const unsigned type = frame.u16(at);
+/// Returns why a frame is not for an untagged port, by what follows its MACs; `tracked` if it is.
+Verdict check_tags(std::span<const std::byte> frame, bool is_ip) {
+  const unsigned at = ether_type_at(frame);
+  if (frame.size() < at + 2) return Verdict::tracked;
+  const unsigned type = detail::u16(frame.data() + at);
+  if (type == detail::kVlan || type == detail::kServiceVlan || type == detail::kOldServiceVlan)
+    return Verdict::foreign_vlan;
   const bool is_other = type == detail::kMpls || type == detail::kMplsUpstream ||
                         type == detail::kPppoeSession || type < detail::kMinEtherType;
   return is_ip && is_other ? Verdict::encapsulated : Verdict::tracked;
@@ -76,8 +72,8 @@ IngressFor<A>::IngressFor(const HostTables<A>& tables)
       sources_(own_sources(tables)),
       virtual_(tables.addresses.virtual_addresses) {}
 
-/// RFC 1122, 3.2.1.3; RFC 1812, 5.3.7; RFC 4291, 2.5.2, 2.5.3 and 2.7. Who has no address yet asks
-/// groups and everybody. What RFC 6890 lists beside these Linux forwards, too.
+/// RFC 1122, 3.2.1.3; RFC 1812, 5.3.7; RFC 4291, 2.5.2, 2.5.3 and 2.7. A station that has no
+/// address yet asks groups and everybody. The other ranges of RFC 6890 are taken in: Linux does so.
 template <class A>
 bool IngressFor<A>::may_send(const A& source, bool to_group) const {
   if (source == A{}) return to_group;
@@ -99,7 +95,8 @@ auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& 
   if (!may_pass && !may_send(source, to_group)) return {Verdict::martian_source, true};
   const Verdict unfiled = was == Verdict::tracked ? Verdict::no_service : was;
   if (reverse_path != ReversePath::off && source != A{} && !is_on_every_link(source)) {
-    const Route<A>* const back = tables_->routes.find(source);
+    const auto& routes = may_pass ? tables_->beyond : tables_->routes;
+    const Route<A>* const back = routes.find(source);
     if (back == nullptr || back->link >= HostTables<A>::kGroup ||
         (reverse_path == ReversePath::strict && back->link != link))
       return {Verdict::reverse_path, true};
@@ -166,7 +163,7 @@ bool Ingress::are_plain(const Burst& burst, const Arrival& arrival, const Link& 
          (fragments & kFragmentBits) == 0 && odd == 0;
 }
 
-/// As `are_plain`, of one packet.
+/// Does what `are_plain` does, for one packet.
 inline bool Ingress::is_plain(const Burst& burst, unsigned i, const Link& link) const {
   const Arrival one{i, i + 1, 0};
   return burst.headers[i].family == 4 ? are_plain(burst, one, link, v4_)

@@ -1,9 +1,9 @@
-// What a router takes in of the packets that come to it, decided before their keys are looked up:
-// frames for this station and no VLAN, from a source that may have sent them, to a destination that
-// may be forwarded to.
+// Decides which packets a router takes in, before their keys are looked up: those in frames for
+// this station and no VLAN, from a source that may have sent them, to a destination that may be
+// forwarded to.
 //
-// Made with a plan of the host, and never changed; any worker may ask it. A capture may have been
-// taken anywhere, so nothing here concerns `replay`.
+// An `Ingress` is made with a plan of the host, and never changed; any worker may ask it. `replay`
+// does not: a capture may have been taken anywhere.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/burst.h"
-#include "host/addresses_known.h"
 #include "host/host_for.h"
+#include "host/known_addresses.h"
 
 namespace millrace {
 
@@ -25,7 +25,7 @@ struct Arrival {
   unsigned link = 0;
 };
 
-/// By its first byte, an address that may not be one host's, or is on every link.
+/// For each first byte of an address: 1 if the address may not be one host's, or is on every link.
 template <class A>
 inline constexpr auto kOdd = [] {
   std::array<std::uint8_t, 256> odd{};
@@ -38,13 +38,13 @@ inline constexpr auto kOdd = [] {
   return odd;
 }();
 
-/// What it decides by the addresses of one family.
+/// The part of `Ingress` that decides by the addresses of one family.
 template <class A>
 class IngressFor {
  public:
   explicit IngressFor(const HostTables<A>& tables);
 
-  /// @name 0 for nearly all addresses of packets that are taken in, and for no other
+  /// @name Quick looks, without a branch: a packet needs `judge` unless they return 0
   /// @{
   static std::uint8_t odd_class(const A& address) { return kOdd<A>[address.bytes[0]]; }
   std::uint8_t odd_source(const A& source) const { return sources_.may_contain(source); }
@@ -52,10 +52,10 @@ class IngressFor {
 
   struct Ruling {
     Verdict verdict;
-    bool unfile;  ///< its key is to be looked up by nobody
+    bool unfile;  ///< nobody may look up its key
   };
-  /// What becomes of a parsed packet with the verdict `was`. `to_all`: its frame went to several
-  /// stations.
+  /// Returns the verdict on a parsed packet that had the verdict `was` and came on `link`.
+  /// `to_all`: its frame went to several stations.
   Ruling judge(const A& source, const A& destination, const Headers& headers, Verdict was,
                bool to_all, ReversePath reverse_path, unsigned link) const;
 
@@ -63,7 +63,7 @@ class IngressFor {
   bool may_send(const A& source, bool to_group) const;
 
   const HostTables<A>* tables_;
-  KnownAddresses<A> sources_;  ///< that are millrace's own, or a network's broadcast address
+  KnownAddresses<A> sources_;  ///< millrace's own, and networks' broadcast addresses
   KnownAddresses<A> virtual_;
 };
 
@@ -75,9 +75,10 @@ class Ingress {
 
   struct Found {
     std::uint64_t unfiled = 0;    ///< packets, a bit each, whose key nobody may look up
-    std::uint64_t fragments = 0;  ///< of those that are taken in
+    std::uint64_t fragments = 0;  ///< packets, a bit each, that are taken in
   };
-  /// Looks at packets of a parsed burst. Gives those that are not taken in their verdict.
+  /// Looks at packets of a parsed burst. Gives those that are not taken in their verdicts; their
+  /// keys stay where they are.
   Found look(Burst& burst, const Arrival& arrival) const;
 
  private:
@@ -96,7 +97,8 @@ class Ingress {
   void judge(Burst& burst, unsigned i, const Link& link, unsigned number, Found& found) const;
 
   std::vector<Link> links_;
-  /// A service may take packets to any destination: else their routes are early enough.
+  /// Some service takes packets by a prefix. Without one, odd destinations show when packets are
+  /// routed.
   bool looks_at_destinations_;
   IngressFor<AddressV4> v4_;
   IngressFor<AddressV6> v6_;

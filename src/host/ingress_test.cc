@@ -10,9 +10,10 @@
 
 #include "core/address.h"
 #include "core/protocol.h"
-#include "host/addresses_known.h"
 #include "host/datagrams.h"
 #include "host/host.h"
+#include "host/known_addresses.h"
+#include "host/notice.h"
 #include "parse/parse.h"
 #include "parse/test_packets.h"
 
@@ -72,7 +73,8 @@ class IngressTest : public testing::Test {
  protected:
   IngressTest() { reverse_path(ReversePath::off); }
 
-  void reverse_path(ReversePath how, bool has_neighbours = true) {
+  /// `passes`: another machine has the virtual addresses, too, behind the second link.
+  void reverse_path(ReversePath how, bool has_neighbours = true, bool passes = false) {
     HostConfig config{.links = {{.mac = {{2, 0, 0, 0, 0, 1}}}, {.mac = {{2, 0, 0, 0, 0, 2}}}},
                       .announces = false};
     for (HostLink& link : config.links) {
@@ -87,6 +89,11 @@ class IngressTest : public testing::Test {
     config.v6.own = {{v6("2001:db8::2"), 64, 0}, {v6("fd00::fe"), 64, 1}};
     config.v6.virtual_addresses = {v6("2001:db8:1::10")};
     config.v6.routes = {{v6("2001:db8:7::"), 48, 0, v6("2001:db8::1")}};
+    config.v4.passes = config.v6.passes = passes;
+    if (passes) {
+      config.v4.routes.push_back({v4("203.0.113.10"), 32, 1, v4("10.0.0.7")});
+      config.v6.routes.push_back({v6("2001:db8:1::10"), 128, 1, v6("fd00::7")});
+    }
     // Then destinations are looked at, too.
     config.v4.served = {{AddressV4{}, 0}};
     config.v6.served = {{AddressV6{}, 0}};
@@ -184,7 +191,7 @@ TEST_F(IngressTest, TakesNoSourceThatNobodyHas) {
                              "203.0.113.10", "198.51.100.255", "10.0.0.255"}) {
     for (const char* destination : {"10.0.0.7", "203.0.113.10", "198.51.100.2"}) {
       EXPECT_EQ(of(frame(udp(source, destination))), "martian_source") << source;
-      EXPECT_EQ(of(frame(udp(source, destination)), 0), "martian_source") << source;
+      EXPECT_EQ(of(frame(udp(source, destination), kOurOther), 1), "martian_source") << source;
     }
   }
   for (const char* source : {"0.0.0.1", "169.254.1.1", "240.0.0.1", "255.0.0.1", "203.0.113.11",
@@ -267,6 +274,22 @@ TEST_F(IngressTest, ReversePath) {
   }
 }
 
+TEST_F(IngressTest, AMachineToWhichPacketsPassAnswersByTheVirtualAddress) {
+  const auto from_there = [this](const char* source, const std::string& destination,
+                                 unsigned link) {
+    return of(frame(udp(source, destination), link == 0 ? kUs : kOurOther), link);
+  };
+  for (const auto how : {ReversePath::off, ReversePath::loose, ReversePath::strict}) {
+    reverse_path(how, true, true);
+    const std::string elsewhere = how == ReversePath::strict ? "reverse_path" : "tracked";
+    EXPECT_EQ(from_there("203.0.113.10", kV4, 1), "tracked");
+    EXPECT_EQ(from_there("2001:db8:1::10", kV6, 1), "tracked");
+    EXPECT_EQ(from_there("203.0.113.10", kV4, 0), elsewhere);
+    EXPECT_EQ(from_there("2001:db8:1::10", kV6, 0), elsewhere);
+    EXPECT_EQ(from_there("203.0.113.10", "203.0.113.10", 1), "martian_source");
+  }
+}
+
 TEST_F(IngressTest, PortsWithoutNeighboursHaveNoMacs) {
   reverse_path(ReversePath::off, false);
   const Bytes ip = udp(kV4, "10.0.0.7");
@@ -319,6 +342,23 @@ TEST(Treatments, AreRememberedForAWhile) {
   EXPECT_EQ(treatments.find(one, Tick{30'005}), Treatment::refused);
   EXPECT_EQ(treatments.find(one, Tick{30'006}), Treatment::unknown);
   EXPECT_EQ(treatments.find(other, Tick{5}), Treatment::unknown);
+  EXPECT_EQ(treatments.find(one, Tick{5 + (std::uint32_t{1} << 31)}), Treatment::unknown);
+}
+
+TEST(Notices, TheirHeadersAreFoundBehindPriorities) {
+  const Bytes ip = message("fe80::99", "ff02::1", 136);
+  for (const Bytes& tags :
+       {Bytes{}, be(0x8100) + be(0xa000), be(0x88a8) + be(0) + be(0x8100) + be(0)}) {
+    const Bytes bytes_of_frame = frame(ip, bytes({0x33, 0x33, 0, 0, 0, 1}), tags);
+    const auto parsed = test::parse(LinkType::ethernet, bytes_of_frame);
+    const auto found = headers_of_discovery(bytes_of_frame);
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->l3, parsed.headers.l3);
+    EXPECT_EQ(found->l4, parsed.headers.l4);
+    EXPECT_EQ(found->l4_end, parsed.headers.l4_end);
+  }
+  const Bytes of_a_vlan = frame(ip, bytes({0x33, 0x33, 0, 0, 0, 1}), be(0x8100) + be(100));
+  EXPECT_FALSE(headers_of_discovery(of_a_vlan));
 }
 
 TEST(Datagrams, FragmentsAreFoundBehindExtensionHeaders) {

@@ -17,7 +17,7 @@ using detail::store;
 using detail::u16;
 using detail::u8;
 
-constexpr unsigned kArp = kEthernetHeader;  // where it begins
+constexpr unsigned kArp = kEthernetHeader;  // where it begins in a frame that is written
 constexpr unsigned kArpBytes = 28;
 constexpr std::uint16_t kLeastFrame = 60;  // IEEE 802.3: without its checksum
 
@@ -114,9 +114,10 @@ AddressV6 link_local(const Mac& mac) {
 }
 
 std::optional<Notice<AddressV4>> read_arp(std::span<const std::byte> frame) {
-  if (frame.size() < kArp + kArpBytes || u16(frame.data() + 12) != kEtherTypeArp)
+  const unsigned type_at = ether_type_at(frame);
+  if (frame.size() < type_at + 2 + kArpBytes || u16(frame.data() + type_at) != kEtherTypeArp)
     return std::nullopt;
-  const std::byte* const arp = frame.data() + kArp;
+  const std::byte* const arp = frame.data() + type_at + 2;
   const bool is_for_ip =
       u16(arp) == 1 && u16(arp + 2) == kEtherTypeV4 && u8(arp + 4) == 6 && u8(arp + 5) == 4;
   const unsigned operation = u16(arp + 6);
@@ -134,13 +135,15 @@ std::optional<Notice<AddressV4>> read_arp(std::span<const std::byte> frame) {
 }
 
 std::optional<Headers> headers_of_discovery(std::span<const std::byte> frame) {
-  constexpr unsigned kL4 = kEthernetHeader + kHeaderV6;
-  if (frame.size() < kL4 + kDiscoveryBytes || u16(frame.data() + 12) != kEtherTypeV6 ||
-      u8(frame.data() + kEthernetHeader + 6) != kProtocolIcmpV6)
+  const unsigned l3 = ether_type_at(frame) + 2;
+  const unsigned l4 = l3 + kHeaderV6;
+  if (frame.size() < l4 + kDiscoveryBytes || u16(frame.data() + l3 - 2) != kEtherTypeV6 ||
+      u8(frame.data() + l3 + 6) != kProtocolIcmpV6)
     return std::nullopt;
-  const unsigned end = kL4 + u16(frame.data() + kEthernetHeader + 4);
+  const unsigned end = l4 + u16(frame.data() + l3 + 4);
   if (end > frame.size()) return std::nullopt;
-  return Headers{kEthernetHeader, kL4, static_cast<std::uint16_t>(end), 6, kProtocolIcmpV6};
+  return Headers{static_cast<std::uint16_t>(l3), static_cast<std::uint16_t>(l4),
+                 static_cast<std::uint16_t>(end), 6, kProtocolIcmpV6};
 }
 
 std::optional<Notice<AddressV6>> read_discovery(std::span<const std::byte> frame,

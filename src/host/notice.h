@@ -24,15 +24,16 @@ struct Notice {
   bool overrides = true;
 };
 
-/// What an untagged Ethernet frame says; nothing where it is no ARP for IPv4, or malformed.
+/// Returns what an Ethernet frame says, untagged or with tags of VLAN 0; nothing where it is no ARP
+/// for IPv4, or malformed.
 std::optional<Notice<AddressV4>> read_arp(std::span<const std::byte> frame);
 /// What a packet with these headers, of IPv6, says; nothing where it is no neighbour discovery, or
 /// not valid (RFC 4861, 7.1.1 and 7.1.2): checksum, hop limit, options.
 std::optional<Notice<AddressV6>> read_discovery(std::span<const std::byte> frame,
                                                 const Headers& headers);
 
-/// The headers of an untagged frame whose ICMPv6 message follows the IPv6 header at once, as all of
-/// neighbour discovery does in practice; nothing for others.
+/// Returns the headers of a frame, untagged or with tags of VLAN 0, whose ICMPv6 message follows
+/// the IPv6 header at once, as all of neighbour discovery does in practice; nothing for others.
 std::optional<Headers> headers_of_discovery(std::span<const std::byte> frame);
 
 /// Bytes that a frame written below may take: there must be room for so many.

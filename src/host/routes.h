@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/destination_table.h"
-#include "host/addresses_known.h"
+#include "host/known_addresses.h"
 #include "millrace/key.h"
 
 namespace millrace {

@@ -78,6 +78,7 @@ TYPED_TEST(ResetTest, AnswersByTheNumbersOfThePacket) {
   EXPECT_EQ(to_ack->acknowledged, std::nullopt);
   EXPECT_EQ(answer_to(0x04), std::nullopt) << "a RST";
   EXPECT_EQ(answer_to(0x14), std::nullopt);
+  EXPECT_EQ(answer_to(0x06), std::nullopt) << "with flags that no sender sets together";
   EXPECT_EQ(answer_to(0x02, 19), std::nullopt) << "cut short";
 }
 

@@ -77,7 +77,7 @@ Result<std::byte*> Capture::append(std::uint64_t timestamp_ns, std::uint32_t wir
   return at;
 }
 
-/// The packets before the first one of another link type are of the first.
+/// Packets have no link of their own until one comes that is not of link 0.
 void Capture::note_link(unsigned link) {
   links_.resize(size_);
   links_.push_back(static_cast<std::uint8_t>(link));

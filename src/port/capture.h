@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-/// What a capture file says about its packets.
+/// The properties of a capture file.
 struct CaptureFormat {
   /// libpcap's numbers of the link types of packets, one or more of those in `link_type_of`, each
   /// once. With several, only pcapng can hold the packets.
@@ -33,8 +33,8 @@ struct CaptureFormat {
 /// Seconds from which on pcap cannot tell the time.
 inline constexpr std::uint64_t kPcapSeconds = std::uint64_t{1} << 32;
 
-/// How packets of libpcap's link type `dlt` begin. Error (unreadable): a link type that is not
-/// read.
+/// Returns how packets of libpcap's link type `dlt` begin. Error (unreadable): a link type that is
+/// not read.
 Result<LinkType> link_type_of(int dlt);
 
 class Capture {
@@ -62,8 +62,9 @@ class Capture {
   /// capture, a packet's link type), failed (no memory).
   static Result<Capture> load(const std::string& path);
 
-  /// Appends a packet whose link type is `format().dlts[link]`; what is returned may be written
-  /// until the capture is shared. Error (failed): no memory, or more than `kMaxPackets`.
+  /// Appends a packet, at `timestamp_ns` since 1970 (below 2^63), whose link type is
+  /// `format().dlts[link]`. Returns its bytes, which may be written until the capture is shared.
+  /// Error (failed): no memory, or more than `kMaxPackets`.
   Result<std::byte*> append(std::uint64_t timestamp_ns, std::uint32_t wire_length,
                             std::span<const std::byte> bytes, unsigned link = 0);
 
@@ -71,8 +72,7 @@ class Capture {
   /// `i` is below `size()`.
   const Packet& packet(std::size_t i) const { return index_[i >> kBlockShift][i & kBlockMask]; }
 
-  /// From the first packet's time to the latest time of any; 0 without packets. Time is the
-  /// clock's.
+  /// Returns the time from the first packet to the latest, by `clock()`; 0 without packets.
   std::uint64_t span_ns() const { return clock_.latest_ns() - clock_.first_ns(); }
   const CaptureClock& clock() const { return clock_; }
   /// Returns the place of packet `i`'s link type in `format().dlts`.

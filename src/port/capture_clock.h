@@ -1,15 +1,15 @@
-// Time as a capture's timestamps tell it, which may step back or far ahead: what connections age
-// by.
+// The time by which connections of a capture age. Its timestamps tell it, which may step back or
+// far ahead.
 //
 // Packets are added in their order, by one thread; afterwards any number of threads may read.
 //
 // Rules. Time never goes back.
 //  1. Behind the latest packet by less than a second: packets came out of order. Time stays.
-//  2. Behind by more: somebody has set the clock. Time stays until the clock has caught up, but no
-//     longer than the packets' own times take to advance by a second. Then it goes on from where it
-//     stayed, by as much as the packets' times advance.
-//  3. Ahead, however far: that time has passed. But a step of a day or more does not count where
-//     packets take more than half of it back, within a second by their own times.
+//  2. Behind by more: somebody has set the clock. Time stays until the clock has caught up, or
+//     until the packets' own times have advanced by a second. Then time goes on from where it
+//     stayed, by as much as the packets' own times advance.
+//  3. Ahead, however far: that time has passed. But a step of a day or more does not count if
+//     packets take more than half of it back within a second of their own times.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class CaptureClock {
 
   /// Takes the next packet's timestamp, `kLatest` at most.
   void add(std::uint64_t timestamp_ns) {
-    // What is earlier than the packet before wraps to more than a second.
+    // The difference from a later timestamp wraps, so it is more than a second, too.
     if (!steady_ || timestamp_ns - previous_ >= kSecond) [[unlikely]]
       return add_step(timestamp_ns);
     previous_ = timestamp_ns;
@@ -63,7 +63,8 @@ class CaptureClock {
   std::string steps() const;
 
  private:
-  /// What is added to timestamps before packet `end`, from where the one before ends.
+  /// The difference between time and timestamp, for packets from the end of the previous shift to
+  /// before `end`.
   struct Shift {
     std::size_t end;
     std::int64_t ns;

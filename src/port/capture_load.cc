@@ -28,7 +28,7 @@ std::unexpected<Error> unreadable(std::string message) {
   return std::unexpected(Error{std::move(message), Error::Kind::unreadable});
 }
 
-/// What the file system knows to be wrong, before anybody words it in another way.
+/// Checks what the file system can tell, so that the message is not libpcap's.
 Result<void> check_is_file(const std::string& path) {
   struct stat s{};
   if (::stat(path.c_str(), &s) != 0) {
@@ -61,7 +61,7 @@ std::uint64_t nanoseconds(const timeval& t) {
          static_cast<std::uint32_t>(t.tv_usec);
 }
 
-/// DLT_... of a LINKTYPE_...: of those that are read, one differs.
+/// Returns the DLT_... of a LINKTYPE_...: of those that are read, one differs.
 int dlt_of(std::uint16_t link_type) {
   constexpr std::uint16_t kLinktypeRaw = 101;
   return link_type == kLinktypeRaw ? DLT_RAW : link_type;
@@ -71,14 +71,15 @@ int dlt_of(std::uint16_t link_type) {
 
 class CaptureLoader {
  public:
-  explicit CaptureLoader(const std::string& path) : path_(path) {}
+  explicit CaptureLoader(const std::string& path)
+      : path_(path), name_(path == "-" ? "standard input" : path) {}
 
   Result<Capture> load() {
     if (auto ok = open(); !ok) return std::unexpected(ok.error());
     const int first = std::getc(file_.get());
     if (first == EOF) {
       if (std::ferror(file_.get()) != 0) return no_capture(std::strerror(errno));
-      return unreadable(path_ + ": is empty: give a pcap or pcapng file");
+      return unreadable(name_ + ": is empty: give a pcap or pcapng file");
     }
     std::ungetc(first, file_.get());
     auto ok = first == kPcapngBegins ? load_pcapng() : load_pcap();
@@ -98,7 +99,7 @@ class CaptureLoader {
     }
     file_.reset(open_file(path_));
     if (file_ == nullptr) {
-      return unreadable(fmt::format("{}: {}: give a pcap or pcapng file that may be read", path_,
+      return unreadable(fmt::format("{}: {}: give a pcap or pcapng file that may be read", name_,
                                     std::strerror(errno)));
     }
     std::setvbuf(file_.get(), buffer_.data(), _IOFBF, buffer_.size());
@@ -107,12 +108,12 @@ class CaptureLoader {
 
   std::unexpected<Error> no_capture(std::string_view why) const {
     return unreadable(fmt::format(
-        "{}: is no capture that can be read ({}): give a pcap or pcapng file", path_, why));
+        "{}: is no capture that can be read ({}): give a pcap or pcapng file", name_, why));
   }
 
   void lose(std::string_view why) {
     capture_.loss_ = fmt::format("{}: unreadable after {} packets ({}): used as far as it goes",
-                                 path_, capture_.size(), why);
+                                 name_, capture_.size(), why);
   }
 
   void note_time(std::uint64_t at) {
@@ -122,7 +123,7 @@ class CaptureLoader {
   }
 
   std::unexpected<Error> no_room(const Error& error) const {
-    return std::unexpected(Error{path_ + ": " + error.message});
+    return std::unexpected(Error{name_ + ": " + error.message});
   }
 
   Result<void> load_pcap() {
@@ -133,7 +134,7 @@ class CaptureLoader {
     static_cast<void>(file_.release());  // libpcap closes it
     const int dlt = pcap_datalink(pcap.get());
     if (auto type = link_type_of(dlt); !type)
-      return unreadable(fmt::format("{}: {}", path_, type.error().message));
+      return unreadable(fmt::format("{}: {}", name_, type.error().message));
     capture_.set_dlts({dlt});
     capture_.format_.snaplen = static_cast<std::uint32_t>(pcap_snapshot(pcap.get()));
     pcap_pkthdr* header = nullptr;
@@ -175,8 +176,7 @@ class CaptureLoader {
     return {};
   }
 
-  /// The place of the packet's link type among those of the capture, where it is appended if need
-  /// be.
+  /// Returns the place of the packet's link type among those of the capture. Appends a new one.
   Result<unsigned> link_of(const PcapngReader::Packet& packet) {
     const int dlt = dlt_of(packet.link_type);
     const std::vector<int>& known = capture_.format_.dlts;
@@ -184,7 +184,7 @@ class CaptureLoader {
     if (capture_.size() > 0 && found != known.end())
       return static_cast<unsigned>(found - known.begin());
     if (auto type = link_type_of(dlt); !type) {
-      return unreadable(fmt::format("{}: packet {} (interface {}): {}", path_, capture_.size() + 1,
+      return unreadable(fmt::format("{}: packet {} (interface {}): {}", name_, capture_.size() + 1,
                                     packet.interface, type.error().message));
     }
     std::vector<int> dlts;
@@ -195,6 +195,7 @@ class CaptureLoader {
   }
 
   const std::string& path_;
+  std::string name_;                                            // for messages
   std::vector<char> buffer_ = std::vector<char>(kBufferBytes);  // the file's, so it outlives it
   std::unique_ptr<std::FILE, Close> file_;
   Capture capture_{CaptureFormat{}};

@@ -31,7 +31,7 @@ class CaptureOutput {
     std::uint32_t wire_length;
     std::span<const std::byte> head;  ///< captured bytes: copied if it has to wait
     std::span<const std::byte> tail;  ///< and these: they stay where they are until `finish`
-    unsigned link = 0;                ///< place of its link type in the format's
+    unsigned link = 0;                ///< place of its link type in `CaptureFormat::dlts`
   };
 
   CaptureOutput(CaptureWriter writer, unsigned ports);

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-/// As PACKET_FANOUT has it, to set and to get.
+/// The flag, at its place in the value of PACKET_FANOUT.
 constexpr unsigned kJoins = unsigned{PACKET_FANOUT_FLAG_DEFRAG} << 16;
 
 /// Returns 0 where the file is no such socket, or is in no group.
@@ -33,9 +33,12 @@ unsigned fanout_of(int file, unsigned interface) {
 
 bool joins_fragments(const std::string& interface) {
   const unsigned number = ::if_nametoindex(interface.c_str());
+  if (number == 0) return false;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
-    const std::string name = entry.path().filename();
+  const std::filesystem::directory_iterator end;
+  for (std::filesystem::directory_iterator at("/proc/self/fd", error); at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename();
     int file = -1;
     std::from_chars(name.data(), name.data() + name.size(), file);
     if ((fanout_of(file, number) & kJoins) != 0) return true;

@@ -12,10 +12,11 @@
 
 namespace millrace {
 
-/// True if the kernel joins fragments for a packet socket of this process on that interface, as it
-/// says itself: `setsockopt` was another one's after all.
+/// Asks the kernel whether it joins fragments for a packet socket of this process on that
+/// interface: if so, the driver has called another `setsockopt`. False where there is no such
+/// interface. Any thread.
 bool joins_fragments(const std::string& interface);
-/// What to say of it, behind the interface's name.
+/// The warning about such an interface, to be put behind its name.
 inline constexpr std::string_view kJoinsFragments =
     ": the kernel joins IPv4 fragments that come there, and what exceeds the MTU is lost: use "
     "af_xdp, or see docs/run.md, Fragments";

@@ -13,11 +13,11 @@
 
 namespace millrace {
 
-/// What a file begins with: a section, and its interfaces, all Ethernet, in the order of their
-/// numbers. Times are in nanoseconds.
+/// Returns the beginning of a file: a section, and its interfaces, all Ethernet, in the order of
+/// their numbers. Times are in nanoseconds, `snap_length` in bytes.
 std::string pcapng_beginning(std::span<const std::string> interfaces, std::uint32_t snap_length);
 
-/// Returns the same for interfaces that have no names, but these link types (LINKTYPE_...).
+/// Returns the same for interfaces without names, of these link types (LINKTYPE_...).
 std::string pcapng_beginning(std::span<const std::uint16_t> link_types, std::uint32_t snap_length);
 
 struct PcapngPacket {

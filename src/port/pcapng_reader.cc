@@ -39,7 +39,7 @@ bool is_read(std::uint32_t type) {
          type == kSimplePacketBlock || type == kEnhancedPacketBlock;
 }
 
-/// Nanoseconds since 1970 of a time in the units that if_tsresol names.
+/// Converts a time in the units that if_tsresol names to nanoseconds since 1970.
 std::uint64_t nanoseconds(std::uint64_t units, std::uint8_t resolution, std::int64_t offset_s) {
   constexpr std::uint64_t kSecond = 1'000'000'000;
   const unsigned exponent = resolution & 0x7f;
@@ -209,7 +209,7 @@ Result<void> PcapngReader::read_packet(Packet& packet) const {
   return {};
 }
 
-/// It tells neither its time nor how much was captured.
+/// A simple packet block tells neither its time nor how many bytes were captured.
 Result<void> PcapngReader::read_simple(Packet& packet) const {
   constexpr std::size_t kFixed = 4;
   if (body_.size() < kFixed) return broken("a packet's block that is too short");

@@ -2,8 +2,8 @@
 // interfaces of any link type, snapshot length and resolution. libpcap 1.10 ends at the first
 // interface that differs from the one before.
 //
-// One thread uses a reader. The file belongs to the caller, need not be one that can seek, and
-// stands behind the block that was read last. No byte beyond a block is ever taken for its own.
+// One thread uses a reader. The file belongs to the caller; it may be a pipe. After each call it
+// stands behind the last block that was read.
 #pragma once
 
 #include <cstddef>
@@ -23,9 +23,10 @@ class PcapngReader {
   struct Packet {
     std::uint16_t link_type = 0;  ///< LINKTYPE_..., as the file says
     std::size_t interface = 0;    ///< counted from 0, over all sections
-    /// Since 1970, below 2^63: what lies outside is moved there. None: the block tells no time.
+    /// Nanoseconds since 1970; times before, and from 2^63 on, are moved into that range. None: the
+    /// block tells no time.
     std::optional<std::uint64_t> time_ns;
-    std::uint32_t wire_length = 0;
+    std::uint32_t wire_length = 0;    ///< bytes
     std::span<const std::byte> data;  ///< valid until the next call
   };
 
@@ -36,15 +37,15 @@ class PcapngReader {
   /// `file` stands at the beginning of a section, and outlives the reader.
   explicit PcapngReader(std::FILE* file) : file_(file) {}
 
-  /// Reads on to the next packet. False at the end of the file. Error (unreadable): the file breaks
-  /// here; what it says has no name of a file in it.
+  /// Reads on to the next packet. Returns false at the end of the file. Error (unreadable): the
+  /// file breaks here; the message does not name the file. To be called no more after either.
   Result<bool> next(Packet& packet);
 
   /// True once the first section's header has been read: this is pcapng.
   bool has_begun() const { return has_begun_; }
-  /// The largest snapshot length of any interface so far; 0 where there is none, or no limit.
+  /// Returns the largest snapshot length of the interfaces so far, in bytes; 0: none, or no limit.
   std::uint32_t snap_length() const { return unlimited_ ? 0 : snap_length_; }
-  /// The link type of the first interface; none so far.
+  /// Returns the link type of the first interface; none until it has been read.
   std::optional<std::uint16_t> first_link_type() const { return first_link_type_; }
 
  private:

@@ -18,7 +18,7 @@ inline constexpr unsigned kBurstsInFlight = 4;
 class Port {
  public:
   virtual ~Port() = default;
-  /// Returns how packets of the burst begin that `receive` gave last.
+  /// Returns how the packets begin of the burst that `receive` gave last.
   virtual LinkType link_type() const = 0;
   /// Whether `receive` gives parsed bursts.
   virtual bool receives_parsed() const { return false; }
@@ -34,7 +34,7 @@ class Port {
   /// Sends the packets whose bit in `forward` is set (bit i for packet i), in order; the others go
   /// back to where their memory came from.
   virtual void send(const Burst& burst, std::uint64_t forward) = 0;
-  /// Between two bursts: tells one end of a connection that it is over, if it can.
+  /// Sends the RST, if the port can make packets. To be called between two bursts.
   virtual void tell(const Reset<KeyV4>&) {}
   virtual void tell(const Reset<KeyV6>&) {}
   /// Everything until that end has been received and sent.

@@ -210,8 +210,7 @@ bool ReplayPort::step_time(Burst& burst) {
   return arrived;
 }
 
-/// The timestamp at which the step at hand is over, for packets that are told the time as the next
-/// one is.
+/// Returns the timestamp at which the step at hand is over, for packets that are `alike` the next.
 std::uint64_t ReplayPort::step_end() const {
   if (options_.clock == Clock::wall) return UINT64_MAX;
   const CaptureClock& clock = capture_->clock();
@@ -219,7 +218,6 @@ std::uint64_t ReplayPort::step_end() const {
                                                  (now_ms_ + options_.step_ms) * kNsPerMs);
 }
 
-/// Returns how many of the next `most` packets are of one link type, and are told the time alike.
 unsigned ReplayPort::alike_of(unsigned most) {
   const std::size_t first = position(next_);
   const std::size_t clock_until = capture_->clock().alike_until(first);

@@ -64,7 +64,8 @@ struct Round {
   std::vector<std::uint32_t> positions;  ///< of this port's packets, ascending
 };
 
-/// Returns the latest timestamp of so many loops, 1 or more; 2^64 - 1 where it is beyond.
+/// Returns the latest timestamp of so many loops (1 or more), in nanoseconds; 2^64 - 1 where it
+/// does not fit into 64 bits.
 std::uint64_t latest_timestamp_ns(const Capture& capture, std::uint32_t loops);
 
 class ReplayPort final : public Port {
@@ -123,7 +124,9 @@ class ReplayPort final : public Port {
     return part_ ? gathered_[i] : capture_->packet(i);
   }
   void gather();
-  /// Of a capture that is all alike, as most are, without a look at packets.
+  /// Returns how many of the next `most` packets may stand in one burst: they have one link type,
+  /// and the clock adds the same to their timestamps. Most captures are uniform, and are not
+  /// searched.
   unsigned alike(unsigned most) { return capture_->is_uniform() ? most : alike_of(most); }
   unsigned alike_of(unsigned most);
   std::uint64_t ms_at(std::uint64_t time_ns, std::uint64_t loop) const;

@@ -113,7 +113,7 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
 /// The same of a file; `unreadable` where it cannot be read.
 Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
 
-/// What the configuration allows, and its user may not want: a line each, for warnings.
+/// Returns warnings, a line each, about what the configuration allows and its user may not want.
 std::vector<std::string> doubts(const Config& config);
 
 // What the parts of a line are told, after the command line has had its say.

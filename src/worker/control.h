@@ -69,7 +69,8 @@ class Control {
   bool connections(
       const ConnectionFilter& filter,
       const std::function<bool(std::span<const WorkersConnection>, const BalancePlan&)>& take);
-  /// Ends connections, and `tells` their ends, if it can; how many.
+  /// Ends the connections that `filter` takes, and returns how many. `tells`: sends a RST to both
+  /// ends of TCP, as far as packets have told which number each expects.
   Answer<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
 
   /// The right to trace, which one at a time has, until it ends it or is gone.

@@ -60,11 +60,13 @@ class Family {
     return {capacity_, table.slots(), table.size(), tracker_->memory_bytes(), tracker_->pages()};
   }
 
-  /// As `Line`'s, of this family: some from that id on. The one to go on with, or none at the end.
-  /// Where there is a port, ends are told by it.
+  /// @name The family's part of `Line::look` and `review`: some connections, from that id on
+  /// Return the id to go on with, none at the end. RSTs leave by the port, if there is one.
+  /// @{
   std::optional<std::size_t> look(std::size_t from, Tick now, const LookAtConnection& look,
                                   Port* port);
   std::optional<std::size_t> review(std::size_t from, Port* port);
+  /// @}
   std::optional<ListedConnection> find(const K& key, Tick now) const;
   /// As `Line`'s.
   std::optional<std::size_t> carry(std::size_t from, std::size_t most, Tick now,

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// Decides about some connections, from that id on.
+/// Ends those of some connections, from that id on, for which `decide(id)` says so.
 template <class TrackerType, class K>
 template <class Decide>
 std::optional<std::size_t> Family<TrackerType, K>::visit(std::size_t from, Ending why, Port* port,
@@ -63,11 +63,12 @@ std::optional<std::size_t> Family<TrackerType, K>::review(std::size_t from, Port
   });
 }
 
-/// Each side gets the number that it expects next (RFC 5961, 3.2), as far as one was seen. Of whom
-/// none was seen, only the client that waits for an answer knows what acknowledges its SYN.
+/// Sends each side a RST that has the number which it expects next (RFC 5961, 3.2), if its peer's
+/// packets have told it. Without that number only a client that waits for an answer to its SYN
+/// takes a RST, by what it acknowledges.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::tell_both(ConnId id, Port& port) const {
-  const K& key = tracker_->originators().header(id).key;
+  const K& key = tracker_->key_of(id);
   const ConnId reply = peer_of(tracker_->originators().header(id));
   const ConnectionState state = tracker_->state_of(Side::originator, id);
   const bool has_ended = state == ConnectionState::closed || state == ConnectionState::time_wait;

@@ -87,7 +87,7 @@ struct LineCursor {
 enum class Look : std::uint8_t {
   leave,
   end,
-  reset,  ///< end it, and tell both ends, of TCP whose replies come this way
+  reset,  ///< end it, and send both ends a RST, if it is TCP whose replies come this way
 };
 using LookAtConnection = std::function<Look(const ListedConnection&)>;
 
@@ -124,7 +124,8 @@ class Line {
   /// Shows some connections that this line opened, or adopted, and still has, from there on, and
   /// ends those for which `look` says so. One that lives throughout is shown once.
   virtual LineCursor look(const LineCursor& from, const LookAtConnection& look) = 0;
-  /// Asks the function about some connections, from there on, whether they are to end.
+  /// Asks the function for the `Fate` of some connections that this line opened, or adopted, from
+  /// there on, and ends them accordingly. `At::end` is where there are no more.
   virtual LineCursor review(const LineCursor& from) = 0;
   /// The connection that has that key, in either direction.
   virtual std::optional<ListedConnection> find(const AnyKey& key) const = 0;

@@ -86,7 +86,14 @@ class LineOf final : public Line {
                 [&](auto& family, std::size_t id) { return family.look(id, now_, look, port_); });
   }
   LineCursor review(const LineCursor& from) override {
-    return step(from, [&](auto& family, std::size_t id) { return family.review(id, port_); });
+    const auto review = [&] {
+      return step(from, [&](auto& family, std::size_t id) { return family.review(id, port_); });
+    };
+    if (port_ != nullptr) return review();
+    const Present present(*this);
+    const LineCursor next = review();
+    wait_until_settled();
+    return next;
   }
   std::optional<ListedConnection> find(const AnyKey& key) const override {
     if (const auto* v4 = std::get_if<KeyV4>(&key)) return v4_.find(*v4, now_);

@@ -19,6 +19,7 @@ using SteadyClock = std::chrono::steady_clock;
 
 /// Bursts without a packet after which nothing is in flight.
 constexpr unsigned kDrained = kBurstsInFlight + 1;
+static_assert(HostFor<AddressV4>::kInFlight > kBurstsInFlight);
 /// And after which a worker that may sleep does.
 constexpr unsigned kPatience = 64;
 constexpr std::chrono::microseconds kShortestNap{20};

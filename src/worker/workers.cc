@@ -194,11 +194,17 @@ std::vector<Balance*> Workers::balances() const {
 }
 
 Result<void> Workers::prepare(const Services& services) {
-  const auto done = millrace::update(balances(), services, [this](const auto& step) {
+  const auto has_lost = millrace::update(balances(), services, [this](const auto& step) {
     for (const Worker& worker : all_) step(*worker.balance);
     return true;
   });
-  if (!done) return std::unexpected(done.error());
+  if (!has_lost) return std::unexpected(has_lost.error());
+  if (*has_lost) {
+    review([](unsigned, const auto& task) {
+      task();
+      return true;
+    });
+  }
   return {};
 }
 
@@ -207,12 +213,18 @@ Result<void> Workers::update(const Services& services) {
     return ask_all([this, &step](unsigned n) { step(*all_[n].balance); });
   });
   if (!has_lost) return std::unexpected(has_lost.error());
-  for (unsigned n = 0; *has_lost && n < count(); ++n) {
+  if (*has_lost) review([this](unsigned n, const auto& task) { return ask(n, task); });
+  return {};
+}
+
+template <class Do>
+void Workers::review(Do&& do_it) {
+  for (unsigned n = 0; n < count(); ++n) {
     LineCursor at;
-    while (at.at != LineCursor::At::end && ask(n, [&] { at = all_[n].line->review(at); })) {
+    const Mailbox::Task some = [&] { at = all_[n].line->review(at); };
+    while (at.at != LineCursor::At::end && do_it(n, some)) {
     }
   }
-  return {};
 }
 
 Result<void> Workers::run(std::span<Port* const> ports, const Beside& beside) {

@@ -83,10 +83,10 @@ class Workers {
   bool wait_until_they_serve(std::chrono::milliseconds most) const;
   /// The same on each that runs, in no order, given which one it is. False: some do not run.
   bool ask_all(const std::function<void(unsigned)>& task);
-  /// Replaces all services and backends. Connections stay where they are, but for those whose
-  /// backend is gone, as the function decides. Errors: as `millrace::update`.
+  /// Replaces all services and backends. Connections stay where they are, except that the function
+  /// decides about those whose backend is gone (`Fate`). Errors: as `millrace::update`.
   Result<void> update(const Services& services);
-  /// The same before they run, and have connections.
+  /// Does the same before they run. Nobody is sent a RST.
   Result<void> prepare(const Services& services);
   std::shared_ptr<const BalancePlan> plan() const { return all_.front().balance->plan(); }
   Balance& balance(unsigned worker) { return *all_[worker].balance; }
@@ -126,6 +126,10 @@ class Workers {
   };
 
   std::vector<Balance*> balances() const;
+  /// Asks the function about all connections of all workers. `do_it(n, task)` does a task for that
+  /// worker; false: it serves no more, and is passed over.
+  template <class Do>
+  void review(Do&& do_it);
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
   Workers(std::vector<Worker> all, const LineConfig& line, bool shared)
       : all_(std::move(all)),

@@ -1,5 +1,6 @@
-// A worker's backends, by the ids that plans give them. They stay where they are in memory, so that
-// the thread that makes plans may add some while the worker uses others.
+// A worker's backends, by the ids that plans give them. They never move in memory, so the thread
+// that makes plans may add some (`grow`) while the worker uses others. Only that thread calls
+// `size`.
 #pragma once
 
 #include <cstddef>

@@ -9,8 +9,8 @@
 //
 // What keeps packets of one connection together:
 // - A tracked connection's record names its backend, and a backend's id is not given out again as
-//   long as a connection lives on it, so no update moves a connection. Whoever updates then asks
-//   for the `fate` of those whose backend is gone.
+//   long as a connection lives on it, so no update moves a connection by itself. After an update
+//   the line asks for the `fate` of each connection, and ends those that must leave their backend.
 // - Without an entry, a packet that is no TCP SYN goes where Maglev says, under any scheduler: its
 //   connection may be one that another machine, or this one before a restart, sent there.
 // - A service that has served packets without entries (table full) schedules *everything* by Maglev
@@ -43,14 +43,14 @@ struct BalanceConfig {
   Services services = default_services();
   BalanceKey key = kDefaultBalanceKey;
   std::uint32_t maglev_table_size = Maglev::kDefaultSize;
-  unsigned maglev_threads = 0;  ///< that make tables; 0: who wants one makes it
+  unsigned maglev_threads = 0;  ///< threads that make tables; 0: the worker that needs one does
   bool stateful = true;         ///< false: everything by Maglev, no entries, replies untouched
   bool stateless_when_full =
       true;  ///< serve what finds no place by Maglev; false: leave it dropped
   /// As long as the longest idle time after which a packet without entry counts as the beginning of
   /// a connection, and no shorter than a SYN's retransmissions (127 s with Linux's six).
   std::uint32_t quiet_ms = 600'000;
-  bool shares_tables = false;  ///< several workers use the same
+  bool shares_tables = false;  ///< the workers use the same connection tables
 };
 
 struct BackendStatistics {
@@ -143,7 +143,7 @@ class BalanceFor final : public FunctionFor<K> {
     std::vector<Candidate> candidates;
     std::unique_ptr<Scheduler> scheduler;
   };
-  /// What this worker has of one.
+  /// This worker's part of a service.
   struct Service {
     std::uint64_t identity = 0;
     std::shared_ptr<const typename Plan::Service>
@@ -179,7 +179,7 @@ class BalanceFor final : public FunctionFor<K> {
       service.maglev = plan_->settings.maglev->want(service.plan->maglev);
     return service.maglev;
   }
-  /// Its place in the list; none where that takes a table which is being made.
+  /// Returns the backend's place in the list; none if the Maglev table that tells it is being made.
   std::optional<std::uint16_t> first_choice(Service& service, const Burst& burst,
                                             const Opening<K>& opening);
   std::uint16_t next_choice(const Service& service, const Opening<K>& opening);
@@ -305,10 +305,10 @@ class Balance final : public Function {
 /// when all have been called. False: some worker serves no more.
 using OnEachBalance = std::function<bool(const std::function<void(Balance&)>&)>;
 
-/// Replaces all services and backends of `all`, the functions of all workers. After an error
-/// nothing has changed. The first two-way service cannot come by an update: it needs reply entries
-/// from the start. One thread does so at a time; that one may also ask for statistics. True: there
-/// are connections whose backend is gone now, so that the `fate` of all is to be asked for.
+/// Replaces all services and backends of `all`, the functions of all workers. Returns true if
+/// connections live on a backend that is gone now: then the `fate` of all is to be asked for. After
+/// an error nothing has changed. The first two-way service cannot come by an update: it needs reply
+/// entries from the start. One thread updates at a time; that thread may also ask for statistics.
 Result<bool> update(std::span<Balance* const> all, const Services& services,
                     const OnEachBalance& on_each);
 

@@ -1,8 +1,8 @@
 // The Maglev tables of a load balancer: made when a service uses them, and shared by services whose
 // members are equal.
 //
-// Making one takes some milliseconds, in which a worker should serve packets: threads of their own
-// make them, and who wants one meanwhile gets none.
+// Making a table takes some milliseconds, in which a worker should serve packets. So threads of
+// their own make tables, and a worker that wants one gets none until it is made.
 #pragma once
 
 #include <atomic>
@@ -44,30 +44,32 @@ class MaglevTable {
 
 class MaglevTables {
  public:
-  /// Tables are made at once as long as all have so many entries together: some hundred
-  /// milliseconds' work, so that nobody waits for one of few services.
+  /// `of` makes tables at once as long as all have so many entries together, which takes some
+  /// hundred milliseconds: so with few services every table is there from the start.
   static constexpr std::size_t kAtOnceEntries = std::size_t{64} * Maglev::kDefaultSize;
 
-  /// Tables of `size` entries (as `Maglev::build`), made by so many threads; 0: by who wants them.
+  /// Tables of `size` entries (as `Maglev::build`), made by so many threads; 0: by the caller of
+  /// `want`.
   MaglevTables(std::uint32_t size, unsigned threads);
   ~MaglevTables();
   MaglevTables(const MaglevTables&) = delete;
   MaglevTables& operator=(const MaglevTables&) = delete;
 
-  /// The one of these members. By one thread at a time.
+  /// Returns the table of these members, which may not be made yet. By one thread at a time.
   std::shared_ptr<MaglevTable> of(MaglevTable::Members members);
-  /// Its table; null while it is being made. Any thread; no lock, and a system call only where
-  /// nobody has wanted it before.
+  /// Returns the Maglev table; null while it is being made, which the first call causes. Any
+  /// thread; no lock where threads make tables, and only the first call makes a system call.
   const Maglev* want(const std::shared_ptr<MaglevTable>& table);
-  /// Its table, made by the calling thread where need be.
+  /// Returns the Maglev table, which the calling thread makes, or waits for, if need be. Any
+  /// thread.
   const Maglev* make(MaglevTable& table) const;
 
   struct Statistics {
-    std::size_t tables = 0;  ///< in use, of members that differ
-    std::size_t made = 0;
-    std::size_t memory_bytes = 0;
+    std::size_t tables = 0;        ///< in use
+    std::size_t made = 0;          ///< of these
+    std::size_t memory_bytes = 0;  ///< entries of those that are made
   };
-  /// By the thread that calls `of`.
+  /// Not to be called while another thread calls `of`.
   Statistics statistics() const;
 
   std::uint32_t size() const { return size_; }

@@ -130,7 +130,7 @@ bool PlanFor<K>::forgets(const LiveOn& live) const {
   return std::ranges::any_of(services, [&](const auto& service) { return service->forgets(live); });
 }
 
-/// Each service of `specs` as it is in this plan; null where it is new.
+/// Returns each service of `specs` as it is in this plan; null where it is new.
 template <class K>
 auto PlanFor<K>::before(const std::vector<Spec>& specs) const
     -> std::vector<std::shared_ptr<const Service>> {
@@ -201,7 +201,7 @@ PlanFor<K> PlanFor<K>::next(const std::vector<Spec>& specs, const LiveOn& live) 
   return plan;
 }
 
-/// The services that change get their places; removed ones that nothing lives on any more go.
+/// Puts the changed services into their places. Leaves out removed ones without connections.
 template <class K>
 void PlanFor<K>::take(std::vector<std::shared_ptr<Service>> changing) {
   std::vector<std::shared_ptr<const Service>> all;
@@ -253,7 +253,7 @@ void PlanFor<K>::list(Service& service) {
   if (is_used) settings.maglev->want(service.maglev);
 }
 
-/// The id of one that would drain otherwise, or a new one.
+/// Returns the id of the backend if it would drain otherwise, or a new id.
 template <class K>
 std::uint16_t PlanFor<K>::backend_for(Service& service, const BackendSpec<Address>& wanted) {
   const auto at = std::ranges::find_if(

@@ -3,8 +3,9 @@
 //
 // One thread makes plans, each from the one before; a plan never changes, and any thread reads it.
 // Workers go from plan to plan each at its own time, in two steps (`Balance::learn`, `take_on`).
-// What has not changed is the same object in both plans, so that a change costs what it changes.
-// So that none of them meets an id that it does not know, or takes one backend for another:
+// Services that have not changed are the same objects in both plans, so the cost of a change
+// depends on how much changes. So that none of them meets an id that it does not know, or takes one
+// backend for another:
 //
 // 1. A backend keeps its id from plan to plan, as long as it is configured or a connection may live
 //    on it.
@@ -38,7 +39,7 @@ struct PlanSettings {
   std::shared_ptr<MaglevTables> maglev;
   bool stateful = true;
   unsigned workers = 1;
-  bool shares_tables = false;  ///< then any worker may tell how another one's connections go on
+  bool shares_tables = false;  ///< workers do: any may change the state of another's connection
 };
 
 template <class K>
@@ -60,18 +61,19 @@ struct PlanFor {
     std::uint32_t weight = 0;        ///< 0 where it is not healthy
     std::uint32_t place = kNoPlace;  ///< in `listed`; none where it is configured no more
     bool is_healthy = true;
-    std::uint64_t service = 0;  ///< that one's identity
+    std::uint64_t service = 0;  ///< the identity of its service
     std::uint64_t since = 0;    ///< the number of the plan that gave it its id
 
-    /// Of all workers; null where each counts its own.
+    /// Shared by all workers; null where each worker counts its own.
     std::shared_ptr<Activity> activity;
 
+    /// True if it is configured no more, or not healthy.
     bool is_gone() const { return place == kNoPlace || !is_healthy; }
   };
 
   struct Service {
     Spec spec;
-    std::uint64_t identity = 0;           ///< from plan to plan
+    std::uint64_t identity = 0;           ///< the same from plan to plan
     std::vector<std::uint16_t> listed;    ///< ids of its backends, in the configured order
     std::vector<std::uint16_t> draining;  ///< ids of former backends that have connections
     std::shared_ptr<MaglevTable> maglev;  ///< of `listed`
@@ -79,8 +81,8 @@ struct PlanFor {
     bool removed = false;                 ///< kept for the connections of `draining` only
     std::shared_ptr<ShardedCount> proved;
 
-    /// True if nothing lives on one of its former backends any more, so that the next plan forgets
-    /// it.
+    /// True if no connection lives on one of its former backends any more: the next plan forgets
+    /// that backend.
     bool forgets(const LiveOn& live) const {
       return std::ranges::any_of(draining, [&](std::uint16_t id) { return live(id) == 0; });
     }
@@ -91,7 +93,7 @@ struct PlanFor {
     std::uint32_t service;
     std::uint16_t backend;
   };
-  /// What serves at one address and port.
+  /// The services' backends at one address, port and protocol.
   struct Serving {
     std::vector<Answering> answering;
     bool is_direct = false;  ///< packets from there that belong to no connection are routed
@@ -121,7 +123,7 @@ struct PlanFor {
     const std::uint32_t i = serving_for(key);
     return i == kNone ? nullptr : services[i].get();
   }
-  /// What serves where a packet with this key comes from; null: nothing.
+  /// Returns the backends at the end from which a packet with this key comes; null: none.
   const Serving* serving_at(const K& reply_key) const {
     if (!has_ports(reply_key.protocol)) return nullptr;
     const std::uint32_t i =
@@ -146,7 +148,7 @@ struct PlanFor {
   std::vector<std::uint32_t> changed;
   bool replies = false;  ///< there were two-way services at first
 
-  /// What finds services and backends by a packet.
+  /// The tables that find services and backends by a packet.
   struct Index {
     bool two_way = false;                     ///< some service has replies
     bool mixed = false;                       ///< and some has none

@@ -16,9 +16,10 @@ namespace millrace {
 
 /// How much a backend has to do, by the count of one worker or of all.
 struct Activity {
-  Counter
-      active;  ///< connections that go on: something has proved them, and neither side ended them
-  Counter proved;  ///< connections that something has proved, so far
+  /// Connections that something has proved, and that the two sides have not ended.
+  Counter active;
+  /// Connections that something has proved, so far.
+  Counter proved;
 };
 
 /// A backend as schedulers see it. Its place in the list is its name here.
@@ -35,7 +36,7 @@ class Scheduler {
   virtual std::uint16_t pick(Hash hash) = 0;
 };
 
-/// What a scheduler may build on. `candidates` and `tables` outlive it.
+/// The inputs of a scheduler. `candidates` and `tables` outlive it.
 struct Pool {
   std::span<const Candidate> candidates;
   std::shared_ptr<MaglevTable> maglev;  ///< of the candidates

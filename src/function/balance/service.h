@@ -28,29 +28,29 @@ struct BackendSpec {
   A address;
   std::uint16_t port = 0;    ///< 0: the packet's port stays as it is
   std::uint32_t weight = 1;  ///< share relative to the service's others; 0: no new connections
-  bool is_healthy = true;    ///< else it gets no new connections, whatever its weight
+  bool is_healthy = true;    ///< false: no new connections, whatever its weight
 
   static constexpr std::uint32_t kMaxWeight = 65535;
 
   friend bool operator==(const BackendSpec&, const BackendSpec&) = default;
 };
 
-/// What becomes of a packet that opens a connection, or has none, where no backend of its service
-/// may take any.
+/// The treatment of packets that need a backend while no backend of their service takes
+/// connections.
 enum class NoBackend : std::uint8_t {
   refuse,  ///< dropped, and its sender is told: by a RST, or an ICMP error
   drop,    ///< dropped
   pass,    ///< routed on, as if there were no such service
 };
 
-/// The verdict on such a packet.
+/// Returns the verdict on such a packet.
 constexpr Verdict without_backend(NoBackend how) {
   return how == NoBackend::refuse ? Verdict::refused
          : how == NoBackend::drop ? Verdict::no_backend
                                   : Verdict::passed;
 }
 
-/// What becomes of established TCP connections of a backend that is unhealthy.
+/// The treatment of established TCP connections whose backend is unhealthy.
 enum class OnUnhealthy : std::uint8_t {
   keep,   ///< they go on
   reset,  ///< they end, and both sides are told by a RST
@@ -85,7 +85,8 @@ struct ServiceSpec {
   std::optional<HealthCheck> health;
   NoBackend no_backend = NoBackend::refuse;
   OnUnhealthy on_unhealthy = OnUnhealthy::keep;
-  /// What never ends by itself, as UDP, goes to another backend where its own is unhealthy or gone.
+  /// Connections that do not end by themselves (all but TCP and SCTP) go to another backend when
+  /// their own is unhealthy or no longer listed.
   bool move_udp = true;
   /// Packets from a backend's address and port that belong to no connection are routed.
   bool direct = false;

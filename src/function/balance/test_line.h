@@ -129,14 +129,14 @@ class TestLine {
     if (verdict == Verdict::tracked) proved_.insert(id);
     return verdict;
   }
-  /// Every connection that has been opened counts as one that goes on.
+  /// Proves every connection that has been opened.
   void prove_all() {
     for (const auto& [key, id] : by_key_) {
       if (!proved_.insert(id).second) continue;
       EXPECT_EQ(function().proved(originators_.state(id)), Verdict::tracked);
     }
   }
-  /// What becomes of the connection of that first packet.
+  /// Returns the fate of the connection of that first packet.
   Fate fate(const Packet& packet, bool is_answered) {
     return function().fate(key_of(packet), state(packet), is_answered);
   }

@@ -69,7 +69,8 @@ void BalanceFor<K>::let_go() {
   coming_changes_.clear();
 }
 
-/// What schedules the service by that plan: what has not changed goes on where it was.
+/// Returns what schedules the service by that plan; the same object as before where it has not
+/// changed.
 template <class K>
 auto BalanceFor<K>::pool_of(const Service& service, const typename Plan::Service& planned)
     -> std::shared_ptr<Pooled> {
@@ -81,7 +82,6 @@ auto BalanceFor<K>::pool_of(const Service& service, const typename Plan::Service
   for (const std::uint16_t id : planned.listed) {
     const Backend& backend = backends_[id];
     pooled->candidates.push_back({.weight = coming_->backends[id].weight,
-
                                   .activity = backend.activity_of_all != nullptr
                                                   ? backend.activity_of_all
                                                   : &backend.activity});

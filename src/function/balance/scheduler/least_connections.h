@@ -1,16 +1,16 @@
 // Least connections: the backend that has the fewest connections for its weight, the new one
-// counted in; of several the one that has fewest in truth, else they take turns. O(backends) a
-// pick.
+// counted in. Among several with as few, the one with the fewest real connections (below); then
+// they take turns. O(backends) a pick.
 //
-// What counts is what goes on: not what both sides have ended, nor what nothing has proved, so that
-// neither lingering connections nor a SYN flood weigh. So that a burst does not go to one backend
-// before the first answers come, its picks among the latest `kLately` that nothing has proved yet
-// count, too, each for a quarter.
+// Only proved connections that the two sides have not ended count, so that neither lingering
+// connections nor a SYN flood weigh. A burst must not go to one backend before the first answers
+// come: so of the latest `kLately` picks, those that nothing has proved yet count for a quarter
+// each.
 //
 // When the list of backends changes, each begins as if it had as many connections as the one that
-// has most; whatever comes to it, half as much goes off what it only seems to have. So a new
-// backend gets at most twice as many new connections as another one of its weight, until it has as
-// many.
+// has most for its weight. The connections that it only seems to have decrease by half of what it
+// really gets. So a new backend gets at most twice as many new connections as another one of its
+// weight, until it has as many.
 #pragma once
 
 #include <algorithm>
@@ -84,7 +84,7 @@ class LeastConnections final : public Scheduler {
     std::uint32_t answered = 0;  ///< of them, as many as have been proved since
     std::uint64_t proved = 0;    ///< connections, when it was looked at last
   };
-  /// Of the latest picks, those that nothing has proved.
+  /// Returns how many of the latest picks of the backend nothing has proved.
   std::uint32_t pending(std::size_t i) {
     Lately& of = lately_[i];
     const std::uint64_t more = proved(i) - std::exchange(of.proved, proved(i));
@@ -92,9 +92,9 @@ class LeastConnections final : public Scheduler {
     fade(i, static_cast<double>(more) * (1 - kPendingWeight));
     return of.picks - of.answered;
   }
-  /// It has so many more in truth: half of that goes off what it seems to have.
+  /// Takes half of what the backend really got off what it seems to have.
   void fade(std::size_t i, double more) { seeming_[i] = std::max(seeming_[i] - more / 2, 0.0); }
-  /// The most connections that a backend has, for one of its weight.
+  /// Returns the most connections for one unit of weight that a backend has.
   double most_for_weight() const {
     double most = 0;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {

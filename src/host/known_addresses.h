@@ -1,4 +1,4 @@
-// A set of addresses that nearly no packet has: a filter answers for all others.
+// A set of addresses that few packets have. A filter answers for most of the others.
 //
 // Built once, never changed; any thread may search it.
 #pragma once
@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "millrace/key.h"
@@ -20,8 +21,8 @@ class KnownAddresses {
  public:
   explicit KnownAddresses(std::vector<A> all) : all_(std::move(all)) {
     std::ranges::sort(all_);
-    // Of other addresses, few are searched for in vain: one in 64, or one in 26 where there are ten
-    // thousand, so that it stays in a cache.
+    // One of 64 other addresses passes the filter; one of 26 where the set has ten thousand, since
+    // a larger filter would not stay in a cache.
     const auto places = std::clamp<std::size_t>(std::bit_ceil(64 * all_.size()), 1024, 1U << 18);
     filter_.assign(places, 0);
     shift_ = 32U - static_cast<unsigned>(std::countr_zero(places));
