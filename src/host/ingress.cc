@@ -99,7 +99,7 @@ auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& 
   if (!may_pass && !may_send(source, to_group)) return {Verdict::martian_source, true};
   const Verdict unfiled = was == Verdict::tracked ? Verdict::no_service : was;
   if (reverse_path != ReversePath::off && source != A{} && !is_on_every_link(source)) {
-    const Route<A>* const back = tables_->routes.find(source);
+    const Route<A>* const back = (may_pass ? tables_->beyond : tables_->routes).find(source);
     if (back == nullptr || back->link >= HostTables<A>::kGroup ||
         (reverse_path == ReversePath::strict && back->link != link))
       return {Verdict::reverse_path, true};

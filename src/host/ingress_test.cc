@@ -72,7 +72,8 @@ class IngressTest : public testing::Test {
  protected:
   IngressTest() { reverse_path(ReversePath::off); }
 
-  void reverse_path(ReversePath how, bool has_neighbours = true) {
+  /// `passes`: services let packets pass, and 10.0.0.9 and fd00::9 have the virtual addresses, too.
+  void reverse_path(ReversePath how, bool has_neighbours = true, bool passes = false) {
     HostConfig config{.links = {{.mac = {{2, 0, 0, 0, 0, 1}}}, {.mac = {{2, 0, 0, 0, 0, 2}}}},
                       .announces = false};
     for (HostLink& link : config.links) {
@@ -87,6 +88,11 @@ class IngressTest : public testing::Test {
     config.v6.own = {{v6("2001:db8::2"), 64, 0}, {v6("fd00::fe"), 64, 1}};
     config.v6.virtual_addresses = {v6("2001:db8:1::10")};
     config.v6.routes = {{v6("2001:db8:7::"), 48, 0, v6("2001:db8::1")}};
+    config.v4.passes = config.v6.passes = passes;
+    if (passes) {
+      config.v4.routes.push_back({v4("203.0.113.10"), 32, 1, v4("10.0.0.9")});
+      config.v6.routes.push_back({v6("2001:db8:1::10"), 128, 1, v6("fd00::9")});
+    }
     // Then destinations are looked at, too.
     config.v4.served = {{AddressV4{}, 0}};
     config.v6.served = {{AddressV6{}, 0}};
@@ -264,6 +270,16 @@ TEST_F(IngressTest, ReversePath) {
       EXPECT_EQ(ask(source, 0), how == ReversePath::off ? "tracked" : "reverse_path");
     EXPECT_EQ(ask("127.0.0.1", 0), "martian_source");
     EXPECT_EQ(of(frame(message("fe80::99", "2001:db8::2", 128))), "tracked");
+  }
+}
+
+TEST_F(IngressTest, ReversePathOfAVirtualAddressLeadsToTheOtherMachineThatHasIt) {
+  for (const auto how : {ReversePath::off, ReversePath::loose, ReversePath::strict}) {
+    reverse_path(how, true, true);
+    for (const Bytes& ip : {udp("203.0.113.10", kV4), udp("2001:db8:1::10", kV6)}) {
+      EXPECT_EQ(of(frame(ip, kOurOther), 1), "tracked");
+      EXPECT_EQ(of(frame(ip), 0), how == ReversePath::strict ? "reverse_path" : "tracked");
+    }
   }
 }
 
