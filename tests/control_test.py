@@ -119,6 +119,12 @@ class Looking(Asked):
                  "destination": one["reply_destination"], "destination_port": one["reply_destination_port"]}
         back = self.ask("GET /explain", **reply)
         self.assertEqual((back["side"], back["connection"]["source_port"]), ("reply", one["source_port"]))
+        stray = self.ask("GET /explain", **(reply | {"destination_port": 1}))
+        self.assertEqual((stray["verdict"], stray["connection"]), ("stray_reply", None))
+        self.assertIn("dropped", stray["why"])
+        own = self.ask("GET /explain", **(reply | {"source_port": 1, "destination_port": 1}))
+        self.assertEqual(own["verdict"], "no_service")
+        self.assertIn("routed", own["why"])
         unknown = self.ask("GET /explain", **(key | {"source_port": 1}))
         self.assertIsNone(unknown["connection"])
         self.assertIn("no connection", unknown["why"])

@@ -308,9 +308,13 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
     return;
   }
   if (is_reply) {
-    out.why =
-        "no connection has such replies; only what consistent hashing would have sent there "
-        "is served without one";
+    const auto* const there = plan.serving_at(key);
+    const bool is_stray = there != nullptr && !there->is_direct;
+    if (is_stray) out.verdict = Verdict::stray_reply;
+    out.why = std::string(
+                  "no connection has such replies; only what consistent hashing would have "
+                  "sent there is served without one, the rest is ") +
+              (is_stray ? "dropped" : "routed");
     return;
   }
   const Service* service = plan.service_for(key);

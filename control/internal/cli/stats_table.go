@@ -134,13 +134,14 @@ func describe(s api.ServiceStats) string {
 	if s.MaxConnections != nil {
 		text += fmt.Sprintf(" of at most %s (one more refused %s)", grouped(*s.MaxConnections), count(s.Limited, "time"))
 	}
-	for _, part := range []struct {
-		count uint64
-		what  string
-	}{{s.Refused, "refused"}, {s.Collisions, "times another backend chosen"}, {s.Stateless, "packets served without an entry"}} {
-		if part.count != 0 {
-			text += fmt.Sprintf(", %s %s", grouped(part.count), part.what)
-		}
+	if s.Refused != 0 {
+		text += fmt.Sprintf(", %s refused", grouped(s.Refused))
+	}
+	if s.Collisions != 0 {
+		text += fmt.Sprintf(", %s another backend chosen", count(s.Collisions, "time"))
+	}
+	if s.Stateless != 0 {
+		text += fmt.Sprintf(", %s served without an entry", count(s.Stateless, "packet"))
 	}
 	return text + yes(s.Draining, ", draining")
 }
@@ -160,10 +161,10 @@ func showPorts(out io.Writer, ports []api.Port) {
 
 func showWorkers(out io.Writer, workers []api.Worker) {
 	fmt.Fprintln(out)
-	t := newTable(out, "", ">worker", ">packets", ">share", ">connections", ">ns/packet", ">waited")
+	t := newTable(out, "", ">worker", ">packets", ">share", ">connections", ">waited")
 	for n, w := range workers {
 		t.row(fmt.Sprint(n), grouped(w.Packets), fmt.Sprintf("%.1f %%", 100*w.Share), grouped(w.Connections),
-			fmt.Sprintf("%.1f", w.NsPerPacket), fmt.Sprintf("%.1f %%", 100*w.Waited))
+			fmt.Sprintf("%.1f %%", 100*w.Waited))
 	}
 	t.flush()
 }
