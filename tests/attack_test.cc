@@ -329,6 +329,23 @@ TEST_F(AttackTest, DataOfABackendShowsThatItHasAnswered) {
   EXPECT_EQ(states(), (States{{"fin_wait", kConnections}}));
 }
 
+TEST_F(AttackTest, AnAnswerThatNobodySawIsFollowedAcrossAGap) {
+  send_syns();
+  for (Connection& c : connections_) {
+    c.client_next += 30'000'000;
+    c.server_next += 1000;
+  }
+  const auto both_send = [&] {
+    for (Connection& c : connections_) ++c.server_next;
+    play(kConnections, [&](unsigned n, Frame& f) { from_server(connections_[n], f, kFin | kAck); });
+    play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kAck); });
+  };
+  both_send();
+  EXPECT_EQ(states(), (States{{"syn_sent", kConnections}}));
+  both_send();
+  EXPECT_EQ(states(), (States{{"close_wait", kConnections}}));
+}
+
 TEST_F(AttackTest, WhoMovesWithOlderNumbersIsStillKnownByThem) {
   establish();
   const auto both_send = [&](std::uint32_t bytes) {

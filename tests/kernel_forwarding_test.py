@@ -217,7 +217,8 @@ class Forwarding(Asked):
             used = self.compare(frames, kernel, ends)
             self.assertEqual(used, {rule.why for rule in KNOWN}, "a rule explains nothing")
             dropped = self.stop()["packets"]["dropped"]
-            for reason in ("other_station", "foreign_vlan", "encapsulated", "link_broadcast", "martian_source", "unroutable", "not_ours"):
+            for reason in ("other_station", "foreign_vlan", "encapsulated", "link_broadcast", "martian_source", "unroutable", "not_ours",
+                           "malformed", "truncated"):
                 self.assertGreater(dropped.get(reason, 0), 0, reason)
 
     def test_reverse_path(self):

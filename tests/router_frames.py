@@ -161,6 +161,32 @@ def fragments(table, family):
                       lambda m, t=n[to], f=more | offset: datagram(n["host"], t, UDP, m.ljust(16), fragment=f))
 
 
+def broken_headers(table, family):
+    """What RFC 1812, 5.2.2, has a router check, whole and in fragments, with a tag before it, too."""
+    n = NAMES[family]
+
+    def changed(packet, at, word, is_summed=True):
+        packet = packet[:at] + struct.pack(">H", word) + packet[at + 2 :]
+        if family == 6 or not is_summed:
+            return packet
+        return packet[:10] + checksum(packet[:10] + b"\0\0" + packet[12:20]).to_bytes(2, "big") + packet[12:]
+
+    length_at = 4 if family == 6 else 2
+    kinds = {"datagram": udp, "fragment": lambda s, t, m: udp(s, t, m, fragment=0x2000), "ping": ping}
+    for kind_name, kind in kinds.items():
+        for to_name in ("near", "far", "inside", "virtual"):
+            for tag in ("", "VLAN 0"):
+                def add(what, change, to=n[to_name], tags=bytes.fromhex(TAGS.get(tag, "")), kind=kind, name=f"{kind_name} to {to_name} {tag}"):
+                    table.add(f"{name}, {what}", lambda m: change(kind(n["host"], to, m.ljust(48))), tags=tags)
+
+                add("longer than its frame", lambda p: changed(p, length_at, len(p) + 1 - (40 if family == 6 else 0)))
+                add("much longer than its frame", lambda p: changed(p, length_at, 1400))
+                if family == 4:
+                    add("of no length", lambda p: changed(p, length_at, 0))
+                    add("with another checksum", lambda p: changed(p, 10, int.from_bytes(p[10:12], "big") ^ 1, False))
+                    add("without a checksum", lambda p: changed(p, 10, 0, False))
+
+
 def sources_for_rpf(table, family):
     """From where they are, and from where they are not. The names of both families are equal but for the family's."""
     n = NAMES[family] | {"unrouted": "9.9.9.9" if family == 4 else "2620::1"}
@@ -175,6 +201,7 @@ def whole():
         addresses(table, family)
         link_layer(table, family)
         fragments(table, family)
+        broken_headers(table, family)
     return table.frames
 
 

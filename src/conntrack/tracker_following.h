@@ -8,6 +8,20 @@
 
 namespace millrace {
 
+namespace detail {
+
+/// True if this is a backend's data, or FIN, where nothing but a SYN was seen. Its end is kept as
+/// the mark even where it acknowledges more than was seen: once the originator acknowledges that,
+/// its own mark follows across the gap, and the next such segment is in sequence.
+inline bool is_unseen_answer(ConnectionState state, Side side, Signal signal,
+                             const Segment& segment) {
+  return side == Side::reply && (signal == Signal::ack || signal == Signal::fin) &&
+         segment.is_whole && segment.acknowledges && segment.length() > 0 &&
+         state == ConnectionState::syn_sent;
+}
+
+}  // namespace detail
+
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 template <class Limits>
@@ -21,10 +35,14 @@ auto Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal
   if (signal == Signal::syn_ack && from == Direction::reply && reopens(id, segment))
     signal = Signal::reopen;
   if (!lasts(load_state(own), from, signal, age_ms(own, now))) {
+    const bool may_answer = detail::is_unseen_answer(load_state(own), side, signal, segment);
     if (signal != Signal::packet && from != Direction::only &&
-        !is_in_sequence(side, id, signal, segment))
+        !is_in_sequence(side, id, signal, segment)) {
+      if (may_answer) store_mark(own, segment.next);
       return signal == Signal::rst ? Followed::reset_ignored : Followed::passed;
+    }
     if (!change(side, id, from, signal, now, limits)) return Followed::not_proved;
+    if (may_answer) store_mark(own, segment.next);
   } else if (signal == Signal::syn && from == Direction::originator) {
     shared_->syns.note(id, {segment.next, segment.window_scale});
   }
@@ -111,9 +129,11 @@ bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
     const auto syn = shared_->syns.find(peer_of(replies().header(id)));
     if (syn && syn->next == segment.acknowledged) return true;
   }
+  if (side == Side::reply && state == ConnectionState::syn_sent && segment.acknowledges &&
+      segment.acknowledged == mark_of_other(side, id))
+    return true;
   if (mark != 0) return mark - segment.sequence <= (is_closing(state) ? UINT16_MAX : 0);
-  if (state == ConnectionState::syn_sent)
-    return segment.acknowledges && segment.acknowledged == mark_of_other(side, id);
+  if (state == ConnectionState::syn_sent) return false;
   return is_half_open(state);
 }
 

@@ -12,6 +12,7 @@
 #include "core/protocol.h"
 #include "host/host.h"
 #include "parse/parse.h"
+#include "parse/test_checksums.h"
 #include "parse/test_packets.h"
 
 namespace millrace {
@@ -93,8 +94,9 @@ class FragmentsTest : public testing::Test, protected Wire {
     const Bytes ends = raw(address(from)) + raw(address(to));
     const unsigned bits = at | (more ? 0x2000U : 0U);
     if (kV4)
-      return bytes({0x45, 0}) + be(static_cast<unsigned>(20 + payload.size())) + be(id) + be(bits) +
-             bytes({64, protocol, 0, 0}) + ends + payload;
+      return test::summed(bytes({0x45, 0}) + be(static_cast<unsigned>(20 + payload.size())) +
+                          be(id) + be(bits) + bytes({64, protocol, 0, 0}) + ends) +
+             payload;
     return bytes({0x60, 0, 0, 0}) + be(static_cast<unsigned>(8 + payload.size())) +
            bytes({kProtocolFragment, 64}) + ends + bytes({protocol, 0}) +
            be(at << 3 | (more ? 1U : 0U)) + be(0) + be(id) + payload;

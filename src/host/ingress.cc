@@ -4,11 +4,13 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <initializer_list>
 #include <span>
 
 #include "host/addresses_of.h"
 #include "host/datagrams.h"
 #include "host/ethernet.h"
+#include "parse/checksum.h"
 #include "parse/link.h"
 
 namespace millrace {
@@ -60,6 +62,44 @@ Verdict check_tags(std::span<const std::byte> frame, bool is_ip) {
   const bool is_other = type == detail::kMpls || type == detail::kMplsUpstream ||
                         type == detail::kPppoeSession || type < detail::kMinEtherType;
   return is_ip && is_other ? Verdict::encapsulated : Verdict::tracked;
+}
+
+/// Not negative if the frame holds a whole IP packet.
+template <class A>
+int spare_bytes(const std::byte* frame, unsigned length) {
+  const std::byte* const ip = frame + kEthernetHeader;
+  if constexpr (A::kBytes == 4) {
+    const int total = detail::u16(ip + 2);
+    return (static_cast<int>(length - kEthernetHeader) - total) | (total - 1);
+  } else {
+    return static_cast<int>(length - kEthernetHeader - detail::IpOf<Key<A>>::kHeader) -
+           detail::u16(ip + 4);
+  }
+}
+
+/// Whether the checksum of an IPv4 header without options is right (RFC 1071): its words then add
+/// up to a multiple of 2^16 - 1, as does the sum of longer words with its carries.
+bool is_summed(const std::byte* ip) {
+  std::uint64_t sum = detail::load<std::uint64_t>(ip);
+  for (const std::uint64_t words :
+       {detail::load<std::uint64_t>(ip + 8), std::uint64_t{detail::load<std::uint32_t>(ip + 16)}}) {
+    const bool carry = __builtin_add_overflow(sum, words, &sum);
+    sum += carry;
+  }
+  return sum % 0xffff == 0;
+}
+
+/// Why a parsed IP packet is not taken in although its headers can be read; `tracked` where it is.
+/// Captures are cut, and segments not split yet have no length: only there it is to be borne.
+Verdict check_header(detail::Packet frame, const Headers& headers) {
+  const std::byte* const ip = frame.data + headers.l3;
+  const unsigned length = frame.length - headers.l3;
+  if (headers.family == 6)
+    return detail::u16(ip + 4) + 40U > length ? Verdict::truncated : Verdict::tracked;
+  const unsigned total = detail::u16(ip + 2);
+  const unsigned header = (detail::u8(ip) & 15U) * 4;
+  if (total == 0 || internet_checksum({ip, header}) != 0) return Verdict::malformed;
+  return total > length ? Verdict::truncated : Verdict::tracked;
 }
 
 }  // namespace
@@ -145,12 +185,16 @@ bool Ingress::are_plain(const Burst& burst, const Arrival& arrival, const Link& 
   std::uint64_t all = ~std::uint64_t{0};
   std::uint32_t fragments = 0;
   std::uint8_t odd = 0;
+  int spare = 0;  // negative where one packet's is
+  bool summed = true;
   for (unsigned i = arrival.begin; i < arrival.end; ++i) {
     const std::byte* const frame = burst.data[i];
     const auto mac = detail::load<std::uint64_t>(frame);
     some |= mac;
     all &= mac;
     if constexpr (A::kBytes == 4) fragments |= detail::load<std::uint32_t>(frame + kFragmentAt);
+    spare |= spare_bytes<A>(frame, burst.length[i]);
+    if constexpr (A::kBytes == 4) summed &= is_summed(frame + kEthernetHeader);
     const auto source = address_at<A>(frame + kSourceAt<A>);
     odd |= IngressFor<A>::odd_class(source);
     odd |= family.odd_source(source);
@@ -160,7 +204,8 @@ bool Ingress::are_plain(const Burst& burst, const Arrival& arrival, const Link& 
       odd |= IngressFor<A>::odd_class(address_at<A>(burst.data[i] + kSourceAt<A> + A::kBytes));
   }
   return (((some ^ link.mac) | (all ^ link.mac)) & link.mac_bytes) == 0 &&
-         (fragments & kFragmentBits) == 0 && odd == 0;
+         (fragments & kFragmentBits) == 0 && odd == 0 &&
+         ((spare >= 0 && summed) || !link.is.has_neighbours);
 }
 
 /// Does what `are_plain` does, for one packet.
@@ -202,6 +247,12 @@ void Ingress::judge(Burst& burst, unsigned i, const Link& link, unsigned number,
       return unfile(Verdict::other_station);
     const Verdict tags = check_tags({frame, burst.length[i]}, headers.family != 0);
     if (tags != Verdict::tracked) return unfile(tags);
+    const Verdict header =
+        headers.family == 0 ? Verdict::tracked : check_header({frame, burst.length[i]}, headers);
+    if (header != Verdict::tracked) {
+      burst.headers[i] = {};  // as where the parser says so
+      return unfile(header);
+    }
   }
   const auto by_addresses = [&]<class A>(const IngressFor<A>& family) {
     const auto ruling =

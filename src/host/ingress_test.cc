@@ -15,6 +15,7 @@
 #include "host/known_addresses.h"
 #include "host/notice.h"
 #include "parse/parse.h"
+#include "parse/test_checksums.h"
 #include "parse/test_packets.h"
 
 namespace millrace {
@@ -38,13 +39,15 @@ Bytes raw(const std::string& address) {
   return all;
 }
 
-/// A packet from `source` to `destination`, without right checksums; `fragment` as IPv4 has it.
+/// A packet from `source` to `destination`, whose payload's checksum is not right; `fragment` as
+/// IPv4 has it.
 Bytes packet(const std::string& source, const std::string& destination, unsigned protocol,
              const Bytes& payload, unsigned fragment = 0, unsigned id = 7) {
   if (source.find(':') == source.npos) {
-    return bytes({0x45, 0}) + be(static_cast<unsigned>(20 + payload.size())) + be(id) +
-           be(fragment) + bytes({64, protocol, 0, 0}) + raw<AddressV4>(source) +
-           raw<AddressV4>(destination) + payload;
+    return test::summed(bytes({0x45, 0}) + be(static_cast<unsigned>(20 + payload.size())) + be(id) +
+                        be(fragment) + bytes({64, protocol, 0, 0}) + raw<AddressV4>(source) +
+                        raw<AddressV4>(destination)) +
+           payload;
   }
   Bytes body = payload;
   unsigned next = protocol;
@@ -132,6 +135,43 @@ class IngressTest : public testing::Test {
 
 const std::string kV4 = "192.0.2.7";
 const std::string kV6 = "2001:db8:7::7";
+
+TEST_F(IngressTest, TakesNoPacketWhoseHeaderIsWrong) {
+  const Bytes vlan_0 = bytes({0x81, 0, 0, 0});
+  for (const Bytes& tags : {Bytes{}, vlan_0}) {
+    for (const char* to : {"10.0.0.7", "203.0.113.10", "10.0.0.254"}) {
+      const Bytes good = udp(kV4, to);
+      const auto with = [&](unsigned at, unsigned word, bool is_summed) {
+        Bytes changed = good;
+        std::ranges::copy(be(word), changed.begin() + at);
+        if (is_summed) {
+          changed[10] = changed[11] = std::byte{0};
+          changed = test::summed(changed);
+        }
+        return frame(changed, kUs, tags);
+      };
+      EXPECT_EQ(of(with(4, 7, true)), "tracked");
+      EXPECT_EQ(of(with(4, 8, false)), "malformed, unfiled")
+          << "the checksum is that of another header";
+      EXPECT_EQ(of(with(10, 0, false)), "malformed, unfiled");
+      EXPECT_EQ(of(with(2, 29, true)), "truncated, unfiled") << "of 28 bytes";
+      EXPECT_EQ(of(with(2, 0, true)), "malformed, unfiled");
+      EXPECT_EQ(of(frame(good + test::zeros(18), kUs, tags)), "tracked") << "frames are padded";
+    }
+    Bytes longer = udp(kV6, "fd00::7");
+    EXPECT_EQ(of(frame(longer + test::zeros(6), kUs, tags)), "tracked");
+    longer[5] = std::byte{9};
+    EXPECT_EQ(of(frame(longer, kUs, tags)), "truncated, unfiled") << "of 8 bytes";
+  }
+}
+
+TEST_F(IngressTest, TakesCapturesAsTheyAre) {
+  reverse_path(ReversePath::off, false);
+  Bytes ip = udp(kV4, "10.0.0.7");
+  ip[10] ^= std::byte{1};
+  EXPECT_EQ(of(frame(ip)), "tracked");
+  EXPECT_EQ(of(test::cut(frame(ip), 40)), "tracked");
+}
 
 TEST_F(IngressTest, TakesFramesForThisStation) {
   for (const Bytes& ip : {udp(kV4, "10.0.0.7"), udp(kV6, "fd00::7")}) {

@@ -19,6 +19,14 @@ inline unsigned plain_sum(const std::byte* data, std::size_t size, unsigned sum)
   return sum;
 }
 
+/// The packet with a right checksum in its IPv4 header, which has 0 there and no options.
+inline Bytes summed(Bytes packet) {
+  const unsigned sum = 0xffff - plain_sum(packet.data(), 20, 0);
+  packet[10] = static_cast<std::byte>(sum >> 8);
+  packet[11] = static_cast<std::byte>(sum);
+  return packet;
+}
+
 inline std::uint32_t plain_crc32c(const Bytes& data) {
   std::uint32_t crc = 0xffffffff;
   for (const std::byte b : data) {

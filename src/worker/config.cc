@@ -206,8 +206,32 @@ Result<std::string> contents(const std::string& path) {
   return text;
 }
 
+/// The line of a key with so many parts that toml++, which calls itself for each, may run out of
+/// stack; 0: there is none. Nothing that separates keys and values stands within a key.
+std::uint32_t line_of_deep_key(std::string_view text) {
+  constexpr unsigned kMostParts = 256;  // as deep as toml++ lets values be nested
+  std::uint32_t line = 1;
+  unsigned dots = 0;
+  bool is_comment = false;
+  for (const char c : text) {
+    if (c == '\n') {
+      ++line;
+      is_comment = false;
+    }
+    is_comment |= c == '#';
+    if (std::string_view("\n#=,[]{}").contains(c)) dots = 0;
+    dots += c == '.' && !is_comment;
+    if (dots == kMostParts) return line;
+  }
+  return 0;
+}
+
 std::optional<toml::table> parse_toml(std::string_view text, std::string_view name,
                                       config::Problems& problems) {
+  if (const auto line = line_of_deep_key(text)) {
+    problems.add(line, "", "a key of more than 256 parts");
+    return std::nullopt;
+  }
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& wrong) {

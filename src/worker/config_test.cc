@@ -1,5 +1,6 @@
 #include "worker/config.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -413,6 +414,26 @@ TEST_F(ConfigFile, IsRead) {
   const auto wrong = read_config(write("x = 1"), kSchemes);
   ASSERT_FALSE(wrong.has_value());
   EXPECT_TRUE(wrong.error().message.starts_with(path + ":1: x: ")) << wrong.error().message;
+}
+
+TEST(Config, AKeyOfTooManyPartsIsRefused) {
+  const auto key = [](unsigned parts) {
+    std::string text = "a";
+    for (unsigned i = 1; i < parts; ++i) text += ".a";
+    return text;
+  };
+  const auto problem = [](const std::string& text) {
+    const auto config = parse_config(text, "f", kSchemes);
+    return config ? std::string() : config.error().message;
+  };
+  for (const char* around : {"{}=1", "[{}]", "[[{}]]", "x={{{}=1}}"}) {
+    const std::string text = "\n" + fmt::format(fmt::runtime(around), key(1'000'000)) + "\n";
+    EXPECT_EQ(problem(text), "f:2: a key of more than 256 parts") << around;
+  }
+  EXPECT_EQ(problem("# " + std::string(1000, '.') + "\n"), "");
+  std::string addresses;
+  for (unsigned i = 0; i < 100; ++i) addresses += "\"10.0.0.1\", ";
+  EXPECT_EQ(problem("x = [" + addresses + "]").find("parts"), std::string::npos);
 }
 
 TEST_F(ConfigFile, ThatCannotBeReadSaysWhy) {

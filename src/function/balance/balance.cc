@@ -230,8 +230,8 @@ Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered)
   if (!backend.is_gone()) return Fate::stays;
   const Spec& spec = backends_[id].service->plan->spec;
   if (!is_answered) return Fate::begins_anew;
-  const bool ends_by_itself = key.protocol == kProtocolTcp || key.protocol == kProtocolSctp;
-  if (!ends_by_itself) return spec.move_udp ? Fate::begins_anew : Fate::stays;
+  if (key.protocol == kProtocolSctp) return Fate::stays;
+  if (key.protocol != kProtocolTcp) return spec.move_udp ? Fate::begins_anew : Fate::stays;
   const bool resets = !backend.is_healthy && spec.on_unhealthy == OnUnhealthy::reset;
   return resets ? Fate::reset : Fate::stays;
 }

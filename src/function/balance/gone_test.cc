@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "core/protocol.h"
 #include "function/balance/test_line.h"
 
 namespace millrace {
@@ -24,6 +25,7 @@ class GoneTest : public TestServices<K> {
   }
   static Packet tcp(const std::string& from) { return {from, "v:80"}; }
   static Packet udp(const std::string& from) { return {from, "v:80", Line::kUdp}; }
+  static Packet sctp(const std::string& from) { return {from, "v:80", kProtocolSctp}; }
 };
 using Families = testing::Types<KeyV4, KeyV6>;
 TYPED_TEST_SUITE(GoneTest, Families);
@@ -66,6 +68,18 @@ TYPED_TEST(GoneTest, EstablishedTcpIsResetWhereItsServiceSaysSo) {
   spec.backends[0].is_healthy = false;
   line.update(TestFixture::only({spec}));
   EXPECT_EQ(line.fate(tcp, true), Fate::reset);
+}
+
+TYPED_TEST(GoneTest, AnSctpAssociationIsNotReset) {
+  auto spec = TestFixture::service("a");
+  spec.on_unhealthy = OnUnhealthy::reset;
+  typename TestFixture::Line line(TestFixture::config({spec}));
+  const auto sctp = TestFixture::sctp("x:1");
+  line.send(sctp);
+  spec.backends[0].is_healthy = false;
+  line.update(TestFixture::only({spec}));
+  EXPECT_EQ(line.fate(sctp, true), Fate::stays) << "nobody could tell its ends";
+  EXPECT_EQ(line.fate(sctp, false), Fate::begins_anew);
 }
 
 TYPED_TEST(GoneTest, AnUpdateTellsWhetherConnectionsHaveLostTheirBackend) {
