@@ -118,10 +118,10 @@ Json to_json(const Control::ServiceState& service) {
                         {"drained", backend.drained},
                         {"healthy", backend.healthy}});
   }
-  return {{"service", service.service},   {"address", service.address},
-          {"prefix", service.prefix},     {"port", service.port},
-          {"protocol", service.protocol}, {"health", to_json(service.health)},
-          {"backends", backends}};
+  return {{"service", service.service},        {"address", service.address},
+          {"prefix", service.prefix},          {"port", service.port},
+          {"protocol", service.protocol},      {"forward", to_string(service.forward)},
+          {"health", to_json(service.health)}, {"backends", backends}};
 }
 
 Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }

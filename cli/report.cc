@@ -194,6 +194,7 @@ Json services_of(const RunReport& report) {
   for (const auto& service : report.workers->services()) {
     list.push_back({{"service", service.service},
                     {"scheduler", service.scheduler},
+                    {"forward", to_string(service.forward)},
                     {"draining", service.draining},
                     {"established", service.established},
                     {"max_connections",
@@ -336,7 +337,8 @@ void print_backends(Table& table, const RunReport& report) {
       hidden += service.backends.size();
       continue;
     }
-    table.line("\n{} ({}){}", service.service, service.scheduler, limit_of(service));
+    table.line("\n{} ({}{}){}", service.service, service.scheduler,
+               service.forward == Forward::nat ? "" : ", dsr", limit_of(service));
     table.line("  {:<26}{:>13}{:>10}{:>14}", "backend", "packets", "share", "connections");
     for (const auto& backend : service.backends) {
       if (shown++ >= kMost) {

@@ -14,6 +14,7 @@ from network import ADDRESSES, SERVER_PORT, Client, Servers, configuration
 SECONDS = float(os.environ.get("MILLRACE_TEST_SECONDS", "3"))
 IPV4 = ADDRESSES[4]
 FIRST, SECOND = IPV4["servers"]
+TAKEN_OVER = "millrace: another process has taken over\n"
 GOOD = configuration("af_packet:outside", "af_packet:inside")
 
 
@@ -41,8 +42,8 @@ class Connection(http.client.HTTPConnection):
 
 
 class Asked(Live):
-    def serve_with(self, text=GOOD, **options):
-        self.network_ = self.network(**options)
+    def serve_with(self, text=GOOD, network=None, **options):
+        self.network_ = network or self.network(**options)
         self.servers = Servers(self.network_)
         self.addCleanup(self.servers.close)
         self.start(self.network_, text)
@@ -85,6 +86,29 @@ class Asked(Live):
     def reload(self, text):
         self.write("f.toml", text)
         return self.ask("POST /reload")
+
+    def take_over(self, text=GOOD):
+        """Once another process runs in place of this one: how many connections it has taken over."""
+        old, stats = self.process, self.stats
+        try:
+            said = self.start(self.network_, text, "--take-over")
+            self.ended(old)
+        except BaseException:
+            old.kill()
+            old.communicate()
+            raise
+        new, self.stats = self.stats, stats
+        self.counted()
+        self.stats = new
+        [words] = [line.split() for line in said if "took over" in line]
+        self.assertEqual(words[5:], ["0", "were", "left", "behind"])
+        return int(words[3])
+
+    def ended(self, process):
+        """Another one has taken over from it."""
+        # The kernel takes its time to close packet sockets where all processors are busy.
+        _, error = process.communicate(timeout=100)
+        self.assertEqual((process.returncode, error), (0, TAKEN_OVER))
 
     def transferring(self, count):
         """So many connections transfer until what this gives is called, which answers what went wrong: a

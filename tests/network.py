@@ -2,6 +2,8 @@
 
     client ─ veth or tap ─ millrace ─ veth ─ servers (two addresses of one namespace)
 
+Or all of them stand on one link, as behind a switch.
+
 Needs root and ip (iproute2).
 """
 
@@ -10,7 +12,7 @@ import hashlib
 import socket
 import threading
 
-from namespaces import Namespace, ip
+from namespaces import Namespace, ip, set_sysctls
 
 ADDRESSES = {
     4: {
@@ -94,6 +96,42 @@ class Network:
             namespace.close()
 
 
+class OneLink:
+    """A bridge joins all; millrace has one port. Each server has the service's addresses on its loopback device, and
+    keeps quiet about them, so that it answers clients itself (direct server return)."""
+
+    QUIET = {"ipv4/conf/all/arp_ignore": 1, "ipv4/conf/all/arp_announce": 2}
+
+    def __init__(self, mtu=1500):
+        self.switch, self.client, self.middle, *self.each_server = self._all = [Namespace() for _ in range(5)]
+        with self.switch:
+            ip("link add switch type bridge")
+            ip("link set switch up")
+            for n, namespace in enumerate(self._all[1:]):
+                ip(f"link add port{n} mtu {mtu} type veth peer name wire mtu {mtu} netns {namespace.path}")
+                ip(f"link set port{n} master switch up")
+        with self.middle:
+            ip("link set wire up")
+        with self.client:
+            ip("link set wire up")
+            for a in ADDRESSES.values():
+                ip(f"address add {a['client']}/{a['bits']} dev wire nodad")
+                ip(f"route add {a['services']} dev wire")
+        for n, namespace in enumerate(self.each_server):
+            with namespace:
+                set_sysctls(self.QUIET)
+                ip("link set lo up")
+                ip("link set wire up")
+                for a in ADDRESSES.values():
+                    ip(f"address add {a['servers'][n]}/{a['bits']} dev wire nodad")
+                    ip(f"address add {a['service']} dev lo")
+                    ip(f"route add {a['client']} dev wire")
+
+    def close(self):
+        for namespace in self._all:
+            namespace.close()
+
+
 class Servers:
     """TCP: sends as many bytes as it is asked for, after its own address. UDP: echoes, with its address."""
 
@@ -105,10 +143,17 @@ class Servers:
                 self.start(family, address)
 
     def start(self, family, address):
-        with self._network.servers:
-            stream = socket.create_server((address, SERVER_PORT), family=FAMILIES[family], backlog=256)
+        """In a namespace of its own, it listens at the service's address."""
+        a = ADDRESSES[family]
+        end = (address, SERVER_PORT)
+        namespace = getattr(self._network, "servers", None)
+        if namespace is None:
+            end = (a["service"], PORT)
+            namespace = self._network.each_server[a["servers"].index(address)]
+        with namespace:
+            stream = socket.create_server(end, family=FAMILIES[family], backlog=256)
             datagrams = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
-            datagrams.bind((address, SERVER_PORT))
+            datagrams.bind(end)
         self._listening[family, address] = [stream, datagrams]
         threading.Thread(target=self._accept, args=(stream, address), daemon=True).start()
         threading.Thread(target=self._echo, args=(datagrams, address), daemon=True).start()

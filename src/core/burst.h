@@ -79,6 +79,11 @@ struct Burst {
   std::array<Headers, kMax> headers;
   std::array<Signal, kMax> signal;  ///< of packets in a lane
   std::array<Verdict, kMax> verdict;
+  /// Packets, a bit each, that leave for a next hop which the function has chosen; others go where
+  /// their destination says.
+  std::uint64_t has_next_hop = 0;
+  std::array<AddressV4, kMax> next_hop_v4;  ///< of those
+  std::array<AddressV6, kMax> next_hop_v6;
   Lanes<KeyV4> v4;
   Lanes<KeyV6> v6;
   /// ICMP errors, by the key of packets that go where the error goes: that of the packet which it
@@ -89,6 +94,7 @@ struct Burst {
   /// No packets, no keys.
   void clear() {
     size = 0;
+    has_next_hop = 0;
     clear_lanes();
   }
   void clear_lanes() {
@@ -104,6 +110,14 @@ struct Burst {
       return v4;
     } else {
       return v6;
+    }
+  }
+  template <class A>
+  std::array<A, kMax>& next_hops() {
+    if constexpr (std::is_same_v<A, AddressV4>) {
+      return next_hop_v4;
+    } else {
+      return next_hop_v6;
     }
   }
   template <class K>

@@ -182,7 +182,9 @@ template <class A>
 After HostFor<A>::route_whole(Handling& h) {
   std::byte* const packet = h.packet();
   const Headers& headers = h.headers();
-  const A destination = destination_of<A>(packet, headers);
+  const bool has_next_hop = (h.burst.has_next_hop >> h.i & 1) != 0;
+  const A destination =
+      has_next_hop ? h.burst.template next_hops<A>()[h.i] : destination_of<A>(packet, headers);
   if (h.verdict() == Verdict::refused) return turn_away(h);
   const auto& routes = h.verdict() == Verdict::passed ? tables_->beyond : tables_->routes;
   const Route<A>* route = routes.find(destination);

@@ -18,13 +18,14 @@ namespace millrace {
 
 /// Of what both sides must have one understanding: this record, and what the states and proofs in
 /// it mean. To be raised with any of them.
-inline constexpr unsigned kCarriedVersion = 1;
+inline constexpr unsigned kCarriedVersion = 2;
 
 /// What an entry holds now. It replaces what was told of the same entry of the same worker before.
 template <class K>
 struct CarriedConnection {
   std::uint32_t entry = 0;
-  std::uint32_t is_there = 0;  ///< 0: no connection any more, and the rest means nothing
+  std::uint16_t is_there = 0;   ///< 0: no connection any more, and the rest means nothing
+  std::uint16_t has_reply = 0;  ///< 1: its replies come this way, too
   LifeImage life;
   K key;         ///< the originator's
   K translated;  ///< as its packets leave, so that a backend is named by its address

@@ -252,8 +252,8 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
   if (!parsed) return std::unexpected(problems.error());
   RawConfig raw;
   config::read_keys({problems, ""}, *parsed, root_keys(schemes), raw);
-  config::read_services(problems, raw.services, raw.config);
   config::read_live(problems, raw.ports, raw.routes, raw.config.live);
+  config::read_services(problems, raw.services, raw.config);
   if (raw.limits_line != 0 && !raw.config.balance.stateful)
     problems.add(raw.limits_line, "limits", config::kNeedsStateful);
   if (!problems.none()) return std::unexpected(problems.error());

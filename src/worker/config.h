@@ -76,6 +76,18 @@ struct Config {
     std::vector<Port> ports;
     HostAddresses<AddressV4> v4;  ///< own addresses and routes; their links are places in `ports`
     HostAddresses<AddressV6> v6;
+    template <class A>
+    auto& family() {
+      if constexpr (std::is_same_v<A, AddressV4>) {
+        return v4;
+      } else {
+        return v6;
+      }
+    }
+    template <class A>
+    const HostAddresses<A>& family() const {
+      return const_cast<Live*>(this)->family<A>();
+    }
     bool tells_unreachable = true;
     Idle idle = Idle::by_device;
   };

@@ -97,11 +97,7 @@ class LiveReader {
 
   template <class A>
   HostAddresses<A>& of() {
-    if constexpr (A::kBytes == 4) {
-      return live_.v4;
-    } else {
-      return live_.v6;
-    }
+    return live_.family<A>();
   }
 
   void add_address(const Located<std::string>& text, unsigned port) {
@@ -264,6 +260,24 @@ Keys<Config::Live> host_keys() {
       {"idle", choice(&L::idle, {{"sleep", I::sleep}, {"spin", I::spin}})},
   };
 }
+
+template <class A>
+bool is_on_link(const Config::Live& live, const A& address) {
+  const HostAddresses<A>& addresses = live.family<A>();
+  int longest = -1;
+  bool is_on_link = false;
+  const auto look = [&](const A& prefix, unsigned bits, bool has_router) {
+    if (std::cmp_less_equal(bits, longest) || prefix_of(address, bits) != prefix) return;
+    longest = static_cast<int>(bits);
+    is_on_link = !has_router;
+  };
+  for (const auto& own : addresses.own) look(prefix_of(own.address, own.bits), own.bits, false);
+  for (const Route<A>& route : addresses.routes)
+    look(route.prefix, route.bits, route.via.has_value());
+  return is_on_link;
+}
+template bool is_on_link(const Config::Live&, const AddressV4&);
+template bool is_on_link(const Config::Live&, const AddressV6&);
 
 void read_live(Problems& problems, const std::vector<RawPort>& ports,
                const std::vector<RawRoute>& routes, Config::Live& live) {

@@ -37,6 +37,10 @@ Keys<RawPort> port_keys();
 Keys<RawRoute> route_keys();
 Keys<Config::Live> host_keys();
 
+/// True if no router stands between a port and that address.
+template <class A>
+bool is_on_link(const Config::Live& live, const A& address);
+
 /// What they say together goes to `live`.
 void read_live(Problems& problems, const std::vector<RawPort>& ports,
                const std::vector<RawRoute>& routes, Config::Live& live);

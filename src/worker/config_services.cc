@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "worker/config_addresses.h"
+#include "worker/config_ports.h"
 
 namespace millrace::config {
 namespace {
@@ -82,6 +83,7 @@ class ServiceReader {
     ServiceSpec<A> spec{.address = address,
                         .port = raw.port,
                         .protocol = raw.protocol,
+                        .forward = raw.forward,
                         .scheduler = raw.scheduler,
                         .max_connections = raw.max_connections.value,
                         .health = raw.health.value,
@@ -126,6 +128,11 @@ class ServiceReader {
       problem(raw.line, "protocol",
               protocol_name(foreign) + " is not of " + std::string(kFamilyName<A>) + ": give " +
                   in_quotes(A::kBytes == 4 ? "icmp" : "icmpv6"));
+    }
+    if (!config_.balance.stateful && spec.two_way()) {
+      problem(raw.line, "forward",
+              "\"nat\" needs balance.stateful = true, since replies are known by entries: give "
+              "\"dsr\", where backends have the service's address and answer clients themselves");
     }
     if (!config_.balance.stateful && spec.scheduler != "maglev") {
       problem(raw.line, "scheduler",
@@ -193,8 +200,22 @@ class ServiceReader {
         problem(line, "backends.port",
                 protocol_name(spec.protocol) + " has no ports: leave it out");
       }
+      if (*address == spec.address && !spec.is_prefix())
+        problem(line, "backends.address", text + " is the service's own: give the backend's");
+      if (spec.forward == Forward::dsr) check_direct(backend, *address, spec);
       spec.backends.push_back({*address, backend.port, backend.weight});
     }
+  }
+
+  void check_direct(const RawBackend& backend, const A& address, const ServiceSpec<A>& spec) {
+    if (backend.port != 0 && backend.port != spec.port)
+      problem(backend.line, "backends.port",
+              "cannot be another with forward = \"dsr\", which rewrites nothing: leave it out");
+    if (!config_.live.ports.empty() && !is_on_link(config_.live, address))
+      problem(backend.address.line, "backends.address",
+              backend.address.value +
+                  " is on no port's link, so that no MAC leads to it, as forward = \"dsr\" "
+                  "needs: give the port an address of its network");
   }
 
   void problem(std::uint32_t line, std::string_view key, const std::string& what) {
@@ -215,6 +236,7 @@ Keys<RawService> service_keys() {
       {"address", text(&S::address), true},
       {"port", integer(&S::port, 1, 65535)},
       {"protocol", choice(&S::protocol, protocol_choices())},
+      {"forward", choice(&S::forward, {{"nat", Forward::nat}, {"dsr", Forward::dsr}})},
       {"scheduler", name(&S::scheduler, scheduler_names())},
       {"max_connections", read_max_connections},
       {"health", read_health},

@@ -29,6 +29,7 @@ struct RawService {
   Located<std::string> address;
   std::uint16_t port = 0;
   std::uint8_t protocol = 0;
+  Forward forward = Forward::nat;
   std::string scheduler = "maglev";
   Located<std::uint32_t> max_connections;
   Located<std::optional<RawHealth>> health;

@@ -174,8 +174,10 @@ TEST(Config, RefusesToTearConnectionsApart) {
   EXPECT_TRUE(check_spread(good(symmetric + "workers = 2")).has_value());
   EXPECT_TRUE(check_spread(good(symmetric + two_way)).has_value());
   EXPECT_TRUE(check_spread(good("workers = 2\n" + two_way)).has_value());
-  EXPECT_TRUE(check_spread(good("workers = 2\nbalance.stateful = false\n" + symmetric + two_way))
-                  .has_value());
+  const std::string one_way =
+      "service = [{ address = \"10.0.0.9\", forward = \"dsr\", backends = [{ address = "
+      "\"10.0.0.1\" }] }]";
+  EXPECT_TRUE(check_spread(good(symmetric + "workers = 2\n" + one_way)).has_value());
   const auto torn = check_spread(good(symmetric + "workers = 2\n" + two_way));
   ASSERT_FALSE(torn.has_value());
   EXPECT_EQ(torn.error().kind, Error::Kind::usage);
@@ -311,9 +313,29 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{SERVICE("address = \"fd00::9\", protocol = \"icmp\", backends = [{ address = "
                       "\"fd00::1\" }]"),
               "f.toml:1: service.protocol: icmp is not of IPv6: give \"icmpv6\""},
-        Wrong{"balance.stateful = false\n" SERVICE(
-                  "address = \"10.0.0.9\", scheduler = \"hash\", backends = [{ address = "
-                  "\"10.0.0.1\" }]"),
+        Wrong{
+            "balance.stateful = false\n" SERVICE(
+                "address = \"10.0.0.9\", backends = [{ address = \"10.0.0.1\" }]"),
+            "f.toml:2: service.forward: \"nat\" needs balance.stateful = true, since replies are "
+            "known by entries: give \"dsr\", where backends have the service's address and answer "
+            "clients themselves"},
+        Wrong{SERVICE("address = \"10.0.0.9\", port = 80, forward = \"dsr\", backends = [{ address "
+                      "= \"10.0.0.1\", port = 80 }, { address = \"10.0.0.2\", port = 81 }]"),
+              "f.toml:1: service.backends.port: cannot be another with forward = \"dsr\", which "
+              "rewrites nothing: leave it out"},
+        Wrong{SERVICE("address = \"10.0.0.9\", backends = [{ address = \"10.0.0.9\" }]"),
+              "f.toml:1: service.backends.address: 10.0.0.9 is the service's own: give the "
+              "backend's"},
+        Wrong{"port = [{ name = \"p\", device = \"null\", addresses = [\"10.0.0.1/24\"] }]\n"
+              "route = [{ prefix = \"10.1.0.0/16\", port = \"p\" }, "
+              "{ prefix = \"10.1.2.0/24\", via = \"10.0.0.2\" }]\n" SERVICE(
+                  "address = \"10.9.0.1\", forward = \"dsr\", backends = [{ address = "
+                  "\"10.0.0.3\" }, { address = \"10.1.1.1\" }, { address = \"10.1.2.1\" }]"),
+              "f.toml:3: service.backends.address: 10.1.2.1 is on no port's link, so that no MAC "
+              "leads to it, as forward = \"dsr\" needs: give the port an address of its network"},
+        Wrong{"balance.stateful = false\n" SERVICE("address = \"10.0.0.9\", forward = \"dsr\", "
+                                                   "scheduler = \"hash\", backends = [{ address = "
+                                                   "\"10.0.0.1\" }]"),
               "f.toml:2: service.scheduler: \"hash\" needs balance.stateful = true: give "
               "\"maglev\""},
         Wrong{"limits = 3", "f.toml:1: limits: is an integer: give a table"},
@@ -330,9 +352,9 @@ INSTANTIATE_TEST_SUITE_P(
                       "\"10.0.0.1\" }]"),
               "f.toml:1: service.max_connections: 0 is out of range: give 1 to 2000000000 "
               "connections"},
-        Wrong{"balance.stateful = false\n" SERVICE(
-                  "address = \"10.0.0.9\", max_connections = 1, backends = [{ address = "
-                  "\"10.0.0.1\" }]"),
+        Wrong{"balance.stateful = false\n" SERVICE("address = \"10.0.0.9\", forward = \"dsr\", "
+                                                   "max_connections = 1, backends = [{ address = "
+                                                   "\"10.0.0.1\" }]"),
               "f.toml:2: service.max_connections: needs balance.stateful = true: without entries "
               "nothing is counted"},
         Wrong{"balance.maglev_table_size = 2\n" BACKENDS(

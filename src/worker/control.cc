@@ -277,6 +277,7 @@ auto Control::services() -> std::vector<ServiceState> {
                      .prefix = spec.prefix_bits,
                      .port = spec.port,
                      .protocol = spec.protocol != 0 ? protocol_name(spec.protocol) : "",
+                     .forward = spec.forward,
                      .health = spec.health,
                      .backends = {}});
     for (const auto& backend : spec.backends) {
@@ -341,7 +342,8 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
   const bool by_hash = !plan.settings.stateful || service->spec.scheduler == "maglev";
   if (by_hash) out.backend = name;
   out.verdict = plan.settings.stateful ? Verdict::tracked : Verdict::stateless;
-  out.why = by_hash ? "it has no connection: consistent hashing sends it to " + name
+  const std::string as = service->spec.forward == Forward::nat ? "" : ", its destination unchanged";
+  out.why = by_hash ? "it has no connection: consistent hashing sends it to " + name + as
                     : "it has no connection: a first packet goes where the scheduler " +
                           service->spec.scheduler + " says, another one to " + name;
 }

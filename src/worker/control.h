@@ -137,6 +137,7 @@ class Control {
     unsigned prefix = 0;
     std::uint16_t port = 0;
     std::string protocol;
+    Forward forward = Forward::nat;
     std::optional<HealthCheck> health;
     std::vector<BackendState> backends;
   };

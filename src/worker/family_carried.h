@@ -30,6 +30,7 @@ std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::
     changed.entry = static_cast<std::uint32_t>(at);
     if (!is_there) continue;
     changed.is_there = 1;
+    changed.has_reply = peer_of(tracker_->originators().header(id)) != ConnId::none;
     changed.key = tracker_->originators().header(id).key;
     changed.life = tracker_->image(id, now);
     changed.translated = function_->translated(changed.key, state_of(id));
@@ -53,9 +54,10 @@ ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Tick 
   alignas(8) std::array<std::byte, TrackerConfig::kStateMax> state{};
   Opening<K> opening{.key = carried.key, .state = state.data()};
   function_->resume(carried.translated, opening);
-  if (opening.answer == Opening<K>::Answer::refused) return ConnId::none;
-  const auto bytes = function_->state_bytes();
   const bool is_linked = opening.answer == Opening<K>::Answer::two_way;
+  const bool was_linked = carried.has_reply != 0;
+  if (opening.answer == Opening<K>::Answer::refused || is_linked != was_linked) return ConnId::none;
+  const auto bytes = function_->state_bytes();
   LifeImage life = carried.life;
   life.standing = Standing(life.standing.state(), take_again(carried.key, life.standing.proof()));
   [[maybe_unused]] const auto guard = tracker_->writing();

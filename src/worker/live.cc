@@ -15,10 +15,10 @@ HostAddresses<A> addresses_of(const HostAddresses<A>& live,
   HostAddresses<A> all = live;
   for (const auto& service : services) {
     all.passes = all.passes || service.no_backend == NoBackend::pass;
-    if (service.two_way()) {
-      all.virtual_addresses.push_back(service.address);
-    } else {
+    if (service.is_prefix()) {
       all.served.push_back({service.address, service.prefix_bits});
+    } else {
+      all.virtual_addresses.push_back(service.address);
     }
     for (const auto& backend : service.backends) {
       all.destinations.push_back(backend.address);

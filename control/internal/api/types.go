@@ -84,7 +84,7 @@ type Port struct {
 
 // ServiceStats is what one service did. MaxConnections is nil without a limit.
 type ServiceStats struct {
-	Service, Scheduler           string
+	Service, Scheduler, Forward  string
 	Draining                     bool
 	Established                  uint64
 	MaxConnections               *uint64 `json:"max_connections"`

@@ -128,9 +128,13 @@ func backendsOf(service api.ServiceStats, all []api.BackendStats) (own []api.Bac
 	return own
 }
 
-// describe is "203.0.113.10:80/tcp (maglev), 12 established, 3 refused".
+// describe is "203.0.113.10:80/tcp (maglev, dsr), 12 established, 3 refused".
 func describe(s api.ServiceStats) string {
-	text := fmt.Sprintf("%s (%s), %s established", s.Service, s.Scheduler, grouped(s.Established))
+	forward := ""
+	if s.Forward != "nat" {
+		forward = ", " + s.Forward
+	}
+	text := fmt.Sprintf("%s (%s%s), %s established", s.Service, s.Scheduler, forward, grouped(s.Established))
 	if s.MaxConnections != nil {
 		text += fmt.Sprintf(" of at most %s (one more refused %s)", grouped(*s.MaxConnections), count(s.Limited, "time"))
 	}

@@ -90,7 +90,7 @@ void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
   if (opening.attempt == 0) {
     const auto place = first_choice(*service, burst, opening);
     if (!place) return refuse(opening, nullptr, Verdict::not_ready);
-    accept(*service, service->plan->listed[*place], opening);
+    accept(service->plan->listed[*place], opening);
     return;
   }
   service->collisions.add(1);
@@ -103,7 +103,7 @@ void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
     refuse(opening, service, Verdict::reply_collision);
     return;
   }
-  accept(*service, service->plan->listed[next_choice(*service, opening)], opening);
+  accept(service->plan->listed[next_choice(*service, opening)], opening);
 }
 
 template <class K>
@@ -154,20 +154,19 @@ std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K
 }
 
 template <class K>
-void BalanceFor<K>::accept(const Service& service, std::uint16_t id, Opening<K>& opening) {
+void BalanceFor<K>::accept(std::uint16_t id, Opening<K>& opening) {
   Backend& backend = backends_[id];
   backend.connections.add(1);
   backend.live.add(1);
-  fill(*service.plan, id, opening);
+  fill(id, opening);
 }
 
 /// What the entries of a connection to that backend hold.
 template <class K>
-void BalanceFor<K>::fill(const typename Plan::Service& service, std::uint16_t id,
-                         Opening<K>& opening) const {
+void BalanceFor<K>::fill(std::uint16_t id, Opening<K>& opening) const {
   using Answer = typename Opening<K>::Answer;
   std::memcpy(opening.state, &id, sizeof(id));
-  opening.answer = service.spec.two_way() ? Answer::two_way : Answer::one_way;
+  opening.answer = backends_[id].has_replies ? Answer::two_way : Answer::one_way;
   if (opening.answer == Answer::one_way) return;
   opening.reply_key = reversed(translated(opening.key, opening.state));
   std::memcpy(opening.reply_state.data(), &id, sizeof(id));
@@ -271,7 +270,7 @@ void BalanceFor<K>::resume(const K& translated, Opening<K>& opening) {
     if (found == known_.end() || std::get<0>(found->first) != place ||
         std::get<1>(found->first) != translated.destination)
       return false;
-    fill(*plan_->services[place], found->second, opening);
+    fill(found->second, opening);
     return true;
   };
   const std::uint32_t first = plan_->serving_for(opening.key);
@@ -338,10 +337,20 @@ template <Side kSide>
 void BalanceFor<K>::send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port,
                          Verdict verdict) {
   constexpr bool kTo = kSide == Side::originator;
-  rewrite<K>(kTo ? End::destination : End::source, burst.data[packet], burst.length[packet],
-             burst.headers[packet], kTo ? backend.address : backend.virtual_address, port);
+  if (kTo && backend.forward == Forward::dsr) {
+    direct(burst, packet, backend);
+  } else {
+    rewrite<K>(kTo ? End::destination : End::source, burst.data[packet], burst.length[packet],
+               burst.headers[packet], kTo ? backend.address : backend.virtual_address, port);
+  }
   (kTo ? backend.packets : backend.replies).add(1);
   burst.verdict[packet] = verdict;
+}
+
+template <class K>
+void BalanceFor<K>::direct(Burst& burst, unsigned packet, const Backend& backend) {
+  burst.has_next_hop |= std::uint64_t{1} << packet;
+  burst.next_hops<Address>()[packet] = backend.address;
 }
 
 template <class K>

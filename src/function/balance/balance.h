@@ -67,6 +67,7 @@ struct BackendStatistics {
 struct ServiceStatistics {
   std::string service;  ///< "203.0.113.10:443/tcp"
   std::string scheduler;
+  Forward forward = Forward::nat;
   bool draining = false;
   std::uint64_t established = 0;      ///< proved connections, of all workers that share its limit
   std::uint64_t max_connections = 0;  ///< of them, at most; 0: no limit
@@ -127,6 +128,8 @@ class BalanceFor final : public FunctionFor<K> {
     Address virtual_address;         ///< of its service
     std::uint16_t port = 0;          ///< 0: that of the packets to it
     std::uint16_t virtual_port = 0;  ///< of its service; 0: any
+    Forward forward = Forward::nat;
+    bool has_replies = false;  ///< they are rewritten
     Counter packets;
     Counter replies;
     // Not read for packets of known connections:
@@ -184,11 +187,13 @@ class BalanceFor final : public FunctionFor<K> {
                                             const Opening<K>& opening);
   std::uint16_t next_choice(const Service& service, const Opening<K>& opening);
   bool by_maglev(Service& service, const Burst& burst, const Opening<K>& opening) const;
-  void accept(const Service& service, std::uint16_t id, Opening<K>& opening);
-  void fill(const typename Plan::Service& service, std::uint16_t id, Opening<K>& opening) const;
+  void accept(std::uint16_t id, Opening<K>& opening);
+  void fill(std::uint16_t id, Opening<K>& opening) const;
 
   template <Side kSide>
   void send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port, Verdict verdict);
+  /// To the backend as next hop, as it came.
+  static void direct(Burst& burst, unsigned packet, const Backend& backend);
   void serve_by_maglev(Burst& burst, const K& key, unsigned packet);
   void serve_answer(Burst& burst, const K& key, unsigned packet);
   template <class Unconcerned>

@@ -59,6 +59,11 @@ template <Side kSide>
 void BalanceFor<K>::pass_on(Burst& burst, unsigned packet, const Backend& backend,
                             std::uint16_t port) {
   constexpr bool kTo = kSide == Side::originator;
+  if (kTo && backend.forward == Forward::dsr) {
+    direct(burst, packet, backend);
+    burst.verdict[packet] = Verdict::related;
+    return;
+  }
   std::byte* const data = burst.data[packet];
   const Headers& headers = burst.headers[packet];
   const Address& address = kTo ? backend.address : backend.virtual_address;

@@ -236,6 +236,22 @@ TYPED_TEST(ErrorsTest, OfOneWayServicesGoOnToTheBackend) {
             T::error('r', 'b', T::sent("b:2", "x:2")));
 }
 
+// Who answers clients itself must hear of them as they came.
+TYPED_TEST(ErrorsTest, OfDirectReturnGoToTheServerAsTheyCame) {
+  using T = TestFixture;
+  auto spec = T::service("a");
+  spec.forward = Forward::dsr;
+  typename T::Line line(T::config({spec}));
+  ASSERT_EQ(line.send({"x:1", "v:80"}).by, "a");
+  for (const std::string client : {"x:1", "x:2"}) {  // with an entry, and without
+    const Bytes in = T::error('r', 'v', T::sent("v:80", client));
+    T::expect(line, in, in);
+    EXPECT_EQ(line.next_hop(), "a");
+  }
+  T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "a:80")));
+  EXPECT_EQ(line.next_hop(), "");
+}
+
 // A prefix that takes in the clients of a service: what is sent to them is told as packets are.
 TYPED_TEST(ErrorsTest, BesideACatchAllGoToWhomTheyConcern) {
   using T = TestFixture;

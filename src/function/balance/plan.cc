@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "core/address.h"
@@ -16,20 +17,24 @@ std::unexpected<Error> wrong(const std::string& message) {
   return std::unexpected(Error{message, Error::Kind::usage});
 }
 
-template <class Backend, class A>
-bool is_same(const Backend& backend, const BackendSpec<A>& spec) {
-  return backend.address == spec.address && backend.port == spec.port;
+/// True if the backend is that one of the service's. One whose packets go in another way is another
+/// one: its connections keep theirs.
+template <class Backend, class Spec, class A>
+bool is_same(const Backend& backend, const Spec& service, const BackendSpec<A>& spec) {
+  return backend.address == spec.address && backend.port == spec.port &&
+         backend.forward == service.forward;
 }
 
 template <class Backend, class Spec>
-bool is_among(const Backend& backend, const Spec& spec) {
-  return std::ranges::any_of(spec.backends, [&](const auto& one) { return is_same(backend, one); });
+bool is_among(const Backend& backend, const Spec& service) {
+  return std::ranges::any_of(service.backends,
+                             [&](const auto& one) { return is_same(backend, service, one); });
 }
 
 /// True if they are one service, and list the same backends in the same order.
 template <class Spec>
 bool lists_the_same(const Spec& one, const Spec& other) {
-  return one.destination() == other.destination() &&
+  return one.destination() == other.destination() && one.forward == other.forward &&
          std::ranges::equal(one.backends, other.backends, [](const auto& a, const auto& b) {
            return a.address == b.address && a.port == b.port;
          });
@@ -82,7 +87,7 @@ template <class K>
 std::optional<Side> PlanFor<K>::side(const K& key) const {
   const std::uint32_t found = serving_for(key);
   if (found == kNone) return index->two_way ? std::optional(Side::reply) : std::nullopt;
-  if (!index->mixed || services[found]->spec.two_way()) return Side::originator;
+  if (!index->mixed || !services[found]->spec.is_prefix()) return Side::originator;
   // A prefix may take in the clients of a two-way service: what its backends send them are replies.
   return index->reply_sources.find(key.source, 0, 0) != kNone ? Side::reply : Side::originator;
 }
@@ -108,16 +113,17 @@ std::string PlanFor<K>::backend_name(const K& key, const K& translated) const {
 /// Backends that are not among their service's in `specs`, but keep their ids.
 template <class K>
 std::size_t PlanFor<K>::kept_beside(const std::vector<Spec>& specs, const LiveOn& live) const {
-  std::map<Destination<Address>, std::set<std::pair<Address, std::uint16_t>>> wanted;
+  using Known = std::tuple<Address, std::uint16_t, Forward>;
+  std::map<Destination<Address>, std::set<Known>> wanted;
   for (const Spec& spec : specs) {
     for (const auto& backend : spec.backends)
-      wanted[spec.destination()].emplace(backend.address, backend.port);
+      wanted[spec.destination()].emplace(backend.address, backend.port, spec.forward);
   }
   std::size_t kept = 0;
   for (const auto& service : services) {
     const auto& stay = wanted[service->spec.destination()];
     const auto is_left = [&](std::uint16_t id) {
-      return !stay.contains({backends[id].address, backends[id].port});
+      return !stay.contains({backends[id].address, backends[id].port, backends[id].forward});
     };
     for (const std::uint16_t id : service->listed) kept += is_left(id) ? 1 : 0;
     for (const std::uint16_t id : service->draining) kept += is_left(id) && live(id) > 0 ? 1 : 0;
@@ -256,8 +262,9 @@ void PlanFor<K>::list(Service& service) {
 /// Returns the id of the backend if it would drain otherwise, or a new id.
 template <class K>
 std::uint16_t PlanFor<K>::backend_for(Service& service, const BackendSpec<Address>& wanted) {
-  const auto at = std::ranges::find_if(
-      service.draining, [&](std::uint16_t id) { return is_same(backends[id], wanted); });
+  const auto at = std::ranges::find_if(service.draining, [&](std::uint16_t id) {
+    return is_same(backends[id], service.spec, wanted);
+  });
   if (at != service.draining.end()) {
     const std::uint16_t id = *at;
     service.draining.erase(at);
@@ -268,6 +275,8 @@ std::uint16_t PlanFor<K>::backend_for(Service& service, const BackendSpec<Addres
                   .port = wanted.port,
                   .virtual_address = service.spec.address,
                   .virtual_port = service.spec.port,
+                  .forward = service.spec.forward,
+                  .has_replies = settings.stateful && service.spec.two_way(),
                   .service = service.identity,
                   .since = number,
                   .activity = settings.shares_tables ? std::make_shared<Activity>() : nullptr};
@@ -292,18 +301,19 @@ void PlanFor<K>::make_index() {
   // The first of `services`, so that both tables' indexes agree.
   std::vector<Destination<Address>> live;
   std::set<Address> sources;
-  bool one_way = false;
+  bool has_prefix = false;
   for (const auto& service : services) {
     all.push_back(service->spec.destination());
     if (!service->removed) live.push_back(service->spec.destination());
-    const bool has_replies = settings.stateful && service->spec.two_way();
-    (has_replies ? of.two_way : one_way) = true;
-    if (!has_replies) continue;
+    has_prefix = has_prefix || service->spec.is_prefix();
     for (const auto* ids : {&service->listed, &service->draining}) {
-      for (const std::uint16_t id : *ids) sources.insert(backends[id].address);
+      for (const std::uint16_t id : *ids) {
+        if (backends[id].has_replies) sources.insert(backends[id].address);
+      }
     }
   }
-  of.mixed = of.two_way && one_way;
+  of.two_way = !sources.empty();
+  of.mixed = of.two_way && has_prefix;
   of.table.build(all);
   of.current.build(live);
   std::vector<Destination<Address>> hosts;
@@ -319,7 +329,7 @@ void PlanFor<K>::index_replies(Index& of) const {
   std::vector<Destination<Address>> ends;
   for (std::uint32_t at = 0; at < services.size(); ++at) {
     const Service& service = *services[at];
-    if (!settings.stateful || !service.spec.two_way() || service.spec.port == 0) continue;
+    if (service.spec.port == 0) continue;
     const auto serving_at = [&](std::uint16_t id) -> Serving& {
       const Backend& backend = backends[id];
       const Destination<Address> end{.address = backend.address,
@@ -334,8 +344,12 @@ void PlanFor<K>::index_replies(Index& of) const {
       serving.is_direct = serving.is_direct || service.spec.direct;
       return serving;
     };
-    for (const std::uint16_t id : service.listed) serving_at(id).answering.push_back({at, id});
-    for (const std::uint16_t id : service.draining) serving_at(id);
+    for (const std::uint16_t id : service.listed) {
+      if (backends[id].has_replies) serving_at(id).answering.push_back({at, id});
+    }
+    for (const std::uint16_t id : service.draining) {
+      if (backends[id].has_replies) serving_at(id);
+    }
   }
   of.serving_ends.build(ends);
 }

@@ -58,6 +58,8 @@ struct PlanFor {
     std::uint16_t port = 0;
     Address virtual_address;
     std::uint16_t virtual_port = 0;
+    Forward forward = Forward::nat;
+    bool has_replies = false;        ///< they come this way, and are rewritten
     std::uint32_t weight = 0;        ///< 0 where it is not healthy
     std::uint32_t place = kNoPlace;  ///< in `listed`; none where it is configured no more
     bool is_healthy = true;
@@ -150,8 +152,8 @@ struct PlanFor {
 
   /// The tables that find services and backends by a packet.
   struct Index {
-    bool two_way = false;                     ///< some service has replies
-    bool mixed = false;                       ///< and some has none
+    bool two_way = false;                     ///< some backend has replies
+    bool mixed = false;                       ///< and some service is a prefix
     DestinationTable<Address> table;          ///< of all services: what concerns the balancer
     DestinationTable<Address> current;        ///< without removed ones: who gets what is new
     DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends

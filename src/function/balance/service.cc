@@ -39,10 +39,10 @@ std::span<const std::pair<std::string_view, std::uint8_t>> protocols() { return 
 
 template <class A>
 std::string to_string(const ServiceSpec<A>& service) {
-  std::string text = service.two_way()
-                         ? with_port(service.address, service.port)
-                         : to_string(service.address) + "/" + std::to_string(service.prefix_bits);
-  if (!service.two_way() && service.port != 0)
+  std::string text = service.is_prefix()
+                         ? to_string(service.address) + "/" + std::to_string(service.prefix_bits)
+                         : with_port(service.address, service.port);
+  if (service.is_prefix() && service.port != 0)
     text.append(" port ").append(std::to_string(service.port));
   if (service.protocol != 0) text.append("/").append(protocol_name(service.protocol));
   return text;

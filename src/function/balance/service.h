@@ -35,6 +35,16 @@ struct BackendSpec {
   friend bool operator==(const BackendSpec&, const BackendSpec&) = default;
 };
 
+/// The way of packets to a backend.
+enum class Forward : std::uint8_t {
+  nat,  ///< the backend's address replaces the service's; replies come back this way
+  dsr,  ///< as they came, to the backend as next hop: it has the service's address, and answers
+        ///< clients itself (direct server return)
+};
+constexpr std::string_view to_string(Forward forward) {
+  return forward == Forward::nat ? "nat" : "dsr";
+}
+
 /// The treatment of packets that need a backend while no backend of their service takes
 /// connections.
 enum class NoBackend : std::uint8_t {
@@ -80,8 +90,9 @@ struct ServiceSpec {
   unsigned prefix_bits = 8 * A::kBytes;  ///< all: one virtual address
   std::uint16_t port = 0;                ///< 0: any
   std::uint8_t protocol = 0;             ///< 0: any
-  std::string scheduler = "maglev";      ///< a name from `schedulers()`
-  std::uint32_t max_connections = 0;     ///< proved ones, of all workers; 0: no limit
+  Forward forward = Forward::nat;
+  std::string scheduler = "maglev";   ///< a name from `schedulers()`
+  std::uint32_t max_connections = 0;  ///< proved ones, of all workers; 0: no limit
   std::optional<HealthCheck> health;
   NoBackend no_backend = NoBackend::refuse;
   OnUnhealthy on_unhealthy = OnUnhealthy::keep;
@@ -94,9 +105,10 @@ struct ServiceSpec {
 
   /// What tells it from every other service.
   Destination<A> destination() const { return {address, prefix_bits, port, protocol}; }
+  bool is_prefix() const { return prefix_bits != 8 * A::kBytes; }
   /// Replies are rewritten too. A prefix is one-way: its replies would need an address that only
   /// the client knows.
-  bool two_way() const { return prefix_bits == 8 * A::kBytes; }
+  bool two_way() const { return forward == Forward::nat && !is_prefix(); }
 
   friend bool operator==(const ServiceSpec&, const ServiceSpec&) = default;
 };

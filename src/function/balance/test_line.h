@@ -56,6 +56,7 @@ class TestLine {
   struct Sent {
     Verdict verdict = Verdict::not_ip;
     std::string from, to;
+    std::string by{};  ///< the next hop, where one was chosen
   };
 
   explicit TestLine(const BalanceConfig& config) : TestLine(made(Balance::create(config))) {}
@@ -89,7 +90,7 @@ class TestLine {
     lanes.originator.key[0] = key;
     function().sides(*burst_);
     if (lanes.originator.size + lanes.reply.size == 1) serve();
-    return {burst_->verdict[0], name(0), name(2)};
+    return {burst_->verdict[0], name(0), name(2), next_hop()};
   }
 
   /// Sends an ICMP error down the line: its bytes, from the IP header on. What came out is in
@@ -97,6 +98,7 @@ class TestLine {
   Verdict send_error(const test::Bytes& error) {
     bytes_.resize(error.size());
     std::memcpy(bytes_.data(), error.data(), error.size());
+    burst_->clear();
     burst_->size = 1;
     burst_->data[0] = reinterpret_cast<std::byte*>(bytes_.data());
     burst_->length[0] = static_cast<std::uint16_t>(bytes_.size());
@@ -107,6 +109,11 @@ class TestLine {
     look_up(reply, by_reply_);
     function().process(*burst_, States<K>(originators_), States<K>(replies_));
     return burst_->verdict[0];
+  }
+  /// Of the last packet; "" where it goes where its destination says.
+  std::string next_hop() const {
+    if (burst_->has_next_hop == 0) return {};
+    return std::string(1, name_of(burst_->next_hops<Address>()[0].bytes.back()));
   }
   /// Of the last packet.
   test::Bytes bytes() const {
@@ -201,6 +208,7 @@ class TestLine {
     }
     bytes_[kL4 + 13] = flags;
     burst_->size = 1;
+    burst_->has_next_hop = 0;
     burst_->data[0] = reinterpret_cast<std::byte*>(bytes_.data());
     burst_->length[0] = static_cast<std::uint16_t>(bytes_.size());
     burst_->headers[0] = {.l3 = 0,
@@ -212,10 +220,10 @@ class TestLine {
     burst_->verdict[0] = Verdict::tracked;
   }
 
+  static char name_of(std::uint8_t last) { return static_cast<char>('a' + last - 1); }
   std::string name(std::size_t port) const {
     const std::size_t address = kAddresses + (port == 0 ? 0 : Address::kBytes);
-    const auto last = bytes_[address + Address::kBytes - 1];
-    return std::string(1, static_cast<char>('a' + last - 1)) + ":" +
+    return std::string(1, name_of(bytes_[address + Address::kBytes - 1])) + ":" +
            std::to_string(bytes_[kL4 + port] << 8 | bytes_[kL4 + port + 1]);
   }
 

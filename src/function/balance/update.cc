@@ -40,6 +40,8 @@ void BalanceFor<K>::learn(std::shared_ptr<const Plan> plan) {
     backend.virtual_address = coming.virtual_address;
     backend.port = coming.port;
     backend.virtual_port = coming.virtual_port;
+    backend.forward = coming.forward;
+    backend.has_replies = coming.has_replies;
     backend.service = known.at(coming.service).get();
     backend.activity_of_all = coming.activity.get();
     backend.since = coming.since;
@@ -104,6 +106,7 @@ void BalanceFor<K>::append_statistics(std::vector<ServiceStatistics>& all) const
     ServiceStatistics& out = all.emplace_back();
     out.service = to_string(service->plan->spec);
     out.scheduler = service->plan->spec.scheduler;
+    out.forward = service->plan->spec.forward;
     out.draining = service->plan->removed;
     out.established =
         static_cast<std::uint64_t>(std::max<std::int64_t>(service->plan->proved->total(), 0));

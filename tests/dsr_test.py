@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Direct server return with real clients and servers: millrace sees what clients send, servers answer them by themselves.
+
+    dsr_test.py MILLRACE [TEST...]
+"""
+
+import os
+import socket
+
+from asked import FIRST, SECOND, Asked
+from live import main
+from namespaces import ip
+from network import ADDRESSES, FAMILIES, PORT, OneLink, payload
+
+BYTES = int(os.environ.get("MILLRACE_TEST_BYTES", "100_000_000"))
+
+
+def configuration(keys="", of_services="", leaving_out=()):
+    addresses = ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values() for key in ("outside", "inside"))
+    text = f"""{keys}
+[table]
+capacity = 20000
+[[port]]
+name = "link"
+device = "af_packet:wire"
+addresses = [{addresses}]
+"""
+    for a in ADDRESSES.values():
+        for protocol in ("tcp", "udp"):
+            backends = ", ".join(f'{{ address = "{s}" }}' for s in a["servers"] if s not in leaving_out)
+            text += f"""[[service]]
+address = "{a['service']}"
+port = {PORT}
+protocol = "{protocol}"
+forward = "dsr"
+{of_services}
+backends = [{backends}]
+"""
+    return text
+
+
+STATEFUL = configuration("workers = 2")
+MANNERS = (STATEFUL, configuration('workers = 2\nsharing = "sharded"'),
+           configuration("workers = 2\nbalance.stateful = false"))
+
+
+class Dsr(Asked):
+    def serve(self, text):
+        network = OneLink()
+        self.addCleanup(network.close)
+        self.serve_with(text, network)
+
+    def transfer(self, family):
+        clients = self.clients(40, family)
+        first = [client.get(100) for client in clients]
+        self.assertEqual(set(first), set(ADDRESSES[family]["servers"]), "not both servers were used")
+        self.assertEqual([client.get(20_000) for client in clients], first, "a connection changed its server")
+        self.assertEqual(clients[0].get(BYTES), first[0])
+        for client in clients:
+            client.close()
+
+    def datagrams(self, family):
+        a = ADDRESSES[family]
+        for _ in range(10):
+            with self.network_.client:
+                udp = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
+            with udp:
+                udp.settimeout(5)
+                udp.connect((a["service"], PORT))
+                answers = []
+                for n in range(3):
+                    udp.send(payload(100 * n))
+                    server, _, rest = udp.recv(65536).partition(b" ")
+                    self.assertEqual(rest, payload(100 * n))
+                    answers.append(server)
+                self.assertEqual(len(set(answers)), 1, "a conversation changed its server")
+
+    def test_clients_are_answered(self):
+        for text in MANNERS:
+            with self.subTest(text=text):
+                self.serve(text)
+                for family in FAMILIES:
+                    self.transfer(family)
+                    self.datagrams(family)
+                stats = self.stop()
+                self.assertEqual(sum(b["replies"] for b in stats["backends"]), 0)
+                self.assertEqual({s["forward"] for s in stats["services"]}, {"dsr"})
+                dropped = {reason: n for reason, n in stats["packets"]["dropped"].items() if n}
+                self.assertLessEqual(dropped.keys(), {"not_ours", "other_station"}, "of the link's own traffic")
+
+    def states(self):
+        return sorted(c["state"] for c in self.ask("GET /connections"))
+
+    def test_one_direction_is_enough(self):
+        """What a client sends shows by itself that its connection is real; a repeated SYN does not."""
+        self.serve(STATEFUL)
+        [client] = self.clients(1)
+        self.assertEqual(self.states(), ["established"])
+        self.assertEqual([s["established"] for s in self.ask("GET /stats")["services"]], [1, 0, 0, 0])
+        client.close()
+        self.wait_until(lambda: self.states() != ["established"])
+        self.ask("POST /kill", all="true")
+        for server in self.network_.each_server:
+            with server:
+                ip(f"route replace blackhole {ADDRESSES[4]['client']}")
+        with self.network_.client:
+            silent = socket.socket()
+        self.addCleanup(silent.close)
+        silent.settimeout(3.5)  # a SYN, and two again
+        self.assertRaises(TimeoutError, silent.connect, (ADDRESSES[4]["service"], PORT))
+        self.assertEqual(self.states(), ["syn_sent"])
+
+    def test_who_is_drained_keeps_what_it_has(self):
+        self.serve(STATEFUL)
+        clients = self.clients(20)
+        met = [client.get(1) for client in clients]
+        self.ask("POST /drain", backend=FIRST, drained="true")
+        self.assertEqual(self.servers_of(20), {SECOND: 20})
+        self.assertEqual([client.get(1000) for client in clients], met)
+        self.reload(configuration("workers = 2", leaving_out=(FIRST,)))
+        self.assertEqual([client.get(1000) for client in clients], met)
+        self.assertEqual(self.servers_of(20), {SECOND: 20})
+
+    def test_a_dead_server_gets_nothing_new(self):
+        self.serve(STATEFUL)
+        self.servers.stop(4, FIRST)
+        self.ask("POST /health", backend=FIRST, healthy="false")
+        self.assertEqual(self.servers_of(20), {SECOND: 20})
+
+    def test_connections_of_a_dead_server_may_end(self):
+        """Another server, which does not know them, tells their clients."""
+        health = 'on_unhealthy = "reset"\nhealth = { check = "tcp" }'
+        self.serve(configuration("workers = 2", health))
+        clients = {}
+        while len(clients) < 2:
+            [client] = self.clients(1)
+            clients[client.get(1)] = client
+        self.ask("POST /health", backend=FIRST, healthy="false")
+        self.assertRaises(ConnectionResetError, clients[FIRST].get, 1)
+        self.assertEqual(clients[SECOND].get(1), SECOND)
+
+    def test_another_process_takes_over(self):
+        self.serve(STATEFUL)
+        clients = self.clients(20) + self.clients(20, 6)
+        met = [client.get(1) for client in clients]
+        self.ask("POST /drain", backend=FIRST, drained="true")
+        self.assertEqual(self.take_over(STATEFUL), 40)
+        self.assertEqual([client.get(1000) for client in clients], met)
+
+    def test_a_service_changes_its_manner(self):
+        """Connections that began with a reply's entry keep it."""
+        as_nat = STATEFUL.replace('forward = "dsr"', 'forward = "nat"')
+        self.serve(as_nat)
+        self.reload(STATEFUL)
+        self.transfer(4)
+        self.reload(as_nat)
+        self.reload(STATEFUL)
+        self.transfer(6)
+
+
+if __name__ == "__main__":
+    main()
