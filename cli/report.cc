@@ -172,6 +172,15 @@ Json spread_of(const RunReport& report) {
   return object;
 }
 
+Json kernel_of(const KernelSide* kernel, unsigned port) {
+  if (kernel == nullptr || kernel->tap(port) == nullptr) return nullptr;
+  const KernelSideStatistics is = kernel->statistics(port);
+  return {{"interface", kernel->tap(port)->name()},
+          {"given", is.given},
+          {"taken", is.taken},
+          {"full", is.full}};
+}
+
 /// Of a live run.
 Json ports_of(const RunReport& report) {
   Json list = Json::array();
@@ -184,7 +193,8 @@ Json ports_of(const RunReport& report) {
                     {"link_is_up", is.link_is_up},
                     {"in", is.in},
                     {"out", is.out},
-                    {"missed", is.missed}});
+                    {"missed", is.missed},
+                    {"kernel", kernel_of(report.live->kernel(), static_cast<unsigned>(d))}});
   }
   return list;
 }
@@ -265,6 +275,12 @@ void print_devices(Table& table, const Live& live) {
     table.line("{:<14}{:>14} in, {} out, {} missed, link {}: {}", d == 0 ? "ports" : "",
                grouped(is.in), grouped(is.out), grouped(is.missed), is.link_is_up ? "up" : "down",
                to_string(devices.name(d)));
+    const auto port = static_cast<unsigned>(d);
+    const KernelSide* const kernel = live.kernel();
+    if (kernel == nullptr || kernel->tap(port) == nullptr) continue;
+    const KernelSideStatistics of = kernel->statistics(port);
+    table.line("{:<14}{:>14} given to the kernel by {}, {} taken from it, {} found no room", "",
+               grouped(of.given), kernel->tap(port)->name(), grouped(of.taken), grouped(of.full));
   }
 }
 

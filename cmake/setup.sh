@@ -5,7 +5,7 @@
 # To build and run millrace.
 readonly PACKAGES_DEMO=(
   g++ cmake ninja-build python3 pkg-config
-  libpcap-dev libcli11-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev
+  libpcap-dev libmnl-dev libcli11-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev
   libabsl-dev libcuckoo-dev libtsl-hopscotch-map-dev robin-map-dev
   libdpdk-dev libcpp-httplib-dev libzydis-dev
 )

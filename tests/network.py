@@ -91,18 +91,23 @@ class Network:
                 ip(f"route add {a['inside']} via {a['outside']}")
                 ip(f"route add {a['servers'][0]} via {a['outside']}")
 
+    def server_of(self, _family, _address):
+        return self.servers
+
     def close(self):
         for namespace in {self.client, self.middle, self.servers}:
             namespace.close()
 
 
 class OneLink:
-    """A bridge joins all; millrace has one port. Each server has the service's addresses on its loopback device, and
-    keeps quiet about them, so that it answers clients itself (direct server return)."""
+    """A bridge joins all; millrace has one port. `direct`: each server has the service's addresses on its loopback
+    device, and keeps quiet about them, so that it answers clients itself (direct server return). Else it answers by
+    way of millrace."""
 
     QUIET = {"ipv4/conf/all/arp_ignore": 1, "ipv4/conf/all/arp_announce": 2}
 
-    def __init__(self, mtu=1500):
+    def __init__(self, direct=True, mtu=1500):
+        self.direct = direct
         self.switch, self.client, self.middle, *self.each_server = self._all = [Namespace() for _ in range(5)]
         with self.switch:
             ip("link add switch type bridge")
@@ -116,7 +121,8 @@ class OneLink:
             ip("link set wire up")
             for a in ADDRESSES.values():
                 ip(f"address add {a['client']}/{a['bits']} dev wire nodad")
-                ip(f"route add {a['services']} dev wire")
+                for other in ("services", "inside"):
+                    ip(f"route add {a[other]} dev wire")
         for n, namespace in enumerate(self.each_server):
             with namespace:
                 set_sysctls(self.QUIET)
@@ -124,8 +130,12 @@ class OneLink:
                 ip("link set wire up")
                 for a in ADDRESSES.values():
                     ip(f"address add {a['servers'][n]}/{a['bits']} dev wire nodad")
-                    ip(f"address add {a['service']} dev lo")
-                    ip(f"route add {a['client']} dev wire")
+                    if direct:
+                        ip(f"address add {a['service']} dev lo")
+                    ip(f"route add {a['client']} " + ("dev wire" if direct else f"via {a['inside']}"))
+
+    def server_of(self, family, address):
+        return self.each_server[ADDRESSES[family]["servers"].index(address)]
 
     def close(self):
         for namespace in self._all:
@@ -143,13 +153,11 @@ class Servers:
                 self.start(family, address)
 
     def start(self, family, address):
-        """In a namespace of its own, it listens at the service's address."""
+        """Who answers clients directly listens at the service's address."""
         a = ADDRESSES[family]
-        end = (address, SERVER_PORT)
-        namespace = getattr(self._network, "servers", None)
-        if namespace is None:
-            end = (a["service"], PORT)
-            namespace = self._network.each_server[a["servers"].index(address)]
+        is_direct = getattr(self._network, "direct", False)
+        end = (a["service"], PORT) if is_direct else (address, SERVER_PORT)
+        namespace = self._network.server_of(family, address)
         with namespace:
             stream = socket.create_server(end, family=FAMILIES[family], backlog=256)
             datagrams = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)

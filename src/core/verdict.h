@@ -47,6 +47,7 @@ enum class Verdict : std::uint8_t {
   too_big,          ///< for the next link
   unresolved,       ///< its next hop does not answer
   not_ours,         ///< to the host itself, or to a group, and nothing here takes it
+  kernel_full,      ///< for the kernel, whose interface has no room for it
 
   // Dropped: what a router does not take in. Nobody is told of it.
   other_station,   ///< its frame is for another station on the link
@@ -58,17 +59,17 @@ enum class Verdict : std::uint8_t {
   unroutable,      ///< its destination is one to which no router forwards: loopback, ...
   service_fragment,  ///< a fragment to or from a service, which whole packets reach only
 };
-inline constexpr std::size_t kVerdicts = 38;
+inline constexpr std::size_t kVerdicts = 39;
 
 inline constexpr std::array<std::string_view, kVerdicts> kVerdictNames{
-    "tracked",       "stateless",     "related",         "consumed",       "held",
-    "not_ip",        "truncated",     "malformed",       "fragment",       "icmp_error",
-    "icmp_control",  "source_routed", "header_chain",    "no_service",     "passed",
-    "no_connection", "over_budget",   "no_backend",      "refused",        "stray_reply",
-    "not_ready",     "table_full",    "reply_collision", "source_limit",   "service_limit",
-    "hop_limit",     "no_route",      "too_big",         "unresolved",     "not_ours",
-    "other_station", "foreign_vlan",  "encapsulated",    "link_broadcast", "martian_source",
-    "reverse_path",  "unroutable",    "service_fragment"};
+    "tracked",        "stateless",     "related",         "consumed",        "held",
+    "not_ip",         "truncated",     "malformed",       "fragment",        "icmp_error",
+    "icmp_control",   "source_routed", "header_chain",    "no_service",      "passed",
+    "no_connection",  "over_budget",   "no_backend",      "refused",         "stray_reply",
+    "not_ready",      "table_full",    "reply_collision", "source_limit",    "service_limit",
+    "hop_limit",      "no_route",      "too_big",         "unresolved",      "not_ours",
+    "kernel_full",    "other_station", "foreign_vlan",    "encapsulated",    "link_broadcast",
+    "martian_source", "reverse_path",  "unroutable",      "service_fragment"};
 static_assert(static_cast<std::size_t>(Verdict::service_fragment) + 1 == kVerdicts);
 
 /// As it appears in statistics.

@@ -33,6 +33,15 @@ inline bool is_group(const AddressV4& address) {
 }
 inline bool is_group(const AddressV6& address) { return address.bytes[0] == 0xff; }
 
+/// True for the address of a group on one link, or of everybody there (RFC 5771, 4; RFC 4291, 2.7).
+inline bool is_group_of_link(const AddressV4& address) {
+  const bool is_local = address.bytes[0] == 224 && address.bytes[1] == 0 && address.bytes[2] == 0;
+  return is_local || (is_group(address) && address.bytes[0] == 255);
+}
+inline bool is_group_of_link(const AddressV6& address) {
+  return is_group(address) && (address.bytes[1] & 0x0f) == 2;
+}
+
 /// True for an address of one host: no group, not the unspecified address, no loopback. Class E and
 /// the rest of 0.0.0.0/8 are as good as others, as Linux has it.
 inline bool is_one_host(const AddressV4& address) {

@@ -46,7 +46,8 @@ Host::Host(const HostConfig& config)
       plan_(std::make_shared<const HostPlan>(config)),
       v4_(common_, plan_->v4, config.seed),
       v6_(common_, plan_->v6, config.seed),
-      announces_(config.announces) {}
+      announces_(config.announces),
+      has_kernel_(std::ranges::any_of(config.links, &HostLink::has_kernel)) {}
 
 void Host::begin(Tick now, Wire& wire) {
   if (announces_) {
@@ -81,7 +82,19 @@ void Host::admit(Burst& burst, std::span<const Arrival> arrivals) {
   unfile(burst, unfiled);
 }
 
+/// A backend that sends something to the host itself answers the kernel, which asks for its health,
+/// and no client.
+void Host::unfile_for_kernel(Burst& burst) const {
+  const std::uint64_t for_kernel = v4_.replies_to_host(burst) | v6_.replies_to_host(burst);
+  for (std::uint64_t left = for_kernel; left != 0; left &= left - 1) {
+    Verdict& verdict = burst.verdict[static_cast<unsigned>(std::countr_zero(left))];
+    if (verdict == Verdict::tracked) verdict = Verdict::no_service;
+  }
+  if (for_kernel != 0) unfile(burst, for_kernel);
+}
+
 void Host::filed(Burst& burst, bool keeps_all) {
+  if (has_kernel_) unfile_for_kernel(burst);
   if (fragments_ == 0 && !has_pending()) [[likely]]
     return;
   std::uint64_t of_v4 = 0;
@@ -125,6 +138,8 @@ After Host::hear_arp(Handling& h) {
   const auto notice = read_arp({h.packet(), h.burst.length[h.i]});
   if (notice && common_.links[link].has_neighbours) {
     v4_.hear(*notice, link, true, h.now(), h.wire);
+    if (common_.links[link].has_kernel && v4_.concerns_kernel(*notice))
+      h.wire.show_to_kernel(h.burst.handle[h.i], link);
     h.verdict() = Verdict::consumed;
   }
   return After::stays;

@@ -74,6 +74,9 @@ class Host {
   /// addressed to the host is answered whether or not its bit is set, unless its verdict drops it.
   Routed route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire);
 
+  /// Sends a frame of the kernel's: it counts as made here.
+  void send(const Outgoing& frame, Wire& wire) { common_.send_own(frame, wire); }
+
   /// Sends the RST.
   void tell(const Reset<KeyV4>& reset, Tick now, Wire& wire) { v4_.tell(reset, now, wire); }
   void tell(const Reset<KeyV6>& reset, Tick now, Wire& wire) { v6_.tell(reset, now, wire); }
@@ -98,6 +101,7 @@ class Host {
 
  private:
   After hear_arp(Handling& handling);
+  void unfile_for_kernel(Burst& burst) const;
   bool has_pending() const { return v4_.has_pending() || v6_.has_pending(); }
 
   HostCommon common_;
@@ -105,6 +109,7 @@ class Host {
   HostFor<AddressV4> v4_;
   HostFor<AddressV6> v6_;
   bool announces_;
+  bool has_kernel_;              // on some link
   std::uint64_t fragments_ = 0;  // of the latest burst that was taken in
 };
 

@@ -45,10 +45,13 @@ After HostFor<A>::answer(Handling& h) {
   if constexpr (A::kBytes == 16) {
     if (const auto notice = read_discovery({packet, h.burst.length[h.i]}, headers)) {
       hear(*notice, h.came_on(), true, h.now(), h.wire);
+      if (common_.links[h.came_on()].has_kernel && concerns_kernel(*notice))
+        h.wire.show_to_kernel(h.burst.handle[h.i], h.came_on());
       h.verdict() = Verdict::consumed;
       return After::stays;
     }
   }
+  if (is_for_kernel(h, destination)) return give_to_kernel(h);
   if (h.verdict() != Verdict::no_service || !is_to_one) {
     h.verdict() = Verdict::not_ours;
     return After::stays;
@@ -64,6 +67,23 @@ After HostFor<A>::answer(Handling& h) {
     return After::stays;
   }
   return refuse(h, Verdict::not_ours, IcmpError::port_unreachable);
+}
+
+/// Returns true for what is sent to the host itself, by its own address or as to all on the link,
+/// but not by a service.
+template <class A>
+bool HostFor<A>::is_for_kernel(const Handling& h, const A& destination) const {
+  if (!common_.links[h.came_on()].has_kernel || is_served(h.verdict())) return false;
+  if (is_own(destination) || is_group_of_link(destination)) return true;
+  const Route<A>* const route = tables_->routes.find(destination);
+  return route != nullptr && route->link == kGroup;
+}
+
+template <class A>
+After HostFor<A>::give_to_kernel(Handling& h) {
+  const bool is_given = h.wire.give_to_kernel(h.burst.handle[h.i], h.came_on());
+  h.verdict() = is_given ? Verdict::consumed : Verdict::kernel_full;
+  return is_given ? After::taken : After::stays;
 }
 
 /// Sends the packet, which has been made an answer to itself, back to `to`.
@@ -131,11 +151,35 @@ void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick
 
 template <class A>
 bool HostFor<A>::is_answered_on(const A& address, unsigned link) const {
-  const bool is_own = std::ranges::any_of(tables_->addresses.own, [&](const auto& own) {
+  const bool is_own_here = std::ranges::any_of(tables_->addresses.own, [&](const auto& own) {
     return own.link == link && own.address == address;
   });
-  const auto& virtual_ones = tables_->addresses.virtual_addresses;
-  return is_own || std::ranges::find(virtual_ones, address) != virtual_ones.end();
+  return is_virtual(address) || (is_own_here && !common_.links[link].has_kernel);
+}
+
+template <class A>
+std::uint64_t HostFor<A>::replies_to_host(Burst& burst) const {
+  std::uint64_t found = 0;
+  for (const auto* lane : {&burst.lanes<Key<A>>().reply, &burst.quoted<Key<A>>().reply}) {
+    for (unsigned i = 0; i < lane->size; ++i) {
+      const unsigned packet = lane->packet[i];
+      const A to = destination_of<A>(burst.data[packet], burst.headers[packet]);
+      found |= std::uint64_t{is_own(to)} << packet;
+    }
+  }
+  return found;
+}
+
+template <class A>
+bool HostFor<A>::is_own(const A& address) const {
+  const auto& all = tables_->addresses.own;
+  return std::ranges::any_of(all, [&](const auto& own) { return own.address == address; });
+}
+
+template <class A>
+bool HostFor<A>::is_virtual(const A& address) const {
+  const auto& all = tables_->addresses.virtual_addresses;
+  return std::ranges::find(all, address) != all.end();
 }
 
 template <class A>

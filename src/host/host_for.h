@@ -74,6 +74,9 @@ struct HostLink {
   /// Stations answer there. Else every packet goes to nobody in particular.
   bool has_neighbours = true;
   ReversePath reverse_path = ReversePath::off;
+  /// The kernel has an interface there: what is for the host's own addresses, or for all on the
+  /// link, is the kernel's.
+  bool has_kernel = false;
 };
 
 /// Of one address family, what hosts over the same links may have in common. Never changes.
@@ -191,6 +194,14 @@ class HostFor {
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
   /// `answers`: else another worker does.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
+  /// Returns whether the kernel, where it has an interface on the link, hears it, too: all but
+  /// questions about virtual addresses, which the host answers.
+  bool concerns_kernel(const Notice<A>& notice) const {
+    return !notice.is_question || !is_virtual(notice.target);
+  }
+  /// Returns replies, a bit each, that are addressed to the host's own addresses, and errors about
+  /// such.
+  std::uint64_t replies_to_host(Burst& burst) const;
   /// Bursts with which `filed` may be called before the first of them comes to `settle`; after
   /// more, a fragment has been taken out of its burst.
   static constexpr unsigned kInFlight = 5;
@@ -229,11 +240,15 @@ class HostFor {
   After route_whole(Handling& handling);
   After route_fragment(Handling& handling);
   After answer(Handling& handling);
+  bool is_for_kernel(const Handling& handling, const A& destination) const;
+  After give_to_kernel(Handling& handling);
   After turn_away(Handling& handling);
   After send_back(Handling& handling, const A& to);
   bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
   void tell(IcmpError error, const About& about, const Key<A>* original, Tick now, Wire& wire);
+  bool is_own(const A& address) const;
+  bool is_virtual(const A& address) const;
   bool is_answered_on(const A& address, unsigned link) const;
   bool is_neighbour_on(const A& address, unsigned link) const;
   A asker(unsigned link, const A& target) const;

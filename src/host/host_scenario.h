@@ -7,11 +7,13 @@
 //   0 gw answers        it says where it is, as it was asked to; `tells`: unasked
 //                       `tagged` at the end of the line: with a priority, in a tag of VLAN 0
 //   0 c > b1            a packet from c to b1 comes on link 0; more words: `hops=1`, `bytes=1600`,
-//                       `served` (to the virtual address, which was rewritten to b1), `dropped`
+//                       `served` (to the virtual address, which was rewritten to b1), `by=b1` (the
+//                       next hop that was chosen), `dropped`
 //   0 c pings vip       an echo request
 //   0 n tells-only b1   IPv6: an advertisement to an address on another link
 //
-// What is sent: `1 to b1: c > b1`, `0 to all: out asks gw`, `0 to gw: out answers gw`.
+// What is sent: `1 to b1: c > b1`, `0 to all: out asks gw`, `0 to gw: out answers gw`; what the
+// kernel gets: `0 to kernel`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -92,7 +94,7 @@ class HostScenario : public testing::Test, protected Wire {
 
   /// `permanent` has the MAC of "far" for good.
   void make(HostConfig config = {.announces = false}, const std::string& permanent = {}) {
-    config.links = {{.mac = mac_of("out")}, {.mac = mac_of("in")}};
+    config.links = {{.mac = mac_of("out"), .has_kernel = has_kernel_}, {.mac = mac_of("in")}};
     HostAddresses<A> addresses{
         .own = {{address("out"), kV4 ? 24U : 64U, 0}, {address("in"), kV4 ? 24U : 64U, 1}},
         .virtual_addresses = {address("vip")},
@@ -108,6 +110,13 @@ class HostScenario : public testing::Test, protected Wire {
       config.v6 = addresses;
     }
     host_ = std::make_unique<Host>(config);
+  }
+
+  /// The kernel has an interface on link 0, with room for so many frames.
+  void have_kernel(unsigned room) {
+    has_kernel_ = true;
+    kernel_room_ = room;
+    make();
   }
 
   /// Frames like those of scenarios, some of their bytes changed, some cut short, on both links:
@@ -205,11 +214,13 @@ class HostScenario : public testing::Test, protected Wire {
     unsigned hops = 64;
     unsigned size = 100;
     bool served = false;
+    next_hop_.clear();
     std::uint64_t forward = ~0ULL;
     for (std::string word; words >> word;) {
       if (word.starts_with("hops=")) hops = static_cast<unsigned>(std::stoul(word.substr(5)));
       if (word.starts_with("bytes=")) size = static_cast<unsigned>(std::stoul(word.substr(6)));
       served |= word == "served";
+      if (word.starts_with("by=")) next_hop_ = word.substr(3);
       if (word == "dropped") forward = 0;
     }
     const Bytes frame = what == "refuses" ? refusal(who, whom, hops)
@@ -290,6 +301,9 @@ class HostScenario : public testing::Test, protected Wire {
   /// What is sent is not looked at.
   bool is_attacked_ = false;
   bool is_tagged_ = false;
+  bool has_kernel_ = false;
+  unsigned kernel_room_ = 0;
+  std::string next_hop_;  // of the packet that comes next
 
   /// One packet, as a line of workers leaves it. `served`: rewritten from the virtual address to
   /// that.
@@ -326,6 +340,11 @@ class HostScenario : public testing::Test, protected Wire {
       burst->verdict[0] = Verdict::tracked;
       lane.key[0].destination = address("vip");
     }
+    if (!next_hop_.empty()) {
+      burst->verdict[0] = Verdict::tracked;
+      burst->has_next_hop = 1;
+      burst->next_hops<A>()[0] = address(next_hop_);
+    }
     std::array<Outgoing, Burst::kMax> out;
     const Host::Routed routed = host_->route(*burst, forward, out, *this);
     if (routed.sent != 0) {
@@ -361,6 +380,18 @@ class HostScenario : public testing::Test, protected Wire {
   void drop(Handle handle) override {
     EXPECT_EQ(frames_.erase(handle), 1U);
     said_.emplace_back("dropped");
+  }
+  bool give_to_kernel(Handle handle, unsigned link) override {
+    if (kernel_room_ == 0) return false;
+    --kernel_room_;
+    show_to_kernel(handle, link);
+    frames_.erase(handle);
+    return true;
+  }
+  void show_to_kernel(Handle handle, unsigned link) override {
+    EXPECT_EQ(link, 0U);
+    EXPECT_TRUE(frames_.contains(handle));
+    said_.emplace_back("0 to kernel");
   }
   unsigned link_of(Handle handle) const override { return link_of_.at(handle); }
 

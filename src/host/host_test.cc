@@ -57,6 +57,69 @@ TYPED_TEST(HostTest, PacketsWaitForWhoIsAsked) {
     - consumed)");
 }
 
+TYPED_TEST(HostTest, WhatAFunctionSendsByANextHopGoesThere) {
+  this->play(R"(
+    begin
+    - 0 to all: out asks gw
+    - 1 to all: in asks b1
+    1 b1 answers
+    - consumed
+    0 c > vip by=b1
+    - 1 to b1: c > vip hops=63
+    - tracked
+    0 c > vip by=b1 hops=1
+    - hop_limit)");
+}
+
+TYPED_TEST(HostTest, TheKernelGetsWhatIsForTheHostItself) {
+  this->have_kernel(10);
+  this->play(R"(
+    0 c > out
+    - 0 to kernel
+    - consumed
+    0 c pings out
+    - 0 to kernel
+    - consumed
+    0 c > in
+    - 0 to kernel
+    - consumed
+    0 n > group
+    - 0 to kernel
+    - consumed
+    0 c > out served
+    - not_ours
+    1 b1 pings in
+    - 1 to all: in asks b1
+    - consumed)");
+}
+
+TYPED_TEST(HostTest, TheKernelAnswersForItsAddresses) {
+  this->have_kernel(10);
+  this->play(R"(
+    0 gw asks out
+    - 0 to kernel
+    - consumed
+    0 gw asks vip
+    - 0 to gw: vip answers gw
+    - consumed
+    0 gw answers
+    - 0 to kernel
+    - consumed
+    1 b1 asks in
+    - 1 to b1: in answers b1
+    - consumed)");
+}
+
+TYPED_TEST(HostTest, TheKernelGetsNoMoreThanItHasRoomFor) {
+  this->have_kernel(1);
+  this->play(R"(
+    0 c > out
+    - 0 to kernel
+    - consumed
+    0 c > out
+    - kernel_full)");
+}
+
 TYPED_TEST(HostTest, WhoDoesNotAnswerIsGivenUp) {
   this->play(R"(
     begin

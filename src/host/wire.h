@@ -14,6 +14,14 @@ class Wire {
   virtual void send(const Outgoing& frame) = 0;
   /// Lets go one that was made, or held.
   virtual void drop(Handle handle) = 0;
+  /// @name Of a link that has an interface of the kernel's; a wire may have none such
+  /// @{
+  /// The kernel gets a frame that came there, and its memory is let go. False: there is no room; it
+  /// stays where it was.
+  virtual bool give_to_kernel(Handle /*handle*/, unsigned /*link*/) { return false; }
+  /// The kernel gets it, too, if there is room; nobody may change it any more.
+  virtual void show_to_kernel(Handle /*handle*/, unsigned /*link*/) {}
+  /// @}
   /// The link on which a packet came.
   virtual unsigned link_of(Handle handle) const = 0;
 };

@@ -411,17 +411,6 @@ void Devices::restore_none() {
   }
 }
 
-void Devices::join() { static_cast<void>(rte_thread_register()); }
-void Devices::leave() { rte_thread_unregister(); }
-
-void Devices::place(Burst& burst, unsigned at, Handle handle) {
-  const rte_mbuf* packet = mbuf(handle);
-  burst.data[at] = rte_pktmbuf_mtod(packet, std::byte*);
-  burst.length[at] = packet->data_len;
-  burst.wire_length[at] = packet->pkt_len;
-  burst.handle[at] = handle;
-}
-
 unsigned Devices::receive(unsigned queue, Burst& burst, unsigned most) {
   const auto& [source, may_get_large] = impl_->queues[queue];
   std::array<rte_mbuf*, Burst::kMax> packets;
@@ -485,14 +474,6 @@ Outgoing Devices::make(unsigned bytes) {
     return {};
   }
   return {.handle = std::bit_cast<Handle>(packet), .data = rte_pktmbuf_mtod(packet, std::byte*)};
-}
-
-void Devices::free(std::span<const Handle> handles) {
-  for (const Handle handle : handles) rte_pktmbuf_free(mbuf(handle));
-}
-
-void Devices::share(Handle handle, unsigned more) {
-  rte_mbuf_refcnt_update(mbuf(handle), static_cast<std::int16_t>(more));
 }
 
 unsigned Devices::device_of(Handle handle) const { return impl_->device_of[mbuf(handle)->port]; }

@@ -98,6 +98,11 @@ class Devices {
   static void share(Handle handle, unsigned more);
   /// A packet's place in a burst, as `receive` writes it.
   static void place(Burst& burst, unsigned at, Handle handle);
+  /// @name Of a frame that lies in its memory as it came, or was made
+  /// @{
+  static std::span<std::byte> bytes(Handle handle);
+  static void set_length(Handle handle, std::uint16_t length);
+  /// @}
   /// The device that it came from.
   unsigned device_of(Handle handle) const;
 

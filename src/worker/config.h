@@ -64,7 +64,8 @@ struct Config {
   struct Port {
     std::string name;
     DeviceName device;
-    unsigned mtu = 0;  ///< 0: as the device has it
+    unsigned mtu = 0;    ///< 0: as the device has it
+    std::string kernel;  ///< its interface of the kernel's; empty: it has none
     ReversePath reverse_path = ReversePath::off;
   };
   enum class Idle : std::uint8_t {

@@ -35,7 +35,8 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   compare("port", [](const Config& c) {
     std::vector<std::string> ports;
     for (const Config::Port& port : c.live.ports)
-      ports.push_back(port.name + " " + to_string(port.device) + " " + std::to_string(port.mtu));
+      ports.push_back(port.name + " " + to_string(port.device) + " " + std::to_string(port.mtu) +
+                      " " + port.kernel);
     return ports;
   });
   return differ;

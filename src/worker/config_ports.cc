@@ -64,6 +64,7 @@ class LiveReader {
         once({by_target ? port.device.target : raw.device.value, raw.device.line, true}, devices_,
              "port.device", "two ports cannot have it");
     }
+    if (raw.kernel.given) add_kernel(raw, port);
     if (raw.name.given) once(raw.name, names_, "port.name", "give each port its own");
     for (const auto& address : raw.addresses) add_address(address, number);
     for (const auto& neighbour : raw.neighbours) add_neighbour(neighbour, number);
@@ -93,6 +94,28 @@ class LiveReader {
     problems_.add(text.line, key,
                   in_quotes(text.value) + " is there already, on line " +
                       std::to_string(first->second) + ": " + std::string(why));
+  }
+
+  void add_kernel(const RawPort& raw, Config::Port& port) {
+    constexpr std::size_t kMost = 15;
+    const std::string& name = raw.kernel.value;
+    const bool is_name = !name.empty() && name.size() <= kMost && name != "." && name != ".." &&
+                         name.find_first_of("/: \t\n%") == name.npos;
+    if (!is_name) {
+      problems_.add(raw.kernel.line, "port.kernel",
+                    in_quotes(name) +
+                        " is no name of an interface: give one of up to 15 letters "
+                        "and digits, like mr0");
+    } else if (!has_neighbours(port.device.kind)) {
+      problems_.add(raw.kernel.line, "port.kernel",
+                    "nobody answers on " + raw.device.value + ": leave it out");
+    } else if (is_of_kernel(port.device.kind) && port.device.target == name) {
+      problems_.add(raw.kernel.line, "port.kernel",
+                    in_quotes(name) + " is the port's own device: give a new name, like mr0");
+    } else {
+      once(raw.kernel, kernels_, "port.kernel", "give each port its own");
+      port.kernel = name;
+    }
   }
 
   template <class A>
@@ -223,6 +246,7 @@ class LiveReader {
   Config::Live& live_;
   Lines names_;
   Lines devices_;
+  Lines kernels_;
 };
 
 }  // namespace
@@ -237,6 +261,7 @@ Keys<RawPort> port_keys() {
       {"addresses", read_addresses},
       {"neighbours", tables(&P::neighbours,
                             {{"address", text(&N::address), true}, {"mac", text(&N::mac), true}})},
+      {"kernel", text(&P::kernel)},
       {"mtu", integer(&P::mtu, 68, 9600, "bytes")},
       {"rpf",
        choice(&P::reverse_path, {{"off", R::off}, {"loose", R::loose}, {"strict", R::strict}})},

@@ -23,6 +23,7 @@ struct RawPort {
   std::vector<Located<std::string>> addresses;
   std::vector<RawNeighbour> neighbours;
   unsigned mtu = 0;
+  Located<std::string> kernel;
   ReversePath reverse_path = ReversePath::off;
 };
 

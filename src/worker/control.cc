@@ -206,9 +206,12 @@ Result<void> Control::take_on(Config config) {
   std::swap(config_, config);
   Marked before = marked_;
   forget_health();
-  if (auto ok = workers_->update(effective(config_)); !ok) {
+  auto ok = live_->update_kernel(config_);
+  if (ok) ok = workers_->update(effective(config_));
+  if (!ok) {
     std::swap(config_, config);
     marked_ = std::move(before);
+    static_cast<void>(live_->update_kernel(config_));
     return ok;
   }
   const LineConfig line = line_config(config_);

@@ -40,7 +40,8 @@ HostConfig host_config(const Config& config, const Devices& devices) {
     host.links.push_back({.mac = devices.mac(d),
                           .mtu = devices.mtu(d),
                           .has_neighbours = has_neighbours(devices.name(d).kind),
-                          .reverse_path = config.live.ports[d].reverse_path});
+                          .reverse_path = config.live.ports[d].reverse_path,
+                          .has_kernel = !config.live.ports[d].kernel.empty()});
   }
   return host;
 }
@@ -49,6 +50,34 @@ std::vector<DeviceSettings> device_settings(const Config& config) {
   std::vector<DeviceSettings> settings;
   for (const Config::Port& port : config.live.ports) settings.push_back({port.device, port.mtu});
   return settings;
+}
+
+std::vector<TapAddress> tap_addresses(const Config& config, unsigned port) {
+  std::vector<TapAddress> all;
+  const auto append = [&](const auto& addresses) {
+    for (const auto& own : addresses.own) {
+      if (own.link == port) all.push_back({own.address, own.bits});
+    }
+  };
+  append(config.live.v4);
+  append(config.live.v6);
+  return all;
+}
+
+/// By port; null where none has an interface of the kernel's.
+Result<std::unique_ptr<KernelSide>> open_kernel(const Config& config, Devices& devices) {
+  std::vector<std::optional<TapSettings>> taps(config.live.ports.size());
+  for (unsigned n = 0; n < taps.size(); ++n) {
+    const std::string& name = config.live.ports[n].kernel;
+    if (name.empty()) continue;
+    taps[n] = {.name = name,
+               .mac = devices.mac(n),
+               .mtu = devices.mtu(n),
+               .addresses = tap_addresses(config, n)};
+  }
+  const auto has_one = [](const auto& tap) { return tap.has_value(); };
+  if (std::ranges::none_of(taps, has_one)) return std::unique_ptr<KernelSide>();
+  return KernelSide::open(devices, config.workers, taps);
 }
 
 }  // namespace
@@ -96,7 +125,11 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
   std::unique_ptr<Live> live(new Live);
   live->devices_ = std::move(*devices);
 
-  auto hub = LiveHub::create(*live->devices_, config.workers, options.owners);
+  auto kernel = open_kernel(config, *live->devices_);
+  if (!kernel) return std::unexpected(kernel.error());
+  live->kernel_ = std::move(*kernel);
+
+  auto hub = LiveHub::create(*live->devices_, live->kernel_.get(), config.workers, options.owners);
   if (!hub) return std::unexpected(hub.error());
   live->hub_ = std::move(*hub);
 
@@ -110,6 +143,19 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
         *live->hub_, n, host, LivePort::Options{.sleeps = live->sleeps_, .stop = options.stop}));
   }
   return live;
+}
+
+Result<void> Live::start() {
+  if (auto ok = devices_->start(); !ok || kernel_ == nullptr) return ok;
+  return kernel_->start();
+}
+
+Result<void> Live::update_kernel(const Config& config) {
+  for (unsigned n = 0; n < config.live.ports.size(); ++n) {
+    if (config.live.ports[n].kernel.empty()) continue;
+    if (auto ok = kernel_->set_addresses(n, tap_addresses(config, n)); !ok) return ok;
+  }
+  return {};
 }
 
 std::shared_ptr<const HostPlan> Live::host_plan(const Config& config) const {

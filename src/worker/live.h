@@ -34,7 +34,7 @@ class Live {
   static Result<std::unique_ptr<Live>> open(const Config& config, const LiveOptions& options);
 
   /// Packets come from now on.
-  Result<void> start() { return devices_->start(); }
+  Result<void> start();
   /// One for each worker, which runs on it.
   std::vector<Port*> ports() const;
 
@@ -57,6 +57,12 @@ class Live {
   /// That worker's port; between two of its bursts.
   LivePort& port(unsigned worker) { return *ports_[worker]; }
 
+  /// Null where no port has an interface of the kernel's.
+  const KernelSide* kernel() const { return kernel_.get(); }
+  /// Its interfaces get the addresses of such a configuration. Errors: as
+  /// `KernelSide::set_addresses`.
+  Result<void> update_kernel(const Config& config);
+
   const Devices& devices() const { return *devices_; }
   Devices& devices() { return *devices_; }
   /// Workers sleep where nothing comes.
@@ -77,6 +83,7 @@ class Live {
   Live() = default;
 
   std::unique_ptr<Devices> devices_;
+  std::unique_ptr<KernelSide> kernel_;
   std::unique_ptr<LiveHub> hub_;
   std::vector<std::unique_ptr<LivePort>> ports_;
   bool sleeps_ = false;

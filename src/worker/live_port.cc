@@ -22,6 +22,8 @@ constexpr unsigned kDrained = kBurstsInFlight + 1;
 static_assert(HostFor<AddressV4>::kInFlight > kBurstsInFlight);
 /// And after which a worker that may sleep does.
 constexpr unsigned kPatience = 64;
+/// Frames of the kernel's that a worker sends between two bursts, at most.
+constexpr unsigned kOfKernelABurst = Burst::kMax / 2;
 constexpr std::chrono::microseconds kShortestNap{20};
 constexpr std::chrono::microseconds kLongestNap{200};
 
@@ -30,9 +32,10 @@ void* tagged(Handle handle, bool is_news) { return std::bit_cast<void*>(handle |
 
 }  // namespace
 
-Result<std::unique_ptr<LiveHub>> LiveHub::create(Devices& devices, unsigned workers,
+Result<std::unique_ptr<LiveHub>> LiveHub::create(Devices& devices, KernelSide* kernel,
+                                                 unsigned workers,
                                                  std::shared_ptr<const Owners> owners) {
-  std::unique_ptr<LiveHub> hub(new LiveHub(devices, workers, std::move(owners)));
+  std::unique_ptr<LiveHub> hub(new LiveHub(devices, kernel, workers, std::move(owners)));
   for (unsigned n = 0; n < workers * workers; ++n) {
     auto ring = PointerRing::create(kRing);
     if (!ring) return std::unexpected(ring.error());
@@ -76,8 +79,10 @@ bool LivePort::receive(Burst& burst) {
   host_.tick(now_, *this);
   take_in(burst);
   arrived_ = 0;
-  if (backlog_ > 0) [[likely]]
+  if (backlog_ > 0) [[likely]] {
     poll(burst);
+    if (hub_->kernel() != nullptr) send_for_kernel();
+  }
   parse(burst, link_type());
   host_.admit(burst, std::span(arrivals_).first(arrived_));
   empty_ = burst.size == 0 ? empty_ + 1 : 0;
@@ -99,6 +104,23 @@ void LivePort::poll(Burst& burst) {
   if (backlog_ == kGoesOn) [[likely]]
     return;
   backlog_ = burst.size == before ? 0 : backlog_ - 1;
+}
+
+/// What the kernel sends leaves as it is.
+void LivePort::send_for_kernel() {
+  std::array<Outgoing, kOfKernelABurst> frames;
+  const unsigned count = hub_->kernel()->take(worker_, frames);
+  for (unsigned i = 0; i < count; ++i) host_.send(frames[i], *this);
+  if (count > 0) flush();
+}
+
+bool LivePort::give_to_kernel(Handle handle, unsigned link) {
+  return hub_->kernel()->give(worker_, handle, link);
+}
+
+void LivePort::show_to_kernel(Handle handle, unsigned link) {
+  Devices::share(handle, 1);
+  if (!give_to_kernel(handle, link)) drop(handle);
 }
 
 bool LivePort::is_drained() const {

@@ -17,6 +17,7 @@
 #include "host/host.h"
 #include "millrace/types.h"
 #include "port/devices.h"
+#include "port/kernel_side.h"
 #include "port/port.h"
 #include "port/ring.h"
 #include "shard/owners.h"
@@ -30,11 +31,13 @@ class LiveHub {
   /// Packets that may wait, from one worker to another.
   static constexpr unsigned kRing = 1023;
 
-  /// Errors (failed): no memory.
-  static Result<std::unique_ptr<LiveHub>> create(Devices& devices, unsigned workers,
+  /// `kernel` may be null. Errors (failed): no memory.
+  static Result<std::unique_ptr<LiveHub>> create(Devices& devices, KernelSide* kernel,
+                                                 unsigned workers,
                                                  std::shared_ptr<const Owners> owners);
 
   Devices& devices() const { return *devices_; }
+  KernelSide* kernel() const { return kernel_; }
   unsigned workers() const { return workers_; }
   const Owners& owners() const { return *owners_; }
   PointerRing& ring(unsigned from, unsigned to) { return rings_[from * workers_ + to]; }
@@ -44,10 +47,12 @@ class LiveHub {
   bool is_ending() const { return is_ending_.load(std::memory_order_relaxed); }
 
  private:
-  LiveHub(Devices& devices, unsigned workers, std::shared_ptr<const Owners> owners)
-      : devices_(&devices), workers_(workers), owners_(std::move(owners)) {}
+  LiveHub(Devices& devices, KernelSide* kernel, unsigned workers,
+          std::shared_ptr<const Owners> owners)
+      : devices_(&devices), kernel_(kernel), workers_(workers), owners_(std::move(owners)) {}
 
   Devices* devices_;
+  KernelSide* kernel_;
   unsigned workers_;
   std::shared_ptr<const Owners> owners_;
   std::vector<PointerRing> rings_;  // from each worker to each
@@ -111,10 +116,13 @@ class LivePort final : public Port, private Wire {
   Outgoing make(unsigned bytes) override { return hub_->devices().make(bytes); }
   void send(const Outgoing& frame) override;
   void drop(Handle handle) override { Devices::free({&handle, 1}); }
+  bool give_to_kernel(Handle handle, unsigned link) override;
+  void show_to_kernel(Handle handle, unsigned link) override;
   unsigned link_of(Handle handle) const override { return hub_->devices().device_of(handle); }
 
   void join();
   void poll(Burst& burst);
+  void send_for_kernel();
   void take_in(Burst& burst);
   void take_in(Burst& burst, Handle tag);
   void wait();

@@ -1,0 +1,47 @@
+// Frames as devices give and take them: what of `Devices` knows DPDK's packets, but no device.
+#include <rte_config.h>  // first of DPDK's
+
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+
+#include <bit>
+
+#include "port/devices.h"
+
+namespace millrace {
+namespace {
+
+rte_mbuf* mbuf(Handle handle) { return std::bit_cast<rte_mbuf*>(handle); }
+
+}  // namespace
+
+void Devices::join() { static_cast<void>(rte_thread_register()); }
+void Devices::leave() { rte_thread_unregister(); }
+
+void Devices::place(Burst& burst, unsigned at, Handle handle) {
+  const rte_mbuf* packet = mbuf(handle);
+  burst.data[at] = rte_pktmbuf_mtod(packet, std::byte*);
+  burst.length[at] = packet->data_len;
+  burst.wire_length[at] = packet->pkt_len;
+  burst.handle[at] = handle;
+}
+
+void Devices::free(std::span<const Handle> handles) {
+  for (const Handle handle : handles) rte_pktmbuf_free(mbuf(handle));
+}
+
+void Devices::share(Handle handle, unsigned more) {
+  rte_mbuf_refcnt_update(mbuf(handle), static_cast<std::int16_t>(more));
+}
+
+std::span<std::byte> Devices::bytes(Handle handle) {
+  const rte_mbuf* packet = mbuf(handle);
+  return {rte_pktmbuf_mtod(packet, std::byte*), packet->data_len};
+}
+
+void Devices::set_length(Handle handle, std::uint16_t length) {
+  mbuf(handle)->data_len = length;
+  mbuf(handle)->pkt_len = length;
+}
+
+}  // namespace millrace

@@ -1,0 +1,231 @@
+#include "port/kernel_tap.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <libmnl/libmnl.h>
+#include <linux/if_addr.h>
+#include <linux/if_link.h>
+#include <linux/if_tun.h>
+#include <linux/rtnetlink.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "port/kernel_interface.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kFile = "/dev/net/tun";
+
+std::unexpected<Error> failed(const std::string& name, const std::string& what, int error) {
+  return std::unexpected(Error{fmt::format("{}: {}: {}", name, what, std::strerror(error))});
+}
+
+/// Routing netlink: what the kernel is told, and asked, about interfaces (rtnetlink(7)).
+class Netlink {
+ public:
+  Netlink() : socket_(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC)) {
+    if (socket_ != nullptr) mnl_socket_bind(socket_, 0, MNL_SOCKET_AUTOPID);
+  }
+  ~Netlink() {
+    if (socket_ != nullptr) mnl_socket_close(socket_);
+  }
+  Netlink(const Netlink&) = delete;
+  Netlink& operator=(const Netlink&) = delete;
+
+  /// Room for one message.
+  nlmsghdr* begin(std::uint16_t type, std::uint16_t flags) {
+    nlmsghdr* const message = mnl_nlmsg_put_header(out_.data());
+    message->nlmsg_type = type;
+    message->nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
+    return message;
+  }
+  /// 0, or what was wrong; `each` gets what the kernel answers.
+  int ask(nlmsghdr* message, std::function<void(const nlmsghdr*)> each = {}) {
+    if (socket_ == nullptr) return errno;
+    message->nlmsg_seq = ++sequence_;
+    if (mnl_socket_sendto(socket_, message, message->nlmsg_len) < 0) return errno;
+    const auto hear = [](const nlmsghdr* one, void* to) {
+      const auto& hears = *static_cast<std::function<void(const nlmsghdr*)>*>(to);
+      if (hears) hears(one);
+      return MNL_CB_OK;
+    };
+    int more = MNL_CB_OK;
+    while (more > MNL_CB_STOP) {
+      const auto got = mnl_socket_recvfrom(socket_, in_.data(), in_.size());
+      if (got < 0) return errno;
+      more = mnl_cb_run(in_.data(), static_cast<std::size_t>(got), sequence_,
+                        mnl_socket_get_portid(socket_), hear, &each);
+    }
+    return more < 0 ? errno : 0;
+  }
+
+ private:
+  mnl_socket* socket_;
+  unsigned sequence_ = 0;
+  alignas(nlmsghdr) std::array<char, 1024> out_{};
+  alignas(nlmsghdr) std::array<char, 32768> in_{};
+};
+
+template <class Family>
+Family* put(nlmsghdr* message) {
+  return static_cast<Family*>(mnl_nlmsg_put_extra_header(message, sizeof(Family)));
+}
+
+int set_up(Netlink& netlink, const TapSettings& settings, int index) {
+  nlmsghdr* const message = netlink.begin(RTM_NEWLINK, NLM_F_ACK);
+  auto* const link = put<ifinfomsg>(message);
+  link->ifi_index = index;
+  link->ifi_flags = link->ifi_change = IFF_UP;
+  mnl_attr_put(message, IFLA_ADDRESS, settings.mac.bytes.size(), settings.mac.bytes.data());
+  mnl_attr_put_u32(message, IFLA_MTU, settings.mtu);
+  return netlink.ask(message);
+}
+
+int change_address(Netlink& netlink, std::uint16_t type, int index, const TapAddress& address) {
+  const auto flags = type == RTM_NEWADDR ? NLM_F_CREATE | NLM_F_REPLACE : 0;
+  nlmsghdr* const message = netlink.begin(type, static_cast<std::uint16_t>(NLM_F_ACK | flags));
+  auto* const is = put<ifaddrmsg>(message);
+  is->ifa_index = static_cast<std::uint32_t>(index);
+  is->ifa_prefixlen = static_cast<std::uint8_t>(address.bits);
+  is->ifa_flags = IFA_F_NODAD;  // nobody else has it, or millrace would answer for it, too
+  std::visit(
+      [&]<class A>(const A& of) {
+        is->ifa_family = A::kBytes == 4 ? AF_INET : AF_INET6;
+        mnl_attr_put(message, IFA_LOCAL, of.bytes.size(), of.bytes.data());
+        mnl_attr_put(message, IFA_ADDRESS, of.bytes.size(), of.bytes.data());
+      },
+      address.address);
+  return netlink.ask(message);
+}
+
+/// What one answer of the kernel's says.
+struct Told {
+  ifaddrmsg is{};
+  std::set<TapAddress>& all;
+};
+
+int hear_address(const nlattr* attribute, void* to) {
+  const auto& [is, all] = *static_cast<Told*>(to);
+  const auto read = [&]<class A>(A address) {
+    if (mnl_attr_get_payload_len(attribute) != address.bytes.size()) return;
+    std::memcpy(address.bytes.data(), mnl_attr_get_payload(attribute), address.bytes.size());
+    all.insert({address, is.ifa_prefixlen});
+  };
+  const int type = mnl_attr_get_type(attribute);
+  if (is.ifa_family == AF_INET && type == IFA_LOCAL) read(AddressV4());
+  if (is.ifa_family == AF_INET6 && type == IFA_ADDRESS) read(AddressV6());
+  return MNL_CB_OK;
+}
+
+/// But for link-local ones of IPv6, which the kernel makes itself.
+std::set<TapAddress> addresses_of(Netlink& netlink, int index) {
+  std::set<TapAddress> all;
+  nlmsghdr* const message = netlink.begin(RTM_GETADDR, NLM_F_DUMP);
+  put<ifaddrmsg>(message)->ifa_family = AF_UNSPEC;
+  netlink.ask(message, [&](const nlmsghdr* one) {
+    Told told{.is = *static_cast<const ifaddrmsg*>(mnl_nlmsg_get_payload(one)), .all = all};
+    if (std::cmp_equal(told.is.ifa_index, index) && told.is.ifa_scope != RT_SCOPE_LINK)
+      mnl_attr_parse(one, sizeof(ifaddrmsg), hear_address, &told);
+  });
+  return all;
+}
+
+/// A kernel without the file has nothing to be set.
+void set_ipv6(const std::string& name, std::string_view setting, std::string_view value) {
+  std::ofstream(fmt::format("/proc/sys/net/ipv6/conf/{}/{}", name, setting)) << value << std::flush;
+}
+
+int index_of(const std::string& name) { return static_cast<int>(::if_nametoindex(name.c_str())); }
+
+}  // namespace
+
+Result<KernelTap> KernelTap::open(const TapSettings& settings) {
+  const std::string& name = settings.name;
+  if (auto ok = KernelInterface::check_tap(name); !ok) return std::unexpected(ok.error());
+  KernelTap tap(name, ::open(kFile, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (tap.fd_ < 0) return failed(name, kFile, errno);
+  ifreq request{};
+  std::memcpy(request.ifr_name, name.c_str(), std::min<std::size_t>(name.size(), IFNAMSIZ - 1));
+  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_MULTI_QUEUE;
+  if (::ioctl(tap.fd_, TUNSETIFF, &request) != 0) {
+    if (errno != EINVAL && errno != EBUSY) return failed(name, "cannot be made", errno);
+    return std::unexpected(
+        Error{name +
+              " is there, and no interface that millrace makes: give kernel another name, "
+              "or take it away (ip link delete " +
+              name + ")"});
+  }
+  // Until it starts, another millrace goes on with it.
+  request.ifr_flags = IFF_DETACH_QUEUE;
+  if (::ioctl(tap.fd_, TUNSETQUEUE, &request) != 0 || ::ioctl(tap.fd_, TUNSETPERSIST, 1) != 0)
+    return failed(name, "cannot be set up", errno);
+  const bool has_v6 = std::ranges::any_of(settings.addresses, [](const TapAddress& one) {
+    return std::holds_alternative<AddressV6>(one.address);
+  });
+  set_ipv6(name, "addr_gen_mode", "0");  // as millrace's own link-local address
+  set_ipv6(name, "accept_dad", "0");
+  set_ipv6(name, "disable_ipv6", has_v6 ? "0" : "1");
+  Netlink netlink;
+  if (const int error = set_up(netlink, settings, index_of(name)); error != 0)
+    return failed(name, "cannot be set up", error);
+  if (auto ok = tap.set_addresses(settings.addresses); !ok) return std::unexpected(ok.error());
+  return tap;
+}
+
+KernelTap::KernelTap(KernelTap&& other) noexcept
+    : name_(std::move(other.name_)), fd_(std::exchange(other.fd_, -1)), carrier_(other.carrier_) {}
+
+KernelTap::~KernelTap() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Result<void> KernelTap::start() {
+  ifreq request{};
+  request.ifr_flags = IFF_ATTACH_QUEUE;
+  if (::ioctl(fd_, TUNSETQUEUE, &request) != 0) return failed(name_, "does not start", errno);
+  return {};
+}
+
+Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
+  Netlink netlink;
+  const int index = index_of(name_);
+  std::set<TapAddress> old = addresses_of(netlink, index);
+  for (const TapAddress& one : addresses) {
+    if (old.erase(one) != 0) continue;
+    const int error = change_address(netlink, RTM_NEWADDR, index, one);
+    if (error == 0) continue;
+    const auto text = std::visit([](const auto& of) { return to_string(of); }, one.address);
+    return failed(name_, fmt::format("does not take {}/{}", text, one.bits), error);
+  }
+  for (const TapAddress& one : old) change_address(netlink, RTM_DELADDR, index, one);
+  return {};
+}
+
+void KernelTap::set_carrier(bool is_up) {
+  const int carrier = is_up ? 1 : 0;
+  if (carrier == carrier_) return;
+  if (::ioctl(fd_, TUNSETCARRIER, &carrier) == 0) carrier_ = carrier;
+}
+
+std::size_t KernelTap::read(std::span<std::byte> frame) const {
+  const auto got = ::read(fd_, frame.data(), frame.size());
+  return got > 0 ? static_cast<std::size_t>(got) : 0;
+}
+
+bool KernelTap::write(std::span<const std::byte> frame) const {
+  return ::write(fd_, frame.data(), frame.size()) == std::ssize(frame);
+}
+
+}  // namespace millrace

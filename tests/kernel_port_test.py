@@ -1,0 +1,251 @@
+#!/usr/bin/env python3
+"""The kernel beside millrace on one card: a service, and everything that the machine itself does there.
+
+    kernel_port_test.py MILLRACE [TEST...]
+"""
+
+import contextlib
+import json
+import socket
+import struct
+import subprocess
+
+from asked import Asked
+from cli_case import FAILED, MILLRACE
+from live import NO_XDP, has_xdp, main
+from namespaces import ip
+from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, OneLink
+
+ECHO = 7000
+
+
+def configuration(device="af_packet:wire", kernel="mr0", more=(), service=None):
+    addresses = ", ".join(f'"{address}"' for address in [
+        *(f"{a[key]}/{a['bits']}" for a in ADDRESSES.values() for key in ("outside", "inside")), *more])
+    text = f"""workers = 2
+[table]
+capacity = 20000
+[[port]]
+name = "card"
+device = "{device}"
+kernel = "{kernel}"
+addresses = [{addresses}]
+"""
+    for a in ADDRESSES.values():
+        backends = ", ".join(f'{{ address = "{s}", port = {SERVER_PORT} }}' for s in a["servers"])
+        text += f"""[[service]]
+address = "{service or a["service"]}"
+port = {PORT}
+protocol = "tcp"
+backends = [{backends}]
+"""
+        if service:
+            break
+    return text
+
+
+ONE_CARD = configuration()
+
+
+class KernelPort(Asked):
+    def serve(self, text=ONE_CARD):
+        network = OneLink(direct=False)
+        self.addCleanup(network.close)
+        self.serve_with(text, network)
+        self.echoing()
+
+    def echoing(self):
+        """TCP to the machine itself."""
+        self.listening = {}
+        for family, a in ADDRESSES.items():
+            with self.network_.middle:
+                listening = socket.create_server((a["outside"], ECHO), family=FAMILIES[family])
+            self.addCleanup(listening.close)
+            listening.settimeout(10)
+            self.listening[family] = listening
+
+    def session(self, family):
+        """A connection from the client to the machine itself: both ends."""
+        with self.network_.client:
+            client = socket.create_connection((ADDRESSES[family]["outside"], ECHO), timeout=10)
+        server, _ = self.listening[family].accept()
+        for end in (client, server):
+            end.settimeout(20)
+            self.addCleanup(end.close)
+        return client, server
+
+    def check_session(self, session, size=100_000):
+        for one, other in (session, session[::-1]):
+            one.sendall(bytes(size))
+            got = 0
+            while got < size:
+                got += len(other.recv(65536))
+            self.assertEqual(got, size)
+
+    def interface(self):
+        with self.network_.middle:
+            [is_now] = json.loads(ip("-json address show mr0"))
+        return is_now
+
+    def addresses(self):
+        return {one["local"] for one in self.interface()["addr_info"] if one["scope"] == "global"}
+
+    def of_kernel(self):
+        [port] = self.ask("GET /stats")["ports"]
+        return port["kernel"]
+
+    def check_everything(self):
+        for family, a in ADDRESSES.items():
+            for address in (a["outside"], a["inside"], a["service"]):
+                self.assertEqual(self.ping(self.network_, family, address), 3)
+            self.assertEqual(self.ping(self.network_, family, a["outside"], size=3000), 3, "in fragments")
+            self.check_session(self.session(family))
+            self.assertEqual({client.get(1000) for client in self.clients(20, family)}, set(a["servers"]))
+
+    def test_one_card_has_a_service_and_the_machine_itself(self):
+        for device in ("af_packet:wire", "af_xdp:wire"):
+            with self.subTest(device=device):
+                if device.startswith("af_xdp") and not has_xdp():
+                    self.skipTest(NO_XDP)
+                self.serve(configuration(device))
+                try:
+                    self.check_everything()
+                finally:
+                    stats = self.stop()
+                self.assertGreater(stats["ports"][0]["kernel"]["given"], 100)
+                self.assertGreater(stats["ports"][0]["kernel"]["taken"], 100)
+                self.assertEqual(stats["ports"][0]["kernel"]["full"], 0)
+
+    def test_the_machine_reaches_who_is_on_the_link(self):
+        """As to ask backends for their health, at the very port from which they answer clients."""
+        self.serve()
+        for family, a in ADDRESSES.items():
+            with self.network_.client:
+                listening = socket.create_server((a["client"], ECHO), family=FAMILIES[family])
+            self.addCleanup(listening.close)
+            for end in ((a["client"], ECHO), *((server, SERVER_PORT) for server in a["servers"])):
+                with self.network_.middle, socket.create_connection(end, timeout=10) as asking:
+                    if end[1] == SERVER_PORT:
+                        asking.sendall(b"3\n")
+                        self.assertEqual(asking.makefile("rb").readline().decode().strip(), end[0])
+        self.assertEqual(self.ask("GET /stats")["packets"]["dropped"].get("stray_reply", 0), 0)
+
+    def test_a_service_may_have_the_machines_own_address(self):
+        own = ADDRESSES[4]["outside"]
+        self.serve(configuration(service=own))
+        self.check_session(self.session(4))
+        with self.network_.client:
+            answers = set()
+            for _ in range(10):
+                with socket.create_connection((own, PORT), timeout=10) as asking:
+                    asking.sendall(b"3\n")
+                    answers.add(asking.makefile("rb").readline().decode().strip())
+            self.assertEqual(answers, set(ADDRESSES[4]["servers"]))
+            with socket.socket() as asking:  # where neither listens the kernel says so
+                self.assertRaises(ConnectionRefusedError, asking.connect, (own, PORT + 1))
+
+    def test_the_interface_is_as_the_port_is(self):
+        self.serve()
+        is_now = self.interface()
+        with self.network_.middle:
+            [wire] = json.loads(ip("-json address show wire"))
+        self.assertEqual((is_now["address"], is_now["mtu"]), (wire["address"], wire["mtu"]))
+        both = {a[key] for a in ADDRESSES.values() for key in ("outside", "inside")}
+        self.assertEqual(self.addresses(), both)
+        self.reload(configuration(more=["192.0.2.9/32", "2001:db8:9::9/128"]))
+        self.assertEqual(self.addresses(), both | {"192.0.2.9", "2001:db8:9::9"})
+        self.reload(ONE_CARD)
+        self.assertEqual(self.addresses(), both)
+        with self.network_.switch:
+            ip("link set port1 down")
+        self.wait_until(lambda: "LOWER_UP" not in self.interface()["flags"])
+        with self.network_.switch:
+            ip("link set port1 up")
+        self.wait_until(lambda: "LOWER_UP" in self.interface()["flags"])
+        self.check_everything()
+
+    def test_the_kernel_hears_the_links_groups(self):
+        self.serve()
+        with self.network_.middle:
+            index = socket.if_nametoindex("mr0")
+            v4, v6 = (socket.socket(family, socket.SOCK_DGRAM) for family in FAMILIES.values())
+            for udp in (v4, v6):
+                self.addCleanup(udp.close)
+                udp.settimeout(10)
+            v4.bind(("", 5000))
+            v6.bind(("", 5001))
+            member = socket.inet_aton("224.0.0.18") + struct.pack("=4si", bytes(4), index)
+            v4.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
+            member = socket.inet_pton(socket.AF_INET6, "ff02::12") + struct.pack("=i", index)
+            v6.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, member)
+        with self.network_.client:
+            index = socket.if_nametoindex("wire")
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+                udp.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF,
+                               struct.pack("=4s4si", bytes(4), bytes(4), index))
+                udp.sendto(b"to a group", ("224.0.0.18", 5000))
+            with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as udp:
+                udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+                udp.sendto(b"to a group", ("ff02::12", 5001))
+        self.assertEqual((v4.recv(100), v6.recv(100)), (b"to a group", b"to a group"))
+
+    def test_sessions_outlive_who_takes_over(self):
+        self.serve()
+        sessions = [self.session(family) for family in FAMILIES]
+        for _ in range(2):
+            self.take_over(ONE_CARD)
+            for session in sessions:
+                self.check_session(session)
+        self.check_everything()
+
+    def test_sessions_outlive_who_is_killed(self):
+        self.serve()
+        sessions = [self.session(family) for family in FAMILIES]
+        self.process.kill()
+        self.process.communicate()
+        self.start(self.network_, ONE_CARD)
+        for session in sessions:
+            self.check_session(session)
+        self.check_everything()
+
+    def test_a_flood_to_the_machine_starves_nobody(self):
+        self.serve()
+        end = self.transferring(10)
+        with self.network_.client:
+            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with udp:
+            udp.connect((ADDRESSES[4]["outside"], 9))
+            for _ in range(30_000):
+                with contextlib.suppress(OSError):  # nobody listens, it hears
+                    udp.send(bytes(64))
+        self.assertEqual(end(), [])
+        self.check_everything()
+        stats = self.stop()  # and all is counted
+        of_kernel = stats["ports"][0]["kernel"]
+        self.assertGreater(of_kernel["given"], 1000)
+        self.assertLessEqual(stats["packets"]["dropped"].get("kernel_full", 0), of_kernel["full"])
+
+    def test_what_cannot_be_made(self):
+        network = OneLink(direct=False)
+        self.addCleanup(network.close)
+        with network.middle:
+            ip("link add there type bridge")
+            for name, words in (("there", ["there", "another name"]), ("wire", ["own device"])):
+                done = subprocess.run([MILLRACE, "run", "--config", self.write("f.toml", configuration(kernel=name))],
+                                      capture_output=True, text=True)
+                self.assertIn(done.returncode, (FAILED, 2))
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                for word in words:
+                    self.assertIn(word, done.stderr)
+
+    def test_somebody_takes_the_interface_away(self):
+        self.serve()
+        with self.network_.middle:
+            ip("link delete mr0")
+        for family in FAMILIES:
+            self.clients(1, family)[0].get(1)
+        self.stop()
+
+
+if __name__ == "__main__":
+    main()
