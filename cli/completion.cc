@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -75,7 +76,6 @@ std::string words_of(const CLI::App& app) {
 
 void print_bash(const CLI::App& app) {
   fmt::print(
-      "# millrace completion bash; in zsh after `autoload -U bashcompinit; bashcompinit`\n"
       "_millrace() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices\n"
       "  local command=${{COMP_WORDS[1]}}\n"
@@ -102,9 +102,14 @@ void print_bash(const CLI::App& app) {
 
 void add_completion(CLI::App& app, Run& run) {
   auto* command = app.add_subcommand("completion", "Print a shell completion script (bash, zsh)");
-  command->footer("\nExample: source <(millrace completion)");
-  command->callback([&app, &run] {
-    run = [&app] {
+  const auto shell = std::make_shared<std::string>("bash");
+  command->add_option("shell", *shell, "Which one")
+      ->check(CLI::IsMember({"bash", "zsh"}))
+      ->capture_default_str();
+  command->footer("\nExample: source <(millrace completion bash)");
+  command->callback([&app, &run, shell] {
+    run = [&app, shell] {
+      if (*shell == "zsh") fmt::print("autoload -U bashcompinit && bashcompinit\n");
       print_bash(app);
       return kDone;
     };

@@ -329,7 +329,11 @@ RunReport LiveRun::report() const {
                    .config = line_,
                    .spread = config_.spread};
   for (const Config::Port& port : config_.live.ports) report.ports.push_back(port.name);
-  for (unsigned n = 0; n < workers_->count(); ++n) report.times.push_back(workers_->time(n));
+  for (unsigned n = 0; n < workers_->count(); ++n) {
+    Workers::Time time = workers_->time(n);
+    time.waited_ns = std::min(time.elapsed_ns, time.waited_ns + live_->idle_ns(n));
+    report.times.push_back(time);
+  }
   return report;
 }
 

@@ -13,6 +13,7 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "core/edit_distance.h"
 #include "output.h"
 #include "version.h"
 
@@ -43,6 +44,26 @@ std::vector<const CLI::App*> chosen_of(const CLI::App& app) {
   while (!chosen.back()->get_subcommands().empty())
     chosen.push_back(chosen.back()->get_subcommands().front());
   return chosen;
+}
+
+/// What was wrong with an option that the command does not have: CLI11 names only what it did not
+/// expect.
+std::string unknown_option(const CLI::App& command) {
+  for (const std::string& word : command.remaining()) {
+    if (!word.starts_with("-")) continue;
+    std::string nearest;
+    std::size_t least = word.size();
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) {
+        const std::size_t distance = edit_distance(word.substr(0, word.find('=')), "--" + name);
+        if (distance >= least) continue;
+        least = distance;
+        nearest = "--" + name;
+      }
+    }
+    return word + " is no option" + (nearest.empty() ? "" : ": the nearest is " + nearest);
+  }
+  return {};
 }
 
 std::string names_of(const std::vector<const CLI::App*>& commands, std::string_view between) {
@@ -81,7 +102,9 @@ int run(int argc, char** argv) {
                       names_of(commands, ", ")));
       return kUsage;
     }
-    say(fmt::format("millrace: {} ({} --help shows what there is)\n", wrong.what(), name));
+    const std::string unknown = unknown_option(*reached.back());
+    say(fmt::format("millrace: {} ({} --help shows what there is)\n",
+                    unknown.empty() ? wrong.what() : unknown, name));
     return kUsage;
   } catch (const std::bad_alloc&) {
     say("millrace: no memory left: free some, or ask for less\n");

@@ -15,6 +15,8 @@ namespace {
 struct Totals {
   std::uint64_t in = 0;
   std::uint64_t out = 0;
+  std::uint64_t bytes_in = 0;
+  std::uint64_t bytes_out = 0;
   std::uint64_t tracked = 0;
   std::uint64_t stateless = 0;
   std::uint64_t related = 0;
@@ -61,6 +63,8 @@ Totals totals_of(const RunReport& report) {
   };
   Totals totals{.in = counters.in.value(),
                 .out = counters.out.value(),
+                .bytes_in = counters.bytes_in.value(),
+                .bytes_out = counters.bytes_out.value(),
                 .tracked = count(Verdict::tracked),
                 .stateless = count(Verdict::stateless),
                 .related = count(Verdict::related),
@@ -96,10 +100,15 @@ double quotient(std::uint64_t dividend, std::uint64_t divisor) {
   return divisor == 0 ? 0.0 : static_cast<double>(dividend) / static_cast<double>(divisor);
 }
 
+/// What a thread's packets took: a live worker that has none is idle.
+std::uint64_t busy_ns(const RunReport& report, const Workers::Time& of_one) {
+  return report.live == nullptr ? of_one.elapsed_ns : of_one.elapsed_ns - of_one.waited_ns;
+}
+
 /// Of all threads together.
 double ns_per_packet(const RunReport& report) {
   std::uint64_t ns = report.reading ? report.reading->elapsed_ns : 0;
-  for (const Workers::Time& of_one : report.times) ns += of_one.elapsed_ns;
+  for (const Workers::Time& of_one : report.times) ns += busy_ns(report, of_one);
   return quotient(ns, report.workers->counters().in.value());
 }
 
@@ -127,7 +136,9 @@ Json backends_of(const RunReport& report) {
                       {"weight", backend.weight},
                       {"draining", backend.draining},
                       {"packets", backend.packets},
+                      {"bytes", backend.bytes},
                       {"replies", backend.replies},
+                      {"reply_bytes", backend.reply_bytes},
                       {"connections", backend.connections},
                       {"live", backend.live}});
     }
@@ -141,11 +152,12 @@ Json workers_of(const RunReport& report) {
   for (unsigned n = 0; n < report.workers->count(); ++n) {
     const WorkerCounters& counters = report.workers->line(n).counters();
     const Workers::Time& time = report.times[n];
-    list.push_back({{"packets", counters.in.value()},
-                    {"share", rounded(quotient(counters.in.value(), in), 4)},
-                    {"connections", counters.opened.value()},
-                    {"ns_per_packet", rounded(quotient(time.elapsed_ns, counters.in.value()), 2)},
-                    {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)}});
+    list.push_back(
+        {{"packets", counters.in.value()},
+         {"share", rounded(quotient(counters.in.value(), in), 4)},
+         {"connections", counters.opened.value()},
+         {"ns_per_packet", rounded(quotient(busy_ns(report, time), counters.in.value()), 2)},
+         {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)}});
   }
   return list;
 }
@@ -252,6 +264,8 @@ class Table {
 void print_packets(Table& table, const Totals& totals) {
   table.line("{:<14}{:>14} in, {} out, {} dropped", "packets", grouped(totals.in),
              grouped(totals.out), grouped(sum(totals.dropped)));
+  table.line("{:<14}{:>14} in, {} out", "bytes", grouped(totals.bytes_in),
+             grouped(totals.bytes_out));
   const auto row = [&](std::string_view name, std::uint64_t count, std::string_view what) {
     table.line("  {:<16}{:>10}  {:>5.1f} %{}{}", name, grouped(count),
                100.0 * quotient(count, totals.in), what.empty() ? "" : "  ", what);
@@ -311,13 +325,9 @@ void print_workers(Table& table, const RunReport& report) {
   if (count == 1 && !report.reading) return;
   for (unsigned n = 0; n < count; ++n) {
     const WorkerCounters& counters = report.workers->line(n).counters();
-    const std::string each =
-        report.live != nullptr
-            ? ""
-            : fmt::format("{:.1f} ns each, ",
-                          quotient(report.times[n].elapsed_ns, counters.in.value()));
-    table.line("  worker {:<9}{:>10} packets  {:>5.1f} %  {}{} connections", n + 1,
-               grouped(counters.in.value()), 100.0 * quotient(counters.in.value(), in), each,
+    table.line("  worker {:<9}{:>10} packets  {:>5.1f} %  {:.1f} ns each, {} connections", n,
+               grouped(counters.in.value()), 100.0 * quotient(counters.in.value(), in),
+               quotient(busy_ns(report, report.times[n]), counters.in.value()),
                grouped(counters.opened.value()));
   }
   if (!report.rebalance) return;
@@ -403,6 +413,8 @@ Json to_json(const RunReport& report) {
       {"packets",
        {{"in", totals.in},
         {"out", totals.out},
+        {"bytes_in", totals.bytes_in},
+        {"bytes_out", totals.bytes_out},
         {"dropped", reasons(totals.dropped)},
         {"untracked", reasons(totals.untracked)},
         {"tracked", totals.tracked},
@@ -466,9 +478,10 @@ std::string to_table(const RunReport& report) {
                on_cores(report.times.size() + (report.reading ? 1 : 0)), report.config.table,
                report.config.sharing, report.config.ageing);
   } else {
-    table.line("{:<14}{:>14.1f} s, {:.0f} packets a second ({}, {}, {})", "time",
+    table.line("{:<14}{:>14.1f} s, {:.0f} packets a second, {:.1f} ns each ({}, {}, {})", "time",
                static_cast<double>(elapsed_ns(report)) / 1e9, 1e6 * mpps(report),
-               report.config.table, report.config.sharing, report.config.ageing);
+               ns_per_packet(report), report.config.table, report.config.sharing,
+               report.config.ageing);
   }
   print_workers(table, report);
   if (report.live != nullptr) print_devices(table, *report.live);

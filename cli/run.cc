@@ -23,6 +23,7 @@ namespace {
 
 struct RunCommand {
   std::string config_path;
+  std::string check_path;
   std::string stats;
   std::string connections;
   LiveRun::Options options;
@@ -30,6 +31,7 @@ struct RunCommand {
   int run() const;
 
  private:
+  Result<void> check() const;
   Result<int> live() const;
   Result<void> check_outputs() const;
   Result<void> write(LiveRun& run) const;
@@ -60,6 +62,26 @@ Result<void> RunCommand::check_outputs() const {
     return std::unexpected(Error{
         "--take-over needs the control socket of the running millrace: leave --control none out",
         Error::Kind::usage});
+  return {};
+}
+
+/// All that can be known to be wrong with a configuration before any device is touched.
+Result<void> RunCommand::check() const {
+  const auto config = read_config(check_path, scheme_names());
+  if (!config) return std::unexpected(config.error());
+  std::string wrong;
+  const auto look = [&](const auto& found) {
+    if (!found)
+      wrong.append(wrong.empty() ? "" : "\n").append(check_path + ": " + found.error().message);
+  };
+  look(check_live(*config));
+  look(check_spread(*config));
+  look(check_schemes(line_config(*config)));
+  look(Balance::plan(balance_config(*config), config->workers));
+  if (!wrong.empty()) return std::unexpected(Error{wrong, Error::Kind::usage});
+  for (const std::string& doubt : doubts(*config)) say("millrace: warning: " + doubt + "\n");
+  fmt::print("{} is good: {} ports, {} services\n", check_path, config->live.ports.size(),
+             config->services.v4.size() + config->services.v6.size());
   return {};
 }
 
@@ -96,6 +118,10 @@ Result<void> RunCommand::write(LiveRun& run) const {
 }
 
 int RunCommand::run() const {
+  if (!check_path.empty()) {
+    const auto good = check();
+    return good ? kDone : fail(good.error());
+  }
   const auto status = live();
   return status ? *status : fail(status.error());
 }
@@ -105,9 +131,16 @@ int RunCommand::run() const {
 void add_run(CLI::App& app, Run& run) {
   auto* command = app.add_subcommand("run", "Forward packets between interfaces, until Ctrl-C");
   const auto live = std::make_shared<RunCommand>();
-  command->add_option("-c,--config", live->config_path, "Configuration, with ports and services")
+  auto* config =
+      command
+          ->add_option("-c,--config", live->config_path, "Configuration, with ports and services")
+          ->check(not_empty())
+          ->type_name("FILE");
+  command
+      ->add_option("--check", live->check_path,
+                   "Only say what is wrong with a configuration; touch nothing, run nothing")
       ->check(not_empty())
-      ->required()
+      ->excludes(config)
       ->type_name("FILE");
   command
       ->add_option("--stats", live->stats,
@@ -136,7 +169,11 @@ void add_run(CLI::App& app, Run& run) {
                    "After --: options for DPDK's environment (EAL)")
       ->type_name("EAL_OPTION");
   command->footer("\nExample: millrace run --config balance.toml");
-  command->callback([&run, live] { run = [live] { return live->run(); }; });
+  command->callback([&run, live, config] {
+    if (live->config_path.empty() && live->check_path.empty())
+      throw CLI::RequiredError(config->get_name());
+    run = [live] { return live->run(); };
+  });
 }
 
 }  // namespace millrace::cli

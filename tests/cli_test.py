@@ -68,7 +68,8 @@ class Cli(Case):
         self.refuse(USAGE, ["subcommand"])
         self.refuse(USAGE, ["repaly is no command", "replay, run"], "repaly")
         self.refuse(USAGE, ["--in"], "replay")
-        self.refuse(USAGE, ["--tabel"], *self.replay("--tabel", "race"))
+        self.refuse(USAGE, ["--tabel is no option: the nearest is --table "], *self.replay("--tabel", "race"))
+        self.refuse(USAGE, ["--wrokers=3 is no option: the nearest is --workers "], *self.replay("--wrokers=3"))
         self.refuse(USAGE, ["race", "std"], *self.replay("--table", "cukoo"))
         self.refuse(USAGE, ["wheel", "lazy"], *self.replay("--ageing", "wheels"))
         self.refuse(USAGE, ["sharded"], *self.replay("--sharing", "mutexes"))
@@ -220,7 +221,7 @@ class Cli(Case):
             with open(out, "rb") as file:
                 outs.add(file.read())
         self.assertEqual(len(outs), 1)
-        self.assertIn("worker 2", self.run_ok(*self.replay("--workers", "2")).stdout)
+        self.assertIn("worker 1", self.run_ok(*self.replay("--workers", "2")).stdout)
 
     @unittest.skipIf(len(os.sched_getaffinity(0)) >= 128, "a processor for each of 128 workers")
     def test_more_workers_than_processors_are_warned_of(self):
@@ -359,6 +360,35 @@ class Cli(Case):
         self.assertEqual(result.stderr, "")
         self.assertEqual(json.loads(result.stdout)["packets"]["in"], 3000)
 
+    def test_bytes_stand_beside_packets(self):
+        """As the capture's own records say how long packets were on the wire."""
+        with open(self.good, "rb") as file:
+            capture = file.read()
+        at, lengths = 24, []
+        while at < len(capture):
+            captured, wire = struct.unpack_from("<II", capture, at + 8)
+            lengths.append(wire)
+            at += 16 + captured
+        self.assertEqual(len(lengths), 3000)
+        stats = json.loads(self.run_ok(*self.replay("--stats", "-")).stdout)
+        packets = stats["packets"]
+        self.assertEqual((packets["bytes_in"], packets["bytes_out"]), (sum(lengths), sum(lengths)))
+        backends = sum(b["bytes"] + b["reply_bytes"] for b in stats["backends"])
+        self.assertEqual(backends == sum(lengths), packets["tracked"] + packets["stateless"] == 3000)
+
+    def test_a_configuration_is_checked(self):
+        ports = '[[port]]\nname = "a"\ndevice = "af_packet:nowhere0"\naddresses = ["192.0.2.1/24"]\n'
+        service = '[[service]]\naddress = "203.0.113.1"\nbackends = [{ address = "192.0.2.9" }]\n'
+        good = self.write("good.toml", ports + service)
+        self.assertIn("1 ports, 1 services", self.run_ok("run", "--check", good).stdout)
+        self.refuse(USAGE, ["--config"], "run")
+        self.refuse(USAGE, ["--check", "excludes"], "run", "--check", good, "--config", good)
+        self.refuse(UNREADABLE, ["gone.toml"], "run", "--check", self.path("gone.toml"))
+        wrong = self.run_it("run", "--check", self.write("f.toml", 'model = "pipeline"\nspread.balance = true\n' + ports))
+        self.assertEqual((wrong.returncode, wrong.stdout), (USAGE, ""))
+        for words in ("no service", "spread.balance"):
+            self.assertIn(words, wrong.stderr)
+
     def test_what_helps(self):
         for command in ("replay", "run", "generate", "advise", "bench", "schemes", "doctor", "completion"):
             self.assertIn("Example: ", self.run_ok(command, "--help").stdout)
@@ -371,6 +401,9 @@ class Cli(Case):
             self.assertIn(name, schemes)
             self.assertIn(name, tables)
         script = self.run_ok("completion").stdout
+        self.assertEqual(self.run_ok("completion", "bash").stdout, script)
+        self.assertTrue(self.run_ok("completion", "zsh").stdout.endswith(script))
+        self.refuse(USAGE, ["bash", "zsh"], "completion", "fish")
         check = subprocess.run(["bash", "-c", script + """
             COMP_WORDS=(millrace replay --ta) COMP_CWORD=2; _millrace; echo "${COMPREPLY[@]}"
             COMP_WORDS=(millrace replay --table ra) COMP_CWORD=3; _millrace; echo "${COMPREPLY[@]}"

@@ -15,7 +15,7 @@ from network import ADDRESSES, FAMILIES, PORT, OneLink, payload
 BYTES = int(os.environ.get("MILLRACE_TEST_BYTES", "100_000_000"))
 
 
-def configuration(keys="", of_services="", leaving_out=()):
+def configuration(keys="", of_services="", leaving_out=(), kernel=""):
     addresses = ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values() for key in ("outside", "inside"))
     text = f"""{keys}
 [table]
@@ -24,6 +24,7 @@ capacity = 20000
 name = "link"
 device = "af_packet:wire"
 addresses = [{addresses}]
+{f'kernel = "{kernel}"' if kernel else ""}
 """
     for a in ADDRESSES.values():
         for protocol in ("tcp", "udp"):

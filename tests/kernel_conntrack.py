@@ -5,8 +5,8 @@
                         [--timeouts kernel|short] [--servers 200] [--liberal] [--keep FOLDER]
                         [--allowed 0.001]
 
-The capture's busiest servers are chosen; each becomes a service whose one backend is itself, so that
-nothing is rewritten. The packets of their conversations are sent, and ICMP errors about them, at the capture's pace or --speed
+The capture's busiest servers are chosen; each becomes a service with one backend, from which millrace sees its
+replies come. The packets of their conversations are sent, and ICMP errors about them, at the capture's pace or --speed
 times faster, through a router made of network namespaces, which vanish with this process. Then the
 router's list of connections is read, and millrace replays the same packets, at the times at which
 they were really sent, to the time at which the list was read. Connections that one side alone has
@@ -172,7 +172,27 @@ def _conversation(conversations, protocol, source, destination):
     return (backward, False) if backward in conversations else (forward, True)
 
 
-def write_config(path, servers, timeouts_s):
+def backends_of(capture, servers):
+    """An address of its own for the one backend of each service, which nobody has in the capture."""
+    v4, v6 = roundtrip.unused_prefixes(capture)
+    return {server: v4 + n.to_bytes(2, "big") if len(server[0]) == 4 else v6 + n.to_bytes(14, "big")
+            for n, server in enumerate(sorted(servers), 1)}
+
+
+def as_of_backend(frame, backends):
+    """A service's reply as its backend would have sent it; other frames as they are."""
+    flow = packets.dissect(captures.ETHERNET, frame)
+    if flow is None:
+        return frame
+    source, _ = roundtrip.ends(flow, frame)
+    backend = backends.get((*source, flow.protocol))
+    if backend is None:
+        return frame
+    at = flow.l3 + (12 if flow.family == 4 else 8)
+    return frame[:at] + backend + frame[at + len(backend) :]
+
+
+def write_config(path, backends, timeouts_s):
     with open(path, "w", encoding="utf-8") as file:
         print('function = "balance"\n\n[balance]\nunmatched = "pass"', file=file)
         # One backend each, and many services.
@@ -180,11 +200,10 @@ def write_config(path, servers, timeouts_s):
         print("\n[ageing]\ninterval_ms = 1\n\n[ageing.timeout_s]", file=file)
         for key, value in timeouts_s.items():
             print(f"{key} = {value}", file=file)
-        for address, port, protocol in sorted(servers):
-            text = str(ipaddress.ip_address(address))
-            print(f'\n[[service]]\naddress = "{text}"\nport = {port}', file=file)
+        for (address, port, protocol), backend in backends.items():
+            print(f'\n[[service]]\naddress = "{ipaddress.ip_address(address)}"\nport = {port}', file=file)
             print(
-                f'protocol = "{NAMES[protocol]}"\nbackends = [ {{ address = "{text}" }} ]',
+                f'protocol = "{NAMES[protocol]}"\nbackends = [ {{ address = "{ipaddress.ip_address(backend)}" }} ]',
                 file=file,
             )
 
@@ -351,9 +370,11 @@ def compare(options, folder):
     kernel = kernel_connections(text, choice.conversations, run)
     print(f"kernel: {_counts(collections.Counter(c.state for c in kernel.values()))}")
 
-    replayed = [(when, len(p[2]), p[2]) for when, p in zip(sent, choice.sent)] + [_mark(read[0])]
+    backends = backends_of(capture, choice.servers)
+    replayed = [(when, len(p[2]), as_of_backend(p[2], backends)) for when, p in zip(sent, choice.sent)]
+    replayed.append(_mark(read[0]))
     captures.write(files["sent.pcap"], captures.ETHERNET, replayed)
-    write_config(files["services.toml"], choice.servers, timeouts_s)
+    write_config(files["services.toml"], backends, timeouts_s)
     if options.millrace == "-":
         return 0
     replay(options.millrace, files)

@@ -6,9 +6,12 @@
 
 import contextlib
 import json
+import os
 import socket
 import struct
 import subprocess
+import time
+import unittest
 
 from asked import Asked
 from cli_case import FAILED, MILLRACE
@@ -17,6 +20,8 @@ from namespaces import ip
 from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, OneLink
 
 ECHO = 7000
+BGPD = "/usr/lib/frr/bgpd"
+SECONDS_OF_LOAD = 8  # more than twice the time after which a silent session ends
 
 
 def configuration(device="af_packet:wire", kernel="mr0", more=(), service=None):
@@ -224,6 +229,60 @@ class KernelPort(Asked):
         of_kernel = stats["ports"][0]["kernel"]
         self.assertGreater(of_kernel["given"], 1000)
         self.assertLessEqual(stats["packets"]["dropped"].get("kernel_full", 0), of_kernel["full"])
+
+    def bgpd(self, namespace, own, other, number):
+        """A BGP daemon there, which has a session with the one at `other`; returns the path of its log."""
+        folder = self.path(f"bgp{number}")
+        os.mkdir(folder)
+        with open(f"{folder}/bgpd.conf", "w", encoding="ascii") as file:
+            file.write(f"""log file {folder}/log
+router bgp {number}
+ bgp router-id {own}
+ bgp log-neighbor-changes
+ no bgp ebgp-requires-policy
+ no bgp network import-check
+ timers bgp 1 3
+ neighbor {other} remote-as {3 - number}
+ neighbor {other} timers connect 1
+""")
+        with namespace:
+            daemon = subprocess.Popen(
+                [BGPD, "-Z", "-S", "-u", "root", "-g", "root", "-f", f"{folder}/bgpd.conf", "-i", f"{folder}/pid",
+                 "--vty_socket", folder, "-P", "0", "-l", own],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(daemon.wait)
+        self.addCleanup(daemon.kill)
+        return f"{folder}/log"
+
+    @unittest.skipUnless(os.path.exists(BGPD), "no bgpd here (Debian's package frr)")
+    def test_a_routing_daemon_keeps_its_session_under_load(self):
+        self.serve()
+        a = ADDRESSES[4]
+        logs = [self.bgpd(self.network_.middle, a["outside"], a["client"], 1),
+                self.bgpd(self.network_.client, a["client"], a["outside"], 2)]
+
+        def changes(how):
+            said = 0
+            for log in logs:
+                with contextlib.suppress(FileNotFoundError), open(log, encoding="utf-8") as file:
+                    said += sum("%ADJCHANGE" in line and how in line for line in file)
+            return said
+
+        self.wait_until(lambda: changes(" Up") == 2, 60)
+        before = self.ask("GET /stats")["packets"]["in"]
+        end = self.transferring(20)
+        with self.network_.client:
+            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with udp:
+            udp.connect((a["service"], 9))  # no service's port: the card is busy, and nobody hears
+            until = time.monotonic() + SECONDS_OF_LOAD
+            while time.monotonic() < until:
+                for _ in range(1000):
+                    with contextlib.suppress(OSError):
+                        udp.send(bytes(64))
+        self.assertEqual(end(), [])
+        self.assertGreater(self.ask("GET /stats")["packets"]["in"] - before, 100_000)
+        self.assertEqual((changes(" Up"), changes(" Down")), (2, 0))
 
     def test_what_cannot_be_made(self):
         network = OneLink(direct=False)

@@ -17,10 +17,17 @@ import urllib.request
 
 MILLCTL = os.path.abspath(sys.argv.pop(2))  # MILLRACE and the tests' names are for the others
 
+import dsr_test  # noqa: E402
+import kernel_port_test  # noqa: E402
 from asked import FIRST, GOOD, IPV4, SECOND, Asked  # noqa: E402
 from cli_case import DONE, INTERRUPTED  # noqa: E402
 from live import main, patience_with  # noqa: E402
-from network import PORT, SERVER_PORT  # noqa: E402
+from network import PORT, SERVER_PORT, OneLink  # noqa: E402
+
+
+def with_health(text):
+    """The first service is asked."""
+    return text.replace('protocol = "tcp"\n', 'protocol = "tcp"\nhealth = { check = "tcp", interval_ms = 100 }\n', 1)
 
 
 class Millctl(Asked):
@@ -59,7 +66,7 @@ class Millctl(Asked):
                          bracketed.format(one["destination"], one["destination_port"]))
         self.assertIn(one["backend"], known)
         unknown = self.ctl("explain", "tcp", "198.51.100.1:1", f"{IPV4['service']}:81")
-        self.assertIn("addressed to no service", unknown)
+        self.assertIn("no service has its destination", unknown)
         self.assertRegex(unknown, r"worker +-\n")
 
     def test_changing(self):
@@ -81,8 +88,20 @@ class Millctl(Asked):
         self.assertIn("is millrace running", self.ctl("stats", status=3))
 
     def test_health(self):
-        text = GOOD.replace('protocol = "tcp"\n', 'protocol = "tcp"\nhealth = { check = "tcp", interval_ms = 100 }\n', 1)
-        self.serve_with(text)
+        self.serve_with(with_health(GOOD))
+        self.health(self.network_.servers)
+
+    def test_health_by_the_kernel_beside(self):
+        """It goes the way that packets go."""
+        for text, direct in ((kernel_port_test.ONE_CARD, False), (dsr_test.configuration("workers = 2", kernel="mr0"), True)):
+            with self.subTest(direct=direct):
+                network = OneLink(direct)
+                self.addCleanup(network.close)
+                self.serve_with(with_health(text), network)
+                self.health(network.middle)
+                self.stop()
+
+    def health(self, asking):
         name = f"{IPV4['service']}:{PORT}/tcp"
 
         def wait_for(healthy):
@@ -94,8 +113,8 @@ class Millctl(Asked):
                 time.sleep(0.05)
             self.fail(f"{of} is not {healthy}")
 
-        with self.network_.servers:
-            self.beside("health")
+        with asking:
+            health = self.beside("health")
         time.sleep(0.5)
         wait_for([True, True])
         self.servers.stop(4, FIRST)
@@ -104,6 +123,8 @@ class Millctl(Asked):
         self.servers.start(4, FIRST)
         wait_for([True, True])
         self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
+        health.send_signal(signal.SIGINT)
+        health.wait(60)
 
     def test_top_ends_also_while_nobody_answers(self):
         self.serve_with()

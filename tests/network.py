@@ -159,7 +159,8 @@ class Servers:
         end = (a["service"], PORT) if is_direct else (address, SERVER_PORT)
         namespace = self._network.server_of(family, address)
         with namespace:
-            stream = socket.create_server(end, family=FAMILIES[family], backlog=256)
+            streams_at = ("", PORT) if is_direct else end  # at the server's own address, too
+            stream = socket.create_server(streams_at, family=FAMILIES[family], backlog=256)
             datagrams = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
             datagrams.bind(end)
         self._listening[family, address] = [stream, datagrams]

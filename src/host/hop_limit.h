@@ -35,4 +35,16 @@ inline void set_hop_limit(std::byte* packet, const Headers& headers, std::uint8_
   detail::store(ip + 10, difference.apply_to(detail::load<std::uint16_t>(ip + 10)));
 }
 
+/// One less. IPv4's header checksum stays as right as it was: it grows by what its header's sum
+/// loses, in one's complement (RFC 1141, with zero as RFC 1624 has it).
+inline void decrement_hop_limit(std::byte* packet, const Headers& headers) {
+  std::byte* const ip = packet + headers.l3;
+  std::byte* const limit = ip + (headers.family == 4 ? 8 : 7);
+  *limit = std::byte(std::to_integer<unsigned>(*limit) - 1);
+  if (headers.family != 4) return;
+  const std::uint32_t sum = std::uint32_t{detail::load<std::uint16_t>(ip + 10)} +
+                            detail::big_endian<std::uint16_t>(0x100);
+  detail::store(ip + 10, static_cast<std::uint16_t>(sum + (sum >= 0xffff ? 1 : 0)));
+}
+
 }  // namespace millrace

@@ -177,14 +177,21 @@ After HostFor<A>::route(Handling& h) {
   return route_whole(h);
 }
 
+/// Returns the next hop that the function has chosen; nothing where it has chosen none.
+template <class A>
+std::optional<A> HostFor<A>::next_hop(const Handling& h) {
+  if ((h.burst.has_next_hop >> h.i & 1) == 0) return std::nullopt;
+  return h.burst.template next_hops<A>()[h.i];
+}
+
 /// A whole packet, or a fragment that goes the way of one.
 template <class A>
 After HostFor<A>::route_whole(Handling& h) {
   std::byte* const packet = h.packet();
   const Headers& headers = h.headers();
-  const bool has_next_hop = (h.burst.has_next_hop >> h.i & 1) != 0;
-  const A destination =
-      has_next_hop ? h.burst.template next_hops<A>()[h.i] : destination_of<A>(packet, headers);
+  A destination = destination_of<A>(packet, headers);
+  if (h.burst.has_next_hop != 0) [[unlikely]]
+    destination = next_hop(h).value_or(destination);
   if (h.verdict() == Verdict::refused) return turn_away(h);
   const auto& routes = h.verdict() == Verdict::passed ? tables_->beyond : tables_->routes;
   const Route<A>* route = routes.find(destination);
@@ -205,7 +212,7 @@ After HostFor<A>::route_whole(Handling& h) {
   const auto bytes = static_cast<unsigned>(headers.l4_end - headers.l3);
   const unsigned mtu = common_.links[route->link].mtu;
   if (bytes + missing > mtu) return refuse(h, Verdict::too_big, IcmpError::too_big, mtu);
-  set_hop_limit(packet, headers, static_cast<std::uint8_t>(hops - 1));
+  decrement_hop_limit(packet, headers);
   h.out = {.handle = h.burst.handle[h.i],
            .data = packet + headers.l3 - kEthernetHeader,
            .length = static_cast<std::uint16_t>(bytes + kEthernetHeader),

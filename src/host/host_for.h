@@ -237,6 +237,7 @@ class HostFor {
 
   Way find_way(const Outgoing& frame, const Route<A>& route, const A& destination, Tick now,
                Wire& wire);
+  static std::optional<A> next_hop(const Handling& handling);
   After route_whole(Handling& handling);
   After route_fragment(Handling& handling);
   After answer(Handling& handling);

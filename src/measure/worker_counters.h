@@ -34,6 +34,8 @@ inline constexpr std::array<unsigned, kWatermarks> kWatermarkPercent{80, 95};
 struct alignas(64) WorkerCounters {
   Counter in;
   Counter out;
+  Counter bytes_in;   ///< of those, as they were on the wire
+  Counter bytes_out;  ///< of those that were sent on, as they came
   std::array<Counter, kVerdicts> verdict;
   Counter opened;      ///< connections that got their entries
   Counter taken_over;  ///< that another process had opened

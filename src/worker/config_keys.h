@@ -16,13 +16,13 @@ namespace millrace::config {
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/edit_distance.h"
 #include "millrace/types.h"
 
 namespace millrace::config {
@@ -86,21 +86,6 @@ struct Located {
   std::uint32_t line = 0;
   bool given = false;  ///< false too where it was of a wrong type
 };
-
-/// How many letters must be added, left out or replaced to make one of the other (Levenshtein).
-inline std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
 
 inline std::string in_quotes(std::string_view text) {
   std::string result = "\"";
@@ -273,7 +258,10 @@ auto tables(std::vector<S> T::* member, Keys<S> keys) {
   return [member, keys = std::move(keys)](const Context& context, const toml::node& node, T& out) {
     const auto* array = node.as_array();
     if (array == nullptr) {
-      context.problem(node, kind_of(node) + ": give an array of tables");
+      const bool is_inside = context.key.contains('.');
+      context.problem(node, kind_of(node) + (is_inside ? ": give an array of tables"
+                                                       : ": give one [[" + context.key +
+                                                             "]] for each, in double brackets"));
       return;
     }
     for (const toml::node& element : *array) {

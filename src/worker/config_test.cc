@@ -268,7 +268,11 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"[[service]]\nport = 80",
               "f.toml:1: service.address: is missing: give it\n"
               "f.toml:1: service.backends: is missing: give it"},
-        Wrong{"service = 1", "f.toml:1: service: is an integer: give an array of tables"},
+        Wrong{
+            "service = 1",
+            "f.toml:1: service: is an integer: give one [[service]] for each, in double brackets"},
+        Wrong{"[service]\naddress = \"10.0.0.9\"",
+              "f.toml:1: service: is a table: give one [[service]] for each, in double brackets"},
         Wrong{"service = [1]", "f.toml:1: service: is an integer: give a table"},
         Wrong{BACKENDS(""), "f.toml:1: service.backends: is empty: give one backend at least"},
         Wrong{BACKENDS("\"10.0.0.1\""), "f.toml:1: service.backends: is a string: give a table"},
@@ -401,9 +405,9 @@ TEST(Config, BytesThatAreNoTextAreRefused) {
 }
 
 TEST(Config, EditDistance) {
-  EXPECT_EQ(config::edit_distance("", "abc"), 3U);
-  EXPECT_EQ(config::edit_distance("kitten", "sitting"), 3U);
-  EXPECT_EQ(config::edit_distance("same", "same"), 0U);
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+  EXPECT_EQ(edit_distance("same", "same"), 0U);
 }
 
 class ConfigFile : public testing::Test {

@@ -307,7 +307,7 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
     out.side.reset();
     out.worker.reset();
     out.why =
-        "it is addressed to no service, and comes from no backend: it is routed, or for "
+        "no service has its destination, and no backend its source: it is routed, or answered by "
         "millrace itself";
     return;
   }
@@ -315,27 +315,26 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
     const auto* const there = plan.serving_at(key);
     const bool is_stray = there != nullptr && !there->is_direct;
     if (is_stray) out.verdict = Verdict::stray_reply;
-    out.why = std::string(
-                  "no connection has such replies; only what consistent hashing would have "
-                  "sent there is served without one, the rest is ") +
-              (is_stray ? "dropped" : "routed");
+    out.why = std::string("it comes from a backend, and answers no connection: ") +
+              (is_stray ? "it is dropped" : "it is routed") +
+              ", unless it answers a packet that was served without an entry";
     return;
   }
   const Service* service = plan.service_for(key);
   if (service == nullptr) {
-    out.why = "its service is removed, and serves the connections it has";
+    out.why = "its service is no longer configured, and serves only the connections it has";
     return;
   }
   out.service = to_string(service->spec);
   if (service->willing == 0) {
     out.verdict = without_backend(service->spec.no_backend);
-    out.why = "no backend of the service takes new connections";
+    out.why = "no backend of its service takes new connections";
     return;
   }
   const std::uint32_t most = service->spec.max_connections;
   if (most != 0 && !service->proved->has_room(most)) {
     out.verdict = Verdict::service_limit;
-    out.why = "its service has as many connections as it may have";
+    out.why = "its service has as many connections as max_connections allows";
     return;
   }
   const Maglev* const table = plan.settings.maglev->make(*service->maglev);
@@ -345,10 +344,18 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
   const bool by_hash = !plan.settings.stateful || service->spec.scheduler == "maglev";
   if (by_hash) out.backend = name;
   out.verdict = plan.settings.stateful ? Verdict::tracked : Verdict::stateless;
-  const std::string as = service->spec.forward == Forward::nat ? "" : ", its destination unchanged";
-  out.why = by_hash ? "it has no connection: consistent hashing sends it to " + name + as
-                    : "it has no connection: a first packet goes where the scheduler " +
-                          service->spec.scheduler + " says, another one to " + name;
+  const bool is_direct = service->spec.forward == Forward::dsr;
+  out.why = "it has no connection yet: ";
+  if (by_hash) {
+    out.why += "consistent hashing sends it to " + name;
+  } else if (key.protocol == kProtocolTcp) {
+    out.why += "a SYN goes to the backend that the scheduler " + service->spec.scheduler +
+               " chooses then, a packet in mid-connection to " + name + ", by consistent hashing";
+  } else {
+    out.why +=
+        "it goes to the backend that the scheduler " + service->spec.scheduler + " chooses then";
+  }
+  if (is_direct) out.why += ", unchanged (dsr)";
 }
 
 }  // namespace
@@ -376,7 +383,8 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
         if (const auto* serving = plan.serving(std::get<K>(is.key)))
           out.service = to_string(serving->spec);
         out.backend = plan.backend_name(std::get<K>(is.key), std::get<K>(is.translated));
-        out.why = "its connection is " + std::string(to_string(is.state)) + ", with " + out.backend;
+        out.why = "it belongs to a connection to " + out.backend + ", which is " +
+                  std::string(to_string(is.state));
       },
       key);
   return out;

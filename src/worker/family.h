@@ -300,7 +300,13 @@ class Family {
     return both_fins ? Ending::finished : Ending::timed_out;
   }
 
-  void follow(Burst& burst, Side side, Lane<K>& lane, unsigned i);
+  /// Leads the connection of the lane's packet `i`. Most packets change nothing.
+  void follow(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
+    const ConnId id = lane.connection[i];
+    if (id != ConnId::none && tracker_->concerns(side, id, burst.signal[lane.packet[i]], burst.now))
+      lead(burst, side, lane, i);
+  }
+  void lead(Burst& burst, Side side, Lane<K>& lane, unsigned i);
 
   /// Whether a packet may begin a connection, or be one's in mid-connection.
   bool begins(Signal signal) const {

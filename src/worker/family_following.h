@@ -12,10 +12,9 @@ namespace millrace {
 
 /// What a limit forbids is dropped, as if it had not come.
 template <class TrackerType, class K>
-void Family<TrackerType, K>::follow(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
+void Family<TrackerType, K>::lead(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
   const ConnId id = lane.connection[i];
   const unsigned packet = lane.packet[i];
-  if (id == ConnId::none || !tracker_->concerns(side, id, burst.signal[packet], burst.now)) return;
   Segment segment;
   if (is_tcp(burst.signal[packet]) && tracker_->has_replies())
     segment = read_segment(burst.data[packet], burst.headers[packet]);

@@ -274,6 +274,12 @@ class LineOf final : public Line {
   void count(const Burst& burst, std::uint64_t forward) {
     counters_->in.add(burst.size);
     counters_->out.add(static_cast<std::uint64_t>(std::popcount(forward)));
+    std::uint64_t bytes = 0;
+    for (unsigned i = 0; i < burst.size; ++i) bytes += burst.wire_length[i];
+    counters_->bytes_in.add(bytes);
+    for (std::uint64_t left = ~forward & all_of(burst); left != 0; left &= left - 1)
+      bytes -= burst.wire_length[static_cast<unsigned>(std::countr_zero(left))];
+    counters_->bytes_out.add(bytes);
     if (all_tracked(burst)) [[likely]] {
       counters_->verdict[static_cast<std::size_t>(Verdict::tracked)].add(burst.size);
       return;

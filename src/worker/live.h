@@ -68,6 +68,11 @@ class Live {
   /// Workers sleep where nothing comes.
   bool sleeps() const { return sleeps_; }
 
+  /// How long that worker has had no packet; any thread.
+  std::uint64_t idle_ns(unsigned worker) const {
+    return ports_[worker]->counters().idle_ns.value();
+  }
+
   /// Packets beside those that lines count, so far.
   struct Totals {
     std::uint64_t generated = 0;

@@ -64,7 +64,7 @@ LivePort::~LivePort() {
 /// On the worker's own thread.
 void LivePort::join() {
   joined_ = true;
-  start_ = SteadyClock::now();
+  looked_ = start_ = SteadyClock::now();
   Devices::join();
   ::prctl(PR_SET_TIMERSLACK, 1);  // else a short sleep takes 50 us more
   host_.begin(now_, *this);
@@ -72,7 +72,10 @@ void LivePort::join() {
 
 bool LivePort::receive(Burst& burst) {
   if (!joined_) join();
-  const auto passed = SteadyClock::now() - start_;
+  const auto now = SteadyClock::now();
+  if (empty_ > kDrained) counters_.idle_ns.add(static_cast<std::uint64_t>((now - looked_).count()));
+  looked_ = now;
+  const auto passed = now - start_;
   now_.ms = static_cast<std::uint32_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
   burst.now = now_;

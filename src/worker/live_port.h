@@ -64,6 +64,7 @@ struct alignas(64) LivePortCounters {
   Counter not_sent;     ///< a device had no room for them
   Counter handed_over;  ///< given to the workers that own them
   Counter not_handed;   ///< these had no room
+  Counter idle_ns;      ///< without a packet: it looked for some, or slept
 };
 
 class LivePort final : public Port, private Wire {
@@ -145,6 +146,7 @@ class LivePort final : public Port, private Wire {
   bool completes_checksums_ = false;
   bool joined_ = false;
   std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point looked_;  // for packets, the last time
   Tick now_;
   unsigned empty_ = 0;          // bursts in a row
   unsigned backlog_ = kGoesOn;  // bursts until it has paused

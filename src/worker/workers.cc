@@ -92,10 +92,11 @@ WorkerCounters Workers::counters() const {
   for (const Worker& worker : all_) {
     const WorkerCounters& one = worker.line->counters();
     for (Counter WorkerCounters::* counter :
-         {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::opened,
-          &WorkerCounters::taken_over, &WorkerCounters::resets_ignored,
-          &WorkerCounters::refused_early, &WorkerCounters::over_budget, &WorkerCounters::uncounted,
-          &WorkerCounters::refused, &WorkerCounters::collisions}) {
+         {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::bytes_in,
+          &WorkerCounters::bytes_out, &WorkerCounters::opened, &WorkerCounters::taken_over,
+          &WorkerCounters::resets_ignored, &WorkerCounters::refused_early,
+          &WorkerCounters::over_budget, &WorkerCounters::uncounted, &WorkerCounters::refused,
+          &WorkerCounters::collisions}) {
       (sum.*counter).add((one.*counter).value());
     }
     for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());
@@ -130,7 +131,9 @@ std::vector<ServiceStatistics> Workers::services() const {
       sum[s].stateless += one[s].stateless;
       for (std::size_t b = 0; b < sum[s].backends.size(); ++b) {
         sum[s].backends[b].packets += one[s].backends[b].packets;
+        sum[s].backends[b].bytes += one[s].backends[b].bytes;
         sum[s].backends[b].replies += one[s].backends[b].replies;
+        sum[s].backends[b].reply_bytes += one[s].backends[b].reply_bytes;
         sum[s].backends[b].connections += one[s].backends[b].connections;
         sum[s].backends[b].live += one[s].backends[b].live;
       }

@@ -36,6 +36,8 @@ type Stats struct {
 // Packets by what became of them: in + generated = out + dropped + consumed + held, at rest.
 type Packets struct {
 	In, Out             uint64
+	BytesIn             uint64 `json:"bytes_in"`
+	BytesOut            uint64 `json:"bytes_out"`
 	Dropped, Untracked  Counts
 	Tracked, Stateless  uint64
 	Related             uint64 // ICMP errors about what was served
@@ -80,6 +82,14 @@ type Port struct {
 	Name, Device    string
 	LinkIsUp        bool `json:"link_is_up"`
 	In, Out, Missed uint64
+	Kernel          *KernelSide
+}
+
+// KernelSide is what a port's interface of the kernel's counts: frames that the kernel got, that it sent, and those that
+// found no room on their way to it.
+type KernelSide struct {
+	Interface          string
+	Given, Taken, Full uint64
 }
 
 // ServiceStats is what one service did. MaxConnections is nil without a limit.
@@ -98,6 +108,8 @@ type BackendStats struct {
 	Weight            uint64
 	Draining          bool
 	Packets, Replies  uint64
+	Bytes             uint64
+	ReplyBytes        uint64 `json:"reply_bytes"`
 	Connections, Live uint64
 }
 

@@ -51,19 +51,21 @@ func (r rates) head(out *bytes.Buffer) {
 	fmt.Fprintf(out, "millrace %s, %s, up %s\n", a.Version, a.Input, seconds(uint64(a.ElapsedS*1000)))
 	fmt.Fprintf(out, "packets a second: %s in, %s out, %s dropped\n", r.text(b.Packets.In, a.Packets.In),
 		r.text(b.Packets.Out, a.Packets.Out), r.text(b.Packets.Dropped.Sum(), a.Packets.Dropped.Sum()))
+	fmt.Fprintf(out, "bits a second: %s in, %s out\n", r.text(8*b.Packets.BytesIn, 8*a.Packets.BytesIn),
+		r.text(8*b.Packets.BytesOut, 8*a.Packets.BytesOut))
 	fmt.Fprintf(out, "connections: %s live of %s, %s opened a second\n", grouped(a.Connections.Live),
 		grouped(a.Table.Capacity+a.Table.CapacityV6), r.text(b.Connections.Opened, a.Connections.Opened))
 }
 
 func (r rates) workers(t *table) {
-	t.columns(">worker", ">packets/s", ">connections/s", ">waited")
+	t.columns(">worker", ">packets/s", ">connections/s", ">busy")
 	for n, w := range r.after.Workers {
 		var was api.Worker
 		if n < len(r.before.Workers) {
 			was = r.before.Workers[n]
 		}
 		t.hold(fmt.Sprint(n), r.text(was.Packets, w.Packets), r.text(was.Connections, w.Connections),
-			fmt.Sprintf("%.1f %%", 100*w.Waited))
+			fmt.Sprintf("%.1f %%", 100*(1-w.Waited)))
 	}
 }
 
@@ -82,7 +84,7 @@ func (r rates) services(t *table) {
 
 // Busiest first.
 func (r rates) backends(t *table) {
-	t.columns("backend", "service", ">packets/s", ">replies/s", ">connections/s", ">live")
+	t.columns("backend", "service", ">packets/s", ">bits/s", ">replies/s", ">bits/s", ">connections/s", ">live")
 	type key struct{ service, address string }
 	was := map[key]api.BackendStats{}
 	for _, b := range r.before.Backends {
@@ -95,7 +97,7 @@ func (r rates) backends(t *table) {
 	sort.SliceStable(now, func(i, j int) bool { return packets(now[i]) > packets(now[j]) })
 	for _, b := range now {
 		old := was[key{b.Service, b.Address}]
-		t.hold(b.Address, b.Service, perSecond(packets(b)), r.text(old.Replies, b.Replies),
+		t.hold(b.Address, b.Service, perSecond(packets(b)), r.text(8*old.Bytes, 8*b.Bytes), r.text(old.Replies, b.Replies), r.text(8*old.ReplyBytes, 8*b.ReplyBytes),
 			r.text(old.Connections, b.Connections), grouped(b.Live))
 	}
 }

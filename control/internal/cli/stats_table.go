@@ -37,8 +37,8 @@ func showStats(out io.Writer, s *api.Stats, services []api.Service) {
 func showPackets(out io.Writer, p *api.Packets) {
 	t := newTable(out, "", "packets", ">count", ">of in", "")
 	row := func(name string, n uint64, what string) { t.row(name, grouped(n), share(n, p.In), what) }
-	row("in", p.In, "")
-	row("out", p.Out, "")
+	row("in", p.In, grouped(p.BytesIn)+" bytes")
+	row("out", p.Out, grouped(p.BytesOut)+" bytes")
 	row("dropped", p.Dropped.Sum(), "")
 	row("tracked", p.Tracked, "")
 	rowUnless0 := func(name string, n uint64, what string) {
@@ -106,15 +106,15 @@ func showConnections(out io.Writer, s *api.Stats) {
 
 func showService(out io.Writer, service api.ServiceStats, backends []api.BackendStats, why map[[2]string]string) {
 	fmt.Fprintf(out, "\n%s\n", describe(service))
-	t := newTable(out, "  ", "backend", ">packets", ">share", ">replies", ">connections", ">live", ">weight", "")
+	t := newTable(out, "  ", "backend", ">packets", ">share", ">bytes", ">replies", ">bytes", ">connections", ">live", ">weight", "")
 	own := backendsOf(service, backends)
 	var packets uint64
 	for _, b := range own {
 		packets += b.Packets
 	}
 	for _, b := range own {
-		t.row(b.Address, grouped(b.Packets), share(b.Packets, packets), grouped(b.Replies),
-			grouped(b.Connections), grouped(b.Live), grouped(b.Weight), yes(b.Draining, "draining")+why[[2]string{b.Service, b.Address}])
+		t.row(b.Address, grouped(b.Packets), share(b.Packets, packets), grouped(b.Bytes), grouped(b.Replies),
+			grouped(b.ReplyBytes), grouped(b.Connections), grouped(b.Live), grouped(b.Weight), yes(b.Draining, "draining")+why[[2]string{b.Service, b.Address}])
 	}
 	t.flush()
 }
@@ -161,14 +161,20 @@ func showPorts(out io.Writer, ports []api.Port) {
 			grouped(p.Out), grouped(p.Missed))
 	}
 	t.flush()
+	for _, p := range ports {
+		if k := p.Kernel; k != nil {
+			fmt.Fprintf(out, "%s: the kernel got %s by %s, sent %s; %s found no room\n", p.Name, count(k.Given, "frame"), k.Interface,
+				grouped(k.Taken), grouped(k.Full))
+		}
+	}
 }
 
 func showWorkers(out io.Writer, workers []api.Worker) {
 	fmt.Fprintln(out)
-	t := newTable(out, "", ">worker", ">packets", ">share", ">connections", ">waited")
+	t := newTable(out, "", ">worker", ">packets", ">share", ">connections", ">ns/packet", ">busy")
 	for n, w := range workers {
 		t.row(fmt.Sprint(n), grouped(w.Packets), fmt.Sprintf("%.1f %%", 100*w.Share), grouped(w.Connections),
-			fmt.Sprintf("%.1f %%", 100*w.Waited))
+			fmt.Sprintf("%.1f", w.NsPerPacket), fmt.Sprintf("%.1f %%", 100*(1-w.Waited)))
 	}
 	t.flush()
 }

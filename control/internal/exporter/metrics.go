@@ -33,6 +33,11 @@ var metrics = []*metric{
 			add(float64(p.Generated), "generated")
 			add(float64(p.Consumed), "consumed")
 		}, "direction"),
+	counter("bytes_total", "Bytes of packets received (in), and of those of them that were sent on (out).",
+		func(s state, add add) {
+			add(float64(s.stats.Packets.BytesIn), "in")
+			add(float64(s.stats.Packets.BytesOut), "out")
+		}, "direction"),
 	gauge("packets_held", "Packets that wait until their next hop is known.",
 		func(s state, add add) { add(float64(s.stats.Packets.Held)) }),
 	counter("verdict_packets_total", "Packets by verdict, and what became of them: served, passed untouched or dropped.",
@@ -80,7 +85,7 @@ var metrics = []*metric{
 		workers(func(w api.Worker) float64 { return float64(w.Packets) }), "worker"),
 	counter("worker_connections_opened_total", "Connections that each worker opened.",
 		workers(func(w api.Worker) float64 { return float64(w.Connections) }), "worker"),
-	gauge("worker_waited_ratio", "Share of its time that a worker waited for other threads.",
+	gauge("worker_waited_ratio", "Share of its time that a worker had no packet, or waited for other threads.",
 		workers(func(w api.Worker) float64 { return w.Waited }), "worker"),
 
 	gauge("port_link_up", "Whether the port's link is up.",
@@ -91,6 +96,17 @@ var metrics = []*metric{
 		ports(func(p api.Port) float64 { return float64(p.Out) }), "port"),
 	counter("port_missed_packets_total", "Packets that the device dropped for want of room or memory.",
 		ports(func(p api.Port) float64 { return float64(p.Missed) }), "port"),
+
+	counter("port_kernel_packets_total", "Packets that the kernel got by the port's interface of its own (given), sent by it (taken), and that found no room on their way to it (full).",
+		func(s state, add add) {
+			for _, p := range s.stats.Ports {
+				if p.Kernel != nil {
+					add(float64(p.Kernel.Given), p.Name, "given")
+					add(float64(p.Kernel.Taken), p.Name, "taken")
+					add(float64(p.Kernel.Full), p.Name, "full")
+				}
+			}
+		}, "port", "outcome"),
 
 	gauge("service_established_connections", "Connections of the service that were proved to be real and are in use.",
 		services(func(s api.ServiceStats) float64 { return float64(s.Established) }), "service"),
@@ -119,6 +135,10 @@ var metrics = []*metric{
 		backends(func(b api.BackendStats) float64 { return float64(b.Packets) }), "service", "backend"),
 	counter("backend_received_packets_total", "Packets received from the backend.",
 		backends(func(b api.BackendStats) float64 { return float64(b.Replies) }), "service", "backend"),
+	counter("backend_sent_bytes_total", "Bytes of packets sent to the backend.",
+		backends(func(b api.BackendStats) float64 { return float64(b.Bytes) }), "service", "backend"),
+	counter("backend_received_bytes_total", "Bytes of packets received from the backend.",
+		backends(func(b api.BackendStats) float64 { return float64(b.ReplyBytes) }), "service", "backend"),
 	gauge("backend_weight", "The backend's share, relative to the others of its service.",
 		configured(func(b api.Backend) float64 { return float64(b.Weight) }), "service", "backend"),
 	gauge("backend_healthy", "Whether the backend is held to be well.",

@@ -18,9 +18,11 @@ BalanceFor<K>::BalanceFor(const BalanceConfig& config, unsigned worker)
 
 template <class K>
 typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
-  static_assert(offsetof(Backend, connections) <= 64);
+  static_assert(offsetof(Backend, virtual_address) % 64 + offsetof(Backend, connections) -
+                    offsetof(Backend, virtual_address) <=
+                64);
   static_assert(sizeof(State) <= Opening<K>::kReplyStateMax);
-  static_assert(sizeof(Backend) == 128);
+  static_assert(sizeof(Backend) == (Address::kBytes == 4 ? 128 : 192));
   return {.originator = sizeof(State), .reply = sizeof(State), .replies = plan_->replies};
 }
 
@@ -337,13 +339,14 @@ template <Side kSide>
 void BalanceFor<K>::send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port,
                          Verdict verdict) {
   constexpr bool kTo = kSide == Side::originator;
-  if (kTo && backend.forward == Forward::dsr) {
+  if (kTo && backend.forward == Forward::dsr) [[unlikely]] {
     direct(burst, packet, backend);
   } else {
     rewrite<K>(kTo ? End::destination : End::source, burst.data[packet], burst.length[packet],
                burst.headers[packet], kTo ? backend.address : backend.virtual_address, port);
   }
   (kTo ? backend.packets : backend.replies).add(1);
+  (kTo ? backend.bytes : backend.reply_bytes).add(burst.wire_length[packet]);
   burst.verdict[packet] = verdict;
 }
 

@@ -59,6 +59,9 @@ TYPED_TEST(BalanceTest, TakesAConnectionThereAndBack) {
   ASSERT_EQ(statistics.size(), 1U);
   EXPECT_EQ(statistics[0].backends[0].packets, 1U);
   EXPECT_EQ(statistics[0].backends[0].replies, 1U);
+  const std::uint64_t packet = line.burst().wire_length[0];
+  EXPECT_EQ(statistics[0].backends[0].bytes, packet * statistics[0].backends[0].packets);
+  EXPECT_EQ(statistics[0].backends[0].reply_bytes, packet);
   EXPECT_EQ(statistics[0].backends[0].connections, 1U);
   EXPECT_EQ(statistics[0].backends[0].live, 1U);
 }

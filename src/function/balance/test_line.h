@@ -102,6 +102,7 @@ class TestLine {
     burst_->size = 1;
     burst_->data[0] = reinterpret_cast<std::byte*>(bytes_.data());
     burst_->length[0] = static_cast<std::uint16_t>(bytes_.size());
+    burst_->wire_length[0] = burst_->length[0];
     parse(*burst_, LinkType::raw_ip);
     function().sides(*burst_);
     auto& [originator, reply] = burst_->quoted<K>();
@@ -211,6 +212,7 @@ class TestLine {
     burst_->has_next_hop = 0;
     burst_->data[0] = reinterpret_cast<std::byte*>(bytes_.data());
     burst_->length[0] = static_cast<std::uint16_t>(bytes_.size());
+    burst_->wire_length[0] = burst_->length[0];
     burst_->headers[0] = {.l3 = 0,
                           .l4 = kL4,
                           .l4_end = burst_->length[0],

@@ -121,7 +121,9 @@ void BalanceFor<K>::append_statistics(std::vector<ServiceStatistics>& all) const
                               .weight = plan_->backends[id].weight,
                               .draining = draining,
                               .packets = backend.packets.value(),
+                              .bytes = backend.bytes.value(),
                               .replies = backend.replies.value(),
+                              .reply_bytes = backend.reply_bytes.value(),
                               .connections = backend.connections.value(),
                               .live = backend.live.value()});
     };
