@@ -9,8 +9,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # up to 1.2 GB instead of 0.9.
   cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY)
   cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
-  math(EXPR memory "${memory} / ${processors}")
-  if(memory GREATER 2000)
+  math(EXPR enough "2000 * ${processors}")
+  if(memory GREATER enough)
     add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>")
   endif()
   # GCC 12 warns falsely about inlined string and fmt code (GCC bug 105651 and its kin).
