@@ -28,6 +28,9 @@ enum class Side : std::uint8_t { originator, reply };
 struct Tick {
   std::uint32_t ms = 0;
 
+  /// The tick of a clock that counts milliseconds, from whenever; it wraps as said above.
+  static constexpr Tick from_ms(std::uint64_t ms) { return {static_cast<std::uint32_t>(ms)}; }
+
   friend constexpr bool operator==(Tick, Tick) = default;
   friend constexpr Tick operator+(Tick t, std::uint32_t later_ms) { return {t.ms + later_ms}; }
   friend constexpr std::int32_t operator-(Tick a, Tick b) {
