@@ -25,11 +25,15 @@ install(FILES
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
   BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${pkgconfig_dir} OUTPUT_VARIABLE prefix_from_pkgconfig)
 get_target_property(type millrace TYPE)
-# A static library of C++ inside a program of C leaves the C++ library to whoever links it.
+# A program in C that links the static library needs what C++'s compiler adds by itself: the C++ library.
+set(cxx_libraries "")
 if(type STREQUAL "STATIC_LIBRARY")
-  set(cxx_library -lstdc++)
-else()
-  set(cxx_library "")
+  set(missing ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})
+  list(REMOVE_ITEM missing ${CMAKE_C_IMPLICIT_LINK_LIBRARIES})
+  list(REMOVE_DUPLICATES missing)
+  target_link_libraries(millrace INTERFACE "$<$<LINK_LANGUAGE:C>:${missing}>")
+  list(TRANSFORM missing PREPEND -l)
+  list(JOIN missing " " cxx_libraries)
 endif()
 configure_file(cmake/millrace.pc.in millrace.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/millrace.pc DESTINATION ${pkgconfig_dir})
