@@ -21,6 +21,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # libstdc++ 12's stable_sort uses what it has itself deprecated.
   target_compile_options(millrace_flags INTERFACE -Wno-deprecated-declarations)
 endif()
+# A release has no checks of the rules that callers must keep, although it has `assert`.
+target_compile_definitions(millrace_flags INTERFACE $<$<CONFIG:Release>:MILLRACE_CHECKS=0>)
 if(MILLRACE_NATIVE)
   target_compile_options(millrace_flags INTERFACE -march=native)
 endif()

@@ -16,6 +16,7 @@
 #include <span>
 
 #include "millrace/detail/aes.h"
+#include "millrace/detail/check.h"
 #include "millrace/key.h"
 
 namespace millrace {
@@ -58,9 +59,10 @@ class Hasher {
     }
   }
 
-  /// Hashes `keys[i]` into `hashes[i]`; the spans are of equal length.
+  /// Hashes `keys[i]` into `hashes[i]`; `hashes` is as long as `keys` or longer.
   template <class A>
   void operator()(std::span<const Key<A>> keys, std::span<Hash> hashes) const {
+    MILLRACE_CHECK(hashes.size() >= keys.size(), "Hasher", "hashes is as long as keys or longer");
     for (std::size_t i = 0; i < keys.size(); ++i) hashes[i] = (*this)(keys[i]);
   }
 

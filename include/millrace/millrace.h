@@ -3,6 +3,13 @@
  * The same as millrace/tracker.h, which says more. One thread at a time uses a tracker; calls
  * handle bursts of up to MILLRACE_BURST_MAX keys. `keys` points to an array of millrace_key_v4 or
  * millrace_key_v6, as the tracker's family is. Unused key bytes must be zero.
+ *
+ * Rules that callers must keep: `tracker` and `options` are not NULL, nor are `keys` and `ids` of a
+ * burst that is not empty; a burst has MILLRACE_BURST_MAX keys at most; an id that is given to a
+ * function is that of a live connection (of a live reply entry, where one is asked for), so a
+ * connection is closed once; `closed` does not change the tracker. A debug build of the library
+ * checks them: a broken rule prints one line that names call and rule, "millrace: close: ...", and
+ * aborts. Other builds check nothing, and a broken rule may corrupt memory.
  */
 #ifndef MILLRACE_MILLRACE_H
 #define MILLRACE_MILLRACE_H
@@ -77,6 +84,13 @@ bool millrace_link(millrace_tracker* tracker, uint32_t id, const void* reply_key
 void millrace_find_replies(millrace_tracker* tracker, const void* keys, size_t count,
                            uint32_t now_ms, uint32_t* ids);
 uint32_t millrace_originator(const millrace_tracker* tracker, uint32_t reply);
+/* The connection's reply entry, or MILLRACE_NONE. */
+uint32_t millrace_reply(const millrace_tracker* tracker, uint32_t id);
+/* A millrace_key_v4 or millrace_key_v6, as the tracker's family is; the tracker's, until the
+ * connection ends. */
+const void* millrace_key(const millrace_tracker* tracker, uint32_t id);
+/* When a packet last met the connection: of both directions' ticks the later one. */
+uint32_t millrace_last_seen(const millrace_tracker* tracker, uint32_t id);
 void* millrace_state(const millrace_tracker* tracker, uint32_t id);
 void* millrace_reply_state(const millrace_tracker* tracker, uint32_t reply);
 

@@ -46,6 +46,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/detail/check.h"
 #include "millrace/detail/prefetch.h"
 #include "millrace/detail/race_bucket.h"
 #include "millrace/detail/words.h"
@@ -98,6 +99,8 @@ class BasicRace {
 
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
             Stragglers stragglers = {}) const {
+    MILLRACE_CHECK(hashes.size() == keys.size() && ids.size() >= keys.size(), "Race::find",
+                   "keys and hashes are as many, and ids not fewer");
     stragglers.for_each_other(keys.size(),
                               [&](std::size_t i) { ids[i] = find_from<0>(keys[i], hashes[i]); });
     stragglers.for_each(keys.size(),
@@ -109,7 +112,11 @@ class BasicRace {
 
   ConnId erase(const K& key, Hash hash);
 
-  void release(ConnId id) { Words::store(tag_of(id), Bucket::kFree); }
+  void release(ConnId id) {
+    MILLRACE_CHECK(index(id) < slots() && Words::load(tag_of(id)) == Bucket::kDraining,
+                   "Race::release", "the id is draining, and released once");
+    Words::store(tag_of(id), Bucket::kFree);
+  }
 
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const;

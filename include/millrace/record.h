@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <string>
 
+#include "millrace/detail/check.h"
 #include "millrace/detail/prefetch.h"
 #include "millrace/key.h"
 #include "millrace/memory.h"
@@ -37,7 +38,7 @@ ConnId peer_of(const RecordHeader<K>& header) {
 }
 
 /// An array of records indexed by `ConnId`. Owned by one table instance, and used by
-/// whoever uses that. Accessors do not check `id`: it must be below `count()`.
+/// whoever uses that. An `id` must be below `count()`: only debug builds check it.
 template <class K>
 class Records {
  public:
@@ -63,7 +64,7 @@ class Records {
   RecordHeader<K>& header(ConnId id) const { return *reinterpret_cast<RecordHeader<K>*>(at(id)); }
   /// The function's state, 8-byte aligned.
   std::byte* state(ConnId id) const { return at(id) + sizeof(RecordHeader<K>); }
-  void prefetch(ConnId id) const { detail::prefetch(at(id)); }
+  void prefetch(ConnId id) const { detail::prefetch(place_of(id)); }
 
   std::size_t count() const { return count_; }
   std::size_t stride() const { return std::size_t{1} << shift_; }
@@ -74,7 +75,13 @@ class Records {
   Records(Memory memory, std::size_t count, unsigned shift)
       : memory_(std::move(memory)), count_(count), shift_(shift) {}
 
-  std::byte* at(ConnId id) const { return memory_.data() + (std::size_t{index(id)} << shift_); }
+  std::byte* place_of(ConnId id) const {
+    return memory_.data() + (std::size_t{index(id)} << shift_);
+  }
+  std::byte* at(ConnId id) const {
+    MILLRACE_CHECK(index(id) < count_, "Records", "an id is below count()");
+    return place_of(id);
+  }
 
   Memory memory_;
   std::size_t count_ = 0;

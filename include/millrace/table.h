@@ -5,13 +5,18 @@
 //
 // - `prefetch`, `prefetch_records`, `prefetch_stragglers` and `find` form a pipeline for a burst of
 //   at most 64 keys (Stragglers::kMax): each begins to fetch what the next one reads. All but
-//   `find` are hints; it is right without them.
+//   `find` are hints; it is right without them. `hashes` has as many elements as `keys`, `ids` as
+//   many or more.
 // - An id stays valid for the life of its entry. An erased entry's id is *draining*: neither found
 //   nor given out again until `release`, so that whoever found it in this burst may still read its
 //   record.
 // - `insert` may displace an entry whose worth is below the newcomer's. Its id may then be given to
 //   the newcomer at once: keep ids that are still in use alive by their worth. Of the record,
 //   insert writes only the key; the rest is the displaced entry's until the caller overwrites it.
+// - `release` is called once for each id that drains, and for no other.
+//
+// Debug builds check lengths in `find`, the ids of records, and `release`, in `race`
+// (detail/check.h says how).
 #pragma once
 
 #include <cmath>

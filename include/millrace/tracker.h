@@ -3,12 +3,24 @@
 // It is compiled into the library for IPv4 (KeyV4) and IPv6 (KeyV6); each call handles a burst, so
 // that memory latency is hidden and the call costs little. One thread at a time uses a tracker:
 // give every worker its own, and let both directions of a connection reach the same worker. Nothing
-// is allocated after `create`, nothing throws, nothing is printed.
+// is allocated after `create`, nothing throws, nothing is printed but broken rules (below).
 //
 //   auto tracker = millrace::ConnectionTracker<millrace::KeyV4>::create({.capacity = 1'000'000});
 //   std::uint64_t fresh = tracker->track(keys, now, ids);   // bit i: keys[i] opened a connection
 //   ... tracker->state(ids[i]) ...
 //   tracker->sweep(now);                                    // between bursts
+//
+// Rules that callers must keep; debug builds check them (detail/check.h), others do not:
+//
+//  1. A burst has `kBurstMax` keys at most, and `ids` is as long as `keys` or longer.
+//  2. An id that is given to a function is that of a live connection, or of a live reply entry
+//     where one is asked for: not `none`, and not that of a connection that has ended. So a
+//     connection is closed once.
+//  3. `closed`, which `sweep` calls, does not call `track`, `link`, `close` or `sweep`.
+//  4. A tracker that was moved from is only destroyed or assigned to.
+//
+// A broken rule prints one line that names it and aborts; where it is not checked, it may corrupt
+// memory. An id that was given out again in the meantime looks live: its key tells.
 #pragma once
 
 #include <cstddef>
@@ -82,6 +94,10 @@ class ConnectionTracker {
 
   const K& key(ConnId id) const;
   std::byte* state(ConnId id) const;
+  /// When a packet last met the connection: of both directions' ticks the later one.
+  Tick last_seen(ConnId id) const;
+  /// The connection's reply entry, or `none`.
+  ConnId reply(ConnId id) const;
   std::byte* reply_state(ConnId reply) const;
   ConnId originator(ConnId reply) const;
 

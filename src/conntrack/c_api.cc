@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include "millrace/detail/check.h"
 #include "millrace/millrace.h"
 #include "millrace/tracker.h"
 
@@ -29,17 +30,25 @@ struct KeyOf<ConnectionTracker<K>> {
   using Type = K;
 };
 
+/// What is behind the pointer, which must not be null.
+auto& of([[maybe_unused]] const char* call, auto* tracker) {
+  MILLRACE_CHECK(tracker != nullptr, call, "tracker is not NULL");
+  return tracker->of;
+}
+
 /// Calls `use(tracker, keys, ids)` with the types of the tracker's family.
 template <class Use>
-auto with_keys(millrace_tracker& tracker, const void* keys, std::size_t count, std::uint32_t* ids,
-               Use&& use) {
+auto with_keys(const char* call, millrace_tracker* tracker, const void* keys, std::size_t count,
+               std::uint32_t* ids, Use&& use) {
+  MILLRACE_CHECK(count == 0 || (keys != nullptr && ids != nullptr), call,
+                 "keys and ids are not NULL");
   return std::visit(
       [&](auto& typed) {
         using K = typename KeyOf<std::remove_cvref_t<decltype(typed)>>::Type;
         return use(typed, std::span(static_cast<const K*>(keys), count),
                    std::span(reinterpret_cast<ConnId*>(ids), count));
       },
-      tracker.of);
+      of(call, tracker));
 }
 
 template <class K>
@@ -67,6 +76,7 @@ millrace_options millrace_defaults(void) {
 }
 
 millrace_tracker* millrace_create(const millrace_options* options, char* error, size_t error_size) {
+  MILLRACE_CHECK(options != nullptr, "millrace_create", "options is not NULL");
   if (options->family != MILLRACE_IPV4 && options->family != MILLRACE_IPV6) {
     say("family must be MILLRACE_IPV4 or MILLRACE_IPV6", error, error_size);
     return nullptr;
@@ -91,57 +101,76 @@ void millrace_destroy(millrace_tracker* tracker) { delete tracker; }
 
 uint64_t millrace_track(millrace_tracker* tracker, const void* keys, size_t count, uint32_t now_ms,
                         uint32_t* ids) {
-  return with_keys(*tracker, keys, count, ids,
+  return with_keys("millrace_track", tracker, keys, count, ids,
                    [now_ms](auto& t, auto k, auto i) { return t.track(k, Tick{now_ms}, i); });
 }
 
 void millrace_find(millrace_tracker* tracker, const void* keys, size_t count, uint32_t now_ms,
                    uint32_t* ids) {
-  with_keys(*tracker, keys, count, ids,
+  with_keys("millrace_find", tracker, keys, count, ids,
             [now_ms](auto& t, auto k, auto i) { t.find(Side::originator, k, Tick{now_ms}, i); });
 }
 
 bool millrace_link(millrace_tracker* tracker, uint32_t id, const void* reply_key, uint32_t now_ms) {
-  return with_keys(*tracker, reply_key, 1, &id,
+  return with_keys("millrace_link", tracker, reply_key, 1, &id,
                    [now_ms](auto& t, auto k, auto i) { return t.link(i[0], k[0], Tick{now_ms}); });
 }
 
 void millrace_find_replies(millrace_tracker* tracker, const void* keys, size_t count,
                            uint32_t now_ms, uint32_t* ids) {
-  with_keys(*tracker, keys, count, ids,
+  with_keys("millrace_find_replies", tracker, keys, count, ids,
             [now_ms](auto& t, auto k, auto i) { t.find(Side::reply, k, Tick{now_ms}, i); });
 }
 
 uint32_t millrace_originator(const millrace_tracker* tracker, uint32_t reply) {
-  return std::visit([&](const auto& t) { return index(t.originator(ConnId{reply})); }, tracker->of);
+  return std::visit([&](const auto& t) { return index(t.originator(ConnId{reply})); },
+                    of("millrace_originator", tracker));
+}
+
+uint32_t millrace_reply(const millrace_tracker* tracker, uint32_t id) {
+  return std::visit([&](const auto& t) { return index(t.reply(ConnId{id})); },
+                    of("millrace_reply", tracker));
+}
+
+const void* millrace_key(const millrace_tracker* tracker, uint32_t id) {
+  return std::visit([&](const auto& t) -> const void* { return &t.key(ConnId{id}); },
+                    of("millrace_key", tracker));
+}
+
+uint32_t millrace_last_seen(const millrace_tracker* tracker, uint32_t id) {
+  return std::visit([&](const auto& t) { return t.last_seen(ConnId{id}).ms; },
+                    of("millrace_last_seen", tracker));
 }
 
 void* millrace_state(const millrace_tracker* tracker, uint32_t id) {
-  return std::visit([&](const auto& t) -> void* { return t.state(ConnId{id}); }, tracker->of);
+  return std::visit([&](const auto& t) -> void* { return t.state(ConnId{id}); },
+                    of("millrace_state", tracker));
 }
 
 void* millrace_reply_state(const millrace_tracker* tracker, uint32_t reply) {
   return std::visit([&](const auto& t) -> void* { return t.reply_state(ConnId{reply}); },
-                    tracker->of);
+                    of("millrace_reply_state", tracker));
 }
 
 void millrace_close(millrace_tracker* tracker, uint32_t id) {
-  std::visit([&](auto& t) { t.close(ConnId{id}); }, tracker->of);
+  std::visit([&](auto& t) { t.close(ConnId{id}); }, of("millrace_close", tracker));
 }
 
 bool millrace_sweep(millrace_tracker* tracker, uint32_t now_ms, unsigned budget,
                     void (*closed)(uint32_t, void*), void* context) {
   std::function<void(ConnId)> tell;
   if (closed != nullptr) tell = [=](ConnId id) { closed(index(id), context); };
-  return std::visit([&](auto& t) { return t.sweep(Tick{now_ms}, budget, tell); }, tracker->of);
+  return std::visit([&](auto& t) { return t.sweep(Tick{now_ms}, budget, tell); },
+                    of("millrace_sweep", tracker));
 }
 
 size_t millrace_size(const millrace_tracker* tracker) {
-  return std::visit([](const auto& t) { return t.size(); }, tracker->of);
+  return std::visit([](const auto& t) { return t.size(); }, of("millrace_size", tracker));
 }
 
 size_t millrace_memory_bytes(const millrace_tracker* tracker) {
-  return std::visit([](const auto& t) { return t.memory_bytes(); }, tracker->of);
+  return std::visit([](const auto& t) { return t.memory_bytes(); },
+                    of("millrace_memory_bytes", tracker));
 }
 
 }  // extern "C"

@@ -8,6 +8,7 @@
 #include "conntrack/ageing/wheel.h"
 #include "conntrack/sharing/alone.h"
 #include "conntrack/tracker.h"
+#include "millrace/detail/check.h"
 #include "millrace/race.h"
 #include "millrace/tracker.h"
 
@@ -19,10 +20,17 @@ struct ConnectionTracker<K>::Impl {
   std::size_t state_bytes;
   std::size_t reply_state_bytes;
   std::array<Hash, kBurstMax> hash;
+  bool sweeping = false;  // where rules are checked
 
   std::span<const Hash> hashed(std::span<const K> keys) {
     tracker.hasher()(keys, std::span(hash));
     return std::span(hash).first(keys.size());
+  }
+
+  bool is_live(ConnId id) const { return index(id) < tracker.ids() && tracker.is_confirmed(id); }
+  bool is_reply(ConnId id) const {
+    return tracker.has_replies() && index(id) < tracker.replies().count() &&
+           peer_of(tracker.replies().header(id)) != kUnconfirmed;
   }
 };
 
@@ -30,6 +38,38 @@ namespace {
 
 /// Only `sweep` ends connections here, so nobody is to be told by others.
 constexpr auto kNobody = [](ConnId) {};
+
+/// The rules of millrace/tracker.h; nothing where they are not checked.
+template <class Impl>
+void check_there([[maybe_unused]] const Impl* impl, [[maybe_unused]] const char* call) {
+  MILLRACE_CHECK(impl != nullptr, call, "the tracker was moved from");
+}
+template <class Impl>
+void check_change(const Impl* impl, const char* call) {
+  check_there(impl, call);
+  MILLRACE_CHECK(!impl->sweeping, call, "not from the function that a sweep calls");
+}
+template <class Impl>
+void check_burst(const Impl* impl, [[maybe_unused]] std::size_t keys,
+                 [[maybe_unused]] std::size_t ids, const char* call) {
+  check_there(impl, call);
+  MILLRACE_CHECK(keys <= Stragglers::kMax, call, "a burst has 64 keys at most");
+  MILLRACE_CHECK(ids >= keys, call, "ids is as long as keys or longer");
+}
+template <class Impl>
+void check_live(const Impl* impl, [[maybe_unused]] ConnId id, const char* call) {
+  check_there(impl, call);
+  MILLRACE_CHECK(impl->is_live(id), call,
+                 "the id is that of a live connection, not of none or of "
+                 "one that has ended");
+}
+template <class Impl>
+void check_reply(const Impl* impl, [[maybe_unused]] ConnId id, const char* call) {
+  check_there(impl, call);
+  MILLRACE_CHECK(impl->is_reply(id), call,
+                 "the id is that of a live reply entry, not of none or "
+                 "of one that has ended");
+}
 
 std::string problems_of(const TrackerOptions& options) {
   std::string problems;
@@ -81,6 +121,8 @@ ConnectionTracker<K>::~ConnectionTracker() = default;
 template <class K>
 std::uint64_t ConnectionTracker<K>::track(std::span<const K> keys, Tick now,
                                           std::span<ConnId> ids) {
+  check_burst(impl_.get(), keys.size(), ids.size(), "track");
+  check_change(impl_.get(), "track");
   find(Side::originator, keys, now, ids);
   auto& tracker = impl_->tracker;
   std::uint64_t fresh = 0;
@@ -99,6 +141,7 @@ std::uint64_t ConnectionTracker<K>::track(std::span<const K> keys, Tick now,
 template <class K>
 void ConnectionTracker<K>::find(Side side, std::span<const K> keys, Tick now,
                                 std::span<ConnId> ids) {
+  check_burst(impl_.get(), keys.size(), ids.size(), "find");
   keys = keys.first(std::min(keys.size(), kBurstMax));
   const auto hashes = impl_->hashed(keys);
   impl_->tracker.prefetch(side, hashes);
@@ -109,6 +152,8 @@ void ConnectionTracker<K>::find(Side side, std::span<const K> keys, Tick now,
 
 template <class K>
 bool ConnectionTracker<K>::link(ConnId id, const K& reply_key, Tick now) {
+  check_live(impl_.get(), id, "link");
+  check_change(impl_.get(), "link");
   auto& tracker = impl_->tracker;
   if (!tracker.has_replies() || tracker.originators().header(id).peer != ConnId::none) return false;
   const std::array<std::byte, Records<K>::kMaxStride> zero{};
@@ -121,6 +166,8 @@ bool ConnectionTracker<K>::link(ConnId id, const K& reply_key, Tick now) {
 
 template <class K>
 void ConnectionTracker<K>::close(ConnId id) {
+  check_live(impl_.get(), id, "close");
+  check_change(impl_.get(), "close");
   impl_->tracker.close(id);
   impl_->tracker.settle();
 }
@@ -128,39 +175,59 @@ void ConnectionTracker<K>::close(ConnId id) {
 template <class K>
 bool ConnectionTracker<K>::sweep(Tick now, unsigned budget,
                                  const std::function<void(ConnId)>& closed) {
+  check_change(impl_.get(), "sweep");
+  if constexpr (MILLRACE_CHECKS) impl_->sweeping = true;
   const bool done = impl_->tracker.sweep(now, std::min(budget, kSweepMax), [&closed](ConnId id) {
     if (closed) closed(id);
   });
+  if constexpr (MILLRACE_CHECKS) impl_->sweeping = false;
   impl_->tracker.settle();
   return done;
 }
 
 template <class K>
 const K& ConnectionTracker<K>::key(ConnId id) const {
+  check_live(impl_.get(), id, "key");
   return impl_->tracker.originators().header(id).key;
 }
 template <class K>
 std::byte* ConnectionTracker<K>::state(ConnId id) const {
+  check_live(impl_.get(), id, "state");
   return impl_->tracker.originators().state(id);
 }
 template <class K>
+Tick ConnectionTracker<K>::last_seen(ConnId id) const {
+  check_live(impl_.get(), id, "last_seen");
+  return impl_->tracker.last_seen(id);
+}
+template <class K>
+ConnId ConnectionTracker<K>::reply(ConnId id) const {
+  check_live(impl_.get(), id, "reply");
+  return impl_->tracker.originators().header(id).peer;
+}
+template <class K>
 std::byte* ConnectionTracker<K>::reply_state(ConnId reply) const {
+  check_reply(impl_.get(), reply, "reply_state");
   return impl_->tracker.replies().state(reply);
 }
 template <class K>
 ConnId ConnectionTracker<K>::originator(ConnId reply) const {
+  check_reply(impl_.get(), reply, "originator");
   return impl_->tracker.replies().header(reply).peer;
 }
 template <class K>
 std::size_t ConnectionTracker<K>::size() const {
+  check_there(impl_.get(), "size");
   return impl_->tracker.live();
 }
 template <class K>
 std::size_t ConnectionTracker<K>::memory_bytes() const {
+  check_there(impl_.get(), "memory_bytes");
   return impl_->tracker.memory_bytes();
 }
 template <class K>
 Pages ConnectionTracker<K>::pages() const {
+  check_there(impl_.get(), "pages");
   return impl_->tracker.pages();
 }
 
