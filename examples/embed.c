@@ -23,6 +23,20 @@ static void ended(uint32_t id, void* context) {
   ++*(unsigned*)context;
 }
 
+struct listing {
+  const millrace_tracker* tracker;
+  unsigned* count;
+};
+
+static void list(uint32_t id, void* context) {
+  const struct listing* listing = context;
+  const millrace_key_v6* key = millrace_key(listing->tracker, id);
+  const uint64_t* packets = millrace_state(listing->tracker, id);
+  printf("  client %u, port %u: %u packets, the last at %u ms\n", key->source[15], key->source_port,
+         (unsigned)*packets, (unsigned)millrace_last_seen(listing->tracker, id));
+  ++*listing->count;
+}
+
 int main(void) {
   char error[200];
   millrace_options options = millrace_defaults();
@@ -45,12 +59,18 @@ int main(void) {
   size_t live = millrace_size(tracker);
   printf("%zu connections; the first has %u packets\n", live, (unsigned)packets);
 
+  /* Who is connected, a piece at a time: bursts may come between the pieces. */
+  unsigned listed = 0;
+  struct listing listing = {tracker, &listed};
+  for (uint32_t at = 0; at != MILLRACE_NONE;) at = millrace_walk(tracker, at, 1024, list, &listing);
+
   /* Six seconds without packets end them. */
   unsigned gone = 0;
   while (!millrace_sweep(tracker, 6000, 64, ended, &gone)) {
   }
   printf("%u ended, %zu left\n", gone, millrace_size(tracker));
-  int right = fresh == 3 && packets == 2 && live == 2 && gone == 2 && millrace_size(tracker) == 0;
+  int right = fresh == 3 && packets == 2 && live == 2 && listed == 2 && gone == 2 &&
+              millrace_size(tracker) == 0;
   millrace_destroy(tracker);
   return right ? 0 : 1;
 }

@@ -64,10 +64,23 @@ int main() {
   std::printf("%zu connections; the first sent %u and was answered %u\n", tracker->size(),
               first.sent, first.answered);
 
+  // Who is connected, a piece at a time: bursts may come between the pieces.
+  std::size_t listed = 0;
+  for (ConnId from{0}; from != ConnId::none;) {
+    from = tracker->walk(from, 1024, [&](ConnId id) {
+      const KeyV4& key = tracker->key(id);
+      std::printf("  client %u, port %u: %u packets, the last at %u ms\n", key.source.bytes[3],
+                  key.source_port, counts_of(*tracker, id).sent, tracker->last_seen(id).ms);
+      ++listed;
+    });
+  }
+
   // Six seconds without packets end them all.
   std::size_t ended = 0;
   while (!tracker->sweep(Tick{6000}, 64, [&](ConnId) { ++ended; })) {
   }
   std::printf("%zu ended, %zu left\n", ended, tracker->size());
-  return ended == 3 && first.sent == 2 && first.answered == 1 && tracker->size() == 0 ? 0 : 1;
+  return ended == 3 && listed == 3 && first.sent == 2 && first.answered == 1 && tracker->size() == 0
+             ? 0
+             : 1;
 }

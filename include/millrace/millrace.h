@@ -99,6 +99,14 @@ void millrace_close(millrace_tracker* tracker, uint32_t id);
  * be NULL. */
 bool millrace_sweep(millrace_tracker* tracker, uint32_t now_ms, unsigned budget,
                     void (*closed)(uint32_t id, void* context), void* context);
+
+/* Visits live connections in the order of their ids, a bounded piece at a time: looks at `budget`
+ * ids from `from` on, calls `visit` for each that is live, and returns where the next piece begins,
+ * MILLRACE_NONE when no id is left. A walk begins at 0. Between pieces, and in `visit`, every
+ * function may be called, on the tracker's thread; a connection that lives through the whole walk
+ * is visited exactly once, one that begins or ends meanwhile once or not at all. */
+uint32_t millrace_walk(const millrace_tracker* tracker, uint32_t from, size_t budget,
+                       void (*visit)(uint32_t id, void* context), void* context);
 size_t millrace_size(const millrace_tracker* tracker);
 size_t millrace_memory_bytes(const millrace_tracker* tracker);
 

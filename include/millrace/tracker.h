@@ -92,6 +92,17 @@ class ConnectionTracker {
   /// least once in 24 days, or ticks cannot be told apart.
   bool sweep(Tick now, unsigned budget = 64, const std::function<void(ConnId)>& closed = {});
 
+  /// Visits live connections in the order of their ids, a bounded piece at a time: looks at
+  /// `budget` ids from `from` on, calls `visit` with each that is live, and returns where the next
+  /// piece begins, `none` when no id is left. A walk begins at ConnId{0}. There are some 1.2 times
+  /// as many ids as connections promised, and those in no use take of the budget, too.
+  ///
+  /// Between pieces, and in `visit`, every other function may be called. A connection that lives
+  /// through the whole walk is visited exactly once; one that begins or ends meanwhile once or not
+  /// at all. The walk keeps nothing: several may be under way, and one need not be finished. The
+  /// thread rule holds: only the tracker's thread walks, as it has time between bursts.
+  ConnId walk(ConnId from, std::size_t budget, const std::function<void(ConnId)>& visit) const;
+
   const K& key(ConnId id) const;
   std::byte* state(ConnId id) const;
   /// When a packet last met the connection: of both directions' ticks the later one.

@@ -164,6 +164,14 @@ bool millrace_sweep(millrace_tracker* tracker, uint32_t now_ms, unsigned budget,
                     of("millrace_sweep", tracker));
 }
 
+uint32_t millrace_walk(const millrace_tracker* tracker, uint32_t from, size_t budget,
+                       void (*visit)(uint32_t, void*), void* context) {
+  MILLRACE_CHECK(visit != nullptr, "millrace_walk", "visit is not NULL");
+  const auto each = [=](ConnId id) { visit(index(id), context); };
+  return std::visit([&](const auto& t) { return index(t.walk(ConnId{from}, budget, each)); },
+                    of("millrace_walk", tracker));
+}
+
 size_t millrace_size(const millrace_tracker* tracker) {
   return std::visit([](const auto& t) { return t.size(); }, of("millrace_size", tracker));
 }

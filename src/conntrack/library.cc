@@ -186,6 +186,21 @@ bool ConnectionTracker<K>::sweep(Tick now, unsigned budget,
 }
 
 template <class K>
+ConnId ConnectionTracker<K>::walk(ConnId from, std::size_t budget,
+                                  const std::function<void(ConnId)>& visit) const {
+  check_there(impl_.get(), "walk");
+  MILLRACE_CHECK(visit, "walk", "visit is not empty");
+  const std::size_t ids = impl_->tracker.ids();
+  const std::size_t first = std::min<std::size_t>(index(from), ids);
+  const std::size_t end = first + std::min(budget, ids - first);
+  for (std::size_t at = first; at < end; ++at) {
+    const ConnId id{static_cast<std::uint32_t>(at)};
+    if (impl_->is_live(id)) visit(id);
+  }
+  return end == ids ? ConnId::none : ConnId{static_cast<std::uint32_t>(end)};
+}
+
+template <class K>
 const K& ConnectionTracker<K>::key(ConnId id) const {
   check_live(impl_.get(), id, "key");
   return impl_->tracker.originators().header(id).key;
