@@ -10,6 +10,10 @@
  * connection is closed once; `closed` does not change the tracker. A debug build of the library
  * checks them: a broken rule prints one line that names call and rule, "millrace: close: ...", and
  * aborts. Other builds check nothing, and a broken rule may corrupt memory.
+ *
+ * Ticks count milliseconds of a clock that is not set, such as CLOCK_MONOTONIC, and wrap after 49.7
+ * days: pass the low 32 bits. What happens where they go back stands in millrace/tracker.h: nothing
+ * breaks, connections end later or earlier by as much.
  */
 #ifndef MILLRACE_MILLRACE_H
 #define MILLRACE_MILLRACE_H

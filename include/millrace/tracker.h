@@ -21,6 +21,22 @@
 //
 // A broken rule prints one line that names it and aborts; where it is not checked, it may corrupt
 // memory. An id that was given out again in the meantime looks live: its key tells.
+//
+// Time is the caller's, in ticks that do not go back: a clock that is set (CLOCK_REALTIME) is not
+// fit, a monotonic one is. Ticks wrap and compare signed (types.h). If they go back all the same,
+// by up to 24.8 days, nothing breaks, and connections end at other times:
+//
+//  - `sweep` stands still: it goes by the latest tick that a `sweep`, or a `track` that opened a
+//    connection, was given. Ticks before that one make nothing due, so what is idle meanwhile ends
+//    late, by as much as time went back.
+//  - `track`, `find` and `link` mark what they meet as seen at the tick that they are given. What
+//    was last seen at an earlier tick counts as idle since then, and may end early, by as much as
+//    time went back.
+//  - A tick that is more than 24.8 days (2^31 - 1 ms) before the latest one counts as later than
+//    it: time leaps, and the next `sweep` ends what was idle for its timeout at that later tick.
+//
+// A tick that was far too late, once, is therefore harmful: time stands still until the clock has
+// caught up with it.
 #pragma once
 
 #include <cstddef>
