@@ -7,6 +7,7 @@
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -39,6 +40,18 @@ class Interfaces(Asked):
         with self.network_.middle:  # as it was
             self.assertEqual(command("sysctl", "-n", "net.ipv6.conf.outside.disable_ipv6").strip(), "0")
             self.assertNotIn("xdp", ip("link show outside"))
+
+    def test_two_signals_at_once_are_one(self):
+        """`timeout` sends two."""
+        self.serve_with()
+        setting = "net.ipv6.conf.outside.disable_ipv6"
+        with self.network_.middle:
+            self.assertEqual(command("sysctl", "-n", setting).strip(), "1")
+        self.process.send_signal(signal.SIGTERM)
+        time.sleep(0.02)  # two that wait at once would be one
+        self.stop()
+        with self.network_.middle:
+            self.assertEqual(command("sysctl", "-n", setting).strip(), "0")
 
     def test_af_packet_with_large_frames(self):
         self.serve("af_packet:outside", "af_packet:inside", mtu=9000)
