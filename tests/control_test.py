@@ -156,6 +156,14 @@ class Hostile(Asked):
         self.raw(b"\r\n\r\n").close()
         self.assertEqual(self.servers_of(4).total(), 4)
 
+    def test_no_length_is_no_body(self):
+        """Of a request (RFC 9112, 6.3): `curl -X POST` sends none."""
+        self.serve_with()
+        for method, path, status in ((b"POST", b"/reload", b"200"), (b"POST", b"/nothing", b"404"),
+                                     (b"DELETE", b"/stats", b"404")):
+            client = self.raw(method + b" " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertEqual(client.recv(100).split()[1], status, (method, path))
+
     def test_wrong_parameters(self):
         self.serve_with()
         backend = f"{FIRST}:{SERVER_PORT}"
