@@ -131,7 +131,7 @@ func backendsOf(service api.ServiceStats, all []api.BackendStats) (own []api.Bac
 // describe is "203.0.113.10:80/tcp (maglev, dsr), 12 established, 3 refused".
 func describe(s api.ServiceStats) string {
 	forward := ""
-	if s.Forward != "nat" {
+	if s.Forward != "" && s.Forward != "nat" {
 		forward = ", " + s.Forward
 	}
 	text := fmt.Sprintf("%s (%s%s), %s established", s.Service, s.Scheduler, forward, grouped(s.Established))
