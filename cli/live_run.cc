@@ -315,7 +315,9 @@ void LiveRun::reload() {
   control_->wait_until_ready();
   const auto is = control_->reload();
   if (!is) {
-    say("millrace: nothing has changed:\n" + is.error().message + "\n");
+    const bool is_wrong = is.error().kind == Refusal::Kind::configuration;
+    say(fmt::format("millrace: {}nothing has changed:\n{}\n",
+                    is_wrong ? "the configuration is wrong, " : "", is.error().message));
   } else {
     note(fmt::format("reloaded {}: {} services, {} backends", path_, is->services, is->backends));
     for (const std::string& warning : is->warnings) note("warning: " + warning);

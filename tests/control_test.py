@@ -363,6 +363,10 @@ class Changing(Asked):
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 3")
                    .replace("capacity = 20000", "capacity = 30000"))
         self.refused(422, ["workers: cannot change", "table.capacity: cannot change"], "POST /reload")
+        self.write("f.toml", GOOD.replace('name = "inside"', 'name = "inside"\nmtu = 1400'))
+        self.refused(422, ["port (inside) mtu: cannot change"], "POST /reload")
+        self.write("f.toml", GOOD.replace('name = "inside"', 'name = "within"'))
+        self.refused(422, ["port (inside) is gone: cannot", "port (within) is new: cannot"], "POST /reload")
         # With one worker sharing would be another by default, but nobody has asked for one.
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 1"))
         self.assertNotIn("sharing", self.ask("POST /reload", 422)["error"])
@@ -384,6 +388,12 @@ class Changing(Asked):
         with patience_with(self.process):
             self.assertIn("reloaded", self.process.stderr.readline())
         self.assertEqual(self.servers_of(10), {SECOND: 10})
+        self.write("f.toml", GOOD.replace('protocol = "tcp"', 'protocol = "tpc"', 1))
+        self.process.send_signal(signal.SIGHUP)
+        with patience_with(self.process):
+            self.assertEqual(self.process.stderr.readline(),
+                             "millrace: the configuration is wrong, nothing has changed:\n")
+            self.assertIn("tpc", self.process.stderr.readline())
 
     def test_many_services(self):
         """More than have their tables at once; memory does not grow with reloads."""

@@ -233,12 +233,15 @@ class Errors(Live):
         os.chmod(self.dir, 0o755)
         self.refused(network, UNREADABLE, ["CAP_NET_RAW"], GOOD, user=65534)
         with network.middle:
+            ip("link set lo up")
+        self.refused(network, FAILED, ["lo is this machine's loopback"], GOOD.replace(":outside", ":lo"))
+        with network.middle:
             ip("link set outside down")
         self.refused(network, FAILED, ["outside is down", "ip link set outside up"], GOOD)
         with network.middle:
             ip("link set outside up")
             ip("address add 192.0.2.1/24 dev outside")
-        self.refused(network, FAILED, ["192.0.2.1", "ip address flush dev outside"], GOOD)
+        self.refused(network, FAILED, ["192.0.2.1", "ip address flush dev outside, which cuts off who is logged in"], GOOD)
         with network.middle:
             ip("address flush dev outside")
         self.start(network, GOOD)
