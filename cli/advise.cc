@@ -285,7 +285,7 @@ Result<Capture> AdviseCommand::load(const std::string& path) {
 
 /// Where no table is shown, a line says what begins.
 bench::Progress AdviseCommand::progress_of(LiveTable& live) const {
-  const bench::Progress shown = live.progress();
+  bench::Progress shown = live.progress();
   if (quiet || live.shows()) return shown;
   return bench::Progress(
       [shown](const bench::Step& step) {
