@@ -5,16 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <limits>
-#include <optional>
 #include <tuple>
 #include <utility>
 
-#include "bench/timed_run.h"
+#include "bench/advise_choice.h"
+#include "bench/advise_trials.h"
 #include "conntrack/schemes.h"
 #include "worker/config.h"
-#include "worker/workers.h"
 
 namespace millrace::bench {
 
@@ -31,195 +29,49 @@ std::vector<Combination> combinations(unsigned workers) {
   return all;
 }
 
+Combination usual(unsigned workers, bool is_kernels) {
+  Config config;
+  config.workers = workers;
+  if (is_kernels) config.live.ports.push_back({.device = {.kind = DeviceKind::af_packet}});
+  return {config.table.scheme, sharing_of(config), config.ageing.scheme};
+}
+
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-/// Who takes so much more time than the best is out.
-constexpr std::array<double, kRounds> kMargin{0.6, 0.3, 0.15};
 /// So many turns each in a round.
 constexpr unsigned kTurns = 3;
 /// What a combination is timed for in each round, and in the final, in milliseconds.
 constexpr std::array<double, kRounds + 1> kTimed{15, 40, 100, 200};
 constexpr std::size_t kFinalists = 5;
 constexpr unsigned kFinalsLeast = 5;
+/// Share of the time after which no further turn of a round begins.
+constexpr std::array<double, kRounds> kShare{0.45, 0.6, 0.75};
+/// What has to be measured in any case may take so much longer.
+constexpr std::chrono::seconds kGrace{8};
 /// So many times the turns for those that lead after exhaustive trial.
 constexpr unsigned kLeadersTurns = 2;
 
-/// How often time advances and idle connections are looked for, by the capture's time, at most: a
-/// capture that passes thousands of times faster than it was taken would do little else.
-constexpr double kPacketsAStep = 5000;
-constexpr double kLeastStepMs = 10;
-constexpr double kMostStepMs = 1000;
-/// Of what `race` serves: who serves less is out.
-constexpr double kServedLeast = 0.99;
-/// To see what room it takes: a second pass meets what the first one has left.
-constexpr unsigned kPasses = 2;
-/// So many times the first room, for each worker, is enough for every connection: all may be one
-/// worker's, and where none is answered they get a quarter; two are left to spare.
-constexpr std::size_t kRoomMost = 8;
-
-/// Twice as many as there were, in two digits.
-std::size_t room_for(double connections) {
-  constexpr double kLeast = 1000;
-  const double wanted = std::max(2 * connections, kLeast);
-  const double unit = std::pow(10, std::floor(std::log10(wanted)) - 1);
-  return static_cast<std::size_t>(std::ceil(wanted / unit) * unit);
-}
-
-double tracked_by(const WorkerCounters& counters) {
-  return static_cast<double>(counters.verdict[static_cast<std::size_t>(Verdict::tracked)].value());
-}
-
-/// A combination under trial, and what was seen of it in this round.
-struct Candidate {
-  Tried tried;
-  std::vector<double> ns;
-  std::vector<double> waiting;
-
-  bool is_in() const { return tried.failed.empty(); }
-  double least() const { return *std::ranges::min_element(ns); }
+/// When what may be left out no longer begins, and when nothing does.
+struct Until {
+  SteadyClock::time_point further = SteadyClock::time_point::max();
+  SteadyClock::time_point anything = SteadyClock::time_point::max();
 };
-
-class Trials {
- public:
-  Trials(const Capture& capture, const AdviceOptions& options)
-      : capture_(&capture), options_(&options) {}
-
-  /// What the capture is like, and how much room it takes.
-  Result<void> prepare(Advice& advice);
-  /// Passes it for about so many milliseconds. What the combination cannot do is noted, and is no
-  /// error. Error (failed): no memory even for this.
-  Result<void> run(Candidate& candidate, double ms);
-
- private:
-  Result<Workers> make(const Combination& combination) const;
-  /// Finds the room in which every connection gets an entry: what there is, twice as much, and so
-  /// on, up to `kRoomMost` and as far as memory goes. The counters of two passes in it.
-  Result<WorkerCounters> find_room();
-
-  const Capture* capture_;
-  const AdviceOptions* options_;
-  std::vector<CapturePart> parts_;
-  std::size_t capacity_ = 0;
-  std::size_t capacity_v6_ = 0;
-  unsigned step_ms_ = 10;
-  double ns_per_packet_ = 100;  // about
-  double tracked_once_ = 0;     // packets of one pass that are served through an entry
-  double served_once_ = 0;      // and all that are
-  CycleClock clock_;
-};
-
-Result<Workers> Trials::make(const Combination& combination) const {
-  Config config;
-  config.workers = options_->workers;
-  config.table.scheme = combination.table;
-  config.sharing = combination.sharing;
-  config.ageing.scheme = combination.ageing;
-  config.ageing.interval_ms = step_ms_;
-  config.table.capacity = capacity_;
-  config.table.capacity_v6 = capacity_v6_;
-  LineConfig line = line_config(config);
-  line.pages = options_->pages;
-  line.secret = Secret::from_seed(options_->seed);
-  line.catch_up = true;
-  return Workers::create(config.workers, line, balance_config(config), config.spread.entries);
-}
-
-Result<void> Trials::prepare(Advice& advice) {
-  auto trace = profile_of(*capture_);
-  if (!trace) return std::unexpected(trace.error());
-  advice.trace = *trace;
-  if (trace->connections() == 0)
-    return std::unexpected(Error{"there is no connection in the capture: give another one"});
-  capacity_ = room_for(static_cast<double>(trace->connections_v4));
-  capacity_v6_ = room_for(static_cast<double>(trace->connections_v6));
-  const double pace_ms = 1000 * trace->seconds / static_cast<double>(trace->packets);
-  step_ms_ = static_cast<unsigned>(std::clamp(kPacketsAStep * pace_ms, kLeastStepMs, kMostStepMs));
-  const auto seen = find_room();
-  if (!seen) return std::unexpected(seen.error());
-  advice.peak = seen->peak.value();
-  const double lived = static_cast<double>(advice.peak) / static_cast<double>(trace->connections());
-  capacity_ = room_for(lived * static_cast<double>(trace->connections_v4));
-  capacity_v6_ = room_for(lived * static_cast<double>(trace->connections_v6));
-  const auto served = find_room();
-  if (!served) return std::unexpected(served.error());
-  if (served->refused.value() > 0)
-    return std::unexpected(
-        Error{"there is no memory for tables that take every connection: give a shorter capture"});
-  advice.capacity = capacity_;
-  advice.capacity_v6 = capacity_v6_;
-  tracked_once_ = tracked_by(*served) / kPasses;
-  served_once_ = static_cast<double>(served_by(*served)) / kPasses;
-  advice.tracked = tracked_once_ / served_once_;
-  return {};
-}
-
-Result<WorkerCounters> Trials::find_room() {
-  std::optional<WorkerCounters> seen;
-  const std::size_t most = capacity_ * kRoomMost * options_->workers;
-  for (;; capacity_ *= 2, capacity_v6_ *= 2) {
-    auto workers = make({"race", "sharded", "wheel"});
-    if (!workers) {
-      if (!seen) return std::unexpected(workers.error());
-      capacity_ /= 2;
-      capacity_v6_ /= 2;
-      return *seen;
-    }
-    auto parts = parts_for(*workers, *capture_, options_->seed + 1);
-    if (!parts) return std::unexpected(parts.error());
-    parts_ = std::move(*parts);
-    const auto run =
-        timed_run(*workers, *capture_, parts_,
-                  {.burst = options_->burst, .loops = kPasses, .step_ms = step_ms_}, clock_);
-    if (!run) return std::unexpected(run.error());
-    ns_per_packet_ = run->ns_per_packet / options_->workers;
-    seen = workers->counters();
-    const std::uint64_t without = seen->refused.value() + seen->over_budget.value();
-    if (without == 0 || 2 * capacity_ > most) return *seen;
-  }
-}
-
-Result<void> Trials::run(Candidate& candidate, double ms) {
-  Tried& tried = candidate.tried;
-  auto workers = make(tried.combination);
-  if (!workers) {
-    tried.failed = workers.error().message;
-    return {};
-  }
-  const double pass_ms = ns_per_packet_ * static_cast<double>(capture_->size()) * 1e-6;
-  // The first pass opens what the others find.
-  const auto loops = static_cast<std::uint32_t>(std::clamp(std::ceil(ms / pass_ms), 2.0, 1e5));
-  const auto run =
-      timed_run(*workers, *capture_, parts_,
-                {.burst = options_->burst, .loops = loops, .step_ms = step_ms_}, clock_);
-  if (!run) return std::unexpected(run.error());
-  candidate.ns.push_back(run->ns_per_packet);
-  candidate.waiting.push_back(run->waiting);
-  const TableReport v4 = workers->report_v4();
-  const TableReport v6 = workers->report_v6();
-  tried.memory_bytes = v4.memory_bytes + v6.memory_bytes;
-  tried.pages = std::max(v4.pages, v6.pages);
-  const WorkerCounters counters = workers->counters();
-  if (const std::uint64_t refused = counters.refused.value(); refused > 0)
-    tried.failed = fmt::format("refused {} connections although it promises room", refused);
-  const auto falls_short = [loops](double packets, double once) {
-    return packets < kServedLeast * once * loops;
-  };
-  if (falls_short(static_cast<double>(served_by(counters)), served_once_))
-    tried.failed =
-        fmt::format("served {} packets of {:.0f}", served_by(counters), served_once_ * loops);
-  else if (falls_short(tracked_by(counters), tracked_once_))
-    tried.failed = fmt::format("served {:.0f} packets of {:.0f} through an entry",
-                               tracked_by(counters), tracked_once_ * loops);
-  return {};
-}
 
 /// All combinations, and those that are still in.
 struct Candidates {
   explicit Candidates(unsigned workers) {
     for (Combination& one : combinations(workers))
       all.push_back({.tried = {.combination = std::move(one)}});
+    // The usual ones first: where time is up early, they have been measured.
+    for (const bool is_kernels : {true, false}) {
+      const auto is_usual = [&](const Candidate& one) {
+        return one.tried.combination == usual(workers, is_kernels);
+      };
+      if (const auto found = std::ranges::find_if(all, is_usual); found != all.end())
+        std::rotate(all.begin(), found, found + 1);
+    }
     for (Candidate& one : all) still.push_back(&one);
   }
 
@@ -236,6 +88,12 @@ struct Candidates {
   std::vector<Candidate*> still;
 };
 
+/// Of one value at least.
+double upper_quartile(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[(3 * values.size() - 1) / 4];
+}
+
 /// Sums up what a round has shown: the best first, and those that are out last.
 void sum_up(std::vector<Candidate*>& round, unsigned number) {
   double best = std::numeric_limits<double>::max();
@@ -243,6 +101,7 @@ void sum_up(std::vector<Candidate*>& round, unsigned number) {
     candidate->tried.round = number;
     if (candidate->ns.empty()) continue;
     candidate->tried.ns_per_packet = spread_of(candidate->ns);
+    candidate->tried.mostly = upper_quartile(candidate->ns);
     candidate->tried.waiting = spread_of(candidate->waiting).median;
     if (candidate->is_in()) best = std::min(best, candidate->tried.ns_per_packet.median);
   }
@@ -253,66 +112,115 @@ void sum_up(std::vector<Candidate*>& round, unsigned number) {
   });
 }
 
-/// Each in turn, so many times. False where `progress` ended it.
-Result<bool> take_turns(Trials& trials, const std::vector<Candidate*>& round, unsigned times,
-                        double ms, const std::string& title, const Progress& progress) {
+enum class Turns : std::uint8_t {
+  done,
+  late,   ///< time was up before each had its first one
+  ended,  ///< by `progress`
+};
+
+/// Each in turn, so many times or as often as there is time for.
+Result<Turns> take_turns(Trials& trials, const std::vector<Candidate*>& round, unsigned times,
+                         double ms, const std::string& title, const Progress& progress,
+                         const Until& until = {}) {
   for (unsigned time = 0; time < times; ++time) {
+    if (time > 0 && SteadyClock::now() >= until.further) break;
     std::size_t at = 0;
     for (Candidate* const candidate : round) {
       ++at;
       if (!candidate->is_in()) continue;
+      const bool is_first = candidate->ns.empty();
+      if (at > 1 && SteadyClock::now() >= until.anything)
+        return is_first ? Turns::late : Turns::done;
       const auto& [table, sharing, ageing] = candidate->tried.combination;
       const std::string who = fmt::format("{}, {}, {}", table, sharing, ageing);
       const std::string turn = times > 1 ? fmt::format(", turn {} of {}", time + 1, times) : "";
       const std::string what =
           fmt::format("{}{}, {} of {}: {}", title, turn, at, round.size(), who);
-      if (!progress({.what = what, .who = who})) return false;
+      if (!progress({.what = what, .who = who})) return Turns::ended;
       if (auto ok = trials.run(*candidate, ms); !ok) return std::unexpected(ok.error());
       if (candidate->is_in()) progress.seen(who, candidate->ns.back());
     }
   }
-  return true;
+  return Turns::done;
+}
+
+/// The usual ones stay as long as they are no more than that behind.
+void keep_finalists(std::vector<Candidate*>& still, unsigned workers) {
+  const auto is_usual = [workers](const Candidate* one) {
+    const Combination& is = one->tried.combination;
+    return is == usual(workers, false) || is == usual(workers, true);
+  };
+  if (still.size() <= kFinalists) return;
+  const auto others = std::stable_partition(still.begin() + static_cast<std::ptrdiff_t>(kFinalists),
+                                            still.end(), is_usual);
+  still.erase(others, still.end());
+}
+
+/// What one round has shown; `still` are those that go on. `late`: some had no turn.
+Result<void> end_round(Candidates& candidates, unsigned number, bool late, unsigned workers) {
+  auto& still = candidates.still;
+  for (Candidate* const candidate : still) {
+    if (late && candidate->is_in() && candidate->ns.empty())
+      candidate->tried.failed = "not tried, as the time was up: give more --seconds";
+  }
+  sum_up(still, number);
+  const auto stays = [number](const Candidate* candidate) {
+    return candidate->is_in() && candidate->tried.behind <= kMargin[number - 1];
+  };
+  still.erase(std::ranges::find_if_not(still, stays), still.end());
+  if (still.empty())
+    return std::unexpected(Error{"no combination works: " + candidates.all.front().tried.failed});
+  if (number == kRounds) keep_finalists(still, workers);
+  return {};
 }
 
 Result<Advice> advise(Trials& trials, const AdviceOptions& options, const Progress& progress) {
-  const auto until = SteadyClock::now() + std::chrono::duration<double>(options.seconds);
+  const auto start = SteadyClock::now();
+  const auto at = [&](double share) {
+    const auto after = std::chrono::duration<double>(share * options.seconds);
+    return start + std::chrono::duration_cast<SteadyClock::duration>(after);
+  };
+  const SteadyClock::time_point last = at(1) + kGrace;
   Advice advice;
-  if (!progress("looking at the capture")) return advice;
-  if (auto ok = trials.prepare(advice); !ok) return std::unexpected(ok.error());
+  const auto prepared = trials.prepare(advice, progress);
+  if (!prepared) return std::unexpected(prepared.error());
+  if (!*prepared) return advice;
   Candidates candidates(options.workers);
   auto& still = candidates.still;
-  bool goes_on = true;
-  for (unsigned number = 1; number <= kRounds && goes_on; ++number) {
-    const std::string title = fmt::format("round {} of {}", number, kRounds);
+  Turns turns = Turns::done;
+  for (unsigned number = 1; number <= kRounds && turns == Turns::done; ++number) {
+    const std::string title =
+        fmt::format("round {} of {}, {} combinations", number, kRounds, still.size());
     candidates.begin(title, progress);
-    const auto done = take_turns(trials, still, kTurns, kTimed[number - 1], title, progress);
+    const auto done = take_turns(trials, still, kTurns, kTimed[number - 1], title, progress,
+                                 {.further = at(kShare[number - 1]), .anything = last});
     if (!done) return std::unexpected(done.error());
-    goes_on = *done;
-    if (!goes_on && number == 1) return advice;
-    if (!goes_on) break;  // what the round before has shown stands
-    sum_up(still, number);
-    const auto stays = [number](const Candidate* candidate) {
-      return candidate->is_in() && candidate->tried.behind <= kMargin[number - 1];
-    };
-    still.erase(std::ranges::find_if_not(still, stays), still.end());
-    if (still.empty())
-      return std::unexpected(Error{"no combination works: " + candidates.all.front().tried.failed});
-    if (number == kRounds) still.resize(std::min(still.size(), kFinalists));
+    turns = *done;
+    if (turns == Turns::late) advice.late_in = number;
+    if (turns == Turns::ended && number == 1) return advice;
+    if (turns != Turns::done && number > 1) break;  // what the round before has shown stands
+    if (auto ok = end_round(candidates, number, turns == Turns::late, options.workers); !ok)
+      return std::unexpected(ok.error());
   }
   const std::string title =
       options.seconds > 0 ? fmt::format("final, until {:g} s", options.seconds) : "final";
-  if (goes_on) candidates.begin(title, progress);
-  for (unsigned turn = 0; goes_on && (turn < kFinalsLeast || SteadyClock::now() < until); ++turn) {
-    const auto done = take_turns(trials, still, 1, kTimed[kRounds], title, progress);
+  if (turns == Turns::done) candidates.begin(title, progress);
+  for (unsigned turn = 0; turns == Turns::done; ++turn) {
+    const auto now = SteadyClock::now();
+    if (turn > 0 && (now >= last || (turn >= kFinalsLeast && now >= at(1)))) break;
+    const auto done =
+        take_turns(trials, still, 1, kTimed[kRounds], title, progress, {.anything = last});
     if (!done) return std::unexpected(done.error());
-    goes_on = *done;
+    turns = *done;
+    if (turns == Turns::late) advice.late_in = kRounds + 1;
   }
-  if (goes_on) sum_up(still, kRounds + 1);
-  advice.complete = goes_on;
+  if (turns == Turns::done) sum_up(still, kRounds + 1);
+  advice.complete = turns != Turns::ended;
   for (Candidate& one : candidates.all) advice.tried.push_back(std::move(one.tried));
   std::ranges::sort(advice.tried, {}, [](const Tried& one) {
     return std::tuple(!one.failed.empty(), kRounds + 1 - one.round, one.ns_per_packet.median);
   });
+  recommend(advice, options.workers);
   return advice;
 }
 
@@ -343,7 +251,7 @@ Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& op
   };
   const auto done = measure(options.repetitions, "all of them");
   if (!done) return std::unexpected(done.error());
-  if (!*done) return exhausted;
+  if (*done != Turns::done) return exhausted;
   sum_up(candidates.still, 1);
   // The least of so many medians is less than what it stands for: who leads, and who was advised,
   // are measured again, side by side, for longer.
@@ -356,7 +264,7 @@ Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& op
   candidates.still.erase(leads.begin(), leads.end());
   const auto decided = measure(kLeadersTurns * options.repetitions, "those that lead");
   if (!decided) return std::unexpected(decided.error());
-  exhausted.complete = *decided;
+  exhausted.complete = *decided == Turns::done;
   if (!exhausted.complete) return exhausted;
   sum_up(candidates.still, 2);
   candidates.still.insert(candidates.still.end(), others.begin(), others.end());

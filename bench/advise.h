@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,15 @@ struct Combination {
 /// sharing `sharded`.
 std::vector<Combination> combinations(unsigned workers);
 
+/// What a configuration that names no scheme has, as `sharing_of` says; on the kernel's interfaces
+/// where `is_kernels`.
+Combination usual(unsigned workers, bool is_kernels);
+
 struct AdviceOptions : Settings {
   unsigned workers = 1;
-  double seconds = 60;  ///< 0 to 3600; three rounds and five final turns are measured in any case
+  /// 0 to 3600, once the capture is read. A turn in each round and five in the final are measured
+  /// in any case, as far as eight seconds more suffice.
+  double seconds = 60;
   unsigned burst = 32;
 };
 
@@ -46,6 +53,7 @@ struct Tried {
   Combination combination;
   unsigned round = 1;    ///< from 1; `kRounds + 1`: a finalist
   Spread ns_per_packet;  ///< of one core
+  double mostly = 0;     ///< nanoseconds a packet that three quarters of its turns did not exceed
   double behind = 0;     ///< of the best in that round: 0.1 is a tenth more time
   double waiting = 0;    ///< share of the workers' time spent waiting for each other; median
   std::size_t memory_bytes = 0;
@@ -63,8 +71,16 @@ struct Advice {
   /// Connections that a configuration should have room for.
   std::size_t capacity = 0;
   std::size_t capacity_v6 = 0;
-  /// Finalists first, then who stayed longest; by time. Empty where the first round was not ended.
+  std::size_t packets_timed = 0;  ///< the first ones, of a capture that is long for the time
+  /// The one that is recommended first, then finalists, then those that stayed longest; by time.
+  /// Empty where the first round was not ended.
   std::vector<Tried> tried;
+  /// The fastest one, where its turns do not tell it apart from `usual`, which is recommended then.
+  std::optional<Combination> no_faster;
+  /// The one that is recommended on the kernel's interfaces, where workers share their tables:
+  /// their queues know nothing of who has a connection. Of several workers only.
+  std::optional<Tried> shared;
+  unsigned late_in = 0;   ///< the round in which time was up; 0: none, `kRounds + 1`: the final
   bool complete = false;  ///< false: `progress` ended it
 
   const Tried& best() const { return tried.front(); }

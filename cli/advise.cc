@@ -3,8 +3,12 @@
 #include "bench/advise.h"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <ranges>
+#include <thread>
 
 #include "bench_command.h"
 #include "common_options.h"
@@ -12,6 +16,7 @@
 #include "interrupt.h"
 #include "live_table.h"
 #include "output.h"
+#include "report_words.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
@@ -32,6 +37,7 @@ struct AdviseCommand : BenchCommand {
   void add_options_to(CLI::App& command);
   /// An interrupt ends it at once: a pipe may never end. Says what could not be read.
   Result<Capture> load(const std::string& path);
+  bench::Progress progress_of(LiveTable& live) const;
   int advise();
   /// The exit status after `finish`: not all is well where captures were not read whole.
   int status_of(int finished) const { return finished == kDone && lost ? kUnreadable : finished; }
@@ -45,16 +51,10 @@ struct AdviseBench : AdviseCommand {
   int compare();
 };
 
-std::string grouped(std::uint64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
-  return text;
-}
-
 double mpps_a_core(const Tried& tried) { return 1000 / tried.ns_per_packet.median; }
 
 bool is_as_fast(const Tried& one, const Tried& best) {
-  return one.ns_per_packet.median <= best.ns_per_packet.max;
+  return one.ns_per_packet.median <= best.mostly;
 }
 
 /// Why it was not chosen. Only what was measured: schemes in which it differs, time, waiting,
@@ -88,6 +88,36 @@ std::string why_not(const Tried& one, const Tried& best) {
   return why;
 }
 
+std::string to_string(const Combination& is) {
+  return fmt::format("table {}, sharing {}, ageing {}", is.table, is.sharing, is.ageing);
+}
+
+/// `millrace run` chooses the sharing by itself, and as is recommended here.
+bool leaves_sharing_open(const Advice& advice, unsigned workers) {
+  const Combination& best = advice.best().combination;
+  const Combination elsewhere = bench::usual(workers, false);
+  if (best.table != elsewhere.table || best.sharing != elsewhere.sharing) return false;
+  return !advice.shared ||
+         advice.shared->combination.sharing == bench::usual(workers, true).sharing;
+}
+
+/// The key, and what to have in its place on the kernel's interfaces.
+std::string sharing_toml(const Advice& advice, unsigned workers) {
+  const Combination& best = advice.best().combination;
+  if (leaves_sharing_open(advice, workers) && workers > 1)
+    return fmt::format(
+        "# sharing is \"{}\", and on the kernel's interfaces \"{}\"\n", best.sharing,
+        advice.shared ? advice.shared->combination.sharing : bench::usual(workers, true).sharing);
+  std::string toml = fmt::format("sharing = \"{}\"\n", best.sharing);
+  if (!advice.shared) return toml;
+  const auto& [table, sharing, ageing] = advice.shared->combination;
+  if (advice.shared->combination == best) return toml;
+  return toml + fmt::format(
+                    "# On the kernel's interfaces workers share their tables. There rather:\n"
+                    "# sharing = \"{}\", table.scheme = \"{}\", ageing.scheme = \"{}\"\n",
+                    sharing, table, ageing);
+}
+
 /// The configuration, and where it comes from.
 std::string to_toml(const Advice& advice, const AdviseCommand& command) {
   const Tried& best = advice.best();
@@ -95,12 +125,12 @@ std::string to_toml(const Advice& advice, const AdviseCommand& command) {
       "# By millrace advise: {}, {} worker{}, {:.1f} Mpps a core.\n"
       "# Runs as it is: millrace replay --config FILE --in CAPTURE\n"
       "# Live it takes ports and services: docs/run.md\n"
-      "workers = {}\nsharing = \"{}\"\n\n"
+      "workers = {}\n{}\n"
       "[table]\nscheme = \"{}\"\ncapacity = {}\ncapacity_v6 = {}\n\n"
       "[ageing]\nscheme = \"{}\"\n",
       command.in, command.options.workers, command.options.workers == 1 ? "" : "s",
-      mpps_a_core(best), command.options.workers, best.combination.sharing, best.combination.table,
-      advice.capacity, advice.capacity_v6, best.combination.ageing);
+      mpps_a_core(best), command.options.workers, sharing_toml(advice, command.options.workers),
+      best.combination.table, advice.capacity, advice.capacity_v6, best.combination.ageing);
 }
 
 void print_row(const Tried& one, const std::string& why) {
@@ -132,24 +162,45 @@ void print_trace(const Advice& advice, const std::string& in) {
       100 * trace.busiest);
 }
 
+/// What stands beside the recommendation: what it does not rest on, and where it does not hold.
+void print_limits(const Advice& advice, const AdviseCommand& command) {
+  if (advice.no_faster)
+    fmt::print("  It is millrace's default: {} was no faster than turns of one differ\n",
+               to_string(*advice.no_faster));
+  if (advice.packets_timed < advice.trace.packets)
+    fmt::print("  Timed were its first {} packets; more --seconds take more of them\n",
+               grouped(advice.packets_timed));
+  if (advice.late_in != 0)
+    fmt::print(
+        "  The time was up in {}: more --seconds make this surer\n",
+        advice.late_in > bench::kRounds ? "the final" : fmt::format("round {}", advice.late_in));
+  if (!advice.shared) return;
+  const bool is_usual = advice.shared->combination == bench::usual(command.options.workers, true);
+  fmt::print(
+      "  On the kernel's interfaces (af_packet, af_xdp, tap), where workers share their tables:\n"
+      "    {}, {} ns a packet here{}\n",
+      to_string(advice.shared->combination), cell(advice.shared->ns_per_packet),
+      is_usual ? "; it is the default there" : "");
+}
+
 void print(const Advice& advice, const AdviseCommand& command) {
   print_trace(advice, command.in);
   const Tried& best = advice.best();
-  const auto& [table, sharing, ageing] = best.combination;
   const unsigned workers = command.options.workers;
-  fmt::print("Recommended: table {}, sharing {}, ageing {}, {} worker{}\n", table, sharing, ageing,
-             workers, workers == 1 ? "" : "s");
+  fmt::print("Recommended: {}, {} worker{}\n", to_string(best.combination), workers,
+             workers == 1 ? "" : "s");
   fmt::print(
       "  {:.1f} Mpps a core ({} ns a packet){}\n"
       "  room for {} IPv4 and {} IPv6 connections, at least twice as many as lived at once; {:.1f} "
       "MiB on {} pages\n"
-      "  {:.1f} % of the packets served have an entry in it\n\n",
+      "  {:.1f} % of the packets served have an entry in it\n",
       mpps_a_core(best), cell(best.ns_per_packet),
       workers == 1 ? "" : fmt::format(", {:.1f} Mpps in all", workers * mpps_a_core(best)),
       grouped(advice.capacity), grouped(advice.capacity_v6),
       static_cast<double>(best.memory_bytes) / (1 << 20), to_string(best.pages),
       100 * advice.tracked);
-  fmt::print("behind: the best of those measured in the same round\n");
+  print_limits(advice, command);
+  fmt::print("\nbehind: the best of those measured in the same round\n");
   print_head();
   // Those that are far behind, and those that failed, which come last.
   constexpr std::ptrdiff_t kShown = 20;
@@ -165,11 +216,13 @@ void print(const Advice& advice, const AdviseCommand& command) {
   if (command.out.empty()) fmt::print("\n{}", to_toml(advice, command));
 }
 
+Json to_json(const Combination& is) {
+  return {{"table", is.table}, {"sharing", is.sharing}, {"ageing", is.ageing}};
+}
+
 Json to_json(const Tried& one) {
-  Json line{{"table", one.combination.table},
-            {"sharing", one.combination.sharing},
-            {"ageing", one.combination.ageing},
-            {"round", one.round}};
+  Json line = to_json(one.combination);
+  line["round"] = one.round;
   if (one.ns_per_packet.median > 0) {
     line.update(spread_json(one.ns_per_packet));
     line.update(Json{{"mpps_a_core", rounded(mpps_a_core(one), 3)},
@@ -197,6 +250,7 @@ Json to_json(const Advice& advice, const std::string& in) {
           {"first_packets", rounded(trace.first_packets, 4)},
           {"busiest_share", rounded(trace.busiest, 4)},
           {"peak", advice.peak},
+          {"packets_timed", advice.packets_timed},
           {"tracked", rounded(advice.tracked, 4)},
           {"capacity", advice.capacity},
           {"capacity_v6", advice.capacity_v6}};
@@ -206,8 +260,20 @@ Json options_json(const AdviceOptions& options) {
   return {{"workers", options.workers}, {"seconds", options.seconds}, {"burst", options.burst}};
 }
 
+/// Unless the thread is asked to stop before.
+std::jthread say_after_a_second(const std::string& what) {
+  return std::jthread([what](const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any wake;
+    if (!wake.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); }))
+      say(fmt::format("millrace: {}\n", what));
+  });
+}
+
 Result<Capture> AdviseCommand::load(const std::string& path) {
   exit_on_interrupt();
+  const std::jthread note = quiet ? std::jthread() : say_after_a_second("reading " + path);
   auto capture = Capture::load(path);
   catch_interrupts();
   if (capture && !capture->loss().empty()) {
@@ -215,6 +281,18 @@ Result<Capture> AdviseCommand::load(const std::string& path) {
     lost = true;
   }
   return capture;
+}
+
+/// Where no table is shown, a line says what begins.
+bench::Progress AdviseCommand::progress_of(LiveTable& live) const {
+  bench::Progress shown = live.progress();
+  if (quiet || live.shows()) return shown;
+  return bench::Progress(
+      [shown](const bench::Step& step) {
+        if (step.who.empty()) say(fmt::format("millrace: {}\n", step.what));
+        return shown(step);
+      },
+      [shown](std::string_view who, double value) { shown.seen(who, value); });
 }
 
 int AdviseCommand::advise() {
@@ -231,7 +309,7 @@ int AdviseCommand::advise() {
   const auto capture = load(in);
   if (!capture) return fail(capture.error());
   LiveTable live(quiet, Unit::ns);
-  const auto advice = bench::run_advice(*capture, options, live.progress());
+  const auto advice = bench::run_advice(*capture, options, progress_of(live));
   live.clear();
   if (!advice) return fail(advice.error());
   if (advice->tried.empty()) {
@@ -245,6 +323,8 @@ int AdviseCommand::advise() {
   Json all = results_json("advise", advice->complete, options_json(options), options);
   all["options"].erase("repetitions");  // it measures until the time is up
   all["capture"] = to_json(*advice, in);
+  all["no_faster"] = advice->no_faster ? to_json(*advice->no_faster) : Json(nullptr);
+  all["on_kernel_interfaces"] = advice->shared ? to_json(*advice->shared) : Json(nullptr);
   for (const Tried& one : advice->tried) all["results"].push_back(to_json(one));
   return status_of(finish(advice->complete, all, [&] { print(*advice, *this); }));
 }
@@ -303,7 +383,8 @@ int AdviseBench::compare() {
 void AdviseCommand::add_options_to(CLI::App& command) {
   options.workers = processors();
   add_whole(command, "--workers", options.workers, "Workers", 1, Workers::kMost);
-  command.add_option("--seconds", options.seconds, "Measure about so long")
+  command
+      .add_option("--seconds", options.seconds, "Measure about so long; it ends at most 10 s later")
       ->check(number(0, 3600))
       ->capture_default_str()
       ->type_name("S");

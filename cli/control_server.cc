@@ -56,6 +56,13 @@ void refuse(Response& response, const Error& error) {
 }
 void answer(Response& response, const Json& json) { response.set_content(text_of(json), kJson); }
 
+/// A request that says nothing of a body has none (RFC 9112, 6.3). The library would read one until
+/// the client closes. The request is its own, and not constant.
+void has_no_body_unless_said(const Request& request) {
+  if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding")) return;
+  const_cast<Request&>(request).headers.emplace("Content-Length", "0");
+}
+
 std::vector<std::pair<std::string, std::string>> parameters(const Request& request) {
   return {request.params.begin(), request.params.end()};
 }
@@ -204,6 +211,7 @@ void ControlServer::Implementation::route() {
   });
   http.set_pre_routing_handler([this](const Request& request, Response& response) {
     using Handled = httplib::Server::HandlerResponse;
+    has_no_body_unless_said(request);
     for (const auto& [name, value] : request.params) {
       if (request.params.count(name) == 1) continue;
       refuse(response, Refusal{Refusal::Kind::wrong, name + " is given twice: give it once"});

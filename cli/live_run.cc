@@ -164,22 +164,26 @@ Result<void> LiveRun::take_over_beside() {
 
 /// Devices have one owner: packets are lost until they are open again.
 Result<void> LiveRun::take_over_after() {
-  return in_turn(
-      {[this] { return claim_what_is_new(); }, [this] { return prepare_devices(); },
-       [this] { return make_workers(); }, [this] { return take_over_->start(*workers_, owners_); },
-       [this] { return take_over_->stop_the_other(); },
-       // Whatever fails before this leaves the other one in service.
-       [this] { return take_over_->let_the_other_end(); },
-       [this] { return take_over_->wait_for_its_end(); },
-       [this] { return claim_interfaces(patience()); }, [this] { return open_devices(); },
-       [this] {
-         take_over_->inherit_settings(*live_);
-         return make_control();
-       },
-       [this] {
-         if (auto ok = answer(); !ok) warn(ok.error());
-         return live_->start();
-       }});
+  return in_turn({[this] { return claim_what_is_new(); }, [this] { return prepare_devices(); },
+                  [this] { return make_workers(); },
+                  [this] { return take_over_->start(*workers_, owners_); },
+                  [this] { return take_over_->stop_the_other(); },
+                  // Whatever fails before this leaves the other one in service.
+                  [this] { return take_over_->let_the_other_end(); },
+                  [this] { return take_over_->wait_for_its_end(); },
+                  [this] { return claim_interfaces(patience()); },
+                  [this] {
+                    note_new_taps();
+                    return open_devices();
+                  },
+                  [this] {
+                    take_over_->inherit_settings(*live_);
+                    return make_control();
+                  },
+                  [this] {
+                    if (auto ok = answer(); !ok) warn(ok.error());
+                    return live_->start();
+                  }});
 }
 
 Result<void> LiveRun::claim_interfaces(std::chrono::milliseconds patience) {
@@ -196,6 +200,16 @@ Result<void> LiveRun::claim_what_is_new() {
   std::set<std::string> names = interfaces_of(config_);
   for (const auto& [name, settings] : take_over_->offer().to_restore) names.erase(name);
   return claims_.take(names, {});
+}
+
+/// Which taps of the other one are not there, now that it has ended: DPDK makes others.
+void LiveRun::note_new_taps() {
+  for (const Config::Port& port : config_.live.ports) {
+    const std::string& name = port.device.target;
+    if (port.device.kind == DeviceKind::tap && take_over_->offer().to_restore.contains(name) &&
+        !KernelInterface::mac_of(name))
+      new_taps_.push_back(name);
+  }
 }
 
 /// With who still has a device: none once the other one is gone.
@@ -285,6 +299,13 @@ void LiveRun::describe() const {
          huge_pages_hint(std::size_t{256} << 20, Pages::huge));
   for (const std::string& warning : live_->devices().warnings()) note("warning: " + warning);
   for (const std::string& warning : doubts(config_)) note("warning: " + warning);
+  for (const std::string& name : new_taps_) {
+    note(fmt::format(
+        "warning: {0} is a new interface here, without addresses and routes: that of the "
+        "process before ended with it, or is in another network namespace. To keep "
+        "one: ip tuntap add {0} mode tap multi_queue",
+        name));
+  }
   for (std::size_t n = 0; n < config_.live.ports.size(); ++n)
     note("port " + port_text(config_.live.ports[n], live_->devices(), n));
   if (take_over_ != nullptr) {
@@ -315,7 +336,9 @@ void LiveRun::reload() {
   control_->wait_until_ready();
   const auto is = control_->reload();
   if (!is) {
-    say("millrace: nothing has changed:\n" + is.error().message + "\n");
+    const bool is_wrong = is.error().kind == Refusal::Kind::configuration;
+    say(fmt::format("millrace: {}nothing has changed:\n{}\n",
+                    is_wrong ? "the configuration is wrong, " : "", is.error().message));
   } else {
     note(fmt::format("reloaded {}: {} services, {} backends", path_, is->services, is->backends));
     for (const std::string& warning : is->warnings) note("warning: " + warning);

@@ -67,6 +67,7 @@ class LiveRun {
   Result<void> claim_interfaces(std::chrono::milliseconds patience);
   Result<void> claim_what_is_new();
   Result<void> claim_in_time();
+  void note_new_taps();
   Result<void> prepare_devices();
   std::chrono::milliseconds patience() const;
   Result<void> open_devices();
@@ -88,6 +89,7 @@ class LiveRun {
   std::optional<Telemetry> telemetry_;
   std::optional<ReloadSignal> reload_signal_;
   std::optional<std::jthread> claiming_;
+  std::vector<std::string> new_taps_;    // in place of those of the one that has ended
   std::unique_ptr<TakeOver> take_over_;  // null: it starts anew
 };
 

@@ -273,7 +273,8 @@ Result<int> ReplayCommand::replay() const {
                    .workers = &*workers,
                    .config = line_config,
                    .spread = config->spread,
-                   .seed = common.seed};
+                   .seed = common.seed,
+                   .services_given = config->services_given};
   for (const std::string& line : {loaded->loss, loaded->clock}) {
     if (!line.empty()) report.warnings.push_back(line);
   }

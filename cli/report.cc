@@ -7,6 +7,7 @@
 
 #include "json.h"
 #include "output.h"
+#include "report_words.h"
 #include "version.h"
 
 namespace millrace::cli {
@@ -239,15 +240,6 @@ Json limits_of(const RunReport& report) {
           {"bytes", sources->memory_bytes()}};
 }
 
-/// 1234567 as 1,234,567.
-std::string grouped(std::uint64_t n) {
-  std::string digits = std::to_string(n);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(digits.begin() + at, ',');
-  }
-  return digits;
-}
-
 class Table {
  public:
   template <class... Args>
@@ -261,7 +253,8 @@ class Table {
   std::string text_;
 };
 
-void print_packets(Table& table, const Totals& totals) {
+void print_packets(Table& table, const RunReport& report) {
+  const Totals totals = totals_of(report);
   table.line("{:<14}{:>14} in, {} out, {} dropped", "packets", grouped(totals.in),
              grouped(totals.out), grouped(sum(totals.dropped)));
   table.line("{:<14}{:>14} in, {} out", "bytes", grouped(totals.bytes_in),
@@ -271,7 +264,8 @@ void print_packets(Table& table, const Totals& totals) {
                100.0 * quotient(count, totals.in), what.empty() ? "" : "  ", what);
   };
   row("tracked", totals.tracked, "");
-  if (totals.stateless != 0) row("stateless", totals.stateless, "served without an entry");
+  if (totals.stateless != 0)
+    row("stateless", totals.stateless, why_stateless(report, totals.stateless));
   if (totals.related != 0) row("related", totals.related, "ICMP errors about what was served");
   for (const auto& [name, count] : totals.untracked) row(name, count, "passed untouched");
   if (totals.consumed != 0) row("consumed", totals.consumed, "for the host itself");
@@ -306,10 +300,6 @@ void print_memory(Table& table, const RunReport& report) {
       "{:<14}{:>14} MiB for {} IPv4 and {} IPv6 connections, {:.0f} bytes an IPv4 one, {} pages",
       "memory", (v4.memory_bytes + v6.memory_bytes) >> 20, grouped(v4.capacity),
       grouped(v6.capacity), bytes_per_connection(report), to_string(v4.pages));
-}
-
-std::string on_cores(std::size_t cores) {
-  return cores == 1 ? "a core" : fmt::format("on {} cores", cores);
 }
 
 /// Where one does less than others: several only.
@@ -358,13 +348,14 @@ void print_backends(Table& table, const RunReport& report) {
       packets += backend.packets;
       most = std::max(most, backend.packets);
     }
-    if (packets == 0) continue;
+    if (packets == 0 && service.refused == 0) continue;
     if (shown >= kMost) {
       hidden += service.backends.size();
       continue;
     }
-    table.line("\n{} ({}{}){}", service.service, service.scheduler,
-               service.forward == Forward::nat ? "" : ", dsr", limit_of(service));
+    table.line("\n{} ({}{}){}{}", service.service, service.scheduler,
+               service.forward == Forward::nat ? "" : ", dsr", limit_of(service),
+               service.refused == 0 ? "" : ", " + grouped(service.refused) + " without a backend");
     table.line("  {:<26}{:>13}{:>10}{:>14}", "backend", "packets", "share", "connections");
     for (const auto& backend : service.backends) {
       if (shown++ >= kMost) {
@@ -465,17 +456,17 @@ Json to_json(const RunReport& report) {
 std::string to_table(const RunReport& report) {
   const WorkerCounters counters = report.workers->counters();
   Table table;
-  print_packets(table, totals_of(report));
+  print_packets(table, report);
   const std::uint64_t taken_over = counters.taken_over.value();
-  table.line("{:<14}{:>14} opened,{} {} ended, {} live at most, {} refused", "connections",
+  table.line("{:<14}{:>14} opened{},{} {} ended, {} live at most, {} refused", "connections",
              grouped(counters.opened.value()),
+             report.services_given ? "" : " (each direction is one, without services)",
              taken_over == 0 ? "" : " " + grouped(taken_over) + " taken over,",
              grouped(counters.ended()), grouped(counters.peak.value()),
              grouped(counters.refused.value()));
   if (report.live == nullptr) {
     table.line("{:<14}{:>14.1f} ns a packet, {:.2f} Mpps {} ({}, {}, {})", "speed",
-               ns_per_packet(report), mpps(report),
-               on_cores(report.times.size() + (report.reading ? 1 : 0)), report.config.table,
+               ns_per_packet(report), mpps(report), of_workers(report), report.config.table,
                report.config.sharing, report.config.ageing);
   } else {
     table.line("{:<14}{:>14.1f} s, {:.0f} packets a second, {:.1f} ns each ({}, {}, {})", "time",

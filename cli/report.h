@@ -25,6 +25,7 @@ struct RunReport {
   std::vector<Workers::Time> times;      ///< each worker's on the packets' way, output left out
   std::optional<Workers::Time> reading;  ///< of the pipeline's reader
   std::optional<std::uint64_t> seed;
+  bool services_given = true;  ///< false: all traffic is one service's, whatever the direction
   bool interrupted = false;
   std::string loss;  ///< what could not be read of the capture, among `warnings`; empty: nothing
   std::vector<std::string> warnings;

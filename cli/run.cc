@@ -15,6 +15,7 @@
 #include "output.h"
 #include "reload_signal.h"
 #include "report.h"
+#include "service_manager.h"
 #include "validators.h"
 #include "worker/config.h"
 
@@ -99,6 +100,7 @@ Result<int> RunCommand::live() const {
     fail(ok.error());
     return kInterrupted;
   }
+  tell_service_manager_ready();
   if (auto ok = (*run)->forward(); !ok) return std::unexpected(ok.error());
   if (auto ok = write(**run); !ok) return std::unexpected(ok.error());
   return kDone;

@@ -91,7 +91,7 @@ class Asked(Live):
         """Once another process runs in place of this one: how many connections it has taken over."""
         old, stats = self.process, self.stats
         try:
-            said = self.start(self.network_, text, "--take-over")
+            said = self.said = self.start(self.network_, text, "--take-over")
             self.ended(old)
         except BaseException:
             old.kill()

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 import unittest
 
 import captures
@@ -256,6 +257,23 @@ class Streams(CaptureCase):
         done = subprocess.run(["bash", "-c", "set -o pipefail; " + line, MILLRACE], capture_output=True, cwd=self.dir, timeout=60)
         self.assertEqual(done.returncode, status, done.stderr)
         return done
+
+    def test_a_second_signal_ends_at_once_but_not_in_the_same_moment(self):
+        fifo = self.path("full")
+        os.mkfifo(fifo)
+        process = subprocess.Popen([MILLRACE, *self.replay("--loops", "300", "--out", fifo)],
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        with open(fifo, "rb") as file:
+            file.read(1000)  # and no more, so it waits
+            for _ in range(2):
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.02)  # two that wait at once would be one
+            with self.assertRaises(subprocess.TimeoutExpired):
+                process.wait(timeout=0.6)
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=60), -signal.SIGTERM)
 
     def setUp(self):
         super().setUp()

@@ -21,6 +21,7 @@ from cli_bench_tables import BenchTablesCli  # noqa: F401
 from cli_captures import Clocks, Interfaces, Streams  # noqa: F401
 from cli_case import DONE, FAILED, INTERRUPTED, MILLRACE, NOBODY, ROOT, UNREADABLE, USAGE, Case
 from cli_live import LiveCli  # noqa: F401
+from cli_report import ReportCli  # noqa: F401
 
 try:
     import jsonschema

@@ -157,6 +157,14 @@ class Hostile(Asked):
         self.raw(b"\r\n\r\n").close()
         self.assertEqual(self.servers_of(4).total(), 4)
 
+    def test_no_length_is_no_body(self):
+        """Of a request (RFC 9112, 6.3): `curl -X POST` sends none."""
+        self.serve_with()
+        for method, path, status in ((b"POST", b"/reload", b"200"), (b"POST", b"/nothing", b"404"),
+                                     (b"DELETE", b"/stats", b"404")):
+            client = self.raw(method + b" " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertEqual(client.recv(100).split()[1], status, (method, path))
+
     def test_wrong_parameters(self):
         self.serve_with()
         backend = f"{FIRST}:{SERVER_PORT}"
@@ -356,6 +364,10 @@ class Changing(Asked):
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 3")
                    .replace("capacity = 20000", "capacity = 30000"))
         self.refused(422, ["workers: cannot change", "table.capacity: cannot change"], "POST /reload")
+        self.write("f.toml", GOOD.replace('name = "inside"', 'name = "inside"\nmtu = 1400'))
+        self.refused(422, ["port (inside) mtu: cannot change"], "POST /reload")
+        self.write("f.toml", GOOD.replace('name = "inside"', 'name = "within"'))
+        self.refused(422, ["port (inside) is gone: cannot", "port (within) is new: cannot"], "POST /reload")
         # With one worker sharing would be another by default, but nobody has asked for one.
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 1"))
         self.assertNotIn("sharing", self.ask("POST /reload", 422)["error"])
@@ -377,6 +389,12 @@ class Changing(Asked):
         with patience_with(self.process):
             self.assertIn("reloaded", self.process.stderr.readline())
         self.assertEqual(self.servers_of(10), {SECOND: 10})
+        self.write("f.toml", GOOD.replace('protocol = "tcp"', 'protocol = "tpc"', 1))
+        self.process.send_signal(signal.SIGHUP)
+        with patience_with(self.process):
+            self.assertEqual(self.process.stderr.readline(),
+                             "millrace: the configuration is wrong, nothing has changed:\n")
+            self.assertIn("tpc", self.process.stderr.readline())
 
     def test_many_services(self):
         """More than have their tables at once; memory does not grow with reloads."""

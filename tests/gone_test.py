@@ -140,6 +140,8 @@ class Gone(Asked):
         for family in FAMILIES:
             self.assertEqual(self.connection_attempt(family), 0)
         self.assertGreaterEqual(self.ask("GET /stats")["packets"]["untracked"]["passed"], 4)
+        stats = self.ask("GET /stats")
+        self.assertEqual((stats["connections"]["refused"], {service["refused"] for service in stats["services"]}), (0, {0}))
 
     def test_established_tcp_of_an_unhealthy_backend(self):
         health = 'health = { check = "tcp" }\n'

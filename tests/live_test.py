@@ -7,6 +7,7 @@
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -39,6 +40,18 @@ class Interfaces(Asked):
         with self.network_.middle:  # as it was
             self.assertEqual(command("sysctl", "-n", "net.ipv6.conf.outside.disable_ipv6").strip(), "0")
             self.assertNotIn("xdp", ip("link show outside"))
+
+    def test_two_signals_at_once_are_one(self):
+        """`timeout` sends two."""
+        self.serve_with()
+        setting = "net.ipv6.conf.outside.disable_ipv6"
+        with self.network_.middle:
+            self.assertEqual(command("sysctl", "-n", setting).strip(), "1")
+        self.process.send_signal(signal.SIGTERM)
+        time.sleep(0.02)  # two that wait at once would be one
+        self.stop()
+        with self.network_.middle:
+            self.assertEqual(command("sysctl", "-n", setting).strip(), "0")
 
     def test_af_packet_with_large_frames(self):
         self.serve("af_packet:outside", "af_packet:inside", mtu=9000)
@@ -220,12 +233,15 @@ class Errors(Live):
         os.chmod(self.dir, 0o755)
         self.refused(network, UNREADABLE, ["CAP_NET_RAW"], GOOD, user=65534)
         with network.middle:
+            ip("link set lo up")
+        self.refused(network, FAILED, ["lo is this machine's loopback"], GOOD.replace(":outside", ":lo"))
+        with network.middle:
             ip("link set outside down")
         self.refused(network, FAILED, ["outside is down", "ip link set outside up"], GOOD)
         with network.middle:
             ip("link set outside up")
             ip("address add 192.0.2.1/24 dev outside")
-        self.refused(network, FAILED, ["192.0.2.1", "ip address flush dev outside"], GOOD)
+        self.refused(network, FAILED, ["192.0.2.1", "ip address flush dev outside, which cuts off who is logged in"], GOOD)
         with network.middle:
             ip("address flush dev outside")
         self.start(network, GOOD)

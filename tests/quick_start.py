@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the README's "Live in five minutes" as it stands there, in namespaces of its own.
+"""Replays the demo's capture with the README's configuration, and runs its "Live in five minutes" as it stands there,
+in namespaces of its own.
 
     quick_start.py
 
@@ -7,6 +8,7 @@ The program is build/release/cli/millrace of this checkout, as the README has it
 be tried.
 """
 
+import json
 import os
 import re
 import shutil
@@ -38,7 +40,36 @@ def blocks():
     return [re.sub(r"^    ", "", block, flags=re.M) for block in found]
 
 
+def first_configuration():
+    """What is wrong with what the README says of its web.toml and the demo's capture; nothing, if nothing is."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
+        readme = file.read()
+    with open(os.path.join(ROOT, "demo"), encoding="utf-8") as file:
+        profile = re.search(r'generate (--profile[^\\]*)', file.read()).group(1).split()
+    program = os.path.join(ROOT, "build/release/cli/millrace")
+    toml = re.search(r"<<'TOML'\n(.*?)    TOML\n", readme, re.S).group(1)
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/web.toml", "w", encoding="utf-8") as file:
+            file.write(re.sub("^    ", "", toml, flags=re.M))
+        subprocess.run([program, "generate", *profile, "--quiet", "--out", f"{folder}/campus.pcap"], check=True)
+
+        def replay(*options):
+            done = subprocess.run([program, "replay", "--in", f"{folder}/campus.pcap", "--stats", "-", "--quiet", *options],
+                                  check=True, capture_output=True)
+            return json.loads(done.stdout)
+
+        without, balanced = replay(), replay("--config", f"{folder}/web.toml")
+    if not all(backend["packets"] > 0 for backend in balanced["backends"]):
+        return "a backend of web.toml gets nothing"
+    stateless = f"{without['packets']['stateless']:,}"
+    served = f"{balanced['packets']['tracked']:,} packets of {balanced['connections']['opened']:,} connections"
+    return "".join(f"the README does not say {number}\n" for number in (stateless, served) if number not in readme)
+
+
 def main():
+    if wrong := first_configuration():
+        print(wrong)
+        return 1
     missing = [name for name in ("ip", "curl", "unshare") if shutil.which(name) is None]
     if os.geteuid() != 0 or missing:
         print("it needs root, " + "".join(f"{name}, " for name in missing) + "and network namespaces")

@@ -67,6 +67,15 @@ class Restart(Asked):
             for family, each in idle.items():
                 self.assertEqual([client.get(20_000) for client in each], met[family])
         self.assertEqual(end(), [])
+        self.assertNotIn("new interface", "".join(self.said))
+
+    @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
+    def test_a_tap_that_goes(self):
+        text = configuration("tap:mr0", "af_packet:inside")
+        self.network_ = self.network(to_client="tap")
+        self.assertNotIn("new interface", "".join(self.start(self.network_, text)))
+        self.take_over(text)
+        self.assertIn("warning: mr0 is a new interface here, without addresses", "".join(self.said))
 
     def test_many_conversations(self):
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -81,6 +81,10 @@ class CaptureLoader {
       if (std::ferror(file_.get()) != 0) return no_capture(std::strerror(errno));
       return unreadable(name_ + ": is empty: give a pcap or pcapng file");
     }
+    if (const auto program = compressed_by(first); !program.empty()) {
+      return unreadable(fmt::format("{}: is compressed: {} -dc {} | millrace ... --in -", name_,
+                                    program, path_ == "-" ? "FILE" : path_));
+    }
     std::ungetc(first, file_.get());
     auto ok = first == kPcapngBegins ? load_pcapng() : load_pcap();
     if (!ok) return std::unexpected(ok.error());
@@ -103,6 +107,26 @@ class CaptureLoader {
                                     std::strerror(errno)));
     }
     std::setvbuf(file_.get(), buffer_.data(), _IOFBF, buffer_.size());
+    return {};
+  }
+
+  /// The program that has compressed the file, by its first bytes; empty: none. What it reads is
+  /// lost, so it reads on only where a capture begins otherwise.
+  std::string_view compressed_by(int first) {
+    using std::string_view_literals::operator""sv;
+    struct Magic {
+      std::string_view bytes;
+      std::string_view program;
+    };
+    constexpr std::array kMagic{Magic{"\x1f\x8b"sv, "gzip"}, Magic{"\x28\xb5\x2f\xfd"sv, "zstd"},
+                                Magic{"\xfd\x37\x7a\x58\x5a\x00"sv, "xz"}};
+    for (const auto& [bytes, program] : kMagic) {
+      if (first != static_cast<unsigned char>(bytes[0])) continue;
+      const bool is_it = std::ranges::all_of(bytes.substr(1), [this](char wanted) {
+        return std::getc(file_.get()) == static_cast<unsigned char>(wanted);
+      });
+      return is_it ? program : std::string_view();
+    }
     return {};
   }
 

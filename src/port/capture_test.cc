@@ -182,6 +182,15 @@ TEST(CaptureLoad, RefusesWhatIsNoCapture) {
   EXPECT_NE(refusal_of(directory / "").find("is a directory"), std::string::npos);
   EXPECT_NE(refusal_of_bytes("").find("is empty"), std::string::npos);
   EXPECT_NE(refusal_of_bytes("function = \"balance\"\n").find("no capture"), std::string::npos);
+  EXPECT_NE(refusal_of_bytes("\x1f\x8b\x08 and so on").find("is compressed: gzip -dc /"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_bytes("\x28\xb5\x2f\xfd and so on").find("zstd -dc"), std::string::npos);
+  EXPECT_NE(refusal_of_bytes(std::string("\xfd"
+                                         "7zXZ\0 and so on",
+                                         16))
+                .find("xz -dc"),
+            std::string::npos);
+  EXPECT_NE(refusal_of_bytes("\x1f and so on").find("no capture"), std::string::npos);
   EXPECT_NE(refusal_of_bytes("abc").find("no capture"), std::string::npos);
   EXPECT_NE(refusal_of_bytes(pcap_header().substr(0, 20)).find("no capture"), std::string::npos);
 }

@@ -196,11 +196,16 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
   if (const Socket raw(AF_PACKET, SOCK_RAW); raw.fd() < 0)
     return wrong(name + ": this process may not read it: run as root, or give it CAP_NET_RAW",
                  unreadable);
+  if ((flags->ifr_flags & IFF_LOOPBACK) != 0)
+    return wrong(name +
+                 " is this machine's loopback, which has no other end: use another interface");
   if ((flags->ifr_flags & IFF_UP) == 0)
     return wrong(name + " is down: ip link set " + name + " up");
   if (const std::string addresses = addresses_of(name); !addresses.empty())
     return wrong(name + " has addresses that the kernel answers for (" + addresses +
-                 "): take them away (ip address flush dev " + name + "), or use another interface");
+                 "): take them away (ip address flush dev " + name +
+                 ", which cuts off who is logged in by them), use another interface, or give the "
+                 "port a kernel interface that has them (docs/one-card.md)");
   KernelInterface interface(name);
   const auto mac = mac_of(name);
   const auto mtu = ask(name, SIOCGIFMTU);

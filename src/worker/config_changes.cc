@@ -1,10 +1,43 @@
 // What of a configuration may change while millrace runs.
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/control.h"
 
 namespace millrace {
+namespace {
+
+/// "port (outside) device". Ports that are new or gone are named, too.
+std::vector<std::string> unchangeable_of_ports(const std::vector<Config::Port>& was,
+                                               const std::vector<Config::Port>& is) {
+  std::vector<std::string> differ;
+  const auto name = [&differ](const Config::Port& port, const char* what) {
+    differ.push_back("port (" + port.name + ") " + what);
+  };
+  const auto with = [](const std::vector<Config::Port>& ports, const std::string& wanted) {
+    return std::ranges::find(ports, wanted, &Config::Port::name);
+  };
+  for (const Config::Port& port : was) {
+    if (with(is, port.name) == is.end()) name(port, "is gone");
+  }
+  for (const Config::Port& port : is) {
+    const auto old = with(was, port.name);
+    if (old == was.end()) {
+      name(port, "is new");
+      continue;
+    }
+    if (to_string(old->device) != to_string(port.device)) name(port, "device");
+    if (old->mtu != port.mtu) name(port, "mtu");
+    if (old->kernel != port.kernel) name(port, "kernel");
+  }
+  if (differ.empty() && !std::ranges::equal(was, is, {}, &Config::Port::name, &Config::Port::name))
+    differ.emplace_back("the order of ports");
+  return differ;
+}
+
+}  // namespace
 
 std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   std::vector<std::string> differ;
@@ -32,13 +65,8 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   compare("limits.source_prefix_v4", [](const Config& c) { return c.source_limit.prefix_v4; });
   compare("limits.source_prefix_v6", [](const Config& c) { return c.source_limit.prefix_v6; });
   compare("host.idle", [](const Config& c) { return c.live.idle; });
-  compare("port", [](const Config& c) {
-    std::vector<std::string> ports;
-    for (const Config::Port& port : c.live.ports)
-      ports.push_back(port.name + " " + to_string(port.device) + " " + std::to_string(port.mtu) +
-                      " " + port.kernel);
-    return ports;
-  });
+  for (std::string& key : unchangeable_of_ports(was.live.ports, is.live.ports))
+    differ.push_back(std::move(key));
   return differ;
 }
 

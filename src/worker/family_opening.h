@@ -160,7 +160,8 @@ template <class TrackerType, class K>
 void Family<TrackerType, K>::give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening,
                                      Verdict why) {
   tracker_->abandon(opening.connection);
-  if (why != Verdict::table_full && !is_limit(why)) counters_->refused.add(1);
+  const bool is_counted = why != Verdict::table_full && why != Verdict::passed && !is_limit(why);
+  if (is_counted) counters_->refused.add(1);
   for (unsigned i = 0; i < lane.size; ++i) {
     if (lane.connection[i] != opening.connection) continue;
     lane.connection[i] = ConnId::none;

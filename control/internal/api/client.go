@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // DefaultSocket is where `millrace run` listens unless --control says otherwise: a place of the
@@ -34,7 +35,8 @@ func DefaultSocket() string {
 
 // Client asks the millrace behind one socket.
 type Client struct {
-	http *http.Client
+	socket string
+	http   *http.Client
 }
 
 // New opens nothing yet: each request does.
@@ -47,7 +49,7 @@ func New(socket string) *Client {
 		return connection, err
 	}
 	// A connection each: one that was kept could be a millrace's that has ended since.
-	return &Client{&http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}}}
+	return &Client{socket, &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}}}
 }
 
 // Stats is GET /stats.
@@ -92,6 +94,30 @@ func (c *Client) Mark(ctx context.Context, name, service, backend string, value 
 	var done struct{ Backends int64 }
 	err := c.call(ctx, http.MethodPost, "/"+name, query, &done)
 	return done.Backends, err
+}
+
+// Process answers the number of the process that listens at the socket.
+func (c *Client) Process(ctx context.Context) (int, error) {
+	connection, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
+	if err != nil {
+		return 0, &Unreachable{Socket: c.socket, Err: err}
+	}
+	defer connection.Close()
+	raw, err := connection.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var peer *syscall.Ucred
+	var failure error
+	if err := raw.Control(func(fd uintptr) {
+		peer, failure = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil {
+		return 0, err
+	}
+	if failure != nil {
+		return 0, failure
+	}
+	return int(peer.Pid), nil
 }
 
 // Get is the body of any GET, as it comes: for streams, and for JSON that is passed on as it is.

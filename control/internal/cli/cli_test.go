@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 		args []string
 		err  string
 	}{
-		{[]string{"reload"}, "millctl: a.toml:3: port: 99999 is out of range\nmillctl: a.toml:9: unknown key\n"},
+		{[]string{"reload"}, "millctl: the configuration is wrong, nothing has changed:\nmillctl: a.toml:3: port: 99999 is out of range\nmillctl: a.toml:9: unknown key\n"},
 		{[]string{"drain", "x"}, "millctl: no such thing: POST /drain\n"},
 		{[]string{"stats"}, "millctl: the socket answers 502 Bad Gateway, which is not how millrace refuses: is it another program's?\n"},
 		{[]string{"kill", "--all"}, "millctl: the answer to /kill was not understood: invalid character 'k' looking for beginning of value\n"},

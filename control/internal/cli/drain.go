@@ -7,8 +7,8 @@ func (a *app) drain() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drain BACKEND [--service SERVICE] [--undo]",
 		Short: "Give a backend no new connections",
-		Long: `Gives a backend no new connections, in every service that has it or in one; those that
-it has go on. Until --undo, or until millrace ends; a reload does not change it.
+		Long: `Gives a backend no new connections, in every service that has it or in one; its connections
+go on. Until --undo, or until millrace ends; a reload does not change it.
 BACKEND is what "millctl stats" shows: 10.0.0.1:8000, or without a port 10.0.0.1.`,
 		Example: `  millctl drain 10.0.0.1:8000
   millctl connections --backend 10.0.0.1:8000   # who is still there

@@ -22,6 +22,17 @@ func TestStats(t *testing.T) {
 	expect(t, run(t, server.Socket, "stats", "--json"), result{done, testdata(t, "stats.json"), ""})
 }
 
+// What millrace makes itself leaves, too.
+func TestMoreOutThanIn(t *testing.T) {
+	server := apitest.New(t)
+	server.On("GET /stats", apitest.Text(200, `{"packets": {"in": 10, "out": 12, "generated": 2}}`))
+	server.On("GET /services", apitest.Text(200, "[]"))
+	got := strings.Split(run(t, server.Socket, "stats").out, "\n")
+	if want := "out           12           0 bytes"; strings.TrimSpace(got[4]) != want {
+		t.Errorf("%q, want %q", got[4], want)
+	}
+}
+
 func TestConnections(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /connections", apitest.Text(200, testdata(t, "connections.jsonl")))

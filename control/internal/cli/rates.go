@@ -70,7 +70,7 @@ func (r rates) workers(t *table) {
 }
 
 func (r rates) services(t *table) {
-	t.columns("service", ">established", ">refused/s", ">limited/s", ">stateless/s")
+	t.columns("service", ">established", ">no backend/s", ">limited/s", ">stateless/s")
 	was := map[string]api.ServiceStats{}
 	for _, s := range r.before.Services {
 		was[s.Service] = s

@@ -1,6 +1,14 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"millrace/control/internal/api"
+)
 
 func (a *app) reload() *cobra.Command {
 	return &cobra.Command{
@@ -12,6 +20,10 @@ is shown and nothing changes.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			now, err := a.client().Reload(command.Context())
+			var refused *api.Refused
+			if errors.As(err, &refused) && refused.Status == http.StatusUnprocessableEntity {
+				return fmt.Errorf("the configuration is wrong, nothing has changed:\n%w", err)
+			}
 			if err != nil {
 				return err
 			}

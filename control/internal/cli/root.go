@@ -76,7 +76,7 @@ It speaks to the control socket that "millrace run" makes; only who runs millrac
 	a.socket = api.DefaultSocket()
 	root.PersistentFlags().Var(text{&a.socket, "PATH"}, "socket", "millrace's control socket")
 	root.AddCommand(a.stats(), a.top(), a.connections(), a.explain(), a.trace(), a.drain(), a.kill(),
-		a.reload(), a.health(), a.exporter())
+		a.reload(), a.upgrade(), a.health(), a.exporter())
 	for _, command := range append(root.Commands(), root) {
 		command.DisableFlagsInUseLine = true
 		command.Flags().SortFlags = false

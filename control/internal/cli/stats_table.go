@@ -36,7 +36,13 @@ func showStats(out io.Writer, s *api.Stats, services []api.Service) {
 
 func showPackets(out io.Writer, p *api.Packets) {
 	t := newTable(out, "", "packets", ">count", ">of in", "")
-	row := func(name string, n uint64, what string) { t.row(name, grouped(n), share(n, p.In), what) }
+	row := func(name string, n uint64, what string) {
+		of := share(n, p.In)
+		if n > p.In { // what is made here leaves, too
+			of = ""
+		}
+		t.row(name, grouped(n), of, what)
+	}
 	row("in", p.In, grouped(p.BytesIn)+" bytes")
 	row("out", p.Out, grouped(p.BytesOut)+" bytes")
 	row("dropped", p.Dropped.Sum(), "")
@@ -128,10 +134,10 @@ func backendsOf(service api.ServiceStats, all []api.BackendStats) (own []api.Bac
 	return own
 }
 
-// describe is "203.0.113.10:80/tcp (maglev, dsr), 12 established, 3 refused".
+// describe is "203.0.113.10:80/tcp (maglev, dsr), 12 established, 3 without a backend".
 func describe(s api.ServiceStats) string {
 	forward := ""
-	if s.Forward != "nat" {
+	if s.Forward != "" && s.Forward != "nat" {
 		forward = ", " + s.Forward
 	}
 	text := fmt.Sprintf("%s (%s%s), %s established", s.Service, s.Scheduler, forward, grouped(s.Established))
@@ -139,7 +145,7 @@ func describe(s api.ServiceStats) string {
 		text += fmt.Sprintf(" of at most %s (one more refused %s)", grouped(*s.MaxConnections), count(s.Limited, "time"))
 	}
 	if s.Refused != 0 {
-		text += fmt.Sprintf(", %s refused", grouped(s.Refused))
+		text += fmt.Sprintf(", %s without a backend", grouped(s.Refused))
 	}
 	if s.Collisions != 0 {
 		text += fmt.Sprintf(", %s another backend chosen", count(s.Collisions, "time"))

@@ -112,7 +112,7 @@ template <class K>
 void BalanceFor<K>::refuse(Opening<K>& opening, Service* service, Verdict why) {
   opening.answer = Opening<K>::Answer::refused;
   opening.refusal = why;
-  if (service != nullptr) service->refused.add(1);
+  if (service != nullptr && why != Verdict::passed) service->refused.add(1);
 }
 
 template <class K>
@@ -369,8 +369,8 @@ void BalanceFor<K>::serve_by_maglev(Burst& burst, const K& key, unsigned packet)
     return;
   }
   if (service->plan->willing == 0) {
-    service->refused.add(1);
     verdict = without_backend(service->plan->spec.no_backend);
+    if (verdict != Verdict::passed) service->refused.add(1);
     return;
   }
   if (found_no_place && turns_away(*service)) {

@@ -1,0 +1,20 @@
+// Words and numbers of the report for people.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "report.h"
+
+namespace millrace::cli {
+
+/// 1234567 as 1,234,567.
+std::string grouped(std::uint64_t n);
+
+/// "a core": of one worker. Several may have fewer cores than they are.
+std::string of_workers(const RunReport& report);
+
+/// Why so many packets were served without an entry.
+std::string why_stateless(const RunReport& report, std::uint64_t stateless);
+
+}  // namespace millrace::cli

@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"millrace/control/internal/units"
+)
+
+// howLong a millrace that takes over, and then the one that ends, may take.
+const howLong = 3 * time.Minute
+
+func (a *app) upgrade() *cobra.Command {
+	return &cobra.Command{
+		Use:   "upgrade",
+		Short: "Go from the running unit to the other one, with all connections",
+		Long: `Of the systemd units millrace@a and millrace@b (examples/millrace@.service), starts the one
+that does not run. It takes over from the running one, with all connections, and is what
+is installed now: another version, or a configuration that a reload could not change.
+Then the running one ends, and where it was enabled, the other one is enabled in its place.
+What fails before the other one has taken over leaves the running one in service.`,
+		Example: `  sudo install build/release/cli/millrace /usr/local/bin/
+  sudo millctl upgrade`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(command.Context(), howLong)
+			defer cancel()
+			u := upgrade{a, units.Manager{}}
+			err := u.run(ctx)
+			if err != nil && command.Context().Err() == nil && ctx.Err() != nil {
+				return fmt.Errorf("it has not come about in %.0f minutes: systemctl status 'millrace@*' says where it is", howLong.Minutes())
+			}
+			return err
+		},
+	}
+}
+
+type upgrade struct {
+	*app
+	manager units.Manager
+}
+
+func (u upgrade) run(ctx context.Context) error {
+	from, to, err := u.find(ctx)
+	if err != nil {
+		return err
+	}
+	was, err := u.client().Stats(ctx)
+	if err != nil {
+		return fmt.Errorf("%s runs, and cannot be asked: %w", from.Name, err)
+	}
+	u.say("%s runs (%s), with %s", from.Name, was.Version, count(was.Connections.Live, "connection"))
+	u.say("starting %s, which takes over", to.Name)
+	if err := u.manager.Do(ctx, "start", to.Name); err != nil {
+		return u.givenUp(ctx, from, to, err)
+	}
+	if err := u.untilItServes(ctx, to); err != nil {
+		return u.givenUp(ctx, from, to, err)
+	}
+	now, err := u.client().Stats(ctx)
+	if err != nil {
+		return fmt.Errorf("%s has taken over, and cannot be asked: %w", to.Name, err)
+	}
+	u.say("%s has taken over %s (%s)", to.Name, count(now.Connections.TakenOver, "connection"), now.Version)
+	return u.bow(ctx, from, to)
+}
+
+// find answers the unit that runs, and the other one.
+func (u upgrade) find(ctx context.Context) (from, to units.Unit, err error) {
+	one, err := u.manager.Show(ctx, "millrace@a")
+	if err != nil {
+		return from, to, err
+	}
+	other, err := u.manager.Show(ctx, "millrace@b")
+	switch {
+	case err != nil:
+		return from, to, err
+	case !one.IsThere() || !other.IsThere():
+		return from, to, fmt.Errorf("systemd has no unit millrace@.service: copy examples/millrace@.service to /etc/systemd/system, then systemctl daemon-reload")
+	case one.Runs() && other.Runs():
+		return from, to, fmt.Errorf("millrace@a and millrace@b both run, so one takes over already: systemctl status 'millrace@*'")
+	case one.Runs():
+		return one, other, nil
+	case other.Runs():
+		return other, one, nil
+	}
+	return from, to, fmt.Errorf("neither millrace@a nor millrace@b runs, so there is nothing to take over: systemctl start millrace@a")
+}
+
+// untilItServes waits until the unit's process has the control socket, which is the last thing that
+// it takes over. A unit of Type=notify does when its start has succeeded.
+func (u upgrade) untilItServes(ctx context.Context, to units.Unit) error {
+	for {
+		now, err := u.manager.Show(ctx, to.Name)
+		if err != nil {
+			return err
+		}
+		if now.HasFailed() {
+			return fmt.Errorf("it has ended (%s)", now.Result)
+		}
+		if pid, err := u.client().Process(ctx); err == nil && pid == now.MainPID && now.Runs() {
+			return nil
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// givenUp sees to it that the unit that could not take over does not try again.
+func (u upgrade) givenUp(ctx context.Context, from, to units.Unit, why error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s did not take over: %w", to.Name, why)
+	}
+	now, err := u.manager.Show(ctx, from.Name)
+	if err != nil || !now.Runs() {
+		return fmt.Errorf("%s: %w; %s has ended: systemd starts %s again, and journalctl -u %s says why",
+			to.Name, why, from.Name, to.Name, to.Name)
+	}
+	text := fmt.Sprintf("%s did not take over: %v\njournalctl -u %s says why; %s goes on", to.Name, why, to.Name, from.Name)
+	if err := u.manager.Do(ctx, "stop", to.Name); err != nil {
+		text += fmt.Sprintf("\nand %s is still there: %v", to.Name, err)
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// bow waits for the end of the unit that was, and lets the other one start with the machine in its
+// place.
+func (u upgrade) bow(ctx context.Context, from, to units.Unit) error {
+	for {
+		now, err := u.manager.Show(ctx, from.Name)
+		if err != nil {
+			return err
+		}
+		if !now.Runs() {
+			break
+		}
+		if err := pause(ctx); err != nil {
+			return err
+		}
+	}
+	u.say("%s has ended", from.Name)
+	if !from.IsEnabled() {
+		u.say("neither starts with the machine: systemctl enable %s", to.Name)
+		return nil
+	}
+	// If the second one fails, both start with the machine, and one takes over from the other.
+	if err := u.manager.Do(ctx, "enable", to.Name); err != nil {
+		return fmt.Errorf("%s serves, but will not start with the machine: %w", to.Name, err)
+	}
+	if err := u.manager.Do(ctx, "disable", from.Name); err != nil {
+		return fmt.Errorf("%s serves, but %s will start with the machine, too: %w", to.Name, from.Name, err)
+	}
+	u.say("%s starts with the machine, in place of %s", to.Name, from.Name)
+	return nil
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(100 * time.Millisecond):
+		return nil
+	}
+}
