@@ -157,7 +157,8 @@ Json workers_of(const RunReport& report) {
          {"share", rounded(quotient(counters.in.value(), in), 4)},
          {"connections", counters.opened.value()},
          {"ns_per_packet", rounded(quotient(busy_ns(report, time), counters.in.value()), 2)},
-         {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)}});
+         {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)},
+         {"waited_ns", time.waited_ns}});
   }
   return list;
 }
