@@ -100,7 +100,8 @@ double quotient(std::uint64_t dividend, std::uint64_t divisor) {
   return divisor == 0 ? 0.0 : static_cast<double>(dividend) / static_cast<double>(divisor);
 }
 
-/// What a thread's packets took: a live worker that has none is idle.
+/// Returns how long a thread was busy with packets: of a live worker, without the time in which it
+/// had none.
 std::uint64_t busy_ns(const RunReport& report, const Workers::Time& of_one) {
   return report.live == nullptr ? of_one.elapsed_ns : of_one.elapsed_ns - of_one.waited_ns;
 }

@@ -65,7 +65,7 @@ Result<void> RunCommand::check_outputs() const {
   return {};
 }
 
-/// All that can be known to be wrong with a configuration before any device is touched.
+/// Looks for what is wrong with a configuration, without touching a device.
 Result<void> RunCommand::check() const {
   const auto config = read_config(check_path, scheme_names());
   if (!config) return std::unexpected(config.error());
