@@ -186,6 +186,22 @@ class KernelPort(Asked):
         self.reload(ONE_CARD)
         self.check_everything()
 
+    def test_who_does_not_take_over_leaves_addresses_as_they_were(self):
+        self.serve()
+        before = self.addresses()
+        other = configuration(own=OWN[:1]).replace("capacity = 20000", "capacity = 2000000000")
+        with self.network_.middle:
+            self.refuse(FAILED, ["memory"], "run", "--config", self.write("other.toml", other), "--control",
+                        self.control, "--take-over")
+        self.wait_until(lambda: self.addresses() == before)
+        self.check_everything()
+
+    def test_an_interface_has_one_millrace(self):
+        self.serve()
+        with self.network_.middle:
+            self.refuse(FAILED, ["another millrace has mr0"], "run", "--config",
+                        self.write("other.toml", configuration("tap:mr1")), "--control", "none")
+
     def test_only_millrace_gives_addresses(self):
         """A router's advertisement makes none: packets to it would be no own ones to millrace."""
         self.serve()
@@ -199,12 +215,16 @@ class KernelPort(Asked):
             return int(counts["Icmp6InRouterAdvertisements"]) > 0
 
         with self.network_.client:
+            ip("address add fe80::77/64 dev wire nodad")
             index = socket.if_nametoindex("wire")
             with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as router:
+                router.bind(("fe80::77", 0, 0, index))
                 router.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
                 router.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
                 router.sendto(advertisement, ("ff02::1", 0))
         self.wait_until(heard)
+        with self.network_.middle:
+            self.assertIn("fe80::77", ip("-6 route show default"), "it was not believed")
         self.assertEqual(self.addresses(), {address.split("/")[0] for address in OWN})
 
     def test_the_kernel_hears_the_links_groups(self):
