@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "command.h"
@@ -80,8 +81,11 @@ Result<void> RunCommand::check() const {
   look(Balance::plan(balance_config(*config), config->workers));
   if (!wrong.empty()) return std::unexpected(Error{wrong, Error::Kind::usage});
   for (const std::string& doubt : doubts(*config)) say("millrace: warning: " + doubt + "\n");
-  fmt::print("{} is good: {} ports, {} services\n", check_path, config->live.ports.size(),
-             config->services.v4.size() + config->services.v6.size());
+  const auto counted = [](std::size_t n, std::string_view what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  fmt::print("{} is good: {}, {}\n", check_path, counted(config->live.ports.size(), "port"),
+             counted(config->services.v4.size() + config->services.v6.size(), "service"));
   return {};
 }
 
