@@ -46,8 +46,8 @@ std::vector<const CLI::App*> chosen_of(const CLI::App& app) {
   return chosen;
 }
 
-/// What was wrong with an option that the command does not have: CLI11 names only what it did not
-/// expect.
+/// Returns a message about the first option that the command does not have, with the nearest one
+/// that it has; empty if there is no such option. CLI11 says no more than that it is not expected.
 std::string unknown_option(const CLI::App& command) {
   for (const std::string& word : command.remaining()) {
     if (!word.starts_with("-")) continue;

@@ -27,6 +27,7 @@ void append_services(Json& all, const std::vector<ServiceSpec<A>>& services, con
                    {"prefix", service.prefix_bits},
                    {"port", service.port},
                    {"protocol", service.protocol},
+                   {"forward", to_string(service.forward)},
                    {"overflowed", offer.overflowed.contains(to_string(service))},
                    {"backends", backends}});
   }
@@ -47,6 +48,14 @@ Number number_from(const Json& json) {
   return number_from<Number>(json, 0, std::numeric_limits<Number>::max());
 }
 
+Forward forward_from(const Json& json) {
+  const auto text = json.get<std::string>();
+  for (const Forward one : {Forward::nat, Forward::dsr}) {
+    if (text == to_string(one)) return one;
+  }
+  throw std::invalid_argument("forward");
+}
+
 template <class A>
 void read_service(const Json& json, const A& address, Offer& offer) {
   ServiceSpec<A> service;
@@ -55,6 +64,7 @@ void read_service(const Json& json, const A& address, Offer& offer) {
   if (prefix_of(address, service.prefix_bits) != address) throw std::invalid_argument("prefix");
   service.port = number_from<std::uint16_t>(json.at("port"));
   service.protocol = number_from<std::uint8_t>(json.at("protocol"));
+  service.forward = forward_from(json.at("forward"));
   for (const Json& one : json.at("backends")) {
     service.backends.push_back({parse_address<A>(one.at("address").get<std::string>()).value(),
                                 number_from<std::uint16_t>(one.at("port")), 0});

@@ -101,7 +101,8 @@ double quotient(std::uint64_t dividend, std::uint64_t divisor) {
   return divisor == 0 ? 0.0 : static_cast<double>(dividend) / static_cast<double>(divisor);
 }
 
-/// What a thread's packets took: a live worker that has none is idle.
+/// Returns how long a thread was busy with packets: of a live worker, without the time in which it
+/// had none.
 std::uint64_t busy_ns(const RunReport& report, const Workers::Time& of_one) {
   return report.live == nullptr ? of_one.elapsed_ns : of_one.elapsed_ns - of_one.waited_ns;
 }
@@ -158,7 +159,8 @@ Json workers_of(const RunReport& report) {
          {"share", rounded(quotient(counters.in.value(), in), 4)},
          {"connections", counters.opened.value()},
          {"ns_per_packet", rounded(quotient(busy_ns(report, time), counters.in.value()), 2)},
-         {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)}});
+         {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)},
+         {"waited_ns", time.waited_ns}});
   }
   return list;
 }

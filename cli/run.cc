@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "command.h"
@@ -66,7 +67,7 @@ Result<void> RunCommand::check_outputs() const {
   return {};
 }
 
-/// All that can be known to be wrong with a configuration before any device is touched.
+/// Looks for what is wrong with a configuration, without touching a device.
 Result<void> RunCommand::check() const {
   const auto config = read_config(check_path, scheme_names());
   if (!config) return std::unexpected(config.error());
@@ -81,8 +82,11 @@ Result<void> RunCommand::check() const {
   look(Balance::plan(balance_config(*config), config->workers));
   if (!wrong.empty()) return std::unexpected(Error{wrong, Error::Kind::usage});
   for (const std::string& doubt : doubts(*config)) say("millrace: warning: " + doubt + "\n");
-  fmt::print("{} is good: {} ports, {} services\n", check_path, config->live.ports.size(),
-             config->services.v4.size() + config->services.v6.size());
+  const auto counted = [](std::size_t n, std::string_view what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  };
+  fmt::print("{} is good: {}, {}\n", check_path, counted(config->live.ports.size(), "port"),
+             counted(config->services.v4.size() + config->services.v6.size(), "service"));
   return {};
 }
 

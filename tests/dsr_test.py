@@ -15,7 +15,7 @@ from network import ADDRESSES, FAMILIES, PORT, OneLink, payload
 BYTES = int(os.environ.get("MILLRACE_TEST_BYTES", "100_000_000"))
 
 
-def configuration(keys="", of_services="", leaving_out=(), kernel=""):
+def configuration(keys="", of_services="", leaving_out=(), kernel="", protocols=("tcp", "udp")):
     addresses = ", ".join(f'"{a[key]}/{a["bits"]}"' for a in ADDRESSES.values() for key in ("outside", "inside"))
     text = f"""{keys}
 [table]
@@ -27,7 +27,7 @@ addresses = [{addresses}]
 {f'kernel = "{kernel}"' if kernel else ""}
 """
     for a in ADDRESSES.values():
-        for protocol in ("tcp", "udp"):
+        for protocol in protocols:
             backends = ", ".join(f'{{ address = "{s}" }}' for s in a["servers"] if s not in leaving_out)
             text += f"""[[service]]
 address = "{a['service']}"
@@ -146,6 +146,13 @@ class Dsr(Asked):
         met = [client.get(1) for client in clients]
         self.ask("POST /drain", backend=FIRST, drained="true")
         self.assertEqual(self.take_over(STATEFUL), 40)
+        self.assertEqual([client.get(1000) for client in clients], met)
+
+    def test_who_takes_over_may_not_have_the_service(self):
+        self.serve(STATEFUL)
+        clients = self.clients(20) + self.clients(20, 6)
+        met = [client.get(1) for client in clients]
+        self.assertEqual(self.take_over(configuration("workers = 2", protocols=("udp",))), 40)
         self.assertEqual([client.get(1000) for client in clients], met)
 
     def test_a_service_changes_its_manner(self):

@@ -298,6 +298,20 @@ TEST_P(HandoverTest, WhatHasNoPlaceIsLeftBehind) {
   EXPECT_EQ(taking_over.left_behind(), from.report_v4().live);
 }
 
+TEST(TakingOverTest, ABackendThatDrainsBesideItselfIsAddedOnce) {
+  Offer offer;
+  offer.services = services();
+  auto& backends = offer.services.v4.back().backends;
+  backends.push_back(backends.front());
+  Services own = services();
+  own.v4.pop_back();
+  const Services all = with_those_of(offer, own);
+  EXPECT_EQ(all.v4.back().backends.size(), backends.size() - 1);
+  EXPECT_EQ(all.v4.back().backends.front().weight, 0U);
+  EXPECT_EQ(Scheme({"race", "sharded", 1}).make(all).services().size(),
+            services().v4.size() + services().v6.size());
+}
+
 TEST(TakingOverTest, NonsenseIsRefused) {
   const Scheme scheme{"race", "sharded", 1};
   const auto refuses = [&](const auto& block, bool in_the_end) {

@@ -24,9 +24,11 @@ BGPD = "/usr/lib/frr/bgpd"
 SECONDS_OF_LOAD = 8  # more than twice the time after which a silent session ends
 
 
-def configuration(device="af_packet:wire", kernel="mr0", more=(), service=None):
-    addresses = ", ".join(f'"{address}"' for address in [
-        *(f"{a[key]}/{a['bits']}" for a in ADDRESSES.values() for key in ("outside", "inside")), *more])
+OWN = [f"{a[key]}/{a['bits']}" for a in ADDRESSES.values() for key in ("outside", "inside")]
+
+
+def configuration(device="af_packet:wire", kernel="mr0", own=OWN, service=None):
+    addresses = ", ".join(f'"{address}"' for address in own)
     text = f"""workers = 2
 [table]
 capacity = 20000
@@ -157,7 +159,7 @@ class KernelPort(Asked):
         self.assertEqual((is_now["address"], is_now["mtu"]), (wire["address"], wire["mtu"]))
         both = {a[key] for a in ADDRESSES.values() for key in ("outside", "inside")}
         self.assertEqual(self.addresses(), both)
-        self.reload(configuration(more=["192.0.2.9/32", "2001:db8:9::9/128"]))
+        self.reload(configuration(own=[*OWN, "192.0.2.9/32", "2001:db8:9::9/128"]))
         self.assertEqual(self.addresses(), both | {"192.0.2.9", "2001:db8:9::9"})
         self.reload(ONE_CARD)
         self.assertEqual(self.addresses(), both)
@@ -168,6 +170,62 @@ class KernelPort(Asked):
             ip("link set port1 up")
         self.wait_until(lambda: "LOWER_UP" in self.interface()["flags"])
         self.check_everything()
+
+    def test_addresses_change_and_routes_stay(self):
+        self.serve()
+        a = ADDRESSES[4]
+        old, new = f"{a['outside']}/{a['bits']}", "198.51.100.77/24"
+        with self.network_.middle:
+            ip(f"route add 192.0.2.0/24 via {a['client']} dev mr0")
+        v4 = [new, *(address for address in OWN if ":" not in address and address != old)]
+        self.reload(configuration(own=v4))
+        self.assertEqual({one["local"] for one in self.interface()["addr_info"]}, {a["inside"], "198.51.100.77"})
+        with self.network_.middle:
+            self.assertIn("mr0", ip("route show 192.0.2.0/24"))
+        self.assertEqual(self.ping(self.network_, 4, "198.51.100.77"), 3)
+        self.reload(ONE_CARD)
+        self.check_everything()
+
+    def test_who_does_not_take_over_leaves_addresses_as_they_were(self):
+        self.serve()
+        before = self.addresses()
+        other = configuration(own=OWN[:1]).replace("capacity = 20000", "capacity = 2000000000")
+        with self.network_.middle:
+            self.refuse(FAILED, ["memory"], "run", "--config", self.write("other.toml", other), "--control",
+                        self.control, "--take-over")
+        self.wait_until(lambda: self.addresses() == before)
+        self.check_everything()
+
+    def test_an_interface_has_one_millrace(self):
+        self.serve()
+        with self.network_.middle:
+            self.refuse(FAILED, ["another millrace has mr0"], "run", "--config",
+                        self.write("other.toml", configuration("tap:mr1")), "--control", "none")
+
+    def test_only_millrace_gives_addresses(self):
+        """A router's advertisement makes none: packets to it would be no own ones to millrace."""
+        self.serve()
+        prefix = struct.pack("!BBBBIII", 3, 4, 64, 0xC0, 3600, 3600, 0) + socket.inet_pton(
+            socket.AF_INET6, "2001:db8:77::")
+        advertisement = struct.pack("!BBHBBHII", 134, 0, 0, 64, 0, 1800, 0, 0) + prefix
+
+        def heard():
+            with self.network_.middle, open("/proc/net/dev_snmp6/mr0", encoding="ascii") as file:
+                counts = dict(line.split() for line in file)
+            return int(counts["Icmp6InRouterAdvertisements"]) > 0
+
+        with self.network_.client:
+            ip("address add fe80::77/64 dev wire nodad")
+            index = socket.if_nametoindex("wire")
+            with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as router:
+                router.bind(("fe80::77", 0, 0, index))
+                router.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+                router.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+                router.sendto(advertisement, ("ff02::1", 0))
+        self.wait_until(heard)
+        with self.network_.middle:
+            self.assertIn("fe80::77", ip("-6 route show default"), "it was not believed")
+        self.assertEqual(self.addresses(), {address.split("/")[0] for address in OWN})
 
     def test_the_kernel_hears_the_links_groups(self):
         self.serve()

@@ -30,7 +30,7 @@ struct KeyOf<ConnectionTracker<K>> {
   using Type = K;
 };
 
-/// What is behind the pointer, which must not be null.
+/// Returns the tracker behind the pointer, which must not be null.
 auto& of([[maybe_unused]] const char* call, auto* tracker) {
   MILLRACE_CHECK(tracker != nullptr, call, "tracker is not NULL");
   return tracker->of;

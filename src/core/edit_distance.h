@@ -1,4 +1,4 @@
-// How far apart two words are, to name the one that was meant. Plain function; any thread.
+// The distance of two words, to name the one that was meant. Any thread may call.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// Returns how many letters must be added, left out or replaced to make one of the other
-/// (Levenshtein).
+/// Returns how many bytes must be added, left out or replaced to make one of the other
+/// (Levenshtein). Throws only where there is no memory.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

@@ -35,8 +35,8 @@ inline void set_hop_limit(std::byte* packet, const Headers& headers, std::uint8_
   detail::store(ip + 10, difference.apply_to(detail::load<std::uint16_t>(ip + 10)));
 }
 
-/// One less. IPv4's header checksum stays as right as it was: it grows by what its header's sum
-/// loses, in one's complement (RFC 1141, with zero as RFC 1624 has it).
+/// Takes one off the hop limit. IPv4's header checksum stays as right as it was: it grows by what
+/// the header's sum loses, in one's complement (RFC 1141, with zero as RFC 1624 has it).
 inline void decrement_hop_limit(std::byte* packet, const Headers& headers) {
   std::byte* const ip = packet + headers.l3;
   std::byte* const limit = ip + (headers.family == 4 ? 8 : 7);

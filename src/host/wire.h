@@ -14,12 +14,12 @@ class Wire {
   virtual void send(const Outgoing& frame) = 0;
   /// Lets go one that was made, or held.
   virtual void drop(Handle handle) = 0;
-  /// @name Of a link that has an interface of the kernel's; a wire may have none such
+  /// @name Called for links that have an interface of the kernel's only
   /// @{
-  /// The kernel gets a frame that came there, and its memory is let go. False: there is no room; it
-  /// stays where it was.
+  /// Gives the kernel a frame that came on such a link; its memory is let go. False: there is no
+  /// room, and it stays the caller's.
   virtual bool give_to_kernel(Handle /*handle*/, unsigned /*link*/) { return false; }
-  /// The kernel gets it, too, if there is room; nobody may change it any more.
+  /// Gives it to the kernel, too, if there is room. From then on nobody may change the frame.
   virtual void show_to_kernel(Handle /*handle*/, unsigned /*link*/) {}
   /// @}
   /// The link on which a packet came.

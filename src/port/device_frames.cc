@@ -1,4 +1,4 @@
-// Frames as devices give and take them: what of `Devices` knows DPDK's packets, but no device.
+// The part of `Devices` that handles frames, DPDK's mbufs, whatever device they are of.
 #include <rte_config.h>  // first of DPDK's
 
 #include <rte_lcore.h>

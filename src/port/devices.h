@@ -98,11 +98,10 @@ class Devices {
   static void share(Handle handle, unsigned more);
   /// A packet's place in a burst, as `receive` writes it.
   static void place(Burst& burst, unsigned at, Handle handle);
-  /// @name Of a frame that lies in its memory as it came, or was made
-  /// @{
+  /// Returns the bytes of a frame as it came, or as `set_length` has it.
   static std::span<std::byte> bytes(Handle handle);
+  /// Sets how many bytes a frame has that was made, from where `make` said it begins.
   static void set_length(Handle handle, std::uint16_t length);
-  /// @}
   /// The device that it came from.
   unsigned device_of(Handle handle) const;
 

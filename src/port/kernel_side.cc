@@ -18,10 +18,10 @@ namespace {
 
 /// Frames that are moved one way before others have their turn.
 constexpr std::size_t kTurn = 32;
-/// Of 19: a tenth of a processor that a worker wants, too.
+/// A tenth of a processor that a worker wants, too.
 constexpr int kNiceness = 10;
-constexpr unsigned kLinkHeader = 18;             // with a tag
-constexpr std::chrono::milliseconds kLook{500};  // after links
+constexpr unsigned kLinkHeader = 18;             // bytes, with a tag
+constexpr std::chrono::milliseconds kLook{500};  // between two looks at the states of links
 
 }  // namespace
 
@@ -94,7 +94,7 @@ bool KernelSide::give(unsigned worker, Handle frame, unsigned link) {
     links_[link]->full_here.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
-  // Whoever is about to sleep looks at the ring once more, after he has said so.
+  // With the fence in `sleep`: either the thread sees this frame, or this worker that it sleeps.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleeps_.load(std::memory_order_relaxed) && sleeps_.exchange(false)) wake();
   return true;

@@ -1,9 +1,10 @@
-// The kernel beside millrace: for a port that has one, an interface of the kernel's by which it
-// gets what is for it, and sends, on the port's own link.
+// The kernel beside millrace: interfaces of the kernel's (`KernelTap`) by which it receives and
+// sends on the links of ports.
 //
-// A thread of its own moves frames between these interfaces and the workers, by rings of bounded
-// length: workers make no system call for it, and wait for nothing. It gives way to workers where
-// they want its processor, so that what is sent to the kernel cannot starve what is forwarded.
+// A thread of this class moves frames between these interfaces and the workers, by rings of bounded
+// length: workers wait for nothing, and make a system call only to wake that thread. It gives way
+// to workers that want its processor, so that what is sent to the kernel cannot starve what is
+// forwarded.
 #pragma once
 
 #include <atomic>
@@ -24,44 +25,48 @@
 
 namespace millrace {
 
-/// Of one port, since it was opened. Frames of the kernel's are not lost: they wait in its queue.
+/// Frames of one port, since it was opened. Those that the kernel sends wait in its queue where a
+/// worker has no room.
 struct KernelSideStatistics {
-  std::uint64_t given = 0;  ///< frames that the kernel got
-  std::uint64_t taken = 0;  ///< that it sent
-  std::uint64_t full = 0;   ///< that found no room on their way to it
+  std::uint64_t given = 0;  ///< the kernel got them
+  std::uint64_t taken = 0;  ///< the kernel sent them
+  std::uint64_t full = 0;   ///< for the kernel, but found no room
 };
 
-/// Opened, started and destroyed by one thread; any may ask for statistics.
+/// One thread opens, starts and destroys it and sets addresses; any may ask for statistics. Workers
+/// have ended when it is destroyed.
 class KernelSide {
  public:
-  /// Frames that may wait, from each worker, and to the one that sends a port's.
+  /// Frames that may wait, from each worker, and from each interface to the worker that sends them.
   static constexpr unsigned kRing = 1023;
 
-  /// An interface for each link that has settings. `devices` outlive it. Errors: as
-  /// `KernelTap::open`; no memory (failed).
+  /// Opens an interface for each link that has settings. `devices` outlive it. Errors: as
+  /// `KernelTap::open`; no memory, no descriptor (failed).
   static Result<std::unique_ptr<KernelSide>> open(
       Devices& devices, unsigned workers, std::span<const std::optional<TapSettings>> links);
   ~KernelSide();
   KernelSide(const KernelSide&) = delete;
   KernelSide& operator=(const KernelSide&) = delete;
 
-  /// Frames move from now on.
+  /// Begins to move frames. Errors (failed): as `KernelTap::start`; no thread.
   Result<void> start();
 
-  /// Of a link that has an interface; by the thread that opens.
+  /// As `KernelTap::set_addresses`, of a link that has an interface.
   Result<void> set_addresses(unsigned link, std::span<const TapAddress> addresses) {
     return links_[link]->tap.set_addresses(addresses);
   }
-  /// Null where the link has none.
+  /// Returns the link's interface; null where it has none.
   const KernelTap* tap(unsigned link) const { return links_[link] ? &links_[link]->tap : nullptr; }
+  /// Of a link that has an interface.
   KernelSideStatistics statistics(unsigned link) const;
 
-  /// @name A worker's
+  /// @name Called by that worker only
   /// @{
-  /// The kernel gets that frame on a link that has an interface, and its memory is let go. False:
-  /// there is no room; it stays the caller's.
+  /// Gives the kernel a frame that came on a link which has an interface; its memory is let go.
+  /// False: there is no room, and it stays the caller's.
   bool give(unsigned worker, Handle frame, unsigned link);
-  /// Frames that the kernel sends on links whose frames this worker sends, as many as fit at most.
+  /// Fills the first so many with frames that the kernel sends on this worker's share of the links.
+  /// Their memory is the caller's.
   unsigned take(unsigned worker, std::span<Outgoing> frames);
   /// @}
 
@@ -71,15 +76,15 @@ class KernelSide {
         : tap(std::move(its_tap)), taken(std::move(to_worker)), bytes(most) {}
 
     KernelTap tap;
-    PointerRing taken;  ///< to the worker
-    unsigned bytes;     ///< of a frame, at most
-    Outgoing frame;     ///< memory for the next one, or one that waits for room
-    bool must_wait = false;
-    bool is_gone = false;  ///< somebody has taken the interface away
+    PointerRing taken;       ///< to the worker
+    unsigned bytes;          ///< of a frame, at most
+    Outgoing frame;          ///< memory for the next one, or one that waits for room
+    bool must_wait = false;  ///< for room, or for memory
+    bool is_gone = false;    ///< somebody has taken the interface away
     Counter given;
     Counter full_there;  ///< the kernel did not take them
     Counter of_kernel;
-    std::atomic<std::uint64_t> full_here = 0;  ///< of any worker
+    std::atomic<std::uint64_t> full_here = 0;  ///< a worker's ring was full
   };
 
   KernelSide(Devices& devices, unsigned workers) : devices_(&devices), workers_(workers) {}

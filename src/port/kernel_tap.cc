@@ -44,14 +44,14 @@ class Netlink {
   Netlink(const Netlink&) = delete;
   Netlink& operator=(const Netlink&) = delete;
 
-  /// Room for one message.
+  /// Begins a message, in the one place there is for it.
   nlmsghdr* begin(std::uint16_t type, std::uint16_t flags) {
     nlmsghdr* const message = mnl_nlmsg_put_header(out_.data());
     message->nlmsg_type = type;
     message->nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
     return message;
   }
-  /// 0, or what was wrong; `each` gets what the kernel answers.
+  /// Sends the message; `each` gets what the kernel answers. Returns 0, or an `errno`.
   int ask(nlmsghdr* message, std::function<void(const nlmsghdr*)> each = {}) {
     if (socket_ == nullptr) return errno;
     message->nlmsg_seq = ++sequence_;
@@ -110,7 +110,7 @@ int change_address(Netlink& netlink, std::uint16_t type, int index, const TapAdd
   return netlink.ask(message);
 }
 
-/// What one answer of the kernel's says.
+/// One answer of the kernel's, and where its address goes.
 struct Told {
   ifaddrmsg is{};
   std::set<TapAddress>& all;
@@ -129,7 +129,7 @@ int hear_address(const nlattr* attribute, void* to) {
   return MNL_CB_OK;
 }
 
-/// But for link-local ones of IPv6, which the kernel makes itself.
+/// Returns the interface's addresses, but for link-local ones, which the kernel makes itself.
 std::set<TapAddress> addresses_of(Netlink& netlink, int index) {
   std::set<TapAddress> all;
   nlmsghdr* const message = netlink.begin(RTM_GETADDR, NLM_F_DUMP);
@@ -142,9 +142,12 @@ std::set<TapAddress> addresses_of(Netlink& netlink, int index) {
   return all;
 }
 
-/// A kernel without the file has nothing to be set.
-void set_ipv6(const std::string& name, std::string_view setting, std::string_view value) {
-  std::ofstream(fmt::format("/proc/sys/net/ipv6/conf/{}/{}", name, setting)) << value << std::flush;
+/// Writes a setting of the interface's, of "ipv4" or "ipv6". A kernel without the file has nothing
+/// to be set.
+void configure(const std::string& name, std::string_view family, std::string_view setting,
+               std::string_view value) {
+  std::ofstream(fmt::format("/proc/sys/net/{}/conf/{}/{}", family, name, setting))
+      << value << std::flush;
 }
 
 int index_of(const std::string& name) { return static_cast<int>(::if_nametoindex(name.c_str())); }
@@ -171,12 +174,12 @@ Result<KernelTap> KernelTap::open(const TapSettings& settings) {
   request.ifr_flags = IFF_DETACH_QUEUE;
   if (::ioctl(tap.fd_, TUNSETQUEUE, &request) != 0 || ::ioctl(tap.fd_, TUNSETPERSIST, 1) != 0)
     return failed(name, "cannot be set up", errno);
-  const bool has_v6 = std::ranges::any_of(settings.addresses, [](const TapAddress& one) {
-    return std::holds_alternative<AddressV6>(one.address);
-  });
-  set_ipv6(name, "addr_gen_mode", "0");  // as millrace's own link-local address
-  set_ipv6(name, "accept_dad", "0");
-  set_ipv6(name, "disable_ipv6", has_v6 ? "0" : "1");
+  // Without it an address takes others of its network along when it goes, and the last one all
+  // routes by the interface.
+  configure(name, "ipv4", "promote_secondaries", "1");
+  configure(name, "ipv6", "addr_gen_mode", "0");  // as millrace's own link-local address
+  configure(name, "ipv6", "autoconf", "0");       // packets to such an address would be routed
+  configure(name, "ipv6", "accept_dad", "0");
   Netlink netlink;
   if (const int error = set_up(netlink, settings, index_of(name)); error != 0)
     return failed(name, "cannot be set up", error);
@@ -199,18 +202,29 @@ Result<void> KernelTap::start() {
 }
 
 Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
+  const bool has_v6 = std::ranges::any_of(addresses, [](const TapAddress& one) {
+    return std::holds_alternative<AddressV6>(one.address);
+  });
+  configure(name_, "ipv6", "disable_ipv6", has_v6 ? "0" : "1");
   Netlink netlink;
   const int index = index_of(name_);
-  std::set<TapAddress> old = addresses_of(netlink, index);
-  for (const TapAddress& one : addresses) {
-    if (old.erase(one) != 0) continue;
-    const int error = change_address(netlink, RTM_NEWADDR, index, one);
-    if (error == 0) continue;
-    const auto text = std::visit([](const auto& of) { return to_string(of); }, one.address);
-    return failed(name_, fmt::format("does not take {}/{}", text, one.bits), error);
+  const std::set<TapAddress> wanted(addresses.begin(), addresses.end());
+  const auto add_missing = [&]() -> Result<void> {
+    const std::set<TapAddress> there = addresses_of(netlink, index);
+    for (const TapAddress& one : wanted) {
+      if (there.contains(one)) continue;
+      const int error = change_address(netlink, RTM_NEWADDR, index, one);
+      if (error == 0) continue;
+      const auto text = std::visit([](const auto& of) { return to_string(of); }, one.address);
+      return failed(name_, fmt::format("does not take {}/{}", text, one.bits), error);
+    }
+    return {};
+  };
+  if (auto ok = add_missing(); !ok) return ok;
+  for (const TapAddress& one : addresses_of(netlink, index)) {
+    if (!wanted.contains(one)) change_address(netlink, RTM_DELADDR, index, one);
   }
-  for (const TapAddress& one : old) change_address(netlink, RTM_DELADDR, index, one);
-  return {};
+  return add_missing();  // where /proc/sys is read-only, some may have gone with others
 }
 
 void KernelTap::set_carrier(bool is_up) {

@@ -2,6 +2,9 @@
 //
 // It stays when millrace ends, with its addresses and whatever routes others gave it, so that the
 // next millrace, or one that takes over, finds all of that; `ip link delete` takes it away.
+//
+// One thread opens, starts and destroys it and sets its addresses. Another one may read, write and
+// set the carrier meanwhile, from `start` to the destruction.
 #pragma once
 
 #include <cstddef>
@@ -29,29 +32,32 @@ struct TapSettings {
   std::vector<TapAddress> addresses;  ///< all of them, but for link-local ones of IPv6
 };
 
-/// One thread at a time.
 class KernelTap {
  public:
-  /// Makes it, or finds it; sets it up. Errors: it may not (unreadable); another program has it, or
-  /// it is no such interface (failed).
+  /// Makes the interface, or finds the one that is there, and sets it up. Errors: this process may
+  /// not (unreadable); another program has it, or it is no such interface (failed).
   static Result<KernelTap> open(const TapSettings& settings);
   KernelTap(KernelTap&& other) noexcept;
   KernelTap& operator=(KernelTap&&) = delete;
   ~KernelTap();
 
-  /// From now on what the kernel sends comes here. Before, it goes to the millrace that has it,
-  /// too.
+  /// Begins to read what the kernel sends. Until then all of that goes to the millrace which has
+  /// the interface too, if there is one; afterwards each of both gets a part. Errors: failed.
   Result<void> start();
-  /// Has these addresses, and no others. Errors (failed) name the address.
+  /// Gives the interface these addresses, and takes away all others but link-local ones of IPv6;
+  /// without IPv6 addresses the kernel has no IPv6 there. Routes by the interface stay as long as
+  /// one of its addresses does. Errors (failed) name the address.
   Result<void> set_addresses(std::span<const TapAddress> addresses);
-  /// Whether there is a link behind it.
+  /// Tells the kernel whether there is a link behind the interface.
   void set_carrier(bool is_up);
 
   const std::string& name() const { return name_; }
+  /// To wait for frames that the kernel sends.
   int fd() const { return fd_; }
-  /// A frame that the kernel sends; its bytes, 0 where there is none. Longer ones are cut.
+  /// Reads a frame that the kernel sends, and returns its length in bytes; 0 where there is none.
+  /// The rest of a longer one is lost.
   std::size_t read(std::span<std::byte> frame) const;
-  /// The kernel receives it. False: it does not take it.
+  /// Has the kernel receive a frame. False: it does not take it.
   bool write(std::span<const std::byte> frame) const;
 
  private:

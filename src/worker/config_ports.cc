@@ -118,11 +118,6 @@ class LiveReader {
     }
   }
 
-  template <class A>
-  HostAddresses<A>& of() {
-    return live_.family<A>();
-  }
-
   void add_address(const Located<std::string>& text, unsigned port) {
     const AddressAndBits parts(text.value);
     if (const auto v4 = parse_address<AddressV4>(parts.address)) {
@@ -148,7 +143,7 @@ class LiveReader {
                         " has no prefix length, which says what else is on the link: give " +
                         text.value + (A::kBytes == 4 ? "/24" : "/64") + ", or as it is there");
     } else {
-      of<A>().own.push_back({address, *bits, port});
+      live_.family<A>().own.push_back({address, *bits, port});
     }
   }
 
@@ -175,11 +170,11 @@ class LiveReader {
     const auto same = [&](const auto& other) {
       return other.address == address && other.link == port;
     };
-    if (std::ranges::any_of(of<A>().neighbours, same)) {
+    if (std::ranges::any_of(live_.family<A>().neighbours, same)) {
       problems_.add(raw.address.line, "port.neighbours.address",
                     in_quotes(raw.address.value) + " is there already: leave one out");
     } else {
-      of<A>().neighbours.push_back({address, port, mac});
+      live_.family<A>().neighbours.push_back({address, port, mac});
     }
   }
 
@@ -193,7 +188,7 @@ class LiveReader {
     const auto same = [&](const Route<A>& other) {
       return other.prefix == prefix && other.bits == *bits;
     };
-    if (std::ranges::any_of(of<A>().routes, same))
+    if (std::ranges::any_of(live_.family<A>().routes, same))
       return problems_.add(raw.prefix.line, "route.prefix",
                            in_quotes(raw.prefix.value) + " has a route already: leave one out");
     Route<A> route{.prefix = prefix, .bits = *bits, .link = 0, .via = {}};
@@ -207,7 +202,7 @@ class LiveReader {
     const auto link = link_of(raw, route.via);
     if (!link) return;
     route.link = *link;
-    of<A>().routes.push_back(route);
+    live_.family<A>().routes.push_back(route);
   }
 
   /// The port that the route names, or that is in the network of its next hop.
@@ -226,7 +221,7 @@ class LiveReader {
                     "says not where to: give via, or port where all is on its link");
       return std::nullopt;
     }
-    for (const auto& own : of<A>().own) {
+    for (const auto& own : live_.family<A>().own) {
       if (prefix_of(*via, own.bits) == prefix_of(own.address, own.bits)) return own.link;
     }
     problems_.add(raw.via.line, "route.via",
@@ -290,16 +285,16 @@ template <class A>
 bool is_on_link(const Config::Live& live, const A& address) {
   const HostAddresses<A>& addresses = live.family<A>();
   int longest = -1;
-  bool is_on_link = false;
+  bool is_direct = false;
   const auto look = [&](const A& prefix, unsigned bits, bool has_router) {
     if (std::cmp_less_equal(bits, longest) || prefix_of(address, bits) != prefix) return;
     longest = static_cast<int>(bits);
-    is_on_link = !has_router;
+    is_direct = !has_router;
   };
   for (const auto& own : addresses.own) look(prefix_of(own.address, own.bits), own.bits, false);
   for (const Route<A>& route : addresses.routes)
     look(route.prefix, route.bits, route.via.has_value());
-  return is_on_link;
+  return is_direct;
 }
 template bool is_on_link(const Config::Live&, const AddressV4&);
 template bool is_on_link(const Config::Live&, const AddressV6&);

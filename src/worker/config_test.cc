@@ -404,12 +404,6 @@ TEST(Config, BytesThatAreNoTextAreRefused) {
   EXPECT_NE(wrong(std::string_view("a = \0", 5)), "(nothing is wrong)");
 }
 
-TEST(Config, EditDistance) {
-  EXPECT_EQ(edit_distance("", "abc"), 3U);
-  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
-  EXPECT_EQ(edit_distance("same", "same"), 0U);
-}
-
 class ConfigFile : public testing::Test {
  protected:
   ConfigFile() : folder_(testing::TempDir() + "config_test." + std::to_string(::getpid())) {

@@ -65,6 +65,7 @@ Answer<Offer> Control::offer() {
     if (!asked) return std::unexpected(not_now("millrace is ending"));
   }
   offer.to_restore = devices.to_restore();
+  for (const std::string& name : interfaces_of(config_)) offer.to_restore.try_emplace(name);
   handing_over_.emplace(HandingOver{.number = offer.number,
                                     .carrying = std::vector<Carrying>(workers_->count()),
                                     .until = std::chrono::steady_clock::now() + kPatience});
@@ -96,8 +97,9 @@ void Control::watch(const std::stop_token& stop) {
   }
 }
 
-/// All goes on as before.
+/// All goes on as before, also with the addresses that the other one may have given the kernel.
 void Control::go_on_alone() {
+  static_cast<void>(live_->update_kernel(config_));
   if (handing_over_->is_paused) workers_->ask_all([this](unsigned n) { live_->port(n).go_on(); });
   handing_over_->is_paused = false;
   handing_over_->is_given_up = true;

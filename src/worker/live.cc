@@ -52,6 +52,7 @@ std::vector<DeviceSettings> device_settings(const Config& config) {
   return settings;
 }
 
+/// Returns the own addresses on that port's link, of both families.
 std::vector<TapAddress> tap_addresses(const Config& config, unsigned port) {
   std::vector<TapAddress> all;
   const auto append = [&](const auto& addresses) {
@@ -64,7 +65,7 @@ std::vector<TapAddress> tap_addresses(const Config& config, unsigned port) {
   return all;
 }
 
-/// By port; null where none has an interface of the kernel's.
+/// Opens the interfaces of the kernel's; null where no port has one.
 Result<std::unique_ptr<KernelSide>> open_kernel(const Config& config, Devices& devices) {
   std::vector<std::optional<TapSettings>> taps(config.live.ports.size());
   for (unsigned n = 0; n < taps.size(); ++n) {
@@ -86,6 +87,7 @@ std::set<std::string> interfaces_of(const Config& config) {
   std::set<std::string> names;
   for (const Config::Port& port : config.live.ports) {
     if (is_of_kernel(port.device.kind)) names.insert(port.device.target);
+    if (!port.kernel.empty()) names.insert(port.kernel);
   }
   return names;
 }

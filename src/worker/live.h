@@ -59,8 +59,8 @@ class Live {
 
   /// Null where no port has an interface of the kernel's.
   const KernelSide* kernel() const { return kernel_.get(); }
-  /// Its interfaces get the addresses of such a configuration. Errors: as
-  /// `KernelSide::set_addresses`.
+  /// Gives its interfaces the addresses of a configuration that has the same ports. Errors: as
+  /// `KernelTap::set_addresses`.
   Result<void> update_kernel(const Config& config);
 
   const Devices& devices() const { return *devices_; }
@@ -68,7 +68,7 @@ class Live {
   /// Workers sleep where nothing comes.
   bool sleeps() const { return sleeps_; }
 
-  /// How long that worker has had no packet; any thread.
+  /// Returns for how many nanoseconds in all that worker has had no packet; any thread.
   std::uint64_t idle_ns(unsigned worker) const {
     return ports_[worker]->counters().idle_ns.value();
   }
@@ -94,7 +94,7 @@ class Live {
   bool sleeps_ = false;
 };
 
-/// The kernel's interfaces that its ports are.
+/// Returns the kernel's interfaces that its ports are, and those that they have beside.
 std::set<std::string> interfaces_of(const Config& config);
 
 /// Whether the configuration is one to run live. Errors (usage) say what is missing.

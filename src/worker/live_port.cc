@@ -109,7 +109,7 @@ void LivePort::poll(Burst& burst) {
   backlog_ = burst.size == before ? 0 : backlog_ - 1;
 }
 
-/// What the kernel sends leaves as it is.
+/// Sends the kernel's frames, unchanged.
 void LivePort::send_for_kernel() {
   std::array<Outgoing, kOfKernelABurst> frames;
   const unsigned count = hub_->kernel()->take(worker_, frames);

@@ -14,17 +14,18 @@ std::unexpected<Error> means_nothing() {
       Error{"the running millrace tells of its connections what makes no sense here"});
 }
 
-/// Adds the services and backends of `theirs` that are not among `own`. They get nothing new.
+/// Adds the services and backends of `theirs` that are not among `own`. They get nothing new. A
+/// backend of `theirs` stands there twice if it drains with another `forward`.
 template <class A>
 void add_missing(std::vector<ServiceSpec<A>>& own, const std::vector<ServiceSpec<A>>& theirs) {
-  for (ServiceSpec<A> spec : theirs) {
-    for (auto& backend : spec.backends) backend.weight = 0;
-    const auto same = std::ranges::find(own, spec.destination(), &ServiceSpec<A>::destination);
+  for (const ServiceSpec<A>& spec : theirs) {
+    auto same = std::ranges::find(own, spec.destination(), &ServiceSpec<A>::destination);
     if (same == own.end()) {
-      own.push_back(std::move(spec));
-      continue;
+      same = own.insert(own.end(), spec);
+      same->backends.clear();
     }
-    for (const auto& backend : spec.backends) {
+    for (BackendSpec<A> backend : spec.backends) {
+      backend.weight = 0;
       const auto is_it = [&backend](const BackendSpec<A>& one) {
         return one.address == backend.address && one.port == backend.port;
       };

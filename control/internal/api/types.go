@@ -74,7 +74,8 @@ type Worker struct {
 	Share       float64
 	Connections uint64
 	NsPerPacket float64 `json:"ns_per_packet"`
-	Waited      float64
+	Waited      float64 // of its time, since the start
+	WaitedNs    uint64  `json:"waited_ns"`
 }
 
 // Port is what a device counts.

@@ -123,9 +123,14 @@ func TestTopShowsWhatChanged(t *testing.T) {
 	}
 	after.Packets.In += 3000
 	after.Packets.Dropped["hop_limit"] += 3
+	after.Packets.BytesIn += 250_000
 	after.Workers[0].Packets += 1000
+	after.Workers[0].WaitedNs += 500_000_000
+	after.Workers[1].WaitedNs += 2_000_000_000
 	after.Workers = append(after.Workers, api.Worker{Packets: 5})
 	after.Backends[1].Packets += 2_000_000
+	after.Backends[1].Bytes += 128_000_000
+	after.Backends[1].ReplyBytes += 1_000
 	after.Backends[0].Packets = 500 // started again
 	after.Services[0].Refused += 8
 	golden(t, "top.txt", rates{&before, &after, 2}.screen(style{}.bold))

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"sort"
 
 	"millrace/control/internal/api"
@@ -65,7 +66,7 @@ func (r rates) workers(t *table) {
 			was = r.before.Workers[n]
 		}
 		t.hold(fmt.Sprint(n), r.text(was.Packets, w.Packets), r.text(was.Connections, w.Connections),
-			fmt.Sprintf("%.1f %%", 100*(1-w.Waited)))
+			fmt.Sprintf("%.1f %%", 100*math.Max(0, 1-r.rate(was.WaitedNs, w.WaitedNs)/1e9)))
 	}
 }
 

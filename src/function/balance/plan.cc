@@ -17,8 +17,8 @@ std::unexpected<Error> wrong(const std::string& message) {
   return std::unexpected(Error{message, Error::Kind::usage});
 }
 
-/// True if the backend is that one of the service's. One whose packets go in another way is another
-/// one: its connections keep theirs.
+/// True if `spec`, listed by that service, means this backend. With another `forward` it means
+/// another one, so that connections keep the way that they began with.
 template <class Backend, class Spec, class A>
 bool is_same(const Backend& backend, const Spec& service, const BackendSpec<A>& spec) {
   return backend.address == spec.address && backend.port == spec.port &&
