@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"millrace/control/internal/apitest"
@@ -140,6 +141,12 @@ func TestRefusals(t *testing.T) {
 		{[]string{"connections", "--format", "conntrack"}, "millctl: the answer broke off: unexpected EOF\n"},
 	} {
 		expect(t, run(t, server.Socket, c.args...), result{failed, "", c.err})
+	}
+}
+
+func TestHelpOfDrain(t *testing.T) {
+	if got := run(t, "none", "drain", "--help"); !strings.Contains(got.out, "its connections\ngo on.") {
+		t.Error(got.out)
 	}
 }
 
