@@ -189,9 +189,10 @@ template <class A>
 After HostFor<A>::route_whole(Handling& h) {
   std::byte* const packet = h.packet();
   const Headers& headers = h.headers();
-  A destination = destination_of<A>(packet, headers);
+  std::optional<A> chosen;
   if (h.burst.has_next_hop != 0) [[unlikely]]
-    destination = next_hop(h).value_or(destination);
+    chosen = next_hop(h);
+  const A destination = chosen ? *chosen : destination_of<A>(packet, headers);
   if (h.verdict() == Verdict::refused) return turn_away(h);
   const auto& routes = h.verdict() == Verdict::passed ? tables_->beyond : tables_->routes;
   const Route<A>* route = routes.find(destination);
@@ -207,7 +208,10 @@ After HostFor<A>::route_whole(Handling& h) {
   if (!h.forward) return After::stays;
   const std::uint8_t hops = hop_limit(packet, headers);
   if (hops <= 1) return refuse(h, Verdict::hop_limit, IcmpError::hop_limit);
-  if (route == nullptr) return refuse(h, Verdict::no_route, IcmpError::no_route);
+  // A router would send the packet by its destination, and so back here, round and round.
+  const bool is_beyond_router = chosen && route != nullptr && route->via;
+  if (route == nullptr || is_beyond_router)
+    return refuse(h, Verdict::no_route, IcmpError::no_route);
   const unsigned missing = h.burst.wire_length[h.i] - h.burst.length[h.i];
   const auto bytes = static_cast<unsigned>(headers.l4_end - headers.l3);
   const unsigned mtu = common_.links[route->link].mtu;

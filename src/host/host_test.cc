@@ -68,7 +68,10 @@ TYPED_TEST(HostTest, WhatAFunctionSendsByANextHopGoesThere) {
     - 1 to b1: c > vip hops=63
     - tracked
     0 c > vip by=b1 hops=1
-    - hop_limit)");
+    - hop_limit
+    0 n > vip by=c
+    - 0 to all: out asks n
+    - no_route)");
 }
 
 TYPED_TEST(HostTest, TheKernelGetsWhatIsForTheHostItself) {
