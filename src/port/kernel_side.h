@@ -45,7 +45,8 @@ class KernelSide {
   KernelSide(const KernelSide&) = delete;
   KernelSide& operator=(const KernelSide&) = delete;
 
-  /// Frames move from now on.
+  /// Sets the interfaces up; frames move from now on. Errors: as `KernelTap::start`; no thread
+  /// (failed).
   Result<void> start();
 
   /// Of a link that has an interface; by the thread that opens.

@@ -147,14 +147,12 @@ void set_ipv6(const std::string& name, std::string_view setting, std::string_vie
   std::ofstream(fmt::format("/proc/sys/net/ipv6/conf/{}/{}", name, setting)) << value << std::flush;
 }
 
-int index_of(const std::string& name) { return static_cast<int>(::if_nametoindex(name.c_str())); }
-
 }  // namespace
 
 Result<KernelTap> KernelTap::open(const TapSettings& settings) {
   const std::string& name = settings.name;
   if (auto ok = KernelInterface::check_tap(name); !ok) return std::unexpected(ok.error());
-  KernelTap tap(name, ::open(kFile, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  KernelTap tap(settings, ::open(kFile, O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (tap.fd_ < 0) return failed(name, kFile, errno);
   ifreq request{};
   std::memcpy(request.ifr_name, name.c_str(), std::min<std::size_t>(name.size(), IFNAMSIZ - 1));
@@ -171,45 +169,50 @@ Result<KernelTap> KernelTap::open(const TapSettings& settings) {
   request.ifr_flags = IFF_DETACH_QUEUE;
   if (::ioctl(tap.fd_, TUNSETQUEUE, &request) != 0 || ::ioctl(tap.fd_, TUNSETPERSIST, 1) != 0)
     return failed(name, "cannot be set up", errno);
-  const bool has_v6 = std::ranges::any_of(settings.addresses, [](const TapAddress& one) {
-    return std::holds_alternative<AddressV6>(one.address);
-  });
-  set_ipv6(name, "addr_gen_mode", "0");  // as millrace's own link-local address
-  set_ipv6(name, "accept_dad", "0");
-  set_ipv6(name, "disable_ipv6", has_v6 ? "0" : "1");
-  Netlink netlink;
-  if (const int error = set_up(netlink, settings, index_of(name)); error != 0)
-    return failed(name, "cannot be set up", error);
-  if (auto ok = tap.set_addresses(settings.addresses); !ok) return std::unexpected(ok.error());
+  tap.index_ = static_cast<int>(::if_nametoindex(name.c_str()));
   return tap;
 }
 
 KernelTap::KernelTap(KernelTap&& other) noexcept
-    : name_(std::move(other.name_)), fd_(std::exchange(other.fd_, -1)), carrier_(other.carrier_) {}
+    : settings_(std::move(other.settings_)),
+      fd_(std::exchange(other.fd_, -1)),
+      index_(other.index_),
+      carrier_(other.carrier_) {}
 
 KernelTap::~KernelTap() {
   if (fd_ >= 0) ::close(fd_);
 }
 
 Result<void> KernelTap::start() {
+  const bool has_v6 = std::ranges::any_of(settings_.addresses, [](const TapAddress& one) {
+    return std::holds_alternative<AddressV6>(one.address);
+  });
+  set_ipv6(name(), "addr_gen_mode", "0");  // as millrace's own link-local address
+  set_ipv6(name(), "accept_dad", "0");
+  set_ipv6(name(), "keep_addr_on_down", "1");
+  set_ipv6(name(), "disable_ipv6", has_v6 ? "0" : "1");
+  Netlink netlink;
+  if (const int error = set_up(netlink, settings_, index_); error != 0)
+    return failed(name(), "cannot be set up", error);
+  if (auto ok = set_addresses(settings_.addresses); !ok) return ok;
   ifreq request{};
   request.ifr_flags = IFF_ATTACH_QUEUE;
-  if (::ioctl(fd_, TUNSETQUEUE, &request) != 0) return failed(name_, "does not start", errno);
+  if (::ioctl(fd_, TUNSETQUEUE, &request) != 0) return failed(name(), "does not start", errno);
   return {};
 }
 
 Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
   Netlink netlink;
-  const int index = index_of(name_);
-  std::set<TapAddress> old = addresses_of(netlink, index);
+  std::set<TapAddress> old = addresses_of(netlink, index_);
   for (const TapAddress& one : addresses) {
     if (old.erase(one) != 0) continue;
-    const int error = change_address(netlink, RTM_NEWADDR, index, one);
+    const int error = change_address(netlink, RTM_NEWADDR, index_, one);
+    if (error == ENODEV) return {};
     if (error == 0) continue;
     const auto text = std::visit([](const auto& of) { return to_string(of); }, one.address);
-    return failed(name_, fmt::format("does not take {}/{}", text, one.bits), error);
+    return failed(name(), fmt::format("does not take {}/{}", text, one.bits), error);
   }
-  for (const TapAddress& one : old) change_address(netlink, RTM_DELADDR, index, one);
+  for (const TapAddress& one : old) change_address(netlink, RTM_DELADDR, index_, one);
   return {};
 }
 

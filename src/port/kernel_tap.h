@@ -32,22 +32,23 @@ struct TapSettings {
 /// One thread at a time.
 class KernelTap {
  public:
-  /// Makes it, or finds it; sets it up. Errors: it may not (unreadable); another program has it, or
-  /// it is no such interface (failed).
+  /// Makes it, or finds it: then it stays as it is, since another millrace may have it still.
+  /// Errors: it may not (unreadable); another program has it, or it is no such interface (failed).
   static Result<KernelTap> open(const TapSettings& settings);
   KernelTap(KernelTap&& other) noexcept;
   KernelTap& operator=(KernelTap&&) = delete;
   ~KernelTap();
 
-  /// From now on what the kernel sends comes here. Before, it goes to the millrace that has it,
-  /// too.
+  /// Sets it up. From now on what the kernel sends comes here; it goes to the millrace that has had
+  /// it, too. Errors (failed) name the address that it does not take.
   Result<void> start();
-  /// Has these addresses, and no others. Errors (failed) name the address.
+  /// Has these addresses, and no others; nothing where somebody has taken the interface away.
+  /// Errors: as `start`.
   Result<void> set_addresses(std::span<const TapAddress> addresses);
   /// Whether there is a link behind it.
   void set_carrier(bool is_up);
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return settings_.name; }
   int fd() const { return fd_; }
   /// A frame that the kernel sends; its bytes, 0 where there is none. Longer ones are cut.
   std::size_t read(std::span<std::byte> frame) const;
@@ -55,10 +56,11 @@ class KernelTap {
   bool write(std::span<const std::byte> frame) const;
 
  private:
-  KernelTap(std::string name, int fd) : name_(std::move(name)), fd_(fd) {}
+  KernelTap(TapSettings settings, int fd) : settings_(std::move(settings)), fd_(fd) {}
 
-  std::string name_;
+  TapSettings settings_;  ///< as it was opened
   int fd_;
+  int index_ = 0;  ///< stays when somebody gives the interface another name
   int carrier_ = -1;
 };
 

@@ -65,6 +65,9 @@ Answer<Offer> Control::offer() {
     if (!asked) return std::unexpected(not_now("millrace is ending"));
   }
   offer.to_restore = devices.to_restore();
+  for (unsigned n = 0; live_->kernel() != nullptr && n < devices.count(); ++n) {
+    if (const KernelTap* tap = live_->kernel()->tap(n)) offer.to_restore[tap->name()];
+  }
   handing_over_.emplace(HandingOver{.number = offer.number,
                                     .carrying = std::vector<Carrying>(workers_->count()),
                                     .until = std::chrono::steady_clock::now() + kPatience});

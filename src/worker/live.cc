@@ -86,6 +86,7 @@ std::set<std::string> interfaces_of(const Config& config) {
   std::set<std::string> names;
   for (const Config::Port& port : config.live.ports) {
     if (is_of_kernel(port.device.kind)) names.insert(port.device.target);
+    if (!port.kernel.empty()) names.insert(port.kernel);
   }
   return names;
 }

@@ -94,7 +94,7 @@ class Live {
   bool sleeps_ = false;
 };
 
-/// The kernel's interfaces that its ports are.
+/// The kernel's interfaces that its ports are, and those that it makes for them.
 std::set<std::string> interfaces_of(const Config& config);
 
 /// Whether the configuration is one to run live. Errors (usage) say what is missing.
