@@ -111,6 +111,17 @@ class Dsr(Asked):
         self.assertRaises(TimeoutError, silent.connect, (ADDRESSES[4]["service"], PORT))
         self.assertEqual(self.states(), ["syn_sent"])
 
+    def test_what_has_ended_makes_room(self):
+        self.serve(configuration("workers = 2\nlimits.per_source = 5", "max_connections = 5"))
+        for _ in range(2):
+            clients = self.clients(5)
+            for client in clients:
+                client.get(1)
+            for client in clients:
+                client.close()
+            self.wait_until(lambda: set(self.states()) == {"fin_wait"})
+        self.assertEqual([s["established"] for s in self.ask("GET /stats")["services"]], [0, 0, 0, 0])
+
     def test_who_is_drained_keeps_what_it_has(self):
         self.serve(STATEFUL)
         clients = self.clients(20)

@@ -356,12 +356,52 @@ router bgp {number}
                     self.assertIn(word, done.stderr)
 
     def test_somebody_takes_the_interface_away(self):
+        for how in ("link delete mr0", "link set mr0 name mine"):
+            with self.subTest(how=how):
+                self.serve()
+                with self.network_.middle:
+                    ip("link set mr0 down")
+                    ip(how)
+                    ip("link add mr0 type bridge")
+                    ip("address add 192.168.7.1/24 dev mr0")
+                self.reload(configuration(more=["192.0.2.9/32"]))
+                for family in FAMILIES:
+                    self.clients(1, family)[0].get(1)
+                self.assertEqual(self.addresses(), {"192.168.7.1"}, "it is somebody else's now")
+                self.stop()
+
+    def test_addresses_stay_while_the_interface_is_down(self):
         self.serve()
+        before = self.addresses()
         with self.network_.middle:
-            ip("link delete mr0")
-        for family in FAMILIES:
-            self.clients(1, family)[0].get(1)
-        self.stop()
+            ip("link set mr0 down")
+            ip("link set mr0 up")
+        self.assertEqual(self.addresses(), before)
+        self.check_everything()
+
+    def test_another_millrace_cannot_have_it(self):
+        self.serve()
+        before = self.addresses()
+        with self.network_.middle:
+            ip("link add other type veth peer name end")
+            ip("link set other up")
+            other = configuration("af_packet:other").replace("198.51.100.2/24", "192.0.2.9/24")
+            done = self.run_it("run", "--config", self.write("g.toml", other), "--control", "none")
+        self.assertEqual((done.returncode, done.stderr),
+                         (FAILED, "millrace: another millrace has mr0: stop it first\n"))
+        self.assertEqual(self.addresses(), before)
+        self.take_over(ONE_CARD)  # which goes on with it
+        self.check_everything()
+
+    def test_who_fails_to_take_over_changes_nothing(self):
+        self.serve()
+        before = self.addresses()
+        other = configuration(more=["192.0.2.9/32"]).replace("capacity = 20000", "capacity = 2_000_000_000")
+        with self.network_.middle:
+            done = self.run_it("run", "--config", self.write("g.toml", other), "--control", self.control, "--take-over")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(self.addresses(), before)
+        self.check_everything()
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ class OneLink:
                 for a in ADDRESSES.values():
                     ip(f"address add {a['servers'][n]}/{a['bits']} dev wire nodad")
                     if direct:
-                        ip(f"address add {a['service']} dev lo")
+                        ip(f"address add {a['service']} dev lo nodad")
                     ip(f"route add {a['client']} " + ("dev wire" if direct else f"via {a['inside']}"))
 
     def server_of(self, family, address):

@@ -17,7 +17,7 @@ enum class Proof : std::uint8_t {
   none,                ///< nothing has: it counts as half open
   service,             ///< it counts for its service's limit
   service_and_source,  ///< and for its source's
-  past,                ///< given back: both sides have ended it
+  past,                ///< given back: who is seen of its sides has ended it
 };
 constexpr bool holds(Proof proof) {
   return proof == Proof::service || proof == Proof::service_and_source;

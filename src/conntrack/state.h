@@ -173,9 +173,11 @@ constexpr bool proves(ConnectionState was, Direction from, ConnectionState next)
 }
 
 /// Whether a connection that was proved still is in use, so that it counts against limits: all but
-/// those that both sides have ended, and those that begin again.
-constexpr bool is_in_use(ConnectionState state) {
-  return !is_half_open(state) && state != ConnectionState::time_wait;
+/// those that both sides have ended, or the only side that is seen, and those that begin again.
+constexpr bool is_in_use(ConnectionState state, Direction from) {
+  using enum ConnectionState;
+  const bool has_ended = state == time_wait || (state == fin_wait && from == Direction::only);
+  return !is_half_open(state) && !has_ended;
 }
 
 /// How much a live connection would be missed, 0 to 3: what has ended; what nothing has proved;

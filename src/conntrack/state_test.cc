@@ -188,10 +188,14 @@ TEST(State, WhatProvesAConnectionIsNoGuess) {
 
 TEST(State, WhatBothHaveEndedIsNotInUse) {
   using enum ConnectionState;
-  for (const ConnectionState state : {established, close_wait, last_ack, closed, udp_stream})
-    EXPECT_TRUE(is_in_use(state)) << to_string(state);
-  for (const ConnectionState state : {none, syn_received, midstream, time_wait, udp_unreplied})
-    EXPECT_FALSE(is_in_use(state)) << to_string(state);
+  for (const Direction from : {Direction::originator, Direction::reply, Direction::only}) {
+    for (const ConnectionState state : {established, close_wait, last_ack, closed, udp_stream})
+      EXPECT_TRUE(is_in_use(state, from)) << to_string(state);
+    for (const ConnectionState state : {none, syn_received, midstream, time_wait, udp_unreplied})
+      EXPECT_FALSE(is_in_use(state, from)) << to_string(state);
+  }
+  EXPECT_TRUE(is_in_use(fin_wait, Direction::originator));
+  EXPECT_FALSE(is_in_use(fin_wait, Direction::only)) << "nobody sees the other side's FIN";
 }
 
 TEST(Standing, HoldsStateAndProofUntilItsEnd) {

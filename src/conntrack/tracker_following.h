@@ -79,9 +79,10 @@ bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
     Proof proof = was.proof();
     if (is_half_open(state)) {
       proof = Proof::none;  // it begins again
-    } else if (!is_in_use(state) && holds(proof)) {
+    } else if (!is_in_use(state, direction) && holds(proof)) {
       proof = Proof::past;
-    } else if (!holds(proof) && is_in_use(state) && proves(was.state(), direction, state)) {
+    } else if (!holds(proof) && is_in_use(state, direction) &&
+               proves(was.state(), direction, state)) {
       if (taken == Proof::none) taken = limits.take(originator);
       proof = taken;
       is_refused = taken == Proof::none;

@@ -81,6 +81,10 @@ bool HostFor<A>::is_for_kernel(const Handling& h, const A& destination) const {
 
 template <class A>
 After HostFor<A>::give_to_kernel(Handling& h) {
+  // What follows has no ports, and the address may be a service's, too.
+  const auto fragment = read_fragment<A>(h.packet(), h.headers());
+  if (fragment && fragment->is_first)
+    treatments_.note(fragment->datagram, Treatment::routed, h.now());
   const bool is_given = h.wire.give_to_kernel(h.burst.handle[h.i], h.came_on());
   h.verdict() = is_given ? Verdict::consumed : Verdict::kernel_full;
   return is_given ? After::taken : After::stays;

@@ -61,8 +61,9 @@ class FragmentsTest : public testing::Test, protected Wire {
 
   static A address(const char* text) { return *parse_address<A>(text); }
 
-  /// `prefix`: a service takes packets to the whole inner network, too.
-  void make(bool prefix) {
+  /// `prefix`: a service takes packets to the whole inner network, too. `kernel`: the kernel has an
+  /// interface on link 0, whose own address is a service's, too.
+  void make(bool prefix, bool kernel = false) {
     HostConfig config{.links = {{.mac = {{2, 0, 0, 0, 0, 1}}}, {.mac = {{2, 0, 0, 0, 0, 2}}}},
                       .announces = false};
     HostAddresses<A> all{.own = {{address(Place<A>::kOwn), Place<A>::kBits, 0},
@@ -73,6 +74,8 @@ class FragmentsTest : public testing::Test, protected Wire {
                       {address(Place<A>::kBackend), 1, {{2, 0, 0, 0, 0, 9}}},
                       {address(Place<A>::kOther), 1, {{2, 0, 0, 0, 0, 9}}}};
     if (prefix) all.served = {{address(Place<A>::kPrefix), Place<A>::kBits}};
+    if (kernel) all.virtual_addresses.push_back(address(Place<A>::kOwn));
+    config.links[0].has_kernel = kernel;
     if constexpr (kV4) {
       config.v4 = all;
     } else {
@@ -158,6 +161,7 @@ class FragmentsTest : public testing::Test, protected Wire {
     last_.assign(frame.data, frame.data + frame.length);
   }
   void drop(Handle) override {}
+  bool give_to_kernel(Handle, unsigned) override { return true; }
   unsigned link_of(Handle handle) const override { return link_of_.at(handle); }
 
   std::unique_ptr<Host> host_;
@@ -229,6 +233,18 @@ TYPED_TEST(FragmentsTest, AServiceWithAPrefixTakesWhatItTakes) {
     EXPECT_EQ(this->come(this->first(P::kClient, P::kOther, 6000, 81, 8), 0, lane), "no_service 1");
     EXPECT_EQ(this->come(this->later(P::kClient, P::kOther, 8), 0), "fragment 1");
   }
+}
+
+TYPED_TEST(FragmentsTest, TheKernelGetsThoseOfWhatItGets) {
+  using P = Place<TypeParam>;
+  this->make(false, true);
+  EXPECT_EQ(this->come(this->later(P::kClient, P::kOwn), 0), "service_fragment");
+  EXPECT_EQ(this->come(this->first(P::kClient, P::kOwn, 6000, 54), 0, Lane::none), "consumed");
+  EXPECT_EQ(this->come(this->later(P::kClient, P::kOwn), 0), "consumed");
+  EXPECT_EQ(this->come(this->first(P::kClient, P::kOwn, 6000, 53, 8), 0, Lane::originator,
+                       Verdict::tracked),
+            "service_fragment");
+  EXPECT_EQ(this->come(this->later(P::kClient, P::kOwn, 8), 0), "service_fragment");
 }
 
 TYPED_TEST(FragmentsTest, PingsAreAnsweredPartByPart) {

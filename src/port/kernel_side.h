@@ -48,7 +48,8 @@ class KernelSide {
   KernelSide(const KernelSide&) = delete;
   KernelSide& operator=(const KernelSide&) = delete;
 
-  /// Begins to move frames. Errors (failed): as `KernelTap::start`; no thread.
+  /// Sets the interfaces up, and begins to move frames. Errors (failed): as `KernelTap::start`; no
+  /// thread.
   Result<void> start();
 
   /// As `KernelTap::set_addresses`, of a link that has an interface.

@@ -150,14 +150,12 @@ void configure(const std::string& name, std::string_view family, std::string_vie
       << value << std::flush;
 }
 
-int index_of(const std::string& name) { return static_cast<int>(::if_nametoindex(name.c_str())); }
-
 }  // namespace
 
 Result<KernelTap> KernelTap::open(const TapSettings& settings) {
   const std::string& name = settings.name;
   if (auto ok = KernelInterface::check_tap(name); !ok) return std::unexpected(ok.error());
-  KernelTap tap(name, ::open(kFile, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  KernelTap tap(settings, ::open(kFile, O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (tap.fd_ < 0) return failed(name, kFile, errno);
   ifreq request{};
   std::memcpy(request.ifr_name, name.c_str(), std::min<std::size_t>(name.size(), IFNAMSIZ - 1));
@@ -174,30 +172,35 @@ Result<KernelTap> KernelTap::open(const TapSettings& settings) {
   request.ifr_flags = IFF_DETACH_QUEUE;
   if (::ioctl(tap.fd_, TUNSETQUEUE, &request) != 0 || ::ioctl(tap.fd_, TUNSETPERSIST, 1) != 0)
     return failed(name, "cannot be set up", errno);
-  // Without it an address takes others of its network along when it goes, and the last one all
-  // routes by the interface.
-  configure(name, "ipv4", "promote_secondaries", "1");
-  configure(name, "ipv6", "addr_gen_mode", "0");  // as millrace's own link-local address
-  configure(name, "ipv6", "autoconf", "0");       // packets to such an address would be routed
-  configure(name, "ipv6", "accept_dad", "0");
-  Netlink netlink;
-  if (const int error = set_up(netlink, settings, index_of(name)); error != 0)
-    return failed(name, "cannot be set up", error);
-  if (auto ok = tap.set_addresses(settings.addresses); !ok) return std::unexpected(ok.error());
+  tap.index_ = static_cast<int>(::if_nametoindex(name.c_str()));
   return tap;
 }
 
 KernelTap::KernelTap(KernelTap&& other) noexcept
-    : name_(std::move(other.name_)), fd_(std::exchange(other.fd_, -1)), carrier_(other.carrier_) {}
+    : settings_(std::move(other.settings_)),
+      fd_(std::exchange(other.fd_, -1)),
+      index_(other.index_),
+      carrier_(other.carrier_) {}
 
 KernelTap::~KernelTap() {
   if (fd_ >= 0) ::close(fd_);
 }
 
 Result<void> KernelTap::start() {
+  // Without it an address takes others of its network along when it goes, and the last one all
+  // routes by the interface.
+  configure(name(), "ipv4", "promote_secondaries", "1");
+  configure(name(), "ipv6", "addr_gen_mode", "0");  // as millrace's own link-local address
+  configure(name(), "ipv6", "autoconf", "0");       // packets to such an address would be routed
+  configure(name(), "ipv6", "accept_dad", "0");
+  configure(name(), "ipv6", "keep_addr_on_down", "1");
+  Netlink netlink;
+  if (const int error = set_up(netlink, settings_, index_); error != 0)
+    return failed(name(), "cannot be set up", error);
+  if (auto ok = set_addresses(settings_.addresses); !ok) return ok;
   ifreq request{};
   request.ifr_flags = IFF_ATTACH_QUEUE;
-  if (::ioctl(fd_, TUNSETQUEUE, &request) != 0) return failed(name_, "does not start", errno);
+  if (::ioctl(fd_, TUNSETQUEUE, &request) != 0) return failed(name(), "does not start", errno);
   return {};
 }
 
@@ -205,24 +208,24 @@ Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
   const bool has_v6 = std::ranges::any_of(addresses, [](const TapAddress& one) {
     return std::holds_alternative<AddressV6>(one.address);
   });
-  configure(name_, "ipv6", "disable_ipv6", has_v6 ? "0" : "1");
+  configure(name(), "ipv6", "disable_ipv6", has_v6 ? "0" : "1");
   Netlink netlink;
-  const int index = index_of(name_);
   const std::set<TapAddress> wanted(addresses.begin(), addresses.end());
   const auto add_missing = [&]() -> Result<void> {
-    const std::set<TapAddress> there = addresses_of(netlink, index);
+    const std::set<TapAddress> there = addresses_of(netlink, index_);
     for (const TapAddress& one : wanted) {
       if (there.contains(one)) continue;
-      const int error = change_address(netlink, RTM_NEWADDR, index, one);
+      const int error = change_address(netlink, RTM_NEWADDR, index_, one);
+      if (error == ENODEV) return {};
       if (error == 0) continue;
       const auto text = std::visit([](const auto& of) { return to_string(of); }, one.address);
-      return failed(name_, fmt::format("does not take {}/{}", text, one.bits), error);
+      return failed(name(), fmt::format("does not take {}/{}", text, one.bits), error);
     }
     return {};
   };
   if (auto ok = add_missing(); !ok) return ok;
-  for (const TapAddress& one : addresses_of(netlink, index)) {
-    if (!wanted.contains(one)) change_address(netlink, RTM_DELADDR, index, one);
+  for (const TapAddress& one : addresses_of(netlink, index_)) {
+    if (!wanted.contains(one)) change_address(netlink, RTM_DELADDR, index_, one);
   }
   return add_missing();  // where /proc/sys is read-only, some may have gone with others
 }

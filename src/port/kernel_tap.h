@@ -34,24 +34,27 @@ struct TapSettings {
 
 class KernelTap {
  public:
-  /// Makes the interface, or finds the one that is there, and sets it up. Errors: this process may
-  /// not (unreadable); another program has it, or it is no such interface (failed).
+  /// Makes the interface, or finds the one that is there: that stays as it is, since another
+  /// millrace may have it still. Errors: this process may not (unreadable); another program has it,
+  /// or it is no such interface (failed).
   static Result<KernelTap> open(const TapSettings& settings);
   KernelTap(KernelTap&& other) noexcept;
   KernelTap& operator=(KernelTap&&) = delete;
   ~KernelTap();
 
-  /// Begins to read what the kernel sends. Until then all of that goes to the millrace which has
-  /// the interface too, if there is one; afterwards each of both gets a part. Errors: failed.
+  /// Sets the interface up, and begins to read what the kernel sends. Until then all of that goes
+  /// to the millrace which has the interface too, if there is one; afterwards each of both gets a
+  /// part. Errors (failed) name the address that it does not take.
   Result<void> start();
   /// Gives the interface these addresses, and takes away all others but link-local ones of IPv6;
   /// without IPv6 addresses the kernel has no IPv6 there. Routes by the interface stay as long as
-  /// one of its addresses does. Errors (failed) name the address.
+  /// one of its addresses does. Does nothing where somebody has taken the interface away. Errors:
+  /// as `start`.
   Result<void> set_addresses(std::span<const TapAddress> addresses);
   /// Tells the kernel whether there is a link behind the interface.
   void set_carrier(bool is_up);
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return settings_.name; }
   /// To wait for frames that the kernel sends.
   int fd() const { return fd_; }
   /// Reads a frame that the kernel sends, and returns its length in bytes; 0 where there is none.
@@ -61,10 +64,11 @@ class KernelTap {
   bool write(std::span<const std::byte> frame) const;
 
  private:
-  KernelTap(std::string name, int fd) : name_(std::move(name)), fd_(fd) {}
+  KernelTap(TapSettings settings, int fd) : settings_(std::move(settings)), fd_(fd) {}
 
-  std::string name_;
+  TapSettings settings_;  ///< as it was opened
   int fd_;
+  int index_ = 0;  ///< stays when somebody gives the interface another name
   int carrier_ = -1;
 };
 

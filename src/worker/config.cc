@@ -266,7 +266,25 @@ Result<Config> read_config(const std::string& path, const SchemeNames& schemes) 
   return parse_config(*text, path, schemes);
 }
 
-std::vector<std::string> doubts(const Config& config) {
+namespace {
+
+/// Says which of a port's own addresses a service takes away from the kernel beside it.
+template <class A>
+void append_taken(const Config& config, const std::vector<ServiceSpec<A>>& services,
+                  std::vector<std::string>& all) {
+  constexpr std::uint16_t kSsh = 22;
+  for (const auto& own : config.live.family<A>().own) {
+    if (config.live.ports[own.link].kernel.empty()) continue;
+    for (const auto& spec : services) {
+      if (spec.port != 0 || !spec.destination().takes(own.address, kSsh, kProtocolTcp)) continue;
+      all.push_back("service " + to_string(spec) + " takes all that is sent to the port's own " +
+                    to_string(own.address) + ", ssh too, and the kernel beside it gets nothing: " +
+                    "give the service a port, or another address");
+    }
+  }
+}
+
+void append_small_table(const Config& config, std::vector<std::string>& all) {
   constexpr std::uint32_t kEntriesEach = 100;  // Maglev's paper, section 3.4
   const std::uint32_t size = config.balance.maglev_table_size;
   std::size_t most = 0;
@@ -280,14 +298,24 @@ std::vector<std::string> doubts(const Config& config) {
   };
   look(config.services.v4);
   look(config.services.v6);
-  if (most <= size / kEntriesEach) return {};
+  if (most <= size / kEntriesEach) return;
   std::uint64_t enough = std::min<std::uint64_t>(most * kEntriesEach, Maglev::kMaxSize);
   while (!is_prime(enough)) ++enough;
-  return {
+  all.push_back(
       "service " + largest + " has " + std::to_string(most) +
       " backends, more than a hundredth of the entries of its Maglev table: their shares differ "
       "by more than 1 %: balance.maglev_table_size = " +
-      std::to_string(enough) + " is enough"};
+      std::to_string(enough) + " is enough");
+}
+
+}  // namespace
+
+std::vector<std::string> doubts(const Config& config) {
+  std::vector<std::string> all;
+  append_small_table(config, all);
+  append_taken(config, config.services.v4, all);
+  append_taken(config, config.services.v6, all);
+  return all;
 }
 
 BalanceConfig balance_config(const Config& config) {

@@ -25,6 +25,12 @@ std::optional<Mac> parse_mac(const std::string& text) {
   return mac.is_unicast() ? std::optional(mac) : std::nullopt;
 }
 
+/// The kernel takes no others, besides `%`, which it would replace by a number.
+bool is_no_part_of_names(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte <= ' ' || byte == 0x7f || c == '/' || c == ':' || c == '%';
+}
+
 void read_addresses(const Context& context, const toml::node& node, RawPort& out) {
   const auto* array = node.as_array();
   if (array == nullptr) {
@@ -100,7 +106,8 @@ class LiveReader {
     constexpr std::size_t kMost = 15;
     const std::string& name = raw.kernel.value;
     const bool is_name = !name.empty() && name.size() <= kMost && name != "." && name != ".." &&
-                         name.find_first_of("/: \t\n%") == name.npos;
+                         name != "all" && name != "default" &&
+                         std::ranges::none_of(name, is_no_part_of_names);
     if (!is_name) {
       problems_.add(raw.kernel.line, "port.kernel",
                     in_quotes(name) +
@@ -113,7 +120,7 @@ class LiveReader {
       problems_.add(raw.kernel.line, "port.kernel",
                     in_quotes(name) + " is the port's own device: give a new name, like mr0");
     } else {
-      once(raw.kernel, kernels_, "port.kernel", "give each port its own");
+      once(raw.kernel, devices_, "port.kernel", "give each port its own");
       port.kernel = name;
     }
   }
@@ -241,7 +248,6 @@ class LiveReader {
   Config::Live& live_;
   Lines names_;
   Lines devices_;
-  Lines kernels_;
 };
 
 }  // namespace

@@ -40,6 +40,46 @@ TEST(LiveConfig, WorkersShareWhatTheKernelBrings) {
   EXPECT_EQ(sharing_of(parsed("workers = 2\n").value()), "sharded");
 }
 
+TEST(LiveConfig, SaysWhatTheKernelDoesNotGet) {
+  const auto doubts_of = [](const std::string& service) {
+    const auto config = parsed(R"(
+[[port]]
+name = "card"
+device = "af_packet:eth0"
+kernel = "mr0"
+addresses = ["198.51.100.2/24"]
+[[service]]
+backends = [{ address = "198.51.100.1" }]
+)" + service);
+    return config.has_value() ? doubts(*config) : std::vector{config.error().message};
+  };
+  EXPECT_TRUE(doubts_of("address = \"198.51.100.2\"\nport = 80").empty());
+  EXPECT_TRUE(doubts_of("address = \"198.51.100.2\"\nprotocol = \"udp\"").empty());
+  EXPECT_TRUE(doubts_of("address = \"198.51.101.0/24\"").empty());
+  for (const std::string address : {"198.51.100.2", "198.51.100.0/24", "0.0.0.0/0"}) {
+    const auto said = doubts_of("address = \"" + address + "\"");
+    ASSERT_EQ(said.size(), 1U) << address;
+    EXPECT_TRUE(said[0].contains("198.51.100.2, ssh too")) << said[0];
+  }
+}
+
+TEST(LiveConfig, AnInterfaceHasOneUse) {
+  const std::string card = "[[port]]\nname = \"a\"\ndevice = \"af_packet:eth0\"\nkernel = \"";
+  const std::string other = "\"\n[[port]]\nname = \"b\"\ndevice = \"af_packet:eth1\"\n";
+  const auto said = [&](const std::string& text) {
+    const auto config = parsed(text);
+    return config.has_value() ? "" : config.error().message;
+  };
+  EXPECT_EQ(said(card + "mr0" + other + "kernel = \"mr1\""), "");
+  EXPECT_EQ(
+      said(card + "eth1" + other),
+      "f.toml:7: port.device: \"eth1\" is there already, on line 4: two ports cannot have it");
+  EXPECT_EQ(said(card + "mr0" + other + "kernel = \"mr0\""),
+            "f.toml:8: port.kernel: \"mr0\" is there already, on line 4: give each port its own");
+  for (const std::string name : {"", "all", "default", "..", "a b", "a/b", "mr%d", "a\\u0000b"})
+    EXPECT_TRUE(said(card + name + other).contains("is no name of an interface")) << name;
+}
+
 TEST(LiveConfig, EverySettingArrives) {
   const auto config = parsed(kTwoPorts + R"(
 [[route]]

@@ -202,9 +202,17 @@ class ServiceReader {
       }
       if (*address == spec.address && !spec.is_prefix())
         problem(line, "backends.address", text + " is the service's own: give the backend's");
+      if (is_own(*address))
+        problem(line, "backends.address",
+                text + " is a port's own, where no server is asked: give another machine's");
       if (spec.forward == Forward::dsr) check_direct(backend, *address, spec);
       spec.backends.push_back({*address, backend.port, backend.weight});
     }
+  }
+
+  bool is_own(const A& address) const {
+    return std::ranges::any_of(config_.live.family<A>().own,
+                               [&](const auto& own) { return own.address == address; });
   }
 
   void check_direct(const RawBackend& backend, const A& address, const ServiceSpec<A>& spec) {

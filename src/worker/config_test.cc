@@ -327,6 +327,11 @@ INSTANTIATE_TEST_SUITE_P(
                       "= \"10.0.0.1\", port = 80 }, { address = \"10.0.0.2\", port = 81 }]"),
               "f.toml:1: service.backends.port: cannot be another with forward = \"dsr\", which "
               "rewrites nothing: leave it out"},
+        Wrong{
+            "port = [{ name = \"p\", device = \"null\", addresses = [\"10.0.0.1/24\"] }]\n" SERVICE(
+                "address = \"10.0.0.9\", backends = [{ address = \"10.0.0.1\" }]"),
+            "f.toml:2: service.backends.address: 10.0.0.1 is a port's own, where no server is "
+            "asked: give another machine's"},
         Wrong{SERVICE("address = \"10.0.0.9\", backends = [{ address = \"10.0.0.9\" }]"),
               "f.toml:1: service.backends.address: 10.0.0.9 is the service's own: give the "
               "backend's"},

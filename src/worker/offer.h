@@ -38,8 +38,8 @@ struct Offer {
   };
   std::set<Neighbour> neighbours;
 
-  /// Of each interface of the kernel's that it has. Whoever ends last restores what was set before
-  /// the first began.
+  /// Of each interface of the kernel's that it has, or has made. Whoever ends last restores what
+  /// was set before the first began.
   InterfaceSettings to_restore;
 };
 
