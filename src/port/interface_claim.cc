@@ -41,7 +41,8 @@ Result<void> InterfaceClaims::take(const std::set<std::string>& names,
       socket = bound(name);
     }
     if (socket == -EADDRINUSE)
-      return std::unexpected(Error{"another millrace has " + name + ": stop it first"});
+      return std::unexpected(Error{"another millrace has " + name +
+                                   ": stop it first, or take over from it (--take-over)"});
     if (socket < 0)
       return std::unexpected(
           Error{"nothing keeps another millrace from " + name + ": " + std::strerror(-socket)});

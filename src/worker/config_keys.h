@@ -252,10 +252,11 @@ auto table(S T::* member, Keys<S> keys) {
   };
 }
 
-/// An array of tables; each element learns its `line`.
+/// Reads an array of tables; each element learns its `line`. `example`: what one looks like.
 template <class T, class S>
-auto tables(std::vector<S> T::* member, Keys<S> keys) {
-  return [member, keys = std::move(keys)](const Context& context, const toml::node& node, T& out) {
+auto tables(std::vector<S> T::* member, Keys<S> keys, std::string_view example = "a table") {
+  return [member, keys = std::move(keys), example](const Context& context, const toml::node& node,
+                                                   T& out) {
     const auto* array = node.as_array();
     if (array == nullptr) {
       const bool is_inside = context.key.contains('.');
@@ -266,7 +267,7 @@ auto tables(std::vector<S> T::* member, Keys<S> keys) {
     }
     for (const toml::node& element : *array) {
       if (!element.is_table()) {
-        context.problem(element, kind_of(element) + ": give a table");
+        context.problem(element, kind_of(element) + ": give " + std::string(example));
         continue;
       }
       S& item = (out.*member).emplace_back();

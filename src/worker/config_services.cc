@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "host/addresses_of.h"
 #include "worker/config_addresses.h"
 #include "worker/config_ports.h"
 
@@ -39,7 +40,7 @@ Keys<RawBackend> backend_keys() {
 }
 
 void read_backends(const Context& context, const toml::node& node, RawService& out) {
-  tables(&RawService::backends, backend_keys())(context, node, out);
+  tables(&RawService::backends, backend_keys(), "{ address = \"10.0.0.1\" }")(context, node, out);
   if (node.is_array() && node.as_array()->empty()) {
     context.problem(node, "is empty: give one backend at least");
   }
@@ -200,6 +201,9 @@ class ServiceReader {
         problem(line, "backends.port",
                 protocol_name(spec.protocol) + " has no ports: leave it out");
       }
+      if (!is_one_host(*address))
+        problem(line, "backends.address",
+                text + " is no address of one machine: give the backend's");
       if (*address == spec.address && !spec.is_prefix())
         problem(line, "backends.address", text + " is the service's own: give the backend's");
       if (is_own(*address))

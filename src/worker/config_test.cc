@@ -275,7 +275,13 @@ INSTANTIATE_TEST_SUITE_P(
               "f.toml:1: service: is a table: give one [[service]] for each, in double brackets"},
         Wrong{"service = [1]", "f.toml:1: service: is an integer: give a table"},
         Wrong{BACKENDS(""), "f.toml:1: service.backends: is empty: give one backend at least"},
-        Wrong{BACKENDS("\"10.0.0.1\""), "f.toml:1: service.backends: is a string: give a table"},
+        Wrong{BACKENDS("\"10.0.0.1\""),
+              "f.toml:1: service.backends: is a string: give { address = \"10.0.0.1\" }"},
+        Wrong{BACKENDS("{ address = \"127.0.0.1\" }, { address = \"224.0.0.9\" }"),
+              "f.toml:1: service.backends.address: 127.0.0.1 is no address of one machine: give "
+              "the backend's\n"
+              "f.toml:1: service.backends.address: 224.0.0.9 is no address of one machine: give "
+              "the backend's"},
         Wrong{BACKENDS("{ port = 80 }"), "f.toml:1: service.backends.address: is missing: give it"},
         Wrong{BACKENDS("{ address = 10 }"),
               "f.toml:1: service.backends.address: is an integer: give a string"},
