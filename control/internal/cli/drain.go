@@ -13,7 +13,7 @@ BACKEND is what "millctl stats" shows: 10.0.0.1:8000, or without a port 10.0.0.1
 		Example: `  millctl drain 10.0.0.1:8000
   millctl connections --backend 10.0.0.1:8000   # who is still there
   millctl drain 10.0.0.1:8000 --undo`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly("BACKEND"),
 		RunE: func(command *cobra.Command, args []string) error {
 			services, err := a.client().Mark(command.Context(), "drain", service, args[0], !undo)
 			if err != nil {

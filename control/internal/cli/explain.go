@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"fmt"
 	"net/netip"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +22,7 @@ changes. IPv6 addresses stand in brackets before a port. Where a protocol has no
 they are left out; an ICMP query has its identifier for both.`,
 		Example: `  millctl explain tcp 198.51.100.7:40000 203.0.113.10:80
   millctl explain udp '[2001:db8::7]:53124' '[2001:db8:10::]:53'`,
-		Args: cobra.ExactArgs(3),
+		Args: exactly("PROTOCOL", "SOURCE:PORT", "DESTINATION:PORT"),
 		RunE: func(command *cobra.Command, args []string) error {
 			flow, err := flowOf(args[0], args[1], args[2])
 			if err != nil {
@@ -36,7 +38,18 @@ they are left out; an ICMP query has its identifier for both.`,
 	}
 }
 
+// exactly says what a command takes where it got something else.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return fmt.Errorf("%d given: give %s", len(args), strings.Join(names, " "))
+	}
+}
+
 func flowOf(protocol, source, destination string) (url.Values, error) {
+	protocol = strings.ToLower(protocol)
 	flow := url.Values{"protocol": {protocol}}
 	for _, end := range []struct{ name, text string }{{"source", source}, {"destination", destination}} {
 		address, err := parseEnd(end.text)

@@ -135,3 +135,10 @@ func TestTopShowsWhatChanged(t *testing.T) {
 	after.Services[0].Refused += 8
 	golden(t, "top.txt", rates{&before, &after, 2}.screen(style{}.bold))
 }
+
+func TestProtocolInCapitals(t *testing.T) {
+	flow, err := flowOf("TCP", "10.0.0.1:80", "10.0.0.2:80")
+	if err != nil || flow.Get("protocol") != "tcp" {
+		t.Errorf("%v, %v", flow, err)
+	}
+}
