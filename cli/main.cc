@@ -50,7 +50,7 @@ std::vector<const CLI::App*> chosen_of(const CLI::App& app) {
 /// that it has; empty if there is no such option. CLI11 says no more than that it is not expected.
 std::string unknown_option(const CLI::App& command) {
   for (const std::string& word : command.remaining()) {
-    if (!word.starts_with("-")) continue;
+    if (!word.starts_with('-')) continue;
     std::string nearest;
     std::size_t least = word.size();
     for (const CLI::Option* option : command.get_options()) {

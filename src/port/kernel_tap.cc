@@ -205,10 +205,12 @@ Result<void> KernelTap::start() {
 }
 
 Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
+  std::array<char, IF_NAMESIZE> its_name{};
+  if (::if_indextoname(static_cast<unsigned>(index_), its_name.data()) == nullptr) return {};
   const bool has_v6 = std::ranges::any_of(addresses, [](const TapAddress& one) {
     return std::holds_alternative<AddressV6>(one.address);
   });
-  configure(name(), "ipv6", "disable_ipv6", has_v6 ? "0" : "1");
+  configure(its_name.data(), "ipv6", "disable_ipv6", has_v6 ? "0" : "1");
   Netlink netlink;
   const std::set<TapAddress> wanted(addresses.begin(), addresses.end());
   const auto add_missing = [&]() -> Result<void> {

@@ -127,6 +127,7 @@ class BalanceFor final : public FunctionFor<K> {
   struct Service;
   /// What packets to it need stands in one cache line, what its replies need in one: of IPv4 the
   /// same.
+  // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
   struct alignas(64) Backend {
     Address address;
     std::uint16_t port = 0;  ///< 0: that of the packets to it
