@@ -196,12 +196,6 @@ class KernelPort(Asked):
         self.wait_until(lambda: self.addresses() == before)
         self.check_everything()
 
-    def test_an_interface_has_one_millrace(self):
-        self.serve()
-        with self.network_.middle:
-            self.refuse(FAILED, ["another millrace has mr0"], "run", "--config",
-                        self.write("other.toml", configuration("tap:mr1")), "--control", "none")
-
     def test_only_millrace_gives_addresses(self):
         """A router's advertisement makes none: packets to it would be no own ones to millrace."""
         self.serve()
