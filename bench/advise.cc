@@ -48,7 +48,7 @@ constexpr std::size_t kFinalists = 5;
 constexpr unsigned kFinalsLeast = 5;
 /// Share of the time after which no further turn of a round begins.
 constexpr std::array<double, kRounds> kShare{0.45, 0.6, 0.75};
-/// What has to be measured in any case may take so much longer.
+/// Time beyond the given one for turns that are measured in any case.
 constexpr std::chrono::seconds kGrace{8};
 /// So many times the turns for those that lead after exhaustive trial.
 constexpr unsigned kLeadersTurns = 2;
@@ -88,7 +88,7 @@ struct Candidates {
   std::vector<Candidate*> still;
 };
 
-/// Of one value at least.
+/// Returns what three quarters of the values do not exceed; there must be one value at least.
 double upper_quartile(std::vector<double> values) {
   std::ranges::sort(values);
   return values[(3 * values.size() - 1) / 4];
@@ -156,7 +156,7 @@ void keep_finalists(std::vector<Candidate*>& still, unsigned workers) {
   still.erase(others, still.end());
 }
 
-/// What one round has shown; `still` are those that go on. `late`: some had no turn.
+/// Tells `progress` of a round; `still` are the combinations that go on. `late`: some had no turn.
 Result<void> end_round(Candidates& candidates, unsigned number, bool late, unsigned workers) {
   auto& still = candidates.still;
   for (Candidate* const candidate : still) {

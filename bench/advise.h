@@ -33,8 +33,8 @@ struct Combination {
 /// sharing `sharded`.
 std::vector<Combination> combinations(unsigned workers);
 
-/// What a configuration that names no scheme has, as `sharing_of` says; on the kernel's interfaces
-/// where `is_kernels`.
+/// The default combination of a configuration that names none (`sharing_of`); on the kernel's
+/// interfaces where `is_kernels`.
 Combination usual(unsigned workers, bool is_kernels);
 
 struct AdviceOptions : Settings {

@@ -8,7 +8,8 @@
 namespace millrace::bench {
 namespace {
 
-/// Whether a combination is slower than the first one of all by more than turns of that one differ.
+/// Returns whether a combination is slower than the fastest one by more than the turns of that one
+/// differ.
 /// Before the final there are too few turns to know: what would not put it out tells nothing.
 bool is_told_apart(const Tried& one, const Tried& first) {
   if (!one.failed.empty() || one.round != first.round) return true;

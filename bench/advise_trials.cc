@@ -16,11 +16,11 @@ namespace {
 constexpr double kPacketsAStep = 5000;
 constexpr double kLeastStepMs = 10;
 constexpr double kMostStepMs = 1000;
-/// Of what `race` serves: who serves less is out.
+/// Least share of the packets that `race` serves; a combination that serves less is out.
 constexpr double kServedLeast = 0.99;
-/// To see what room it takes: a second pass meets what the first one has left.
+/// Passes that show what room a capture takes: the second one meets what the first has left.
 constexpr unsigned kPasses = 2;
-/// So many times the first room, for each worker, is enough for every connection: all may be one
+/// This many times the first room, for each worker, is enough for every connection: all may be one
 /// worker's, and where none is answered they get a quarter; two are left to spare.
 constexpr std::size_t kRoomMost = 8;
 
@@ -117,7 +117,7 @@ Result<void> Trials::shorten(double combinations) {
   return {};
 }
 
-/// What goes to each worker, and a few passes of it.
+/// Divides the packets among the workers, and passes them a few times.
 Result<TimedRun> Trials::pass(Workers& workers) {
   auto parts = parts_for(workers, *capture_, options_->seed + 1);
   if (!parts) return std::unexpected(parts.error());

@@ -1,4 +1,4 @@
-// What `advise` measures a combination with: workers that pass the capture.
+// Trials of `advise`: workers pass the capture, and a combination is timed.
 #pragma once
 
 #include <algorithm>

@@ -54,6 +54,7 @@ cd "$1"/root
 mount -t proc proc proc
 mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
+# Only XDP needs it, and a kernel without XDP may have none.
 mount -t bpf bpf sys/fs/bpf || true
 for folder in run tmp dev; do mount -t tmpfs tmpfs $folder; done
 mkdir dev/net dev/pts dev/shm

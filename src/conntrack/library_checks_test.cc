@@ -20,6 +20,7 @@ using test::nth_key;
 class ChecksTest : public testing::Test {
  public:
   void SetUp() override {
+    // A release build leaves the checks out, so nothing would die.
     if (!MILLRACE_CHECKS) GTEST_SKIP() << "this build has no checks";
     testing::FLAGS_gtest_death_test_style = "threadsafe";
     for (std::uint64_t n = 0; n < keys.size(); ++n) keys[n] = nth_key<KeyV4>(n);
@@ -105,6 +106,7 @@ TEST_F(ChecksDeathTest, WhatASweepCallsChangesNothing) {
 
 TEST_F(ChecksDeathTest, ATrackerThatWasMovedFromIsOnlyDestroyedOrAssignedTo) {
   auto other = std::move(tracker);
+  // The use after the move is what is tested.
   // NOLINTNEXTLINE(bugprone-use-after-move)
   EXPECT_DEATH((void)tracker.size(), "^millrace: size: the tracker was moved from");
   EXPECT_DEATH(open(1), "^millrace: track: the tracker was moved from");

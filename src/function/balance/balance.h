@@ -125,8 +125,8 @@ class BalanceFor final : public FunctionFor<K> {
   using State = std::uint16_t;
 
   struct Service;
-  /// What packets to it need stands in one cache line, what its replies need in one: of IPv4 the
-  /// same.
+  /// One worker's part of a backend. Packets to it read one cache line, replies another one; with
+  /// IPv4 both read the same. So with IPv6 there is padding on purpose.
   // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
   struct alignas(64) Backend {
     Address address;
