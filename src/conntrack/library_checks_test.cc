@@ -16,7 +16,7 @@ namespace {
 
 using test::nth_key;
 
-/// Those of debug builds.
+/// Checks that debug builds make.
 class ChecksTest : public testing::Test {
  public:
   void SetUp() override {

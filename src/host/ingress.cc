@@ -77,8 +77,8 @@ int spare_bytes(const std::byte* frame, unsigned length) {
   }
 }
 
-/// Whether the checksum of an IPv4 header without options is right (RFC 1071): its words then add
-/// up to a multiple of 2^16 - 1, as does the sum of longer words with its carries.
+/// Returns whether the checksum of an IPv4 header without options is right (RFC 1071): its words
+/// then add up to a multiple of 2^16 - 1, as does the sum of longer words with its carries.
 bool is_summed(const std::byte* ip) {
   std::uint64_t sum = detail::load<std::uint64_t>(ip);
   for (const std::uint64_t words :

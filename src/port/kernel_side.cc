@@ -186,7 +186,7 @@ bool KernelSide::take_from(Link& link) {
   return moved;
 }
 
-/// Until there may be something to move.
+/// Sleeps until there may be something to move.
 void KernelSide::sleep() {
   constexpr int kSoon = 1;  // ms
   sleeps_.store(true);

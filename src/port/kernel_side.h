@@ -58,7 +58,7 @@ class KernelSide {
   }
   /// Returns the link's interface; null where it has none.
   const KernelTap* tap(unsigned link) const { return links_[link] ? &links_[link]->tap : nullptr; }
-  /// Of a link that has an interface.
+  /// Counters of a link that has an interface.
   KernelSideStatistics statistics(unsigned link) const;
 
   /// @name Called by that worker only

@@ -55,7 +55,7 @@ class KernelTap {
   void set_carrier(bool is_up);
 
   const std::string& name() const { return settings_.name; }
-  /// To wait for frames that the kernel sends.
+  /// The descriptor to wait at for frames that the kernel sends.
   int fd() const { return fd_; }
   /// Reads a frame that the kernel sends, and returns its length in bytes; 0 where there is none.
   /// The rest of a longer one is lost.

@@ -199,7 +199,7 @@ class BalanceFor final : public FunctionFor<K> {
 
   template <Side kSide>
   void send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port, Verdict verdict);
-  /// To the backend as next hop, as it came.
+  /// Leaves the packet as it came, with the backend as its next hop.
   static void direct(Burst& burst, unsigned packet, const Backend& backend);
   void serve_by_maglev(Burst& burst, const K& key, unsigned packet);
   void serve_answer(Burst& burst, const K& key, unsigned packet);

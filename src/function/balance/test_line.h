@@ -111,7 +111,7 @@ class TestLine {
     function().process(*burst_, States<K>(originators_), States<K>(replies_));
     return burst_->verdict[0];
   }
-  /// Of the last packet; "" where it goes where its destination says.
+  /// The next hop of the last packet; "" where it goes where its destination says.
   std::string next_hop() const {
     if (burst_->has_next_hop == 0) return {};
     return std::string(1, name_of(burst_->next_hops<Address>()[0].bytes.back()));
