@@ -120,6 +120,7 @@ Result<void> LiveRun::start() {
           {[this] { return look_for_another(); }, as_is_fit, [this] { return take_place(); }});
       !ok)
     return ok;
+  keep_settings();
   describe();
   take_over_.reset();
   return {};
@@ -138,9 +139,12 @@ Result<void> LiveRun::look_for_another() {
 
 Result<void> LiveRun::start_anew() {
   return in_turn({[this] { return claim_interfaces({}); }, [this] { return open_devices(); },
-                  [this] { return make_workers(); }, [this] { return make_control(); },
-                  [this] { return bind_socket(); }, [this] { return answer(); },
-                  [this] { return live_->start(); }});
+                  [this] {
+                    inherit_from_killed();
+                    return make_workers();
+                  },
+                  [this] { return make_control(); }, [this] { return bind_socket(); },
+                  [this] { return answer(); }, [this] { return live_->start(); }});
 }
 
 /// Both have the devices for a while, so no packet is lost.
@@ -242,6 +246,26 @@ Result<void> LiveRun::open_devices() {
   return {};
 }
 
+/// Nobody else has the interfaces: what a file still says of them is of a process that was killed.
+void LiveRun::inherit_from_killed() {
+  if (options_.control == kNoControl) return;
+  settings_.emplace(socket() + ".interfaces");
+  InterfaceSettings left = settings_->read();
+  InterfaceClaims others;
+  const auto ours = interfaces_of(config_);
+  std::erase_if(left, [&](const auto& one) {
+    return !ours.contains(one.first) && !others.take({one.first}, {});
+  });
+  live_->devices().restore(std::move(left));
+}
+
+/// Should this process be killed, the next one knows what to put back.
+void LiveRun::keep_settings() {
+  if (options_.control == kNoControl) return;
+  if (!settings_) settings_.emplace(socket() + ".interfaces");
+  if (auto ok = settings_->write(live_->devices().to_restore()); !ok) warn(ok.error());
+}
+
 Result<void> LiveRun::make_workers() {
   BalanceConfig balance = balance_config(config_);
   balance.maglev_threads = std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
@@ -299,6 +323,9 @@ void LiveRun::describe() const {
          huge_pages_hint(std::size_t{256} << 20, Pages::huge));
   for (const std::string& warning : live_->devices().warnings()) note("warning: " + warning);
   for (const std::string& warning : doubts(config_)) note("warning: " + warning);
+  if (live_->kernel() != nullptr) {
+    for (const std::string& warning : live_->kernel()->doubts()) note("warning: " + warning);
+  }
   for (const std::string& name : new_taps_) {
     note(fmt::format(
         "warning: {0} is a new interface here, without addresses and routes: that of the "
@@ -319,6 +346,7 @@ void LiveRun::describe() const {
 Result<void> LiveRun::forward() {
   const std::vector<Port*> ports = live_->ports();
   const auto ended = workers_->run(ports);
+  has_ended_ = true;
   interrupted = true;  // nothing waits any longer
   claiming_.reset();
   reload_signal_.reset();
@@ -328,6 +356,7 @@ Result<void> LiveRun::forward() {
   if (control_->is_replaced()) {
     note("another process has taken over");
     live_->devices().restore_none();
+    settings_->leave();
   }
   return ended;
 }
@@ -352,6 +381,16 @@ RunReport LiveRun::report() const {
                    .config = line_,
                    .spread = config_.spread};
   for (const Config::Port& port : config_.live.ports) report.ports.push_back(port.name);
+  // One host stands for all, since each hears what neighbours answer to any.
+  const auto look = [&] {
+    report.silent = live_->port(0).host().silent();
+    report.rivals = live_->port(0).host().rivals();
+  };
+  if (has_ended_) {
+    look();
+  } else {
+    workers_->ask(0, look);
+  }
   for (unsigned n = 0; n < workers_->count(); ++n) {
     Workers::Time time = workers_->time(n);
     time.waited_ns = std::min(time.elapsed_ns, time.waited_ns + live_->idle_ns(n));

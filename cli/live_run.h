@@ -1,6 +1,7 @@
 // A running dataplane: what it is made of, in the order in which it is made.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "port/telemetry.h"
 #include "reload_signal.h"
 #include "report.h"
+#include "settings_file.h"
 #include "take_over.h"
 #include "worker/config.h"
 #include "worker/control.h"
@@ -71,6 +73,8 @@ class LiveRun {
   Result<void> prepare_devices();
   std::chrono::milliseconds patience() const;
   Result<void> open_devices();
+  void keep_settings();
+  void inherit_from_killed();
   Result<void> make_workers();
   Result<void> make_control();
   Result<void> answer();
@@ -81,7 +85,8 @@ class LiveRun {
   Options options_;
   LineConfig line_;
   std::shared_ptr<const Owners> owners_;
-  InterfaceClaims claims_;  // until devices are given back
+  InterfaceClaims claims_;                // until devices are given back
+  std::optional<SettingsFile> settings_;  // until then, too; none: there is no control socket
   std::unique_ptr<Live> live_;
   std::optional<Workers> workers_;
   std::optional<Control> control_;
@@ -89,6 +94,7 @@ class LiveRun {
   std::optional<Telemetry> telemetry_;
   std::optional<ReloadSignal> reload_signal_;
   std::optional<std::jthread> claiming_;
+  std::atomic<bool> has_ended_ = false;  // the workers
   std::vector<std::string> new_taps_;    // in place of those of the one that has ended
   std::unique_ptr<TakeOver> take_over_;  // null: it starts anew
 };

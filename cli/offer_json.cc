@@ -93,6 +93,28 @@ Mac mac_from(const Json& json) {
 
 }  // namespace
 
+Json to_json(const InterfaceSettings& interfaces) {
+  Json list = Json::array();
+  for (const auto& [name, to_restore] : interfaces) {
+    Json settings = Json::array();
+    for (const auto& [command, file, value] : to_restore)
+      settings.push_back({{"command", command}, {"file", file}, {"value", value}});
+    list.push_back({{"name", name}, {"to_restore", settings}});
+  }
+  return list;
+}
+
+InterfaceSettings interface_settings_from(const Json& json) {
+  InterfaceSettings interfaces;
+  for (const Json& one : json) {
+    auto& to_restore = interfaces[one.at("name")];
+    for (const Json& setting : one.at("to_restore"))
+      to_restore.push_back({number_from<std::uint32_t>(setting.at("command")), setting.at("file"),
+                            setting.at("value")});
+  }
+  return interfaces;
+}
+
 Json to_json(const Offer& offer) {
   Json services = Json::array();
   append_services(services, offer.services.v4, offer);
@@ -110,13 +132,7 @@ Json to_json(const Offer& offer) {
          {"address", std::visit([](const auto& is) { return to_string(is); }, address)},
          {"mac", mac.bytes}});
   }
-  Json& interfaces = json["interfaces"] = Json::array();
-  for (const auto& [name, to_restore] : offer.to_restore) {
-    Json settings = Json::array();
-    for (const auto& [command, file, value] : to_restore)
-      settings.push_back({{"command", command}, {"file", file}, {"value", value}});
-    interfaces.push_back({{"name", name}, {"to_restore", settings}});
-  }
+  json["interfaces"] = to_json(offer.to_restore);
   return json;
 }
 
@@ -140,12 +156,7 @@ Result<Offer> offer_from(const Json& json) try {
       offer.neighbours.insert({one.at("device"), address, mac_from(one.at("mac"))});
     });
   }
-  for (const Json& one : json.at("interfaces")) {
-    auto& to_restore = offer.to_restore[one.at("name")];
-    for (const Json& setting : one.at("to_restore"))
-      to_restore.push_back({number_from<std::uint32_t>(setting.at("command")), setting.at("file"),
-                            setting.at("value")});
-  }
+  offer.to_restore = interface_settings_from(json.at("interfaces"));
   return offer;
 } catch (const std::exception&) {
   return std::unexpected(Error{"what answers there is no millrace that can hand over"});

@@ -7,6 +7,7 @@
 
 #include "json.h"
 #include "output.h"
+#include "report_ports.h"
 #include "report_words.h"
 #include "version.h"
 
@@ -187,33 +188,6 @@ Json spread_of(const RunReport& report) {
   return object;
 }
 
-Json kernel_of(const KernelSide* kernel, unsigned port) {
-  if (kernel == nullptr || kernel->tap(port) == nullptr) return nullptr;
-  const KernelSideStatistics is = kernel->statistics(port);
-  return {{"interface", kernel->tap(port)->name()},
-          {"given", is.given},
-          {"taken", is.taken},
-          {"full", is.full}};
-}
-
-/// Of a live run.
-Json ports_of(const RunReport& report) {
-  Json list = Json::array();
-  if (report.live == nullptr) return list;
-  const Devices& devices = report.live->devices();
-  for (std::size_t d = 0; d < devices.count(); ++d) {
-    const DeviceStatistics is = devices.statistics(d);
-    list.push_back({{"name", report.ports[d]},
-                    {"device", to_string(devices.name(d))},
-                    {"link_is_up", is.link_is_up},
-                    {"in", is.in},
-                    {"out", is.out},
-                    {"missed", is.missed},
-                    {"kernel", kernel_of(report.live->kernel(), static_cast<unsigned>(d))}});
-  }
-  return list;
-}
-
 Json services_of(const RunReport& report) {
   Json list = Json::array();
   for (const auto& service : report.workers->services()) {
@@ -249,6 +223,7 @@ class Table {
     fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
     text_ += '\n';
   }
+  void add(std::string_view lines) { text_ += lines; }
   std::string text() && { return std::move(text_); }
 
  private:
@@ -276,22 +251,6 @@ void print_packets(Table& table, const RunReport& report) {
   if (totals.generated != 0)
     table.line("  {:<16}{:>10}           made here: ARP, neighbour discovery, ICMP, RSTs",
                "generated", grouped(totals.generated));
-}
-
-void print_devices(Table& table, const Live& live) {
-  const Devices& devices = live.devices();
-  for (std::size_t d = 0; d < devices.count(); ++d) {
-    const DeviceStatistics is = devices.statistics(d);
-    table.line("{:<14}{:>14} in, {} out, {} missed, link {}: {}", d == 0 ? "ports" : "",
-               grouped(is.in), grouped(is.out), grouped(is.missed), is.link_is_up ? "up" : "down",
-               to_string(devices.name(d)));
-    const auto port = static_cast<unsigned>(d);
-    const KernelSide* const kernel = live.kernel();
-    if (kernel == nullptr || kernel->tap(port) == nullptr) continue;
-    const KernelSideStatistics of = kernel->statistics(port);
-    table.line("{:<14}{:>14} given to the kernel by {}, {} taken from it, {} found no room", "",
-               grouped(of.given), kernel->tap(port)->name(), grouped(of.taken), grouped(of.full));
-  }
 }
 
 void print_memory(Table& table, const RunReport& report) {
@@ -477,7 +436,7 @@ std::string to_table(const RunReport& report) {
                report.config.ageing);
   }
   print_workers(table, report);
-  if (report.live != nullptr) print_devices(table, *report.live);
+  table.add(lines_of_ports(report));
   print_memory(table, report);
   print_backends(table, report);
   return std::move(table).text();

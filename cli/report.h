@@ -16,9 +16,11 @@ namespace millrace::cli {
 
 struct RunReport {
   std::string input;
-  const Workers* workers = nullptr;  ///< at rest
-  const Live* live = nullptr;        ///< none: of a capture
-  std::vector<std::string> ports;    ///< their names, of a live run
+  const Workers* workers = nullptr;     ///< at rest
+  const Live* live = nullptr;           ///< none: of a capture
+  std::vector<std::string> ports;       ///< their names, of a live run
+  std::vector<SilentNeighbour> silent;  ///< as `Host::silent`
+  std::vector<KnownNeighbour> rivals;   ///< as `Host::rivals`
   LineConfig config;
   Config::Spread spread;
   std::optional<Rebalance::Report> rebalance;

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,8 +74,10 @@ Result<void> RunCommand::check() const {
   if (!config) return std::unexpected(config.error());
   std::string wrong;
   const auto look = [&](const auto& found) {
-    if (!found)
-      wrong.append(wrong.empty() ? "" : "\n").append(check_path + ": " + found.error().message);
+    if (found) return;
+    std::istringstream lines(found.error().message);
+    for (std::string line; std::getline(lines, line);)
+      wrong.append(wrong.empty() ? "" : "\n").append(check_path + ": " + line);
   };
   look(check_live(*config));
   look(check_spread(*config));

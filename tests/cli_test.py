@@ -305,8 +305,9 @@ class Cli(Case):
         self.refuse(UNREADABLE, ["gone.toml"], "run", "--check", self.path("gone.toml"))
         wrong = self.run_it("run", "--check", self.write("f.toml", 'model = "pipeline"\nspread.balance = true\n' + ports))
         self.assertEqual((wrong.returncode, wrong.stdout), (USAGE, ""))
-        for words in ("no service", "spread.balance"):
+        for words in ("no service", "pipeline", "spread.balance"):
             self.assertIn(words, wrong.stderr)
+        self.assertTrue(all("f.toml: " in line for line in wrong.stderr.splitlines()), wrong.stderr)
 
     def test_what_helps(self):
         for command in ("replay", "run", "generate", "advise", "bench", "schemes", "doctor", "completion"):

@@ -4,12 +4,13 @@
     dsr_test.py MILLRACE [TEST...]
 """
 
+import json
 import os
 import socket
 
 from asked import FIRST, SECOND, Asked
 from live import main
-from namespaces import ip
+from namespaces import ip, set_sysctls
 from network import ADDRESSES, FAMILIES, PORT, OneLink, payload
 
 BYTES = int(os.environ.get("MILLRACE_TEST_BYTES", "100_000_000"))
@@ -150,6 +151,40 @@ class Dsr(Asked):
         self.ask("POST /health", backend=FIRST, healthy="false")
         self.assertRaises(ConnectionResetError, clients[FIRST].get, 1)
         self.assertEqual(clients[SECOND].get(1), SECOND)
+
+    def neighbours(self):
+        """What is wrong with them: who does not answer, and who answers for what."""
+        [port] = self.ask("GET /stats")["ports"]
+        return port["silent"], {(rival["address"], rival["mac"]) for rival in port["rivals"]}
+
+    def test_what_is_wrong_on_the_link_is_told(self):
+        in_their_networks = [f'"{a["services"].replace("0/", "1/").replace("::/", "::1/")}"' for a in ADDRESSES.values()]
+        text = STATEFUL.replace("addresses = [", f"addresses = [{', '.join(in_their_networks)}, ")
+        network = OneLink()
+        self.addCleanup(network.close)
+        first, second = network.each_server
+        with first:
+            set_sysctls({"ipv4/conf/all/arp_ignore": 0})
+            ip(f"address add {ADDRESSES[6]['service']} dev wire nodad")  # IPv6 answers for those of the link's interface
+            [wire] = json.loads(ip("-json link show wire"))
+        with second:
+            ip("link set wire down")
+        self.serve_with(text, network)
+        silent = [a["servers"][1] for a in ADDRESSES.values()]
+        rivals = {(a["service"], wire["address"]) for a in ADDRESSES.values()}
+        self.wait_until(lambda: self.neighbours() == (silent, rivals))
+        said = [self.ask("GET /explain", protocol="udp", source="198.51.100.1", source_port=port,
+                         destination=ADDRESSES[4]["service"], destination_port=PORT)["why"] for port in range(1000, 1020)]
+        self.assertEqual({f"{silent[0]} does not answer on port link" in why for why in said}, {True, False})
+        with first:
+            set_sysctls(OneLink.QUIET)
+            ip(f"address delete {ADDRESSES[6]['service']} dev wire")
+        with second:
+            ip("link set wire up")
+            ip(f"address add {silent[1]}/{ADDRESSES[6]['bits']} dev wire nodad")  # it went with the link
+        self.wait_until(lambda: self.neighbours() == ([], rivals))
+        self.reload(text)
+        self.wait_until(lambda: self.neighbours() == ([], set()))
 
     def test_another_process_takes_over(self):
         self.serve(STATEFUL)

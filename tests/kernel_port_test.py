@@ -10,13 +10,14 @@ import os
 import socket
 import struct
 import subprocess
+import threading
 import time
 import unittest
 
 from asked import Asked
 from cli_case import FAILED, MILLRACE
 from live import NO_XDP, has_xdp, main
-from namespaces import ip
+from namespaces import command, ip
 from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, OneLink
 
 ECHO = 7000
@@ -264,6 +265,86 @@ class KernelPort(Asked):
         for session in sessions:
             self.check_session(session)
         self.check_everything()
+
+    def settings(self):
+        """Of the card, which millrace changes."""
+        with self.network_.middle:
+            return [command("sysctl", "-n", f"net.{name}").strip()
+                    for name in ("ipv4.conf.wire.rp_filter", "ipv6.conf.wire.disable_ipv6")]
+
+    def test_who_follows_a_killed_one_puts_back_what_that_changed(self):
+        network = OneLink(direct=False)
+        self.addCleanup(network.close)
+        self.network_ = network
+        before = self.settings()
+        for _ in range(2):  # also where the next one is killed, too
+            self.start(network, ONE_CARD)
+            self.assertNotEqual(self.settings(), before)
+            self.process.kill()
+            self.process.communicate()
+        self.start(network, ONE_CARD)
+        self.take_over(ONE_CARD)
+        self.assertTrue(os.path.exists(self.control + ".interfaces"))
+        self.stop()
+        self.assertEqual(self.settings(), before)
+        self.assertFalse(os.path.exists(self.control + ".interfaces"))
+
+    def test_frames_that_do_not_fit_go_no_further(self):
+        self.serve()
+        with self.network_.middle:
+            ip("link set mr0 mtu 4000")
+            udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(udp.close)
+        udp.sendto(bytes(3000), (ADDRESSES[4]["client"], 9))
+        self.wait_until(lambda: self.of_kernel()["too_long"] == 1)
+        with self.network_.middle:
+            ip("link set mr0 mtu 1500")
+        self.check_everything()
+
+    def test_an_address_that_another_interface_has_is_told(self):
+        self.serve()
+        self.take_over(ONE_CARD.replace('"mr0"', '"mr1"'))
+        said = "".join(self.said)
+        for a in ADDRESSES.values():
+            self.assertIn(f"mr0 has {a['outside']} beside mr1", said)
+
+    def test_datagrams_outlive_who_takes_over(self):
+        """Each process reads a part of what the kernel sends while both are there."""
+        self.serve()
+        with self.network_.client:
+            hearing = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.addCleanup(hearing.close)
+        hearing.bind((ADDRESSES[4]["client"], ECHO))
+        hearing.settimeout(2)
+        with self.network_.middle:
+            saying = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(8)]
+        ended, sent, heard = threading.Event(), [], set()
+
+        def say():
+            while not ended.is_set():
+                for udp in saying:
+                    udp.sendto(b"%d" % len(sent), (ADDRESSES[4]["client"], ECHO))
+                    sent.append(b"%d" % len(sent))
+                time.sleep(0.02)
+
+        def hear():
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    heard.add(hearing.recv(100))
+
+        both = [threading.Thread(target=one) for one in (say, hear)]
+        for one in both:
+            one.start()
+        try:
+            for _ in range(3):
+                self.take_over(ONE_CARD)
+        finally:
+            ended.set()
+            for one in both:
+                one.join()
+        for udp in saying:
+            udp.close()
+        self.assertEqual(set(sent) - heard, set())
 
     def test_a_flood_to_the_machine_starves_nobody(self):
         self.serve()

@@ -169,6 +169,24 @@ std::vector<KnownNeighbour> Host::known() const {
   return all;
 }
 
+std::vector<SilentNeighbour> Host::silent() const {
+  std::vector<SilentNeighbour> all;
+  v4_.append_silent(all);
+  v6_.append_silent(all);
+  return all;
+}
+
+std::optional<SilentNeighbour> Host::silent_before(const AnyAddress& destination) const {
+  if (const auto* v4 = std::get_if<AddressV4>(&destination)) return v4_.silent_before(*v4);
+  return v6_.silent_before(std::get<AddressV6>(destination));
+}
+
+std::vector<KnownNeighbour> Host::rivals() const {
+  std::vector<KnownNeighbour> all = v4_.rivals();
+  all.insert(all.end(), v6_.rivals().begin(), v6_.rivals().end());
+  return all;
+}
+
 void Host::know(const KnownNeighbour& neighbour, Tick now, Wire& wire) {
   const auto& [link, address, mac] = neighbour;
   if (const auto* v4 = std::get_if<AddressV4>(&address)) {

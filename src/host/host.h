@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -90,6 +91,14 @@ class Host {
   void tick(Tick now, Wire& wire);
   /// After the last burst: what still waits is dropped.
   void end(Wire& wire);
+
+  /// Next hops that packets will go to, and that do not answer.
+  std::vector<SilentNeighbour> silent() const;
+  /// Returns that of them to which packets for `destination` go.
+  std::optional<SilentNeighbour> silent_before(const AnyAddress& destination) const;
+  /// Stations that answer for an address which is ours (RFC 5227, 2.4), as far as they have been
+  /// heard since the last update; 64 of a family at most.
+  std::vector<KnownNeighbour> rivals() const;
 
   /// Neighbours that have answered; and such as another host has heard, which are asked again when
   /// packets go there.

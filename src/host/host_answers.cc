@@ -130,6 +130,7 @@ void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick
   Listening listener(*this, wire, now);
   const bool is_own = is_answered_on(notice.target, link);
   if (!notice.is_question) {
+    if (is_own) note_rival(notice, link);
     if (!is_own && notice.mac)
       neighbours_.advertised(link, notice.target,
                              {*notice.mac, notice.is_solicited, notice.overrides}, now, listener);
@@ -151,6 +152,20 @@ void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick
                               to.value_or(kBroadcast));
   frame.link = static_cast<std::uint8_t>(link);
   common_.send_own(frame, wire);
+}
+
+/// Remembers the station if it answers for an address that is ours.
+template <class A>
+void HostFor<A>::note_rival(const Notice<A>& notice, unsigned link) {
+  constexpr std::size_t kMost = 64;
+  const auto is_ours = [&](const HostLink& one) { return one.mac == *notice.mac; };
+  const auto is_known = [&](const KnownNeighbour& one) {
+    return one.link == link && one.address == AnyAddress(notice.target) && one.mac == *notice.mac;
+  };
+  if (!notice.mac || std::ranges::any_of(common_.links, is_ours) || rivals_.size() >= kMost ||
+      std::ranges::any_of(rivals_, is_known))
+    return;
+  rivals_.push_back({link, notice.target, *notice.mac});
 }
 
 template <class A>

@@ -113,22 +113,35 @@ template <class A>
 void HostFor<A>::update(const HostTables<A>& tables) {
   tables_ = &tables;
   neighbours_.keep_none();
+  rivals_.clear();
 }
 
 template <class A>
 void HostFor<A>::announce(Wire& wire) {
-  const auto say = [&](const A& address, unsigned link) {
+  const auto send = [&](unsigned link, const auto& write) {
     const HostLink& on = common_.links[link];
     Outgoing frame = on.has_neighbours ? wire.make(kNoticeBytes) : Outgoing{};
     if (frame.data == nullptr) return;
-    frame.length = write_answer(frame.data, on.mac, address, A{}, kBroadcast);
+    frame.length = write(frame.data, on.mac);
     frame.link = static_cast<std::uint8_t>(link);
     common_.send_own(frame, wire);
+  };
+  const auto say = [&](const A& address, unsigned link) {
+    send(link, [&](std::byte* to, const Mac& mac) {
+      return write_answer(to, mac, address, A{}, kBroadcast);
+    });
+  };
+  const auto probe = [&](const A& address, unsigned link) {
+    send(link, [&](std::byte* to, const Mac& mac) {
+      return write_question(to, mac, A{}, address, nullptr);
+    });
   };
   for (const auto& own : tables_->addresses.own) say(own.address, own.link);
   for (const A& address : tables_->addresses.virtual_addresses) {
     for (const auto& own : tables_->addresses.own) {
-      if (prefix_of(address, own.bits) == prefix_of(own.address, own.bits)) say(address, own.link);
+      if (prefix_of(address, own.bits) != prefix_of(own.address, own.bits)) continue;
+      probe(address, own.link);
+      say(address, own.link);
     }
   }
 }
@@ -162,6 +175,24 @@ void HostFor<A>::append_known(std::vector<KnownNeighbour>& all) const {
   neighbours_.for_each_known([&all](unsigned link, const A& address, const Mac& mac) {
     all.push_back({link, address, mac});
   });
+}
+
+template <class A>
+void HostFor<A>::append_silent(std::vector<SilentNeighbour>& all) const {
+  neighbours_.for_each_silent(
+      [&all](unsigned link, const A& address) { all.push_back({link, address}); });
+}
+
+template <class A>
+std::optional<SilentNeighbour> HostFor<A>::silent_before(const A& destination) const {
+  const Route<A>* const route = tables_->routes.find(destination);
+  if (route == nullptr) return std::nullopt;
+  const A hop = route->via.value_or(destination);
+  std::optional<SilentNeighbour> found;
+  neighbours_.for_each_silent([&](unsigned link, const A& address) {
+    if (link == route->link && address == hop) found = {link, address};
+  });
+  return found;
 }
 
 template <class A>

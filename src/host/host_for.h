@@ -104,6 +104,12 @@ struct KnownNeighbour {
   Mac mac;
 };
 
+/// A neighbour that does not answer.
+struct SilentNeighbour {
+  unsigned link = 0;
+  AnyAddress address;
+};
+
 /// Of packets that left, or did not, after their burst had been counted.
 struct alignas(64) HostCounters {
   Counter generated;   ///< made here: ARP, neighbour discovery, ICMP, RSTs
@@ -184,7 +190,7 @@ class HostFor {
 
   /// From now on. The links are the same.
   void update(const HostTables<A>& tables);
-  /// Tells all links of its addresses.
+  /// Tells all links of its addresses, and asks whether another station has one of them, too.
   void announce(Wire& wire);
   /// Asks for next hops that will be needed.
   void keep(Tick now, Wire& wire);
@@ -218,6 +224,9 @@ class HostFor {
   void settle(Burst& burst, unsigned i);
   /// As `Host`'s, of this family.
   void append_known(std::vector<KnownNeighbour>& all) const;
+  void append_silent(std::vector<SilentNeighbour>& all) const;
+  std::optional<SilentNeighbour> silent_before(const A& destination) const;
+  const std::vector<KnownNeighbour>& rivals() const { return rivals_; }
   void know(unsigned link, const A& address, const Mac& mac, Tick now, Wire& wire);
 
  private:
@@ -246,6 +255,7 @@ class HostFor {
   After turn_away(Handling& handling);
   After send_back(Handling& handling, const A& to);
   bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
+  void note_rival(const Notice<A>& notice, unsigned link);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
   void tell(IcmpError error, const About& about, const Key<A>* original, Tick now, Wire& wire);
   bool is_own(const A& address) const;
@@ -258,6 +268,7 @@ class HostFor {
   HostCommon& common_;
   const HostTables<A>* tables_;
   Neighbours<A> neighbours_;
+  std::vector<KnownNeighbour> rivals_;
   Treatments<A> treatments_;
   /// A first fragment that may be a reply.
   struct Pending {

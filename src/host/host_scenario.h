@@ -68,6 +68,8 @@ class HostScenario : public testing::Test, protected Wire {
  protected:
   static constexpr bool kV4 = A::kBytes == 4;
 
+  std::string virtual_ = "vip";  ///< the virtual address, from the next `make` on
+
   static A address(const std::string& name) { return *parse_address<A>(Names<A>::all.at(name)); }
   static std::string name_of(const A& address) {
     for (const auto& [name, text] : Names<A>::all) {
@@ -97,7 +99,7 @@ class HostScenario : public testing::Test, protected Wire {
     config.links = {{.mac = mac_of("out"), .has_kernel = has_kernel_}, {.mac = mac_of("in")}};
     HostAddresses<A> addresses{
         .own = {{address("out"), kV4 ? 24U : 64U, 0}, {address("in"), kV4 ? 24U : 64U, 1}},
-        .virtual_addresses = {address("vip")},
+        .virtual_addresses = {address(virtual_)},
         .routes = {},
         .destinations = {},
         .neighbours = {}};
@@ -111,6 +113,8 @@ class HostScenario : public testing::Test, protected Wire {
     }
     host_ = std::make_unique<Host>(config);
   }
+
+  const Host& host() const { return *host_; }
 
   /// The kernel has an interface on link 0, with room for so many frames.
   void have_kernel(unsigned room) {

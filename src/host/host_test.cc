@@ -360,6 +360,79 @@ TYPED_TEST(HostTest, ItAnnouncesItself) {
     - 1 to all: in asks b1)");
 }
 
+TYPED_TEST(HostTest, NotesWhoElseAnswersForAnAddress) {
+  this->virtual_ = "n";
+  this->make({.announces = true});
+  this->play(TypeParam::kBytes == 4 ? R"(
+    begin
+    - 0 to all: out tells
+    - 1 to all: in tells
+    - 0 to all: none asks n
+    - 0 to all: n tells
+    - 0 to all: out asks gw
+    - 1 to all: in asks b1
+    1 n asks n
+    - consumed)"
+                                    : R"(
+    begin
+    - 0 to all: out tells
+    - 1 to all: in tells
+    - 0 to all: fe80::ff:fe00:0 tells
+    - 1 to all: fe80::ff:fe00:1 tells
+    - 0 to all: none asks n
+    - 0 to all: n tells
+    - 0 to all: out asks gw
+    - 1 to all: in asks b1
+    1 n tells
+    - consumed)");
+  this->play(R"(
+    0 n answers
+    - consumed
+    0 n answers
+    - consumed
+    0 gw answers
+    - consumed)");
+  const auto rivals = this->host().rivals();
+  ASSERT_EQ(rivals.size(), 2U);
+  EXPECT_EQ(rivals[0].link, 1U);
+  EXPECT_EQ(rivals[1].link, 0U);
+  EXPECT_EQ(rivals[1].address, AnyAddress(this->address("n")));
+  EXPECT_EQ(rivals[1].mac, this->mac_of("n"));
+}
+
+TYPED_TEST(HostTest, TellsWhoDoesNotAnswer) {
+  const auto silent = [this] {
+    std::string names;
+    for (const auto& [link, address] : this->host().silent())
+      names += std::to_string(link) + " " + this->name_of(std::get<TypeParam>(address)) + "\n";
+    return names;
+  };
+  const auto before = [this](const std::string& name) {
+    const auto is = this->host().silent_before(this->address(name));
+    return is ? this->name_of(std::get<TypeParam>(is->address)) : "nobody";
+  };
+  std::string scenario = "begin\n- 0 to all: out asks gw\n- 1 to all: in asks b1\n";
+  this->play(scenario + "1 b1 answers\n- consumed\n0 n > b2\n- 1 to all: in asks b2\n- held\n");
+  EXPECT_EQ(silent(), "") << "it has hardly been asked";
+  this->play(R"(
+    +1000
+    - 0 to all: out asks gw
+    - 1 to all: in asks b2
+    +1000
+    - 0 to all: out asks gw
+    - 1 to all: in asks b2
+    +1100
+    - 0 to all: out asks n
+    - dropped)");
+  EXPECT_EQ(silent(), "0 gw\n") << "nobody keeps b2";
+  EXPECT_EQ(before("c"), "gw");
+  EXPECT_EQ(before("b1"), "nobody");
+  this->play("+1000\n- 0 to all: out asks gw\n- 0 to all: out asks n\n");
+  EXPECT_EQ(silent(), "0 gw\n") << "it is being asked again";
+  this->play("0 gw answers\n- consumed\n");
+  EXPECT_EQ(silent(), "");
+}
+
 using HostTestOfIpv6 = HostTest<AddressV6>;
 TEST_F(HostTestOfIpv6, DiscoveryStaysOnItsLink) {
   play(R"(

@@ -129,6 +129,9 @@ auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& 
   const bool to_group =
       is_group(destination) || (to != nullptr && to->link == HostTables<A>::kGroup);
   if (to_all && !to_group) return {Verdict::link_broadcast, true};
+  // Whoever has one of our addresses, too, says so by that (RFC 4862, 5.4.4).
+  if (was == Verdict::icmp_control && is_group_of_link(destination) && sources_.contains(source))
+    return {was, true};
   // Another machine may have a virtual address for which packets pass, and answers by it.
   const bool may_pass =
       tables_->addresses.passes && !is_own && !to_group && virtual_.contains(source);

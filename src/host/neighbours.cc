@@ -129,6 +129,7 @@ void Neighbours<A>::expire(Id id, Tick now, Listener& listener) {
   } else {
     const bool counted = counts(one);
     enter(id, State::failed, now);
+    one.is_silent = true;
     if (!counted && counts(one)) ++unanswered_;
     listener.failed(id);
   }
@@ -156,6 +157,7 @@ void Neighbours<A>::confirm(Id id, const Mac& mac, State state, Tick now, Listen
   const bool waited = is_unanswered(one.state);
   if (counts(one)) --unanswered_;
   one.mac = mac;
+  one.is_silent = false;
   enter(id, state, now);
   if (waited) listener.resolved(id, mac);
 }

@@ -118,6 +118,14 @@ class Neighbours {
         each(one.where.link, one.where.address, one.mac);
     }
   }
+  /// Calls `each(link, address)` for all that are kept and that did not answer when they were asked
+  /// last.
+  template <class Each>
+  void for_each_silent(Each&& each) const {
+    for (const Neighbour& one : all_) {
+      if (one.is_there && one.is_kept && one.is_silent) each(one.where.link, one.where.address);
+    }
+  }
 
  private:
   struct Where {
@@ -136,7 +144,8 @@ class Neighbours {
     State state = State::failed;
     bool is_kept = false;
     bool is_there = false;
-    bool is_busy = false;  ///< among `busy_`
+    bool is_busy = false;    ///< among `busy_`
+    bool is_silent = false;  ///< until it answers
     unsigned asked = 0;
     Tick until;      ///< the state ends
     Tick last_used;  ///< by a packet

@@ -59,10 +59,40 @@ Result<void> KernelSide::start() try {
   return std::unexpected(Error{std::string("no thread for the kernel's frames: ") + error.what()});
 }
 
-KernelSide::~KernelSide() {
+void KernelSide::stop() {
   thread_.request_stop();
   if (alarm_ >= 0) wake();
   if (thread_.joinable()) thread_.join();
+}
+
+void KernelSide::leave() {
+  constexpr std::chrono::milliseconds kMost{50};
+  constexpr std::chrono::microseconds kPause{100};
+  stop();
+  const auto until = std::chrono::steady_clock::now() + kMost;
+  const auto waits = [](const auto& link) { return link != nullptr && !link->taken.is_empty(); };
+  for (const auto& link : links_) {
+    if (link == nullptr) continue;
+    while (take_from(*link) || (link->must_wait && std::chrono::steady_clock::now() < until))
+      std::this_thread::sleep_for(kPause);
+    link->tap.stop();
+  }
+  while (std::ranges::any_of(links_, waits) && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(kPause);
+}
+
+std::vector<std::string> KernelSide::doubts() const {
+  std::vector<std::string> all;
+  for (const auto& link : links_) {
+    if (link == nullptr) continue;
+    const auto its = link->tap.doubts();
+    all.insert(all.end(), its.begin(), its.end());
+  }
+  return all;
+}
+
+KernelSide::~KernelSide() {
+  stop();
   if (alarm_ >= 0) ::close(alarm_);
   std::array<void*, kTurn> left{};
   const auto let_go = [&left](PointerRing& ring) {
@@ -85,7 +115,8 @@ KernelSideStatistics KernelSide::statistics(unsigned link) const {
   const Link& is = *links_[link];
   return {.given = is.given.value(),
           .taken = is.of_kernel.value(),
-          .full = is.full_there.value() + is.full_here.load(std::memory_order_relaxed)};
+          .full = is.full_there.value() + is.full_here.load(std::memory_order_relaxed),
+          .too_long = is.too_long.value()};
 }
 
 bool KernelSide::give(unsigned worker, Handle frame, unsigned link) {
@@ -173,6 +204,11 @@ bool KernelSide::take_from(Link& link) {
     if (link.frame.length == 0) {
       const std::size_t bytes = link.tap.read({link.frame.data, link.bytes});
       if (bytes == 0) break;
+      if (bytes > link.bytes) {
+        link.too_long.add(1);
+        moved = true;
+        continue;
+      }
       link.frame.length = static_cast<std::uint16_t>(bytes);
       Devices::set_length(link.frame.handle, link.frame.length);
     }

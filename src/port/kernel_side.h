@@ -28,9 +28,10 @@ namespace millrace {
 /// Frames of one port, since it was opened. Those that the kernel sends wait in its queue where a
 /// worker has no room.
 struct KernelSideStatistics {
-  std::uint64_t given = 0;  ///< the kernel got them
-  std::uint64_t taken = 0;  ///< the kernel sent them
-  std::uint64_t full = 0;   ///< for the kernel, but found no room
+  std::uint64_t given = 0;     ///< the kernel got them
+  std::uint64_t taken = 0;     ///< the kernel sent them
+  std::uint64_t full = 0;      ///< for the kernel, but found no room
+  std::uint64_t too_long = 0;  ///< the kernel sent them, but they are longer than the port's MTU
 };
 
 /// One thread opens, starts and destroys it and sets addresses; any may ask for statistics. Workers
@@ -51,6 +52,12 @@ class KernelSide {
   /// Sets the interfaces up, and begins to move frames. Errors (failed): as `KernelTap::start`; no
   /// thread.
   Result<void> start();
+
+  /// Another process goes on with the interfaces: gives the workers what their queues have still,
+  /// for a moment at most, and moves no frames any more.
+  void leave();
+  /// As `KernelTap::doubts`, of all links.
+  std::vector<std::string> doubts() const;
 
   /// As `KernelTap::set_addresses`, of a link that has an interface.
   Result<void> set_addresses(unsigned link, std::span<const TapAddress> addresses) {
@@ -85,11 +92,13 @@ class KernelSide {
     Counter given;
     Counter full_there;  ///< the kernel did not take them
     Counter of_kernel;
+    Counter too_long;
     std::atomic<std::uint64_t> full_here = 0;  ///< a worker's ring was full
   };
 
   KernelSide(Devices& devices, unsigned workers) : devices_(&devices), workers_(workers) {}
   void run(const std::stop_token& stop);
+  void stop();
   bool move();
   bool take_from(Link& link);
   void sleep();

@@ -9,6 +9,7 @@
 #include <linux/rtnetlink.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -110,10 +112,12 @@ int change_address(Netlink& netlink, std::uint16_t type, int index, const TapAdd
   return netlink.ask(message);
 }
 
+using Addresses = std::set<TapAddress>;
+
 /// One answer of the kernel's, and where its address goes.
 struct Told {
   ifaddrmsg is{};
-  std::set<TapAddress>& all;
+  Addresses& all;
 };
 
 int hear_address(const nlattr* attribute, void* to) {
@@ -129,17 +133,25 @@ int hear_address(const nlattr* attribute, void* to) {
   return MNL_CB_OK;
 }
 
-/// Returns the interface's addresses, but for link-local ones, which the kernel makes itself.
-std::set<TapAddress> addresses_of(Netlink& netlink, int index) {
-  std::set<TapAddress> all;
+/// Returns all interfaces' addresses, by index, but for link-local ones, which the kernel makes
+/// itself.
+std::map<int, Addresses> all_addresses(Netlink& netlink) {
+  std::map<int, Addresses> all;
   nlmsghdr* const message = netlink.begin(RTM_GETADDR, NLM_F_DUMP);
   put<ifaddrmsg>(message)->ifa_family = AF_UNSPEC;
   netlink.ask(message, [&](const nlmsghdr* one) {
-    Told told{.is = *static_cast<const ifaddrmsg*>(mnl_nlmsg_get_payload(one)), .all = all};
-    if (std::cmp_equal(told.is.ifa_index, index) && told.is.ifa_scope != RT_SCOPE_LINK)
-      mnl_attr_parse(one, sizeof(ifaddrmsg), hear_address, &told);
+    const auto is = *static_cast<const ifaddrmsg*>(mnl_nlmsg_get_payload(one));
+    if (is.ifa_scope == RT_SCOPE_LINK) return;
+    Told told{.is = is, .all = all[static_cast<int>(is.ifa_index)]};
+    mnl_attr_parse(one, sizeof(ifaddrmsg), hear_address, &told);
   });
   return all;
+}
+
+Addresses addresses_of(Netlink& netlink, int index) { return all_addresses(netlink)[index]; }
+
+std::string text_of(const AnyAddress& address) {
+  return std::visit([](const auto& is) { return to_string(is); }, address);
 }
 
 /// Writes a setting of the interface's, of "ipv4" or "ipv6". A kernel without the file has nothing
@@ -212,16 +224,16 @@ Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
   });
   configure(its_name.data(), "ipv6", "disable_ipv6", has_v6 ? "0" : "1");
   Netlink netlink;
-  const std::set<TapAddress> wanted(addresses.begin(), addresses.end());
+  const Addresses wanted(addresses.begin(), addresses.end());
   const auto add_missing = [&]() -> Result<void> {
-    const std::set<TapAddress> there = addresses_of(netlink, index_);
+    const Addresses there = addresses_of(netlink, index_);
     for (const TapAddress& one : wanted) {
       if (there.contains(one)) continue;
       const int error = change_address(netlink, RTM_NEWADDR, index_, one);
       if (error == ENODEV) return {};
       if (error == 0) continue;
-      const auto text = std::visit([](const auto& of) { return to_string(of); }, one.address);
-      return failed(name(), fmt::format("does not take {}/{}", text, one.bits), error);
+      return failed(name(), fmt::format("does not take {}/{}", text_of(one.address), one.bits),
+                    error);
     }
     return {};
   };
@@ -232,6 +244,30 @@ Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
   return add_missing();  // where /proc/sys is read-only, some may have gone with others
 }
 
+void KernelTap::stop() {
+  ifreq request{};
+  request.ifr_flags = IFF_DETACH_QUEUE;
+  static_cast<void>(::ioctl(fd_, TUNSETQUEUE, &request));
+}
+
+std::vector<std::string> KernelTap::doubts() const {
+  std::vector<std::string> all;
+  Netlink netlink;
+  for (const auto& [index, addresses] : all_addresses(netlink)) {
+    std::array<char, IF_NAMESIZE> its{};
+    if (index == index_ || ::if_indextoname(static_cast<unsigned>(index), its.data()) == nullptr)
+      continue;
+    for (const TapAddress& one : addresses) {
+      if (std::ranges::count(settings_.addresses, one.address, &TapAddress::address) == 0) continue;
+      all.push_back(
+          fmt::format("{1} has {2} beside {0}, and the kernel may send by {1} what should "
+                      "go by {0}: ip address delete {2}/{3} dev {1}",
+                      name(), its.data(), text_of(one.address), one.bits));
+    }
+  }
+  return all;
+}
+
 void KernelTap::set_carrier(bool is_up) {
   const int carrier = is_up ? 1 : 0;
   if (carrier == carrier_) return;
@@ -239,7 +275,9 @@ void KernelTap::set_carrier(bool is_up) {
 }
 
 std::size_t KernelTap::read(std::span<std::byte> frame) const {
-  const auto got = ::read(fd_, frame.data(), frame.size());
+  std::byte more{};
+  const std::array<iovec, 2> parts{{{frame.data(), frame.size()}, {&more, 1}}};
+  const auto got = ::readv(fd_, parts.data(), parts.size());
   return got > 0 ? static_cast<std::size_t>(got) : 0;
 }
 

@@ -51,6 +51,11 @@ class KernelTap {
   /// one of its addresses does. Does nothing where somebody has taken the interface away. Errors:
   /// as `start`.
   Result<void> set_addresses(std::span<const TapAddress> addresses);
+  /// Reads no more: the kernel gives what it sends to the millrace that has the interface too.
+  void stop();
+  /// Returns what may go wrong outside of millrace, a line each: another interface of the kernel's
+  /// has an address of this one.
+  std::vector<std::string> doubts() const;
   /// Tells the kernel whether there is a link behind the interface.
   void set_carrier(bool is_up);
 
@@ -58,7 +63,8 @@ class KernelTap {
   /// The descriptor to wait at for frames that the kernel sends.
   int fd() const { return fd_; }
   /// Reads a frame that the kernel sends, and returns its length in bytes; 0 where there is none.
-  /// The rest of a longer one is lost.
+  /// Of one that is longer than `frame` has bytes the rest is lost, and a number beyond these
+  /// returned.
   std::size_t read(std::span<std::byte> frame) const;
   /// Has the kernel receive a frame. False: it does not take it.
   bool write(std::span<const std::byte> frame) const;

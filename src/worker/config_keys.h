@@ -205,7 +205,15 @@ auto any_text(std::string T::* member) {
   };
 }
 
-/// One of the names in `values`; those in `later` belong to versions to come.
+/// The same in small letters, of ASCII.
+inline std::string lower(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+/// One of the names in `values`, in any case; those in `later` belong to versions to come.
 template <class T, class V>
 auto choice(V T::* member, std::vector<std::pair<std::string, V>> values,
             std::vector<std::string> later = {}) {
@@ -219,13 +227,14 @@ auto choice(V T::* member, std::vector<std::pair<std::string, V>> values,
       context.problem(node, kind_of(node) + right);
       return;
     }
+    const std::string given = lower(**value);
     for (const auto& [name, meaning] : values) {
-      if (name == **value) {
+      if (name == given) {
         out.*member = meaning;
         return;
       }
     }
-    const bool known = std::ranges::find(later, **value) != later.end();
+    const bool known = std::ranges::find(later, given) != later.end();
     context.problem(
         node, in_quotes(**value) + (known ? " is not in this version" : " is not known") + right);
   };

@@ -63,6 +63,23 @@ backends = [{ address = "198.51.100.1" }]
   }
 }
 
+TEST(LiveConfig, NamesMayBeInCapitals) {
+  const auto config = parsed(R"(
+[[service]]
+address = "203.0.113.1"
+port = 80
+protocol = "TCP"
+scheduler = "Round-Robin"
+forward = "DSR"
+backends = [{ address = "198.51.100.1" }]
+)" + kTwoPorts);
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  const ServiceSpec<AddressV4>& service = config->services.v4.at(0);
+  EXPECT_EQ(service.protocol, kProtocolTcp);
+  EXPECT_EQ(service.scheduler, "round-robin");
+  EXPECT_EQ(service.forward, Forward::dsr);
+}
+
 TEST(LiveConfig, AnInterfaceHasOneUse) {
   const std::string card = "[[port]]\nname = \"a\"\ndevice = \"af_packet:eth0\"\nkernel = \"";
   const std::string other = "\"\n[[port]]\nname = \"b\"\ndevice = \"af_packet:eth1\"\n";
@@ -171,6 +188,10 @@ INSTANTIATE_TEST_SUITE_P(
                    "that network"},
         WrongPorts{"route = [{ prefix = \"0.0.0.0/0\", via = \"192.0.2.1\", port = \"otside\" }]",
                    "route.port: no port is called \"otside\": give one of \"outside\", \"inside\""},
+        WrongPorts{"service = [{ address = \"203.0.113.1\", backends = [{ address = "
+                   "\"198.51.100.255\" }] }]",
+                   "service.backends.address: 198.51.100.255 is no address of one machine: give "
+                   "the backend's"},
         WrongPorts{"host = { idle = \"nap\" }",
                    "host.idle: \"nap\" is not known: give \"sleep\" or \"spin\""}));
 

@@ -77,7 +77,8 @@ void read_health(const Context& context, const toml::node& node, RawService& out
 template <class A>
 class ServiceReader {
  public:
-  ServiceReader(Problems& problems, const Config& config) : problems_(problems), config_(config) {}
+  ServiceReader(Problems& problems, const Config& config)
+      : problems_(problems), config_(config), broadcasts_(broadcasts_of(config.live.family<A>())) {}
 
   /// `address` is the service's, without its prefix length `bits` where one was given.
   void add(const RawService& raw, const A& address, std::optional<std::string_view> bits) {
@@ -201,7 +202,7 @@ class ServiceReader {
         problem(line, "backends.port",
                 protocol_name(spec.protocol) + " has no ports: leave it out");
       }
-      if (!is_one_host(*address))
+      if (!is_one_host(*address) || std::ranges::count(broadcasts_, *address) != 0)
         problem(line, "backends.address",
                 text + " is no address of one machine: give the backend's");
       if (*address == spec.address && !spec.is_prefix())
@@ -236,6 +237,7 @@ class ServiceReader {
 
   Problems& problems_;
   const Config& config_;
+  std::vector<A> broadcasts_;  // of the ports' networks
   std::vector<ServiceSpec<A>> services_;
   std::map<Destination<A>, std::uint32_t> lines_;
 };

@@ -342,7 +342,10 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
   const auto& backend = plan.backends[id];
   const std::string name = with_port(backend.address, backend.port);
   const bool by_hash = !plan.settings.stateful || service->spec.scheduler == "maglev";
-  if (by_hash) out.backend = name;
+  if (by_hash) {
+    out.backend = name;
+    out.backend_address = backend.address;
+  }
   out.verdict = plan.settings.stateful ? Verdict::tracked : Verdict::stateless;
   const bool is_direct = service->spec.forward == Forward::dsr;
   out.why = "it has no connection yet: ";
@@ -382,11 +385,21 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
         out.side = of == std::get<K>(is.key) ? Side::originator : Side::reply;
         if (const auto* serving = plan.serving(std::get<K>(is.key)))
           out.service = to_string(serving->spec);
-        out.backend = plan.backend_name(std::get<K>(is.key), std::get<K>(is.translated));
+        const K& translated = std::get<K>(is.translated);
+        out.backend = plan.backend_name(std::get<K>(is.key), translated);
+        out.backend_address = translated.destination;
         out.why = "it belongs to a connection to " + out.backend + ", which is " +
                   std::string(to_string(is.state));
       },
       key);
+  if (!out.backend_address) return out;
+  std::optional<SilentNeighbour> silent;
+  workers_->ask(0, [&] { silent = live_->port(0).host().silent_before(*out.backend_address); });
+  if (silent) {
+    const auto text = std::visit([](const auto& is) { return to_string(is); }, silent->address);
+    out.why +=
+        "; but " + text + " does not answer on port " + config_.live.ports[silent->link].name;
+  }
   return out;
 }
 

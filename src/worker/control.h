@@ -102,6 +102,7 @@ class Control {
     std::optional<Side> side;
     std::string service;  ///< empty: none
     std::string backend;
+    std::optional<AnyAddress> backend_address;
     std::optional<WorkersConnection> connection;
     std::shared_ptr<const BalancePlan> plan;  ///< by which this is
     Verdict verdict = Verdict::no_service;

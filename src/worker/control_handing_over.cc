@@ -221,6 +221,7 @@ Answer<std::set<std::string>> Control::let_go(unsigned number) {
         workers_->ask(n, [&] { append_overflowed(workers_->balance(n), overflowed); }));
   }
   handing_over_->has_let_go = true;
+  live_->leave_kernel();
   end_();
   return overflowed;
 }

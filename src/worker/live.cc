@@ -1,6 +1,7 @@
 #include "worker/live.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "worker/line.h"
@@ -93,18 +94,19 @@ std::set<std::string> interfaces_of(const Config& config) {
 }
 
 Result<void> check_live(const Config& config) {
-  const auto wrong = [](const std::string& what) {
-    return std::unexpected(Error{what, Error::Kind::usage});
+  std::string wrong;
+  const auto refuse_if = [&wrong](bool is_so, std::string_view what) {
+    if (is_so) wrong.append(wrong.empty() ? "" : "\n").append(what);
   };
-  if (config.live.ports.empty())
-    return wrong("the configuration has no port: give [[port]] with name, device and addresses");
-  if (!config.services_given)
-    return wrong("the configuration has no service: give [[service]] with address and backends");
-  if (config.model != Config::Model::run_to_completion)
-    return wrong(
-        "model = \"pipeline\" is for captures: give \"run-to-completion\", or leave it out");
-  if (config.spread.balance) return wrong("spread.balance is for captures: leave it out");
-  return {};
+  refuse_if(config.live.ports.empty(),
+            "the configuration has no port: give [[port]] with name, device and addresses");
+  refuse_if(!config.services_given,
+            "the configuration has no service: give [[service]] with address and backends");
+  refuse_if(config.model != Config::Model::run_to_completion,
+            "model = \"pipeline\" is for captures: give \"run-to-completion\", or leave it out");
+  refuse_if(config.spread.balance, "spread.balance is for captures: leave it out");
+  if (wrong.empty()) return {};
+  return std::unexpected(Error{wrong, Error::Kind::usage});
 }
 
 std::shared_ptr<const Owners> make_owners(const Config& config, const Secret& secret) {

@@ -62,6 +62,10 @@ class Live {
   /// Gives its interfaces the addresses of a configuration that has the same ports. Errors: as
   /// `KernelTap::set_addresses`.
   Result<void> update_kernel(const Config& config);
+  /// Another process goes on with these interfaces. Workers run still.
+  void leave_kernel() {
+    if (kernel_) kernel_->leave();
+  }
 
   const Devices& devices() const { return *devices_; }
   Devices& devices() { return *devices_; }
@@ -97,7 +101,8 @@ class Live {
 /// Returns the kernel's interfaces that its ports are, and those that they have beside.
 std::set<std::string> interfaces_of(const Config& config);
 
-/// Whether the configuration is one to run live. Errors (usage) say what is missing.
+/// Whether the configuration is one to run live. The error (usage) says what is missing, or does
+/// not go: a line each.
 Result<void> check_live(const Config& config);
 
 }  // namespace millrace

@@ -82,10 +82,9 @@ bool LivePort::receive(Burst& burst) {
   host_.tick(now_, *this);
   take_in(burst);
   arrived_ = 0;
-  if (backlog_ > 0) [[likely]] {
+  if (backlog_ > 0) [[likely]]
     poll(burst);
-    if (hub_->kernel() != nullptr) send_for_kernel();
-  }
+  if (hub_->kernel() != nullptr) send_for_kernel();
   parse(burst, link_type());
   host_.admit(burst, std::span(arrivals_).first(arrived_));
   empty_ = burst.size == 0 ? empty_ + 1 : 0;

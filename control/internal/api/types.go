@@ -83,14 +83,22 @@ type Port struct {
 	Name, Device    string
 	LinkIsUp        bool `json:"link_is_up"`
 	In, Out, Missed uint64
+	Silent          []string
+	Rivals          []Rival
 	Kernel          *KernelSide
 }
 
-// KernelSide is what a port's interface of the kernel's counts: frames that the kernel got, that it sent, and those that
-// found no room on their way to it.
+// Rival is a station on a port's link that answers for a virtual address, too.
+type Rival struct {
+	Address, Mac string
+}
+
+// KernelSide is what a port's interface of the kernel's counts: frames that the kernel got, that it sent, those that
+// found no room on their way to it, and those that it sent although they are longer than the port's MTU.
 type KernelSide struct {
 	Interface          string
 	Given, Taken, Full uint64
+	TooLong            uint64 `json:"too_long"`
 }
 
 // ServiceStats is what one service did. MaxConnections is nil without a limit.

@@ -171,6 +171,16 @@ func showPorts(out io.Writer, ports []api.Port) {
 		if k := p.Kernel; k != nil {
 			fmt.Fprintf(out, "%s: the kernel got %s by %s, sent %s; %s found no room\n", p.Name, count(k.Given, "frame"), k.Interface,
 				grouped(k.Taken), grouped(k.Full))
+			if k.TooLong != 0 {
+				fmt.Fprintf(out, "%s: the kernel sent %s longer than the port's MTU by %s, which went no further\n", p.Name,
+					count(k.TooLong, "frame"), k.Interface)
+			}
+		}
+		for _, address := range p.Silent {
+			fmt.Fprintf(out, "%s: %s does not answer, so nothing reaches it\n", p.Name, address)
+		}
+		for _, r := range p.Rivals {
+			fmt.Fprintf(out, "%s: %s answers for %s, too, so clients may pass millrace by\n", p.Name, r.Mac, r.Address)
 		}
 	}
 }

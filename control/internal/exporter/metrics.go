@@ -97,13 +97,18 @@ var metrics = []*metric{
 	counter("port_missed_packets_total", "Packets that the device dropped for want of room or memory.",
 		ports(func(p api.Port) float64 { return float64(p.Missed) }), "port"),
 
-	counter("port_kernel_packets_total", "Packets that the kernel got by the port's interface of its own (given), sent by it (taken), and that found no room on their way to it (full).",
+	gauge("port_silent_neighbours", "Next hops of the configuration that do not answer.",
+		ports(func(p api.Port) float64 { return float64(len(p.Silent)) }), "port"),
+	gauge("port_rivals", "Stations on the port's link that answer for a virtual address, too.",
+		ports(func(p api.Port) float64 { return float64(len(p.Rivals)) }), "port"),
+	counter("port_kernel_packets_total", "Packets that the kernel got by the port's interface of its own (given), sent by it (taken), that found no room on their way to it (full), and that it sent although they are longer than the port's MTU (too_long).",
 		func(s state, add add) {
 			for _, p := range s.stats.Ports {
 				if p.Kernel != nil {
 					add(float64(p.Kernel.Given), p.Name, "given")
 					add(float64(p.Kernel.Taken), p.Name, "taken")
 					add(float64(p.Kernel.Full), p.Name, "full")
+					add(float64(p.Kernel.TooLong), p.Name, "too_long")
 				}
 			}
 		}, "port", "outcome"),

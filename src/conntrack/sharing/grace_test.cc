@@ -79,6 +79,7 @@ TEST_F(GraceTest, TooMuchThatDrainsHoldsUpSweeps) {
 struct Lives {
   static constexpr std::uint32_t kIds = 256;
   std::array<std::atomic<std::uint32_t>, kIds> of{};
+  std::atomic<unsigned> ended = 0;
 };
 
 struct Counting {
@@ -86,6 +87,7 @@ struct Counting {
   void release(ConnId id) {
     const std::uint32_t before = lives->of[index(id)].fetch_add(1);
     EXPECT_EQ(before % 2, 1U);
+    ++lives->ended;
   }
 };
 
@@ -95,6 +97,7 @@ TEST(Grace, NobodyLosesWhatItFoundInThisBurst) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   constexpr unsigned kWorkers = 3;
+  constexpr unsigned kLeast = 1000;  // where a worker has no processor, the others wait for it
   Lives lives;
   auto workers = SettleAfterGrace::create(kWorkers);
   ASSERT_TRUE(workers.has_value());
@@ -107,7 +110,7 @@ TEST(Grace, NobodyLosesWhatItFoundInThisBurst) {
         TablePair<Counting> pair{{&lives}, std::nullopt};
         std::mt19937 random(seed + worker);
         settling.begin();
-        for (int burst = 0; burst < 20'000; ++burst) {
+        for (int burst = 0; burst < 20'000 || lives.ended < kLeast; ++burst) {
           std::array<std::pair<std::uint32_t, std::uint32_t>, 8> kept;
           for (auto& [id, life] : kept) {
             id = random() % Lives::kIds;
@@ -134,12 +137,7 @@ TEST(Grace, NobodyLosesWhatItFoundInThisBurst) {
     }
   }
   EXPECT_EQ(lost, 0U);
-  std::uint64_t lived = 0;
-  for (const auto& life : lives.of) {
-    EXPECT_EQ(life % 2, 0U);
-    lived += life / 2;
-  }
-  EXPECT_GT(lived, 1000U);
+  for (const auto& life : lives.of) EXPECT_EQ(life % 2, 0U);
 }
 
 }  // namespace

@@ -1,0 +1,100 @@
+#include "report_ports.h"
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <iterator>
+#include <utility>
+
+#include "output.h"
+#include "report_words.h"
+
+namespace millrace::cli {
+namespace {
+
+Json kernel_of(const KernelSide* kernel, unsigned port) {
+  if (kernel == nullptr || kernel->tap(port) == nullptr) return nullptr;
+  const KernelSideStatistics is = kernel->statistics(port);
+  return {{"interface", kernel->tap(port)->name()},
+          {"given", is.given},
+          {"taken", is.taken},
+          {"full", is.full},
+          {"too_long", is.too_long}};
+}
+
+std::string text_of(const AnyAddress& address) {
+  return std::visit([](const auto& is) { return to_string(is); }, address);
+}
+
+std::string text_of(const Mac& mac) { return fmt::format("{:02x}", fmt::join(mac.bytes, ":")); }
+
+Json silent_of(const RunReport& report, std::size_t port) {
+  Json list = Json::array();
+  for (const auto& [link, address] : report.silent) {
+    if (link == port) list.push_back(text_of(address));
+  }
+  return list;
+}
+
+Json rivals_of(const RunReport& report, std::size_t port) {
+  Json list = Json::array();
+  for (const auto& [link, address, mac] : report.rivals) {
+    if (link == port) list.push_back({{"address", text_of(address)}, {"mac", text_of(mac)}});
+  }
+  return list;
+}
+
+}  // namespace
+
+Json ports_of(const RunReport& report) {
+  Json list = Json::array();
+  if (report.live == nullptr) return list;
+  const Devices& devices = report.live->devices();
+  for (std::size_t d = 0; d < devices.count(); ++d) {
+    const DeviceStatistics is = devices.statistics(d);
+    list.push_back({{"name", report.ports[d]},
+                    {"device", to_string(devices.name(d))},
+                    {"link_is_up", is.link_is_up},
+                    {"in", is.in},
+                    {"out", is.out},
+                    {"missed", is.missed},
+                    {"silent", silent_of(report, d)},
+                    {"rivals", rivals_of(report, d)},
+                    {"kernel", kernel_of(report.live->kernel(), static_cast<unsigned>(d))}});
+  }
+  return list;
+}
+
+std::string lines_of_ports(const RunReport& report) {
+  std::string lines;
+  if (report.live == nullptr) return lines;
+  const auto line = [&lines]<class... Args>(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(lines), format, std::forward<Args>(args)...);
+    lines += '\n';
+  };
+  const Devices& devices = report.live->devices();
+  for (std::size_t d = 0; d < devices.count(); ++d) {
+    const DeviceStatistics is = devices.statistics(d);
+    line("{:<14}{:>14} in, {} out, {} missed, link {}: {}", d == 0 ? "ports" : "", grouped(is.in),
+         grouped(is.out), grouped(is.missed), is.link_is_up ? "up" : "down",
+         to_string(devices.name(d)));
+    for (const auto& [link, address] : report.silent) {
+      if (link == d) line("{:<14}{:>14} does not answer", "", text_of(address));
+    }
+    for (const auto& [link, address, mac] : report.rivals) {
+      if (link == d) line("{:<14}{:>14} answers for {}, too", "", text_of(mac), text_of(address));
+    }
+    const auto port = static_cast<unsigned>(d);
+    const KernelSide* const kernel = report.live->kernel();
+    if (kernel == nullptr || kernel->tap(port) == nullptr) continue;
+    const KernelSideStatistics of = kernel->statistics(port);
+    line("{:<14}{:>14} given to the kernel by {}, {} taken from it, {} found no room", "",
+         grouped(of.given), kernel->tap(port)->name(), grouped(of.taken), grouped(of.full));
+    if (of.too_long != 0)
+      line("{:<14}{:>14} of the kernel's were longer than the port's MTU", "",
+           grouped(of.too_long));
+  }
+  return lines;
+}
+
+}  // namespace millrace::cli

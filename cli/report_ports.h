@@ -1,0 +1,18 @@
+// The part of a run's report that is about its ports: their devices, the kernel beside them, and
+// what is wrong with neighbours.
+#pragma once
+
+#include <string>
+
+#include "json.h"
+#include "report.h"
+
+namespace millrace::cli {
+
+/// Returns `ports` of the statistics; an empty array for a capture.
+Json ports_of(const RunReport& report);
+
+/// Returns lines for people; none for a capture.
+std::string lines_of_ports(const RunReport& report);
+
+}  // namespace millrace::cli
