@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "core/flat_hash_map.h"
+#include "core/of_family.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
 
@@ -35,11 +35,7 @@ class Numbers {
   };
   template <class K>
   auto& numbers() {
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      return v4_;
-    } else {
-      return v6_;
-    }
+    return of_family<K>(v4_, v6_);
   }
 
   absl::flat_hash_map<KeyV4, std::uint32_t, KeyHash<KeyV4>> v4_;

@@ -206,14 +206,40 @@ Json services_of(const RunReport& report) {
   return list;
 }
 
+/// How connections ended: every way that some did, and idling, the usual one.
+Json endings(const WorkerCounters& counters) {
+  Json all = Json::object();
+  for (std::size_t e = 0; e < kEndings; ++e) {
+    const std::uint64_t count = counters.closed[e].value();
+    if (count != 0 || e == 0) all[std::string(kEndingNames[e])] = count;
+  }
+  return all;
+}
+
+/// Adds those that stand in the object of that name.
+void add_counters(Json& object, std::string_view name, const WorkerCounters& counters) {
+  for (const CounterKind& kind : kCounterKinds) {
+    if (kind.object == name) object[std::string(kind.name)] = (counters.*kind.counter).value();
+  }
+}
+
+Json connections_of(const RunReport& report) {
+  const WorkerCounters counters = report.workers->counters();
+  Json object{{"closed", endings(counters)},
+              {"live", report.workers->report_v4().live + report.workers->report_v6().live}};
+  add_counters(object, "connections", counters);
+  return object;
+}
+
 Json limits_of(const RunReport& report) {
   const SourceCounts* sources = report.workers->sources();
   if (sources == nullptr) return nullptr;
-  return {{"per_source", sources->most()},
-          {"source_prefix_v4", report.config.source_limit.prefix_v4},
-          {"source_prefix_v6", report.config.source_limit.prefix_v6},
-          {"uncounted", report.workers->counters().uncounted.value()},
-          {"bytes", sources->memory_bytes()}};
+  Json object{{"per_source", sources->most()},
+              {"source_prefix_v4", report.config.source_limit.prefix_v4},
+              {"source_prefix_v6", report.config.source_limit.prefix_v6},
+              {"bytes", sources->memory_bytes()}};
+  add_counters(object, "limits", report.workers->counters());
+  return object;
 }
 
 class Table {
@@ -340,16 +366,6 @@ Json watermarks(const WorkerCounters& counters) {
   return all;
 }
 
-/// How connections ended: every way that some did, and idling, the usual one.
-Json endings(const WorkerCounters& counters) {
-  Json all = Json::object();
-  for (std::size_t e = 0; e < kEndings; ++e) {
-    const std::uint64_t count = counters.closed[e].value();
-    if (count != 0 || e == 0) all[std::string(kEndingNames[e])] = count;
-  }
-  return all;
-}
-
 }  // namespace
 
 Json to_json(const RunReport& report) {
@@ -375,17 +391,7 @@ Json to_json(const RunReport& report) {
         {"generated", totals.generated},
         {"consumed", totals.consumed},
         {"held", totals.held}}},
-      {"connections",
-       {{"opened", counters.opened.value()},
-        {"taken_over", counters.taken_over.value()},
-        {"closed", endings(counters)},
-        {"live", v4.live + v6.live},
-        {"peak", counters.peak.value()},
-        {"refused", counters.refused.value()},
-        {"refused_early", counters.refused_early.value()},
-        {"over_budget", counters.over_budget.value()},
-        {"collisions", counters.collisions.value()},
-        {"resets_ignored", counters.resets_ignored.value()}}},
+      {"connections", connections_of(report)},
       {"table",
        {{"scheme", report.config.table},
         {"sharing", report.config.sharing},

@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <type_traits>
 
+#include "core/of_family.h"
 #include "core/signal.h"
 #include "core/verdict.h"
 #include "millrace/hash.h"
@@ -106,27 +106,15 @@ struct Burst {
 
   template <class K>
   Lanes<K>& lanes() {
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      return v4;
-    } else {
-      return v6;
-    }
+    return of_family<K>(v4, v6);
   }
   template <class A>
   std::array<A, kMax>& next_hops() {
-    if constexpr (std::is_same_v<A, AddressV4>) {
-      return next_hop_v4;
-    } else {
-      return next_hop_v6;
-    }
+    return of_family<A>(next_hop_v4, next_hop_v6);
   }
   template <class K>
   Lanes<K>& quoted() {
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      return quoted_v4;
-    } else {
-      return quoted_v6;
-    }
+    return of_family<K>(quoted_v4, quoted_v6);
   }
 };
 

@@ -59,42 +59,121 @@ enum class Verdict : std::uint8_t {
   unroutable,      ///< its destination is one to which no router forwards: loopback, ...
   service_fragment,  ///< a fragment to or from a service, which whole packets reach only
 };
-inline constexpr std::size_t kVerdicts = 39;
 
-inline constexpr std::array<std::string_view, kVerdicts> kVerdictNames{
-    "tracked",        "stateless",     "related",         "consumed",        "held",
-    "not_ip",         "truncated",     "malformed",       "fragment",        "icmp_error",
-    "icmp_control",   "source_routed", "header_chain",    "no_service",      "passed",
-    "no_connection",  "over_budget",   "no_backend",      "refused",         "stray_reply",
-    "not_ready",      "table_full",    "reply_collision", "source_limit",    "service_limit",
-    "hop_limit",      "no_route",      "too_big",         "unresolved",      "not_ours",
-    "kernel_full",    "other_station", "foreign_vlan",    "encapsulated",    "link_broadcast",
-    "martian_source", "reverse_path",  "unroutable",      "service_fragment"};
-static_assert(static_cast<std::size_t>(Verdict::service_fragment) + 1 == kVerdicts);
+/// What becomes of a packet that has a verdict.
+enum class Outcome : std::uint8_t {
+  served,     ///< by the function
+  host,       ///< it is the host's, or waits there
+  unmatched,  ///< configuration decides (`unmatched = "pass" | "drop"`)
+  routable,   ///< so it does, and the packet says where it is to go: a router can pass it on
+  passed,     ///< it goes on, untouched
+  dropped,
+  limited,  ///< dropped, since a configured limit says no
+};
+
+/// What is true of a verdict.
+struct VerdictKind {
+  Verdict verdict;
+  std::string_view name;  ///< in statistics
+  Outcome outcome;
+};
+
+inline constexpr std::array kVerdictKinds{
+    VerdictKind{Verdict::tracked, "tracked", Outcome::served},
+    VerdictKind{Verdict::stateless, "stateless", Outcome::served},
+    VerdictKind{Verdict::related, "related", Outcome::served},
+    VerdictKind{Verdict::consumed, "consumed", Outcome::host},
+    VerdictKind{Verdict::held, "held", Outcome::host},
+    VerdictKind{Verdict::not_ip, "not_ip", Outcome::unmatched},
+    VerdictKind{Verdict::truncated, "truncated", Outcome::unmatched},
+    VerdictKind{Verdict::malformed, "malformed", Outcome::unmatched},
+    VerdictKind{Verdict::fragment, "fragment", Outcome::routable},
+    VerdictKind{Verdict::icmp_error, "icmp_error", Outcome::routable},
+    VerdictKind{Verdict::icmp_control, "icmp_control", Outcome::routable},
+    VerdictKind{Verdict::source_routed, "source_routed", Outcome::unmatched},
+    VerdictKind{Verdict::header_chain, "header_chain", Outcome::unmatched},
+    VerdictKind{Verdict::no_service, "no_service", Outcome::routable},
+    VerdictKind{Verdict::passed, "passed", Outcome::passed},
+    VerdictKind{Verdict::no_connection, "no_connection", Outcome::dropped},
+    VerdictKind{Verdict::over_budget, "over_budget", Outcome::dropped},
+    VerdictKind{Verdict::no_backend, "no_backend", Outcome::dropped},
+    VerdictKind{Verdict::refused, "refused", Outcome::dropped},
+    VerdictKind{Verdict::stray_reply, "stray_reply", Outcome::dropped},
+    VerdictKind{Verdict::not_ready, "not_ready", Outcome::dropped},
+    VerdictKind{Verdict::table_full, "table_full", Outcome::dropped},
+    VerdictKind{Verdict::reply_collision, "reply_collision", Outcome::dropped},
+    VerdictKind{Verdict::source_limit, "source_limit", Outcome::limited},
+    VerdictKind{Verdict::service_limit, "service_limit", Outcome::limited},
+    VerdictKind{Verdict::hop_limit, "hop_limit", Outcome::dropped},
+    VerdictKind{Verdict::no_route, "no_route", Outcome::dropped},
+    VerdictKind{Verdict::too_big, "too_big", Outcome::dropped},
+    VerdictKind{Verdict::unresolved, "unresolved", Outcome::dropped},
+    VerdictKind{Verdict::not_ours, "not_ours", Outcome::dropped},
+    VerdictKind{Verdict::kernel_full, "kernel_full", Outcome::dropped},
+    VerdictKind{Verdict::other_station, "other_station", Outcome::dropped},
+    VerdictKind{Verdict::foreign_vlan, "foreign_vlan", Outcome::dropped},
+    VerdictKind{Verdict::encapsulated, "encapsulated", Outcome::dropped},
+    VerdictKind{Verdict::link_broadcast, "link_broadcast", Outcome::dropped},
+    VerdictKind{Verdict::martian_source, "martian_source", Outcome::dropped},
+    VerdictKind{Verdict::reverse_path, "reverse_path", Outcome::dropped},
+    VerdictKind{Verdict::unroutable, "unroutable", Outcome::dropped},
+    VerdictKind{Verdict::service_fragment, "service_fragment", Outcome::dropped},
+};
+inline constexpr std::size_t kVerdicts = kVerdictKinds.size();
+
+namespace detail {
+
+/// A bit for each verdict with one of these outcomes.
+template <Outcome... outcome>
+inline constexpr std::uint64_t kVerdictsWith = [] {
+  std::uint64_t all = 0;
+  for (std::size_t v = 0; v < kVerdicts; ++v)
+    all |= std::uint64_t{((kVerdictKinds[v].outcome == outcome) || ...)} << v;
+  return all;
+}();
+
+constexpr bool is_among(std::uint64_t verdicts, Verdict v) {
+  return (verdicts >> static_cast<unsigned>(v) & 1) != 0;
+}
+
+consteval bool all_stand_in_order() {
+  for (std::size_t v = 0; v < kVerdicts; ++v) {
+    if (static_cast<std::size_t>(kVerdictKinds[v].verdict) != v) return false;
+  }
+  return true;
+}
+static_assert(all_stand_in_order() && kVerdicts <= 64);
+
+}  // namespace detail
 
 /// As it appears in statistics.
 constexpr std::string_view to_string(Verdict v) {
-  return kVerdictNames[static_cast<std::size_t>(v)];
+  return kVerdictKinds[static_cast<std::size_t>(v)].name;
 }
 
-/// True for what the function has rewritten.
-constexpr bool is_served(Verdict v) { return v <= Verdict::related; }
+/// True for what the function has served.
+constexpr bool is_served(Verdict v) {
+  return detail::is_among(detail::kVerdictsWith<Outcome::served>, v);
+}
 
-/// True for the reasons that configuration decides about (`unmatched = "pass" | "drop"`).
-constexpr bool is_unmatched(Verdict v) { return v >= Verdict::not_ip && v <= Verdict::no_service; }
+/// True for the reasons that configuration decides about.
+constexpr bool is_unmatched(Verdict v) {
+  return detail::is_among(detail::kVerdictsWith<Outcome::unmatched, Outcome::routable>, v);
+}
 
 /// Of those, the ones that say where a packet is to go, so that a router can pass it on.
 constexpr bool is_routable(Verdict v) {
-  return v == Verdict::fragment || v == Verdict::icmp_error || v == Verdict::icmp_control ||
-         v == Verdict::no_service;
+  return detail::is_among(detail::kVerdictsWith<Outcome::routable>, v);
 }
 
 /// True for the reasons that always drop.
-constexpr bool is_drop(Verdict v) { return v >= Verdict::no_connection; }
+constexpr bool is_drop(Verdict v) {
+  return detail::is_among(detail::kVerdictsWith<Outcome::dropped, Outcome::limited>, v);
+}
 
 /// Of those, the ones by which a configured limit says no.
 constexpr bool is_limit(Verdict v) {
-  return v == Verdict::source_limit || v == Verdict::service_limit;
+  return detail::is_among(detail::kVerdictsWith<Outcome::limited>, v);
 }
 
 }  // namespace millrace

@@ -22,6 +22,7 @@
 #include <span>
 
 #include "core/burst.h"
+#include "core/of_family.h"
 #include "millrace/record.h"
 
 namespace millrace {
@@ -141,11 +142,7 @@ class Function {
 
   template <class K>
   FunctionFor<K>& family() {
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      return v4();
-    } else {
-      return v6();
-    }
+    return of_family<K>(v4(), v6());
   }
 };
 

@@ -31,7 +31,7 @@ inline constexpr std::array<std::string_view, kEndings> kEndingNames{
 inline constexpr std::size_t kWatermarks = 2;
 inline constexpr std::array<unsigned, kWatermarks> kWatermarkPercent{80, 95};
 
-struct alignas(64) WorkerCounters {
+struct WorkerCounts {
   Counter in;
   Counter out;
   Counter bytes_in;   ///< of those, as they were on the wire
@@ -48,11 +48,52 @@ struct alignas(64) WorkerCounters {
   std::array<Counter, kWatermarks> over_watermark;  ///< how often tables filled to each
   Counter collisions;  ///< reply keys that belonged to another connection
   Counter peak;        ///< most connections live at once
+};
 
+/// A counter that is no part of an array: in which object of the statistics it stands, under which
+/// name.
+struct CounterKind {
+  std::string_view object;
+  std::string_view name;
+  Counter WorkerCounts::* counter;
+};
+
+inline constexpr std::array kCounterKinds{
+    CounterKind{"packets", "in", &WorkerCounts::in},
+    CounterKind{"packets", "out", &WorkerCounts::out},
+    CounterKind{"packets", "bytes_in", &WorkerCounts::bytes_in},
+    CounterKind{"packets", "bytes_out", &WorkerCounts::bytes_out},
+    CounterKind{"connections", "opened", &WorkerCounts::opened},
+    CounterKind{"connections", "taken_over", &WorkerCounts::taken_over},
+    CounterKind{"connections", "peak", &WorkerCounts::peak},
+    CounterKind{"connections", "refused", &WorkerCounts::refused},
+    CounterKind{"connections", "refused_early", &WorkerCounts::refused_early},
+    CounterKind{"connections", "over_budget", &WorkerCounts::over_budget},
+    CounterKind{"connections", "collisions", &WorkerCounts::collisions},
+    CounterKind{"connections", "resets_ignored", &WorkerCounts::resets_ignored},
+    CounterKind{"limits", "uncounted", &WorkerCounts::uncounted},
+};
+static_assert(sizeof(WorkerCounts) ==
+                  (kCounterKinds.size() + kVerdicts + kEndings + kWatermarks) * sizeof(Counter),
+              "a counter is missing in the list");
+
+struct alignas(64) WorkerCounters : WorkerCounts {
   std::uint64_t ended() const {
     std::uint64_t sum = 0;
     for (const Counter& counter : closed) sum += counter.value();
     return sum;
+  }
+
+  /// Adds another worker's.
+  void add(const WorkerCounters& other) {
+    for (const CounterKind& kind : kCounterKinds)
+      (this->*kind.counter).add((other.*kind.counter).value());
+    const auto add_all = [](auto& to, const auto& from) {
+      for (std::size_t i = 0; i < to.size(); ++i) to[i].add(from[i].value());
+    };
+    add_all(verdict, other.verdict);
+    add_all(closed, other.closed);
+    add_all(over_watermark, other.over_watermark);
   }
 };
 

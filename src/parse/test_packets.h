@@ -117,11 +117,7 @@ struct Parsed {
 
   template <class K>
   const std::optional<K>& quoted() const {
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      return quoted4;
-    } else {
-      return quoted6;
-    }
+    return of_family<K>(quoted4, quoted6);
   }
 };
 

@@ -79,15 +79,11 @@ struct Config {
     HostAddresses<AddressV6> v6;
     template <class A>
     auto& family() {
-      if constexpr (std::is_same_v<A, AddressV4>) {
-        return v4;
-      } else {
-        return v6;
-      }
+      return of_family<A>(v4, v6);
     }
     template <class A>
-    const HostAddresses<A>& family() const {
-      return const_cast<Live*>(this)->family<A>();
+    const auto& family() const {
+      return of_family<A>(v4, v6);
     }
     bool tells_unreachable = true;
     Idle idle = Idle::by_device;

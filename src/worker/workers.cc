@@ -89,22 +89,7 @@ TableReport Workers::report(TableReport (Line::*of)() const, std::size_t capacit
 
 WorkerCounters Workers::counters() const {
   WorkerCounters sum;
-  for (const Worker& worker : all_) {
-    const WorkerCounters& one = worker.line->counters();
-    for (Counter WorkerCounters::* counter :
-         {&WorkerCounters::in, &WorkerCounters::out, &WorkerCounters::bytes_in,
-          &WorkerCounters::bytes_out, &WorkerCounters::opened, &WorkerCounters::taken_over,
-          &WorkerCounters::resets_ignored, &WorkerCounters::refused_early,
-          &WorkerCounters::over_budget, &WorkerCounters::uncounted, &WorkerCounters::refused,
-          &WorkerCounters::collisions}) {
-      (sum.*counter).add((one.*counter).value());
-    }
-    for (std::size_t v = 0; v < kVerdicts; ++v) sum.verdict[v].add(one.verdict[v].value());
-    for (std::size_t w = 0; w < kWatermarks; ++w)
-      sum.over_watermark[w].add(one.over_watermark[w].value());
-    for (std::size_t e = 0; e < kEndings; ++e) sum.closed[e].add(one.closed[e].value());
-    sum.peak.add(one.peak.value());
-  }
+  for (const Worker& worker : all_) sum.add(worker.line->counters());
   return sum;
 }
 

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "core/counter.h"
+#include "core/of_family.h"
 #include "function/balance/backends_by_id.h"
 #include "function/balance/maglev_tables.h"
 #include "function/balance/plan.h"
@@ -299,11 +300,7 @@ class Balance final : public Function {
  private:
   template <class K>
   const BalanceFor<K>& of() const {
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      return v4_;
-    } else {
-      return v6_;
-    }
+    return of_family<K>(v4_, v6_);
   }
 
   bool stateful_;

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/destination_table.h"
+#include "core/of_family.h"
 #include "core/protocol.h"
 #include "core/sharded_count.h"
 #include "function/balance/maglev_tables.h"
@@ -185,11 +186,7 @@ struct BalancePlan {
 
   template <class K>
   const PlanFor<K>& family() const {
-    if constexpr (std::is_same_v<K, KeyV4>) {
-      return v4;
-    } else {
-      return v6;
-    }
+    return of_family<K>(v4, v6);
   }
 };
 

@@ -7,11 +7,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core/destination_table.h"
+#include "core/of_family.h"
 #include "core/protocol.h"
 #include "core/verdict.h"
 #include "millrace/key.h"
@@ -123,15 +123,11 @@ struct Services {
 
   template <class A>
   auto& family() {
-    if constexpr (std::is_same_v<A, AddressV4>) {
-      return v4;
-    } else {
-      return v6;
-    }
+    return of_family<A>(v4, v6);
   }
   template <class A>
   const auto& family() const {
-    return const_cast<Services*>(this)->family<A>();
+    return of_family<A>(v4, v6);
   }
 };
 
