@@ -115,7 +115,7 @@ class WatchFor final : public FunctionFor<K> {
       oracle_.begins(client);
     }
   }
-  void process(Burst& burst, const States<K>& originators, const States<K>& replies) override {
+  void serve(Burst& burst, const States<K>& originators, const States<K>& replies) override {
     oracle_.at(burst.now);
     const auto& [there, back] = burst.lanes<K>();
     for (unsigned i = 0, j = 0; i < there.size || j < back.size;) {
@@ -136,7 +136,13 @@ class WatchFor final : public FunctionFor<K> {
   Verdict proved(const std::byte*) override { return Verdict::tracked; }
   Fate fate(const K&, const std::byte*, bool) const override { return Fate::stays; }
   void unproved(const std::byte*) override {}
-  K translated(const K& key, const std::byte*) const override { return key; }
+  using typename FunctionFor<K>::Target;
+  Target target(Side, const K& key, ConnId, const States<K>&, const States<K>&) const override {
+    return {key, std::nullopt};
+  }
+  std::optional<Target> target_without_entry(const Burst&, unsigned, Side, const K&) override {
+    return std::nullopt;
+  }
   void adopted(const std::byte*, bool) override {}
   void follow(const FunctionFor<K>&) override {}
   void resume(const K&, Opening<K>&) override {}

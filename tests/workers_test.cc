@@ -156,10 +156,7 @@ Capture with_replies(const Capture& requests, const Capture& at_backends) {
       EXPECT_TRUE(both.append(request.timestamp_ns, request.wire_length, request.bytes()));
       auto reply = both.append(request.timestamp_ns + 1000, packet.wire_length, packet.bytes());
       const KeyV4& key = burst.v4.originator.key[i];
-      rewrite<KeyV4>(End::source, *reply, burst.length[i], burst.headers[i], key.destination,
-                     key.destination_port);
-      rewrite<KeyV4>(End::destination, *reply, burst.length[i], burst.headers[i], key.source,
-                     key.source_port);
+      rewrite(*reply, burst.headers[i], key, reversed(key));
     }
     return {};
   }));

@@ -46,10 +46,43 @@ template <class K>
 struct Lane {
   unsigned size = 0;
   std::array<std::uint8_t, kBurstMax> packet;  ///< place in the burst
-  std::array<K, kBurstMax> key;
+  std::array<K, kBurstMax> key;                ///< as the packet came
+  /// What functions have changed of it, `Changed` bits; and the ends that are written for that.
+  std::array<std::uint8_t, kBurstMax> changed;
+  std::array<K, kBurstMax> target;
   std::array<Hash, kBurstMax> hash;
   std::array<ConnId, kBurstMax> connection;
   Stragglers stragglers;
+
+  enum Changed : std::uint8_t {
+    kSource = 1,  ///< address and port
+    kDestination = 2,
+    kIdentifier = 4,  ///< of an ICMP query
+  };
+  void set_source(unsigned i, const typename K::Address& address, std::uint16_t port) {
+    target[i].source = address;
+    target[i].source_port = port;
+    changed[i] |= kSource;
+  }
+  void set_destination(unsigned i, const typename K::Address& address, std::uint16_t port) {
+    target[i].destination = address;
+    target[i].destination_port = port;
+    changed[i] |= kDestination;
+  }
+  void set_identifier(unsigned i, std::uint16_t identifier) {
+    target[i].source_port = target[i].destination_port = identifier;
+    changed[i] |= kIdentifier;
+  }
+  /// Returns the key of a packet as it leaves.
+  K leaving(unsigned i) const {
+    K is = key[i];
+    if ((changed[i] & kSource) != 0) is.source = target[i].source;
+    if ((changed[i] & kDestination) != 0) is.destination = target[i].destination;
+    if ((changed[i] & (kSource | kIdentifier)) != 0) is.source_port = target[i].source_port;
+    if ((changed[i] & (kDestination | kIdentifier)) != 0)
+      is.destination_port = target[i].destination_port;
+    return is;
+  }
 
   std::span<const K> keys() const { return {key.data(), size}; }
   std::span<const Hash> hashes() const { return {hash.data(), size}; }
@@ -79,11 +112,15 @@ struct Burst {
   std::array<Headers, kMax> headers;
   std::array<Signal, kMax> signal;  ///< of packets in a lane
   std::array<Verdict, kMax> verdict;
-  /// Packets, a bit each, that leave for a next hop which the function has chosen; others go where
+  /// Packets, a bit each, that leave for a next hop which a function has chosen; others go where
   /// their destination says.
   std::uint64_t has_next_hop = 0;
   std::array<AddressV4, kMax> next_hop_v4;  ///< of those
   std::array<AddressV6, kMax> next_hop_v6;
+  /// Packets, a bit each, whose TCP may offer no larger segments than `mss` (bytes; RFC
+  /// 9293, 3.7.1).
+  std::uint64_t has_mss = 0;
+  std::array<std::uint16_t, kMax> mss;
   Lanes<KeyV4> v4;
   Lanes<KeyV6> v6;
   /// ICMP errors, by the key of packets that go where the error goes: that of the packet which it
@@ -94,7 +131,7 @@ struct Burst {
   /// No packets, no keys.
   void clear() {
     size = 0;
-    has_next_hop = 0;
+    has_next_hop = has_mss = 0;
     clear_lanes();
   }
   void clear_lanes() {
@@ -107,6 +144,12 @@ struct Burst {
   template <class K>
   Lanes<K>& lanes() {
     return of_family<K>(v4, v6);
+  }
+  /// A packet of `A`'s family leaves for that next hop.
+  template <class A>
+  void send_by(unsigned packet, const A& next_hop) {
+    has_next_hop |= std::uint64_t{1} << packet;
+    next_hops<A>()[packet] = next_hop;
   }
   template <class A>
   std::array<A, kMax>& next_hops() {

@@ -9,7 +9,8 @@
 //   (link)   the tracker inserts the replies' entries; a collision asks `open` again
 //   answers  of a reply without an entry: whether it belongs to what was served without one
 //   proved   something has shown that a connection is real; `unproved` where it is no more
-//   process  every packet: rewrite, count, give the verdict
+//   serve    every packet: says what becomes of it, counts, gives the verdict
+//   (write)  the line rewrites packets, and ICMP errors about them (errors.h)
 //   closed   a connection ended; or `abandoned`: it never began
 //   fate     what is to be done with a connection, after the function's own settings have changed
 //   adopted  another worker's connection is this one's; over there it is closed
@@ -19,6 +20,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "core/burst.h"
@@ -98,14 +100,23 @@ class FunctionFor {
   /// Serves the packets of both lanes. Where `connection` is none, an originator's packet may be
   /// served without state if its verdict is `table_full`, `over_budget` or `no_connection`, and is
   /// left alone if another drops it; a reply may be served, too, or gets `no_service`, and is left
-  /// alone if its verdict drops it. Everything served gets `tracked` or `stateless`. Errors, whose
-  /// `connection` is the one that they are about, get `related` where it is known who is to hear of
-  /// them, and are left alone elsewhere.
-  virtual void process(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;
+  /// alone if its verdict drops it. Everything served gets `tracked` or `stateless`, and what
+  /// becomes of it is told to its lane (`set_source`, ...) and the burst (`send_by`, `mss`).
+  virtual void serve(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;
 
-  /// The key of a connection's packets as they leave, by the originator's key and state; any worker
-  /// may have opened it.
-  virtual K translated(const K& key, const std::byte* state) const = 0;
+  /// How packets leave.
+  struct Target {
+    K key;
+    std::optional<typename K::Address> next_hop;  ///< whatever their destination
+  };
+  /// Returns how packets with that key leave which meet that side's entry of a connection; any
+  /// worker may have opened it.
+  virtual Target target(Side side, const K& key, ConnId id, const States<K>& originators,
+                        const States<K>& replies) const = 0;
+  /// Returns how packets with that key, of that side, leave that have no connection; nothing where
+  /// such are not served, or where it cannot be told now. `packet` is an error about one.
+  virtual std::optional<Target> target_without_entry(const Burst& burst, unsigned packet, Side side,
+                                                     const K& key) = 0;
 
   /// The connection with this originator's state has ended; its entries are gone. `proved`: it
   /// counted as that.
@@ -134,7 +145,7 @@ class FunctionFor {
 class Function {
  public:
   virtual ~Function() = default;
-  /// False: nothing is tracked and `open` is never called; every packet reaches `process` as one
+  /// False: nothing is tracked and `open` is never called; every packet reaches `serve` as one
   /// whose connection found no place.
   virtual bool stateful() const = 0;
   virtual FunctionFor<KeyV4>& v4() = 0;

@@ -15,16 +15,17 @@
 namespace millrace {
 namespace {
 
-/// The key of the burst's packet as it came, if it has one.
+/// Returns the burst's packet's key as it came, and as the line has made it; nothing if it has
+/// none.
 template <class A>
-const Key<A>* key_of(Burst& burst, unsigned packet) {
+std::optional<RewrittenKey<A>> keys_of(Burst& burst, unsigned packet) {
   auto& lanes = burst.lanes<Key<A>>();
   for (const auto* lane : {&lanes.originator, &lanes.reply}) {
     for (unsigned i = 0; i < lane->size; ++i) {
-      if (lane->packet[i] == packet) return &lane->key[i];
+      if (lane->packet[i] == packet) return RewrittenKey<A>{lane->key[i], lane->leaving(i)};
     }
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -225,15 +226,15 @@ A HostFor<A>::asker(unsigned link, const A& target) const {
 template <class A>
 After HostFor<A>::refuse(Handling& h, Verdict why, IcmpError error, unsigned mtu) {
   tell(error, {h.packet(), h.headers(), h.burst.length[h.i], h.came_on(), mtu},
-       key_of<A>(h.burst, h.i), h.now(), h.wire);
+       keys_of<A>(h.burst, h.i), h.now(), h.wire);
   h.verdict() = why;
   return After::stays;
 }
 
 /// `original`: what the packet's key was when it came; null where nothing rewrote it.
 template <class A>
-void HostFor<A>::tell(IcmpError error, const About& about, const Key<A>* original, Tick now,
-                      Wire& wire) {
+void HostFor<A>::tell(IcmpError error, const About& about,
+                      const std::optional<RewrittenKey<A>>& sent, Tick now, Wire& wire) {
   const bool is_unreachable = error != IcmpError::hop_limit && error != IcmpError::too_big;
   if (is_unreachable && !common_.tells_unreachable) return;
   if (!may_answer_with_error<A>({about.packet, about.length}, about.headers)) return;
@@ -245,14 +246,11 @@ void HostFor<A>::tell(IcmpError error, const About& about, const Key<A>* origina
   const unsigned l3 = headers.l3;
   const std::size_t bytes = std::min<std::size_t>(headers.l4_end - l3, quote.size());
   std::memcpy(quote.data(), about.packet + l3, bytes);
-  if (original != nullptr) {
+  if (sent) {
     headers.l3 = 0;
     headers.l4 = static_cast<std::uint16_t>(headers.l4 - l3);
     headers.l4_end = static_cast<std::uint16_t>(bytes);
-    rewrite<Key<A>>(End::source, quote.data(), headers.l4_end, headers, original->source,
-                    original->source_port);
-    rewrite<Key<A>>(End::destination, quote.data(), headers.l4_end, headers, original->destination,
-                    original->destination_port);
+    rewrite(quote.data(), headers, sent->is, sent->was);
   }
   Outgoing frame = wire.make(kEthernetHeader + kIcmpErrorBytes<A>);
   if (frame.data == nullptr) return;

@@ -160,6 +160,13 @@ struct HostCommon {
   void send_own(const Outgoing& frame, Wire& wire);
 };
 
+/// A packet's key as it came, and as the line has made it.
+template <class A>
+struct RewrittenKey {
+  Key<A> was;
+  Key<A> is;
+};
+
 /// A packet of a burst that is routed.
 struct Handling {
   Burst& burst;
@@ -257,7 +264,9 @@ class HostFor {
   bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
   void note_rival(const Notice<A>& notice, unsigned link);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
-  void tell(IcmpError error, const About& about, const Key<A>* original, Tick now, Wire& wire);
+  /// `sent`: what was rewritten of it, to be quoted as it was sent.
+  void tell(IcmpError error, const About& about, const std::optional<RewrittenKey<A>>& sent,
+            Tick now, Wire& wire);
   bool is_own(const A& address) const;
   bool is_virtual(const A& address) const;
   bool is_answered_on(const A& address, unsigned link) const;

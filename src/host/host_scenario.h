@@ -342,12 +342,12 @@ class HostScenario : public testing::Test, protected Wire {
       lane.size = 0;
     } else {
       burst->verdict[0] = Verdict::tracked;
+      lane.set_destination(0, lane.key[0].destination, lane.key[0].destination_port);
       lane.key[0].destination = address("vip");
     }
     if (!next_hop_.empty()) {
       burst->verdict[0] = Verdict::tracked;
-      burst->has_next_hop = 1;
-      burst->next_hops<A>()[0] = address(next_hop_);
+      burst->send_by(0, address(next_hop_));
     }
     std::array<Outgoing, Burst::kMax> out;
     const Host::Routed routed = host_->route(*burst, forward, out, *this);

@@ -33,8 +33,8 @@ class HostFor<A>::Listening final : public Neighbours<A>::Listener {
       if (!held.is_own) common().counters.unresolved.add(1);
       if (held.is_as_it_came)
         host_.tell(IcmpError::host_unreachable,
-                   {held.frame.data, held.headers, held.frame.length, held.came_on}, nullptr, now_,
-                   wire_);
+                   {held.frame.data, held.headers, held.frame.length, held.came_on}, std::nullopt,
+                   now_, wire_);
       wire_.drop(held.frame.handle);
     }
   }

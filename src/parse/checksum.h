@@ -59,6 +59,7 @@ class Difference {
     sum_ += static_cast<Word>(~was);
     sum_ += is;
   }
+  void add(const Difference& other) { sum_ += other.sum_; }
   /// RFC 1624, equation 3. The result is 0xffff only if `checksum` was, and nothing changed it.
   std::uint16_t apply_to(std::uint16_t checksum) const {
     return static_cast<std::uint16_t>(~fold(sum_ + static_cast<std::uint16_t>(~checksum)));

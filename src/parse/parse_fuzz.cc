@@ -81,7 +81,7 @@ K rewrite_and_parse(Burst& burst, LinkType link, End end, const typename K::Addr
   }
   const bool covered = is_covered<K>(burst);
   const unsigned error = checksum_error(burst, burst.lanes<K>().originator.key[0]);
-  rewrite<K>(end, burst.data[0], burst.length[0], before, address, port);
+  rewrite(burst.data[0], before, burst.lanes<K>().originator.key[0], expected);
   parse(burst, link);
   require(burst.verdict[0] == Verdict::tracked);
   require(std::memcmp(&before, burst.headers.data(), sizeof before) == 0);
@@ -104,6 +104,11 @@ void check_rewriting(Burst& burst, LinkType link) {
   const K back = rewrite_and_parse<K>(burst, link, End::destination, original.destination,
                                       original.destination_port);
   require(back == original);
+  const Headers headers = burst.headers[0];
+  const bool covered = is_covered<K>(burst);
+  const unsigned error = checksum_error(burst, back);
+  clamp_mss(burst.data[0], headers, 100);
+  require(!covered || checksum_error(burst, back) == error);
 }
 
 /// Of an error, with all that it quotes. ICMPv4 has no pseudo header.
@@ -136,9 +141,7 @@ K pass_on_and_parse(Burst& burst, LinkType link, End quoted, const typename K::A
     (to_sender ? expected.destination_port : expected.source_port) = port;
   }
   const unsigned error = icmp_error_of<K>(burst, before);
-  rewrite_quote(quoted, burst.data[0], before, *quote, address, port);
-  rewrite<K>(to_sender ? End::destination : End::source, burst.data[0], burst.length[0], before,
-             address, 0);
+  require(rewrite_error(burst.data[0], before, burst.quoted<K>().originator.key[0], expected));
   require(icmp_error_of<K>(burst, before) == error);
   parse(burst, link);
   require(burst.verdict[0] == Verdict::icmp_error && burst.quoted<K>().originator.size == 1);

@@ -65,24 +65,35 @@ std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& heade
 }
 
 template <class K>
-void rewrite_quote(End end, std::byte* packet, const Headers& headers, const Quote<K>& quote,
-                   const typename K::Address& address, std::uint16_t port) {
+void rewrite_quote(std::byte* packet, const Headers& headers, const Quote<K>& quote, const K& is) {
   const Headers& quoted = quote.headers;
   const Before ip(packet + quoted.l3, detail::IpOf<K>::kHeader);
   const unsigned there = quoted.l4_end - quoted.l4;
   const Before transport(packet + quoted.l4, std::min(there, kTransportBytes));
-  rewrite<K>(end, packet, quoted.l4_end, quoted, address, port);
+  rewrite(packet, quoted, quote.key, is);
   Difference difference;
   ip.compare(difference);
   transport.compare(difference);
   detail::update_checksum(packet + headers.l4 + kIcmpChecksum, difference);
 }
 
+template <class K>
+bool rewrite_error(std::byte* packet, const Headers& headers, const K& was, const K& is) {
+  const auto quote = read_quote<K>(packet, headers);
+  if (!quote) return false;
+  rewrite_quote(packet, headers, *quote, reversed(is));
+  K ends = was;
+  ends.source = is.source;
+  ends.destination = is.destination;
+  rewrite(packet, headers, was, ends);
+  return true;
+}
+
 template std::optional<Quote<KeyV4>> read_quote(const std::byte*, const Headers&);
 template std::optional<Quote<KeyV6>> read_quote(const std::byte*, const Headers&);
-template void rewrite_quote(End, std::byte*, const Headers&, const Quote<KeyV4>&, const AddressV4&,
-                            std::uint16_t);
-template void rewrite_quote(End, std::byte*, const Headers&, const Quote<KeyV6>&, const AddressV6&,
-                            std::uint16_t);
+template void rewrite_quote(std::byte*, const Headers&, const Quote<KeyV4>&, const KeyV4&);
+template void rewrite_quote(std::byte*, const Headers&, const Quote<KeyV6>&, const KeyV6&);
+template bool rewrite_error(std::byte*, const Headers&, const KeyV4&, const KeyV4&);
+template bool rewrite_error(std::byte*, const Headers&, const KeyV6&, const KeyV6&);
 
 }  // namespace millrace

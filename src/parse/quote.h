@@ -27,10 +27,16 @@ struct Quote {
 template <class K>
 std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& headers);
 
-/// Writes `address` and `port` as that end of the quoted packet, as `rewrite` does, and mends the
-/// error's checksum, which covers the quote, in the same way. The error's own addresses stay.
+/// Makes the quoted packet one with the key `is`, as `rewrite` does, and mends the error's
+/// checksum, which covers the quote, in the same way. The error's own addresses stay.
 template <class K>
-void rewrite_quote(End end, std::byte* packet, const Headers& headers, const Quote<K>& quote,
-                   const typename K::Address& address, std::uint16_t port);
+void rewrite_quote(std::byte* packet, const Headers& headers, const Quote<K>& quote, const K& is);
+
+/// Rewrites an error which goes where packets with the key `was` go, that leave with the key `is`:
+/// its own ends as theirs, so that whoever on the way met the error appears as their sender does,
+/// and what it quotes to the packet that its receiver has sent. False: it quotes none
+/// (`read_quote`), and stays as it is.
+template <class K>
+bool rewrite_error(std::byte* packet, const Headers& headers, const K& was, const K& is);
 
 }  // namespace millrace

@@ -188,7 +188,10 @@ Bytes with_quote(End end, const Bytes& packet, const typename K::Address& addres
     ADD_FAILURE() << "nothing quoted";
     return packet;
   }
-  rewrite_quote(end, p.memory.get(), p.headers, *quote, address, port);
+  K is = quote->key;
+  (end == End::source ? is.source : is.destination) = address;
+  if (has_ports(is.protocol)) (end == End::source ? is.source_port : is.destination_port) = port;
+  rewrite_quote(p.memory.get(), p.headers, *quote, is);
   return {p.memory.get(), p.memory.get() + p.length};
 }
 

@@ -1,5 +1,6 @@
 #include "parse/rewrite.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace millrace {
@@ -77,5 +78,90 @@ void detail::rewrite_sctp_port(End end, std::byte* packet, const Headers& header
     sctp[kChecksum + i] ^= static_cast<std::byte>(difference >> (8 * i));
   }
 }
+
+void detail::rewrite_icmp_identifier(std::byte* packet, const Headers& headers,
+                                     std::uint16_t identifier) {
+  std::byte* const icmp = packet + headers.l4;
+  Difference difference;
+  replace_port(icmp + 4, identifier, difference);
+  update_checksum(icmp + 2, difference);
+}
+
+/// Of a query both ports are the identifier, so a new one looks like two new ends.
+template <class K>
+void detail::rewrite_both(std::byte* packet, const Headers& headers, const K& was, const K& is) {
+  if (headers.protocol != kProtocolIcmp && headers.protocol != kProtocolIcmpV6)
+    return rewrite<K, true, true>(packet, headers, is);
+  if (was.source != is.source) rewrite<K, true, false>(packet, headers, is);
+  if (was.destination != is.destination) rewrite<K, false, true>(packet, headers, is);
+  if (was.source_port != is.source_port) rewrite_icmp_identifier(packet, headers, is.source_port);
+}
+template void detail::rewrite_both(std::byte*, const Headers&, const KeyV4&, const KeyV4&);
+template void detail::rewrite_both(std::byte*, const Headers&, const KeyV6&, const KeyV6&);
+
+void clamp_mss(std::byte* packet, const Headers& headers, std::uint16_t mss) {
+  constexpr unsigned kEnd = 0;
+  constexpr unsigned kNothing = 1;
+  constexpr unsigned kMss = 2;
+  constexpr unsigned kHeader = 20;
+  constexpr unsigned kChecksum = 16;
+  constexpr unsigned kSyn = 2;
+  std::byte* const tcp = packet + headers.l4;
+  const unsigned there = headers.l4_end - headers.l4;
+  if (headers.protocol != kProtocolTcp || there < kHeader || (detail::u8(tcp + 13) & kSyn) == 0)
+    return;
+  const unsigned end = std::min((detail::u8(tcp + 12) >> 4) * 4U, there);
+  for (unsigned at = kHeader; at + 1 < end;) {
+    const unsigned kind = detail::u8(tcp + at);
+    const unsigned bytes = kind == kNothing ? 1 : detail::u8(tcp + at + 1);
+    if (kind == kEnd || bytes == 0 || at + bytes > end) return;
+    if (kind == kMss && bytes == 4) {
+      if (detail::u16(tcp + at + 2) <= mss) return;
+      // At an odd offset its bytes are halves of two words.
+      const auto was = detail::load<std::uint16_t>(tcp + at + 2);
+      const auto is = detail::big_endian(mss);
+      const bool is_odd = at % 2 != 0;
+      Difference difference;
+      difference.replace(is_odd ? std::byteswap(was) : was, is_odd ? std::byteswap(is) : is);
+      detail::store(tcp + at + 2, is);
+      return detail::update_checksum(tcp + kChecksum, difference);
+    }
+    at += bytes;
+  }
+}
+
+void clamp_mss(Burst& burst) {
+  for (std::uint64_t left = burst.has_mss; left != 0; left &= left - 1) {
+    const auto packet = static_cast<unsigned>(std::countr_zero(left));
+    clamp_mss(burst.data[packet], burst.headers[packet], burst.mss[packet]);
+  }
+}
+
+template <class K>
+void rewrite(Burst& burst) {
+  const Lanes<K>& lanes = burst.lanes<K>();
+  for (const Lane<K>* lane : {&lanes.originator, &lanes.reply}) {
+    const unsigned size = lane->size;
+    for (unsigned i = 0; i < size; ++i) {
+      const unsigned packet = lane->packet[i];
+      std::byte* const data = burst.data[packet];
+      const Headers& headers = burst.headers[packet];
+      switch (lane->changed[i]) {
+        case 0:
+          break;
+        case Lane<K>::kDestination:
+          detail::rewrite<K, false, true>(data, headers, lane->target[i]);
+          break;
+        case Lane<K>::kSource:
+          detail::rewrite<K, true, false>(data, headers, lane->target[i]);
+          break;
+        default:
+          rewrite(data, headers, lane->key[i], lane->leaving(i));
+      }
+    }
+  }
+}
+template void rewrite<KeyV4>(Burst&);
+template void rewrite<KeyV6>(Burst&);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Writing addresses and ports into a packet, with its checksums.
+// Writing into a packet what becomes of it, with its checksums.
 //
-// A plain function over one packet; called by the worker that owns it.
+// Plain functions; called by the worker that owns the packets.
 #pragma once
 
 #include <array>
@@ -40,6 +40,9 @@ inline constexpr auto kChecksumAt = [] {
 /// Writes a port and updates the CRC32c of SCTP.
 void rewrite_sctp_port(End end, std::byte* packet, const Headers& headers, std::uint16_t port);
 
+/// Writes the identifier of an ICMP query of IPv4, whose checksum covers no address.
+void rewrite_icmp_identifier(std::byte* packet, const Headers& headers, std::uint16_t identifier);
+
 /// Stores the words of `address` at `at`.
 template <class A>
 void replace_address(std::byte* at, const A& address, Difference& difference) {
@@ -72,44 +75,75 @@ inline void update_transport_checksum(std::byte* at, std::uint8_t protocol,
   store<std::uint16_t>(at, never_zero && is == 0 ? 0xffff : is);
 }
 
-}  // namespace detail
-
-/// Writes `address` and, where the protocol at `headers.l4` is TCP, UDP or SCTP, `port` (host byte
-/// order) as that end of the packet; for other protocols `port` is ignored. `headers` are those
-/// that the parser wrote for this packet with the verdict `tracked`; of `K`'s family. No byte at or
-/// beyond `length` is read or written.
-///
-/// The IPv4 header checksum and the checksum of TCP, UDP, UDP-Lite, DCCP and ICMPv6 are updated
-/// incrementally (RFC 1624, equation 3): a right one stays right, a wrong one stays exactly as
-/// wrong (modulo 0xffff: 0xffff and 0 are the same number). A UDP checksum of 0 is kept; a UDP or
-/// UDP-Lite checksum that becomes 0 is written as 0xffff. SCTP's CRC32c covers ports but no
-/// addresses; it is updated from the packet's length alone, so also where the capture is cut short.
-/// It cannot be in the first fragment of a datagram, whose length is not known, and is left alone
-/// there. A checksum field that was not captured is not touched.
-template <class K>
-inline void rewrite(End end, std::byte* packet, [[maybe_unused]] std::uint16_t length,
-                    const Headers& headers, const typename K::Address& address,
-                    std::uint16_t port) {
-  using Ip = detail::IpOf<K>;
+/// Writes those ends of `is`.
+template <class K, bool source, bool destination>
+[[gnu::always_inline]] inline void rewrite(std::byte* packet, const Headers& headers, const K& is) {
+  using Ip = IpOf<K>;
   std::byte* const ip = packet + headers.l3;
   std::byte* const payload = packet + headers.l4;
-  const bool source = end == End::source;
 
   Difference difference;
-  detail::replace_address(ip + Ip::kSource + (source ? 0 : K::Address::kBytes), address,
-                          difference);
-  if constexpr (Ip::kFamily == 4) detail::update_checksum(ip + 10, difference);
+  if (source) replace_address(ip + Ip::kSource, is.source, difference);
+  if (destination)
+    replace_address(ip + Ip::kSource + K::Address::kBytes, is.destination, difference);
+  if constexpr (Ip::kFamily == 4) update_checksum(ip + 10, difference);
 
   if (headers.protocol == kProtocolSctp) [[unlikely]] {
-    detail::rewrite_sctp_port(end, packet, headers, port);
+    if (source) rewrite_sctp_port(End::source, packet, headers, is.source_port);
+    if (destination) rewrite_sctp_port(End::destination, packet, headers, is.destination_port);
     return;
   }
   if (has_ports(headers.protocol)) {
-    detail::replace_port(payload + (source ? 0 : 2), port, difference);
+    if (source) replace_port(payload, is.source_port, difference);
+    if (destination) replace_port(payload + 2, is.destination_port, difference);
   }
-  const unsigned at = detail::kChecksumAt<Ip>[headers.protocol];
+  const unsigned at = kChecksumAt<Ip>[headers.protocol];
   if (at == 0 || headers.l4 + at + 2 > headers.l4_end) return;
-  detail::update_transport_checksum(payload + at, headers.protocol, difference);
+  update_transport_checksum(payload + at, headers.protocol, difference);
 }
+
+/// Both ends, or an identifier.
+template <class K>
+void rewrite_both(std::byte* packet, const Headers& headers, const K& was, const K& is);
+
+}  // namespace detail
+
+/// Makes a packet with the key `was` one with the key `is`, of the same protocol: writes the ends,
+/// or the identifier, that differ. `headers` are those that the parser wrote for the packet with
+/// the verdict `tracked`; of `K`'s family. No byte at or beyond `headers.l4_end` is read or
+/// written.
+///
+/// The IPv4 header checksum and the checksum of TCP, UDP, UDP-Lite, DCCP, ICMPv6 and, for an
+/// identifier, ICMP are updated incrementally (RFC 1624, equation 3): a right one stays right, a
+/// wrong one stays exactly as wrong (modulo 0xffff: 0xffff and 0 are the same number). A UDP
+/// checksum of 0 is kept; a UDP or UDP-Lite checksum that becomes 0 is written as 0xffff. SCTP's
+/// CRC32c covers ports but no addresses; it is updated from the packet's length alone, so also
+/// where the capture is cut short. It cannot be in the first fragment of a datagram, whose length
+/// is not known, and is left alone there. A checksum field that was not captured is not touched.
+template <class K>
+inline void rewrite(std::byte* packet, const Headers& headers, const K& was, const K& is) {
+  const bool source = was.source != is.source || was.source_port != is.source_port;
+  const bool destination =
+      was.destination != is.destination || was.destination_port != is.destination_port;
+  if (source && !destination) return detail::rewrite<K, true, false>(packet, headers, is);
+  if (destination && !source) return detail::rewrite<K, false, true>(packet, headers, is);
+  if (source) detail::rewrite_both(packet, headers, was, is);
+}
+
+/// Has TCP offer segments of `mss` bytes at most, where a SYN offers larger ones. Checksums as
+/// above.
+void clamp_mss(std::byte* packet, const Headers& headers, std::uint16_t mss);
+/// Does so for the burst's packets that functions have said it of.
+void clamp_mss(Burst& burst);
+
+/// Before functions serve a filed burst: packets of the family leave as they came.
+template <class K>
+void begin_serving(Burst& burst) {
+  burst.lanes<K>().originator.changed.fill(0);
+  burst.lanes<K>().reply.changed.fill(0);
+}
+/// Makes the family's packets what functions have said.
+template <class K>
+void rewrite(Burst& burst);
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <bit>
 #include <random>
 
+#include "core/of_family.h"
 #include "parse/test_checksums.h"
 #include "parse/test_packets.h"
 
@@ -16,7 +17,11 @@ template <class K>
 Bytes rewritten(End end, const Bytes& p, const typename K::Address& address, std::uint16_t port) {
   const Parsed parsed = parse(LinkType::raw_ip, p);
   EXPECT_EQ(parsed.verdict, Verdict::tracked);
-  rewrite<K>(end, parsed.memory.get(), parsed.length, parsed.headers, address, port);
+  const K was = of_family<K>(parsed.key4, parsed.key6);
+  K is = was;
+  (end == End::source ? is.source : is.destination) = address;
+  if (has_ports(is.protocol)) (end == End::source ? is.source_port : is.destination_port) = port;
+  rewrite(parsed.memory.get(), parsed.headers, was, is);
   return {parsed.memory.get(), parsed.memory.get() + parsed.length};
 }
 
@@ -227,6 +232,58 @@ TYPED_TEST(Rewrite, SctpChecksumOfAFirstFragmentIsLeftAlone) {
   const Bytes q = rewritten<TypeParam>(End::source, p, random_address<TypeParam>(this->random), 9);
   EXPECT_EQ(get(q, static_cast<unsigned>(q.size()) - 64), 9U);
   EXPECT_TRUE(std::equal(p.end() - 62, p.end(), q.end() - 62));
+}
+
+TYPED_TEST(Rewrite, IdentifiersOfQueriesChange) {
+  const Layout layout = this->layout(TestFixture::kIcmp);
+  for (int round = 0; round < 300; ++round) {
+    Bytes p = packet(layout.family, layout.protocol, this->random, 20 + this->random() % 50);
+    make_right(p, layout);
+    const Parsed parsed = parse(LinkType::raw_ip, p);
+    const TypeParam was = of_family<TypeParam>(parsed.key4, parsed.key6);
+    ASSERT_EQ(was.source_port, was.destination_port);
+    TypeParam is = was;
+    is.source_port = is.destination_port = static_cast<std::uint16_t>(this->random());
+    if (round % 2 == 0) is.source = random_address<TypeParam>(this->random);
+    rewrite(parsed.memory.get(), parsed.headers, was, is);
+    const Bytes q{parsed.memory.get(), parsed.memory.get() + parsed.length};
+    ASSERT_EQ(get(q, layout.l4 + 4), is.source_port);
+    ASSERT_EQ(l4_error(q, layout) % 0xffff, 0U);
+    const Parsed again = parse(LinkType::raw_ip, q);
+    ASSERT_EQ(of_family<TypeParam>(again.key4, again.key6), is);
+  }
+}
+
+TYPED_TEST(Rewrite, SynsOfferNoLargerSegments) {
+  const Layout layout = this->layout(6);
+  const auto clamped = [&](const Bytes& options, unsigned flags) {
+    Bytes header = zeros(20);
+    header[12] = static_cast<std::byte>((20 + options.size()) / 4 << 4);
+    header[13] = static_cast<std::byte>(flags);
+    Bytes p = layout.family == 4 ? ipv4({.protocol = 6}, header + options)
+                                 : ipv6({.next = 6}, header + options);
+    make_right(p, layout);
+    const Parsed parsed = parse(LinkType::raw_ip, p);
+    clamp_mss(parsed.memory.get(), parsed.headers, 1400);
+    const Bytes q{parsed.memory.get(), parsed.memory.get() + parsed.length};
+    EXPECT_EQ(l4_error(q, layout) % 0xffff, 0U);
+    return Bytes(q.begin() + layout.l4 + 20, q.end());
+  };
+  constexpr unsigned kSyn = 2;
+  constexpr unsigned kAck = 16;
+  const Bytes large = bytes({2, 4, 0x05, 0xb4});
+  const Bytes right = bytes({2, 4, 0x05, 0x78});
+  EXPECT_EQ(clamped(large, kSyn), right);
+  EXPECT_EQ(clamped(large, kSyn | kAck), right);
+  EXPECT_EQ(clamped(large, kAck), large) << "no offer";
+  EXPECT_EQ(clamped(bytes({1, 3, 3, 7}) + large, kSyn), bytes({1, 3, 3, 7}) + right);
+  EXPECT_EQ(clamped(bytes({1}) + large + bytes({1, 1, 0}), kSyn),
+            bytes({1}) + right + bytes({1, 1, 0}))
+      << "across two words";
+  for (const Bytes& other : {bytes({2, 4, 0x05, 0x78}), bytes({2, 4, 0x02, 0x18}),
+                             bytes({0, 2, 4, 9}), bytes({3, 0, 4, 9}), bytes({1, 1, 2, 4}),
+                             bytes({1, 1, 1, 2}), bytes({2, 5, 9, 9}), bytes({2, 3, 9, 9})})
+    EXPECT_EQ(clamped(other, kSyn), other);
 }
 
 TEST(Checksum, ZeroRemainderOfAllOnesStaysZero) {

@@ -163,8 +163,8 @@ class Windows {
                               in_.link(burst.handle[i] & UINT32_MAX));
         if (!at) return std::unexpected(at.error());
         if (w == 0) continue;
-        if (v4[i] != nullptr) write(v4_.shifted(*v4[i], w), *at, burst, i);
-        if (v6[i] != nullptr) write(v6_.shifted(*v6[i], w), *at, burst, i);
+        if (v4[i] != nullptr) write(*v4[i], v4_.shifted(*v4[i], w), *at, burst, i);
+        if (v6[i] != nullptr) write(*v6[i], v6_.shifted(*v6[i], w), *at, burst, i);
       }
     }
     return {};
@@ -176,11 +176,8 @@ class Windows {
   }
 
   template <class K>
-  static void write(const K& key, std::byte* packet, const Burst& burst, unsigned i) {
-    const auto& headers = burst.headers[i];
-    rewrite<K>(End::source, packet, burst.length[i], headers, key.source, key.source_port);
-    rewrite<K>(End::destination, packet, burst.length[i], headers, key.destination,
-               key.destination_port);
+  static void write(const K& was, const K& is, std::byte* packet, const Burst& burst, unsigned i) {
+    rewrite(packet, burst.headers[i], was, is);
   }
 
   const Capture& in_;

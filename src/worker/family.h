@@ -14,8 +14,10 @@
 #include "conntrack/ageing/none.h"
 #include "conntrack/tracker.h"
 #include "core/burst.h"
+#include "function/errors.h"
 #include "function/function.h"
 #include "measure/worker_counters.h"
+#include "parse/rewrite.h"
 #include "parse/tcp.h"
 #include "worker/carried.h"
 #include "worker/line.h"
@@ -172,14 +174,14 @@ class Family {
     }
   }
 
-  void process(Burst& burst) {
+  void serve(Burst& burst) {
     if (!burst.quoted<K>().is_empty()) [[unlikely]]
       find_errors(burst);
     if (tracker_) {
-      function_->process(burst, tracker_->states(Side::originator), tracker_->states(Side::reply));
+      serve(burst, tracker_->states(Side::originator), tracker_->states(Side::reply));
       tracker_->settle();
     } else {
-      function_->process(burst, States<K>(nothing_), States<K>(nothing_));
+      serve(burst, States<K>(nothing_), States<K>(nothing_));
     }
   }
 
@@ -198,7 +200,7 @@ class Family {
     const K& key = tracker_->originators().header(id).key;
     const ConnId reply = peer_of(tracker_->originators().header(id));
     return {.key = key,
-            .translated = function_->translated(key, state_of(id)),
+            .translated = translated(id),
             .has_reply = reply != ConnId::none,
             .state = tracker_->state_of(Side::originator, id),
             .idle_ms = static_cast<std::uint32_t>(std::max(now - tracker_->last_seen(id), 0)),
@@ -271,6 +273,22 @@ class Family {
     counters_->closed[static_cast<std::size_t>(why)].add(1);
     give_back_source(id, proof);
     function_->closed(state_of(id), holds(proof));
+  }
+  void serve(Burst& burst, const States<K>& originators, const States<K>& replies) {
+    begin_serving<K>(burst);
+    function_->serve(burst, originators, replies);
+    rewrite<K>(burst);
+    if (!burst.quoted<K>().is_empty()) [[unlikely]]
+      send_errors_on(burst, *function_, originators, replies);
+  }
+
+  /// The key of a connection's packets as they leave.
+  K translated(ConnId id) const {
+    const K& key = tracker_->originators().header(id).key;
+    return function_
+        ->target(Side::originator, key, id, tracker_->states(Side::originator),
+                 tracker_->states(Side::reply))
+        .key;
   }
   const std::byte* state_of(ConnId id) const { return tracker_->states(Side::originator)[id]; }
 

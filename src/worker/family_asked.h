@@ -79,7 +79,7 @@ void Family<TrackerType, K>::tell_both(ConnId id, Port& port) const {
   const auto known = [](std::uint32_t of) { return of != 0 ? std::optional(of) : std::nullopt; };
   if (reply_mark != 0 || state == ConnectionState::syn_sent)
     port.tell({reversed(key), reply_mark, known(mark)});
-  if (mark != 0) port.tell({function_->translated(key, state_of(id)), mark, known(reply_mark)});
+  if (mark != 0) port.tell({translated(id), mark, known(reply_mark)});
 }
 
 template <class TrackerType, class K>

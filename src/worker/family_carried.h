@@ -33,7 +33,7 @@ std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::
     changed.has_reply = peer_of(tracker_->originators().header(id)) != ConnId::none;
     changed.key = tracker_->originators().header(id).key;
     changed.life = tracker_->image(id, now);
-    changed.translated = function_->translated(changed.key, state_of(id));
+    changed.translated = translated(id);
   }
   return end;
 }

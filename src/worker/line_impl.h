@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "parse/parse.h"
+#include "parse/rewrite.h"
 #include "worker/family.h"
 #include "worker/line.h"
 #include "worker/probe.h"
@@ -229,8 +230,10 @@ class LineOf final : public Line {
     v4_.follow(*burst);
     v6_.follow(*burst);
     probe_.done(Stage::follow);
-    v4_.process(*burst);
-    v6_.process(*burst);
+    v4_.serve(*burst);
+    v6_.serve(*burst);
+    if (burst->has_mss != 0) [[unlikely]]
+      clamp_mss(*burst);
     probe_.done(Stage::process);
     const std::uint64_t forward = port.route(*burst, allowed(*burst));
     count(*burst, forward);

@@ -3,8 +3,7 @@
 
 #include <cstring>
 
-#include "function/balance/errors.h"
-#include "parse/rewrite.h"
+#include "function/balance/without_entry.h"
 
 namespace millrace {
 template <class K>
@@ -170,7 +169,7 @@ void BalanceFor<K>::fill(std::uint16_t id, Opening<K>& opening) const {
   std::memcpy(opening.state, &id, sizeof(id));
   opening.answer = backends_[id].has_replies ? Answer::two_way : Answer::one_way;
   if (opening.answer == Answer::one_way) return;
-  opening.reply_key = reversed(translated(opening.key, opening.state));
+  opening.reply_key = reversed(to_backend(backends_[id], opening.key).key);
   std::memcpy(opening.reply_state.data(), &id, sizeof(id));
 }
 
@@ -199,15 +198,6 @@ Verdict BalanceFor<K>::proved(const std::byte* state) {
 template <class K>
 void BalanceFor<K>::unproved(const std::byte* state) {
   count_active(state, -1);
-}
-
-template <class K>
-K BalanceFor<K>::translated(const K& key, const std::byte* state) const {
-  const Backend& backend = backends_[state_at(state)];
-  K target = key;
-  target.destination = backend.address;
-  target.destination_port = port_for(backend, key);
-  return target;
 }
 
 template <class K>
@@ -299,51 +289,52 @@ void BalanceFor<K>::follow(const FunctionFor<K>& other) {
   }
 }
 
-// --- process
+// --- serve
 
 template <class K>
-void BalanceFor<K>::process(Burst& burst, const States<K>& originators, const States<K>& replies) {
+void BalanceFor<K>::serve(Burst& burst, const States<K>& originators, const States<K>& replies) {
   const auto serve = [](const Lane<K>& lane, auto&& tracked, auto&& untracked) {
     for (unsigned i = 0; i < lane.size; ++i) {
       const ConnId id = lane.connection[i];
       if (id != ConnId::none) [[likely]] {
-        tracked(lane.key[i], lane.packet[i], id);
+        tracked(i, id);
       } else {
-        untracked(lane.key[i], lane.packet[i]);
+        untracked(i);
       }
     }
   };
-  const auto& [originator, reply] = burst.lanes<K>();
+  auto& [originator, reply] = burst.lanes<K>();
   serve(
       originator,
-      [&](const K& key, unsigned packet, ConnId id) {
+      [&](unsigned i, ConnId id) {
         Backend& backend = backends_[state_at(originators[id])];
-        send<Side::originator>(burst, packet, backend, port_for(backend, key), Verdict::tracked);
+        send<Side::originator>(burst, originator, i, backend, port_for(backend, originator.key[i]),
+                               Verdict::tracked);
       },
-      [&](const K& key, unsigned packet) { serve_by_maglev(burst, key, packet); });
+      [&](unsigned i) { serve_by_maglev(burst, originator, i); });
   serve(
       reply,
-      [&](const K& key, unsigned packet, ConnId id) {
+      [&](unsigned i, ConnId id) {
         Backend& backend = backends_[state_at(replies[id])];
-        const std::uint16_t port = virtual_port(backend, key, id, originators, replies);
-        send<Side::reply>(burst, packet, backend, port, Verdict::tracked);
+        const std::uint16_t port = virtual_port(backend, reply.key[i], id, originators, replies);
+        send<Side::reply>(burst, reply, i, backend, port, Verdict::tracked);
       },
-      [&](const K& key, unsigned packet) { serve_answer(burst, key, packet); });
-  if (!burst.quoted<K>().is_empty()) [[unlikely]]
-    serve_errors(burst, originators, replies);
+      [&](unsigned i) { serve_answer(burst, reply, i); });
 }
 
 /// To the backend, at that port; or back from it, from that port of its service.
 template <class K>
 template <Side kSide>
-void BalanceFor<K>::send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port,
-                         Verdict verdict) {
+void BalanceFor<K>::send(Burst& burst, Lane<K>& lane, unsigned i, Backend& backend,
+                         std::uint16_t port, Verdict verdict) {
   constexpr bool kTo = kSide == Side::originator;
+  const unsigned packet = lane.packet[i];
   if (kTo && backend.forward == Forward::dsr) [[unlikely]] {
-    direct(burst, packet, backend);
+    burst.send_by(packet, backend.address);
+  } else if (kTo) {
+    lane.set_destination(i, backend.address, port);
   } else {
-    rewrite<K>(kTo ? End::destination : End::source, burst.data[packet], burst.length[packet],
-               burst.headers[packet], kTo ? backend.address : backend.virtual_address, port);
+    lane.set_source(i, backend.virtual_address, port);
   }
   (kTo ? backend.packets : backend.replies).add(1);
   (kTo ? backend.bytes : backend.reply_bytes).add(burst.wire_length[packet]);
@@ -351,97 +342,29 @@ void BalanceFor<K>::send(Burst& burst, unsigned packet, Backend& backend, std::u
 }
 
 template <class K>
-void BalanceFor<K>::direct(Burst& burst, unsigned packet, const Backend& backend) {
-  burst.has_next_hop |= std::uint64_t{1} << packet;
-  burst.next_hops<Address>()[packet] = backend.address;
+auto BalanceFor<K>::to_backend(const Backend& backend, const K& key) -> Target {
+  if (backend.forward == Forward::dsr) return {key, backend.address};
+  K to = key;
+  to.destination = backend.address;
+  to.destination_port = port_for(backend, key);
+  return {to, std::nullopt};
 }
 
 template <class K>
-void BalanceFor<K>::serve_by_maglev(Burst& burst, const K& key, unsigned packet) {
-  Verdict& verdict = burst.verdict[packet];
-  // What may be a connection's first packets must go by Maglev as long as others may follow.
-  const bool found_no_place = verdict == Verdict::table_full || verdict == Verdict::over_budget;
-  const bool is_refused = verdict == Verdict::table_full && stateful_ && !stateless_when_full_;
-  if (is_refused || (!found_no_place && verdict != Verdict::no_connection)) return;
-  Service* service = find(key);
-  if (service == nullptr) {
-    verdict = Verdict::no_service;
-    return;
-  }
-  if (service->plan->willing == 0) {
-    verdict = without_backend(service->plan->spec.no_backend);
-    if (verdict != Verdict::passed) service->refused.add(1);
-    return;
-  }
-  if (found_no_place && turns_away(*service)) {
-    verdict = Verdict::service_limit;
-    return;
-  }
-  if (found_no_place) {
-    service->overflowed = true;
-    service->overflowed_at = burst.now;
-  }
-  const Maglev* const table = table_of(*service);
-  if (table == nullptr) {
-    verdict = Verdict::not_ready;
-    return;
-  }
-  Backend& backend = backends_[service->plan->listed[table->pick(hash_(key))]];
-  service->stateless.add(1);
-  send<Side::originator>(burst, packet, backend, port_for(backend, key), Verdict::stateless);
-}
-
-/// A backend that answers without an entry answers what Maglev sent there, or would have sent. One
-/// that begins a connection of its own answers nothing; nor can it be told from one that does where
-/// a service takes any port.
-template <class K>
-auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K& reply_key,
-                                   K& originator, bool& waits) -> const Answering* {
-  if (burst.signal[packet] == Signal::syn || !has_ports(reply_key.protocol)) return nullptr;
-  const auto* there = plan_->serving_at(reply_key);
-  if (there == nullptr) return nullptr;
-  const Answering* found = nullptr;
-  for (const Answering& answering : there->answering) {
-    Service& service = *services_[answering.service];
-    if (service.plan->willing == 0) continue;
-    const Maglev* const table = table_of(service);
-    waits = waits || table == nullptr;
-    if (table == nullptr) continue;
-    const Backend& backend = backends_[answering.backend];
-    K asked = reversed(reply_key);
-    asked.destination = backend.virtual_address;
-    asked.destination_port = backend.virtual_port;
-    if (service.plan->listed[table->pick(hash_(asked))] != answering.backend) continue;
-    if (found != nullptr) return nullptr;  // of two services, nobody knows which
-    found = &answering;
-    originator = asked;
-  }
-  return waits ? nullptr : found;
+auto BalanceFor<K>::from_backend(const Backend& backend, std::uint16_t port, const K& key)
+    -> Target {
+  K to = key;
+  to.source = backend.virtual_address;
+  to.source_port = port;
+  return {to, std::nullopt};
 }
 
 template <class K>
-Verdict BalanceFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,
-                               K& originator) {
-  bool waits = false;
-  const Answering* answering = find_answering(burst, packet, reply_key, originator, waits);
-  if (answering == nullptr) return Verdict::no_service;
-  return turns_away(*services_[answering->service]) ? Verdict::service_limit : Verdict::tracked;
-}
-
-template <class K>
-void BalanceFor<K>::serve_answer(Burst& burst, const K& key, unsigned packet) {
-  if (is_drop(burst.verdict[packet])) return;
-  const auto* there = plan_->serving_at(key);
-  const bool is_stray = there != nullptr && !there->is_direct;
-  burst.verdict[packet] = is_stray ? Verdict::stray_reply : Verdict::no_service;
-  K originator;
-  bool waits = false;
-  const Answering* answering = find_answering(burst, packet, key, originator, waits);
-  if (waits) burst.verdict[packet] = Verdict::not_ready;
-  if (answering == nullptr) return;
-  Backend& backend = backends_[answering->backend];
-  services_[answering->service]->stateless.add(1);
-  send<Side::reply>(burst, packet, backend, backend.virtual_port, Verdict::stateless);
+auto BalanceFor<K>::target(Side side, const K& key, ConnId id, const States<K>& originators,
+                           const States<K>& replies) const -> Target {
+  if (side == Side::originator) return to_backend(backends_[state_at(originators[id])], key);
+  const Backend& backend = backends_[state_at(replies[id])];
+  return from_backend(backend, virtual_port(backend, key, id, originators, replies), key);
 }
 
 // --- state

@@ -1,7 +1,6 @@
-// The load balancer: gives each new connection a backend, and rewrites its packets: the destination
-// of clients' packets to the backend, the source of the backends' replies back to the virtual
-// address. ICMP errors about either go on to the backend or the client, and what they quote is
-// rewritten to what that sent.
+// The load balancer: gives each new connection a backend, and has its packets rewritten: the
+// destination of clients' packets to the backend, the source of the backends' replies back to the
+// virtual address.
 //
 // One worker owns a Balance and makes all calls, but for `learn`, `let_go` and `statistics`: those
 // are of the thread that makes plans (plan.h), which hold what all workers have in common, services
@@ -106,8 +105,12 @@ class BalanceFor final : public FunctionFor<K> {
   Verdict answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) override;
   Verdict proved(const std::byte* state) override;
   void unproved(const std::byte* state) override;
-  void process(Burst& burst, const States<K>& originators, const States<K>& replies) override;
-  K translated(const K& key, const std::byte* state) const override;
+  void serve(Burst& burst, const States<K>& originators, const States<K>& replies) override;
+  using typename FunctionFor<K>::Target;
+  Target target(Side side, const K& key, ConnId id, const States<K>& originators,
+                const States<K>& replies) const override;
+  std::optional<Target> target_without_entry(const Burst& burst, unsigned packet, Side side,
+                                             const K& key) override;
   void closed(const std::byte* state, bool proved) override;
   void abandoned(const std::byte* state) override;
   Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
@@ -199,19 +202,16 @@ class BalanceFor final : public FunctionFor<K> {
   void fill(std::uint16_t id, Opening<K>& opening) const;
 
   template <Side kSide>
-  void send(Burst& burst, unsigned packet, Backend& backend, std::uint16_t port, Verdict verdict);
-  /// Leaves the packet as it came, with the backend as its next hop.
-  static void direct(Burst& burst, unsigned packet, const Backend& backend);
-  void serve_by_maglev(Burst& burst, const K& key, unsigned packet);
-  void serve_answer(Burst& burst, const K& key, unsigned packet);
+  static void send(Burst& burst, Lane<K>& lane, unsigned i, Backend& backend, std::uint16_t port,
+                   Verdict verdict);
+  void serve_by_maglev(Burst& burst, Lane<K>& lane, unsigned i);
+  void serve_answer(Burst& burst, Lane<K>& lane, unsigned i);
   template <class Unconcerned>
   void sides(Lanes<K>& lanes, Unconcerned&& unconcerned) const;
 
-  // ICMP errors (errors.h).
-  void serve_errors(Burst& burst, const States<K>& originators, const States<K>& replies);
+  static Target to_backend(const Backend& backend, const K& key);
+  static Target from_backend(const Backend& backend, std::uint16_t port, const K& key);
   const Backend* backend_by_maglev(const K& key);
-  template <Side kSide>
-  static void pass_on(Burst& burst, unsigned packet, const Backend& backend, std::uint16_t port);
 
   static State state_at(const std::byte* at);
   static std::uint16_t port_for(const Backend& backend, const K& key);

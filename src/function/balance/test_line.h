@@ -13,7 +13,9 @@
 
 #include "core/address.h"
 #include "function/balance/balance.h"
+#include "function/errors.h"
 #include "parse/parse.h"
+#include "parse/rewrite.h"
 #include "parse/tcp.h"
 #include "parse/test_packets.h"
 
@@ -108,13 +110,13 @@ class TestLine {
     auto& [originator, reply] = burst_->quoted<K>();
     look_up(originator, by_key_);
     look_up(reply, by_reply_);
-    function().process(*burst_, States<K>(originators_), States<K>(replies_));
+    serve_filed();
     return burst_->verdict[0];
   }
   /// The next hop of the last packet; "" where it goes where its destination says.
   std::string next_hop() const {
     if (burst_->has_next_hop == 0) return {};
-    return std::string(1, name_of(burst_->next_hops<Address>()[0].bytes.back()));
+    return std::string(1, name_of(burst_->template next_hops<Address>()[0].bytes.back()));
   }
   /// Of the last packet.
   test::Bytes bytes() const {
@@ -242,7 +244,16 @@ class TestLine {
     look_up(reply, by_reply_);
     if (originator.size == 1 && originator.connection[0] == ConnId::none)
       originator.connection[0] = open(originator.key[0]);
-    function().process(*burst_, States<K>(originators_), States<K>(replies_));
+    serve_filed();
+  }
+  /// As a family of a line does.
+  void serve_filed() {
+    const States<K> originators(originators_);
+    const States<K> replies(replies_);
+    begin_serving<K>(*burst_);
+    function().serve(*burst_, originators, replies);
+    rewrite<K>(*burst_);
+    send_errors_on(*burst_, function(), originators, replies);
   }
 
   ConnId open(const K& key) {

@@ -1,0 +1,125 @@
+// The part of the load balancer that serves what has no entry, by consistent hashing: packets that
+// found no place, or begin no connection, and the replies to them. A part of balance.cc.
+#pragma once
+
+#include "function/balance/balance.h"
+
+namespace millrace {
+
+template <class K>
+void BalanceFor<K>::serve_by_maglev(Burst& burst, Lane<K>& lane, unsigned i) {
+  const K& key = lane.key[i];
+  Verdict& verdict = burst.verdict[lane.packet[i]];
+  // What may be a connection's first packets must go by Maglev as long as others may follow.
+  const bool found_no_place = verdict == Verdict::table_full || verdict == Verdict::over_budget;
+  const bool is_refused = verdict == Verdict::table_full && stateful_ && !stateless_when_full_;
+  if (is_refused || (!found_no_place && verdict != Verdict::no_connection)) return;
+  Service* service = find(key);
+  if (service == nullptr) {
+    verdict = Verdict::no_service;
+    return;
+  }
+  if (service->plan->willing == 0) {
+    verdict = without_backend(service->plan->spec.no_backend);
+    if (verdict != Verdict::passed) service->refused.add(1);
+    return;
+  }
+  if (found_no_place && turns_away(*service)) {
+    verdict = Verdict::service_limit;
+    return;
+  }
+  if (found_no_place) {
+    service->overflowed = true;
+    service->overflowed_at = burst.now;
+  }
+  const Maglev* const table = table_of(*service);
+  if (table == nullptr) {
+    verdict = Verdict::not_ready;
+    return;
+  }
+  Backend& backend = backends_[service->plan->listed[table->pick(hash_(key))]];
+  service->stateless.add(1);
+  send<Side::originator>(burst, lane, i, backend, port_for(backend, key), Verdict::stateless);
+}
+
+/// A backend that answers without an entry answers what Maglev sent there, or would have sent. One
+/// that begins a connection of its own answers nothing; nor can it be told from one that does where
+/// a service takes any port.
+template <class K>
+auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K& reply_key,
+                                   K& originator, bool& waits) -> const Answering* {
+  if (burst.signal[packet] == Signal::syn || !has_ports(reply_key.protocol)) return nullptr;
+  const auto* there = plan_->serving_at(reply_key);
+  if (there == nullptr) return nullptr;
+  const Answering* found = nullptr;
+  for (const Answering& answering : there->answering) {
+    Service& service = *services_[answering.service];
+    if (service.plan->willing == 0) continue;
+    const Maglev* const table = table_of(service);
+    waits = waits || table == nullptr;
+    if (table == nullptr) continue;
+    const Backend& backend = backends_[answering.backend];
+    K asked = reversed(reply_key);
+    asked.destination = backend.virtual_address;
+    asked.destination_port = backend.virtual_port;
+    if (service.plan->listed[table->pick(hash_(asked))] != answering.backend) continue;
+    if (found != nullptr) return nullptr;  // of two services, nobody knows which
+    found = &answering;
+    originator = asked;
+  }
+  return waits ? nullptr : found;
+}
+
+template <class K>
+Verdict BalanceFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,
+                               K& originator) {
+  bool waits = false;
+  const Answering* answering = find_answering(burst, packet, reply_key, originator, waits);
+  if (answering == nullptr) return Verdict::no_service;
+  return turns_away(*services_[answering->service]) ? Verdict::service_limit : Verdict::tracked;
+}
+
+template <class K>
+void BalanceFor<K>::serve_answer(Burst& burst, Lane<K>& lane, unsigned i) {
+  const K& key = lane.key[i];
+  const unsigned packet = lane.packet[i];
+  if (is_drop(burst.verdict[packet])) return;
+  const auto* there = plan_->serving_at(key);
+  const bool is_stray = there != nullptr && !there->is_direct;
+  burst.verdict[packet] = is_stray ? Verdict::stray_reply : Verdict::no_service;
+  K originator;
+  bool waits = false;
+  const Answering* answering = find_answering(burst, packet, key, originator, waits);
+  if (waits) burst.verdict[packet] = Verdict::not_ready;
+  if (answering == nullptr) return;
+  Backend& backend = backends_[answering->backend];
+  services_[answering->service]->stateless.add(1);
+  send<Side::reply>(burst, lane, i, backend, backend.virtual_port, Verdict::stateless);
+}
+
+template <class K>
+auto BalanceFor<K>::target_without_entry(const Burst& burst, unsigned packet, Side side,
+                                         const K& key) -> std::optional<Target> {
+  if (side == Side::originator) {
+    const Backend* const backend = backend_by_maglev(key);
+    return backend != nullptr ? std::optional(to_backend(*backend, key)) : std::nullopt;
+  }
+  K asked;
+  bool waits = false;
+  const Answering* const answering = find_answering(burst, packet, key, asked, waits);
+  if (answering == nullptr) return std::nullopt;
+  const Backend& backend = backends_[answering->backend];
+  return from_backend(backend, backend.virtual_port, key);
+}
+
+/// Where what has no entry was sent, and would be sent now; null where nothing is.
+template <class K>
+auto BalanceFor<K>::backend_by_maglev(const K& key) -> const Backend* {
+  Service* const service = find(key);
+  if (service == nullptr || service->plan->willing == 0) return nullptr;
+  const Maglev* const table = table_of(*service);
+  if (table == nullptr) return nullptr;
+  return &backends_[service->plan->listed[table->pick(hash_(key))]];
+}
+
+}  // namespace millrace
