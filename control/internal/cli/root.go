@@ -61,12 +61,13 @@ It speaks to the control socket that "millrace run" makes; only who runs millrac
 		Version:          Version,
 		SilenceErrors:    true,
 		SilenceUsage:     true,
-		Args:             cobra.NoArgs,
+		Args:             noCommand,
 		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
 		RunE: func(*cobra.Command, []string) error {
 			return usage("a command is needed: millctl --help lists them")
 		},
 	}
+	root.SetFlagErrorFunc(noOption)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetVersionTemplate("millctl {{.Version}}\n")
