@@ -158,6 +158,17 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// However millctl is built, it has the version of the millrace beside it.
+func TestVersionIsMillraces(t *testing.T) {
+	text, err := os.ReadFile("../../../CMakeLists.txt")
+	if err != nil {
+		t.Skip(err) // control/ alone
+	}
+	if want := "project(millrace VERSION " + Version + " "; !strings.Contains(string(text), want) {
+		t.Errorf("CMakeLists.txt has no %q", want)
+	}
+}
+
 func TestHelpOfDrain(t *testing.T) {
 	if got := run(t, "none", "drain", "--help"); !strings.Contains(got.out, "its connections\ngo on.") {
 		t.Error(got.out)

@@ -15,8 +15,8 @@ import (
 	"millrace/control/internal/api"
 )
 
-// Version is set by the build.
-var Version = "development"
+// Version is millrace's, as ../../../CMakeLists.txt has it: a build may set another.
+var Version = "0.1.0"
 
 // app is what the subcommands share: where millrace listens, and where to write.
 type app struct {
