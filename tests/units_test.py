@@ -178,6 +178,9 @@ class Units(Asked):
     def state(self, unit):
         return self.systemd.run("systemctl", "is-active", unit).stdout.strip()
 
+    def shown(self, what, unit="millrace@a"):
+        return self.do("systemctl", "show", "--value", "--property", what, unit).strip()
+
     def log(self, unit):
         return self.do("journalctl", "--unit", unit, "--no-pager", "--output=cat")
 
@@ -209,6 +212,29 @@ class Units(Asked):
     def test_tap(self):
         self.up_and_down(configuration("tap:mr0", "af_packet:inside"), to_client="tap")
 
+    def test_a_link_that_comes_late(self):
+        """systemd would give up after five tries in ten seconds."""
+        self.boot(GOOD)
+        with self.network_.middle:
+            ip("link set outside down")
+        self.do("systemctl", "start", "millrace@a", status=1)
+        self.wait_until(lambda: int(self.shown("NRestarts")) > 5)
+        self.assertIn("outside is down: ip link set outside up", self.log("millrace@a"))
+        with self.network_.middle:
+            ip("link set outside up")
+        self.wait_until(lambda: self.state("millrace@a") == "active")
+        self.exercise(self.network_)
+
+    def test_a_wrong_file(self):
+        """It is not tried again; a start after the edit is."""
+        self.boot("workers = 0\n" + GOOD)
+        self.do("systemctl", "start", "millrace@a", status=1)
+        time.sleep(1.5)  # it would have been started after one
+        self.assertEqual((self.state("millrace@a"), self.shown("NRestarts")), ("failed", "0"))
+        self.configure(GOOD)
+        self.do("systemctl", "start", "millrace@a")
+        self.assertEqual(self.state("millrace@a"), "active")
+
     def test_from_one_unit_to_the_other(self):
         self.boot(GOOD.replace('protocol = "tcp"', 'protocol = "tcp"\nhealth = { check = "tcp" }'))
         self.do("systemctl", "enable", "--now", "millrace@a")
@@ -223,9 +249,9 @@ class Units(Asked):
             self.assertEqual(self.systemd.run("systemctl", "is-enabled", f"millrace@{old}").stdout, "disabled\n")
         self.configure("workers = 0\n" + GOOD)
         said = self.do("millctl", "upgrade", status=1)
-        self.assertIn("millrace@b did not take over", said)
+        self.assertRegex(said, r"millrace@b did not take over: /etc/millrace.toml:2: ")
         self.assertIn("millrace@a goes on", said)
-        self.assertEqual([self.state(f"millrace@{one}") for one in "ab"], ["active", "inactive"])
+        self.assertEqual([self.state(f"millrace@{one}") for one in "ab"], ["active", "failed"])
         self.assertEqual(end(), [])
         self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND})
         self.assertEqual({unit: self.state(unit) for unit in ("millctl-health", "millctl-exporter")},
