@@ -70,6 +70,33 @@ exec chroot . env -i container=other PATH="$PATH" /lib/systemd/systemd --system 
 """
 
 
+ONE_CARD = """[[port]]
+name = "card"
+device = "af_packet:outside"
+kernel = "mr0"
+addresses = ["198.51.100.2/24"]
+[[route]]
+prefix = "0.0.0.0/0"
+via = "198.51.100.1"
+[[service]]
+address = "203.0.113.10"
+backends = [{ address = "198.51.100.1" }]
+"""
+
+
+def one_card_steps():
+    """The page's steps 2 to 4, for the network here."""
+    with open(os.path.join(ROOT, "docs", "one-card.md"), encoding="utf-8") as file:
+        page = file.read()
+    for theirs, ours in (("192.0.2.", "198.51.100."), ("eth0", "outside")):
+        page = page.replace(theirs, ours)
+    blocks = [re.sub("^       ", "", block, flags=re.M) for block in re.findall(r"(?:^       .*\n)+", page, re.M)]
+    [back] = [block for block in blocks if "<<'BACK'" in block]
+    [forth] = [block for block in blocks if "<<'FORTH'" in block]
+    [called_off] = [block for block in blocks if block == "systemctl stop millrace-back.timer\n"]
+    return {"back": back, "forth": forth, "called off": called_off}
+
+
 class Exposure(unittest.TestCase):
     @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze here (package systemd)")
     def test_no_unit_is_too_exposed(self):
@@ -234,6 +261,40 @@ class Units(Asked):
         self.configure(GOOD)
         self.do("systemctl", "start", "millrace@a")
         self.assertEqual(self.state("millrace@a"), "active")
+
+    @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
+    def test_one_card(self):
+        """What docs/one-card.md has one type, more than once, and after an upgrade."""
+        self.boot(ONE_CARD)
+        steps = one_card_steps()
+        with self.network_.middle:
+            ip("address add 198.51.100.2/24 dev outside")
+
+        def run(step):
+            with open(self.systemd.path("/run/step"), "w", encoding="utf-8") as file:
+                file.write(steps[step])
+            return self.systemd.run("sh", "/run/step")
+
+        def is_reached():
+            with self.network_.middle:
+                routes = ip("route show default")
+            return "dev mr0" in routes and self.ping(self.network_, 4, "198.51.100.2") > 0
+
+        self.do("millrace", "run", "--check", "/etc/millrace.toml")
+        for _ in range(2):
+            self.assertEqual(run("back").returncode, 0)
+            self.assertEqual(run("back").returncode, 0)
+            self.assertEqual(run("forth").returncode, 0)
+            self.wait_until(is_reached)
+            self.assertEqual(run("called off").returncode, 0)
+            self.do("millctl", "upgrade")
+            self.do("systemctl", "is-active", "--quiet", "millrace@a", "millrace@b")
+            self.systemd.run("sh", "/usr/local/sbin/millrace-back")
+            self.assertEqual([self.state(f"millrace@{one}") for one in "ab"], ["inactive", "inactive"])
+            with self.network_.middle:
+                self.assertIn("198.51.100.2/24", ip("address show dev outside"))
+                self.assertIn("via 198.51.100.1 dev outside", ip("route show default"))
+                self.assertNotIn("mr0", ip("link show"))
 
     def test_from_one_unit_to_the_other(self):
         self.boot(GOOD.replace('protocol = "tcp"', 'protocol = "tcp"\nhealth = { check = "tcp" }'))
