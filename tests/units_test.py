@@ -117,6 +117,14 @@ class Exposure(unittest.TestCase):
         self.assertLess(float(found.group(2)), MOST_EXPOSED, done.stdout)
 
 
+class Configuration(unittest.TestCase):
+    def test_the_file_that_the_units_page_copies(self):
+        with open(os.path.join(ROOT, "docs", "run.md"), encoding="utf-8") as file:
+            [name] = re.findall(r"sudo cp (examples/\S+\.toml) /etc/millrace\.toml", file.read())
+        done = subprocess.run([MILLRACE, "run", "--check", os.path.join(ROOT, name)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
 class Systemd:
     """A systemd in namespaces of its own, in the network where it is made."""
 
