@@ -60,6 +60,10 @@ class Millctl(Asked):
         for line in lines:
             self.assertRegex(line, r"^tcp      6 7\d\d\d ESTABLISHED src=198\.51\.100\.1 dst=203\.0\.113\.10 .*"
                                    r"\[ASSURED\] mark=0 use=1$")
+        named = self.ctl("connections", "--destination", f"{IPV4['service']}:{PORT}", "--state", "ESTABLISHED")
+        self.assertEqual(len(named.splitlines()), 6)
+        self.assertIn("give one of syn_sent, ", self.ctl("connections", "--state", "sleeping", status=2))
+        self.assertIn("\npackets a second: ", self.ctl("top", "--once", "--interval", "0.1"))
         [one, *_] = [json.loads(line) for line in self.ctl("connections", "--format", "json").splitlines()]
         bracketed = "[{}]:{}" if ":" in one["source"] else "{}:{}"
         known = self.ctl("explain", "tcp", bracketed.format(one["source"], one["source_port"]),

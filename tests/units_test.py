@@ -70,6 +70,33 @@ exec chroot . env -i container=other PATH="$PATH" /lib/systemd/systemd --system 
 """
 
 
+ONE_CARD = """[[port]]
+name = "card"
+device = "af_packet:outside"
+kernel = "mr0"
+addresses = ["198.51.100.2/24"]
+[[route]]
+prefix = "0.0.0.0/0"
+via = "198.51.100.1"
+[[service]]
+address = "203.0.113.10"
+backends = [{ address = "198.51.100.1" }]
+"""
+
+
+def one_card_steps():
+    """The page's steps 2 to 4, for the network here."""
+    with open(os.path.join(ROOT, "docs", "one-card.md"), encoding="utf-8") as file:
+        page = file.read()
+    for theirs, ours in (("192.0.2.", "198.51.100."), ("eth0", "outside")):
+        page = page.replace(theirs, ours)
+    blocks = [re.sub("^       ", "", block, flags=re.M) for block in re.findall(r"(?:^       .*\n)+", page, re.M)]
+    [back] = [block for block in blocks if "<<'BACK'" in block]
+    [forth] = [block for block in blocks if "<<'FORTH'" in block]
+    [called_off] = [block for block in blocks if block == "systemctl stop millrace-back.timer\n"]
+    return {"back": back, "forth": forth, "called off": called_off}
+
+
 class Exposure(unittest.TestCase):
     @unittest.skipUnless(shutil.which("systemd-analyze"), "no systemd-analyze here (package systemd)")
     def test_no_unit_is_too_exposed(self):
@@ -88,6 +115,14 @@ class Exposure(unittest.TestCase):
             self.skipTest("this systemd-analyze has no --offline")
         self.assertIsNotNone(found, done.stdout + done.stderr)
         self.assertLess(float(found.group(2)), MOST_EXPOSED, done.stdout)
+
+
+class Configuration(unittest.TestCase):
+    def test_the_file_that_the_units_page_copies(self):
+        with open(os.path.join(ROOT, "docs", "run.md"), encoding="utf-8") as file:
+            [name] = re.findall(r"sudo cp (examples/\S+\.toml) /etc/millrace\.toml", file.read())
+        done = subprocess.run([MILLRACE, "run", "--check", os.path.join(ROOT, name)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class Systemd:
@@ -178,6 +213,9 @@ class Units(Asked):
     def state(self, unit):
         return self.systemd.run("systemctl", "is-active", unit).stdout.strip()
 
+    def shown(self, what, unit="millrace@a"):
+        return self.do("systemctl", "show", "--value", "--property", what, unit).strip()
+
     def log(self, unit):
         return self.do("journalctl", "--unit", unit, "--no-pager", "--output=cat")
 
@@ -209,6 +247,63 @@ class Units(Asked):
     def test_tap(self):
         self.up_and_down(configuration("tap:mr0", "af_packet:inside"), to_client="tap")
 
+    def test_a_link_that_comes_late(self):
+        """systemd would give up after five tries in ten seconds."""
+        self.boot(GOOD)
+        with self.network_.middle:
+            ip("link set outside down")
+        self.do("systemctl", "start", "millrace@a", status=1)
+        self.wait_until(lambda: int(self.shown("NRestarts")) > 5)
+        self.assertIn("outside is down: ip link set outside up", self.log("millrace@a"))
+        with self.network_.middle:
+            ip("link set outside up")
+        self.wait_until(lambda: self.state("millrace@a") == "active")
+        self.exercise(self.network_)
+
+    def test_a_wrong_file(self):
+        """It is not tried again; a start after the edit is."""
+        self.boot("workers = 0\n" + GOOD)
+        self.do("systemctl", "start", "millrace@a", status=1)
+        time.sleep(1.5)  # it would have been started after one
+        self.assertEqual((self.state("millrace@a"), self.shown("NRestarts")), ("failed", "0"))
+        self.configure(GOOD)
+        self.do("systemctl", "start", "millrace@a")
+        self.assertEqual(self.state("millrace@a"), "active")
+
+    @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
+    def test_one_card(self):
+        """What docs/one-card.md has one type, more than once, and after an upgrade."""
+        self.boot(ONE_CARD)
+        steps = one_card_steps()
+        with self.network_.middle:
+            ip("address add 198.51.100.2/24 dev outside")
+
+        def run(step):
+            with open(self.systemd.path("/run/step"), "w", encoding="utf-8") as file:
+                file.write(steps[step])
+            return self.systemd.run("sh", "/run/step")
+
+        def is_reached():
+            with self.network_.middle:
+                routes = ip("route show default")
+            return "dev mr0" in routes and self.ping(self.network_, 4, "198.51.100.2") > 0
+
+        self.do("millrace", "run", "--check", "/etc/millrace.toml")
+        for _ in range(2):
+            self.assertEqual(run("back").returncode, 0)
+            self.assertEqual(run("back").returncode, 0)
+            self.assertEqual(run("forth").returncode, 0)
+            self.wait_until(is_reached)
+            self.assertEqual(run("called off").returncode, 0)
+            self.do("millctl", "upgrade")
+            self.do("systemctl", "is-active", "--quiet", "millrace@a", "millrace@b")
+            self.systemd.run("sh", "/usr/local/sbin/millrace-back")
+            self.assertEqual([self.state(f"millrace@{one}") for one in "ab"], ["inactive", "inactive"])
+            with self.network_.middle:
+                self.assertIn("198.51.100.2/24", ip("address show dev outside"))
+                self.assertIn("via 198.51.100.1 dev outside", ip("route show default"))
+                self.assertNotIn("mr0", ip("link show"))
+
     def test_from_one_unit_to_the_other(self):
         self.boot(GOOD.replace('protocol = "tcp"', 'protocol = "tcp"\nhealth = { check = "tcp" }'))
         self.do("systemctl", "enable", "--now", "millrace@a")
@@ -223,9 +318,9 @@ class Units(Asked):
             self.assertEqual(self.systemd.run("systemctl", "is-enabled", f"millrace@{old}").stdout, "disabled\n")
         self.configure("workers = 0\n" + GOOD)
         said = self.do("millctl", "upgrade", status=1)
-        self.assertIn("millrace@b did not take over", said)
+        self.assertRegex(said, r"millrace@b did not take over: /etc/millrace.toml:2: ")
         self.assertIn("millrace@a goes on", said)
-        self.assertEqual([self.state(f"millrace@{one}") for one in "ab"], ["active", "inactive"])
+        self.assertEqual([self.state(f"millrace@{one}") for one in "ab"], ["active", "failed"])
         self.assertEqual(end(), [])
         self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND})
         self.assertEqual({unit: self.state(unit) for unit in ("millctl-health", "millctl-exporter")},

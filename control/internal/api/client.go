@@ -20,11 +20,14 @@ import (
 	"syscall"
 )
 
+// rootsSocket is where root's millrace listens.
+const rootsSocket = "/run/millrace.sock"
+
 // DefaultSocket is where `millrace run` listens unless --control says otherwise: a place of the
 // system's for root, of the session's for everybody else.
 func DefaultSocket() string {
 	if os.Geteuid() == 0 {
-		return "/run/millrace.sock"
+		return rootsSocket
 	}
 	runtime := os.Getenv("XDG_RUNTIME_DIR")
 	if runtime == "" {

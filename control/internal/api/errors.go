@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"syscall"
 )
 
@@ -27,8 +28,16 @@ func (u *Unreachable) Error() string {
 	return fmt.Sprintf("%s: %s", u.Socket, u.advice())
 }
 
+// isAnothers says whether this user's socket was meant, and there is only root's.
+func isAnothers(socket, roots string) bool {
+	_, err := os.Stat(roots)
+	return err == nil && socket == DefaultSocket() && socket != roots
+}
+
 func (u *Unreachable) advice() string {
 	switch {
+	case errors.Is(u.Err, fs.ErrNotExist) && isAnothers(u.Socket, rootsSocket):
+		return "no such socket, but root's millrace has one: run millctl as root (sudo)"
 	case errors.Is(u.Err, fs.ErrNotExist):
 		return "no such socket: is millrace running? `millrace run` makes it; --socket names another one"
 	case errors.Is(u.Err, fs.ErrPermission):

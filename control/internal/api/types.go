@@ -88,9 +88,11 @@ type Port struct {
 	Kernel          *KernelSide
 }
 
-// Rival is a station on a port's link that answers for a virtual address, too.
+// Rival is a station on a port's link that answers for a virtual address, too. Neighbour is the address of the
+// backend or router that has its MAC, where one has.
 type Rival struct {
 	Address, Mac string
+	Neighbour    *string
 }
 
 // KernelSide is what a port's interface of the kernel's counts: frames that the kernel got, that it sent, those that
@@ -111,7 +113,8 @@ type ServiceStats struct {
 	Stateless                    uint64
 }
 
-// BackendStats is what one backend of one service got.
+// BackendStats is what one backend of one service got. Of its Live connections those are Established that were proved
+// to be real and have not ended.
 type BackendStats struct {
 	Address, Service  string
 	Weight            uint64
@@ -120,6 +123,7 @@ type BackendStats struct {
 	Bytes             uint64
 	ReplyBytes        uint64 `json:"reply_bytes"`
 	Connections, Live uint64
+	Established       uint64
 }
 
 // Tuple is where a packet comes from and goes to.
@@ -173,10 +177,11 @@ type Service struct {
 	Backends []Backend
 }
 
-// Health says how a service's backends are checked. Port is 0 where none is configured.
+// Health says how a service's backends are checked. Port is 0, and Host empty, where none is configured.
 type Health struct {
 	Check      string
 	Path       string
+	Host       string
 	Port       uint16
 	IntervalMs int64 `json:"interval_ms"`
 	TimeoutMs  int64 `json:"timeout_ms"`

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"millrace/control/internal/api"
 	"millrace/control/internal/apitest"
 )
 
@@ -76,6 +77,10 @@ func TestCommands(t *testing.T) {
 		{[]string{"kill", "--all"}, "POST /kill", "all=true", "1,234 connections ended\n"},
 		{[]string{"kill", "--state", "established", "--silent"}, "POST /kill",
 			"silent=true&state=established", "1,234 connections ended\n"},
+		{[]string{"kill", "--state", "ESTABLISHED", "--protocol", "TCP"}, "POST /kill",
+			"protocol=tcp&state=established", "1,234 connections ended\n"},
+		{[]string{"kill", "--destination", "203.0.113.10:80", "--source", "[2001:db8::7]:53"}, "POST /kill",
+			"destination=203.0.113.10&destination_port=80&source=2001%3Adb8%3A%3A7&source_port=53", "1,234 connections ended\n"},
 		{[]string{"drain", "10.0.0.1:8000"}, "POST /drain", "backend=10.0.0.1%3A8000&drained=true",
 			"10.0.0.1:8000 gets no new connections, in 1 service\n"},
 		{[]string{"drain", "fd00::1", "--undo", "--service", "203.0.113.10:80/tcp"}, "POST /drain",
@@ -103,8 +108,13 @@ func TestWrongCommandLines(t *testing.T) {
 		err  string
 	}{
 		{nil, "a command is needed: millctl --help lists them"},
-		{[]string{"stat"}, "unknown command \"stat\" for \"millctl\" (millctl --help shows what there is)"},
-		{[]string{"stats", "--jsn"}, "unknown flag: --jsn (millctl stats --help shows what there is)"},
+		{[]string{"stat"}, "stat is no command of millctl: the nearest is stats (millctl --help shows what there is)"},
+		{[]string{"Statz"}, "Statz is no command of millctl: the nearest is stats (millctl --help shows what there is)"},
+		{[]string{"weather"}, "weather is no command of millctl (millctl --help shows what there is)"},
+		{[]string{"stats", "--jsn"}, "--jsn is no option: the nearest is --json (millctl stats --help shows what there is)"},
+		{[]string{"stats", "--sock", "x"}, "--sock is no option: the nearest is --socket (millctl stats --help shows what there is)"},
+		{[]string{"stats", "--yaml"}, "--yaml is no option (millctl stats --help shows what there is)"},
+		{[]string{"stats", "-x"}, "unknown shorthand flag: 'x' in -x (millctl stats --help shows what there is)"},
 		{[]string{"explain", "tcp", "10.0.0.1:80"}, "2 given: give PROTOCOL SOURCE:PORT DESTINATION:PORT (millctl explain --help shows what there is)"},
 		{[]string{"drain", "10.0.0.1", "10.0.0.2"}, "2 given: give BACKEND (millctl drain --help shows what there is)"},
 		{[]string{"explain", "udp", "10.0.0.1:53", "10.0.0.2"},
@@ -115,8 +125,11 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"kill", "--state", ""}, `invalid argument "" for "--state" flag: it is empty: give it, or leave the option out (millctl kill --help shows what there is)`},
 		{[]string{"kill", "--all", "--protocol", "tcp"}, "--all and a filter contradict each other: give one of them"},
 		{[]string{"connections", "--format", "xml"}, "--format xml is unknown: give table, json or conntrack"},
-		{[]string{"top"}, "top needs a terminal; millctl stats shows the same figures once"},
-		{[]string{"trace", "--packets", "x"}, `invalid argument "x" for "--packets" flag: strconv.ParseUint: parsing "x": invalid syntax (millctl trace --help shows what there is)`},
+		{[]string{"connections", "--state", "sleeping"}, "--state sleeping is unknown: give one of " + strings.Join(api.States, ", ")},
+		{[]string{"kill", "--source", "10.0.0.1:80", "--source-port", "80"}, "--source has a port: leave out --source-port"},
+		{[]string{"top"}, "top needs a terminal: give --once for the rates of one interval"},
+		{[]string{"top", "--interval", "0"}, `invalid argument "0" for "--interval" flag: give a time above 0, as 1s or 500ms (millctl top --help shows what there is)`},
+		{[]string{"trace", "--packets", "x"}, `invalid argument "x" for "--packets" flag: give a number from 0 to 4294967295 (millctl trace --help shows what there is)`},
 	} {
 		expect(t, run(t, server.Socket, c.args...), result{wrongUsage, "", "millctl: " + c.err + "\n"})
 	}
@@ -142,6 +155,17 @@ func TestRefusals(t *testing.T) {
 		{[]string{"connections", "--format", "conntrack"}, "millctl: the answer broke off: unexpected EOF\n"},
 	} {
 		expect(t, run(t, server.Socket, c.args...), result{failed, "", c.err})
+	}
+}
+
+// However millctl is built, it has the version of the millrace beside it.
+func TestVersionIsMillraces(t *testing.T) {
+	text, err := os.ReadFile("../../../CMakeLists.txt")
+	if err != nil {
+		t.Skip(err) // control/ alone
+	}
+	if want := "project(millrace VERSION " + Version + " "; !strings.Contains(string(text), want) {
+		t.Errorf("CMakeLists.txt has no %q", want)
 	}
 }
 

@@ -44,7 +44,11 @@ Formats: table; json, an object a line; conntrack, as "conntrack -L" lists the k
 		if !known {
 			return usage("--format %s is unknown: give table, json or conntrack", format)
 		}
-		body, err := a.client().Get(command.Context(), "/connections", filter())
+		query, err := filter()
+		if err != nil {
+			return err
+		}
+		body, err := a.client().Get(command.Context(), "/connections", query)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,8 @@
 package cli
 
 import (
-	"errors"
+	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,38 +10,47 @@ import (
 	"millrace/control/internal/api"
 )
 
-// text is the value of a flag, and what help calls it.
-type text struct {
-	value *string
-	kind  string
-}
-
-func (t text) String() string { return *t.value }
-func (t text) Set(value string) error {
-	if value == "" {
-		return errors.New("it is empty: give it, or leave the option out")
-	}
-	*t.value = value
-	return nil
-}
-func (t text) Type() string { return t.kind }
-
 // filterFlags gives the command a flag for each part of a FILTER. What it answers is to be called
 // once the command line was read: the parts that were given.
-func filterFlags(command *cobra.Command) func() api.Filter {
+func filterFlags(command *cobra.Command) func() (api.Filter, error) {
 	values := make([]string, len(api.FilterKeys))
 	for i, part := range api.FilterKeys {
 		command.Flags().Var(text{&values[i], part.Type}, flagName(part.Key), part.Meaning)
 	}
-	return func() api.Filter {
+	command.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(api.States, cobra.ShellCompDirectiveNoFileComp))
+	return func() (api.Filter, error) {
 		filter := api.Filter{}
 		for i, part := range api.FilterKeys {
 			if command.Flags().Changed(flagName(part.Key)) {
 				filter.Set(part.Key, values[i])
 			}
 		}
-		return filter
+		return filter, tidy(filter)
 	}
 }
 
 func flagName(key string) string { return strings.ReplaceAll(key, "_", "-") }
+
+// tidy takes names in capitals, and an end as lists show it: an address with its port.
+func tidy(filter api.Filter) error {
+	for _, key := range []string{"protocol", "state"} {
+		if filter.Has(key) {
+			filter.Set(key, strings.ToLower(filter.Get(key)))
+		}
+	}
+	if state := filter.Get("state"); state != "" && !api.IsState(state) {
+		return usage("--state %s is unknown: give one of %s", state, strings.Join(api.States, ", "))
+	}
+	for _, key := range []string{"source", "destination"} {
+		address, err := netip.ParseAddrPort(filter.Get(key))
+		if err != nil {
+			continue // no port: millrace judges it
+		}
+		if filter.Has(key + "_port") {
+			return usage("--%s has a port: leave out --%s-port", key, key)
+		}
+		filter.Set(key, address.Addr().String())
+		filter.Set(key+"_port", strconv.Itoa(int(address.Port())))
+	}
+	return nil
+}

@@ -19,8 +19,10 @@ begins another connection, which may get another backend. All parts of the filte
 	command.Flags().BoolVar(&all, "all", false, "end every connection")
 	command.Flags().BoolVar(&silent, "silent", false, "send no RST")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		query := filter()
+		query, err := filter()
 		switch {
+		case err != nil:
+			return err
 		case all && len(query) > 0:
 			return usage("--all and a filter contradict each other: give one of them")
 		case !all && len(query) == 0:

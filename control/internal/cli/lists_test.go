@@ -136,6 +136,19 @@ func TestTopShowsWhatChanged(t *testing.T) {
 	golden(t, "top.txt", rates{&before, &after, 2}.screen(style{}.bold))
 }
 
+// Also where nobody watches: the same lines, of one interval.
+func TestTopOnce(t *testing.T) {
+	server := apitest.New(t)
+	server.On("GET /stats", apitest.Text(200, testdata(t, "stats.json")))
+	for _, interval := range []string{"0.001", "1ms"} {
+		got := run(t, server.Socket, "top", "--once", "--interval", interval)
+		if got.status != done || !strings.Contains(got.out, "\npackets a second: 0 in, 0 out, 0 dropped\n") ||
+			!strings.Contains(got.out, "\n10.0.0.1:8000  203.0.113.10:80/tcp") {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 func TestProtocolInCapitals(t *testing.T) {
 	flow, err := flowOf("TCP", "10.0.0.1:80", "10.0.0.2:80")
 	if err != nil || flow.Get("protocol") != "tcp" {

@@ -85,7 +85,7 @@ func (r rates) services(t *table) {
 
 // Busiest first.
 func (r rates) backends(t *table) {
-	t.columns("backend", "service", ">packets/s", ">bits/s", ">replies/s", ">bits/s", ">connections/s", ">live")
+	t.columns("backend", "service", ">packets/s", ">bits/s", ">replies/s", ">bits/s", ">connections/s", ">established", ">live")
 	type key struct{ service, address string }
 	was := map[key]api.BackendStats{}
 	for _, b := range r.before.Backends {
@@ -99,7 +99,7 @@ func (r rates) backends(t *table) {
 	for _, b := range now {
 		old := was[key{b.Service, b.Address}]
 		t.hold(b.Address, b.Service, perSecond(packets(b)), r.text(8*old.Bytes, 8*b.Bytes), r.text(old.Replies, b.Replies), r.text(8*old.ReplyBytes, 8*b.ReplyBytes),
-			r.text(old.Connections, b.Connections), grouped(b.Live))
+			r.text(old.Connections, b.Connections), grouped(b.Established), grouped(b.Live))
 	}
 }
 

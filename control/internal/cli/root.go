@@ -15,8 +15,8 @@ import (
 	"millrace/control/internal/api"
 )
 
-// Version is set by the build.
-var Version = "development"
+// Version is millrace's, as ../../../CMakeLists.txt has it: a build may set another.
+var Version = "0.1.0"
 
 // app is what the subcommands share: where millrace listens, and where to write.
 type app struct {
@@ -61,12 +61,13 @@ It speaks to the control socket that "millrace run" makes; only who runs millrac
 		Version:          Version,
 		SilenceErrors:    true,
 		SilenceUsage:     true,
-		Args:             cobra.NoArgs,
+		Args:             noCommand,
 		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
 		RunE: func(*cobra.Command, []string) error {
 			return usage("a command is needed: millctl --help lists them")
 		},
 	}
+	root.SetFlagErrorFunc(noOption)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetVersionTemplate("millctl {{.Version}}\n")

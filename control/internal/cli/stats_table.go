@@ -112,7 +112,7 @@ func showConnections(out io.Writer, s *api.Stats) {
 
 func showService(out io.Writer, service api.ServiceStats, backends []api.BackendStats, why map[[2]string]string) {
 	fmt.Fprintf(out, "\n%s\n", describe(service))
-	t := newTable(out, "  ", "backend", ">packets", ">share", ">bytes", ">replies", ">bytes", ">connections", ">live", ">weight", "")
+	t := newTable(out, "  ", "backend", ">packets", ">share", ">bytes", ">replies", ">bytes", ">connections", ">established", ">live", ">weight", "")
 	own := backendsOf(service, backends)
 	var packets uint64
 	for _, b := range own {
@@ -120,7 +120,7 @@ func showService(out io.Writer, service api.ServiceStats, backends []api.Backend
 	}
 	for _, b := range own {
 		t.row(b.Address, grouped(b.Packets), share(b.Packets, packets), grouped(b.Bytes), grouped(b.Replies),
-			grouped(b.ReplyBytes), grouped(b.Connections), grouped(b.Live), grouped(b.Weight), yes(b.Draining, "draining")+why[[2]string{b.Service, b.Address}])
+			grouped(b.ReplyBytes), grouped(b.Connections), grouped(b.Established), grouped(b.Live), grouped(b.Weight), yes(b.Draining, "draining")+why[[2]string{b.Service, b.Address}])
 	}
 	t.flush()
 }
@@ -180,9 +180,19 @@ func showPorts(out io.Writer, ports []api.Port) {
 			fmt.Fprintf(out, "%s: %s does not answer, so nothing reaches it\n", p.Name, address)
 		}
 		for _, r := range p.Rivals {
-			fmt.Fprintf(out, "%s: %s answers for %s, too, so clients may pass millrace by\n", p.Name, r.Mac, r.Address)
+			fmt.Fprintf(out, "%s: %s\n", p.Name, rivalry(r))
 		}
 	}
+}
+
+// rivalry says who answers in place of millrace. One that millrace knows can be told what to do about it.
+func rivalry(r api.Rival) string {
+	const what = "%s answers for %s, too, so clients may pass millrace by"
+	if r.Neighbour == nil {
+		return fmt.Sprintf(what, r.Mac, r.Address)
+	}
+	return fmt.Sprintf(what+": keep it quiet about that address (docs/balance.md#direct-server-return)",
+		fmt.Sprintf("%s (%s)", *r.Neighbour, r.Mac), r.Address)
 }
 
 func showWorkers(out io.Writer, workers []api.Worker) {

@@ -18,30 +18,52 @@ import (
 )
 
 func (a *app) top() *cobra.Command {
-	interval := time.Second
+	interval, once := time.Second, false
 	command := &cobra.Command{
-		Use:   "top [--interval TIME]",
+		Use:   "top [--interval TIME] [--once]",
 		Short: "Watch the rates: by worker, service, backend and reason of drops",
 		Long: `Shows, and keeps showing, what happens a second: by worker, service, backend
-(the busiest first) and reason of drops. q or Ctrl-C ends it. Needs a terminal;
-for anything else there is "millctl stats --json", and "millctl exporter".`,
-		Example: "  millctl top --interval 5s",
-		Args:    cobra.NoArgs,
+(the busiest first) and reason of drops. q or Ctrl-C ends it. Needs a terminal,
+but for --once, which prints the rates of one interval. For programs there is
+"millctl stats --json", whose counters grow, and "millctl exporter".`,
+		Example: `  millctl top --interval 5s
+  millctl top --once | grep hop_limit`,
+		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if once {
+				return a.showOnce(command.Context(), interval)
+			}
 			out, ok := terminal(a.out)
 			if !ok {
-				return usage("top needs a terminal; millctl stats shows the same figures once")
-			}
-			if interval <= 0 {
-				return usage("--interval is %s: give a time above 0, as 1s or 500ms", interval)
+				return usage("top needs a terminal: give --once for the rates of one interval")
 			}
 			ctx, stop := signal.NotifyContext(command.Context(), syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
 			return watch(ctx, a.client(), out, interval)
 		},
 	}
-	command.Flags().DurationVar(&interval, "interval", interval, "read every `TIME`, as 500ms or 2s")
+	command.Flags().Var(period{&interval}, "interval", "read every TIME, as 500ms or 2s")
+	command.Flags().BoolVar(&once, "once", false, "print the rates of one interval, and end")
 	return command
+}
+
+func (a *app) showOnce(ctx context.Context, interval time.Duration) error {
+	before, err := a.client().Stats(ctx)
+	if err != nil {
+		return err
+	}
+	read := time.Now()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(interval):
+	}
+	after, err := a.client().Stats(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(a.out, rates{&before, &after, time.Since(read).Seconds()}.screen(styleOf(a.out).bold))
+	return nil
 }
 
 var errInterrupted = errors.New("interrupted")

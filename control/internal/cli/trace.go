@@ -22,14 +22,17 @@ seconds, whichever comes first; Ctrl-C ends it sooner and leaves a whole capture
 		Args: cobra.NoArgs,
 	}
 	filter := filterFlags(command)
-	command.Flags().Uint32Var(&packets, "packets", packets, "capture `N` at most")
-	command.Flags().Uint32Var(&seconds, "seconds", seconds, "for `N` seconds at most")
+	command.Flags().Var(number{&packets}, "packets", "capture N at most")
+	command.Flags().Var(number{&seconds}, "seconds", "for N seconds at most")
 	command.Flags().VarP(text{&file, "FILE"}, "write", "w", "where to; - is standard output, which must be no terminal")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if _, is := terminal(a.out); is && file == "-" {
 			return usage("a capture is not for a terminal: give -w FILE, or pipe it, as into tshark -r -")
 		}
-		query := filter()
+		query, err := filter()
+		if err != nil {
+			return err
+		}
 		query.Set("packets", strconv.FormatUint(uint64(packets), 10))
 		query.Set("seconds", strconv.FormatUint(uint64(seconds), 10))
 		body, err := a.client().Get(command.Context(), "/trace", query)

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,7 +121,12 @@ func (u upgrade) givenUp(ctx context.Context, from, to units.Unit, why error) er
 		return fmt.Errorf("%s: %w; %s has ended: systemd starts %s again, and journalctl -u %s says why",
 			to.Name, why, from.Name, to.Name, to.Name)
 	}
-	text := fmt.Sprintf("%s did not take over: %v\njournalctl -u %s says why; %s goes on", to.Name, why, to.Name, from.Name)
+	more := "more"
+	said := strings.Join(u.manager.Errors(ctx, to.Name), "\n")
+	if said == "" {
+		said, more = why.Error(), "why"
+	}
+	text := fmt.Sprintf("%s did not take over: %s\njournalctl -u %s says %s; %s goes on", to.Name, said, to.Name, more, from.Name)
 	if err := u.manager.Do(ctx, "stop", to.Name); err != nil {
 		text += fmt.Sprintf("\nand %s is still there: %v", to.Name, err)
 	}
@@ -143,7 +149,14 @@ func (u upgrade) bow(ctx context.Context, from, to units.Unit) error {
 		}
 	}
 	u.say("%s has ended", from.Name)
-	if !from.IsEnabled() {
+	to, err := u.manager.Show(ctx, to.Name)
+	switch {
+	case err != nil:
+		return err
+	case !from.IsEnabled() && to.IsEnabled():
+		u.say("%s starts with the machine", to.Name)
+		return nil
+	case !from.IsEnabled():
 		u.say("neither starts with the machine: systemctl enable %s", to.Name)
 		return nil
 	}

@@ -22,14 +22,22 @@ cd "$UNITS" || exit 1
 [ "$1" = --no-ask-password ] || exit 1
 shift
 if [ "$1" = show ]; then cat "$3"; exit; fi
-[ "$1" = --quiet ] || exit 1
-echo "$2 $3" >>asked
-[ ! -e "$2" ] || . "./$2"
+echo "$1 $2" >>asked
+[ ! -e "$1" ] || . "./$1"
+`
+
+// The journal of the one invocation that it knows.
+const journalctl = `#!/bin/sh
+cd "$UNITS" || exit 1
+for argument in "$@"; do
+  if [ "$argument" = _SYSTEMD_INVOCATION_ID=f00d ]; then cat journal; fi
+done
 `
 
 func newUnits(t *testing.T) fakeUnits {
 	u := fakeUnits{t, t.TempDir()}
 	u.write("systemctl", systemctl)
+	u.write("journalctl", journalctl)
 	t.Setenv("UNITS", u.folder)
 	t.Setenv("PATH", u.folder+":"+os.Getenv("PATH"))
 	return u
@@ -93,6 +101,18 @@ func TestUpgrade(t *testing.T) {
 				"millctl: millrace@b did not take over: systemctl: Job for millrace@b.service failed.\n" +
 					"millctl: journalctl -u millrace@b says why; millrace@a goes on\n"},
 			"start millrace@b.service, stop millrace@b.service"},
+		{"the other one starts with the machine already", "millrace@a", "millrace@b", "disabled",
+			becomes("millrace@b", state("active", os.Getpid(), "enabled")) + becomes("millrace@a", state("inactive", 0, "disabled")),
+			result{done, "millrace@a runs (0.2.0), with 1,234 connections\nstarting millrace@b, which takes over\n" +
+				"millrace@b has taken over 1 connection (0.2.0)\nmillrace@a has ended\nmillrace@b starts with the machine\n", ""},
+			"start millrace@b.service"},
+		{"it does not start, and has said why", "millrace@a", "millrace@b", "enabled",
+			becomes("millrace@b", state("failed", 0, "disabled")+"InvocationID=f00d\n") +
+				"printf 'millrace: warning: small pages\\nmillrace: f.toml:1: workers: give 1 to 128\\nmillrace: f.toml:2: unknown key\\nmore\\n' >journal\nexit 1\n",
+			result{failed, "millrace@a runs (0.2.0), with 1,234 connections\nstarting millrace@b, which takes over\n",
+				"millctl: millrace@b did not take over: f.toml:1: workers: give 1 to 128\nmillctl: f.toml:2: unknown key\n" +
+					"millctl: journalctl -u millrace@b says more; millrace@a goes on\n"},
+			"start millrace@b.service, stop millrace@b.service"},
 		{"it starts, and ends before it takes over", "millrace@a", "millrace@b", "enabled",
 			becomes("millrace@b", state("activating", 0, "disabled")),
 			result{failed, "millrace@a runs (0.2.0), with 1,234 connections\nstarting millrace@b, which takes over\n",
@@ -136,6 +156,9 @@ func TestNothingToUpgrade(t *testing.T) {
 	u.write("millrace@b.service", "LoadState=not-found\nActiveState=inactive\n")
 	expect(t, run(t, server.Socket, "upgrade"), result{failed, "",
 		"millctl: systemd has no unit millrace@.service: copy examples/millrace@.service to /etc/systemd/system, then systemctl daemon-reload\n"})
+	u.write("systemctl", "#!/bin/sh\necho 'System has not been booted with systemd as init system (PID 1). Can'\\''t operate.' >&2\nexit 1\n")
+	expect(t, run(t, server.Socket, "upgrade"), result{failed, "",
+		"millctl: systemd does not run here: start the new millrace with --take-over by hand (docs/run.md)\n"})
 	t.Setenv("PATH", t.TempDir())
 	expect(t, run(t, server.Socket, "upgrade"), result{failed, "",
 		"millctl: there is no systemctl here: start the new millrace with --take-over by hand (docs/run.md)\n"})

@@ -134,6 +134,8 @@ var metrics = []*metric{
 
 	gauge("backend_connections", "Live connections of the backend.",
 		backends(func(b api.BackendStats) float64 { return float64(b.Live) }), "service", "backend"),
+	gauge("backend_established_connections", "Connections of the backend that were proved to be real and are in use.",
+		backends(func(b api.BackendStats) float64 { return float64(b.Established) }), "service", "backend"),
 	counter("backend_connections_opened_total", "Connections given to the backend.",
 		backends(func(b api.BackendStats) float64 { return float64(b.Connections) }), "service", "backend"),
 	counter("backend_sent_packets_total", "Packets sent to the backend.",

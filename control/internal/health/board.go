@@ -21,11 +21,13 @@ type Target struct{ Service, Backend string }
 
 func (t Target) String() string { return t.Backend + " of " + t.Service }
 
-// Check is one attempt that is to be made. Path is http's; icmp has no port.
+// Check is one attempt that is to be made. Path and Host are http's, Host empty where the request names To; icmp has
+// no port.
 type Check struct {
 	Kind    string
 	To      netip.AddrPort
 	Path    string
+	Host    string
 	Timeout time.Duration
 }
 
@@ -56,7 +58,7 @@ type watched struct {
 	rise, fall int
 	dueMs      int64
 	running    bool
-	noted      bool   // that it could not be tried
+	noted      bool   // that it is not checked
 	life       uint64 // tells a target from an earlier one of the same name
 }
 
@@ -98,7 +100,7 @@ func (b *Board) configure(nowMs int64, target Target, service api.Service, backe
 	w.intervalMs, w.rise, w.fall = service.Health.IntervalMs, service.Health.Rise, service.Health.Fall
 	if problem := w.check.problem(); problem != "" {
 		w.dueMs = never
-		return note(target, problem, !known)
+		return w.note(target, problem)
 	}
 	switch {
 	case w.dueMs == never:
@@ -114,11 +116,22 @@ func (b *Board) configure(nowMs int64, target Target, service api.Service, backe
 
 const never = int64(1)<<62 - 1
 
-func note(target Target, problem string, isNews bool) []Event {
-	if !isNews {
+// note says once why a target is not checked.
+func (w *watched) note(target Target, problem string) []Event {
+	if w.noted {
 		return nil
 	}
+	w.noted = true
 	return []Event{{Target: target, Why: problem}}
+}
+
+// noteEnd says that a target is checked which was not.
+func (w *watched) noteEnd(target Target) []Event {
+	if !w.noted {
+		return nil
+	}
+	w.noted = false
+	return []Event{{Target: target, Why: "checked again"}}
 }
 
 // The configured port, or the backend's, or the service's where that is none.
@@ -127,7 +140,7 @@ func checkOf(service api.Service, backend api.Backend) Check {
 	if service.Health.Check == "icmp" {
 		port = 0
 	}
-	return Check{service.Health.Check, netip.AddrPortFrom(backend.Address, port), service.Health.Path,
+	return Check{service.Health.Check, netip.AddrPortFrom(backend.Address, port), service.Health.Path, service.Health.Host,
 		time.Duration(service.Health.TimeoutMs) * time.Millisecond}
 }
 
@@ -201,17 +214,15 @@ func (b *Board) Result(job Job, outcome error) []Event {
 	}
 	w.running = false
 	if errors.Is(outcome, errNotTried) {
-		isNews := !w.noted
-		w.noted = true
-		return note(job.Target, outcome.Error(), isNews)
+		return w.note(job.Target, outcome.Error())
 	}
-	w.noted = false
+	events := w.noteEnd(job.Target)
 	if !w.Observe(outcome == nil, w.rise, w.fall) {
-		return nil
+		return events
 	}
 	why := fmt.Sprintf("%d good in a row", w.rise)
 	if outcome != nil {
 		why = fmt.Sprintf("%v, %d in a row", outcome, w.fall)
 	}
-	return []Event{{Target: job.Target, Tell: true, Healthy: w.Healthy, Why: why}}
+	return append(events, Event{Target: job.Target, Tell: true, Healthy: w.Healthy, Why: why})
 }

@@ -36,6 +36,9 @@ func reason(check Check, err error) error {
 		return fmt.Errorf("no answer in %s", check.Timeout)
 	case !errors.As(err, &number):
 		return err
+	case number == syscall.ENETUNREACH:
+		return fmt.Errorf("%w: %v: give this machine a route to it, as by a port's interface of the kernel's (docs/control.md#millctl-health)",
+			errNotTried, number)
 	case isOurs(number):
 		return fmt.Errorf("%w: %v", errNotTried, number)
 	}
@@ -73,6 +76,7 @@ func checkHTTP(ctx context.Context, check Check) error {
 		return err
 	}
 	request.Header.Set("User-Agent", "millctl-health")
+	request.Host = check.Host
 	answer, err := browser.Do(request)
 	if err != nil {
 		return err

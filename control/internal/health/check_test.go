@@ -32,7 +32,7 @@ func addressOf(listener net.Listener) netip.AddrPort {
 }
 
 func try(kind string, to netip.AddrPort, path string, timeout time.Duration) string {
-	if err := Try(context.Background(), Check{kind, to, path, timeout}); err != nil {
+	if err := Try(context.Background(), Check{Kind: kind, To: to, Path: path, Timeout: timeout}); err != nil {
 		return err.Error()
 	}
 	return "well"
@@ -87,6 +87,24 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+// A server of many sites knows by the host which one is meant.
+func TestHostOfHTTP(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "www.example.com" {
+			w.WriteHeader(421)
+		}
+	}))
+	defer server.Close()
+	check := Check{Kind: "http", To: addressOf(server.Listener), Path: "/", Host: "www.example.com", Timeout: ample}
+	if err := Try(context.Background(), check); err != nil {
+		t.Error(err)
+	}
+	check.Host = ""
+	if err := Try(context.Background(), check); err == nil || err.Error() != "HTTP 421 Misdirected Request" {
+		t.Error(err)
+	}
+}
+
 func TestHTTPOfAnotherProtocol(t *testing.T) {
 	listener := listen(t, "127.0.0.1:0")
 	go func() {
@@ -109,7 +127,7 @@ func TestICMP(t *testing.T) {
 		t.Run(loopback, func(t *testing.T) {
 			listen(t, net.JoinHostPort(loopback, "0")) // skips a family that is not here
 			to := netip.AddrPortFrom(netip.MustParseAddr(loopback), 0)
-			err := Try(context.Background(), Check{"icmp", to, "", ample})
+			err := Try(context.Background(), Check{Kind: "icmp", To: to, Timeout: ample})
 			if errors.Is(err, errNotTried) {
 				t.Skip(err) // no right to send ICMP here
 			}
@@ -135,6 +153,9 @@ func TestOurOwnFailures(t *testing.T) {
 		want := number.Error()
 		if isOurs {
 			want = "not checked: " + want
+		}
+		if number == syscall.ENETUNREACH {
+			want += ": give this machine a route to it, as by a port's interface of the kernel's (docs/control.md#millctl-health)"
 		}
 		if got.Error() != want || errors.Is(got, errNotTried) != isOurs {
 			t.Errorf("%s, want %s", got, want)

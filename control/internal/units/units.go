@@ -20,7 +20,7 @@ type Unit struct {
 	MainPID int    // 0: it has no process
 	Result  string // "success", or how its last process ended: "exit-code"
 
-	load, active, file string
+	load, active, file, invocation string
 }
 
 // IsThere says whether systemd has a file for it.
@@ -45,7 +45,7 @@ func (u Unit) IsEnabled() bool { return u.file == "enabled" }
 
 // Show asks for a unit.
 func (m Manager) Show(ctx context.Context, name string) (Unit, error) {
-	text, err := systemctl(ctx, "show", "--property=LoadState,ActiveState,UnitFileState,MainPID,Result", name+".service")
+	text, err := systemctl(ctx, "show", "--property=LoadState,ActiveState,UnitFileState,MainPID,Result,InvocationID", name+".service")
 	if err != nil {
 		return Unit{}, err
 	}
@@ -61,6 +61,8 @@ func (m Manager) Show(ctx context.Context, name string) (Unit, error) {
 			unit.file = value
 		case "MainPID":
 			unit.MainPID, _ = strconv.Atoi(value)
+		case "InvocationID":
+			unit.invocation = value
 		case "Result":
 			unit.Result = value
 		}
@@ -68,10 +70,33 @@ func (m Manager) Show(ctx context.Context, name string) (Unit, error) {
 	return unit, nil
 }
 
+const byHand = "start the new millrace with --take-over by hand (docs/run.md)"
+
 // Do is "start", "stop", "enable" or "disable"; it returns when that is done, or has failed.
 func (m Manager) Do(ctx context.Context, what, name string) error {
-	_, err := systemctl(ctx, "--quiet", what, name+".service")
+	_, err := systemctl(ctx, what, name+".service")
 	return err
+}
+
+// Errors are the lines of the journal with which millrace's latest process in that unit said why it failed; none where
+// there is no journal.
+func (m Manager) Errors(ctx context.Context, name string) (lines []string) {
+	unit, err := m.Show(ctx, name)
+	if err != nil || unit.invocation == "" {
+		return nil
+	}
+	text, err := exec.CommandContext(ctx, "journalctl", "--quiet", "--no-pager", "--output=cat",
+		"_SYSTEMD_INVOCATION_ID="+unit.invocation).Output()
+	if err != nil {
+		return nil
+	}
+	for _, line := range strings.Split(string(text), "\n") {
+		said := strings.TrimPrefix(line, "millrace: ")
+		if said != line && !strings.HasPrefix(said, "warning: ") {
+			lines = append(lines, said)
+		}
+	}
+	return lines
 }
 
 func systemctl(ctx context.Context, args ...string) (string, error) {
@@ -85,9 +110,13 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case errors.Is(err, exec.ErrNotFound):
-		return "", errors.New("there is no systemctl here: start the new millrace with --take-over by hand (docs/run.md)")
+		return "", errors.New("there is no systemctl here: " + byHand)
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(complaint.String()), "\n")
+	// Its words where another program is the first of all, as in a container.
+	if strings.Contains(first, "not been booted with systemd") || strings.Contains(first, "Failed to connect to bus") {
+		return "", errors.New("systemd does not run here: " + byHand)
+	}
 	if first == "" {
 		first = err.Error()
 	}

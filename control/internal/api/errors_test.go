@@ -1,0 +1,22 @@
+package api
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Whoever forgot sudo is told so, but not where another socket was named, or root has none either.
+func TestSocketOfRootsMillrace(t *testing.T) {
+	folder := t.TempDir()
+	roots := filepath.Join(folder, "roots")
+	if isAnothers(DefaultSocket(), roots) {
+		t.Error("there is no millrace of root's")
+	}
+	if err := os.WriteFile(roots, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !isAnothers(DefaultSocket(), roots) || isAnothers(filepath.Join(folder, "named"), roots) || isAnothers(roots, roots) {
+		t.Error("only the default socket of another user is meant")
+	}
+}

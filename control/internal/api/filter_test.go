@@ -1,0 +1,26 @@
+package api
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// The list is that of millrace's source, where each name stands once or twice.
+func TestStatesAreMillraces(t *testing.T) {
+	text, err := os.ReadFile("../../../src/conntrack/state.h")
+	if err != nil {
+		t.Skip(err) // control/ alone
+	}
+	_, list, _ := strings.Cut(string(text), "kConnectionStateNames{")
+	list, _, _ = strings.Cut(list, "}")
+	var want []string
+	for i, name := range strings.Split(list, `"`) {
+		if i%2 == 1 && name != "none" && (len(want) == 0 || want[len(want)-1] != name) {
+			want = append(want, name)
+		}
+	}
+	if got := strings.Join(States, " "); got != strings.Join(want, " ") {
+		t.Errorf("%s\nmillrace has\n%s", got, strings.Join(want, " "))
+	}
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// noCommand refuses a word that is no command, and names the one that was probably meant.
+func noCommand(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var known []string
+	for _, command := range root.Commands() {
+		if command.IsAvailableCommand() {
+			known = append(known, command.Name())
+		}
+	}
+	return fmt.Errorf("%s is no command of millctl%s", args[0], hint("", args[0], known))
+}
+
+// noOption does so for an option.
+func noOption(command *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) == 1 {
+		return err
+	}
+	var known []string
+	command.Flags().VisitAll(func(flag *pflag.Flag) { known = append(known, flag.Name) })
+	name := unknown.GetSpecifiedName()
+	return fmt.Errorf("--%s is no option%s", name, hint("--", name, known))
+}
+
+func hint(dashes, name string, known []string) string {
+	nearest := nearestOf(name, known)
+	if nearest == "" {
+		return ""
+	}
+	return ": the nearest is " + dashes + nearest
+}
+
+// nearestOf is a name that begins so, or else the one with the fewest letters changed, two at most; "" if there is none.
+func nearestOf(name string, known []string) (nearest string) {
+	least := 3
+	for _, one := range known {
+		changes := distance(strings.ToLower(name), one)
+		if strings.HasPrefix(one, strings.ToLower(name)) {
+			changes = 1
+		}
+		if changes < least {
+			least, nearest = changes, one
+		}
+	}
+	return nearest
+}
+
+// distance is Levenshtein's: how many letters are inserted, left out or replaced.
+func distance(from, to string) int {
+	row := make([]int, len(to)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range from {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range to {
+			change := diagonal
+			if from[i] != to[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			for _, other := range []int{row[j+1] + 1, row[j] + 1} {
+				if other < change {
+					change = other
+				}
+			}
+			row[j+1] = change
+		}
+	}
+	return row[len(to)]
+}
