@@ -108,6 +108,7 @@ Json to_json(const std::optional<HealthCheck>& health) {
                         : health->kind == Kind::http ? "http"
                                                      : "icmp"},
               {"path", health->path},
+              {"host", health->host},
               {"interval_ms", health->interval_ms},
               {"timeout_ms", health->timeout_ms},
               {"rise", health->rise},

@@ -100,8 +100,12 @@ LiveRun::LiveRun(Config config, std::string path, Options options)
 }
 
 Result<std::unique_ptr<LiveRun>> LiveRun::create(Config config, std::string path, Options options) {
-  if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());
-  if (auto ok = check_spread(config); !ok) return std::unexpected(ok.error());
+  const auto of_file = [&path](Error error) {
+    error.message = in_file(path, error.message);
+    return std::unexpected(std::move(error));
+  };
+  if (auto ok = check_live(config); !ok) return of_file(ok.error());
+  if (auto ok = check_spread(config); !ok) return of_file(ok.error());
   std::unique_ptr<LiveRun> run(new LiveRun(std::move(config), std::move(path), std::move(options)));
   if (auto ok = check_schemes(run->line_); !ok) return std::unexpected(ok.error());
   return run;
@@ -137,14 +141,17 @@ Result<void> LiveRun::look_for_another() {
   return {};
 }
 
+/// Who is refused, for an interface or the socket that another one has, changes nothing.
 Result<void> LiveRun::start_anew() {
-  return in_turn({[this] { return claim_interfaces({}); }, [this] { return open_devices(); },
+  return in_turn({[this] { return claim_interfaces({}); },
+                  [this] { return Live::prepare(config_, options_.eal_options); },
+                  [this] { return bind_socket(); }, [this] { return open_devices(); },
                   [this] {
                     inherit_from_killed();
                     return make_workers();
                   },
-                  [this] { return make_control(); }, [this] { return bind_socket(); },
-                  [this] { return answer(); }, [this] { return live_->start(); }});
+                  [this] { return make_control(); }, [this] { return answer(); },
+                  [this] { return live_->start(); }});
 }
 
 /// Both have the devices for a while, so no packet is lost.

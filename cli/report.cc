@@ -143,7 +143,8 @@ Json backends_of(const RunReport& report) {
                       {"replies", backend.replies},
                       {"reply_bytes", backend.reply_bytes},
                       {"connections", backend.connections},
-                      {"live", backend.live}});
+                      {"live", backend.live},
+                      {"established", std::max<std::int64_t>(backend.established, 0)}});
     }
   }
   return list;

@@ -20,7 +20,7 @@ struct RunReport {
   const Live* live = nullptr;           ///< none: of a capture
   std::vector<std::string> ports;       ///< their names, of a live run
   std::vector<SilentNeighbour> silent;  ///< as `Host::silent`
-  std::vector<KnownNeighbour> rivals;   ///< as `Host::rivals`
+  std::vector<Rival> rivals;            ///< as `Host::rivals`
   LineConfig config;
   Config::Spread spread;
   std::optional<Rebalance::Report> rebalance;

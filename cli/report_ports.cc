@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "output.h"
+#include "port/kernel_interface.h"
 #include "report_words.h"
 
 namespace millrace::cli {
@@ -19,7 +20,9 @@ Json kernel_of(const KernelSide* kernel, unsigned port) {
           {"given", is.given},
           {"taken", is.taken},
           {"full", is.full},
-          {"too_long", is.too_long}};
+          {"too_long", is.too_long},
+          {"gone", is.is_gone},
+          {"foreign", kernel->tap(port)->foreign_addresses()}};
 }
 
 std::string text_of(const AnyAddress& address) {
@@ -38,10 +41,19 @@ Json silent_of(const RunReport& report, std::size_t port) {
 
 Json rivals_of(const RunReport& report, std::size_t port) {
   Json list = Json::array();
-  for (const auto& [link, address, mac] : report.rivals) {
-    if (link == port) list.push_back({{"address", text_of(address)}, {"mac", text_of(mac)}});
+  for (const auto& [link, address, mac, neighbour] : report.rivals) {
+    if (link != port) continue;
+    list.push_back({{"address", text_of(address)},
+                    {"mac", text_of(mac)},
+                    {"neighbour", neighbour ? Json(text_of(*neighbour)) : Json(nullptr)}});
   }
   return list;
+}
+
+/// Returns addresses that the kernel answers for on a device that is millrace's.
+std::vector<std::string> foreign_of(const DeviceName& device) {
+  if (!is_kernel_interface(device.kind)) return {};
+  return KernelInterface::addresses_of(device.target);
 }
 
 }  // namespace
@@ -58,6 +70,7 @@ Json ports_of(const RunReport& report) {
                     {"in", is.in},
                     {"out", is.out},
                     {"missed", is.missed},
+                    {"foreign", foreign_of(devices.name(d))},
                     {"silent", silent_of(report, d)},
                     {"rivals", rivals_of(report, d)},
                     {"kernel", kernel_of(report.live->kernel(), static_cast<unsigned>(d))}});
@@ -81,15 +94,24 @@ std::string lines_of_ports(const RunReport& report) {
     for (const auto& [link, address] : report.silent) {
       if (link == d) line("{:<14}{:>14} does not answer", "", text_of(address));
     }
-    for (const auto& [link, address, mac] : report.rivals) {
-      if (link == d) line("{:<14}{:>14} answers for {}, too", "", text_of(mac), text_of(address));
+    for (const auto& [link, address, mac, neighbour] : report.rivals) {
+      if (link == d)
+        line("{:<14}{:>14} answers for {}, too", "", neighbour ? text_of(*neighbour) : text_of(mac),
+             text_of(address));
     }
+    for (const std::string& address : foreign_of(devices.name(d)))
+      line("{:<14}{:>14} is the kernel's there, so the next start is refused", "", address);
     const auto port = static_cast<unsigned>(d);
     const KernelSide* const kernel = report.live->kernel();
     if (kernel == nullptr || kernel->tap(port) == nullptr) continue;
     const KernelSideStatistics of = kernel->statistics(port);
     line("{:<14}{:>14} given to the kernel by {}, {} taken from it, {} found no room", "",
          grouped(of.given), kernel->tap(port)->name(), grouped(of.taken), grouped(of.full));
+    for (const std::string& address : kernel->tap(port)->foreign_addresses())
+      line("{:<14}{:>14} on {} is not millrace's, so nothing reaches it", "", address,
+           kernel->tap(port)->name());
+    if (of.is_gone)
+      line("{:<14}{:>14} is gone until another millrace takes over", "", kernel->tap(port)->name());
     if (of.too_long != 0)
       line("{:<14}{:>14} of the kernel's were longer than the port's MTU", "",
            grouped(of.too_long));

@@ -3,7 +3,6 @@
 #include <malloc.h>
 
 #include <memory>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -74,10 +73,8 @@ Result<void> RunCommand::check() const {
   if (!config) return std::unexpected(config.error());
   std::string wrong;
   const auto look = [&](const auto& found) {
-    if (found) return;
-    std::istringstream lines(found.error().message);
-    for (std::string line; std::getline(lines, line);)
-      wrong.append(wrong.empty() ? "" : "\n").append(check_path + ": " + line);
+    if (!found)
+      wrong.append(wrong.empty() ? "" : "\n").append(in_file(check_path, found.error().message));
   };
   look(check_live(*config));
   look(check_spread(*config));
@@ -88,7 +85,8 @@ Result<void> RunCommand::check() const {
   const auto counted = [](std::size_t n, std::string_view what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
-  fmt::print("{} is good: {}, {}\n", check_path, counted(config->live.ports.size(), "port"),
+  fmt::print("{} is good: {}, {} (interfaces were not looked at)\n", check_path,
+             counted(config->live.ports.size(), "port"),
              counted(config->services.v4.size() + config->services.v6.size(), "service"));
   return {};
 }
@@ -177,7 +175,7 @@ void add_run(CLI::App& app, Run& run) {
       ->add_option("eal", live->options.eal_options,
                    "After --: options for DPDK's environment (EAL)")
       ->type_name("EAL_OPTION");
-  command->footer("\nExample: millrace run --config balance.toml");
+  command->footer("\nExample: millrace run --config two-ports.toml");
   command->callback([&run, live, config] {
     if (live->config_path.empty() && live->check_path.empty())
       throw CLI::RequiredError(config->get_name());

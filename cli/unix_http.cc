@@ -118,8 +118,9 @@ class Threads final : public httplib::TaskQueue {
 
 UnixHttp::UnixHttp() {
   set_address_family(AF_UNIX);
-  set_keep_alive_timeout(1);
-  set_read_timeout(1);
+  constexpr int kSeconds = 3;  // a client that is starved of a processor connects, and asks later
+  set_keep_alive_timeout(kSeconds);
+  set_read_timeout(kSeconds);
   set_payload_max_length(kMostBytes);
 }
 

@@ -299,7 +299,7 @@ class Cli(Case):
         ports = '[[port]]\nname = "a"\ndevice = "af_packet:nowhere0"\naddresses = ["192.0.2.1/24"]\n'
         service = '[[service]]\naddress = "203.0.113.1"\nbackends = [{ address = "192.0.2.9" }]\n'
         good = self.write("good.toml", ports + service)
-        self.assertIn("1 port, 1 service\n", self.run_ok("run", "--check", good).stdout)
+        self.assertIn("1 port, 1 service (interfaces were not looked at)\n", self.run_ok("run", "--check", good).stdout)
         self.refuse(USAGE, ["--config"], "run")
         self.refuse(USAGE, ["--check", "excludes"], "run", "--check", good, "--config", good)
         self.refuse(UNREADABLE, ["gone.toml"], "run", "--check", self.path("gone.toml"))

@@ -132,6 +132,12 @@ class Looking(Asked):
         self.assertIn(unknown["backend"], [f"{s}:{SERVER_PORT}" for s in IPV4["servers"]])
         elsewhere = self.ask("GET /explain", **(key | {"destination_port": 81}))
         self.assertEqual((elsewhere["worker"], elsewhere["service"], elsewhere["backend"]), (None, None, None))
+        self.assertEqual(elsewhere["verdict"], "not_ours")
+        beside = self.ask("GET /explain", **(key | {"destination": IPV4["servers"][0]}))
+        self.assertIn(f"it is routed to {IPV4['servers'][0]} on port inside", beside["why"])
+        nowhere = self.ask("GET /explain", **(key | {"destination": "192.0.2.77"}))
+        self.assertEqual(nowhere["verdict"], "no_route")
+        self.assertIn("no route leads to 192.0.2.77", nowhere["why"])
         self.refused(400, ["destination is missing"], "GET /explain", protocol="tcp", source="10.0.0.1")
         self.refused(400, ["two families"], "GET /explain", protocol="tcp", source="10.0.0.1", destination="::1")
 

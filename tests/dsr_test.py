@@ -98,7 +98,9 @@ class Dsr(Asked):
         self.serve(STATEFUL)
         [client] = self.clients(1)
         self.assertEqual(self.states(), ["established"])
-        self.assertEqual([s["established"] for s in self.ask("GET /stats")["services"]], [1, 0, 0, 0])
+        stats = self.ask("GET /stats")
+        self.assertEqual([s["established"] for s in stats["services"]], [1, 0, 0, 0])
+        self.assertEqual(sorted(b["established"] for b in stats["backends"]), [0] * 7 + [1])
         client.close()
         self.wait_until(lambda: self.states() != ["established"])
         self.ask("POST /kill", all="true")
@@ -155,7 +157,7 @@ class Dsr(Asked):
     def neighbours(self):
         """What is wrong with them: who does not answer, and who answers for what."""
         [port] = self.ask("GET /stats")["ports"]
-        return port["silent"], {(rival["address"], rival["mac"]) for rival in port["rivals"]}
+        return port["silent"], {(r["address"], r["mac"], r["neighbour"]) for r in port["rivals"]}
 
     def test_what_is_wrong_on_the_link_is_told(self):
         in_their_networks = [f'"{a["services"].replace("0/", "1/").replace("::/", "::1/")}"' for a in ADDRESSES.values()]
@@ -171,7 +173,7 @@ class Dsr(Asked):
             ip("link set wire down")
         self.serve_with(text, network)
         silent = [a["servers"][1] for a in ADDRESSES.values()]
-        rivals = {(a["service"], wire["address"]) for a in ADDRESSES.values()}
+        rivals = {(a["service"], wire["address"], a["servers"][0]) for a in ADDRESSES.values()}
         self.wait_until(lambda: self.neighbours() == (silent, rivals))
         said = [self.ask("GET /explain", protocol="udp", source="198.51.100.1", source_port=port,
                          destination=ADDRESSES[4]["service"], destination_port=PORT)["why"] for port in range(1000, 1020)]

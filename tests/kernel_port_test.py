@@ -14,102 +14,17 @@ import threading
 import time
 import unittest
 
-from asked import Asked
 from cli_case import FAILED, MILLRACE
 from live import NO_XDP, has_xdp, main
-from namespaces import command, ip
+from namespaces import ip
 from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, OneLink
+from one_card import ECHO, ONE_CARD, OWN, OneCard, configuration
 
-ECHO = 7000
 BGPD = "/usr/lib/frr/bgpd"
 SECONDS_OF_LOAD = 8  # more than twice the time after which a silent session ends
 
 
-OWN = [f"{a[key]}/{a['bits']}" for a in ADDRESSES.values() for key in ("outside", "inside")]
-
-
-def configuration(device="af_packet:wire", kernel="mr0", own=OWN, service=None):
-    addresses = ", ".join(f'"{address}"' for address in own)
-    text = f"""workers = 2
-[table]
-capacity = 20000
-[[port]]
-name = "card"
-device = "{device}"
-kernel = "{kernel}"
-addresses = [{addresses}]
-"""
-    for a in ADDRESSES.values():
-        backends = ", ".join(f'{{ address = "{s}", port = {SERVER_PORT} }}' for s in a["servers"])
-        text += f"""[[service]]
-address = "{service or a["service"]}"
-port = {PORT}
-protocol = "tcp"
-backends = [{backends}]
-"""
-        if service:
-            break
-    return text
-
-
-ONE_CARD = configuration()
-
-
-class KernelPort(Asked):
-    def serve(self, text=ONE_CARD):
-        network = OneLink(direct=False)
-        self.addCleanup(network.close)
-        self.serve_with(text, network)
-        self.echoing()
-
-    def echoing(self):
-        """TCP to the machine itself."""
-        self.listening = {}
-        for family, a in ADDRESSES.items():
-            with self.network_.middle:
-                listening = socket.create_server((a["outside"], ECHO), family=FAMILIES[family])
-            self.addCleanup(listening.close)
-            listening.settimeout(10)
-            self.listening[family] = listening
-
-    def session(self, family):
-        """A connection from the client to the machine itself: both ends."""
-        with self.network_.client:
-            client = socket.create_connection((ADDRESSES[family]["outside"], ECHO), timeout=10)
-        server, _ = self.listening[family].accept()
-        for end in (client, server):
-            end.settimeout(20)
-            self.addCleanup(end.close)
-        return client, server
-
-    def check_session(self, session, size=100_000):
-        for one, other in (session, session[::-1]):
-            one.sendall(bytes(size))
-            got = 0
-            while got < size:
-                got += len(other.recv(65536))
-            self.assertEqual(got, size)
-
-    def interface(self):
-        with self.network_.middle:
-            [is_now] = json.loads(ip("-json address show mr0"))
-        return is_now
-
-    def addresses(self):
-        return {one["local"] for one in self.interface()["addr_info"] if one["scope"] == "global"}
-
-    def of_kernel(self):
-        [port] = self.ask("GET /stats")["ports"]
-        return port["kernel"]
-
-    def check_everything(self):
-        for family, a in ADDRESSES.items():
-            for address in (a["outside"], a["inside"], a["service"]):
-                self.assertEqual(self.ping(self.network_, family, address), 3)
-            self.assertEqual(self.ping(self.network_, family, a["outside"], size=3000), 3, "in fragments")
-            self.check_session(self.session(family))
-            self.assertEqual({client.get(1000) for client in self.clients(20, family)}, set(a["servers"]))
-
+class KernelPort(OneCard):
     def test_one_card_has_a_service_and_the_machine_itself(self):
         for device in ("af_packet:wire", "af_xdp:wire"):
             with self.subTest(device=device):
@@ -266,12 +181,6 @@ class KernelPort(Asked):
             self.check_session(session)
         self.check_everything()
 
-    def settings(self):
-        """Of the card, which millrace changes."""
-        with self.network_.middle:
-            return [command("sysctl", "-n", f"net.{name}").strip()
-                    for name in ("ipv4.conf.wire.rp_filter", "ipv6.conf.wire.disable_ipv6")]
-
     def test_who_follows_a_killed_one_puts_back_what_that_changed(self):
         network = OneLink(direct=False)
         self.addCleanup(network.close)
@@ -288,6 +197,41 @@ class KernelPort(Asked):
         self.stop()
         self.assertEqual(self.settings(), before)
         self.assertFalse(os.path.exists(self.control + ".interfaces"))
+
+    def test_who_is_refused_changes_nothing(self):
+        """Another one by mistake: the settings that are to be put back stay known, and no interface is made."""
+        self.serve()
+        before = self.settings()
+        other = ONE_CARD.replace("af_packet:wire", "null").replace('kernel = "mr0"', "")
+        taps = ONE_CARD.replace("af_packet:wire", "tap:mr7").replace('"mr0"', '"mr8"')
+        with self.network_.middle:
+            for text in (other, taps):
+                self.refuse(FAILED, ["has the control socket"], "run", "--config", self.write("other.toml", text),
+                            "--control", self.control)
+            self.assertNotIn("mr8", ip("link show"))
+            larger = self.write("other.toml", taps.replace("capacity = 20000", "capacity = 2000000000"))
+            self.refuse(FAILED, ["memory"], "run", "--config", larger, "--control", self.path("other"))
+            self.assertNotIn("mr8", ip("link show"))
+        self.assertEqual(self.settings(), before)
+        self.assertTrue(os.path.exists(self.control + ".interfaces"))
+        self.stop()
+        self.assertNotEqual(self.settings(), before)
+
+    def test_what_others_do_to_the_interface_is_told(self):
+        self.serve()
+        [port] = self.ask("GET /stats")["ports"]
+        self.assertEqual((port["foreign"], port["kernel"]["foreign"], port["kernel"]["gone"]), ([], [], False))
+        with self.network_.middle:
+            ip("address add 192.0.2.50/24 dev mr0")
+            ip("address add 192.0.2.51/32 dev wire")
+        [port] = self.ask("GET /stats")["ports"]
+        self.assertEqual((port["foreign"], port["kernel"]["foreign"]), (["192.0.2.51"], ["192.0.2.50"]))
+        self.reload(ONE_CARD)
+        self.assertEqual(self.of_kernel()["foreign"], [])
+        with self.network_.middle:
+            ip("link delete mr0")
+        self.wait_until(lambda: self.of_kernel()["gone"])
+        self.assertEqual({client.get(1000) for client in self.clients(20)}, set(ADDRESSES[4]["servers"]))
 
     def test_frames_that_do_not_fit_go_no_further(self):
         self.serve()

@@ -176,14 +176,15 @@ std::vector<SilentNeighbour> Host::silent() const {
   return all;
 }
 
-std::optional<SilentNeighbour> Host::silent_before(const AnyAddress& destination) const {
-  if (const auto* v4 = std::get_if<AddressV4>(&destination)) return v4_.silent_before(*v4);
-  return v6_.silent_before(std::get<AddressV6>(destination));
+WayTo Host::way_to(const AnyAddress& destination) const {
+  if (const auto* v4 = std::get_if<AddressV4>(&destination)) return v4_.way_to(*v4);
+  return v6_.way_to(std::get<AddressV6>(destination));
 }
 
-std::vector<KnownNeighbour> Host::rivals() const {
-  std::vector<KnownNeighbour> all = v4_.rivals();
-  all.insert(all.end(), v6_.rivals().begin(), v6_.rivals().end());
+std::vector<Rival> Host::rivals() const {
+  std::vector<Rival> all;
+  v4_.append_rivals(all);
+  v6_.append_rivals(all);
   return all;
 }
 

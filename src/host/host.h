@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -94,11 +93,11 @@ class Host {
 
   /// Next hops that packets will go to, and that do not answer.
   std::vector<SilentNeighbour> silent() const;
-  /// Returns that of them to which packets for `destination` go.
-  std::optional<SilentNeighbour> silent_before(const AnyAddress& destination) const;
+  /// Returns where packets for that destination go.
+  WayTo way_to(const AnyAddress& destination) const;
   /// Stations that answer for an address which is ours (RFC 5227, 2.4), as far as they have been
   /// heard since the last update; 64 of a family at most.
-  std::vector<KnownNeighbour> rivals() const;
+  std::vector<Rival> rivals() const;
 
   /// Neighbours that have answered; and such as another host has heard, which are asked again when
   /// packets go there.

@@ -184,15 +184,29 @@ void HostFor<A>::append_silent(std::vector<SilentNeighbour>& all) const {
 }
 
 template <class A>
-std::optional<SilentNeighbour> HostFor<A>::silent_before(const A& destination) const {
+void HostFor<A>::append_rivals(std::vector<Rival>& all) const {
+  for (const auto& [link, address, mac] : rivals_) {
+    Rival rival{.link = link, .address = address, .mac = mac, .neighbour = {}};
+    neighbours_.for_each_known([&](unsigned on, const A& its, const Mac& its_mac) {
+      if (on == link && its_mac == mac && !is_on_every_link(its)) rival.neighbour = its;
+    });
+    all.push_back(rival);
+  }
+}
+
+template <class A>
+WayTo HostFor<A>::way_to(const A& destination) const {
+  using enum WayTo::Kind;
+  if (is_group(destination)) return {.kind = group, .next_hop = {}};
   const Route<A>* const route = tables_->routes.find(destination);
-  if (route == nullptr) return std::nullopt;
+  if (route == nullptr) return {.kind = nowhere, .next_hop = {}};
+  if (route->link >= kGroup) return {.kind = route->link == kLocal ? here : group, .next_hop = {}};
   const A hop = route->via.value_or(destination);
-  std::optional<SilentNeighbour> found;
+  WayTo way{.kind = next_hop, .link = route->link, .next_hop = hop};
   neighbours_.for_each_silent([&](unsigned link, const A& address) {
-    if (link == route->link && address == hop) found = {link, address};
+    way.is_silent = way.is_silent || (link == route->link && address == hop);
   });
-  return found;
+  return way;
 }
 
 template <class A>

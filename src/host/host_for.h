@@ -110,6 +110,28 @@ struct SilentNeighbour {
   AnyAddress address;
 };
 
+/// A station that answers for an address which is ours.
+struct Rival {
+  unsigned link = 0;
+  AnyAddress address;
+  Mac mac;
+  std::optional<AnyAddress> neighbour;  ///< another address of it, if one is known
+};
+
+/// Where packets go.
+struct WayTo {
+  enum class Kind : std::uint8_t {
+    nowhere,   ///< no route leads there
+    here,      ///< it is the host's own, or a virtual address
+    group,     ///< everybody on a link
+    next_hop,  ///< a neighbour
+  };
+  Kind kind = Kind::nowhere;
+  unsigned link = 0;       ///< of the neighbour
+  AnyAddress next_hop;     ///< its address
+  bool is_silent = false;  ///< it does not answer
+};
+
 /// Of packets that left, or did not, after their burst had been counted.
 struct alignas(64) HostCounters {
   Counter generated;   ///< made here: ARP, neighbour discovery, ICMP, RSTs
@@ -232,8 +254,8 @@ class HostFor {
   /// As `Host`'s, of this family.
   void append_known(std::vector<KnownNeighbour>& all) const;
   void append_silent(std::vector<SilentNeighbour>& all) const;
-  std::optional<SilentNeighbour> silent_before(const A& destination) const;
-  const std::vector<KnownNeighbour>& rivals() const { return rivals_; }
+  void append_rivals(std::vector<Rival>& all) const;
+  WayTo way_to(const A& destination) const;
   void know(unsigned link, const A& address, const Mac& mac, Tick now, Wire& wire);
 
  private:

@@ -398,6 +398,7 @@ TYPED_TEST(HostTest, NotesWhoElseAnswersForAnAddress) {
   EXPECT_EQ(rivals[1].link, 0U);
   EXPECT_EQ(rivals[1].address, AnyAddress(this->address("n")));
   EXPECT_EQ(rivals[1].mac, this->mac_of("n"));
+  EXPECT_FALSE(rivals[1].neighbour.has_value()) << "no other address of it is known";
 }
 
 TYPED_TEST(HostTest, TellsWhoDoesNotAnswer) {
@@ -408,8 +409,9 @@ TYPED_TEST(HostTest, TellsWhoDoesNotAnswer) {
     return names;
   };
   const auto before = [this](const std::string& name) {
-    const auto is = this->host().silent_before(this->address(name));
-    return is ? this->name_of(std::get<TypeParam>(is->address)) : "nobody";
+    const WayTo is = this->host().way_to(this->address(name));
+    EXPECT_EQ(is.kind, WayTo::Kind::next_hop);
+    return is.is_silent ? this->name_of(std::get<TypeParam>(is.next_hop)) : "nobody";
   };
   std::string scenario = "begin\n- 0 to all: out asks gw\n- 1 to all: in asks b1\n";
   this->play(scenario + "1 b1 answers\n- consumed\n0 n > b2\n- 1 to all: in asks b2\n- held\n");
@@ -427,6 +429,10 @@ TYPED_TEST(HostTest, TellsWhoDoesNotAnswer) {
   EXPECT_EQ(silent(), "0 gw\n") << "nobody keeps b2";
   EXPECT_EQ(before("c"), "gw");
   EXPECT_EQ(before("b1"), "nobody");
+  EXPECT_EQ(this->host().way_to(this->address("out")).kind, WayTo::Kind::here);
+  EXPECT_EQ(this->host().way_to(this->address("vip")).kind, WayTo::Kind::here);
+  EXPECT_EQ(this->host().way_to(this->address("far")).kind, WayTo::Kind::nowhere);
+  EXPECT_EQ(this->host().way_to(this->address("group")).kind, WayTo::Kind::group);
   this->play("+1000\n- 0 to all: out asks gw\n- 0 to all: out asks n\n");
   EXPECT_EQ(silent(), "0 gw\n") << "it is being asked again";
   this->play("0 gw answers\n- consumed\n");

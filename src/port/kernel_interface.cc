@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <ifaddrs.h>
 #include <linux/bpf.h>
 #include <linux/capability.h>
@@ -131,31 +132,6 @@ std::string names_of_all() {
   return names;
 }
 
-/// Those that the kernel answers for, link-local ones left out: "192.0.2.1, 2001:db8::1".
-std::string addresses_of(const std::string& name) {
-  ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) return {};
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
-  std::string addresses;
-  for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || name != one->ifa_name) continue;
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    const int family = one->ifa_addr->sa_family;
-    if (family == AF_INET) {
-      const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
-      ::inet_ntop(family, &address->sin_addr, text.data(), text.size());
-    } else if (family == AF_INET6) {
-      const auto* address = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr);
-      if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) continue;
-      ::inet_ntop(family, &address->sin6_addr, text.data(), text.size());
-    } else {
-      continue;
-    }
-    addresses.append(addresses.empty() ? "" : ", ").append(text.data());
-  }
-  return addresses;
-}
-
 std::unexpected<Error> wrong(const std::string& what, Error::Kind kind = Error::Kind::failed) {
   return std::unexpected(Error{what, kind});
 }
@@ -201,11 +177,14 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
                  " is this machine's loopback, which has no other end: use another interface");
   if ((flags->ifr_flags & IFF_UP) == 0)
     return wrong(name + " is down: ip link set " + name + " up");
-  if (const std::string addresses = addresses_of(name); !addresses.empty())
-    return wrong(name + " has addresses that the kernel answers for (" + addresses +
-                 "): take them away (ip address flush dev " + name +
-                 ", which cuts off who is logged in by them), use another interface, or give the "
-                 "port a kernel interface that has them (docs/one-card.md)");
+  if (const auto addresses = addresses_of(name); !addresses.empty()) {
+    return wrong(
+        fmt::format("{0} has addresses that the kernel answers for ({1}): take them away "
+                    "(ip address flush dev {0}, which cuts off who is logged in by them; "
+                    "docs/one-card.md says how the port's kernel interface gets them), or "
+                    "use another interface",
+                    name, fmt::join(addresses, ", ")));
+  }
   KernelInterface interface(name);
   const auto mac = mac_of(name);
   const auto mtu = ask(name, SIOCGIFMTU);
@@ -214,6 +193,31 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
   interface.mtu_ = static_cast<unsigned>(mtu->ifr_mtu);
   interface.queues_ = queues_of(name);
   return interface;
+}
+
+/// Link-local ones are left out.
+std::vector<std::string> KernelInterface::addresses_of(const std::string& name) {
+  ifaddrs* first = nullptr;
+  if (::getifaddrs(&first) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
+  std::vector<std::string> addresses;
+  for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || name != one->ifa_name) continue;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const int family = one->ifa_addr->sa_family;
+    if (family == AF_INET) {
+      const auto* address = reinterpret_cast<const sockaddr_in*>(one->ifa_addr);
+      ::inet_ntop(family, &address->sin_addr, text.data(), text.size());
+    } else if (family == AF_INET6) {
+      const auto* address = reinterpret_cast<const sockaddr_in6*>(one->ifa_addr);
+      if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) continue;
+      ::inet_ntop(family, &address->sin6_addr, text.data(), text.size());
+    } else {
+      continue;
+    }
+    addresses.emplace_back(text.data());
+  }
+  return addresses;
 }
 
 std::optional<Mac> KernelInterface::mac_of(const std::string& name) {
@@ -233,6 +237,9 @@ Result<void> KernelInterface::check_tap(const std::string& name) {
     return wrong(
         "tap:" + name + ": this process may not make it: run as root, or give it CAP_NET_ADMIN",
         Error::Kind::unreadable);
+  if (mac_of(name) && driver_of(name) != "tun")
+    return wrong(name + " is there, and no interface that millrace makes: give another name, or " +
+                 "take it away (ip link delete " + name + ")");
   return {};
 }
 

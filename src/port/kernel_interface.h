@@ -33,10 +33,12 @@ class KernelInterface {
   /// with it and what to do: it is not there (unreadable), this process may not use it
   /// (unreadable), it is down, carries addresses that the kernel would answer for (failed).
   static Result<KernelInterface> take(const std::string& name);
-  /// Whether this process may make a tap, or open one that is there. Errors (unreadable) say what
-  /// to do.
+  /// Whether this process may make a tap, or open one that is there. Errors say what to do: it may
+  /// not (unreadable); an interface of that name is no tap (failed).
   static Result<void> check_tap(const std::string& name);
 
+  /// Returns addresses of any interface that the kernel answers for; none where it is not there.
+  static std::vector<std::string> addresses_of(const std::string& name);
   /// Of any interface, if it is there.
   static std::optional<Mac> mac_of(const std::string& name);
 

@@ -116,7 +116,8 @@ KernelSideStatistics KernelSide::statistics(unsigned link) const {
   return {.given = is.given.value(),
           .taken = is.of_kernel.value(),
           .full = is.full_there.value() + is.full_here.load(std::memory_order_relaxed),
-          .too_long = is.too_long.value()};
+          .too_long = is.too_long.value(),
+          .is_gone = is.is_gone};
 }
 
 bool KernelSide::give(unsigned worker, Handle frame, unsigned link) {

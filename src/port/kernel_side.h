@@ -32,6 +32,7 @@ struct KernelSideStatistics {
   std::uint64_t taken = 0;     ///< the kernel sent them
   std::uint64_t full = 0;      ///< for the kernel, but found no room
   std::uint64_t too_long = 0;  ///< the kernel sent them, but they are longer than the port's MTU
+  bool is_gone = false;        ///< somebody has taken the interface away
 };
 
 /// One thread opens, starts and destroys it and sets addresses; any may ask for statistics. Workers
@@ -84,11 +85,11 @@ class KernelSide {
         : tap(std::move(its_tap)), taken(std::move(to_worker)), bytes(most) {}
 
     KernelTap tap;
-    PointerRing taken;       ///< to the worker
-    unsigned bytes;          ///< of a frame, at most
-    Outgoing frame;          ///< memory for the next one, or one that waits for room
-    bool must_wait = false;  ///< for room, or for memory
-    bool is_gone = false;    ///< somebody has taken the interface away
+    PointerRing taken;                  ///< to the worker
+    unsigned bytes;                     ///< of a frame, at most
+    Outgoing frame;                     ///< memory for the next one, or one that waits for room
+    bool must_wait = false;             ///< for room, or for memory
+    std::atomic<bool> is_gone = false;  ///< somebody has taken the interface away
     Counter given;
     Counter full_there;  ///< the kernel did not take them
     Counter of_kernel;

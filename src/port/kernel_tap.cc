@@ -182,8 +182,7 @@ Result<KernelTap> KernelTap::open(const TapSettings& settings) {
   }
   // Until it starts, another millrace goes on with it.
   request.ifr_flags = IFF_DETACH_QUEUE;
-  if (::ioctl(tap.fd_, TUNSETQUEUE, &request) != 0 || ::ioctl(tap.fd_, TUNSETPERSIST, 1) != 0)
-    return failed(name, "cannot be set up", errno);
+  if (::ioctl(tap.fd_, TUNSETQUEUE, &request) != 0) return failed(name, "cannot be set up", errno);
   tap.index_ = static_cast<int>(::if_nametoindex(name.c_str()));
   return tap;
 }
@@ -192,7 +191,8 @@ KernelTap::KernelTap(KernelTap&& other) noexcept
     : settings_(std::move(other.settings_)),
       fd_(std::exchange(other.fd_, -1)),
       index_(other.index_),
-      carrier_(other.carrier_) {}
+      carrier_(other.carrier_),
+      has_(std::move(other.has_)) {}
 
 KernelTap::~KernelTap() {
   if (fd_ >= 0) ::close(fd_);
@@ -212,7 +212,8 @@ Result<void> KernelTap::start() {
   if (auto ok = set_addresses(settings_.addresses); !ok) return ok;
   ifreq request{};
   request.ifr_flags = IFF_ATTACH_QUEUE;
-  if (::ioctl(fd_, TUNSETQUEUE, &request) != 0) return failed(name(), "does not start", errno);
+  if (::ioctl(fd_, TUNSETQUEUE, &request) != 0 || ::ioctl(fd_, TUNSETPERSIST, 1) != 0)
+    return failed(name(), "does not start", errno);
   return {};
 }
 
@@ -225,6 +226,7 @@ Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
   configure(its_name.data(), "ipv6", "disable_ipv6", has_v6 ? "0" : "1");
   Netlink netlink;
   const Addresses wanted(addresses.begin(), addresses.end());
+  has_ = wanted;
   const auto add_missing = [&]() -> Result<void> {
     const Addresses there = addresses_of(netlink, index_);
     for (const TapAddress& one : wanted) {
@@ -264,6 +266,15 @@ std::vector<std::string> KernelTap::doubts() const {
                       "go by {0}: ip address delete {2}/{3} dev {1}",
                       name(), its.data(), text_of(one.address), one.bits));
     }
+  }
+  return all;
+}
+
+std::vector<std::string> KernelTap::foreign_addresses() const {
+  std::vector<std::string> all;
+  Netlink netlink;
+  for (const TapAddress& one : addresses_of(netlink, index_)) {
+    if (!has_.contains(one)) all.push_back(text_of(one.address));
   }
   return all;
 }

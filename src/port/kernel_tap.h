@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -56,6 +57,10 @@ class KernelTap {
   /// Returns what may go wrong outside of millrace, a line each: another interface of the kernel's
   /// has an address of this one.
   std::vector<std::string> doubts() const;
+  /// Returns addresses that somebody else has given the interface, so that nothing which comes to
+  /// them is the kernel's; but link-local ones of IPv6. Any thread that sets no addresses
+  /// meanwhile.
+  std::vector<std::string> foreign_addresses() const;
   /// Tells the kernel whether there is a link behind the interface.
   void set_carrier(bool is_up);
 
@@ -76,6 +81,7 @@ class KernelTap {
   int fd_;
   int index_ = 0;  ///< stays when somebody gives the interface another name
   int carrier_ = -1;
+  std::set<TapAddress> has_;  ///< by `set_addresses`
 };
 
 }  // namespace millrace

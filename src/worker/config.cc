@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "shard/indirection.h"
@@ -226,6 +227,18 @@ std::uint32_t line_of_deep_key(std::string_view text) {
   return 0;
 }
 
+/// What toml++ says, and what would be right where that is not plain.
+std::string with_hint(std::string_view said) {
+  std::string text(said);
+  for (const std::string_view name : {"service", "port", "route"}) {
+    if (said.contains("redefine existing table '" + std::string(name) + "'"))
+      return text.append(": write [[").append(name).append("]] each time, in double brackets");
+  }
+  if (said.contains("could not determine value type"))
+    text += ": give text in straight quotes (\")";
+  return text;
+}
+
 std::optional<toml::table> parse_toml(std::string_view text, std::string_view name,
                                       config::Problems& problems) {
   if (const auto line = line_of_deep_key(text)) {
@@ -235,7 +248,7 @@ std::optional<toml::table> parse_toml(std::string_view text, std::string_view na
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& wrong) {
-    problems.add(wrong.source().begin.line, "", wrong.description());
+    problems.add(wrong.source().begin.line, "", with_hint(wrong.description()));
     return std::nullopt;
   } catch (const std::runtime_error& assertion) {
     problems.add(1, "", assertion.what());
@@ -260,62 +273,18 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
   return raw.config;
 }
 
+std::string in_file(const std::string& path, std::string_view problems) {
+  std::string all;
+  std::istringstream lines{std::string(problems)};
+  for (std::string line; std::getline(lines, line);)
+    all.append(all.empty() ? "" : "\n").append(path).append(": ").append(line);
+  return all;
+}
+
 Result<Config> read_config(const std::string& path, const SchemeNames& schemes) {
   const auto text = contents(path);
   if (!text) return std::unexpected(text.error());
   return parse_config(*text, path, schemes);
-}
-
-namespace {
-
-/// Says which of a port's own addresses a service takes away from the kernel beside it.
-template <class A>
-void append_taken(const Config& config, const std::vector<ServiceSpec<A>>& services,
-                  std::vector<std::string>& all) {
-  constexpr std::uint16_t kSsh = 22;
-  for (const auto& own : config.live.family<A>().own) {
-    if (config.live.ports[own.link].kernel.empty()) continue;
-    for (const auto& spec : services) {
-      if (spec.port != 0 || !spec.destination().takes(own.address, kSsh, kProtocolTcp)) continue;
-      all.push_back("service " + to_string(spec) + " takes all that is sent to the port's own " +
-                    to_string(own.address) + ", ssh too, and the kernel beside it gets nothing: " +
-                    "give the service a port, or another address");
-    }
-  }
-}
-
-void append_small_table(const Config& config, std::vector<std::string>& all) {
-  constexpr std::uint32_t kEntriesEach = 100;  // Maglev's paper, section 3.4
-  const std::uint32_t size = config.balance.maglev_table_size;
-  std::size_t most = 0;
-  std::string largest;
-  const auto look = [&](const auto& specs) {
-    for (const auto& spec : specs) {
-      if (spec.backends.size() <= most) continue;
-      most = spec.backends.size();
-      largest = to_string(spec);
-    }
-  };
-  look(config.services.v4);
-  look(config.services.v6);
-  if (most <= size / kEntriesEach) return;
-  std::uint64_t enough = std::min<std::uint64_t>(most * kEntriesEach, Maglev::kMaxSize);
-  while (!is_prime(enough)) ++enough;
-  all.push_back(
-      "service " + largest + " has " + std::to_string(most) +
-      " backends, more than a hundredth of the entries of its Maglev table: their shares differ "
-      "by more than 1 %: balance.maglev_table_size = " +
-      std::to_string(enough) + " is enough");
-}
-
-}  // namespace
-
-std::vector<std::string> doubts(const Config& config) {
-  std::vector<std::string> all;
-  append_small_table(config, all);
-  append_taken(config, config.services.v4, all);
-  append_taken(config, config.services.v6, all);
-  return all;
 }
 
 BalanceConfig balance_config(const Config& config) {

@@ -122,6 +122,9 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
 /// The same of a file; `unreadable` where it cannot be read.
 Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
 
+/// Returns problems, a line each, with the file's name in front of every line.
+std::string in_file(const std::string& path, std::string_view problems);
+
 /// Returns warnings, a line each, about what the configuration allows and its user may not want.
 std::vector<std::string> doubts(const Config& config);
 

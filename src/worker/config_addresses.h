@@ -49,6 +49,23 @@ std::optional<std::string> bits_behind(const A& address, unsigned bits) {
          to_string(prefix) + length;
 }
 
+/// What would be right where the text is an address with its port, as "10.0.0.1:80"; else nothing.
+inline std::optional<std::string> split_port(std::string_view text) {
+  const auto colon = text.rfind(':');
+  if (colon == text.npos || colon + 1 == text.size()) return std::nullopt;
+  const std::string_view port = text.substr(colon + 1);
+  std::string_view address = text.substr(0, colon);
+  if (address.starts_with('[') && address.ends_with(']'))
+    address = address.substr(1, address.size() - 2);
+  else if (address.contains(':'))
+    return std::nullopt;
+  const bool is_port = port.find_first_not_of("0123456789") == port.npos;
+  const bool is_there = parse_address<AddressV4>(address).has_value() ||
+                        parse_address<AddressV6>(address).has_value();
+  if (!is_port || !is_there) return std::nullopt;
+  return "give address = " + in_quotes(address) + " and port = " + std::string(port);
+}
+
 inline bool is_address(std::string_view text) {
   return parse_address<AddressV4>(text).has_value() || parse_address<AddressV6>(text).has_value();
 }

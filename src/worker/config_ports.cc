@@ -57,8 +57,10 @@ class LiveReader {
     const auto number = static_cast<unsigned>(live_.ports.size());
     Config::Port port{
         .name = raw.name.value, .device = {}, .mtu = raw.mtu, .reverse_path = raw.reverse_path};
+    bool is_known = false;
     if (raw.device.given) {
       auto device = parse_device(raw.device.value);
+      is_known = device.has_value();
       if (device) {
         port.device = std::move(*device);
       } else {
@@ -70,7 +72,7 @@ class LiveReader {
         once({by_target ? port.device.target : raw.device.value, raw.device.line, true}, devices_,
              "port.device", "two ports cannot have it");
     }
-    if (raw.kernel.given) add_kernel(raw, port);
+    if (raw.kernel.given && is_known) add_kernel(raw, port);
     if (raw.name.given) once(raw.name, names_, "port.name", "give each port its own");
     for (const auto& address : raw.addresses) add_address(address, number);
     for (const auto& neighbour : raw.neighbours) add_neighbour(neighbour, number);
@@ -287,23 +289,42 @@ Keys<Config::Live> host_keys() {
   };
 }
 
+namespace {
+
+enum class Way : std::uint8_t { none, by_router, direct };
+
+/// Returns how packets get to that address.
 template <class A>
-bool is_on_link(const Config::Live& live, const A& address) {
+Way way_to(const Config::Live& live, const A& address) {
   const HostAddresses<A>& addresses = live.family<A>();
   int longest = -1;
-  bool is_direct = false;
+  Way way = Way::none;
   const auto look = [&](const A& prefix, unsigned bits, bool has_router) {
     if (std::cmp_less_equal(bits, longest) || prefix_of(address, bits) != prefix) return;
     longest = static_cast<int>(bits);
-    is_direct = !has_router;
+    way = has_router ? Way::by_router : Way::direct;
   };
   for (const auto& own : addresses.own) look(prefix_of(own.address, own.bits), own.bits, false);
   for (const Route<A>& route : addresses.routes)
     look(route.prefix, route.bits, route.via.has_value());
-  return is_direct;
+  return way;
+}
+
+}  // namespace
+
+template <class A>
+bool is_on_link(const Config::Live& live, const A& address) {
+  return way_to(live, address) == Way::direct;
 }
 template bool is_on_link(const Config::Live&, const AddressV4&);
 template bool is_on_link(const Config::Live&, const AddressV6&);
+
+template <class A>
+bool has_route(const Config::Live& live, const A& address) {
+  return way_to(live, address) != Way::none;
+}
+template bool has_route(const Config::Live&, const AddressV4&);
+template bool has_route(const Config::Live&, const AddressV6&);
 
 void read_live(Problems& problems, const std::vector<RawPort>& ports,
                const std::vector<RawRoute>& routes, Config::Live& live) {

@@ -42,6 +42,10 @@ Keys<Config::Live> host_keys();
 template <class A>
 bool is_on_link(const Config::Live& live, const A& address);
 
+/// True if some route, or a network on a link, has it.
+template <class A>
+bool has_route(const Config::Live& live, const A& address);
+
 /// What they say together goes to `live`.
 void read_live(Problems& problems, const std::vector<RawPort>& ports,
                const std::vector<RawRoute>& routes, Config::Live& live);

@@ -63,6 +63,62 @@ backends = [{ address = "198.51.100.1" }]
   }
 }
 
+TEST(LiveConfig, SaysWhatCannotBeReached) {
+  const auto config = parsed(kTwoPorts + R"(
+[[port]]
+name = "twin"
+device = "af_packet:eth1"
+addresses = ["10.0.0.253/24"]
+[[route]]
+prefix = "192.0.2.0/24"
+via = "198.51.100.1"
+[[service]]
+address = "203.0.113.1"
+port = 80
+backends = [{ address = "10.9.9.9" }, { address = "192.0.2.7" }, { address = "10.0.0.7" }]
+[[service]]
+address = "203.0.113.2"
+port = 80
+backends = [{ address = "10.9.9.9" }]
+[[service]]
+address = "198.51.100.1"
+port = 80
+backends = [{ address = "10.0.0.7" }]
+)");
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  const auto said = doubts(*config);
+  ASSERT_EQ(said.size(), 3U);
+  EXPECT_TRUE(said[0].starts_with("no route leads to the backend 10.9.9.9 of 203.0.113.1:80"));
+  EXPECT_TRUE(said[1].starts_with("service 198.51.100.1:80 has the address of a router"));
+  EXPECT_TRUE(said[2].starts_with("the ports inside and twin have the same network 10.0.0.0/24"));
+}
+
+TEST(LiveConfig, HintsAtWhatOthersWrite) {
+  const auto message = [](const std::string& text) {
+    const auto config = parsed(text);
+    return config ? std::string() : config.error().message;
+  };
+  const auto has = [&](const std::string& text, const std::string& part) {
+    EXPECT_TRUE(message(text).contains(part)) << message(text);
+  };
+  const auto service = [](const std::string& address, const std::string& backend) {
+    return "[[service]]\naddress = \"" + address + "\"\nbackends = [{ address = \"" + backend +
+           "\" }]\n";
+  };
+  has(service("203.0.113.1:80", "10.0.0.1"), "give address = \"203.0.113.1\" and port = 80");
+  has(service("[2001:db8::1]:80", "fd00::1"), "give address = \"2001:db8::1\" and port = 80");
+  has(service("203.0.113.1", "10.0.0.1:8080"), "give address = \"10.0.0.1\" and port = 8080");
+  has(service("203.0.113.1", "10.0.0.1:http"), "is no address");
+  has("[service]\naddress = \"203.0.113.1\"\n[service]\naddress = \"203.0.113.2\"\n",
+      "write [[service]] each time");
+  has("workers = \xe2\x80\x9c"
+      "four\xe2\x80\x9d\n",
+      "straight quotes");
+  has("[[port]]\nname = \"a\"\ndevice = \"eth1\"\nkernel = \"mr0\"\n", "port.device: ");
+  EXPECT_FALSE(message("[[port]]\nname = \"a\"\ndevice = \"eth1\"\nkernel = \"mr0\"\n")
+                   .contains("port.kernel"));
+}
+
 TEST(LiveConfig, NamesMayBeInCapitals) {
   const auto config = parsed(R"(
 [[service]]
@@ -261,14 +317,16 @@ std::string with_health(const std::string& health, const std::string& port = "po
 }
 
 TEST(HealthConfig, EverySettingArrives) {
-  const auto config = parsed(
-      with_health("check = \"http\", path = \"/up\", port = 81, interval_ms = 10, timeout_ms = 2, "
-                  "rise = 4, fall = 5, move_udp = false"));
+  const auto config =
+      parsed(with_health("check = \"http\", path = \"/up\", host = \"www.example.com\", port = 81, "
+                         "interval_ms = 10, timeout_ms = 2, "
+                         "rise = 4, fall = 5, move_udp = false"));
   ASSERT_TRUE(config.has_value()) << config.error().message;
   const auto& health = config->services.v4.at(0).health;
   ASSERT_TRUE(health.has_value());
   EXPECT_EQ(health->kind, HealthCheck::Kind::http);
   EXPECT_EQ(health->path, "/up");
+  EXPECT_EQ(health->host, "www.example.com");
   EXPECT_EQ(health->port, 81U);
   EXPECT_EQ(health->interval_ms, 10U);
   EXPECT_EQ(health->timeout_ms, 2U);
@@ -289,6 +347,7 @@ TEST(HealthConfig, ProblemsSayWhatWouldBeRight) {
   has(with_health("check = \"ping\""), "give \"tcp\" or \"http\" or \"icmp\"");
   has(with_health("check = \"http\", path = \"up\""), "begins with /");
   has(with_health("check = \"http\", path = \"/a b\""), "%20");
+  has(with_health("check = \"http\", host = \"a\\r\\nb\""), "is no host");
   has(with_health("check = \"tcp\", interval_ms = 1"), "10 to 3600000");
   has(with_health("check = \"tcp\"", ""), "give port");
   EXPECT_EQ(message(with_health("check = \"icmp\"", "")), "");

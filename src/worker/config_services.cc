@@ -54,6 +54,7 @@ Keys<RawHealth> health_keys() {
        choice(&H::kind, {{"tcp", H::Kind::tcp}, {"http", H::Kind::http}, {"icmp", H::Kind::icmp}}),
        true},
       {"path", any_text(&H::path)},
+      {"host", any_text(&H::host)},
       {"port", integer(&H::port, 1, 65535)},
       {"interval_ms", integer(&H::interval_ms, 10, kHour, "ms")},
       {"timeout_ms", integer(&H::timeout_ms, 1, kHour, "ms")},
@@ -168,6 +169,9 @@ class ServiceReader {
               in_quotes(health.path) +
                   " is no path: give one that begins with /, and %20 for a "
                   "space");
+    if (std::ranges::any_of(health.host, is_odd))
+      problem(raw.health.line, "health.host",
+              in_quotes(health.host) + " is no host: give one like www.example.com");
     if (health.kind == HealthCheck::Kind::icmp || health.port != 0 || spec.port != 0) return;
     for (const auto& backend : spec.backends) {
       if (backend.port != 0) continue;
@@ -185,11 +189,13 @@ class ServiceReader {
       if (!backend.address.given) continue;
       const auto address = parse_address<A>(text);
       if (!address) {
+        const auto split = split_port(text);
         problem(line, "backends.address",
-                is_address(text) ? text + " is not of the service's family: give an " +
-                                       std::string(kFamilyName<A>) + " address"
-                                 : in_quotes(text) + " is no address: give one of " +
-                                       std::string(kFamilyName<A>));
+                split              ? in_quotes(text) + " has its port in it: " + *split
+                : is_address(text) ? text + " is not of the service's family: give an " +
+                                         std::string(kFamilyName<A>) + " address"
+                                   : in_quotes(text) + " is no address: give one of " +
+                                         std::string(kFamilyName<A>));
         continue;
       }
       if (!seen.emplace(std::pair(*address, backend.port), line).second) {
@@ -278,9 +284,12 @@ void read_services(Problems& problems, const std::vector<RawService>& raw, Confi
     } else if (const auto address6 = parse_address<AddressV6>(parts.address)) {
       v6.add(service, *address6, parts.bits);
     } else {
-      problems.add(
-          service.address.line, "service.address",
-          in_quotes(text) + " is no address: give one like 203.0.113.10, 2001:db8::1, 10.0.0.0/8");
+      const auto split = split_port(text);
+      problems.add(service.address.line, "service.address",
+                   split ? in_quotes(text) + " has its port in it: " + *split
+                         : in_quotes(text) +
+                               " is no address: give one like 203.0.113.10, "
+                               "2001:db8::1, 10.0.0.0/8");
     }
   }
   config.services_given = true;

@@ -236,7 +236,7 @@ auto Control::reload() -> Answer<Reloaded> {
     return std::unexpected(refusal(error, Refusal::Kind::configuration));
   };
   const auto wrong_together = [this](const Error& error) {
-    return std::unexpected(Refusal{Refusal::Kind::configuration, path_ + ": " + error.message});
+    return std::unexpected(Refusal{Refusal::Kind::configuration, in_file(path_, error.message)});
   };
   std::error_code error;  // reading something else might take for ever
   if (std::filesystem::exists(path_, error) && (!std::filesystem::is_regular_file(path_, error) ||
@@ -252,7 +252,8 @@ auto Control::reload() -> Answer<Reloaded> {
     std::string message;
     for (const std::string& key : differ) {
       message += (message.empty() ? "" : "\n") + path_ + ": " + key +
-                 ": cannot change while millrace runs: leave it as it was, or restart";
+                 ": cannot change while millrace runs: leave it as it was, or have another "
+                 "process take over (millctl upgrade, millrace run --take-over)";
     }
     return std::unexpected(Refusal{Refusal::Kind::configuration, message});
   }
@@ -298,6 +299,10 @@ auto Control::services() -> std::vector<ServiceState> {
 namespace {
 
 /// What a plan says about a packet without an entry.
+std::string text_of(const AnyAddress& address) {
+  return std::visit([](const auto& is) { return to_string(is); }, address);
+}
+
 template <class K>
 void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out) {
   using Service = typename PlanFor<K>::Service;
@@ -306,9 +311,7 @@ void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out)
       (is_reply && plan.index->reply_sources.find(key.source, 0, 0) == PlanFor<K>::kNone)) {
     out.side.reset();
     out.worker.reset();
-    out.why =
-        "no service has its destination, and no backend its source: it is routed, or answered by "
-        "millrace itself";
+    out.why = "no service has its destination, and no backend its source: ";
     return;
   }
   if (is_reply) {
@@ -392,15 +395,46 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
                   std::string(to_string(is.state));
       },
       key);
-  if (!out.backend_address) return out;
-  std::optional<SilentNeighbour> silent;
-  workers_->ask(0, [&] { silent = live_->port(0).host().silent_before(*out.backend_address); });
-  if (silent) {
-    const auto text = std::visit([](const auto& is) { return to_string(is); }, silent->address);
-    out.why +=
-        "; but " + text + " does not answer on port " + config_.live.ports[silent->link].name;
-  }
+  const bool is_unmatched = !out.side;
+  if (!is_unmatched && !out.backend_address) return out;
+  const AnyAddress to =
+      is_unmatched ? std::visit([](const auto& of) { return AnyAddress(of.destination); }, key)
+                   : *out.backend_address;
+  WayTo way;
+  workers_->ask(0, [&] { way = live_->port(0).host().way_to(to); });
+  const std::string there = is_unmatched ? on_its_way(way, out) : "";
+  const std::string trouble = trouble_on(way, to);
+  out.why += there;
+  if (!trouble.empty()) out.why += (is_unmatched && there.empty() ? "" : "; but ") + trouble;
   return out;
+}
+
+/// Says where a packet goes that concerns no service.
+std::string Control::on_its_way(const WayTo& way, Explanation& out) const {
+  switch (way.kind) {
+    case WayTo::Kind::here:
+      out.verdict = Verdict::not_ours;
+      return "it is for millrace itself, which answers pings, or for the kernel beside it";
+    case WayTo::Kind::group:
+      out.verdict = Verdict::not_ours;
+      return "it is for everybody on its link, and goes no further";
+    case WayTo::Kind::nowhere:
+      out.verdict = Verdict::no_route;
+      return "";
+    case WayTo::Kind::next_hop:
+      break;
+  }
+  if (config_.balance.unmatched == Config::Unmatched::drop)
+    return "it is dropped (balance.unmatched)";
+  return "it is routed to " + text_of(way.next_hop) + " on port " +
+         config_.live.ports[way.link].name;
+}
+
+/// Says why what is sent to that address does not arrive; "" where nothing is wrong.
+std::string Control::trouble_on(const WayTo& way, const AnyAddress& to) const {
+  if (way.kind == WayTo::Kind::nowhere) return "no route leads to " + text_of(to);
+  if (!way.is_silent) return "";
+  return text_of(way.next_hop) + " does not answer on port " + config_.live.ports[way.link].name;
 }
 
 }  // namespace millrace

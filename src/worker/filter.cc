@@ -49,7 +49,8 @@ Result<ConnectionFilter::Prefix> parse_prefix(std::string_view name, std::string
       std::visit([]<class A>(const A&) { return static_cast<unsigned>(8 * A::kBytes); }, *address);
   if (slash == text.size()) return ConnectionFilter::Prefix{*address, most};
   const auto bits = parse_number(text.substr(slash + 1), most);
-  if (!bits) return wrong(name, text, "has no prefix length: give 0 to " + std::to_string(most));
+  if (!bits)
+    return wrong(name, text, "has a wrong prefix length: give 0 to " + std::to_string(most));
   const AnyAddress prefix =
       std::visit([&](const auto& of) { return AnyAddress(prefix_of(of, *bits)); }, *address);
   return ConnectionFilter::Prefix{prefix, *bits};

@@ -121,6 +121,7 @@ std::vector<ServiceStatistics> Workers::services() const {
         sum[s].backends[b].reply_bytes += one[s].backends[b].reply_bytes;
         sum[s].backends[b].connections += one[s].backends[b].connections;
         sum[s].backends[b].live += one[s].backends[b].live;
+        sum[s].backends[b].established += one[s].backends[b].established;
       }
     }
   }

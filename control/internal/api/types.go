@@ -85,6 +85,7 @@ type Port struct {
 	In, Out, Missed uint64
 	Silent          []string
 	Rivals          []Rival
+	Foreign         []string // addresses that the kernel answers for on the device itself
 	Kernel          *KernelSide
 }
 
@@ -100,7 +101,9 @@ type Rival struct {
 type KernelSide struct {
 	Interface          string
 	Given, Taken, Full uint64
-	TooLong            uint64 `json:"too_long"`
+	TooLong            uint64   `json:"too_long"`
+	Gone               bool     // somebody has taken the interface away
+	Foreign            []string // addresses that somebody else has given it
 }
 
 // ServiceStats is what one service did. MaxConnections is nil without a limit.

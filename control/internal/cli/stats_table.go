@@ -175,6 +175,15 @@ func showPorts(out io.Writer, ports []api.Port) {
 				fmt.Fprintf(out, "%s: the kernel sent %s longer than the port's MTU by %s, which went no further\n", p.Name,
 					count(k.TooLong, "frame"), k.Interface)
 			}
+			if k.Gone {
+				fmt.Fprintf(out, "%s: %s is gone: it comes back with a restart, or millctl upgrade\n", p.Name, k.Interface)
+			}
+			for _, address := range k.Foreign {
+				fmt.Fprintf(out, "%s: %s has %s, which is not among the port's addresses: nothing reaches it\n", p.Name, k.Interface, address)
+			}
+		}
+		for _, address := range p.Foreign {
+			fmt.Fprintf(out, "%s: the kernel has %s on %s: millrace will not start with it\n", p.Name, address, p.Device)
 		}
 		for _, address := range p.Silent {
 			fmt.Fprintf(out, "%s: %s does not answer, so nothing reaches it\n", p.Name, address)

@@ -64,6 +64,8 @@ struct BackendStatistics {
   std::uint64_t connections =
       0;  ///< given to it; what was given up before it opened is not counted
   std::uint64_t live = 0;
+  std::int64_t established =
+      0;  ///< proved, and not ended by the two sides; a worker's may be negative
 };
 
 struct ServiceStatistics {
@@ -187,6 +189,11 @@ class BalanceFor final : public FunctionFor<K> {
   /// Whether the limit forbids one more connection; counts that.
   static bool turns_away(Service& service);
   void count_active(const std::byte* state, std::int64_t more, bool is_proof = false);
+  /// By this worker's count; where workers share tables the first one tells what all count.
+  std::int64_t established_on(const Backend& backend) const {
+    if (backend.activity_of_all == nullptr) return backend.activity.active.difference();
+    return worker_ == 0 ? backend.activity_of_all->active.difference() : 0;
+  }
   /// The service's Maglev table; null: it is being made.
   const Maglev* table_of(Service& service) {
     if (service.maglev == nullptr) [[unlikely]]

@@ -75,6 +75,7 @@ struct HealthCheck {
   };
   Kind kind = Kind::tcp;
   std::string path = "/";  ///< of the GET
+  std::string host;        ///< that the GET names; empty: the backend's address and port
   std::uint16_t port = 0;  ///< 0: the backend's, or the service's
   std::uint32_t interval_ms = 1000;
   std::uint32_t timeout_ms = 500;

@@ -125,7 +125,8 @@ void BalanceFor<K>::append_statistics(std::vector<ServiceStatistics>& all) const
                               .replies = backend.replies.value(),
                               .reply_bytes = backend.reply_bytes.value(),
                               .connections = backend.connections.value(),
-                              .live = backend.live.value()});
+                              .live = backend.live.value(),
+                              .established = established_on(backend)});
     };
     for (const std::uint16_t id : service->plan->listed) append(id, false);
     for (const std::uint16_t id : service->plan->draining) append(id, true);
