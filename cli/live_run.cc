@@ -16,6 +16,7 @@
 #include "interrupt.h"
 #include "json.h"
 #include "output.h"
+#include "worker/threads.h"
 
 namespace millrace::cli {
 namespace {
@@ -141,13 +142,14 @@ Result<void> LiveRun::look_for_another() {
   return {};
 }
 
-/// Who is refused, for an interface or the socket that another one has, changes nothing.
+/// A process that is refused changes nothing: claims and the socket come before devices.
 Result<void> LiveRun::start_anew() {
   return in_turn({[this] { return claim_interfaces({}); },
                   [this] { return Live::prepare(config_, options_.eal_options); },
                   [this] { return bind_socket(); }, [this] { return open_devices(); },
                   [this] {
                     inherit_from_killed();
+                    keep_settings();
                     return make_workers();
                   },
                   [this] { return make_control(); }, [this] { return answer(); },
@@ -330,6 +332,9 @@ void LiveRun::describe() const {
          huge_pages_hint(std::size_t{256} << 20, Pages::huge));
   for (const std::string& warning : live_->devices().warnings()) note("warning: " + warning);
   for (const std::string& warning : doubts(config_)) note("warning: " + warning);
+  if (config_.workers > processors())
+    note(fmt::format("warning: {} workers take turns on {} processors", config_.workers,
+                     processors()));
   if (live_->kernel() != nullptr) {
     for (const std::string& warning : live_->kernel()->doubts()) note("warning: " + warning);
   }

@@ -127,10 +127,7 @@ Json to_json(const Offer& offer) {
   }
   Json& neighbours = json["neighbours"] = Json::array();
   for (const auto& [device, address, mac] : offer.neighbours) {
-    neighbours.push_back(
-        {{"device", device},
-         {"address", std::visit([](const auto& is) { return to_string(is); }, address)},
-         {"mac", mac.bytes}});
+    neighbours.push_back({{"device", device}, {"address", to_string(address)}, {"mac", mac.bytes}});
   }
   json["interfaces"] = to_json(offer.to_restore);
   return json;

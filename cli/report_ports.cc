@@ -25,16 +25,12 @@ Json kernel_of(const KernelSide* kernel, unsigned port) {
           {"foreign", kernel->tap(port)->foreign_addresses()}};
 }
 
-std::string text_of(const AnyAddress& address) {
-  return std::visit([](const auto& is) { return to_string(is); }, address);
-}
-
 std::string text_of(const Mac& mac) { return fmt::format("{:02x}", fmt::join(mac.bytes, ":")); }
 
 Json silent_of(const RunReport& report, std::size_t port) {
   Json list = Json::array();
   for (const auto& [link, address] : report.silent) {
-    if (link == port) list.push_back(text_of(address));
+    if (link == port) list.push_back(to_string(address));
   }
   return list;
 }
@@ -43,9 +39,9 @@ Json rivals_of(const RunReport& report, std::size_t port) {
   Json list = Json::array();
   for (const auto& [link, address, mac, neighbour] : report.rivals) {
     if (link != port) continue;
-    list.push_back({{"address", text_of(address)},
+    list.push_back({{"address", to_string(address)},
                     {"mac", text_of(mac)},
-                    {"neighbour", neighbour ? Json(text_of(*neighbour)) : Json(nullptr)}});
+                    {"neighbour", neighbour ? Json(to_string(*neighbour)) : Json(nullptr)}});
   }
   return list;
 }
@@ -92,12 +88,12 @@ std::string lines_of_ports(const RunReport& report) {
          grouped(is.out), grouped(is.missed), is.link_is_up ? "up" : "down",
          to_string(devices.name(d)));
     for (const auto& [link, address] : report.silent) {
-      if (link == d) line("{:<14}{:>14} does not answer", "", text_of(address));
+      if (link == d) line("{:<14}{:>14} does not answer", "", to_string(address));
     }
     for (const auto& [link, address, mac, neighbour] : report.rivals) {
       if (link == d)
-        line("{:<14}{:>14} answers for {}, too", "", neighbour ? text_of(*neighbour) : text_of(mac),
-             text_of(address));
+        line("{:<14}{:>14} answers for {}, too", "",
+             neighbour ? to_string(*neighbour) : text_of(mac), to_string(address));
     }
     for (const std::string& address : foreign_of(devices.name(d)))
       line("{:<14}{:>14} is the kernel's there, so the next start is refused", "", address);

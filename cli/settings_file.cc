@@ -5,12 +5,14 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <exception>
-#include <string_view>
+#include <iterator>
 
 #include "json.h"
 #include "offer_json.h"
 #include "output.h"
+#include "port/write_error.h"
 
 namespace millrace::cli {
 namespace {
@@ -44,9 +46,22 @@ InterfaceSettings SettingsFile::read() const try {
   return {};
 }
 
+/// Nothing that stands there is followed: a link might lead elsewhere.
 Result<void> SettingsFile::write(const InterfaceSettings& settings) const {
-  ::unlink(path_.c_str());  // a link there might lead elsewhere
-  return write_whole(path_, to_text(to_json(settings)));
+  const std::string text = to_text(to_json(settings));
+  const std::string beside = path_ + ".new";
+  ::unlink(beside.c_str());
+  const int file = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                          S_IRUSR | S_IWUSR);
+  if (file < 0) return std::unexpected(write_error(path_, errno));
+  errno = EIO;
+  const bool is_whole = ::write(file, text.data(), text.size()) == std::ssize(text);
+  const int error = errno;
+  ::close(file);
+  if (!is_whole) ::unlink(beside.c_str());
+  if (!is_whole) return std::unexpected(write_error(path_, error));
+  if (::rename(beside.c_str(), path_.c_str()) == 0) return {};
+  return std::unexpected(write_error(path_, errno));
 }
 
 }  // namespace millrace::cli

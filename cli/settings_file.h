@@ -1,5 +1,5 @@
-// What a process has changed of interfaces, in a file beside its control socket: where it is
-// killed, the next one puts that back when it ends.
+// The settings that interfaces had before millrace changed them, in a file beside its control
+// socket: if the process is killed, the next one puts them back when it ends.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ class SettingsFile {
   InterfaceSettings read() const;
   /// Error (failed): it cannot be written.
   Result<void> write(const InterfaceSettings& settings) const;
-  /// It is another process's now, and stays.
+  /// Another process has taken over: the file is that one's, and stays.
   void leave() { path_.clear(); }
 
  private:

@@ -54,4 +54,8 @@ template std::optional<AddressV6> parse_address(std::string_view);
 template std::string with_port(const AddressV4&, std::uint16_t);
 template std::string with_port(const AddressV6&, std::uint16_t);
 
+std::string to_string(const AnyAddress& address) {
+  return std::visit([](const auto& is) { return to_string(is); }, address);
+}
+
 }  // namespace millrace

@@ -16,6 +16,7 @@ using AnyAddress = std::variant<AddressV4, AddressV6>;
 /// "10.0.0.1", "fd00::1" (RFC 5952). `A` is `AddressV4` or `AddressV6`.
 template <class A>
 std::string to_string(const A& address);
+std::string to_string(const AnyAddress& address);
 
 /// The address of that family that `text` is, or nothing.
 template <class A>

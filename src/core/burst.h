@@ -47,7 +47,8 @@ struct Lane {
   unsigned size = 0;
   std::array<std::uint8_t, kBurstMax> packet;  ///< place in the burst
   std::array<K, kBurstMax> key;                ///< as the packet came
-  /// What functions have changed of it, `Changed` bits; and the ends that are written for that.
+  /// Bits of `Changed`, for what functions have replaced of a key; `begin_serving` clears them. The
+  /// new values stand in `target`, of which nothing else is valid.
   std::array<std::uint8_t, kBurstMax> changed;
   std::array<K, kBurstMax> target;
   std::array<Hash, kBurstMax> hash;
@@ -57,7 +58,7 @@ struct Lane {
   enum Changed : std::uint8_t {
     kSource = 1,  ///< address and port
     kDestination = 2,
-    kIdentifier = 4,  ///< of an ICMP query
+    kIdentifier = 4,  ///< of an ICMP query, in place of the ports, which it has none of
   };
   void set_source(unsigned i, const typename K::Address& address, std::uint16_t port) {
     target[i].source = address;
@@ -150,6 +151,10 @@ struct Burst {
   void send_by(unsigned packet, const A& next_hop) {
     has_next_hop |= std::uint64_t{1} << packet;
     next_hops<A>()[packet] = next_hop;
+  }
+  void limit_mss(unsigned packet, std::uint16_t bytes) {
+    has_mss |= std::uint64_t{1} << packet;
+    mss[packet] = bytes;
   }
   template <class A>
   std::array<A, kMax>& next_hops() {

@@ -65,7 +65,7 @@ enum class Outcome : std::uint8_t {
   served,     ///< by the function
   host,       ///< it is the host's, or waits there
   unmatched,  ///< configuration decides (`unmatched = "pass" | "drop"`)
-  routable,   ///< so it does, and the packet says where it is to go: a router can pass it on
+  routable,   ///< so it does; the destination is known, so that a router can pass the packet on
   passed,     ///< it goes on, untouched
   dropped,
   limited,  ///< dropped, since a configured limit says no
@@ -142,7 +142,8 @@ consteval bool all_stand_in_order() {
   }
   return true;
 }
-static_assert(all_stand_in_order() && kVerdicts <= 64);
+static_assert(all_stand_in_order() && kVerdicts <= 64 &&
+              static_cast<std::size_t>(Verdict::service_fragment) + 1 == kVerdicts);
 
 }  // namespace detail
 
@@ -151,7 +152,7 @@ constexpr std::string_view to_string(Verdict v) {
   return kVerdictKinds[static_cast<std::size_t>(v)].name;
 }
 
-/// True for what the function has served.
+/// True if the packet goes on as the function has said.
 constexpr bool is_served(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::served>, v);
 }

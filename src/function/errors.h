@@ -20,6 +20,7 @@ void send_errors_on(Burst& burst, FunctionFor<K>& function, const States<K>& ori
       const auto to = id != ConnId::none
                           ? std::optional(function.target(side, key, id, originators, replies))
                           : function.target_without_entry(burst, packet, side, key);
+      // The parser files only errors that quote a packet which can be read.
       if (!to || !rewrite_error(burst.data[packet], burst.headers[packet], key, to->key)) continue;
       if (to->next_hop) burst.send_by(packet, *to->next_hop);
       burst.verdict[packet] = Verdict::related;

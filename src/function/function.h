@@ -101,7 +101,7 @@ class FunctionFor {
   /// served without state if its verdict is `table_full`, `over_budget` or `no_connection`, and is
   /// left alone if another drops it; a reply may be served, too, or gets `no_service`, and is left
   /// alone if its verdict drops it. Everything served gets `tracked` or `stateless`, and what
-  /// becomes of it is told to its lane (`set_source`, ...) and the burst (`send_by`, `mss`).
+  /// becomes of it is told to its lane (`set_source`, ...) and the burst (`send_by`, `limit_mss`).
   virtual void serve(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;
 
   /// How packets leave.

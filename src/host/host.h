@@ -95,8 +95,9 @@ class Host {
   std::vector<SilentNeighbour> silent() const;
   /// Returns where packets for that destination go.
   WayTo way_to(const AnyAddress& destination) const;
-  /// Stations that answer for an address which is ours (RFC 5227, 2.4), as far as they have been
-  /// heard since the last update; 64 of a family at most.
+  /// Stations that answer for a virtual address, or a port's own one that the host answers for
+  /// (RFC 5227, 2.4), as far as they have been heard since the last update: 4 of an address and 64
+  /// of a family at most. Only virtual addresses in the network of a port are asked for.
   std::vector<Rival> rivals() const;
 
   /// Neighbours that have answered; and such as another host has heard, which are asked again when

@@ -159,12 +159,17 @@ void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick
 template <class A>
 void HostFor<A>::note_rival(const Notice<A>& notice, unsigned link) {
   constexpr std::size_t kMost = 64;
+  constexpr std::ptrdiff_t kMostEach = 4;  // so that made-up ones hide none of another address
+  if (!notice.mac || rivals_.size() >= kMost) return;
   const auto is_ours = [&](const HostLink& one) { return one.mac == *notice.mac; };
-  const auto is_known = [&](const KnownNeighbour& one) {
-    return one.link == link && one.address == AnyAddress(notice.target) && one.mac == *notice.mac;
+  const auto has_address = [&](const KnownNeighbour& one) {
+    return one.address == AnyAddress(notice.target);
   };
-  if (!notice.mac || std::ranges::any_of(common_.links, is_ours) || rivals_.size() >= kMost ||
-      std::ranges::any_of(rivals_, is_known))
+  const auto is_known = [&](const KnownNeighbour& one) {
+    return has_address(one) && one.link == link && one.mac == *notice.mac;
+  };
+  if (std::ranges::any_of(common_.links, is_ours) || std::ranges::any_of(rivals_, is_known) ||
+      std::ranges::count_if(rivals_, has_address) >= kMostEach)
     return;
   rivals_.push_back({link, notice.target, *notice.mac});
 }
@@ -231,7 +236,6 @@ After HostFor<A>::refuse(Handling& h, Verdict why, IcmpError error, unsigned mtu
   return After::stays;
 }
 
-/// `original`: what the packet's key was when it came; null where nothing rewrote it.
 template <class A>
 void HostFor<A>::tell(IcmpError error, const About& about,
                       const std::optional<RewrittenKey<A>>& sent, Tick now, Wire& wire) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "core/address.h"
@@ -185,13 +186,16 @@ void HostFor<A>::append_silent(std::vector<SilentNeighbour>& all) const {
 
 template <class A>
 void HostFor<A>::append_rivals(std::vector<Rival>& all) const {
-  for (const auto& [link, address, mac] : rivals_) {
-    Rival rival{.link = link, .address = address, .mac = mac, .neighbour = {}};
-    neighbours_.for_each_known([&](unsigned on, const A& its, const Mac& its_mac) {
-      if (on == link && its_mac == mac && !is_on_every_link(its)) rival.neighbour = its;
-    });
-    all.push_back(rival);
-  }
+  const std::size_t first = all.size();
+  for (const auto& [link, address, mac] : rivals_)
+    all.push_back({.link = link, .address = address, .mac = mac, .neighbour = {}});
+  if (rivals_.empty()) return;
+  neighbours_.for_each_known([&](unsigned on, const A& its, const Mac& its_mac) {
+    if (is_on_every_link(its)) return;
+    for (Rival& rival : std::span(all).subspan(first)) {
+      if (rival.link == on && rival.mac == its_mac) rival.neighbour = its;
+    }
+  });
 }
 
 template <class A>
@@ -202,11 +206,10 @@ WayTo HostFor<A>::way_to(const A& destination) const {
   if (route == nullptr) return {.kind = nowhere, .next_hop = {}};
   if (route->link >= kGroup) return {.kind = route->link == kLocal ? here : group, .next_hop = {}};
   const A hop = route->via.value_or(destination);
-  WayTo way{.kind = next_hop, .link = route->link, .next_hop = hop};
-  neighbours_.for_each_silent([&](unsigned link, const A& address) {
-    way.is_silent = way.is_silent || (link == route->link && address == hop);
-  });
-  return way;
+  return {.kind = next_hop,
+          .link = route->link,
+          .next_hop = hop,
+          .is_silent = neighbours_.is_silent(route->link, hop)};
 }
 
 template <class A>

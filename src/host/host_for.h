@@ -129,7 +129,7 @@ struct WayTo {
   Kind kind = Kind::nowhere;
   unsigned link = 0;       ///< of the neighbour
   AnyAddress next_hop;     ///< its address
-  bool is_silent = false;  ///< it does not answer
+  bool is_silent = false;  ///< it did not answer when it was asked last
 };
 
 /// Of packets that left, or did not, after their burst had been counted.
@@ -219,7 +219,7 @@ class HostFor {
 
   /// From now on. The links are the same.
   void update(const HostTables<A>& tables);
-  /// Tells all links of its addresses, and asks whether another station has one of them, too.
+  /// Tells all links of its addresses, and asks whether another station has a virtual one, too.
   void announce(Wire& wire);
   /// Asks for next hops that will be needed.
   void keep(Tick now, Wire& wire);

@@ -31,6 +31,7 @@
 #include "core/address.h"
 #include "host/host.h"
 #include "parse/parse.h"
+#include "parse/rewrite.h"
 #include "parse/test_packets.h"
 
 namespace millrace::test {
@@ -335,6 +336,7 @@ class HostScenario : public testing::Test, protected Wire {
       host_->filed(*burst, handle % 2 == 0);
     }
     auto& lane = burst->lanes<Key<A>>().originator;
+    begin_serving<Key<A>>(*burst);
     if (burst->verdict[0] == Verdict::tracked) burst->verdict[0] = Verdict::no_service;
     if (!served.empty() && burst->verdict[0] == Verdict::icmp_error) {
       burst->verdict[0] = Verdict::related;

@@ -122,16 +122,15 @@ bool IngressFor<A>::may_send(const A& source, bool to_group) const {
 
 template <class A>
 auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& headers,
-                          Verdict was, bool to_all, ReversePath reverse_path, unsigned link) const
-    -> Ruling {
+                          Verdict was, bool to_all, bool advertises, ReversePath reverse_path,
+                          unsigned link) const -> Ruling {
   const Route<A>* const to = tables_->routes.find(destination);
   const bool is_own = to != nullptr && to->link == HostTables<A>::kLocal;
   const bool to_group =
       is_group(destination) || (to != nullptr && to->link == HostTables<A>::kGroup);
   if (to_all && !to_group) return {Verdict::link_broadcast, true};
-  // Whoever has one of our addresses, too, says so by that (RFC 4862, 5.4.4).
-  if (was == Verdict::icmp_control && is_group_of_link(destination) && sources_.contains(source))
-    return {was, true};
+  // Another station that has one of our addresses, too, says so by it (RFC 4862, 5.4.4).
+  if (advertises && is_group_of_link(destination) && sources_.contains(source)) return {was, true};
   // Another machine may have a virtual address for which packets pass, and answers by it.
   const bool may_pass =
       tables_->addresses.passes && !is_own && !to_group && virtual_.contains(source);
@@ -257,10 +256,14 @@ void Ingress::judge(Burst& burst, unsigned i, const Link& link, unsigned number,
       return unfile(header);
     }
   }
+  constexpr unsigned kAdvertisement = 136;  // of a neighbour (RFC 4861, 4.4)
+  const bool advertises = headers.family == 6 && headers.protocol == kProtocolIcmpV6 &&
+                          headers.l4 < headers.l4_end &&
+                          detail::u8(frame + headers.l4) == kAdvertisement;
   const auto by_addresses = [&]<class A>(const IngressFor<A>& family) {
     const auto ruling =
         family.judge(source_of<A>(frame, headers), destination_of<A>(frame, headers), headers,
-                     burst.verdict[i], to_all, link.is.reverse_path, number);
+                     burst.verdict[i], to_all, advertises, link.is.reverse_path, number);
     if (ruling.unfile) unfile(ruling.verdict);
     if (!is_drop(ruling.verdict) && read_fragment<A>(frame, headers)) found.fragments |= bit;
   };

@@ -57,7 +57,7 @@ class IngressFor {
   /// Returns the verdict on a parsed packet that had the verdict `was` and came on `link`.
   /// `to_all`: its frame went to several stations.
   Ruling judge(const A& source, const A& destination, const Headers& headers, Verdict was,
-               bool to_all, ReversePath reverse_path, unsigned link) const;
+               bool to_all, bool advertises, ReversePath reverse_path, unsigned link) const;
 
  private:
   bool may_send(const A& source, bool to_group) const;

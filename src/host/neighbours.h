@@ -126,6 +126,11 @@ class Neighbours {
       if (one.is_there && one.is_kept && one.is_silent) each(one.where.link, one.where.address);
     }
   }
+  /// Whether that one did not answer when it was asked last.
+  bool is_silent(unsigned link, const A& address) const {
+    const auto known = ids_.find({link, address});
+    return known != ids_.end() && all_[known->second].is_silent;
+  }
 
  private:
   struct Where {

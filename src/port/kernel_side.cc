@@ -70,14 +70,17 @@ void KernelSide::leave() {
   constexpr std::chrono::microseconds kPause{100};
   stop();
   const auto until = std::chrono::steady_clock::now() + kMost;
-  const auto waits = [](const auto& link) { return link != nullptr && !link->taken.is_empty(); };
-  for (const auto& link : links_) {
-    if (link == nullptr) continue;
-    while (take_from(*link) || (link->must_wait && std::chrono::steady_clock::now() < until))
-      std::this_thread::sleep_for(kPause);
-    link->tap.stop();
+  const auto has_time = [until] { return std::chrono::steady_clock::now() < until; };
+  const auto waits = [](const auto& link) {
+    return link != nullptr && (link->must_wait || !link->taken.is_empty());
+  };
+  while (has_time() && move()) {
   }
-  while (std::ranges::any_of(links_, waits) && std::chrono::steady_clock::now() < until)
+  for (const auto& link : links_) {
+    if (link != nullptr) link->tap.stop();
+  }
+  // Workers send what is left, and have given the kernel all that they had.
+  while (has_time() && (move() || std::ranges::any_of(links_, waits)))
     std::this_thread::sleep_for(kPause);
 }
 

@@ -150,10 +150,6 @@ std::map<int, Addresses> all_addresses(Netlink& netlink) {
 
 Addresses addresses_of(Netlink& netlink, int index) { return all_addresses(netlink)[index]; }
 
-std::string text_of(const AnyAddress& address) {
-  return std::visit([](const auto& is) { return to_string(is); }, address);
-}
-
 /// Writes a setting of the interface's, of "ipv4" or "ipv6". A kernel without the file has nothing
 /// to be set.
 void configure(const std::string& name, std::string_view family, std::string_view setting,
@@ -234,7 +230,7 @@ Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
       const int error = change_address(netlink, RTM_NEWADDR, index_, one);
       if (error == ENODEV) return {};
       if (error == 0) continue;
-      return failed(name(), fmt::format("does not take {}/{}", text_of(one.address), one.bits),
+      return failed(name(), fmt::format("does not take {}/{}", to_string(one.address), one.bits),
                     error);
     }
     return {};
@@ -260,11 +256,11 @@ std::vector<std::string> KernelTap::doubts() const {
     if (index == index_ || ::if_indextoname(static_cast<unsigned>(index), its.data()) == nullptr)
       continue;
     for (const TapAddress& one : addresses) {
-      if (std::ranges::count(settings_.addresses, one.address, &TapAddress::address) == 0) continue;
+      if (std::ranges::count(has_, one.address, &TapAddress::address) == 0) continue;
       all.push_back(
           fmt::format("{1} has {2} beside {0}, and the kernel may send by {1} what should "
                       "go by {0}: ip address delete {2}/{3} dev {1}",
-                      name(), its.data(), text_of(one.address), one.bits));
+                      name(), its.data(), to_string(one.address), one.bits));
     }
   }
   return all;
@@ -274,7 +270,7 @@ std::vector<std::string> KernelTap::foreign_addresses() const {
   std::vector<std::string> all;
   Netlink netlink;
   for (const TapAddress& one : addresses_of(netlink, index_)) {
-    if (!has_.contains(one)) all.push_back(text_of(one.address));
+    if (!has_.contains(one)) all.push_back(to_string(one.address));
   }
   return all;
 }

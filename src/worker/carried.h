@@ -28,7 +28,8 @@ struct CarriedConnection {
   std::uint16_t has_reply = 0;  ///< 1: its replies come this way, too
   LifeImage life;
   K key;         ///< the originator's
-  K translated;  ///< as its packets leave, so that a backend is named by its address
+  K translated;  ///< as its packets leave; with a next hop that was chosen as the destination, so
+                 ///< that a backend is named by its address
 };
 static_assert(std::is_trivially_copyable_v<CarriedConnection<KeyV4>>);
 static_assert(sizeof(CarriedConnection<KeyV4>) == 56 && sizeof(CarriedConnection<KeyV6>) == 104);

@@ -50,7 +50,7 @@ std::optional<std::string> bits_behind(const A& address, unsigned bits) {
 }
 
 /// What would be right where the text is an address with its port, as "10.0.0.1:80"; else nothing.
-inline std::optional<std::string> split_port(std::string_view text) {
+inline std::optional<std::string> hint_of_port(std::string_view text) {
   const auto colon = text.rfind(':');
   if (colon == text.npos || colon + 1 == text.size()) return std::nullopt;
   const std::string_view port = text.substr(colon + 1);
@@ -59,7 +59,9 @@ inline std::optional<std::string> split_port(std::string_view text) {
     address = address.substr(1, address.size() - 2);
   else if (address.contains(':'))
     return std::nullopt;
-  const bool is_port = port.find_first_not_of("0123456789") == port.npos;
+  std::uint16_t number = 0;
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), number);
+  const bool is_port = error == std::errc{} && end == port.data() + port.size() && number != 0;
   const bool is_there = parse_address<AddressV4>(address).has_value() ||
                         parse_address<AddressV6>(address).has_value();
   if (!is_port || !is_there) return std::nullopt;

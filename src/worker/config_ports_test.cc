@@ -109,6 +109,7 @@ TEST(LiveConfig, HintsAtWhatOthersWrite) {
   has(service("[2001:db8::1]:80", "fd00::1"), "give address = \"2001:db8::1\" and port = 80");
   has(service("203.0.113.1", "10.0.0.1:8080"), "give address = \"10.0.0.1\" and port = 8080");
   has(service("203.0.113.1", "10.0.0.1:http"), "is no address");
+  has(service("203.0.113.1", "10.0.0.1:99999"), "is no address");
   has("[service]\naddress = \"203.0.113.1\"\n[service]\naddress = \"203.0.113.2\"\n",
       "write [[service]] each time");
   has("workers = \xe2\x80\x9c"
@@ -248,6 +249,10 @@ INSTANTIATE_TEST_SUITE_P(
                    "\"198.51.100.255\" }] }]",
                    "service.backends.address: 198.51.100.255 is no address of one machine: give "
                    "the backend's"},
+        WrongPorts{"service = [{ address = \"198.51.100.255\", backends = [{ address = "
+                   "\"10.0.0.7\" }] }]",
+                   "service.address: 198.51.100.255 is the broadcast address of a port's network: "
+                   "give another"},
         WrongPorts{"host = { idle = \"nap\" }",
                    "host.idle: \"nap\" is not known: give \"sleep\" or \"spin\""}));
 

@@ -116,6 +116,9 @@ class ServiceReader {
   }
 
   void check(const RawService& raw, const ServiceSpec<A>& spec) {
+    if (!spec.is_prefix() && std::ranges::count(broadcasts_, spec.address) != 0)
+      problem(raw.address.line, "address",
+              raw.address.value + " is the broadcast address of a port's network: give another");
     const auto [first, fresh] = lines_.emplace(spec.destination(), raw.line);
     if (!fresh) {
       problems_.add(raw.line, "service",
@@ -189,9 +192,9 @@ class ServiceReader {
       if (!backend.address.given) continue;
       const auto address = parse_address<A>(text);
       if (!address) {
-        const auto split = split_port(text);
+        const auto hint = hint_of_port(text);
         problem(line, "backends.address",
-                split              ? in_quotes(text) + " has its port in it: " + *split
+                hint               ? in_quotes(text) + " has its port in it: " + *hint
                 : is_address(text) ? text + " is not of the service's family: give an " +
                                          std::string(kFamilyName<A>) + " address"
                                    : in_quotes(text) + " is no address: give one of " +
@@ -284,12 +287,12 @@ void read_services(Problems& problems, const std::vector<RawService>& raw, Confi
     } else if (const auto address6 = parse_address<AddressV6>(parts.address)) {
       v6.add(service, *address6, parts.bits);
     } else {
-      const auto split = split_port(text);
+      const auto hint = hint_of_port(text);
       problems.add(service.address.line, "service.address",
-                   split ? in_quotes(text) + " has its port in it: " + *split
-                         : in_quotes(text) +
-                               " is no address: give one like 203.0.113.10, "
-                               "2001:db8::1, 10.0.0.0/8");
+                   hint ? in_quotes(text) + " has its port in it: " + *hint
+                        : in_quotes(text) +
+                              " is no address: give one like 203.0.113.10, "
+                              "2001:db8::1, 10.0.0.0/8");
     }
   }
   config.services_given = true;

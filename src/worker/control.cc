@@ -299,10 +299,6 @@ auto Control::services() -> std::vector<ServiceState> {
 namespace {
 
 /// What a plan says about a packet without an entry.
-std::string text_of(const AnyAddress& address) {
-  return std::visit([](const auto& is) { return to_string(is); }, address);
-}
-
 template <class K>
 void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out) {
   using Service = typename PlanFor<K>::Service;
@@ -396,45 +392,46 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
       },
       key);
   const bool is_unmatched = !out.side;
-  if (!is_unmatched && !out.backend_address) return out;
+  if (!is_unmatched && (out.side == Side::reply || !out.backend_address)) return out;
   const AnyAddress to =
       is_unmatched ? std::visit([](const auto& of) { return AnyAddress(of.destination); }, key)
                    : *out.backend_address;
   WayTo way;
-  workers_->ask(0, [&] { way = live_->port(0).host().way_to(to); });
-  const std::string there = is_unmatched ? on_its_way(way, out) : "";
-  const std::string trouble = trouble_on(way, to);
-  out.why += there;
-  if (!trouble.empty()) out.why += (is_unmatched && there.empty() ? "" : "; but ") + trouble;
+  if (!workers_->ask(0, [&] { way = live_->port(0).host().way_to(to); }))
+    return std::unexpected(Refusal{Refusal::Kind::not_now, "millrace is ending"});
+  if (is_unmatched) {
+    explain_unmatched(way, to, out);
+  } else if (const std::string trouble = trouble_on(way, to); !trouble.empty()) {
+    out.why += "; but " + trouble;
+  }
   return out;
 }
 
-/// Says where a packet goes that concerns no service.
-std::string Control::on_its_way(const WayTo& way, Explanation& out) const {
-  switch (way.kind) {
-    case WayTo::Kind::here:
-      out.verdict = Verdict::not_ours;
-      return "it is for millrace itself, which answers pings, or for the kernel beside it";
-    case WayTo::Kind::group:
-      out.verdict = Verdict::not_ours;
-      return "it is for everybody on its link, and goes no further";
-    case WayTo::Kind::nowhere:
-      out.verdict = Verdict::no_route;
-      return "";
-    case WayTo::Kind::next_hop:
-      break;
+/// Says, and sets the verdict by it, where a packet goes that concerns no service.
+void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explanation& out) const {
+  if (way.kind == WayTo::Kind::here) {
+    out.verdict = Verdict::not_ours;
+    out.why += "it is for millrace itself, which answers pings, or for the kernel beside it";
+  } else if (way.kind == WayTo::Kind::group) {
+    out.verdict = Verdict::not_ours;
+    out.why += "it is for everybody on its link, and goes no further";
+  } else if (config_.balance.unmatched == Config::Unmatched::drop) {
+    out.why += "it is dropped (balance.unmatched)";
+  } else if (way.kind == WayTo::Kind::nowhere) {
+    out.verdict = Verdict::no_route;
+    out.why += trouble_on(way, to);
+  } else {
+    out.why += "it is routed to " + to_string(way.next_hop) + " on port " +
+               config_.live.ports[way.link].name;
+    if (way.is_silent) out.why += "; but " + trouble_on(way, to);
   }
-  if (config_.balance.unmatched == Config::Unmatched::drop)
-    return "it is dropped (balance.unmatched)";
-  return "it is routed to " + text_of(way.next_hop) + " on port " +
-         config_.live.ports[way.link].name;
 }
 
 /// Says why what is sent to that address does not arrive; "" where nothing is wrong.
 std::string Control::trouble_on(const WayTo& way, const AnyAddress& to) const {
-  if (way.kind == WayTo::Kind::nowhere) return "no route leads to " + text_of(to);
+  if (way.kind == WayTo::Kind::nowhere) return "no route leads to " + to_string(to);
   if (!way.is_silent) return "";
-  return text_of(way.next_hop) + " does not answer on port " + config_.live.ports[way.link].name;
+  return to_string(way.next_hop) + " does not answer on port " + config_.live.ports[way.link].name;
 }
 
 }  // namespace millrace

@@ -172,7 +172,7 @@ class Control {
   Result<void> resume(const Offer& offer);
 
  private:
-  std::string on_its_way(const WayTo& way, Explanation& out) const;
+  void explain_unmatched(const WayTo& way, const AnyAddress& to, Explanation& out) const;
   std::string trouble_on(const WayTo& way, const AnyAddress& to) const;
   struct HandingOver {
     unsigned number = 0;

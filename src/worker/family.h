@@ -282,13 +282,15 @@ class Family {
       send_errors_on(burst, *function_, originators, replies);
   }
 
-  /// The key of a connection's packets as they leave.
+  /// The key of a connection's packets as their receiver is known by: with the next hop that the
+  /// function has chosen, if it has, in place of the destination.
   K translated(ConnId id) const {
-    const K& key = tracker_->originators().header(id).key;
-    return function_
-        ->target(Side::originator, key, id, tracker_->states(Side::originator),
-                 tracker_->states(Side::reply))
-        .key;
+    const auto to =
+        function_->target(Side::originator, tracker_->originators().header(id).key, id,
+                          tracker_->states(Side::originator), tracker_->states(Side::reply));
+    K key = to.key;
+    if (to.next_hop) key.destination = *to.next_hop;
+    return key;
   }
   const std::byte* state_of(ConnId id) const { return tracker_->states(Side::originator)[id]; }
 

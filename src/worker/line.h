@@ -71,7 +71,7 @@ using AnyKey = std::variant<KeyV4, KeyV6>;
 /// A live connection, for lists.
 struct ListedConnection {
   AnyKey key;              ///< the originator's
-  AnyKey translated;       ///< as its packets leave
+  AnyKey translated;       ///< as its packets leave; its destination is the backend, also with dsr
   bool has_reply = false;  ///< an entry, so that replies are translated
   ConnectionState state = ConnectionState::none;
   std::uint32_t idle_ms = 0;

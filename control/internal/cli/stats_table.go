@@ -61,9 +61,17 @@ func showPackets(out io.Writer, p *api.Packets) {
 		row(reason, p.Untracked[reason], "passed untouched")
 	}
 	for _, reason := range byCount(p.Dropped) {
-		row(reason, p.Dropped[reason], "dropped")
+		row(reason, p.Dropped[reason], "dropped"+why(reason))
 	}
 	t.flush()
+}
+
+// why says more of a reason that points at a mistake elsewhere.
+func why(reason string) string {
+	if reason != "martian_source" {
+		return ""
+	}
+	return ": an address of millrace's own sent them, or nobody's; if a dsr backend did, its way to clients leads through here"
 }
 
 // byCount names the reasons, most frequent first.
