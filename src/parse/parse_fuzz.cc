@@ -69,46 +69,69 @@ bool is_covered(const Burst& burst) {
   return h.protocol != kProtocolUdp || detail::load<std::uint16_t>(burst.data[0] + h.l4 + at) != 0;
 }
 
-/// Rewrites one end and parses again: only that end may have changed.
+/// The protocol whose ports are an identifier.
 template <class K>
-K rewrite_and_parse(Burst& burst, LinkType link, End end, const typename K::Address& address,
-                    std::uint16_t port) {
+constexpr std::uint8_t kQuery = std::is_same_v<K, KeyV4> ? kProtocolIcmp : kProtocolIcmpV6;
+
+/// Has the line make the packet one with the key `is`, and parses again: nothing else may have
+/// changed.
+template <class K>
+void become(Burst& burst, LinkType link, const K& is) {
   const Headers before = burst.headers[0];
-  K expected = burst.lanes<K>().originator.key[0];
-  (end == End::source ? expected.source : expected.destination) = address;
-  if (has_ports(before.protocol)) {
-    (end == End::source ? expected.source_port : expected.destination_port) = port;
-  }
+  Lane<K>& lane = burst.lanes<K>().originator;
+  const K was = lane.key[0];
+  const bool is_query = before.protocol == kQuery<K>;
   const bool covered = is_covered<K>(burst);
-  const unsigned error = checksum_error(burst, burst.lanes<K>().originator.key[0]);
-  rewrite(burst.data[0], before, burst.lanes<K>().originator.key[0], expected);
+  const unsigned error = checksum_error(burst, was);
+  begin_serving<K>(burst);
+  if (is.source != was.source || (!is_query && is.source_port != was.source_port))
+    lane.set_source(0, is.source, is.source_port);
+  if (is.destination != was.destination ||
+      (!is_query && is.destination_port != was.destination_port))
+    lane.set_destination(0, is.destination, is.destination_port);
+  if (is_query && is.source_port != was.source_port) lane.set_identifier(0, is.source_port);
+  require(lane.leaving(0) == is);
+  rewrite<K>(burst);
   parse(burst, link);
   require(burst.verdict[0] == Verdict::tracked);
   require(std::memcmp(&before, burst.headers.data(), sizeof before) == 0);
   const K found = burst.lanes<K>().originator.key[0];
-  require(found == expected);
+  require(found == is);
   require(!covered || checksum_error(burst, found) == error);
-  return found;
 }
 
 template <class K>
 void check_rewriting(Burst& burst, LinkType link) {
   if (burst.lanes<K>().originator.size == 0) return;
   const K original = burst.lanes<K>().originator.key[0];
-  typename K::Address address = original.source;
-  std::ranges::reverse(address.bytes);
-  address.bytes[0] ^= 0x55;
-  rewrite_and_parse<K>(burst, link, End::source, address, 0x1234);
-  rewrite_and_parse<K>(burst, link, End::destination, address, 0xfedc);
-  rewrite_and_parse<K>(burst, link, End::source, original.source, original.source_port);
-  const K back = rewrite_and_parse<K>(burst, link, End::destination, original.destination,
-                                      original.destination_port);
-  require(back == original);
-  const Headers headers = burst.headers[0];
+  const std::uint8_t protocol = burst.headers[0].protocol;
+  K other = original;
+  std::ranges::reverse(other.source.bytes);
+  other.source.bytes[0] ^= 0x55;
+  other.destination = other.source;
+  other.destination.bytes[0] ^= 1;
+  if (has_ports(protocol)) other.source_port = 0x1234;
+  if (has_ports(protocol)) other.destination_port = 0xfedc;
+  const bool is_query = protocol == kQuery<K>;
+  if (is_query) other.source_port = other.destination_port = 0x4321;
+  K half = original;
+  half.source = other.source;
+  if (!is_query) half.source_port = other.source_port;
+  become(burst, link, half);
+  become(burst, link, other);
+  half = other;
+  half.destination = original.destination;
+  if (!is_query) half.destination_port = original.destination_port;
+  become(burst, link, half);
+  become(burst, link, original);
+  become(burst, link, other);  // both ends at once
+  become(burst, link, original);
   const bool covered = is_covered<K>(burst);
-  const unsigned error = checksum_error(burst, back);
-  clamp_mss(burst.data[0], headers, 100);
-  require(!covered || checksum_error(burst, back) == error);
+  const unsigned error = checksum_error(burst, original);
+  burst.has_mss = 0;
+  burst.limit_mss(0, 100);
+  clamp_mss(burst);
+  require(!covered || checksum_error(burst, original) == error);
 }
 
 /// Of an error, with all that it quotes. ICMPv4 has no pseudo header.

@@ -79,6 +79,10 @@ def tcp(checksum=0xABCD):
     return u16(1024, 443) + bytes(8) + b"\x50\x10" + u16(512, checksum, 0) + b"hello"
 
 
+def syn(options):
+    return tcp()[:12] + bytes([(20 + len(options)) << 2, 2]) + tcp()[14:20] + options
+
+
 def udp(checksum=0xABCD):
     return u16(1024, 53, 12, checksum) + b"data"
 
@@ -152,6 +156,9 @@ def ipv4():
     yield "version", ETHERNET, ethernet(V4) + ip6(TCP, tcp())
     yield "tcp-cut", RAW, ip4(TCP, tcp())[:22]
     yield "tcp-no-checksum", RAW, ip4(TCP, tcp())[:30]
+    for name, value in {"even": b"\2\4\5\xb4", "odd": b"\1\2\4\5\xb4\1\1\0", "small": b"\2\4\0\x20", "behind": b"\3\3\7\1\2\4\5\xb4",
+                        "end": b"\0\2\4\5", "endless": b"\3\0\2\4", "long": b"\1\1\2\4"}.items():
+        yield "mss-" + name, RAW, ip4(TCP, syn(value))
     for kind in 0, 3, 5, 8, 11, 13, 42, 200:
         yield f"icmp-{kind}", RAW, ip4(ICMP, icmp(kind))
     yield "icmp-empty", RAW, ip4(ICMP, b"")

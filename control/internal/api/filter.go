@@ -3,7 +3,7 @@ package api
 import "net/url"
 
 // FilterKeys are the parts of a FILTER, as the API names them, and what each means. All that are
-// given must hold. millrace itself judges their values.
+// given must hold. millrace itself judges their values, but for names of states, which are listed where one is wrong.
 var FilterKeys = []struct{ Key, Type, Meaning string }{
 	{"protocol", "NAME", "tcp, udp, sctp, icmp, icmpv6, or a number"},
 	{"source", "ADDRESS", "where the connection came from: an address, address:port, or a prefix, as 192.0.2.0/24"},

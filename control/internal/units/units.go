@@ -78,7 +78,7 @@ func (m Manager) Do(ctx context.Context, what, name string) error {
 	return err
 }
 
-// Errors are the lines of the journal with which millrace's latest process in that unit said why it failed; none where
+// Errors is what millrace's latest process in that unit said, warnings left out: where it did not start, why. Nothing where
 // there is no journal.
 func (m Manager) Errors(ctx context.Context, name string) (lines []string) {
 	unit, err := m.Show(ctx, name)
