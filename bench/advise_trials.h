@@ -29,16 +29,17 @@ class Trials {
   Trials(const Capture& capture, const AdviceOptions& options)
       : capture_(&capture), options_(&options) {}
 
-  /// What the capture is like, and how much room it takes. False where `progress` ended it.
+  /// Measures the capture: its traffic, and the room that its connections take. False where
+  /// `progress` ended it.
   Result<bool> prepare(Advice& advice, const Progress& progress);
   /// Passes it for about so many milliseconds. What the combination cannot do is noted, and is no
   /// error. Error (failed): no memory even for this.
   Result<void> run(Candidate& candidate, double ms);
 
  private:
-  /// Of a long capture only so many packets are passed that every combination gets its turn.
+  /// Limits the packets of a pass, so that with a long capture, too, every combination gets a turn.
   Result<void> shorten(double combinations);
-  /// What a pass should serve, by what `race` has.
+  /// Notes what `race` has served, which every other pass should serve as well.
   void take_for_right(const WorkerCounters& counters);
   Result<TimedRun> pass(Workers& workers);
   Result<Workers> make(const Combination& combination) const;

@@ -162,7 +162,7 @@ void print_trace(const Advice& advice, const std::string& in) {
       100 * trace.busiest);
 }
 
-/// What stands beside the recommendation: what it does not rest on, and where it does not hold.
+/// Prints the limits of the recommendation: what it does not rest on, and where it does not hold.
 void print_limits(const Advice& advice, const AdviseCommand& command) {
   if (advice.no_faster)
     fmt::print("  It is millrace's default: {} was no faster than turns of one differ\n",
@@ -283,7 +283,7 @@ Result<Capture> AdviseCommand::load(const std::string& path) {
   return capture;
 }
 
-/// Where no table is shown, a line says what begins.
+/// Says in a line what begins, if no table is shown.
 bench::Progress AdviseCommand::progress_of(LiveTable& live) const {
   bench::Progress shown = live.progress();
   if (quiet || live.shows()) return shown;

@@ -24,7 +24,7 @@ class LiveTable {
 
   /// Ends the benchmark once it is interrupted. Refers to this.
   bench::Progress progress();
-  /// Whether it is shown at all.
+  /// True if it is shown at all.
   bool shows() const { return shows_; }
   /// Takes it off the terminal; it does not come back.
   void clear();

@@ -142,6 +142,7 @@ class Systemd:
                     os.killpg(self._boot.pid, signal.SIGKILL)
                 why = self._boot.stderr.read().strip()
                 self.close()
+                # Containers may forbid the mounts or control groups that it takes; its own words say which.
                 raise unittest.SkipTest("no systemd starts in namespaces here: " + why)
             time.sleep(0.1)
 

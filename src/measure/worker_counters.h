@@ -51,7 +51,7 @@ struct WorkerCounts {
 };
 
 /// A counter that is no part of an array: in which object of the statistics it stands, under which
-/// name.
+/// name. To those of `packets` a live run adds what its host did, so their values may differ there.
 struct CounterKind {
   std::string_view object;
   std::string_view name;

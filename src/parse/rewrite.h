@@ -40,7 +40,7 @@ inline constexpr auto kChecksumAt = [] {
 /// Writes a port and updates the CRC32c of SCTP.
 void rewrite_sctp_port(End end, std::byte* packet, const Headers& headers, std::uint16_t port);
 
-/// Writes the identifier of an ICMP query of IPv4, whose checksum covers no address.
+/// Writes the identifier of an ICMP query, which stands at the same place in both families.
 void rewrite_icmp_identifier(std::byte* packet, const Headers& headers, std::uint16_t identifier);
 
 /// Stores the words of `address` at `at`.

@@ -15,6 +15,17 @@ Result<Config> parsed(const std::string& text) {
   return parse_config(text, "f.toml", {{"race", "std"}, {"sharded"}, {"wheel"}});
 }
 
+/// Returns what is wrong with it; "" where nothing is.
+std::string message(const std::string& text) {
+  const auto config = parsed(text);
+  return config ? std::string() : config.error().message;
+}
+
+/// Expects that part in what is wrong with it.
+void has(const std::string& text, const std::string& part) {
+  EXPECT_TRUE(message(text).contains(part)) << message(text);
+}
+
 const std::string kTwoPorts = R"([[port]]
 name = "outside"
 device = "af_packet:eth0"
@@ -94,13 +105,6 @@ backends = [{ address = "10.0.0.7" }]
 }
 
 TEST(LiveConfig, HintsAtWhatOthersWrite) {
-  const auto message = [](const std::string& text) {
-    const auto config = parsed(text);
-    return config ? std::string() : config.error().message;
-  };
-  const auto has = [&](const std::string& text, const std::string& part) {
-    EXPECT_TRUE(message(text).contains(part)) << message(text);
-  };
   const auto service = [](const std::string& address, const std::string& backend) {
     return "[[service]]\naddress = \"" + address + "\"\nbackends = [{ address = \"" + backend +
            "\" }]\n";
@@ -341,13 +345,6 @@ TEST(HealthConfig, EverySettingArrives) {
 }
 
 TEST(HealthConfig, ProblemsSayWhatWouldBeRight) {
-  const auto message = [](const std::string& text) {
-    const auto config = parsed(text);
-    return config ? std::string() : config.error().message;
-  };
-  const auto has = [&](const std::string& text, const std::string& part) {
-    EXPECT_NE(message(text).find(part), std::string::npos) << message(text);
-  };
   has(with_health("path = \"/\""), "check: is missing");
   has(with_health("check = \"ping\""), "give \"tcp\" or \"http\" or \"icmp\"");
   has(with_health("check = \"http\", path = \"up\""), "begins with /");

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Whoever forgot sudo is told so, but not where another socket was named, or root has none either.
+// A user without sudo is told to use it, but not if another socket was named, or root has none either.
 func TestSocketOfRootsMillrace(t *testing.T) {
 	folder := t.TempDir()
 	roots := filepath.Join(folder, "roots")

@@ -22,7 +22,7 @@ func TestStats(t *testing.T) {
 	expect(t, run(t, server.Socket, "stats", "--json"), result{done, testdata(t, "stats.json"), ""})
 }
 
-// What millrace makes itself leaves, too.
+// Packets that millrace makes itself leave, too.
 func TestMoreOutThanIn(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /stats", apitest.Text(200, `{"packets": {"in": 10, "out": 12, "generated": 2}}`))
