@@ -125,7 +125,7 @@ Result<void> LiveRun::start() {
           {[this] { return look_for_another(); }, as_is_fit, [this] { return take_place(); }});
       !ok)
     return ok;
-  keep_settings();
+  if (take_over_ != nullptr) keep_settings();
   describe();
   take_over_.reset();
   return {};
