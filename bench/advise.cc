@@ -11,8 +11,8 @@
 
 #include "bench/advise_choice.h"
 #include "bench/advise_trials.h"
+#include "config/config.h"
 #include "conntrack/schemes.h"
-#include "worker/config.h"
 
 namespace millrace::bench {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "bench/timed_run.h"
-#include "worker/config.h"
+#include "config/config.h"
 
 namespace millrace::bench {
 namespace {

@@ -10,11 +10,11 @@
 
 #include "bench/clock.h"
 #include "bench/overload_port.h"
+#include "config/timeout_settings.h"
 #include "function/balance/balance.h"
+#include "line/line.h"
 #include "shard/spread.h"
-#include "worker/line.h"
 #include "worker/threads.h"
-#include "worker/timeout_settings.h"
 #include "worker/workers.h"
 
 namespace millrace::bench {

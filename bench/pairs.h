@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "line/line.h"
 #include "millrace/types.h"
-#include "worker/line.h"
 
 namespace millrace::bench {
 

@@ -12,10 +12,10 @@
 #include "conntrack/ageing/wheel.h"
 #include "conntrack/schemes.h"
 #include "function/balance/balance.h"
+#include "line/line_impl.h"
 #include "parse/parse.h"
 #include "port/replay_port.h"
 #include "traffic/random.h"
-#include "worker/line_impl.h"
 
 namespace millrace::bench {
 namespace {

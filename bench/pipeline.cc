@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "bench/timed_run.h"
+#include "line/probe.h"
 #include "millrace/detail/waiting.h"
 #include "parse/parse.h"
 #include "port/ring.h"
 #include "shard/spread.h"
 #include "traffic/generate.h"
 #include "worker/pipeline.h"
-#include "worker/probe.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 

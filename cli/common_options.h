@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "config/config.h"
 #include "millrace/hash.h"
 #include "millrace/memory.h"
-#include "worker/config.h"
 
 namespace millrace::cli {
 

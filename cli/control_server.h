@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "control/control.h"
 #include "json.h"
-#include "worker/control.h"
 
 namespace millrace::cli {
 

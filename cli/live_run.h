@@ -10,16 +10,16 @@
 #include <thread>
 #include <vector>
 
+#include "config/config.h"
+#include "control/control.h"
 #include "control_server.h"
+#include "live/live.h"
 #include "port/interface_claim.h"
 #include "port/telemetry.h"
 #include "reload_signal.h"
 #include "report.h"
 #include "settings_file.h"
 #include "take_over.h"
-#include "worker/config.h"
-#include "worker/control.h"
-#include "worker/live.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {

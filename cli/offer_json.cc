@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "json.h"
-#include "worker/carried.h"
+#include "line/carried.h"
 
 namespace millrace::cli {
 namespace {

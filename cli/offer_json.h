@@ -4,8 +4,8 @@
 #include <set>
 #include <string>
 
+#include "control/offer.h"
 #include "json.h"
-#include "worker/offer.h"
 
 namespace millrace::cli {
 

@@ -10,6 +10,7 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "config/config.h"
 #include "connections.h"
 #include "core/address.h"
 #include "function/balance/balance.h"
@@ -22,7 +23,6 @@
 #include "shard/split.h"
 #include "traffic/windows.h"
 #include "validators.h"
-#include "worker/config.h"
 #include "worker/pipeline.h"
 #include "worker/rebalance.h"
 #include "worker/threads.h"

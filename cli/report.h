@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "json.h"
-#include "worker/config.h"
-#include "worker/live.h"
+#include "live/live.h"
 #include "worker/rebalance.h"
 #include "worker/workers.h"
 

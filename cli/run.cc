@@ -9,6 +9,7 @@
 
 #include "command.h"
 #include "common_options.h"
+#include "config/config.h"
 #include "connections.h"
 #include "control_server.h"
 #include "interrupt.h"
@@ -18,7 +19,6 @@
 #include "report.h"
 #include "service_manager.h"
 #include "validators.h"
-#include "worker/config.h"
 
 namespace millrace::cli {
 namespace {

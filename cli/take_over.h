@@ -9,9 +9,9 @@
 #include <span>
 #include <string>
 
-#include "worker/live.h"
-#include "worker/offer.h"
-#include "worker/taking_over.h"
+#include "control/offer.h"
+#include "control/taking_over.h"
+#include "live/live.h"
 
 namespace millrace::cli {
 

@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "config/timeout_settings.h"
 #include "function/balance/balance.h"
+#include "line/line.h"
 #include "parse/bytes.h"
 #include "port/port.h"
-#include "worker/line.h"
-#include "worker/timeout_settings.h"
 
 namespace millrace {
 namespace {

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "control/taking_over.h"
 #include "serving.h"
-#include "worker/taking_over.h"
 
 namespace millrace {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "conntrack/schemes.h"
 #include "function/balance/balance.h"
+#include "line/line.h"
 #include "port/port.h"
 #include "traffic/frame.h"
-#include "worker/line.h"
 
 namespace millrace {
 namespace {

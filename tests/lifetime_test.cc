@@ -26,9 +26,9 @@
 #include "core/test_sanitizers.h"
 #include "function/function.h"
 #include "lifetime_oracle.h"
+#include "line/line.h"
 #include "port/port.h"
 #include "traffic/generate.h"
-#include "worker/line.h"
 
 namespace millrace {
 namespace {

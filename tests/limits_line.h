@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "config/timeout_settings.h"
 #include "function/balance/balance.h"
+#include "line/line.h"
 #include "parse/test_packets.h"
-#include "worker/line.h"
-#include "worker/timeout_settings.h"
 
 namespace millrace::test {
 

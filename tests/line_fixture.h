@@ -16,7 +16,7 @@
 #include "conntrack/test_support.h"
 #include "endpoint.h"
 #include "function/balance/balance.h"
-#include "worker/line.h"
+#include "line/line.h"
 
 namespace millrace::test {
 

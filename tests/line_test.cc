@@ -1,5 +1,5 @@
 // The whole line on captures made in memory: every table, every ageing scheme, real packets.
-#include "worker/line.h"
+#include "line/line.h"
 
 #include <gtest/gtest.h>
 

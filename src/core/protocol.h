@@ -2,6 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace millrace {
 
@@ -17,6 +21,11 @@ inline constexpr std::uint8_t kProtocolIcmpV6 = 58;
 inline constexpr std::uint8_t kProtocolDestinationOptions = 60;
 inline constexpr std::uint8_t kProtocolSctp = 132;
 inline constexpr std::uint8_t kProtocolUdpLite = 136;
+
+/// Returns "tcp"; the number where it has no name here.
+std::string protocol_name(std::uint8_t protocol);
+/// Returns the protocols that have a name here: in configurations and lists.
+std::span<const std::pair<std::string_view, std::uint8_t>> protocols();
 
 /// True for protocols whose ports are read, that a service may name, and that a rewrite changes.
 constexpr bool has_ports(std::uint8_t protocol) {

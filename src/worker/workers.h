@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "function/balance/balance.h"
+#include "line/line.h"
 #include "shard/indirection.h"
-#include "worker/line.h"
 #include "worker/pipeline.h"
 
 namespace millrace {

@@ -1,18 +1,9 @@
 #include "function/balance/service.h"
 
-#include <array>
-
 #include "core/address.h"
 
 namespace millrace {
 namespace {
-
-constexpr std::array<std::pair<std::string_view, std::uint8_t>, 5> kProtocols{
-    {{"tcp", kProtocolTcp},
-     {"udp", kProtocolUdp},
-     {"sctp", kProtocolSctp},
-     {"icmp", kProtocolIcmp},
-     {"icmpv6", kProtocolIcmpV6}}};
 
 template <class A>
 ServiceSpec<A> everything(A first_backend) {
@@ -27,15 +18,6 @@ ServiceSpec<A> everything(A first_backend) {
 }
 
 }  // namespace
-
-std::string protocol_name(std::uint8_t protocol) {
-  for (const auto& [name, number] : kProtocols) {
-    if (number == protocol) return std::string(name);
-  }
-  return std::to_string(protocol);
-}
-
-std::span<const std::pair<std::string_view, std::uint8_t>> protocols() { return kProtocols; }
 
 template <class A>
 std::string to_string(const ServiceSpec<A>& service) {

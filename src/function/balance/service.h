@@ -4,10 +4,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/destination_table.h"
@@ -17,11 +15,6 @@
 #include "millrace/key.h"
 
 namespace millrace {
-
-/// "tcp"; the number where it has no name here.
-std::string protocol_name(std::uint8_t protocol);
-/// The protocols that have a name here.
-std::span<const std::pair<std::string_view, std::uint8_t>> protocols();
 
 template <class A>
 struct BackendSpec {

@@ -1,0 +1,361 @@
+#include "config/config.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "config/keys.h"
+#include "config/ports.h"
+#include "config/services.h"
+#include "shard/indirection.h"
+#include "shard/spread.h"
+
+namespace millrace {
+namespace {
+
+using config::Context;
+using config::in_quotes;
+using config::Keys;
+using config::RawService;
+
+// --- what a file may say
+
+struct RawConfig {
+  Config config;
+  std::uint32_t limits_line = 0;  ///< 0: there are none
+  std::vector<RawService> services;
+  std::vector<config::RawPort> ports;
+  std::vector<config::RawRoute> routes;
+};
+
+void read_key(const Context& context, const toml::node& node, Config::Balance& out) {
+  constexpr std::string_view kRight = ": give 32 hexadecimal digits";
+  const auto* text = node.as_string();
+  if (text == nullptr) {
+    context.problem(node, config::kind_of(node).append(kRight));
+    return;
+  }
+  const std::string& digits = text->get();
+  bool good = digits.size() == 2 * out.key.size();
+  for (std::size_t i = 0; good && i < out.key.size(); ++i) {
+    const char* pair = &digits[2 * i];
+    const auto [end, error] = std::from_chars(pair, pair + 2, out.key[i], 16);
+    good = error == std::errc{} && end == pair + 2;
+  }
+  if (!good) context.problem(node, in_quotes(digits).append(" is no key").append(kRight));
+}
+
+void read_table_size(const Context& context, const toml::node& node, Config::Balance& out) {
+  config::integer(&Config::Balance::maglev_table_size, 2, Maglev::kMaxSize, "entries")(context,
+                                                                                       node, out);
+  std::uint32_t prime = out.maglev_table_size;
+  while (!is_prime(prime)) ++prime;
+  if (prime == out.maglev_table_size) return;
+  context.problem(
+      node, std::to_string(out.maglev_table_size) + " is no prime: give " + std::to_string(prime));
+}
+
+void read_function(const Context& context, const toml::node& node, RawConfig& out) {
+  if (node.is_array()) {
+    context.problem(node, "a chain is not in this version: give \"balance\"");
+    return;
+  }
+  config::name(&Config::function, {"balance"}, {"forward", "nat", "firewall"})(context, node,
+                                                                               out.config);
+}
+
+std::vector<std::pair<std::string, Config::Model>> model_choices() {
+  return {models().begin(), models().end()};
+}
+
+/// Reads what belongs to Config itself.
+template <class Read>
+auto in_config(const Read& read) {
+  return [read](const Context& context, const toml::node& node, RawConfig& out) {
+    read(context, node, out.config);
+  };
+}
+
+Keys<Config::Table> table_keys(const SchemeNames& schemes) {
+  using T = Config::Table;
+  using W = Config::WhenFull;
+  return {
+      {"scheme", config::name(&T::scheme, schemes.tables)},
+      {"capacity", config::integer(&T::capacity, 1, T::kMaxCapacity, "connections")},
+      {"capacity_v6", config::integer(&T::capacity_v6, 1, T::kMaxCapacity, "connections")},
+      {"when_full",
+       config::choice(&T::when_full,
+                      {{"evict", W::evict}, {"stateless", W::stateless}, {"drop", W::drop}})},
+      {"half_open_percent", config::integer(&T::half_open_percent, 1, 100, "percent")},
+  };
+}
+
+Keys<TimeoutSeconds> timeout_keys() {
+  struct One {
+    std::uint32_t seconds = 0;
+  };
+  const auto read = config::integer(&One::seconds, 1, Config::Ageing::kMaxTimeout, "seconds");
+  Keys<TimeoutSeconds> keys;
+  for (std::size_t i = 0; i < kTimeoutSettings.size(); ++i) {
+    keys.push_back({kTimeoutSettings[i].name,
+                    [read, i](const Context& context, const toml::node& node, TimeoutSeconds& out) {
+                      One one{out.of[i]};
+                      read(context, node, one);
+                      out.of[i] = one.seconds;
+                    }});
+  }
+  return keys;
+}
+
+Keys<Config::Ageing> ageing_keys(const SchemeNames& schemes) {
+  using A = Config::Ageing;
+  return {
+      {"scheme", config::name(&A::scheme, schemes.ageing)},
+      {"interval_ms", config::integer(&A::interval_ms, 1, 1000, "milliseconds")},
+      {"timeout_s", config::table(&A::timeout_s, timeout_keys())},
+  };
+}
+
+void read_entries(const Context& context, const toml::node& node, Config::Spread& out) {
+  config::integer(&Config::Spread::entries, Indirection::kLeast, Indirection::kMost, "entries")(
+      context, node, out);
+  if (std::has_single_bit(out.entries)) return;
+  context.problem(node, std::to_string(out.entries) + " is no power of two: give 128, 256 or 512");
+}
+
+Keys<Config::Spread> spread_keys() {
+  return {
+      {"scheme", config::name(&Config::Spread::scheme, spread_names())},
+      {"entries", read_entries},
+      {"balance", config::boolean(&Config::Spread::balance)},
+      {"balance_interval_ms",
+       config::integer(&Config::Spread::balance_interval_ms, 1, 60'000, "milliseconds")},
+  };
+}
+
+Keys<Config::Balance> balance_keys() {
+  using B = Config::Balance;
+  using U = Config::Unmatched;
+  return {
+      {"stateful", config::boolean(&B::stateful)},
+      {"unmatched", config::choice(&B::unmatched, {{"pass", U::pass}, {"drop", U::drop}})},
+      {"key", read_key},
+      {"maglev_table_size", read_table_size},
+  };
+}
+
+void read_limits(const Context& context, const toml::node& node, RawConfig& out) {
+  using L = SourceLimit;
+  const Keys<L> keys{{"per_source", config::integer(&L::most, 1, L::kMost, "connections")},
+                     {"source_prefix_v4", config::integer(&L::prefix_v4, 1, 32, "bits")},
+                     {"source_prefix_v6", config::integer(&L::prefix_v6, 1, 128, "bits")}};
+  config::table(&Config::source_limit, keys)(context, node, out.config);
+  out.limits_line = node.source().begin.line;
+  if (!node.is_table() || node.as_table()->contains("per_source")) return;
+  for (const std::string_view prefix : {"source_prefix_v4", "source_prefix_v6"}) {
+    if (const toml::node* given = node.as_table()->get(prefix))
+      context.sub(prefix).problem(*given, "does nothing by itself: give limits.per_source, too");
+  }
+}
+
+Keys<RawConfig> root_keys(const SchemeNames& schemes) {
+  return {
+      {"function", read_function},
+      {"workers", in_config(config::integer(&Config::workers, 1, Indirection::kLeast, "threads"))},
+      {"model", in_config(config::choice(&Config::model, model_choices()))},
+      {"sharing", in_config(config::name(&Config::sharing, schemes.sharing))},
+      {"spread", in_config(config::table(&Config::spread, spread_keys()))},
+      {"table", in_config(config::table(&Config::table, table_keys(schemes)))},
+      {"ageing", in_config(config::table(&Config::ageing, ageing_keys(schemes)))},
+      {"balance", in_config(config::table(&Config::balance, balance_keys()))},
+      {"limits", read_limits},
+      {"service", config::tables(&RawConfig::services, config::service_keys())},
+      {"port", config::tables(&RawConfig::ports, config::port_keys())},
+      {"route", config::tables(&RawConfig::routes, config::route_keys())},
+      {"host", in_config(config::table(&Config::live, config::host_keys()))},
+  };
+}
+
+Result<std::string> contents(const std::string& path) {
+  constexpr std::size_t kMost = std::size_t{16} << 20;
+  const auto unreadable = [&](const std::string& why) {
+    return std::unexpected(
+        Error{path + ": " + why + ": give a readable TOML file", Error::Kind::unreadable});
+  };
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return unreadable(std::strerror(errno));
+  std::string text;
+  std::array<char, 65536> block;
+  ssize_t n = 0;
+  while ((n = ::read(file, block.data(), block.size())) > 0 && text.size() <= kMost) {
+    text.append(block.data(), static_cast<std::size_t>(n));
+  }
+  const int why = errno;
+  ::close(file);
+  if (n < 0) return unreadable(std::strerror(why));
+  if (text.size() > kMost) return unreadable("is larger than 16 MiB");
+  return text;
+}
+
+/// The line of a key with so many parts that toml++, which calls itself for each, may run out of
+/// stack; 0: there is none. Nothing that separates keys and values stands within a key.
+std::uint32_t line_of_deep_key(std::string_view text) {
+  constexpr unsigned kMostParts = 256;  // as deep as toml++ lets values be nested
+  std::uint32_t line = 1;
+  unsigned dots = 0;
+  bool is_comment = false;
+  for (const char c : text) {
+    if (c == '\n') {
+      ++line;
+      is_comment = false;
+    }
+    is_comment |= c == '#';
+    if (std::string_view("\n#=,[]{}").contains(c)) dots = 0;
+    dots += c == '.' && !is_comment;
+    if (dots == kMostParts) return line;
+  }
+  return 0;
+}
+
+/// What toml++ says, and what would be right where that is not plain.
+std::string with_hint(std::string_view said) {
+  std::string text(said);
+  for (const std::string_view name : {"service", "port", "route"}) {
+    if (said.contains("redefine existing table '" + std::string(name) + "'"))
+      return text.append(": write [[").append(name).append("]] each time, in double brackets");
+  }
+  if (said.contains("could not determine value type"))
+    text += ": give text in straight quotes (\")";
+  return text;
+}
+
+std::optional<toml::table> parse_toml(std::string_view text, std::string_view name,
+                                      config::Problems& problems) {
+  if (const auto line = line_of_deep_key(text)) {
+    problems.add(line, "", "a key of more than 256 parts");
+    return std::nullopt;
+  }
+  try {
+    return toml::parse(text, name);
+  } catch (const toml::parse_error& wrong) {
+    problems.add(wrong.source().begin.line, "", with_hint(wrong.description()));
+    return std::nullopt;
+  } catch (const std::runtime_error& assertion) {
+    problems.add(1, "", assertion.what());
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+Result<Config> parse_config(std::string_view text, std::string_view name,
+                            const SchemeNames& schemes) {
+  config::Problems problems(name);
+  const auto parsed = parse_toml(text, name, problems);
+  if (!parsed) return std::unexpected(problems.error());
+  RawConfig raw;
+  config::read_keys({problems, ""}, *parsed, root_keys(schemes), raw);
+  config::read_live(problems, raw.ports, raw.routes, raw.config.live);
+  config::read_services(problems, raw.services, raw.config);
+  if (raw.limits_line != 0 && !raw.config.balance.stateful)
+    problems.add(raw.limits_line, "limits", config::kNeedsStateful);
+  if (!problems.none()) return std::unexpected(problems.error());
+  return raw.config;
+}
+
+std::string in_file(const std::string& path, std::string_view problems) {
+  std::string all;
+  std::istringstream lines{std::string(problems)};
+  for (std::string line; std::getline(lines, line);)
+    all.append(all.empty() ? "" : "\n").append(path).append(": ").append(line);
+  return all;
+}
+
+Result<Config> read_config(const std::string& path, const SchemeNames& schemes) {
+  const auto text = contents(path);
+  if (!text) return std::unexpected(text.error());
+  return parse_config(*text, path, schemes);
+}
+
+BalanceConfig balance_config(const Config& config) {
+  // Connections that never end can resume after any pause.
+  constexpr std::uint32_t kForever = 0xffffffff;
+  constexpr std::uint32_t kSynRetransmissions = 128;
+  const std::uint32_t longest =
+      std::max(config.ageing.timeout_s.longest_without_syn(), kSynRetransmissions);
+  return {.services = config.services,
+          .key = config.balance.key,
+          .maglev_table_size = config.balance.maglev_table_size,
+          .stateful = config.balance.stateful,
+          .stateless_when_full = config.table.when_full != Config::WhenFull::drop,
+          .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000};
+}
+
+std::span<const std::pair<std::string_view, Config::Model>> models() {
+  using M = Config::Model;
+  static constexpr std::array<std::pair<std::string_view, M>, 2> kModels{
+      {{"run-to-completion", M::run_to_completion}, {"pipeline", M::pipeline}}};
+  return kModels;
+}
+
+Result<void> check_spread(const Config& config) {
+  if (config.spread.balance && config.model == Config::Model::pipeline) {
+    return std::unexpected(
+        Error{"spread.balance (--balance) does not go with the model \"pipeline\" (--model), whose "
+              "workers "
+              "do not meet: give \"run-to-completion\", or leave it out",
+              Error::Kind::usage});
+  }
+  if (config.workers == 1 || !config.balance.stateful) return {};
+  if (spread_named(config.spread.scheme)->by_client) return {};
+  const auto rewritten = [](const auto& specs) {
+    return std::ranges::any_of(specs, [](const auto& spec) { return spec.two_way(); });
+  };
+  if (!rewritten(config.services.v4) && !rewritten(config.services.v6)) return {};
+  return std::unexpected(
+      Error{"spread.scheme \"" + config.spread.scheme +
+                "\" (--spread) sends the replies of services to other workers than their requests: "
+                "give \"keyed\" or \"toeplitz\", or workers = 1",
+            Error::Kind::usage});
+}
+
+bool comes_by_kernel(const Config::Live& live) {
+  return std::ranges::any_of(
+      live.ports, [](const Config::Port& port) { return is_of_kernel(port.device.kind); });
+}
+
+std::string sharing_of(const Config& config) {
+  if (config.sharing) return *config.sharing;
+  const bool shared =
+      comes_by_kernel(config.live) && config.workers > 1 && config.table.scheme == "race";
+  return shared ? "lock-free-race" : "sharded";
+}
+
+LineConfig line_config(const Config& config) {
+  LineConfig line;
+  line.table = config.table.scheme;
+  line.sharing = sharing_of(config);
+  line.ageing = config.ageing.scheme;
+  line.capacity = config.table.capacity;
+  line.capacity_v6 =
+      config.table.capacity_v6.value_or(std::max<std::size_t>(config.table.capacity / 8, 1));
+  line.half_open_percent = config.table.half_open_percent;
+  line.evicts = config.table.when_full == Config::WhenFull::evict;
+  line.source_limit = config.source_limit;
+  line.timeouts = config.ageing.timeout_s.timeouts();
+  line.interval_ms = config.ageing.interval_ms;
+  if (config.spread.balance && config.workers > 1) line.entries_that_move = config.spread.entries;
+  line.pass_unmatched = config.balance.unmatched == Config::Unmatched::pass;
+  return line;
+}
+
+}  // namespace millrace

@@ -1,0 +1,336 @@
+#include "config/ports.h"
+
+#include <netinet/ether.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "config/addresses.h"
+
+namespace millrace::config {
+namespace {
+
+/// As 02:00:00:00:00:01, of one station.
+std::optional<Mac> parse_mac(const std::string& text) {
+  ether_addr parsed{};
+  // It would not look at what stands behind.
+  if (text.find_first_not_of("0123456789abcdefABCDEF:") != text.npos ||
+      std::ranges::count(text, ':') != 5 || text.size() - text.rfind(':') > 3)
+    return std::nullopt;
+  if (ether_aton_r(text.c_str(), &parsed) == nullptr) return std::nullopt;
+  Mac mac;
+  std::ranges::copy(parsed.ether_addr_octet, mac.bytes.begin());
+  return mac.is_unicast() ? std::optional(mac) : std::nullopt;
+}
+
+/// The kernel takes no others, besides `%`, which it would replace by a number.
+bool is_no_part_of_names(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte <= ' ' || byte == 0x7f || c == '/' || c == ':' || c == '%';
+}
+
+void read_addresses(const Context& context, const toml::node& node, RawPort& out) {
+  const auto* array = node.as_array();
+  if (array == nullptr) {
+    context.problem(node,
+                    kind_of(node) + ": give an array as [\"192.0.2.1/24\", \"2001:db8::1/64\"]");
+    return;
+  }
+  for (const toml::node& element : *array) {
+    const auto* text = element.as_string();
+    if (text == nullptr) {
+      context.problem(element, kind_of(element) + ": give a string");
+    } else {
+      out.addresses.push_back({**text, element.source().begin.line, true});
+    }
+  }
+}
+
+/// Reads what ports and routes say of each other.
+class LiveReader {
+ public:
+  LiveReader(Problems& problems, Config::Live& live) : problems_(problems), live_(live) {}
+
+  void add(const RawPort& raw) {
+    const auto number = static_cast<unsigned>(live_.ports.size());
+    Config::Port port{
+        .name = raw.name.value, .device = {}, .mtu = raw.mtu, .reverse_path = raw.reverse_path};
+    bool is_known = false;
+    if (raw.device.given) {
+      auto device = parse_device(raw.device.value);
+      is_known = device.has_value();
+      if (device) {
+        port.device = std::move(*device);
+      } else {
+        problems_.add(raw.device.line, "port.device", device.error().message);
+      }
+      // Drivers differ, and what they are told; an interface is the same.
+      const bool by_target = is_of_kernel(port.device.kind);
+      if (!port.device.target.empty())
+        once({by_target ? port.device.target : raw.device.value, raw.device.line, true}, devices_,
+             "port.device", "two ports cannot have it");
+    }
+    if (raw.kernel.given && is_known) add_kernel(raw, port);
+    if (raw.name.given) once(raw.name, names_, "port.name", "give each port its own");
+    for (const auto& address : raw.addresses) add_address(address, number);
+    for (const auto& neighbour : raw.neighbours) add_neighbour(neighbour, number);
+    live_.ports.push_back(std::move(port));
+  }
+
+  void add(const RawRoute& raw) {
+    if (!raw.prefix.given) return;
+    const AddressAndBits parts(raw.prefix.value);
+    if (parse_address<AddressV4>(parts.address)) {
+      add_route<AddressV4>(raw, parts);
+    } else if (parse_address<AddressV6>(parts.address)) {
+      add_route<AddressV6>(raw, parts);
+    } else {
+      problems_.add(raw.prefix.line, "route.prefix",
+                    in_quotes(raw.prefix.value) + " is no prefix: give one like 0.0.0.0/0, ::/0");
+    }
+  }
+
+ private:
+  using Lines = std::map<std::string, std::uint32_t>;
+
+  void once(const Located<std::string>& text, Lines& lines, std::string_view key,
+            std::string_view why) {
+    const auto [first, fresh] = lines.emplace(text.value, text.line);
+    if (fresh) return;
+    problems_.add(text.line, key,
+                  in_quotes(text.value) + " is there already, on line " +
+                      std::to_string(first->second) + ": " + std::string(why));
+  }
+
+  void add_kernel(const RawPort& raw, Config::Port& port) {
+    constexpr std::size_t kMost = 15;
+    const std::string& name = raw.kernel.value;
+    const bool is_name = !name.empty() && name.size() <= kMost && name != "." && name != ".." &&
+                         name != "all" && name != "default" &&
+                         std::ranges::none_of(name, is_no_part_of_names);
+    if (!is_name) {
+      problems_.add(raw.kernel.line, "port.kernel",
+                    in_quotes(name) +
+                        " is no name of an interface: give one of up to 15 letters "
+                        "and digits, like mr0");
+    } else if (!has_neighbours(port.device.kind)) {
+      problems_.add(raw.kernel.line, "port.kernel",
+                    "nobody answers on " + raw.device.value + ": leave it out");
+    } else if (is_of_kernel(port.device.kind) && port.device.target == name) {
+      problems_.add(raw.kernel.line, "port.kernel",
+                    in_quotes(name) + " is the port's own device: give a new name, like mr0");
+    } else {
+      once(raw.kernel, devices_, "port.kernel", "give each port its own");
+      port.kernel = name;
+    }
+  }
+
+  void add_address(const Located<std::string>& text, unsigned port) {
+    const AddressAndBits parts(text.value);
+    if (const auto v4 = parse_address<AddressV4>(parts.address)) {
+      add_own(*v4, text, parts, port);
+    } else if (const auto v6 = parse_address<AddressV6>(parts.address)) {
+      add_own(*v6, text, parts, port);
+    } else {
+      problems_.add(
+          text.line, "port.addresses",
+          in_quotes(text.value) + " is no address: give one like 192.0.2.1/24, 2001:db8::1/64");
+    }
+  }
+
+  template <class A>
+  void add_own(const A& address, const Located<std::string>& text, const AddressAndBits& parts,
+               unsigned port) {
+    const auto bits = read_bits<A>(parts.bits);
+    if (!bits) {
+      problems_.add(text.line, "port.addresses", bits.error());
+    } else if (!parts.bits) {
+      problems_.add(text.line, "port.addresses",
+                    text.value +
+                        " has no prefix length, which says what else is on the link: give " +
+                        text.value + (A::kBytes == 4 ? "/24" : "/64") + ", or as it is there");
+    } else {
+      live_.family<A>().own.push_back({address, *bits, port});
+    }
+  }
+
+  void add_neighbour(const RawNeighbour& raw, unsigned port) {
+    if (!raw.address.given || !raw.mac.given) return;
+    const auto mac = parse_mac(raw.mac.value);
+    if (!mac) {
+      problems_.add(raw.mac.line, "port.neighbours.mac",
+                    in_quotes(raw.mac.value) +
+                        " is no MAC address of one station: give one like 02:00:00:00:00:01");
+    } else if (const auto v4 = parse_address<AddressV4>(raw.address.value)) {
+      add_neighbour(raw, AddressV4(*v4), port, *mac);
+    } else if (const auto v6 = parse_address<AddressV6>(raw.address.value)) {
+      add_neighbour(raw, AddressV6(*v6), port, *mac);
+    } else {
+      problems_.add(
+          raw.address.line, "port.neighbours.address",
+          in_quotes(raw.address.value) + " is no address: give one like 192.0.2.1, 2001:db8::1");
+    }
+  }
+
+  template <class A>
+  void add_neighbour(const RawNeighbour& raw, const A& address, unsigned port, const Mac& mac) {
+    const auto same = [&](const auto& other) {
+      return other.address == address && other.link == port;
+    };
+    if (std::ranges::any_of(live_.family<A>().neighbours, same)) {
+      problems_.add(raw.address.line, "port.neighbours.address",
+                    in_quotes(raw.address.value) + " is there already: leave one out");
+    } else {
+      live_.family<A>().neighbours.push_back({address, port, mac});
+    }
+  }
+
+  template <class A>
+  void add_route(const RawRoute& raw, const AddressAndBits& parts) {
+    const auto bits = read_bits<A>(parts.bits);
+    const A prefix = *parse_address<A>(parts.address);
+    if (!bits) return problems_.add(raw.prefix.line, "route.prefix", bits.error());
+    if (const auto wrong = bits_behind(prefix, *bits))
+      return problems_.add(raw.prefix.line, "route.prefix", *wrong);
+    const auto same = [&](const Route<A>& other) {
+      return other.prefix == prefix && other.bits == *bits;
+    };
+    if (std::ranges::any_of(live_.family<A>().routes, same))
+      return problems_.add(raw.prefix.line, "route.prefix",
+                           in_quotes(raw.prefix.value) + " has a route already: leave one out");
+    Route<A> route{.prefix = prefix, .bits = *bits, .link = 0, .via = {}};
+    if (raw.via.given) {
+      route.via = parse_address<A>(raw.via.value);
+      if (!route.via)
+        return problems_.add(raw.via.line, "route.via",
+                             in_quotes(raw.via.value) + " is no " + std::string(kFamilyName<A>) +
+                                 " address, as its prefix is");
+    }
+    const auto link = link_of(raw, route.via);
+    if (!link) return;
+    route.link = *link;
+    live_.family<A>().routes.push_back(route);
+  }
+
+  /// The port that the route names, or that is in the network of its next hop.
+  template <class A>
+  std::optional<unsigned> link_of(const RawRoute& raw, const std::optional<A>& via) {
+    if (raw.port.given) {
+      const auto port = std::ranges::find(live_.ports, raw.port.value, &Config::Port::name);
+      if (port != live_.ports.end()) return static_cast<unsigned>(port - live_.ports.begin());
+      problems_.add(raw.port.line, "route.port",
+                    "no port is called " + in_quotes(raw.port.value) + ": give one of " +
+                        joined(names(), ", "));
+      return std::nullopt;
+    }
+    if (!via) {
+      problems_.add(raw.line, "route",
+                    "says not where to: give via, or port where all is on its link");
+      return std::nullopt;
+    }
+    for (const auto& own : live_.family<A>().own) {
+      if (prefix_of(*via, own.bits) == prefix_of(own.address, own.bits)) return own.link;
+    }
+    problems_.add(raw.via.line, "route.via",
+                  to_string(*via) +
+                      " is in no port's network: give port, too, or the port an address "
+                      "of that network");
+    return std::nullopt;
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const Config::Port& port : live_.ports) all.push_back(port.name);
+    return all;
+  }
+
+  Problems& problems_;
+  Config::Live& live_;
+  Lines names_;
+  Lines devices_;
+};
+
+}  // namespace
+
+Keys<RawPort> port_keys() {
+  using P = RawPort;
+  using N = RawNeighbour;
+  using R = ReversePath;
+  return {
+      {"name", text(&P::name), true},
+      {"device", text(&P::device), true},
+      {"addresses", read_addresses},
+      {"neighbours", tables(&P::neighbours,
+                            {{"address", text(&N::address), true}, {"mac", text(&N::mac), true}})},
+      {"kernel", text(&P::kernel)},
+      {"mtu", integer(&P::mtu, 68, 9600, "bytes")},
+      {"rpf",
+       choice(&P::reverse_path, {{"off", R::off}, {"loose", R::loose}, {"strict", R::strict}})},
+  };
+}
+
+Keys<RawRoute> route_keys() {
+  using R = RawRoute;
+  return {
+      {"prefix", text(&R::prefix), true},
+      {"via", text(&R::via)},
+      {"port", text(&R::port)},
+  };
+}
+
+Keys<Config::Live> host_keys() {
+  using L = Config::Live;
+  using I = Config::Idle;
+  return {
+      {"unreachable", boolean(&L::tells_unreachable)},
+      {"idle", choice(&L::idle, {{"sleep", I::sleep}, {"spin", I::spin}})},
+  };
+}
+
+namespace {
+
+enum class Way : std::uint8_t { none, by_router, direct };
+
+/// Returns how packets get to that address.
+template <class A>
+Way way_to(const Config::Live& live, const A& address) {
+  const HostAddresses<A>& addresses = live.family<A>();
+  int longest = -1;
+  Way way = Way::none;
+  const auto look = [&](const A& prefix, unsigned bits, bool has_router) {
+    if (std::cmp_less_equal(bits, longest) || prefix_of(address, bits) != prefix) return;
+    longest = static_cast<int>(bits);
+    way = has_router ? Way::by_router : Way::direct;
+  };
+  for (const auto& own : addresses.own) look(prefix_of(own.address, own.bits), own.bits, false);
+  for (const Route<A>& route : addresses.routes)
+    look(route.prefix, route.bits, route.via.has_value());
+  return way;
+}
+
+}  // namespace
+
+template <class A>
+bool is_on_link(const Config::Live& live, const A& address) {
+  return way_to(live, address) == Way::direct;
+}
+template bool is_on_link(const Config::Live&, const AddressV4&);
+template bool is_on_link(const Config::Live&, const AddressV6&);
+
+template <class A>
+bool has_route(const Config::Live& live, const A& address) {
+  return way_to(live, address) != Way::none;
+}
+template bool has_route(const Config::Live&, const AddressV4&);
+template bool has_route(const Config::Live&, const AddressV6&);
+
+void read_live(Problems& problems, const std::vector<RawPort>& ports,
+               const std::vector<RawRoute>& routes, Config::Live& live) {
+  LiveReader reader(problems, live);
+  for (const RawPort& port : ports) reader.add(port);
+  for (const RawRoute& route : routes) reader.add(route);
+}
+
+}  // namespace millrace::config

@@ -1,0 +1,53 @@
+// The part of a configuration that `millrace run` needs: ports, routes, what the host does.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "config/keys.h"
+
+namespace millrace::config {
+
+struct RawNeighbour {
+  std::uint32_t line = 0;
+  Located<std::string> address;
+  Located<std::string> mac;
+};
+
+struct RawPort {
+  std::uint32_t line = 0;
+  Located<std::string> name;
+  Located<std::string> device;
+  std::vector<Located<std::string>> addresses;
+  std::vector<RawNeighbour> neighbours;
+  unsigned mtu = 0;
+  Located<std::string> kernel;
+  ReversePath reverse_path = ReversePath::off;
+};
+
+struct RawRoute {
+  std::uint32_t line = 0;
+  Located<std::string> prefix;
+  Located<std::string> via;
+  Located<std::string> port;
+};
+
+Keys<RawPort> port_keys();
+Keys<RawRoute> route_keys();
+Keys<Config::Live> host_keys();
+
+/// True if no router stands between a port and that address.
+template <class A>
+bool is_on_link(const Config::Live& live, const A& address);
+
+/// True if some route, or a network on a link, has it.
+template <class A>
+bool has_route(const Config::Live& live, const A& address);
+
+/// What they say together goes to `live`.
+void read_live(Problems& problems, const std::vector<RawPort>& ports,
+               const std::vector<RawRoute>& routes, Config::Live& live);
+
+}  // namespace millrace::config

@@ -1,0 +1,303 @@
+#include "config/services.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "config/addresses.h"
+#include "config/ports.h"
+#include "host/addresses_of.h"
+
+namespace millrace::config {
+namespace {
+
+std::vector<std::string> scheduler_names() {
+  std::vector<std::string> names;
+  for (const SchedulerKind& kind : schedulers()) names.emplace_back(kind.name);
+  return names;
+}
+
+std::vector<std::pair<std::string, std::uint8_t>> protocol_choices() {
+  return {protocols().begin(), protocols().end()};
+}
+
+void read_max_connections(const Context& context, const toml::node& node, RawService& out) {
+  using Limit = Located<std::uint32_t>;
+  integer(&Limit::value, 1, Config::Table::kMaxCapacity, "connections")(context, node,
+                                                                        out.max_connections);
+  out.max_connections.line = node.source().begin.line;
+  out.max_connections.given = true;
+}
+
+Keys<RawBackend> backend_keys() {
+  using B = RawBackend;
+  return {
+      {"address", text(&B::address), true},
+      {"port", integer(&B::port, 1, 65535)},
+      {"weight", integer(&B::weight, 0, BackendSpec<AddressV4>::kMaxWeight)},
+  };
+}
+
+void read_backends(const Context& context, const toml::node& node, RawService& out) {
+  tables(&RawService::backends, backend_keys(), "{ address = \"10.0.0.1\" }")(context, node, out);
+  if (node.is_array() && node.as_array()->empty()) {
+    context.problem(node, "is empty: give one backend at least");
+  }
+}
+
+Keys<RawHealth> health_keys() {
+  using H = RawHealth;
+  constexpr int kHour = 3'600'000;
+  return {
+      {"check",
+       choice(&H::kind, {{"tcp", H::Kind::tcp}, {"http", H::Kind::http}, {"icmp", H::Kind::icmp}}),
+       true},
+      {"path", any_text(&H::path)},
+      {"host", any_text(&H::host)},
+      {"port", integer(&H::port, 1, 65535)},
+      {"interval_ms", integer(&H::interval_ms, 10, kHour, "ms")},
+      {"timeout_ms", integer(&H::timeout_ms, 1, kHour, "ms")},
+      {"rise", integer(&H::rise, 1, 1000)},
+      {"fall", integer(&H::fall, 1, 1000)},
+      {"move_udp", boolean(&H::move_udp)},
+  };
+}
+
+void read_health(const Context& context, const toml::node& node, RawService& out) {
+  struct Health {
+    RawHealth check;
+  } of;
+  table(&Health::check, health_keys())(context, node, of);
+  out.health = {of.check, node.source().begin.line, true};
+}
+
+// --- what only holds together
+
+/// Turns raw services into those of one family.
+template <class A>
+class ServiceReader {
+ public:
+  ServiceReader(Problems& problems, const Config& config)
+      : problems_(problems), config_(config), broadcasts_(broadcasts_of(config.live.family<A>())) {}
+
+  /// `address` is the service's, without its prefix length `bits` where one was given.
+  void add(const RawService& raw, const A& address, std::optional<std::string_view> bits) {
+    ServiceSpec<A> spec{.address = address,
+                        .port = raw.port,
+                        .protocol = raw.protocol,
+                        .forward = raw.forward,
+                        .scheduler = raw.scheduler,
+                        .max_connections = raw.max_connections.value,
+                        .health = raw.health.value,
+                        .no_backend = raw.no_backend,
+                        .on_unhealthy = raw.on_unhealthy.value_or(OnUnhealthy::keep),
+                        .move_udp = moves_udp(raw),
+                        .direct = raw.direct,
+                        .backends = {}};
+    if (bits) read_prefix(raw, *bits, spec);
+    check(raw, spec);
+    read_backends(raw, spec);
+    if (spec.health) check_health(raw, spec);
+    if (raw.on_unhealthy && !spec.health)
+      problem(raw.line, "on_unhealthy", "needs health: without it every backend counts as healthy");
+    services_.push_back(std::move(spec));
+  }
+
+  std::vector<ServiceSpec<A>> take() { return std::move(services_); }
+
+ private:
+  void read_prefix(const RawService& raw, std::string_view digits, ServiceSpec<A>& spec) {
+    const auto bits = read_bits<A>(digits);
+    if (!bits) return problem(raw.address.line, "address", bits.error());
+    spec.prefix_bits = *bits;
+    if (const auto wrong = bits_behind(spec.address, *bits))
+      problem(raw.address.line, "address", *wrong);
+  }
+
+  void check(const RawService& raw, const ServiceSpec<A>& spec) {
+    if (!spec.is_prefix() && std::ranges::count(broadcasts_, spec.address) != 0)
+      problem(raw.address.line, "address",
+              raw.address.value + " is the broadcast address of a port's network: give another");
+    const auto [first, fresh] = lines_.emplace(spec.destination(), raw.line);
+    if (!fresh) {
+      problems_.add(raw.line, "service",
+                    to_string(spec) + " is there already, on line " +
+                        std::to_string(first->second) +
+                        ": give it another address, port or protocol");
+    }
+    if (spec.port != 0 && spec.protocol != 0 && !has_ports(spec.protocol)) {
+      problem(raw.line, "port", protocol_name(spec.protocol) + " has no ports: leave it out");
+    }
+    const std::uint8_t foreign = A::kBytes == 4 ? kProtocolIcmpV6 : kProtocolIcmp;
+    if (spec.protocol == foreign) {
+      problem(raw.line, "protocol",
+              protocol_name(foreign) + " is not of " + std::string(kFamilyName<A>) + ": give " +
+                  in_quotes(A::kBytes == 4 ? "icmp" : "icmpv6"));
+    }
+    if (!config_.balance.stateful && spec.two_way()) {
+      problem(raw.line, "forward",
+              "\"nat\" needs balance.stateful = true, since replies are known by entries: give "
+              "\"dsr\", where backends have the service's address and answer clients themselves");
+    }
+    if (!config_.balance.stateful && spec.scheduler != "maglev") {
+      problem(raw.line, "scheduler",
+              in_quotes(spec.scheduler) + " needs balance.stateful = true: give \"maglev\"");
+    }
+    if (!config_.balance.stateful && raw.max_connections.given)
+      problem(raw.max_connections.line, "max_connections", std::string(kNeedsStateful));
+    if (raw.backends.size() >= config_.balance.maglev_table_size) {
+      problem(raw.line, "backends",
+              "has " + std::to_string(raw.backends.size()) +
+                  " backends, more than the Maglev table takes: enlarge "
+                  "balance.maglev_table_size");
+    }
+  }
+
+  /// It may stand at the service, or with the health check, where it stood before.
+  bool moves_udp(const RawService& raw) {
+    const auto& health = raw.health.value;
+    const std::optional<bool> there = health ? health->move_udp : std::nullopt;
+    if (raw.move_udp && there && *raw.move_udp != *there)
+      problem(raw.health.line, "health.move_udp",
+              "contradicts the service's move_udp: leave it out");
+    return raw.move_udp.value_or(there.value_or(true));
+  }
+
+  void check_health(const RawService& raw, const ServiceSpec<A>& spec) {
+    const HealthCheck& health = *spec.health;
+    const auto is_odd = [](char c) { return c <= ' ' || c > '~'; };
+    if (!health.path.starts_with('/') || std::ranges::any_of(health.path, is_odd))
+      problem(raw.health.line, "health.path",
+              in_quotes(health.path) +
+                  " is no path: give one that begins with /, and %20 for a "
+                  "space");
+    if (std::ranges::any_of(health.host, is_odd))
+      problem(raw.health.line, "health.host",
+              in_quotes(health.host) + " is no host: give one like www.example.com");
+    if (health.kind == HealthCheck::Kind::icmp || health.port != 0 || spec.port != 0) return;
+    for (const auto& backend : spec.backends) {
+      if (backend.port != 0) continue;
+      return problem(raw.health.line, "health",
+                     "asks no port, as neither the service has one nor the backend " +
+                         to_string(backend.address) + ": give port");
+    }
+  }
+
+  void read_backends(const RawService& raw, ServiceSpec<A>& spec) {
+    std::map<std::pair<A, std::uint16_t>, std::uint32_t> seen;
+    for (const RawBackend& backend : raw.backends) {
+      const auto& text = backend.address.value;
+      const std::uint32_t line = backend.address.line;
+      if (!backend.address.given) continue;
+      const auto address = parse_address<A>(text);
+      if (!address) {
+        const auto hint = hint_of_port(text);
+        problem(line, "backends.address",
+                hint               ? in_quotes(text) + " has its port in it: " + *hint
+                : is_address(text) ? text + " is not of the service's family: give an " +
+                                         std::string(kFamilyName<A>) + " address"
+                                   : in_quotes(text) + " is no address: give one of " +
+                                         std::string(kFamilyName<A>));
+        continue;
+      }
+      if (!seen.emplace(std::pair(*address, backend.port), line).second) {
+        problem(line, "backends.address",
+                with_port(*address, backend.port) +
+                    " is in the list already: leave it out, or give the first a weight");
+        continue;
+      }
+      if (backend.port != 0 && spec.protocol != 0 && !has_ports(spec.protocol)) {
+        problem(line, "backends.port",
+                protocol_name(spec.protocol) + " has no ports: leave it out");
+      }
+      if (!is_one_host(*address) || std::ranges::count(broadcasts_, *address) != 0)
+        problem(line, "backends.address",
+                text + " is no address of one machine: give the backend's");
+      if (*address == spec.address && !spec.is_prefix())
+        problem(line, "backends.address", text + " is the service's own: give the backend's");
+      if (is_own(*address))
+        problem(line, "backends.address",
+                text + " is a port's own, where no server is asked: give another machine's");
+      if (spec.forward == Forward::dsr) check_direct(backend, *address, spec);
+      spec.backends.push_back({*address, backend.port, backend.weight});
+    }
+  }
+
+  bool is_own(const A& address) const {
+    return std::ranges::any_of(config_.live.family<A>().own,
+                               [&](const auto& own) { return own.address == address; });
+  }
+
+  void check_direct(const RawBackend& backend, const A& address, const ServiceSpec<A>& spec) {
+    if (backend.port != 0 && backend.port != spec.port)
+      problem(backend.line, "backends.port",
+              "cannot be another with forward = \"dsr\", which rewrites nothing: leave it out");
+    if (!config_.live.ports.empty() && !is_on_link(config_.live, address))
+      problem(backend.address.line, "backends.address",
+              backend.address.value +
+                  " is on no port's link, so that no MAC leads to it, as forward = \"dsr\" "
+                  "needs: give the port an address of its network");
+  }
+
+  void problem(std::uint32_t line, std::string_view key, const std::string& what) {
+    problems_.add(line, std::string("service.").append(key), what);
+  }
+
+  Problems& problems_;
+  const Config& config_;
+  std::vector<A> broadcasts_;  // of the ports' networks
+  std::vector<ServiceSpec<A>> services_;
+  std::map<Destination<A>, std::uint32_t> lines_;
+};
+
+}  // namespace
+
+Keys<RawService> service_keys() {
+  using S = RawService;
+  return {
+      {"address", text(&S::address), true},
+      {"port", integer(&S::port, 1, 65535)},
+      {"protocol", choice(&S::protocol, protocol_choices())},
+      {"forward", choice(&S::forward, {{"nat", Forward::nat}, {"dsr", Forward::dsr}})},
+      {"scheduler", name(&S::scheduler, scheduler_names())},
+      {"max_connections", read_max_connections},
+      {"health", read_health},
+      {"no_backend", choice(&S::no_backend, {{"refuse", NoBackend::refuse},
+                                             {"drop", NoBackend::drop},
+                                             {"pass", NoBackend::pass}})},
+      {"on_unhealthy",
+       choice(&S::on_unhealthy, {{"keep", OnUnhealthy::keep}, {"reset", OnUnhealthy::reset}})},
+      {"move_udp", boolean(&S::move_udp)},
+      {"direct", boolean(&S::direct)},
+      {"backends", read_backends, true},
+  };
+}
+
+void read_services(Problems& problems, const std::vector<RawService>& raw, Config& config) {
+  if (raw.empty()) return;
+  ServiceReader<AddressV4> v4(problems, config);
+  ServiceReader<AddressV6> v6(problems, config);
+  for (const RawService& service : raw) {
+    const std::string& text = service.address.value;
+    if (!service.address.given) continue;
+    const AddressAndBits parts(text);
+    if (const auto address = parse_address<AddressV4>(parts.address)) {
+      v4.add(service, *address, parts.bits);
+    } else if (const auto address6 = parse_address<AddressV6>(parts.address)) {
+      v6.add(service, *address6, parts.bits);
+    } else {
+      const auto hint = hint_of_port(text);
+      problems.add(service.address.line, "service.address",
+                   hint ? in_quotes(text) + " has its port in it: " + *hint
+                        : in_quotes(text) +
+                              " is no address: give one like 203.0.113.10, "
+                              "2001:db8::1, 10.0.0.0/8");
+    }
+  }
+  config.services_given = true;
+  config.services.v4 = v4.take();
+  config.services.v6 = v6.take();
+}
+
+}  // namespace millrace::config

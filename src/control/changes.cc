@@ -1,0 +1,73 @@
+// What of a configuration may change while millrace runs.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "control/control.h"
+
+namespace millrace {
+namespace {
+
+/// "port (outside) device". Ports that are new or gone are named, too.
+std::vector<std::string> unchangeable_of_ports(const std::vector<Config::Port>& was,
+                                               const std::vector<Config::Port>& is) {
+  std::vector<std::string> differ;
+  const auto name = [&differ](const Config::Port& port, const char* what) {
+    differ.push_back("port (" + port.name + ") " + what);
+  };
+  const auto with = [](const std::vector<Config::Port>& ports, const std::string& wanted) {
+    return std::ranges::find(ports, wanted, &Config::Port::name);
+  };
+  for (const Config::Port& port : was) {
+    if (with(is, port.name) == is.end()) name(port, "is gone");
+  }
+  for (const Config::Port& port : is) {
+    const auto old = with(was, port.name);
+    if (old == was.end()) {
+      name(port, "is new");
+      continue;
+    }
+    if (to_string(old->device) != to_string(port.device)) name(port, "device");
+    if (old->mtu != port.mtu) name(port, "mtu");
+    if (old->kernel != port.kernel) name(port, "kernel");
+  }
+  if (differ.empty() && !std::ranges::equal(was, is, {}, &Config::Port::name, &Config::Port::name))
+    differ.emplace_back("the order of ports");
+  return differ;
+}
+
+}  // namespace
+
+std::vector<std::string> unchangeable(const Config& was, const Config& is) {
+  std::vector<std::string> differ;
+  const auto compare = [&](const char* key, const auto& of) {
+    if (of(was) != of(is)) differ.emplace_back(key);
+  };
+  compare("workers", [](const Config& c) { return c.workers; });
+  // Left open in both it follows from others, which are named.
+  if (was.sharing || is.sharing) compare("sharing", sharing_of);
+  compare("spread.scheme", [](const Config& c) { return c.spread.scheme; });
+  compare("spread.entries", [](const Config& c) { return c.spread.entries; });
+  compare("table.scheme", [](const Config& c) { return c.table.scheme; });
+  compare("table.capacity", [](const Config& c) { return c.table.capacity; });
+  compare("table.capacity_v6", [](const Config& c) { return c.table.capacity_v6; });
+  compare("table.when_full", [](const Config& c) { return c.table.when_full; });
+  compare("table.half_open_percent", [](const Config& c) { return c.table.half_open_percent; });
+  compare("ageing.scheme", [](const Config& c) { return c.ageing.scheme; });
+  compare("ageing.interval_ms", [](const Config& c) { return c.ageing.interval_ms; });
+  compare("balance.stateful", [](const Config& c) { return c.balance.stateful; });
+  compare("balance.unmatched", [](const Config& c) { return c.balance.unmatched; });
+  compare("balance.key", [](const Config& c) { return c.balance.key; });
+  compare("balance.maglev_table_size", [](const Config& c) { return c.balance.maglev_table_size; });
+  // What counts sources is made, or not, at the start.
+  compare("limits.per_source", [](const Config& c) { return c.source_limit.most != 0; });
+  compare("limits.source_prefix_v4", [](const Config& c) { return c.source_limit.prefix_v4; });
+  compare("limits.source_prefix_v6", [](const Config& c) { return c.source_limit.prefix_v6; });
+  compare("host.idle", [](const Config& c) { return c.live.idle; });
+  for (std::string& key : unchangeable_of_ports(was.live.ports, is.live.ports))
+    differ.push_back(std::move(key));
+  return differ;
+}
+
+}  // namespace millrace

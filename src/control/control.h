@@ -1,0 +1,222 @@
+// What may be asked of a running dataplane, by whatever protocol: what it does, and to do
+// otherwise.
+//
+// Any thread may call; calls wait for one another, packets for none of them: each worker does its
+// part between two of its bursts, a bounded piece at a time.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <expected>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "config/config.h"
+#include "control/offer.h"
+#include "line/carried.h"
+#include "live/filter.h"
+#include "live/live.h"
+#include "live/tracer.h"
+#include "worker/workers.h"
+
+namespace millrace {
+
+/// Why something was not done.
+struct Refusal {
+  enum class Kind : std::uint8_t {
+    wrong,          ///< the request
+    absent,         ///< there is no such thing
+    not_now,        ///< it cannot be at present
+    configuration,  ///< the file is wrong, or changes what cannot change
+  };
+  Kind kind = Kind::wrong;
+  std::string message;  ///< a line a problem
+};
+template <class T>
+using Answer = std::expected<T, Refusal>;
+
+class Control {
+ public:
+  /// `workers` and `live` run with what the file of that name says, `config`, and outlive this.
+  /// `end` ends them, when another process has taken over.
+  Control(Workers& workers, Live& live, Config config, std::string path, SchemeNames schemes,
+          std::function<void()> end)
+      : workers_(&workers),
+        live_(&live),
+        config_(std::move(config)),
+        path_(std::move(path)),
+        schemes_(std::move(schemes)),
+        end_(std::move(end)) {}
+
+  /// Whether workers have begun to serve; waits for that, not for long.
+  bool wait_until_ready() const { return workers_->wait_until_they_serve(std::chrono::seconds(5)); }
+  /// Calls `work` while nobody else asks for anything: for statistics.
+  void alone(const std::function<void()>& work);
+
+  /// Shows connections in pieces, until `take` says false. False: these were not all.
+  bool connections(
+      const ConnectionFilter& filter,
+      const std::function<bool(std::span<const WorkersConnection>, const BalancePlan&)>& take);
+  /// Ends the connections that `filter` takes, and returns how many. `tells`: sends a RST to both
+  /// ends of TCP, as far as packets have told which number each expects.
+  Answer<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
+
+  /// The right to trace, which one at a time has, until it ends it or is gone.
+  class TraceRight {
+   public:
+    explicit TraceRight(std::atomic<bool>& is_taken) : is_taken_(&is_taken) {}
+    ~TraceRight() { end(); }
+    TraceRight(const TraceRight&) = delete;
+    TraceRight& operator=(const TraceRight&) = delete;
+    void end() {
+      if (auto* const taken = std::exchange(is_taken_, nullptr)) taken->store(false);
+    }
+
+   private:
+    std::atomic<bool>* is_taken_;
+  };
+  Answer<std::shared_ptr<TraceRight>> right_to_trace();
+  /// Shows packets as they come and leave, until `take` says false; it is asked first, and now and
+  /// again where there is none, with null. A filter's state does not count. How many were lost, as
+  /// they came faster than they were taken.
+  Answer<std::uint64_t> trace(const TraceRight& right, const ConnectionFilter& filter,
+                              const std::function<bool(const TracedPacket*)>& take);
+  /// Names of the ports, by link.
+  std::vector<std::string> ports();
+
+  /// What would become of a packet with that key.
+  struct Explanation {
+    std::optional<unsigned> worker;
+    std::optional<Side> side;
+    std::string service;  ///< empty: none
+    std::string backend;
+    std::optional<AnyAddress> backend_address;
+    std::optional<WorkersConnection> connection;
+    std::shared_ptr<const BalancePlan> plan;  ///< by which this is
+    Verdict verdict = Verdict::no_service;
+    std::string why;  ///< a sentence
+  };
+  Answer<Explanation> explain(const AnyKey& key);
+
+  struct Reloaded {
+    std::size_t services = 0;
+    std::size_t backends = 0;
+    double took_ms = 0;  ///< from the file being read to the last worker having it
+    std::vector<std::string> warnings;
+  };
+  /// Reads the file again. All of it takes effect, or nothing where it is wrong or changes what
+  /// cannot change. Connections stay where they are.
+  Answer<Reloaded> reload();
+
+  /// Marks a backend of all services, or of the one of that name, or takes the mark back; how many
+  /// backends that are. One with a mark gets no new connections.
+  Answer<unsigned> mark(Mark mark, const std::string& backend, const std::string& service,
+                        bool is_so);
+
+  struct BackendState {
+    std::string address;
+    std::uint16_t port = 0;
+    std::uint32_t weight = 0;
+    bool drained = false;
+    bool healthy = true;
+  };
+  struct ServiceState {
+    std::string service;
+    std::string address;
+    unsigned prefix = 0;
+    std::uint16_t port = 0;
+    std::string protocol;
+    Forward forward = Forward::nat;
+    std::optional<HealthCheck> health;
+    std::vector<BackendState> backends;
+  };
+  /// As configured, with all marks.
+  std::vector<ServiceState> services();
+
+  /// @name Another process takes over
+  /// In this order: `offer`; `tell` as often as it wants, while packets are served; `tell_last`,
+  /// from which on none are received; `let_go`. Meanwhile nothing else may be changed. Who says
+  /// nothing for `kPatience`, or once packets wait for `kShortPatience`, has given up, and all goes
+  /// on as before.
+  /// @{
+  static constexpr std::chrono::seconds kPatience{60};
+  static constexpr std::chrono::seconds kShortPatience{2};
+  Answer<Offer> offer();
+  /// Gives connections away as bytes, a piece at a time (carried.h): what has changed since they
+  /// were last told. Where `take` says false, it has given up.
+  Answer<void> tell(unsigned number, const TakeBytes& take);
+  Answer<void> tell_last(unsigned number, const TakeBytes& take);
+  /// The other one is about to forward: this one ends. The services that overflowed (`Offer`), as
+  /// of now.
+  Answer<std::set<std::string>> let_go(unsigned number);
+  /// The other one does not take over.
+  void give_up(unsigned number);
+  /// Whether another one has asked, and not given up.
+  bool is_handing_over();
+  /// Whether it has all, so that settings of interfaces are its to restore.
+  bool is_replaced();
+  /// @}
+  /// What holds of what another process was told, from the beginning on; before workers run.
+  Result<void> resume(const Offer& offer);
+
+ private:
+  void explain_unmatched(const WayTo& way, const AnyAddress& to, Explanation& out) const;
+  std::string trouble_on(const WayTo& way, const AnyAddress& to) const;
+  struct HandingOver {
+    unsigned number = 0;
+    std::vector<Carrying> carrying;  // by worker
+    bool is_busy = false;            // telling
+    bool is_paused = false;
+    bool is_given_up = false;  // while it was busy
+    bool has_let_go = false;
+    std::chrono::steady_clock::time_point until;  // that long it is waited for
+  };
+  std::optional<Refusal> refusal_while_handing_over() const;
+  Answer<HandingOver*> busy_with(unsigned number);
+  Answer<void> rest(HandingOver& handing_over, bool goes_on);
+  bool drain(std::chrono::steady_clock::time_point until);
+  bool pause();
+  void go_on_alone();
+  void watch(const std::stop_token& stop);
+
+  bool has(Mark mark, const std::string& service, const std::string& backend) const {
+    return marked_[static_cast<std::size_t>(mark)].contains({service, backend});
+  }
+  Services effective(const Config& config) const;
+  void forget_health();
+  Result<void> take_on(Config config);
+
+  std::mutex mutex_;
+  std::atomic<bool> is_tracing_ = false;
+  /// A file that is read may take long: who asks meanwhile is told so.
+  static constexpr std::chrono::seconds kReloadPatience{5};
+  std::timed_mutex reloading_;
+  Workers* workers_;
+  Live* live_;
+  Config config_;
+  std::string path_;
+  SchemeNames schemes_;
+  std::function<void()> end_;
+  Marked marked_;
+  std::optional<HandingOver> handing_over_;
+  unsigned offers_ = 0;
+  std::condition_variable_any changed_;  // `handing_over_`
+  std::jthread watch_;
+};
+
+/// What differs that a running dataplane cannot change, by key; empty where nothing does.
+std::vector<std::string> unchangeable(const Config& was, const Config& is);
+
+}  // namespace millrace

@@ -1,0 +1,129 @@
+// What is asked of a running dataplane, where no packet comes: its devices are null.
+#include "control/control.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/address.h"
+#include "port/test_files.h"
+
+namespace millrace {
+namespace {
+
+const std::string kHealth = "health = { check = \"tcp\" }\n";
+
+/// DPDK's devices are opened once in a process, so all tests have the same ones.
+class ControlTest : public testing::Test {
+ protected:
+  struct Running {
+    test::Directory directory;
+    std::atomic<bool> stop = false;
+    std::unique_ptr<Live> live;
+    std::optional<Workers> workers;
+    std::optional<Control> control;
+    std::jthread thread;
+    ~Running() { stop = true; }
+  };
+
+  static void write(const std::string& health) {
+    test::write_file(running_->directory / "f.toml", R"(workers = 2
+[table]
+capacity = 1000
+[[port]]
+name = "inside"
+device = "null"
+addresses = ["10.0.0.254/24"]
+[[service]]
+address = "203.0.113.10"
+port = 80
+protocol = "tcp"
+backends = [{ address = "10.0.0.1" }, { address = "10.0.0.1", port = 8000 }]
+)" + health);
+  }
+
+  static void SetUpTestSuite() {
+    running_ = std::make_unique<Running>();
+    write(kHealth);
+    const SchemeNames schemes{{"race"}, {"sharded"}, {"wheel"}};
+    const std::string path = running_->directory / "f.toml";
+    const auto config = read_config(path, schemes);
+    ASSERT_TRUE(config.has_value()) << config.error().message;
+    LineConfig line = line_config(*config);
+    line.pages = Pages::small;
+    line.secret = Secret::from_seed(1);
+    auto live = Live::open(*config, {.owners = make_owners(*config, Secret::from_seed(2)),
+                                     .eal_options = {},
+                                     .stop = &running_->stop});
+    ASSERT_TRUE(live.has_value()) << live.error().message;
+    running_->live = std::move(*live);
+    auto workers = Workers::create(config->workers, line, balance_config(*config));
+    ASSERT_TRUE(workers.has_value()) << workers.error().message;
+    running_->workers.emplace(std::move(*workers));
+    ASSERT_TRUE(running_->live->start().has_value());
+    running_->control.emplace(*running_->workers, *running_->live, *config, path, schemes, [] {});
+    running_->thread = std::jthread(
+        [&running = *running_] { EXPECT_TRUE(running.workers->run(running.live->ports())); });
+    ASSERT_TRUE(running_->control->wait_until_ready());
+  }
+  static void TearDownTestSuite() { running_.reset(); }
+
+  static Control& control() { return *running_->control; }
+  static Verdict verdict_of_a_first_packet() {
+    return control()
+        .explain(KeyV4{.source = *parse_address<AddressV4>("198.51.100.7"),
+                       .destination = *parse_address<AddressV4>("203.0.113.10"),
+                       .source_port = 1234,
+                       .destination_port = 80,
+                       .protocol = 6})
+        ->verdict;
+  }
+
+ private:
+  static inline std::unique_ptr<Running> running_;
+};
+
+TEST_F(ControlTest, WhoIsCheckedNoMoreIsHealthy) {
+  ASSERT_EQ(control().mark(Mark::unhealthy, "10.0.0.1:80", "", true), 1U);
+  ASSERT_EQ(control().mark(Mark::unhealthy, "10.0.0.1:8000", "", true), 1U);
+  EXPECT_EQ(verdict_of_a_first_packet(), Verdict::refused);
+  write("");
+  ASSERT_TRUE(control().reload().has_value());
+  EXPECT_EQ(verdict_of_a_first_packet(), Verdict::tracked);
+  write(kHealth);
+  ASSERT_TRUE(control().reload().has_value());
+}
+
+TEST_F(ControlTest, ABackendIsMeantByJustItsName) {
+  const auto drained = [] {
+    std::vector<bool> all;
+    const auto services = control().services();
+    for (const auto& backend : services.at(0).backends) all.push_back(backend.drained);
+    return all;
+  };
+  EXPECT_EQ(control().mark(Mark::drained, "10.0.0.1", "", true), 1U);
+  EXPECT_EQ(drained(), (std::vector{true, false}));
+  EXPECT_EQ(control().mark(Mark::drained, "10.0.0.1:80", "", false), 1U);
+  EXPECT_EQ(control().mark(Mark::drained, "10.0.0.1:8000", "", true), 1U);
+  EXPECT_EQ(drained(), (std::vector{false, true}));
+  EXPECT_EQ(control().mark(Mark::drained, "10.0.0.1:8000", "", false), 1U);
+}
+
+TEST_F(ControlTest, OneAtATimeHasTheRightToTrace) {
+  auto first = control().right_to_trace();
+  ASSERT_TRUE(first.has_value());
+  EXPECT_FALSE(control().right_to_trace().has_value());
+  (*first)->end();
+  const auto second = control().right_to_trace();
+  ASSERT_TRUE(second.has_value());
+  first->reset();
+  EXPECT_FALSE(control().right_to_trace().has_value()) << "the first one's end took the second's";
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,246 @@
+// A running dataplane hands its connections over to another process.
+#include <atomic>
+#include <limits>
+
+#include "control/control.h"
+#include "line/carried.h"
+
+namespace millrace {
+namespace {
+
+/// The services that a plan serves, with all backends of theirs.
+template <class K>
+std::vector<ServiceSpec<typename K::Address>> served_by(const PlanFor<K>& plan) {
+  std::vector<ServiceSpec<typename K::Address>> all;
+  for (const auto& service : plan.services) {
+    auto& spec = all.emplace_back(service->spec);
+    spec.backends.clear();
+    for (const auto* ids : {&service->listed, &service->draining}) {
+      for (const std::uint16_t id : *ids)
+        spec.backends.push_back({plan.backends[id].address, plan.backends[id].port, 0});
+    }
+  }
+  return all;
+}
+
+template <class K>
+void append_overflowed(const Balance& balance, std::set<std::string>& all) {
+  const auto& services = balance.plan()->family<K>().services;
+  for (std::size_t i = 0; i < services.size(); ++i) {
+    if (balance.is_overflowed<K>(i)) all.insert(to_string(services[i]->spec));
+  }
+}
+
+void append_overflowed(const Balance& balance, std::set<std::string>& all) {
+  append_overflowed<KeyV4>(balance, all);
+  append_overflowed<KeyV6>(balance, all);
+}
+
+Refusal not_now(const std::string& why) { return {Refusal::Kind::not_now, why}; }
+
+}  // namespace
+
+std::optional<Refusal> Control::refusal_while_handing_over() const {
+  if (!handing_over_) return std::nullopt;
+  return not_now("another process is taking over: ask it, once it runs");
+}
+
+Answer<Offer> Control::offer() {
+  const std::unique_lock one_at_a_time(reloading_, kReloadPatience);
+  if (!one_at_a_time) return std::unexpected(not_now("a reload is under way: ask again"));
+  const std::lock_guard guard(mutex_);
+  // Who was offered it before and does not ask just now may be dead.
+  if (handing_over_ && (handing_over_->is_busy || handing_over_->is_paused))
+    return std::unexpected(not_now("another process is taking over already"));
+  Offer offer{.number = ++offers_, .marked = marked_};
+  const auto plan = workers_->plan();
+  offer.services = {served_by(plan->v4), served_by(plan->v6)};
+  const Devices& devices = live_->devices();
+  for (unsigned n = 0; n < workers_->count(); ++n) {
+    const bool asked = workers_->ask(n, [&] {
+      append_overflowed(workers_->balance(n), offer.overflowed);
+      for (const auto& [link, address, mac] : live_->port(n).host().known())
+        offer.neighbours.insert({to_string(devices.name(link)), address, mac});
+    });
+    if (!asked) return std::unexpected(not_now("millrace is ending"));
+  }
+  offer.to_restore = devices.to_restore();
+  for (const std::string& name : interfaces_of(config_)) offer.to_restore.try_emplace(name);
+  handing_over_.emplace(HandingOver{.number = offer.number,
+                                    .carrying = std::vector<Carrying>(workers_->count()),
+                                    .until = std::chrono::steady_clock::now() + kPatience});
+  if (!watch_.joinable())
+    watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+  changed_.notify_all();
+  return offer;
+}
+
+/// Gives up for who says nothing any more, or reads too slowly what packets wait for.
+void Control::watch(const std::stop_token& stop) {
+  std::unique_lock guard(mutex_);
+  const auto is_waiting = [this] {
+    return handing_over_ && !handing_over_->has_let_go &&
+           (!handing_over_->is_busy || handing_over_->is_paused);
+  };
+  while (!stop.stop_requested()) {
+    if (!is_waiting()) {
+      changed_.wait(guard, stop, is_waiting);
+      continue;
+    }
+    const auto until = handing_over_->until;
+    if (std::chrono::steady_clock::now() >= until) {
+      go_on_alone();
+    } else {
+      changed_.wait_until(guard, stop, until,
+                          [&] { return !is_waiting() || handing_over_->until != until; });
+    }
+  }
+}
+
+/// All goes on as before, also with the addresses that the other one may have given the kernel.
+void Control::go_on_alone() {
+  static_cast<void>(live_->update_kernel(config_));
+  if (handing_over_->is_paused) workers_->ask_all([this](unsigned n) { live_->port(n).go_on(); });
+  handing_over_->is_paused = false;
+  handing_over_->is_given_up = true;
+  if (!handing_over_->is_busy) handing_over_.reset();
+}
+
+void Control::give_up(unsigned number) {
+  const std::lock_guard guard(mutex_);
+  if (!handing_over_ || handing_over_->number != number || handing_over_->has_let_go) return;
+  go_on_alone();
+  changed_.notify_all();
+}
+
+/// Under the lock: from now on it is busy with the process that has that number.
+auto Control::busy_with(unsigned number) -> Answer<HandingOver*> {
+  if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
+      handing_over_->is_paused)
+    return std::unexpected(not_now(
+        "nothing is handed over to that process any more: it was silent too long, has all, or "
+        "another one has asked since"));
+  handing_over_->is_busy = true;
+  changed_.notify_all();
+  return &*handing_over_;
+}
+
+/// Under the lock: it is busy no more.
+Answer<void> Control::rest(HandingOver& handing_over, bool goes_on) {
+  handing_over.is_busy = false;
+  handing_over.until =
+      std::chrono::steady_clock::now() + (handing_over.is_paused ? kShortPatience : kPatience);
+  goes_on = goes_on && !handing_over.is_given_up;
+  if (!goes_on) go_on_alone();
+  changed_.notify_all();
+  if (goes_on) return {};
+  return std::unexpected(not_now("it was given up, or is too slow, or this one is ending"));
+}
+
+Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
+  constexpr std::size_t kPlaces = 1024;  // so many take some 0.1 ms, and packets wait for that
+  std::unique_lock guard(mutex_);
+  const auto is = busy_with(number);
+  if (!is) return std::unexpected(is.error());
+  bool goes_on = true;
+  for (unsigned n = 0; n < workers_->count() && goes_on; ++n) {
+    Carrying& carrying = (*is)->carrying[n];
+    for (LineCursor at; at.at != LineCursor::At::end && goes_on;) {
+      goes_on = workers_->ask(n, [&] { at = workers_->line(n).carry(at, kPlaces, carrying); });
+      guard.unlock();  // who reads slowly holds up nobody
+      goes_on = goes_on && give(n, carrying, take);
+      guard.lock();
+    }
+  }
+  guard.unlock();
+  goes_on = goes_on && give_end(take);
+  guard.lock();
+  return rest(**is, goes_on);
+}
+
+/// Under the lock: waits until no worker has a packet any more. False: they would not.
+bool Control::drain(std::chrono::steady_clock::time_point until) {
+  constexpr std::chrono::microseconds kPause{50};
+  // Who has none may still get some of who had some: so all must have none twice.
+  for (unsigned times = 0; times < 2;) {
+    std::atomic<bool> all = true;
+    const bool asked = workers_->ask_all([&](unsigned n) {
+      if (!live_->port(n).is_drained()) all = false;
+    });
+    times = all ? times + 1 : 0;
+    if (!asked || std::chrono::steady_clock::now() >= until) return false;
+    if (!all) std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+/// Under the lock: no worker receives any more, or has a packet. False: they would not.
+bool Control::pause() {
+  const auto until = std::chrono::steady_clock::now() + kShortPatience;
+  const auto pause_all = [this] {
+    return workers_->ask_all([this](unsigned n) { live_->port(n).pause(); });
+  };
+  // A frame that the kernel is still copying into a ring hides those behind it, so all look again.
+  return pause_all() && drain(until) && pause_all() && drain(until);
+}
+
+Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
+  constexpr std::size_t kAll = std::numeric_limits<std::uint32_t>::max();
+  std::unique_lock guard(mutex_);
+  const auto is = busy_with(number);
+  if (!is) return std::unexpected(is.error());
+  (*is)->is_paused = true;
+  if (!pause()) {
+    static_cast<void>(rest(**is, false));
+    return std::unexpected(not_now("its workers do not come to rest"));
+  }
+  bool goes_on = workers_->ask_all([&](unsigned n) {
+    Carrying& carrying = (*is)->carrying[n];
+    for (LineCursor at; at.at != LineCursor::At::end;)
+      at = workers_->line(n).carry(at, kAll, carrying);
+  });
+  (*is)->until = std::chrono::steady_clock::now() + kShortPatience;
+  changed_.notify_all();
+  guard.unlock();
+  for (unsigned n = 0; n < workers_->count() && goes_on; ++n)
+    goes_on = give(n, (*is)->carrying[n], take);
+  goes_on = goes_on && give_end(take);
+  guard.lock();
+  return rest(**is, goes_on);
+}
+
+Answer<std::set<std::string>> Control::let_go(unsigned number) {
+  const std::lock_guard guard(mutex_);
+  if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
+      !handing_over_->is_paused || std::chrono::steady_clock::now() >= handing_over_->until)
+    return std::unexpected(not_now(
+        "this process goes on: it was not told that it was to be replaced, or waited too long"));
+  std::set<std::string> overflowed;
+  for (unsigned n = 0; n < workers_->count(); ++n) {
+    static_cast<void>(
+        workers_->ask(n, [&] { append_overflowed(workers_->balance(n), overflowed); }));
+  }
+  handing_over_->has_let_go = true;
+  live_->leave_kernel();
+  end_();
+  return overflowed;
+}
+
+bool Control::is_handing_over() {
+  const std::lock_guard guard(mutex_);
+  return handing_over_.has_value();
+}
+
+bool Control::is_replaced() {
+  const std::lock_guard guard(mutex_);
+  return handing_over_ && handing_over_->is_paused && !handing_over_->is_busy;
+}
+
+Result<void> Control::resume(const Offer& offer) {
+  const std::lock_guard guard(mutex_);
+  marked_ = offer.marked;
+  forget_health();
+  return workers_->prepare(effective(config_));
+}
+
+}  // namespace millrace

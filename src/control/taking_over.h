@@ -1,0 +1,86 @@
+// Connections of another process become those of workers that do not run yet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "control/offer.h"
+#include "line/carried.h"
+#include "shard/owners.h"
+#include "worker/workers.h"
+
+namespace millrace {
+
+/// The services that workers are made for, so that they have a place for every connection: beside
+/// their `own` those of the other process, which get nothing new.
+Services with_those_of(const Offer& offer, Services own);
+
+/// Used by one thread, before the workers run.
+class TakingOver {
+ public:
+  /// `workers`, which outlive it, serve the services `with_those_of` an offer; `owners` are theirs.
+  TakingOver(Workers& workers, std::shared_ptr<const Owners> owners);
+
+  /// Services of those names have served packets without entries lately.
+  void keep_overflowed(const std::set<std::string>& services);
+
+  /// Bytes of the stream (carried.h), in pieces of any size. Error (failed): they mean nothing.
+  Result<void> take(std::span<const std::byte> bytes);
+  /// The stream has ended. Error (failed): in the middle.
+  Result<void> end();
+
+  /// Entries that it was told of since it was asked last.
+  std::uint64_t told() { return std::exchange(told_, 0); }
+  std::uint64_t connections() const { return connections_; }
+  /// Those that have no place here, or no backend.
+  std::uint64_t left_behind() const {
+    return std::get<0>(families_).pending.size() + std::get<1>(families_).pending.size();
+  }
+
+ private:
+  struct Placed {
+    std::uint32_t line = kNowhere;
+    ConnId id = ConnId::none;
+  };
+  static constexpr std::uint32_t kNowhere = 0xffffffff;
+  /// Where a family's connections are, by the other process's worker and entry.
+  template <class K>
+  struct Family {
+    std::vector<std::vector<Placed>> places;
+    /// Those that have none yet.
+    std::map<std::pair<std::uint32_t, std::uint32_t>, CarriedConnection<K>> pending;
+  };
+
+  template <class K>
+  std::size_t take_some(std::span<const std::byte> bytes);
+  template <class K>
+  bool apply(std::uint32_t worker, const CarriedConnection<K>& carried);
+  template <class K>
+  bool place(std::uint32_t worker, const CarriedConnection<K>& carried);
+  template <class K>
+  void place_pending();
+  template <class K>
+  Family<K>& of() {
+    return std::get<Family<K>>(families_);
+  }
+
+  Workers* workers_;
+  std::shared_ptr<const Owners> owners_;
+  CarriedBlock block_;                // that has begun
+  std::vector<std::byte> beginning_;  // of something that has not come whole
+  bool is_whole_ = false;
+  bool is_wrong_ = false;
+  std::tuple<Family<KeyV4>, Family<KeyV6>> families_;
+  std::uint64_t connections_ = 0;
+  std::uint64_t told_ = 0;
+};
+
+}  // namespace millrace

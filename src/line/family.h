@@ -1,0 +1,397 @@
+// One address family's part of a line: its stages over the family's tables.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "conntrack/ageing/none.h"
+#include "conntrack/tracker.h"
+#include "core/burst.h"
+#include "function/errors.h"
+#include "function/function.h"
+#include "line/carried.h"
+#include "line/line.h"
+#include "measure/worker_counters.h"
+#include "parse/rewrite.h"
+#include "parse/tcp.h"
+
+namespace millrace {
+
+template <class TrackerType, class K>
+class Family {
+ public:
+  using Guarding = typename TrackerType::Guarding;
+  using Newcomer = typename TrackerType::Newcomer;
+
+  /// One for each function, over the same tables.
+  static Result<std::vector<Family>> create(
+      const LineConfig& config, std::size_t capacity, MakeAgeing& ageing, Guarding guards,
+      std::span<Function* const> functions,
+      std::span<const std::unique_ptr<WorkerCounters>> counters) {
+    const auto count = static_cast<unsigned>(functions.size());
+    std::vector<std::optional<TrackerType>> trackers(count);
+    if (functions.front()->stateful()) {
+      auto made = TrackerType::create(
+          tracker_config(config, capacity, ageing, functions.front()->family<K>()),
+          std::move(guards), count);
+      if (!made) return std::unexpected(made.error());
+      std::ranges::move(*made, trackers.begin());
+    }
+    std::vector<Family> families;
+    for (unsigned n = 0; n < count; ++n) {
+      families.push_back(Family(std::move(trackers[n]), config, capacity, functions[n]->family<K>(),
+                                *counters[n]));
+    }
+    return families;
+  }
+
+  bool tracks() const { return tracker_.has_value(); }
+  const TrackerType& tracker() const { return *tracker_; }
+  /// Live connections that this worker opened.
+  std::size_t live() const { return tracker_ ? tracker_->live() : 0; }
+  TableReport report() const {
+    if (!tracker_) return {};
+    const auto& table = tracker_->table();
+    return {capacity_, table.slots(), table.size(), tracker_->memory_bytes(), tracker_->pages()};
+  }
+
+  /// @name The family's part of `Line::look` and `review`: some connections, from that id on
+  /// Return the id to go on with, none at the end. RSTs leave by the port, if there is one.
+  /// @{
+  std::optional<std::size_t> look(std::size_t from, Tick now, const LookAtConnection& look,
+                                  Port* port);
+  std::optional<std::size_t> review(std::size_t from, Port* port);
+  /// @}
+  std::optional<ListedConnection> find(const K& key, Tick now) const;
+  /// As `Line`'s.
+  std::optional<std::size_t> carry(std::size_t from, std::size_t most, Tick now,
+                                   CarryingFor<K>& carrying);
+  ConnId resume(const CarriedConnection<K>& carried, Tick now);
+  void forget(ConnId id);
+  void set_timeouts(const Timeouts& timeouts) {
+    if (tracker_) tracker_->set_timeouts(timeouts);
+  }
+
+  void begin() {
+    if (tracker_) tracker_->begin();
+  }
+  void end() {
+    if (tracker_) tracker_->end();
+  }
+  /// True when nothing is left that this worker has removed and others may still use: nobody
+  /// releases it but itself.
+  bool settle() {
+    if (!tracker_) return true;
+    tracker_->settle();
+    return tracker_->is_settled();
+  }
+
+  void sides(Burst& burst) { function_->sides(burst); }
+
+  void prefetch(Burst& burst) const {
+    if (!tracker_) return;
+    for_each_lane(burst, [this](Side side, Lane<K>& lane) {
+      tracker_->hasher()(lane.keys(), std::span(lane.hash));
+      tracker_->prefetch(side, lane.hashes());
+    });
+  }
+
+  void prefetch_records(Burst& burst) const {
+    if (!tracker_ || is_empty(burst)) return;
+    [[maybe_unused]] const auto guard = tracker_->reading();
+    for_each_lane(burst, [this](Side side, Lane<K>& lane) {
+      lane.stragglers = tracker_->prefetch_records(side, lane.keys(), lane.hashes());
+    });
+  }
+
+  void prefetch_stragglers(Burst& burst) const {
+    if (!tracker_ || is_empty(burst)) return;
+    [[maybe_unused]] const auto guard = tracker_->reading();
+    for_each_lane(burst, [this](Side side, Lane<K>& lane) {
+      tracker_->prefetch_stragglers(side, lane.keys(), lane.hashes(), lane.stragglers);
+    });
+  }
+
+  /// True when nothing is left to do at that time.
+  bool age(Tick now) {
+    if (!tracker_) return true;
+    bool done = false;
+    if (!tracker_->may_sweep()) {
+      std::this_thread::yield();  // to a worker that keeps what drains from use
+    } else {
+      [[maybe_unused]] const auto guard = tracker_->writing();
+      done = tracker_->sweep(now, kSweepBudget, expired());
+    }
+    tracker_->settle();
+    return done;
+  }
+
+  void find(Burst& burst) {
+    if (is_empty(burst)) return;
+    if (!tracker_) {
+      for_each_side(burst.lanes<K>(), not_found);
+      return;
+    }
+    [[maybe_unused]] const auto guard = tracker_->reading();
+    for_each_side(burst.lanes<K>(), [&](Side side, Lane<K>& lane) {
+      tracker_->find(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
+                     lane.stragglers);
+    });
+  }
+
+  /// Gives entries to the connections that begin in this burst.
+  void open(Burst& burst);
+  /// Gives entries to connections that have been served without one, and that replies prove.
+  void open_by_replies(Burst& burst);
+
+  /// Between two bursts of both: opens here the connections that an entry of the indirection table
+  /// sends to `from`, a family over other tables. False: they find no place, or there would be more
+  /// than `most`; none of them is here then.
+  bool adopt(const Family& from, unsigned entry, std::size_t most);
+  /// Lets the connections of an entry go that another family has adopted. Their sources have as
+  /// many as before.
+  void release(unsigned entry);
+
+  /// Leads the connections of this burst's packets from state to state, in the packets' order.
+  void follow(Burst& burst) {
+    if (!tracker_) return;
+    auto& [originator, reply] = burst.lanes<K>();
+    for (unsigned i = 0, j = 0; i < originator.size || j < reply.size;) {
+      const bool is_reply =
+          i == originator.size || (j < reply.size && reply.packet[j] < originator.packet[i]);
+      if (is_reply) {
+        follow(burst, Side::reply, reply, j++);
+      } else {
+        follow(burst, Side::originator, originator, i++);
+      }
+    }
+  }
+
+  void serve(Burst& burst) {
+    if (!burst.quoted<K>().is_empty()) [[unlikely]]
+      find_errors(burst);
+    if (tracker_) {
+      serve(burst, tracker_->states(Side::originator), tracker_->states(Side::reply));
+      tracker_->settle();
+    } else {
+      serve(burst, States<K>(nothing_), States<K>(nothing_));
+    }
+  }
+
+ private:
+  static constexpr unsigned kSweepBudget = 64;
+
+  template <class Decide>
+  std::optional<std::size_t> visit(std::size_t from, Ending why, Port* port, Decide&& decide);
+  void tell_both(ConnId id, Port& port) const;
+
+  std::optional<std::uint32_t> expires_ms(ConnId id, Tick now) const {
+    if (!expires_) return std::nullopt;
+    return static_cast<std::uint32_t>(std::max(tracker_->due(id) - now, 0));
+  }
+  ListedConnection listed(ConnId id, Tick now) const {
+    const K& key = tracker_->originators().header(id).key;
+    const ConnId reply = peer_of(tracker_->originators().header(id));
+    return {.key = key,
+            .translated = translated(id),
+            .has_reply = reply != ConnId::none,
+            .state = tracker_->state_of(Side::originator, id),
+            .idle_ms = static_cast<std::uint32_t>(std::max(now - tracker_->last_seen(id), 0)),
+            .expires_ms = expires_ms(id, now)};
+  }
+
+  Family(std::optional<TrackerType> tracker, const LineConfig& config, std::size_t capacity,
+         FunctionFor<K>& function, WorkerCounters& counters)
+      : tracker_(std::move(tracker)),
+        capacity_(capacity),
+        expires_(config.ageing != NoAgeing::kName),
+        sources_(config.sources),
+        function_(&function),
+        counters_(&counters) {}
+
+  static TrackerConfig tracker_config(const LineConfig& config, std::size_t capacity,
+                                      MakeAgeing& ageing, const FunctionFor<K>& function) {
+    const auto bytes = function.state_bytes();
+    TrackerConfig tracker{
+        .capacity = capacity,
+        .state_bytes = bytes.originator,
+        .follows = true,
+        .timeouts = config.timeouts,
+        .ageing = &ageing,
+        .interval_ms = config.interval_ms,
+        .groups = Guarding::kShared ? 0 : config.entries_that_move,
+        .half_open = config.half_open_percent == 100
+                         ? std::size_t{INT64_MAX}
+                         : std::max<std::size_t>(capacity * config.half_open_percent / 100, 1),
+        .evicts = config.evicts,
+        .pages = config.pages,
+        .secret = config.secret};
+    if (bytes.replies) tracker.reply_state_bytes = bytes.reply;
+    return tracker;
+  }
+
+  static bool is_empty(Burst& burst) {
+    return burst.lanes<K>().is_empty() && burst.quoted<K>().is_empty();
+  }
+
+  template <class Each>
+  static void for_each_side(Lanes<K>& lanes, Each&& each) {
+    each(Side::originator, lanes.originator);
+    each(Side::reply, lanes.reply);
+  }
+  /// Those of errors, too.
+  template <class Each>
+  static void for_each_lane(Burst& burst, Each&& each) {
+    for_each_side(burst.lanes<K>(), each);
+    if (!burst.quoted<K>().is_empty()) [[unlikely]]
+      for_each_side(burst.quoted<K>(), each);
+  }
+  static void not_found(Side, Lane<K>& lane) {
+    std::ranges::fill(lane.connections(), ConnId::none);
+  }
+
+  /// What the tracker tells of connections that have expired.
+  auto expired() {
+    return [this](ConnId id) { closed(id, ending(tracker_->state_of(Side::originator, id))); };
+  }
+  /// And of those that give way, which may have expired.
+  auto gives_way(Tick now) {
+    return [this, now](ConnId id) {
+      if (tracker_->is_idle_too_long(id, now)) return expired()(id);
+      closed(id, Ending::evicted);
+    };
+  }
+  void closed(ConnId id, Ending why) {
+    const Proof proof = tracker_->proof_of(id);
+    counters_->closed[static_cast<std::size_t>(why)].add(1);
+    give_back_source(id, proof);
+    function_->closed(state_of(id), holds(proof));
+  }
+  void serve(Burst& burst, const States<K>& originators, const States<K>& replies) {
+    begin_serving<K>(burst);
+    function_->serve(burst, originators, replies);
+    rewrite<K>(burst);
+    if (!burst.quoted<K>().is_empty()) [[unlikely]]
+      send_errors_on(burst, *function_, originators, replies);
+  }
+
+  /// The key of a connection's packets as their receiver is known by: with the next hop that the
+  /// function has chosen, if it has, in place of the destination.
+  K translated(ConnId id) const {
+    const auto to =
+        function_->target(Side::originator, tracker_->originators().header(id).key, id,
+                          tracker_->states(Side::originator), tracker_->states(Side::reply));
+    K key = to.key;
+    if (to.next_hop) key.destination = *to.next_hop;
+    return key;
+  }
+  const std::byte* state_of(ConnId id) const { return tracker_->states(Side::originator)[id]; }
+
+  /// What the tracker asks before a packet proves a connection.
+  struct Limits {
+    Family& family;
+    Verdict reached = Verdict::tracked;
+
+    Proof take(ConnId id) { return family.take_for(id, reached); }
+    void give_back(ConnId id, Proof proof) {
+      family.give_back_source(id, proof);
+      family.function_->unproved(family.state_of(id));
+    }
+  };
+  Proof take_for(ConnId id, Verdict& reached);
+  Proof take_again(const K& key, Proof had);
+  void give_back_source(ConnId id, Proof proof);
+  bool source_has_room(const K& key) const {
+    return sources_ == nullptr || sources_->has_room(sources_->source_of(key));
+  }
+
+  /// How a connection ends that is idle in that state.
+  static Ending ending(ConnectionState state) {
+    if (state == ConnectionState::closed) return Ending::reset;
+    const bool both_fins =
+        state == ConnectionState::last_ack || state == ConnectionState::time_wait;
+    return both_fins ? Ending::finished : Ending::timed_out;
+  }
+
+  /// Leads the connection of the lane's packet `i`. Most packets change nothing.
+  void follow(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
+    const ConnId id = lane.connection[i];
+    if (id != ConnId::none && tracker_->concerns(side, id, burst.signal[lane.packet[i]], burst.now))
+      lead(burst, side, lane, i);
+  }
+  void lead(Burst& burst, Side side, Lane<K>& lane, unsigned i);
+
+  /// Whether a packet may begin a connection, or be one's in mid-connection.
+  bool begins(Signal signal) const {
+    const Direction from = tracker_->has_replies() ? Direction::originator : Direction::only;
+    return millrace::begins(signal, from);
+  }
+  void end_what_begins_anew(Burst& burst, Lane<K>& lane);
+  std::uint64_t open(Burst& burst, Lane<K>& lane, std::uint64_t unknown);
+  bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening);
+  unsigned settle(Burst& burst, Lane<K>& lane, std::span<Opening<K>> openings);
+  void prepare(Opening<K>& opening, std::uint8_t packet, ConnId id, bool by_reply) const;
+  Insertion link(const Burst& burst, const Opening<K>& opening);
+  void give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening, Verdict why);
+  static bool shows_a_connection(const Burst& burst, unsigned packet);
+  ConnId open_by_reply(Burst& burst, Lane<K>& lane, unsigned i);
+  /// The reply's entry of a connection, if that is its key.
+  ConnId reply_of(ConnId id, const K& key) const {
+    // Read once: another worker may be ending it.
+    const ConnId reply = peer_of(tracker_->originators().header(id));
+    const bool is_it = reply != ConnId::none && reply != kUnconfirmed &&
+                       tracker_->replies().header(reply).key == key;
+    return is_it ? reply : ConnId::none;
+  }
+
+  void watch_level();
+  void settle_unopened(Burst& burst, Lane<K>& lane, bool look);
+
+  /// Packets without a connection may belong to one that has been opened since.
+  void find_again(Lane<K>& lane, Tick now) {
+    for (unsigned i = 0; i < lane.size; ++i) {
+      if (lane.connection[i] == ConnId::none) find_again(lane, i, now);
+    }
+  }
+  void find_again(Lane<K>& lane, unsigned i, Tick now) {
+    tracker_->find(Side::originator, lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1), now,
+                   lane.connections().subspan(i, 1));
+  }
+
+  void find_early_replies(Burst& burst);
+
+  /// What an error is about: as late as that, since the burst may have opened it. An error is no
+  /// packet of the connection, so it does not refresh it, either.
+  void find_errors(Burst& burst) {
+    if (!tracker_) return for_each_side(burst.quoted<K>(), not_found);
+    [[maybe_unused]] const auto guard = tracker_->reading();
+    for_each_side(burst.quoted<K>(), [&](Side side, Lane<K>& lane) {
+      tracker_->peek(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
+                     lane.stragglers);
+    });
+  }
+
+  std::optional<TrackerType> tracker_;
+  std::size_t capacity_;
+  bool expires_;                           // connections do, when they are idle
+  std::shared_ptr<SourceCounts> sources_;  // none: they have no limit
+  FunctionFor<K>* function_;
+  WorkerCounters* counters_;
+  unsigned level_ = 0;  // watermarks below what the tables hold
+  std::array<Opening<K>, kBurstMax> openings_;
+  Records<K> nothing_;
+};
+
+}  // namespace millrace
+
+#include "line/family_asked.h"
+#include "line/family_carried.h"
+#include "line/family_following.h"
+#include "line/family_opening.h"

@@ -1,0 +1,92 @@
+// Connections of a family of a line that go to another process, or come from one.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+
+#include "line/family.h"
+
+namespace millrace {
+
+template <class TrackerType, class K>
+std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::size_t most,
+                                                         Tick now, CarryingFor<K>& carrying) {
+  constexpr std::size_t kAhead = 8;
+  if (!tracker_ || from >= tracker_->ids()) return std::nullopt;
+  const std::size_t end = std::min(from + most, tracker_->ids());
+  if (carrying.told.size() < end) carrying.told.resize(end);
+  [[maybe_unused]] const auto guard = tracker_->reading();
+  for (std::size_t at = from; at < end; ++at) {
+    if (at + kAhead < end)
+      tracker_->prefetch_entries(ConnId{static_cast<std::uint32_t>(at + kAhead)}, now);
+    const ConnId id{static_cast<std::uint32_t>(at)};
+    const bool is_there = tracker_->is_live_and_mine(id);
+    const std::uint32_t is = is_there ? tracker_->fingerprint(id, now) : 0;
+    if (is == carrying.told[at]) continue;
+    carrying.told[at] = is;
+    auto& changed = carrying.changed.emplace_back();
+    changed.entry = static_cast<std::uint32_t>(at);
+    if (!is_there) continue;
+    changed.is_there = 1;
+    changed.has_reply = peer_of(tracker_->originators().header(id)) != ConnId::none;
+    changed.key = tracker_->originators().header(id).key;
+    changed.life = tracker_->image(id, now);
+    changed.translated = translated(id);
+  }
+  return end;
+}
+
+/// Limits hold for what is new: a connection that lives goes on, and counts.
+template <class TrackerType, class K>
+Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
+  if (!holds(had)) return had;
+  if (sources_ == nullptr) return Proof::service;
+  const auto taken = sources_->take(sources_->source_of(key), SourceLimit::kMost);
+  return taken == SourceCounts::Taken::counted ? Proof::service_and_source : Proof::service;
+}
+
+template <class TrackerType, class K>
+ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Tick now) {
+  static_assert(Opening<K>::kReplyStateMax <= TrackerConfig::kStateMax);
+  if (!tracker_) return ConnId::none;
+  alignas(8) std::array<std::byte, TrackerConfig::kStateMax> state{};
+  Opening<K> opening{.key = carried.key, .state = state.data()};
+  function_->resume(carried.translated, opening);
+  const bool is_linked = opening.answer == Opening<K>::Answer::two_way;
+  const bool was_linked = carried.has_reply != 0;
+  if (opening.answer == Opening<K>::Answer::refused || is_linked != was_linked) return ConnId::none;
+  const auto bytes = function_->state_bytes();
+  LifeImage life = carried.life;
+  life.standing = Standing(life.standing.state(), take_again(carried.key, life.standing.proof()));
+  [[maybe_unused]] const auto guard = tracker_->writing();
+  const ConnId id = tracker_->restore(
+      {.key = carried.key,
+       .state = std::span(state).first(bytes.originator),
+       .reply_key = is_linked ? std::optional(opening.reply_key) : std::nullopt,
+       .reply_state = std::span(std::as_const(opening.reply_state)).first(bytes.reply)},
+      life, now);
+  if (id == ConnId::none) {
+    if (life.standing.proof() == Proof::service_and_source)
+      static_cast<void>(sources_->give_back(sources_->source_of(carried.key)));
+    return id;
+  }
+  function_->adopted(state.data(), holds(life.standing.proof()));
+  counters_->taken_over.add(1);
+  watch_level();
+  return id;
+}
+
+template <class TrackerType, class K>
+void Family<TrackerType, K>::forget(ConnId id) {
+  [[maybe_unused]] const auto guard = tracker_->writing();
+  tracker_->close(id, [this](ConnId gone) {
+    const Proof proof = tracker_->proof_of(gone);
+    give_back_source(gone, proof);
+    function_->closed(state_of(gone), holds(proof));
+  });
+  counters_->taken_over.subtract(1);
+}
+
+}  // namespace millrace

@@ -1,0 +1,80 @@
+// The part of a family by which connections are followed: from state to state, within limits, and
+// from one worker to another.
+#pragma once
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+
+#include "line/family.h"
+
+namespace millrace {
+
+/// What a limit forbids is dropped, as if it had not come.
+template <class TrackerType, class K>
+void Family<TrackerType, K>::lead(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
+  const ConnId id = lane.connection[i];
+  const unsigned packet = lane.packet[i];
+  Segment segment;
+  if (is_tcp(burst.signal[packet]) && tracker_->has_replies())
+    segment = read_segment(burst.data[packet], burst.headers[packet]);
+  using Followed = typename TrackerType::Followed;
+  Limits limits{*this};
+  const Followed followed =
+      tracker_->follow(side, id, burst.signal[packet], segment, burst.now, limits);
+  if (followed == Followed::passed) [[likely]]
+    return;
+  if (followed == Followed::reset_ignored) return counters_->resets_ignored.add(1);
+  burst.verdict[packet] = limits.reached;
+  lane.connection[i] = ConnId::none;
+}
+
+/// `reached` where it is none: the limit that forbids it.
+template <class TrackerType, class K>
+Proof Family<TrackerType, K>::take_for(ConnId id, Verdict& reached) {
+  Proof proof = Proof::service;
+  if (sources_ != nullptr) {
+    const auto taken = sources_->take(sources_->source_of(tracker_->key_of(id)));
+    if (taken == SourceCounts::Taken::full) {
+      reached = Verdict::source_limit;
+      return Proof::none;
+    }
+    if (taken == SourceCounts::Taken::counted) proof = Proof::service_and_source;
+    if (taken == SourceCounts::Taken::uncounted) counters_->uncounted.add(1);
+  }
+  const Verdict verdict = function_->proved(state_of(id));
+  if (verdict == Verdict::tracked) return proof;
+  reached = verdict;
+  give_back_source(id, proof);
+  return Proof::none;
+}
+
+template <class TrackerType, class K>
+void Family<TrackerType, K>::give_back_source(ConnId id, Proof proof) {
+  if (proof != Proof::service_and_source) return;
+  [[maybe_unused]] const bool had = sources_->give_back(sources_->source_of(tracker_->key_of(id)));
+  assert(had);
+}
+
+template <class TrackerType, class K>
+bool Family<TrackerType, K>::adopt(const Family& from, unsigned entry, std::size_t most) {
+  function_->follow(*from.function_);
+  if (!tracker_ || Guarding::kShared) return true;
+  const std::size_t count = from.tracker_->count(entry);
+  if (count > 0 && live() + count > std::min(capacity_, most)) return false;
+  const auto adopted = [this](const std::byte* state, Proof proof) {
+    function_->adopted(state, holds(proof));
+  };
+  if (tracker_->adopt(*from.tracker_, entry, adopted)) return true;
+  release(entry);
+  return false;
+}
+
+template <class TrackerType, class K>
+void Family<TrackerType, K>::release(unsigned entry) {
+  if (!tracker_ || Guarding::kShared) return;
+  tracker_->release(
+      entry, [this](ConnId id) { function_->closed(state_of(id), holds(tracker_->proof_of(id))); });
+}
+
+}  // namespace millrace

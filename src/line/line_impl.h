@@ -1,0 +1,321 @@
+// The line, written once for every combination of table and guards.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "line/family.h"
+#include "line/line.h"
+#include "line/probe.h"
+#include "parse/parse.h"
+#include "parse/rewrite.h"
+
+namespace millrace {
+
+template <template <class> class Table, Guards GuardsType, class Probe = NoProbe>
+class LineOf final : public Line {
+ public:
+  /// One line a function. Those of one address family use the same tables, which `guards()`, called
+  /// once a family, makes the guards of.
+  static Result<std::vector<std::unique_ptr<LineOf>>> create(const LineConfig& config,
+                                                             MakeAgeing& ageing,
+                                                             GuardsType (*guards)(),
+                                                             std::span<Function* const> functions) {
+    std::vector<std::unique_ptr<WorkerCounters>> counters;
+    for (std::size_t n = 0; n < functions.size(); ++n)
+      counters.push_back(std::make_unique<WorkerCounters>());
+    auto v4 = V4::create(config, config.capacity, ageing, guards(), functions, counters);
+    if (!v4) return std::unexpected(v4.error());
+    auto v6 = V6::create(config, config.capacity_v6, ageing, guards(), functions, counters);
+    if (!v6) return std::unexpected(v6.error());
+    std::vector<std::unique_ptr<LineOf>> lines;
+    for (std::size_t n = 0; n < functions.size(); ++n) {
+      lines.push_back(std::unique_ptr<LineOf>(
+          new LineOf(config, std::move(counters[n]), std::move((*v4)[n]), std::move((*v6)[n]))));
+    }
+    return lines;
+  }
+
+  /// Three bursts are in flight: while one is served, the next one's records are on their way from
+  /// memory, and the index lines of the one after. Before, what the one to be served still needs is
+  /// asked for.
+  void run(Port& port) override {
+    const Present present(*this);
+    port_ = &port;
+    probe_.start();
+    for (bool more = true; more;) {
+      approach_stragglers(*bursts_[2]);
+      more = enter(port, bursts_[0]);
+      approach(bursts_[1]);
+      serve(port, bursts_[2]);
+      rotate();
+      mailbox().serve();
+    }
+    for (unsigned left = 2; left > 0; --left) {
+      approach_stragglers(*bursts_[2]);
+      approach(bursts_[1]);
+      serve(port, bursts_[2]);
+      rotate();
+    }
+    wait_until_settled();
+    port_ = nullptr;
+    port.finish();
+  }
+
+  Live live() const override { return {v4_.live(), v6_.live()}; }
+  bool adopt(const Line& from, unsigned entry, const Live& most) override {
+    const auto& other = static_cast<const LineOf&>(from);
+    if (!v4_.adopt(other.v4_, entry, most.v4)) return false;
+    if (v6_.adopt(other.v6_, entry, most.v6)) return true;
+    v4_.release(entry);
+    return false;
+  }
+  void release(unsigned entry) override {
+    v4_.release(entry);
+    v6_.release(entry);
+  }
+
+  LineCursor look(const LineCursor& from, const LookAtConnection& look) override {
+    return step(from,
+                [&](auto& family, std::size_t id) { return family.look(id, now_, look, port_); });
+  }
+  LineCursor review(const LineCursor& from) override {
+    const auto review = [&] {
+      return step(from, [&](auto& family, std::size_t id) { return family.review(id, port_); });
+    };
+    if (port_ != nullptr) return review();
+    const Present present(*this);
+    const LineCursor next = review();
+    wait_until_settled();
+    return next;
+  }
+  std::optional<ListedConnection> find(const AnyKey& key) const override {
+    if (const auto* v4 = std::get_if<KeyV4>(&key)) return v4_.find(*v4, now_);
+    return v6_.find(std::get<KeyV6>(key), now_);
+  }
+  void set_timeouts(const Timeouts& timeouts) override {
+    v4_.set_timeouts(timeouts);
+    v6_.set_timeouts(timeouts);
+  }
+
+  LineCursor carry(const LineCursor& from, std::size_t most, Carrying& carrying) override {
+    return step(from, [&](auto& family, std::size_t id) {
+      if constexpr (std::is_same_v<decltype(family), V4&>) {
+        return family.carry(id, most, now_, carrying.v4);
+      } else {
+        return family.carry(id, most, now_, carrying.v6);
+      }
+    });
+  }
+  ConnId resume(const CarriedConnection<KeyV4>& carried) override {
+    return v4_.resume(carried, now_);
+  }
+  ConnId resume(const CarriedConnection<KeyV6>& carried) override {
+    return v6_.resume(carried, now_);
+  }
+  void forget(std::type_identity<KeyV4>, ConnId id) override { forget(v4_, id); }
+  void forget(std::type_identity<KeyV6>, ConnId id) override { forget(v6_, id); }
+
+  const WorkerCounters& counters() const override { return *counters_; }
+  TableReport report_v4() const override { return v4_.report(); }
+  TableReport report_v6() const override { return v6_.report(); }
+  Result<void> check_invariants() const override;
+  const Probe& probe() const { return probe_; }
+
+ private:
+  using V4 = Family<Tracker<Table, GuardsType, KeyV4>, KeyV4>;
+  using V6 = Family<Tracker<Table, GuardsType, KeyV6>, KeyV6>;
+
+  LineOf(const LineConfig& config, std::unique_ptr<WorkerCounters> counters, V4 v4, V6 v6)
+      : counters_(std::move(counters)),
+        v4_(std::move(v4)),
+        v6_(std::move(v6)),
+        pass_unmatched_(config.pass_unmatched),
+        catch_up_(config.catch_up),
+        bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()} {}
+
+  /// What `work` does with some entries of a family, from one on; it returns the next.
+  template <class Work>
+  LineCursor step(const LineCursor& from, Work&& work) {
+    using At = LineCursor::At;
+    const auto next = from.at == At::v4 ? work(v4_, from.id) : work(v6_, from.id);
+    if (next) return {from.at, *next};
+    return {from.at == At::v4 ? At::v6 : At::end, 0};
+  }
+  template <class FamilyType>
+  void forget(FamilyType& family, ConnId id) {
+    const Present present(*this);
+    family.forget(id);
+    wait_until_settled();
+  }
+
+  /// Others wait for this worker only in between.
+  void join() {
+    v4_.begin();
+    v6_.begin();
+  }
+  void leave() {
+    v4_.end();
+    v6_.end();
+  }
+  /// Both families each time: others wait for this worker in either.
+  void wait_until_settled() {
+    detail::Backoff others;
+    for (bool settled = false; !settled; others.wait()) {
+      settled = v4_.settle();
+      settled = v6_.settle() && settled;
+    }
+  }
+  class Present {
+   public:
+    explicit Present(LineOf& line) : line_(line) { line_.join(); }
+    ~Present() { line_.leave(); }
+    Present(const Present&) = delete;
+    Present& operator=(const Present&) = delete;
+
+   private:
+    LineOf& line_;
+  };
+
+  /// A new burst begins its way.
+  bool enter(Port& port, std::unique_ptr<Burst>& burst) {
+    const bool more = port.receive(*burst);
+    probe_.done(Stage::receive);
+    if (!port.receives_parsed()) parse(*burst, port.link_type());
+    probe_.done(Stage::parse);
+    v4_.sides(*burst);
+    v6_.sides(*burst);
+    port.filed(*burst);
+    probe_.done(Stage::sides);
+    v4_.prefetch(*burst);
+    v6_.prefetch(*burst);
+    return more;
+  }
+
+  /// Its index lines have arrived.
+  void approach(std::unique_ptr<Burst>& burst) {
+    v4_.prefetch_records(*burst);
+    v6_.prefetch_records(*burst);
+    probe_.done(Stage::prefetch);
+  }
+
+  /// So have those of stragglers.
+  void approach_stragglers(Burst& burst) {
+    v4_.prefetch_stragglers(burst);
+    v6_.prefetch_stragglers(burst);
+    probe_.done(Stage::prefetch);
+  }
+
+  /// Its records have arrived: the rest of its way.
+  void serve(Port& port, std::unique_ptr<Burst>& burst) {
+    age(burst->now);
+    if (burst->now - now_ > 0) now_ = burst->now;
+    probe_.done(Stage::age);
+    v4_.find(*burst);
+    v6_.find(*burst);
+    probe_.done(Stage::find);
+    v4_.open(*burst);
+    v6_.open(*burst);
+    v4_.open_by_replies(*burst);
+    v6_.open_by_replies(*burst);
+    counters_->peak.raise_to(v4_.live() + v6_.live());
+    probe_.done(Stage::open);
+    v4_.follow(*burst);
+    v6_.follow(*burst);
+    probe_.done(Stage::follow);
+    v4_.serve(*burst);
+    v6_.serve(*burst);
+    if (burst->has_mss != 0) [[unlikely]]
+      clamp_mss(*burst);
+    probe_.done(Stage::process);
+    const std::uint64_t forward = port.route(*burst, allowed(*burst));
+    count(*burst, forward);
+    // It keeps no id until the next `find`, and a port may wait.
+    leave();
+    port.send(*burst, forward);
+    join();
+    burst->clear();
+    probe_.done(Stage::send);
+  }
+
+  /// A bounded number of connections each burst, until nothing is left to do at that tick.
+  void age(Tick now) {
+    if (aged_ && now == aged_until_) return;
+    do {
+      aged_ = v4_.age(now);
+      aged_ = v6_.age(now) && aged_;
+    } while (!aged_ && catch_up_);
+    aged_until_ = now;
+  }
+
+  static bool all_tracked(const Burst& burst) {
+    unsigned others = 0;
+    for (unsigned i = 0; i < burst.size; ++i) others += burst.verdict[i] != Verdict::tracked;
+    return others == 0;
+  }
+
+  /// The packets that verdicts let go, a bit each.
+  std::uint64_t allowed(const Burst& burst) const {
+    if (all_tracked(burst)) [[likely]]
+      return all_of(burst);
+    std::uint64_t forward = 0;
+    for (unsigned i = 0; i < burst.size; ++i) {
+      const Verdict verdict = burst.verdict[i];
+      const bool drop = is_drop(verdict) || (!pass_unmatched_ && is_unmatched(verdict));
+      forward |= std::uint64_t{!drop} << i;
+    }
+    return forward;
+  }
+
+  void count(const Burst& burst, std::uint64_t forward) {
+    counters_->in.add(burst.size);
+    counters_->out.add(static_cast<std::uint64_t>(std::popcount(forward)));
+    std::uint64_t bytes = 0;
+    for (unsigned i = 0; i < burst.size; ++i) bytes += burst.wire_length[i];
+    counters_->bytes_in.add(bytes);
+    for (std::uint64_t left = ~forward & all_of(burst); left != 0; left &= left - 1)
+      bytes -= burst.wire_length[static_cast<unsigned>(std::countr_zero(left))];
+    counters_->bytes_out.add(bytes);
+    if (all_tracked(burst)) [[likely]] {
+      counters_->verdict[static_cast<std::size_t>(Verdict::tracked)].add(burst.size);
+      return;
+    }
+    std::array<std::uint32_t, kVerdicts> count{};
+    for (unsigned i = 0; i < burst.size; ++i) ++count[static_cast<std::size_t>(burst.verdict[i])];
+    for (std::size_t v = 0; v < kVerdicts; ++v) {
+      if (count[v] != 0) counters_->verdict[v].add(count[v]);
+    }
+  }
+
+  void rotate() { std::ranges::rotate(bursts_, bursts_.end() - 1); }
+
+  std::unique_ptr<WorkerCounters> counters_;
+  V4 v4_;
+  V6 v6_;
+  bool pass_unmatched_;
+  bool catch_up_;
+  Port* port_ = nullptr;  // while it runs
+  bool aged_ = false;
+  Tick aged_until_;
+  Tick now_;  // the latest burst's
+  std::array<std::unique_ptr<Burst>, 3> bursts_;
+  [[no_unique_address]] Probe probe_;
+};
+
+template <template <class> class Table, Guards GuardsType, class Probe>
+Result<void> LineOf<Table, GuardsType, Probe>::check_invariants() const {
+  if (v4_.tracks()) {
+    if (auto ok = v4_.tracker().check_invariants(); !ok) return ok;
+  }
+  if (v6_.tracks()) return v6_.tracker().check_invariants();
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,215 @@
+#include "live/filter.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "conntrack/state.h"
+#include "core/address.h"
+#include "core/protocol.h"
+
+namespace millrace {
+namespace {
+
+std::unexpected<Error> wrong(std::string_view name, std::string_view value, std::string_view what) {
+  return std::unexpected(
+      Error{std::string(name).append(" \"").append(value).append("\" ").append(what),
+            Error::Kind::usage});
+}
+
+std::optional<unsigned> parse_number(std::string_view text, unsigned most) {
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value > most) return std::nullopt;
+  return value;
+}
+
+Result<std::uint16_t> parse_port(std::string_view name, std::string_view text) {
+  const auto port = parse_number(text, 65535);
+  if (!port) return wrong(name, text, "is no port: give 0 to 65535");
+  return static_cast<std::uint16_t>(*port);
+}
+
+Result<std::uint8_t> parse_protocol(std::string_view text) {
+  for (const auto& [name, number] : protocols()) {
+    if (name == text) return number;
+  }
+  const auto number = parse_number(text, 255);
+  if (!number)
+    return wrong("protocol", text, "is not known: give tcp, udp, sctp, icmp, icmpv6 or 0 to 255");
+  return static_cast<std::uint8_t>(*number);
+}
+
+Result<ConnectionFilter::Prefix> parse_prefix(std::string_view name, std::string_view text) {
+  const auto slash = std::min(text.find('/'), text.size());
+  const auto address = parse_any_address(text.substr(0, slash));
+  if (!address) return wrong(name, text, "is no address: give one like 10.0.0.1 or 10.0.0.0/8");
+  const unsigned most =
+      std::visit([]<class A>(const A&) { return static_cast<unsigned>(8 * A::kBytes); }, *address);
+  if (slash == text.size()) return ConnectionFilter::Prefix{*address, most};
+  const auto bits = parse_number(text.substr(slash + 1), most);
+  if (!bits)
+    return wrong(name, text, "has a wrong prefix length: give 0 to " + std::to_string(most));
+  const AnyAddress prefix =
+      std::visit([&](const auto& of) { return AnyAddress(prefix_of(of, *bits)); }, *address);
+  return ConnectionFilter::Prefix{prefix, *bits};
+}
+
+Result<std::string_view> parse_state(std::string_view text) {
+  for (const std::string_view name : kConnectionStateNames) {
+    if (name == text) return name;
+  }
+  return wrong("state", text, "is not known: docs/states.md names them");
+}
+
+template <class A>
+bool is_in(const A& address, const ConnectionFilter::Prefix& prefix) {
+  const A* const of = std::get_if<A>(&prefix.address);
+  return of != nullptr && prefix_of(address, prefix.bits) == *of;
+}
+
+template <class T>
+bool is(const T& value, const std::optional<T>& wanted) {
+  return !wanted || value == *wanted;
+}
+
+/// The value of that name; nothing where there is none.
+std::optional<std::string_view> value_of(Parameters parameters, std::string_view name) {
+  for (const auto& [its_name, value] : parameters) {
+    if (its_name == name) return value;
+  }
+  return std::nullopt;
+}
+
+/// A reader of one parameter.
+using Read = Result<void> (*)(std::string_view name, std::string_view text, ConnectionFilter& out);
+
+template <class T, class V>
+Result<void> put(Result<V> value, T& out) {
+  if (!value) return std::unexpected(value.error());
+  out = *value;
+  return {};
+}
+
+using Filter = ConnectionFilter;
+constexpr std::array<std::pair<std::string_view, Read>, 7> kParts{{
+    {"protocol", [](std::string_view, std::string_view text,
+                    Filter& out) { return put(parse_protocol(text), out.protocol); }},
+    {"source", [](std::string_view name, std::string_view text,
+                  Filter& out) { return put(parse_prefix(name, text), out.source); }},
+    {"destination", [](std::string_view name, std::string_view text,
+                       Filter& out) { return put(parse_prefix(name, text), out.destination); }},
+    {"source_port", [](std::string_view name, std::string_view text,
+                       Filter& out) { return put(parse_port(name, text), out.source_port); }},
+    {"destination_port",
+     [](std::string_view name, std::string_view text, Filter& out) {
+       return put(parse_port(name, text), out.destination_port);
+     }},
+    {"state", [](std::string_view, std::string_view text,
+                 Filter& out) { return put(parse_state(text), out.state); }},
+    {"backend",
+     [](std::string_view, std::string_view text, Filter& out) -> Result<void> {
+       const auto backend = parse_backend(text);
+       if (!backend) return std::unexpected(backend.error());
+       const unsigned bits = backend->address.index() == 0 ? 32 : 128;
+       out.backend = Filter::Prefix{backend->address, bits};
+       out.backend_port = backend->port;
+       return {};
+     }},
+}};
+
+}  // namespace
+
+std::optional<AnyAddress> parse_any_address(std::string_view text) {
+  if (const auto v4 = parse_address<AddressV4>(text)) return *v4;
+  if (const auto v6 = parse_address<AddressV6>(text)) return *v6;
+  return std::nullopt;
+}
+
+bool ConnectionFilter::takes(const ListedConnection& connection) const {
+  return std::visit(
+      [&]<class K>(const K& key) {
+        const K& translated = std::get<K>(connection.translated);
+        return is(key.protocol, protocol) && is(key.source_port, source_port) &&
+               is(key.destination_port, destination_port) &&
+               is(to_string(connection.state), state) &&
+               is(translated.destination_port, backend_port) &&
+               (!source || is_in(key.source, *source)) &&
+               (!destination || is_in(key.destination, *destination)) &&
+               (!backend || is_in(translated.destination, *backend));
+      },
+      connection.key);
+}
+
+bool ConnectionFilter::takes_all() const {
+  return !protocol && !source && !destination && !source_port && !destination_port && !state &&
+         !backend;
+}
+
+Result<ConnectionFilter> parse_filter(Parameters parameters, bool (*is_other)(std::string_view)) {
+  ConnectionFilter filter;
+  for (const auto& [name, value] : parameters) {
+    const auto* const part =
+        std::ranges::find(kParts, name, [](const auto& one) { return one.first; });
+    if (part == kParts.end()) {
+      if (is_other(name)) continue;
+      std::string known;
+      for (const auto& [one, read] : kParts) known.append(known.empty() ? "" : ", ").append(one);
+      return wrong("the parameter", name, "is not known: give " + known);
+    }
+    if (auto ok = part->second(name, value, filter); !ok) return std::unexpected(ok.error());
+  }
+  return filter;
+}
+
+Result<BackendName> parse_backend(std::string_view text) {
+  if (const auto address = parse_any_address(text)) return BackendName{*address, std::nullopt};
+  const auto colon = text.rfind(':');
+  if (colon != text.npos) {
+    std::string_view host = text.substr(0, colon);
+    const bool in_brackets = host.starts_with('[') && host.ends_with(']');
+    if (in_brackets) host = host.substr(1, host.size() - 2);
+    const auto address = parse_any_address(host);
+    const auto port = parse_number(text.substr(colon + 1), 65535);
+    if (address && port && in_brackets == (address->index() == 1))
+      return BackendName{*address, static_cast<std::uint16_t>(*port)};
+  }
+  return wrong("backend", text, "is none: give one like 10.0.0.1, 10.0.0.1:80 or [fd00::1]:80");
+}
+
+Result<AnyKey> parse_key(Parameters parameters) {
+  for (const std::string_view name : {"protocol", "source", "destination"}) {
+    if (!value_of(parameters, name))
+      return std::unexpected(Error{std::string(name) + " is missing: give protocol, source, "
+                                                       "source_port, destination and "
+                                                       "destination_port",
+                                   Error::Kind::usage});
+  }
+  const auto filter = parse_filter(parameters, [](std::string_view) { return false; });
+  if (!filter) return std::unexpected(filter.error());
+  if (filter->state || filter->backend) {
+    return std::unexpected(
+        Error{"a packet's key has no state and no backend: leave them out", Error::Kind::usage});
+  }
+  for (const auto& prefix : {*filter->source, *filter->destination}) {
+    if (prefix.bits == (prefix.address.index() == 0 ? 32U : 128U)) continue;
+    return std::unexpected(
+        Error{"a packet has one source and one destination: give addresses without a prefix",
+              Error::Kind::usage});
+  }
+  return std::visit(
+      [&]<class A>(const A& source) -> Result<AnyKey> {
+        const A* const destination = std::get_if<A>(&filter->destination->address);
+        if (destination == nullptr)
+          return std::unexpected(Error{
+              "source and destination are of two families: give two of one", Error::Kind::usage});
+        return Key<A>{.source = source,
+                      .destination = *destination,
+                      .source_port = filter->source_port.value_or(0),
+                      .destination_port = filter->destination_port.value_or(0),
+                      .protocol = *filter->protocol};
+      },
+      filter->source->address);
+}
+
+}  // namespace millrace

@@ -1,0 +1,189 @@
+#include "live/live.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "line/line.h"
+
+namespace millrace {
+namespace {
+
+/// What a host is told, beside its links: the file's, and what its services make of it.
+template <class A>
+HostAddresses<A> addresses_of(const HostAddresses<A>& live,
+                              const std::vector<ServiceSpec<A>>& services) {
+  HostAddresses<A> all = live;
+  for (const auto& service : services) {
+    all.passes = all.passes || service.no_backend == NoBackend::pass;
+    if (service.is_prefix()) {
+      all.served.push_back({service.address, service.prefix_bits});
+    } else {
+      all.virtual_addresses.push_back(service.address);
+    }
+    for (const auto& backend : service.backends) {
+      all.destinations.push_back(backend.address);
+      const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
+      if (service.two_way())
+        all.backends.push_back(
+            {.address = backend.address, .port = port, .protocol = service.protocol});
+    }
+  }
+  return all;
+}
+
+HostConfig host_config(const Config& config, const Devices& devices) {
+  HostConfig host{.links = {},
+                  .v4 = addresses_of(config.live.v4, config.services.v4),
+                  .v6 = addresses_of(config.live.v6, config.services.v6),
+                  .tells_unreachable = config.live.tells_unreachable};
+  for (std::size_t d = 0; d < devices.count(); ++d) {
+    host.links.push_back({.mac = devices.mac(d),
+                          .mtu = devices.mtu(d),
+                          .has_neighbours = has_neighbours(devices.name(d).kind),
+                          .reverse_path = config.live.ports[d].reverse_path,
+                          .has_kernel = !config.live.ports[d].kernel.empty()});
+  }
+  return host;
+}
+
+std::vector<DeviceSettings> device_settings(const Config& config) {
+  std::vector<DeviceSettings> settings;
+  for (const Config::Port& port : config.live.ports) settings.push_back({port.device, port.mtu});
+  return settings;
+}
+
+/// Returns the own addresses on that port's link, of both families.
+std::vector<TapAddress> tap_addresses(const Config& config, unsigned port) {
+  std::vector<TapAddress> all;
+  const auto append = [&](const auto& addresses) {
+    for (const auto& own : addresses.own) {
+      if (own.link == port) all.push_back({own.address, own.bits});
+    }
+  };
+  append(config.live.v4);
+  append(config.live.v6);
+  return all;
+}
+
+/// Opens the interfaces of the kernel's; null where no port has one.
+Result<std::unique_ptr<KernelSide>> open_kernel(const Config& config, Devices& devices) {
+  std::vector<std::optional<TapSettings>> taps(config.live.ports.size());
+  for (unsigned n = 0; n < taps.size(); ++n) {
+    const std::string& name = config.live.ports[n].kernel;
+    if (name.empty()) continue;
+    taps[n] = {.name = name,
+               .mac = devices.mac(n),
+               .mtu = devices.mtu(n),
+               .addresses = tap_addresses(config, n)};
+  }
+  const auto has_one = [](const auto& tap) { return tap.has_value(); };
+  if (std::ranges::none_of(taps, has_one)) return std::unique_ptr<KernelSide>();
+  return KernelSide::open(devices, config.workers, taps);
+}
+
+}  // namespace
+
+std::set<std::string> interfaces_of(const Config& config) {
+  std::set<std::string> names;
+  for (const Config::Port& port : config.live.ports) {
+    if (is_of_kernel(port.device.kind)) names.insert(port.device.target);
+    if (!port.kernel.empty()) names.insert(port.kernel);
+  }
+  return names;
+}
+
+Result<void> check_live(const Config& config) {
+  std::string wrong;
+  const auto refuse_if = [&wrong](bool is_so, std::string_view what) {
+    if (is_so) wrong.append(wrong.empty() ? "" : "\n").append(what);
+  };
+  refuse_if(config.live.ports.empty(),
+            "the configuration has no port: give [[port]] with name, device and addresses");
+  refuse_if(!config.services_given,
+            "the configuration has no service: give [[service]] with address and backends");
+  refuse_if(config.model != Config::Model::run_to_completion,
+            "model = \"pipeline\" is for captures: give \"run-to-completion\", or leave it out");
+  refuse_if(config.spread.balance, "spread.balance is for captures: leave it out");
+  if (wrong.empty()) return {};
+  return std::unexpected(Error{wrong, Error::Kind::usage});
+}
+
+std::shared_ptr<const Owners> make_owners(const Config& config, const Secret& secret) {
+  std::unique_ptr<Spread> spread;
+  if (!shares_tables(sharing_of(config)))
+    spread = spread_named(config.spread.scheme)->create(secret);
+  return std::make_shared<Owners>(std::move(spread),
+                                  Indirection(config.spread.entries, config.workers));
+}
+
+Result<void> Live::prepare(const Config& config, const std::vector<std::string>& eal_options) {
+  return Devices::prepare(device_settings(config), eal_options);
+}
+
+Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions& options) {
+  if (auto ok = check_live(config); !ok) return std::unexpected(ok.error());
+  const std::vector<DeviceSettings> settings = device_settings(config);
+  auto devices = Devices::open(settings, config.workers, options.eal_options);
+  if (!devices) return std::unexpected(devices.error());
+  std::unique_ptr<Live> live(new Live);
+  live->devices_ = std::move(*devices);
+
+  auto kernel = open_kernel(config, *live->devices_);
+  if (!kernel) return std::unexpected(kernel.error());
+  live->kernel_ = std::move(*kernel);
+
+  auto hub = LiveHub::create(*live->devices_, live->kernel_.get(), config.workers, options.owners);
+  if (!hub) return std::unexpected(hub.error());
+  live->hub_ = std::move(*hub);
+
+  live->sleeps_ = config.live.idle == Config::Idle::sleep ||
+                  (config.live.idle == Config::Idle::by_device && comes_by_kernel(config.live));
+  HostConfig host = host_config(config, *live->devices_);
+  for (unsigned n = 0; n < config.workers; ++n) {
+    host.announces = n == 0;
+    host.seed = n + 1;
+    live->ports_.push_back(std::make_unique<LivePort>(
+        *live->hub_, n, host, LivePort::Options{.sleeps = live->sleeps_, .stop = options.stop}));
+  }
+  return live;
+}
+
+Result<void> Live::start() {
+  if (auto ok = devices_->start(); !ok || kernel_ == nullptr) return ok;
+  return kernel_->start();
+}
+
+Result<void> Live::update_kernel(const Config& config) {
+  for (unsigned n = 0; n < config.live.ports.size(); ++n) {
+    if (config.live.ports[n].kernel.empty()) continue;
+    if (auto ok = kernel_->set_addresses(n, tap_addresses(config, n)); !ok) return ok;
+  }
+  return {};
+}
+
+std::shared_ptr<const HostPlan> Live::host_plan(const Config& config) const {
+  return std::make_shared<const HostPlan>(host_config(config, *devices_));
+}
+
+std::vector<Port*> Live::ports() const {
+  std::vector<Port*> all;
+  for (const auto& port : ports_) all.push_back(port.get());
+  return all;
+}
+
+Live::Totals Live::totals() const {
+  Totals sum;
+  for (const auto& port : ports_) {
+    const HostCounters& host = port->host().counters();
+    sum.generated += host.generated.value();
+    sum.released += host.released.value();
+    sum.unresolved += host.unresolved.value();
+    sum.not_sent += port->counters().not_sent.value();
+    sum.handed_over += port->counters().handed_over.value();
+    sum.not_handed += port->counters().not_handed.value();
+  }
+  return sum;
+}
+
+}  // namespace millrace

@@ -1,0 +1,162 @@
+// A worker's port where millrace runs live: it receives by the worker's queues of all devices,
+// hands to others what is theirs, and sends where its host says.
+//
+// Packets of a connection belong to one worker (`shard`). What another worker receives of them goes
+// through a ring to their owner; what a neighbour tells one worker, all hear. Where workers share
+// their tables, everybody serves what he receives.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "host/host.h"
+#include "live/tracer.h"
+#include "millrace/types.h"
+#include "port/devices.h"
+#include "port/kernel_side.h"
+#include "port/port.h"
+#include "port/ring.h"
+#include "shard/owners.h"
+
+namespace millrace {
+
+/// What the ports of all workers share. Outlives them.
+class LiveHub {
+ public:
+  /// Packets that may wait, from one worker to another.
+  static constexpr unsigned kRing = 1023;
+
+  /// `kernel` may be null. Errors (failed): no memory.
+  static Result<std::unique_ptr<LiveHub>> create(Devices& devices, KernelSide* kernel,
+                                                 unsigned workers,
+                                                 std::shared_ptr<const Owners> owners);
+
+  Devices& devices() const { return *devices_; }
+  KernelSide* kernel() const { return kernel_; }
+  unsigned workers() const { return workers_; }
+  const Owners& owners() const { return *owners_; }
+  PointerRing& ring(unsigned from, unsigned to) { return rings_[from * workers_ + to]; }
+
+  /// A worker has ended, or has failed: nobody serves its packets, so all end. Any thread.
+  void end() { is_ending_.store(true, std::memory_order_relaxed); }
+  bool is_ending() const { return is_ending_.load(std::memory_order_relaxed); }
+
+ private:
+  LiveHub(Devices& devices, KernelSide* kernel, unsigned workers,
+          std::shared_ptr<const Owners> owners)
+      : devices_(&devices), kernel_(kernel), workers_(workers), owners_(std::move(owners)) {}
+
+  Devices* devices_;
+  KernelSide* kernel_;
+  unsigned workers_;
+  std::shared_ptr<const Owners> owners_;
+  std::vector<PointerRing> rings_;  // from each worker to each
+  std::atomic<bool> is_ending_ = false;
+};
+
+/// Of one port; beside what its host counts.
+struct alignas(64) LivePortCounters {
+  Counter not_sent;     ///< a device had no room for them
+  Counter handed_over;  ///< given to the workers that own them
+  Counter not_handed;   ///< these had no room
+  Counter idle_ns;      ///< without a packet: it looked for some, or slept
+};
+
+class LivePort final : public Port, private Wire {
+ public:
+  struct Options {
+    bool sleeps = false;                      ///< where nothing comes
+    const std::atomic<bool>* stop = nullptr;  ///< ends `receive`
+  };
+  LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options);
+  ~LivePort() override;
+  LivePort(const LivePort&) = delete;
+  LivePort& operator=(const LivePort&) = delete;
+
+  LinkType link_type() const override { return LinkType::ethernet; }
+  bool receives_parsed() const override { return true; }
+  bool receive(Burst& burst) override;
+  void filed(Burst& burst) override;
+  std::uint64_t route(Burst& burst, std::uint64_t forward) override;
+  void send(const Burst& burst, std::uint64_t forward) override;
+  void tell(const Reset<KeyV4>& reset) override { host_.tell(reset, now_, *this); }
+  void tell(const Reset<KeyV6>& reset) override { host_.tell(reset, now_, *this); }
+  void finish() override;
+
+  /// Between two bursts.
+  void update(std::shared_ptr<const HostPlan>& plan) { host_.update(plan, now_, *this); }
+
+  /// Who wants to see packets, or nobody; between two bursts.
+  void trace(Tracer* tracer) { tracer_ = tracer; }
+
+  /// @name Between two bursts
+  /// @{
+  /// What has come so far is received still, up to `kBacklog` bursts; what comes later is not,
+  /// until it goes on.
+  void pause() { backlog_ = kBacklog; }
+  void go_on() { backlog_ = kGoesOn; }
+  /// It has paused, and no packet is on its way through its worker or to it.
+  bool is_drained() const;
+  /// @}
+  /// Between two bursts, or before the first.
+  void know(const KnownNeighbour& neighbour) { host_.know(neighbour, now_, *this); }
+
+  const LivePortCounters& counters() const { return counters_; }
+  const Host& host() const { return host_; }
+
+ private:
+  static constexpr unsigned kGoesOn = UINT32_MAX;
+  static constexpr unsigned kBacklog = 256;
+
+  // The wire.
+  Outgoing make(unsigned bytes) override { return hub_->devices().make(bytes); }
+  void send(const Outgoing& frame) override;
+  void drop(Handle handle) override { Devices::free({&handle, 1}); }
+  bool give_to_kernel(Handle handle, unsigned link) override;
+  void show_to_kernel(Handle handle, unsigned link) override;
+  unsigned link_of(Handle handle) const override { return hub_->devices().device_of(handle); }
+
+  void join();
+  void poll(Burst& burst);
+  void send_for_kernel();
+  void take_in(Burst& burst);
+  void take_in(Burst& burst, Handle tag);
+  void wait();
+  template <class K>
+  void find_owners(const Lanes<K>& lanes);
+  template <class K>
+  void find_owners(const Lane<K>& lane, Side side);
+  void hand_over(Burst& burst);
+  void tell_others(const Burst& burst);
+  void give(unsigned worker, Handle handle, bool is_news);
+  void flush();
+
+  LiveHub* hub_;
+  unsigned worker_;
+  Options options_;
+  Host host_;
+  std::vector<unsigned> queues_;
+  std::array<Arrival, Burst::kMax> arrivals_;
+  unsigned arrived_ = 0;
+  bool completes_checksums_ = false;
+  bool joined_ = false;
+  std::chrono::steady_clock::time_point start_;
+  std::chrono::steady_clock::time_point looked_;  // for packets, the last time
+  Tick now_;
+  unsigned empty_ = 0;          // bursts in a row
+  unsigned backlog_ = kGoesOn;  // bursts until it has paused
+  unsigned first_ = 0;          // whose ring is looked into first
+  std::array<std::uint8_t, Burst::kMax> owner_;
+  std::array<Outgoing, Burst::kMax> out_;
+  std::uint64_t taken_ = 0;
+  std::vector<Outgoing> own_;  // that the host sends
+  Tracer* tracer_ = nullptr;
+  LivePortCounters counters_;
+};
+
+}  // namespace millrace

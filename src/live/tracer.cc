@@ -1,0 +1,213 @@
+#include "live/tracer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "host/addresses_of.h"
+#include "parse/bytes.h"
+#include "parse/quote.h"
+
+namespace millrace {
+namespace {
+
+/// Before it is served a packet shows one end of its connection only.
+template <class K>
+bool may_match(const ConnectionFilter& filter, Side side, const K& key) {
+  ConnectionFilter known = filter;
+  known.backend.reset();
+  known.backend_port.reset();
+  if (side == Side::reply) {
+    known.destination.reset();
+    known.destination_port.reset();
+  }
+  const K of_client = side == Side::originator ? key : reversed(key);
+  return known.takes({.key = of_client, .translated = of_client});
+}
+
+/// One that belongs to no connection: a packet to a backend's address is none of the backend's.
+template <class K>
+bool matches_itself(const ConnectionFilter& filter, const K& key) {
+  return !filter.backend && !filter.backend_port && filter.takes({.key = key, .translated = key});
+}
+
+/// The key that the packet has as it is now, where `key` is, or was, its own.
+template <class K>
+K key_now(const std::byte* packet, const Headers& headers, K key) {
+  key.source = source_of<typename K::Address>(packet, headers);
+  key.destination = destination_of<typename K::Address>(packet, headers);
+  if (!has_ports(headers.protocol)) return key;
+  key.source_port = detail::u16(packet + headers.l4);
+  key.destination_port = detail::u16(packet + headers.l4 + 2);
+  return key;
+}
+
+template <class K>
+bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned i) {
+  const Headers& headers = burst.headers[i];
+  K key{.protocol = headers.protocol};
+  if (burst.verdict[i] == Verdict::no_service) {
+    key = key_now(burst.data[i], headers, key);
+  } else {  // fragments have no ports
+    key.source = source_of<typename K::Address>(burst.data[i], headers);
+    key.destination = destination_of<typename K::Address>(burst.data[i], headers);
+  }
+  return matches_itself(filter, key);
+}
+
+/// In no lane, or an error: it has the key that stands in its header, if it has one.
+bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned i) {
+  const Verdict verdict = burst.verdict[i];
+  if (!is_unmatched(verdict) || !is_routable(verdict)) return false;
+  return burst.headers[i].family == 4 ? matches_itself<KeyV4>(filter, burst, i)
+                                      : matches_itself<KeyV6>(filter, burst, i);
+}
+
+/// Once it is served it shows both ends: as a client's packet, or as what the client will see.
+template <class K>
+bool matches(const ConnectionFilter& filter, Side side, const K& came, const K& now) {
+  if (side == Side::originator) return filter.takes({.key = came, .translated = now});
+  return filter.takes({.key = reversed(now), .translated = reversed(came)});
+}
+
+/// Calls `each(i, side, key, connection)` for packets in lanes.
+template <class K, class Each>
+void for_each_key(const Lanes<K>& lanes, Each&& each) {
+  for (const Side side : {Side::originator, Side::reply}) {
+    const auto& lane = side == Side::originator ? lanes.originator : lanes.reply;
+    for (unsigned i = 0; i < lane.size; ++i)
+      each(lane.packet[i], side, lane.key[i], lane.connection[i]);
+  }
+}
+
+/// Those of a burst that has come which may match: a bit each.
+std::uint64_t may_match(const ConnectionFilter& filter, const Burst& burst) {
+  std::uint64_t wanted = 0;
+  const auto look = [&](unsigned i, Side side, const auto& key, ConnId) {
+    const bool may =
+        may_match(filter, side, key) || (side == Side::reply && matches_itself(filter, key));
+    wanted |= std::uint64_t{may} << i;
+  };
+  for_each_key(burst.v4, look);
+  for_each_key(burst.v6, look);
+  for_each_key(burst.quoted_v4, look);
+  for_each_key(burst.quoted_v6, look);
+  return wanted;
+}
+
+/// And those of one that has been served which do, beside such as match by themselves.
+template <class K>
+std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const Lanes<K>& lanes,
+                      const Lanes<K>& quoted) {
+  std::uint64_t wanted = 0;
+  for_each_key(lanes, [&](unsigned i, Side side, const K& came, ConnId id) {
+    const K now = key_now(burst.data[i], burst.headers[i], came);
+    // What is no service's is filed as a reply, and nothing has rewritten it.
+    const bool is_nobodys = side == Side::reply && id == ConnId::none && now == came;
+    const bool does = is_nobodys ? matches_itself(filter, came) : matches(filter, side, came, now);
+    wanted |= std::uint64_t{does} << i;
+  });
+  for_each_key(quoted, [&](unsigned i, Side side, const K& came, ConnId) {
+    const auto quote = read_quote<K>(burst.data[i], burst.headers[i]);
+    const K now = quote ? reversed(quote->key) : came;
+    wanted |= std::uint64_t{matches(filter, side, came, now)} << i;
+  });
+  return wanted;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tracer>> Tracer::create(const ConnectionFilter& filter) {
+  auto free = PointerRing::create(kRoom);
+  if (!free) return std::unexpected(free.error());
+  auto full = PointerRing::create(kRoom);
+  if (!full) return std::unexpected(full.error());
+  std::unique_ptr<Tracer> tracer(new Tracer(filter, std::move(*free), std::move(*full)));
+  for (unsigned n = 0; n < kRoom; ++n) {
+    void* const packet = tracer->all_.emplace_back(std::make_unique<TracedPacket>()).get();
+    tracer->free_.push({&packet, 1});
+  }
+  tracer->pending_.reserve(kRoom);
+  tracer->spare_.reserve(kRoom);
+  return tracer;
+}
+
+TracedPacket* Tracer::slot() {
+  if (!spare_.empty()) {
+    TracedPacket* const packet = spare_.back();
+    spare_.pop_back();
+    return packet;
+  }
+  void* packet = nullptr;
+  if (free_.pop({&packet, 1}) == 0) lost_.add(1);
+  return static_cast<TracedPacket*>(packet);
+}
+
+void Tracer::keep(TracedPacket& slot, std::span<const std::byte> bytes,
+                  std::uint32_t wire_length) const {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  slot.time_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count());
+  slot.wire_length = wire_length;
+  slot.length = static_cast<std::uint16_t>(std::min(bytes.size(), TracedPacket::kMost));
+  std::memcpy(slot.bytes.data(), bytes.data(), slot.length);
+}
+
+void Tracer::received(const Burst& burst, const std::function<unsigned(Handle)>& link_of) {
+  const std::uint64_t all = filter_.takes_all() ? all_of(burst) : 0;
+  const std::uint64_t wanted = all | may_match(filter_, burst);
+  for (unsigned i = 0; i < burst.size; ++i) {
+    const bool is_sure = (all >> i & 1) != 0 || matches_itself(filter_, burst, i);
+    if (!is_sure && (wanted >> i & 1) == 0) continue;
+    TracedPacket* const packet = slot();
+    if (packet == nullptr) continue;
+    packet->link = link_of(burst.handle[i]);
+    packet->sent = false;
+    keep(*packet, {burst.data[i], burst.length[i]}, burst.wire_length[i]);
+    pending_.push_back({burst.handle[i], packet, is_sure});
+  }
+}
+
+void Tracer::served(const Burst& burst, std::uint64_t forward, std::span<const Outgoing> out) {
+  if (pending_.empty()) return;
+  const std::uint64_t wanted = matches(filter_, burst, burst.v4, burst.quoted_v4) |
+                               matches(filter_, burst, burst.v6, burst.quoted_v6);
+  for (unsigned i = 0; i < burst.size; ++i) {
+    const auto came = std::ranges::find(pending_, burst.handle[i], &Pending::handle);
+    if (came == pending_.end()) continue;
+    const auto [handle, packet, is_sure] = *came;
+    pending_.erase(came);
+    if (!is_sure && (wanted >> i & 1) == 0) {
+      spare_.push_back(packet);
+      continue;
+    }
+    packet->verdict = burst.verdict[i];
+    give(packet);
+    if ((forward >> i & 1) == 0) continue;
+    TracedPacket* const left = slot();
+    if (left == nullptr) continue;
+    left->link = out[i].link;
+    left->sent = true;
+    left->verdict = burst.verdict[i];
+    keep(*left, {out[i].data, out[i].length}, out[i].length);
+    give(left);
+  }
+}
+
+/// There is room for as many as there are.
+void Tracer::give(TracedPacket* packet) {
+  void* const pointer = packet;
+  full_.push({&pointer, 1});
+}
+
+const TracedPacket* Tracer::take() {
+  if (taken_ != nullptr) {
+    void* const pointer = std::exchange(taken_, nullptr);
+    free_.push({&pointer, 1});
+  }
+  void* packet = nullptr;
+  if (full_.pop({&packet, 1}) == 1) taken_ = static_cast<TracedPacket*>(packet);
+  return taken_;
+}
+
+}  // namespace millrace
