@@ -98,8 +98,8 @@ Result<Exact> exact_of(const Capture& capture, std::uint32_t timeout_ms) {
       for (unsigned i = 0; i < lane.size; ++i)
         oracle.meet(lane.key[i], burst.signal[lane.packet[i]], at);
     };
-    meet_all(burst.v4.originator);
-    meet_all(burst.v6.originator);
+    meet_all(burst.v4);
+    meet_all(burst.v6);
     burst.clear();
   }
   return std::move(oracle.exact);

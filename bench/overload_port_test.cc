@@ -34,7 +34,7 @@ class Relay {
       burst_.clear();
       more = port.receive(burst_);
       parse(burst_, port.link_type());
-      balance_->v4().sides(burst_);
+      burst_.v4.replies = balance_->v4().steer(burst_.v4.keys()).by_destination;
       port.send(burst_, serve(choose));
     }
   }
@@ -46,15 +46,16 @@ class Relay {
   std::uint64_t serve(const Choose& choose) {
     on_burst(burst_);
     std::uint64_t forward = all_of(burst_);
-    const auto& [originator, reply] = burst_.v4;
-    EXPECT_EQ(originator.size + reply.size, burst_.size);
-    for (unsigned i = 0; i < reply.size; ++i) {
-      burst_.verdict[reply.packet[i]] = Verdict::tracked;
-      std::memcpy(burst_.data[reply.packet[i]] + kSource, &service_.address, 4);
-    }
-    for (unsigned i = 0; i < originator.size; ++i) {
-      const unsigned packet = originator.packet[i];
-      const Does does = choose(originator.key[i]);
+    const auto& lane = burst_.v4;
+    EXPECT_EQ(lane.size, burst_.size);
+    for (unsigned i = 0; i < lane.size; ++i) {
+      const unsigned packet = lane.packet[i];
+      if (lane.side(i) == Side::reply) {
+        burst_.verdict[packet] = Verdict::tracked;
+        std::memcpy(burst_.data[packet] + kSource, &service_.address, 4);
+        continue;
+      }
+      const Does does = choose(lane.key[i]);
       burst_.verdict[packet] = does == Does::refuse ? Verdict::table_full : Verdict::tracked;
       std::memcpy(burst_.data[packet] + kDestination,
                   &service_.backends[does == Does::misdirect ? 1 : 0].address, 4);
@@ -162,15 +163,13 @@ TEST_F(OverloadPorts, HaveTheClientsThatTheirWorkerIsGiven) {
   Judgement sum;
   for (unsigned worker = 0; worker < kWorkers; ++worker) {
     all.insert(clients[worker].begin(), clients[worker].end());
-    const auto check = [&](Side side, const Lane<KeyV4>& lane) {
+    relay_.on_burst = [&](const Burst& burst) {
+      const auto& lane = burst.v4;
       std::array<std::uint32_t, Burst::kMax> hashes;
-      spread->hash(side, lane.keys(), std::span(hashes).first(lane.size));
+      spread->hash({.by_source = lane.originators(), .by_destination = lane.replies}, lane.keys(),
+                   std::span(hashes).first(lane.size));
       for (unsigned i = 0; i < lane.size; ++i)
         EXPECT_EQ(indirection.worker_of(indirection.entry_of(hashes[i])), worker);
-    };
-    relay_.on_burst = [&](const Burst& burst) {
-      check(Side::originator, burst.v4.originator);
-      check(Side::reply, burst.v4.reply);
     };
     OverloadPort port = port_of(crowd, clients[worker]);
     port.play(OverloadPort::Act::opening);

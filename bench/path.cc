@@ -32,7 +32,7 @@ struct ParseOnly {
       burst->size = 0;
       more = port.receive(*burst);
       parse(*burst, port.link_type());
-      keys += burst->v4.originator.size + burst->v6.originator.size;
+      keys += burst->v4.size + burst->v6.size;
       port.send(*burst, 0);
     }
   }
@@ -55,17 +55,17 @@ class ParseAndTouch {
     std::array<std::unique_ptr<Burst>, 3> bursts{
         std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()};
     for (unsigned left = 3; left > 0;) {
-      prefetch_stragglers(v4_, bursts[2]->v4.originator);
-      prefetch_stragglers(v6_, bursts[2]->v6.originator);
+      prefetch_stragglers(v4_, bursts[2]->v4);
+      prefetch_stragglers(v6_, bursts[2]->v6);
       bursts[0]->size = 0;
       if (left < 3 || !port.receive(*bursts[0])) --left;
       parse(*bursts[0], port.link_type());
-      prefetch(v4_, bursts[0]->v4.originator);
-      prefetch(v6_, bursts[0]->v6.originator);
-      prefetch_records(v4_, bursts[1]->v4.originator);
-      prefetch_records(v6_, bursts[1]->v6.originator);
-      touch(v4_, bursts[2]->v4.originator, bursts[2]->now);
-      touch(v6_, bursts[2]->v6.originator, bursts[2]->now);
+      prefetch(v4_, bursts[0]->v4);
+      prefetch(v6_, bursts[0]->v6);
+      prefetch_records(v4_, bursts[1]->v4);
+      prefetch_records(v6_, bursts[1]->v6);
+      touch(v4_, bursts[2]->v4, bursts[2]->now);
+      touch(v6_, bursts[2]->v6, bursts[2]->now);
       port.send(*bursts[2], 0);
       std::ranges::rotate(bursts, bursts.end() - 1);
     }

@@ -79,8 +79,8 @@ class ReadingPort final : public Port {
     const std::uint64_t received = StageProbe::now();
     parse(burst, port_.link_type());
     const std::uint64_t parsed = StageProbe::now();
-    spread(burst.v4.originator);
-    spread(burst.v6.originator);
+    spread(burst.v4);
+    spread(burst.v6);
     ticks_.spread += StageProbe::now() - parsed;
     ticks_.parse += parsed - received;
     ticks_.receive += received - begun;
@@ -97,7 +97,7 @@ class ReadingPort final : public Port {
   template <class K>
   void spread(const Lane<K>& lane) {
     std::array<std::uint32_t, Burst::kMax> hashes;
-    spread_->hash(Side::originator, lane.keys(), std::span(hashes).first(lane.size));
+    spread_->hash({}, lane.keys(), std::span(hashes).first(lane.size));
     for (unsigned i = 0; i < lane.size; ++i)
       ++to_[indirection_.worker_of(indirection_.entry_of(hashes[i]))];
   }

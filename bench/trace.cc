@@ -81,16 +81,16 @@ Result<TraceProfile> profile_of(const Capture& capture) try {
     std::array<std::int16_t, Burst::kMax> v6;
     v4.fill(-1);
     v6.fill(-1);
-    for (unsigned i = 0; i < burst.v4.originator.size; ++i)
-      v4[burst.v4.originator.packet[i]] = static_cast<std::int16_t>(i);
-    for (unsigned i = 0; i < burst.v6.originator.size; ++i)
-      v6[burst.v6.originator.packet[i]] = static_cast<std::int16_t>(i);
+    for (unsigned i = 0; i < burst.v4.size; ++i)
+      v4[burst.v4.packet[i]] = static_cast<std::int16_t>(i);
+    for (unsigned i = 0; i < burst.v6.size; ++i)
+      v6[burst.v6.packet[i]] = static_cast<std::int16_t>(i);
     for (unsigned i = 0; i < burst.size; ++i) {
       bytes += burst.wire_length[i];
       if (v4[i] >= 0) {
-        walk.meet(burst.v4.originator.key[static_cast<std::size_t>(v4[i])]);
+        walk.meet(burst.v4.key[static_cast<std::size_t>(v4[i])]);
       } else if (v6[i] >= 0) {
-        walk.meet(burst.v6.originator.key[static_cast<std::size_t>(v6[i])]);
+        walk.meet(burst.v6.key[static_cast<std::size_t>(v6[i])]);
       } else {
         ++profile.keyless;
       }

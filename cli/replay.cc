@@ -170,7 +170,7 @@ Result<Division> ReplayCommand::divide(const Capture& capture, const Config& con
   if (count == 1) return division;
   const auto spread = spread_named(config.spread.scheme)->create(common.spread_secret());
   const Indirection indirection(config.spread.entries, count);
-  auto entries = entries_of(capture, *spread, indirection, [&](Burst& met) { workers.sides(met); });
+  auto entries = entries_of(capture, *spread, indirection, workers.steering());
   if (!entries) return std::unexpected(entries.error());
   if (config.spread.balance) {
     division.rebalance = std::make_unique<Rebalance>(

@@ -94,38 +94,31 @@ class WatchFor final : public FunctionFor<K> {
   using StateBytes = typename FunctionFor<K>::StateBytes;
   StateBytes state_bytes() const override { return {sizeof(Client), sizeof(Client)}; }
 
-  void sides(Burst& burst) override {
-    auto& [there, back] = burst.lanes<K>();
-    back.size = 0;
-    const unsigned all = std::exchange(there.size, 0);
-    for (unsigned i = 0; i < all; ++i) {
-      Lane<K>& lane = is_server(there.key[i].source) ? back : there;
-      lane.packet[lane.size] = there.packet[i];
-      lane.key[lane.size++] = there.key[i];
-    }
+  Steered steer(std::span<const K>) const override { return {}; }
+  std::uint64_t screen(Burst&, Lane<K>& lane, std::uint64_t unknown) override {
+    for_each_bit(unknown, [&lane](unsigned i) {
+      lane.replies |= std::uint64_t{is_server(lane.key[i].source)} << i;
+    });
+    return unknown & ~lane.replies;
   }
-  void open(const Burst& burst, std::span<Opening<K>> openings) override {
+  void open(const Burst& burst, Opening<K>& opening) override {
     oracle_.at(burst.now);
-    for (Opening<K>& opening : openings) {
-      const Client client = client_at(opening.key.source, opening.key.source_port);
-      std::memcpy(opening.state, &client, sizeof client);
-      std::memcpy(opening.reply_state.data(), &client, sizeof client);
-      opening.answer = Opening<K>::Answer::two_way;
-      opening.reply_key = reversed(opening.key);
-      oracle_.begins(client);
-    }
+    const Client client = client_at(opening.key.source, opening.key.source_port);
+    std::memcpy(opening.state, &client, sizeof client);
+    std::memcpy(opening.reply_state.data(), &client, sizeof client);
+    opening.answer = Opening<K>::Answer::two_way;
+    opening.reply_key = reversed(opening.key);
+    oracle_.begins(client);
   }
-  void serve(Burst& burst, const States<K>& originators, const States<K>& replies) override {
+  void serve(Burst& burst, const States<K>& states) override {
     oracle_.at(burst.now);
-    const auto& [there, back] = burst.lanes<K>();
-    for (unsigned i = 0, j = 0; i < there.size || j < back.size;) {
-      if (i == there.size || (j < back.size && back.packet[j] < there.packet[i])) {
-        const K& key = back.key[j];
-        pass(burst, back, j++, replies, client_at(key.destination, key.destination_port));
-      } else {
-        const K& key = there.key[i];
-        pass(burst, there, i++, originators, client_at(key.source, key.source_port));
-      }
+    const auto& lane = burst.lane<K>();
+    for (unsigned i = 0; i < lane.size; ++i) {
+      const K& key = lane.key[i];
+      const bool is_back = lane.side(i) == Side::reply;
+      pass(burst, lane, i, states,
+           is_back ? client_at(key.destination, key.destination_port)
+                   : client_at(key.source, key.source_port));
     }
   }
   void closed(const std::byte* state, bool) override { oracle_.removed(client_in(state)); }
@@ -137,10 +130,10 @@ class WatchFor final : public FunctionFor<K> {
   Fate fate(const K&, const std::byte*, bool) const override { return Fate::stays; }
   void unproved(const std::byte*) override {}
   using typename FunctionFor<K>::Target;
-  Target target(Side, const K& key, ConnId, const States<K>&, const States<K>&) const override {
+  Target target(Side, const K& key, ConnId, const States<K>&) const override {
     return {key, std::nullopt};
   }
-  std::optional<Target> target_without_entry(const Burst&, unsigned, Side, const K&) override {
+  std::optional<Target> target_without_entry(const Burst&, unsigned, const K&) override {
     return std::nullopt;
   }
   void adopted(const std::byte*, bool) override {}

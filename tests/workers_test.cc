@@ -60,7 +60,7 @@ class WorkersTest : public testing::Test {
     EXPECT_TRUE(workers.has_value()) << workers.error().message;
     const Indirection indirection(512, count);
     auto entries = entries_of(capture, *spread_named(spread_name)->create(Secret::from_seed(2)),
-                              indirection, [&](Burst& burst) { workers->sides(burst); });
+                              indirection, workers->steering());
     auto writer = CaptureWriter::create(directory_ / "out", capture.format());
     CaptureOutput output(std::move(*writer), count);
     std::vector<ReplayPort> ports;
@@ -150,12 +150,12 @@ Capture with_replies(const Capture& requests, const Capture& at_backends) {
   Capture both(requests.format());
   std::size_t n = 0;
   EXPECT_TRUE(for_each_burst(at_backends, [&](const Burst& burst) -> Result<void> {
-    for (unsigned i = 0; i < burst.v4.originator.size; ++i, ++n) {
+    for (unsigned i = 0; i < burst.v4.size; ++i, ++n) {
       const auto& request = requests.packet(n);
       const auto& packet = at_backends.packet(n);
       EXPECT_TRUE(both.append(request.timestamp_ns, request.wire_length, request.bytes()));
       auto reply = both.append(request.timestamp_ns + 1000, packet.wire_length, packet.bytes());
-      const KeyV4& key = burst.v4.originator.key[i];
+      const KeyV4& key = burst.v4.key[i];
       rewrite(*reply, burst.headers[i], key, reversed(key));
     }
     return {};
@@ -195,7 +195,7 @@ Capture with_errors(const Capture& capture) {
 Services services_for(const Capture& requests) {
   std::set<std::array<std::uint8_t, 4>> servers;
   EXPECT_TRUE(for_each_burst(requests, [&](const Burst& burst) -> Result<void> {
-    for (const KeyV4& key : burst.v4.originator.keys()) servers.insert(key.destination.bytes);
+    for (const KeyV4& key : burst.v4.keys()) servers.insert(key.destination.bytes);
     return {};
   }));
   Services services;
@@ -414,7 +414,7 @@ TEST_F(WorkersTest, NobodyWaitsForOneThatFailed) {
     auto workers = Workers::create(kWorkers, line_, balance_);
     const Indirection indirection(512, kWorkers);
     auto entries = entries_of(*capture, *spread_named("keyed")->create(Secret::from_seed(2)),
-                              indirection, [&](Burst& burst) { workers->sides(burst); });
+                              indirection, workers->steering());
     const test::Directory directory;
     auto writer = CaptureWriter::create(directory / "out", capture->format());
     CaptureOutput output(std::move(*writer), kWorkers);

@@ -24,8 +24,8 @@ template <class K>
 struct RecordHeader {
   K key;
   Tick last_seen;  ///< when a packet last met this entry
-  /// The other direction's entry, in that direction's table; the tracker has a mark here, which is
-  /// no id, while other workers must not see the connection.
+  /// The other direction's entry; the tracker has a mark here, which is no id, while other workers
+  /// must not see the connection.
   ConnId peer = ConnId::none;
 };
 static_assert(sizeof(RecordHeader<KeyV4>) == 24 && sizeof(RecordHeader<KeyV6>) == 48);

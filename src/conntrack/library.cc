@@ -144,10 +144,10 @@ void ConnectionTracker<K>::find(Side side, std::span<const K> keys, Tick now,
   check_burst(impl_.get(), keys.size(), ids.size(), "find");
   keys = keys.first(std::min(keys.size(), kBurstMax));
   const auto hashes = impl_->hashed(keys);
-  impl_->tracker.prefetch(side, hashes);
-  const Stragglers stragglers = impl_->tracker.prefetch_records(side, keys, hashes);
-  impl_->tracker.prefetch_stragglers(side, keys, hashes, stragglers);
-  impl_->tracker.find(side, keys, hashes, now, ids, stragglers);
+  impl_->tracker.prefetch(hashes, side);
+  const Stragglers stragglers = impl_->tracker.prefetch_records(keys, hashes, side);
+  impl_->tracker.prefetch_stragglers(keys, hashes, stragglers, side);
+  impl_->tracker.find(keys, hashes, now, ids, stragglers, side);
 }
 
 template <class K>

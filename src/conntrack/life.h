@@ -29,13 +29,21 @@ constexpr bool holds(Proof proof) {
 ///     ended   proof   state
 ///
 /// Who ends it sets `ended`; nobody changes it from then on, so that what is to be given back is
-/// what stands there.
+/// what stands there. Where bits 7 to 5 are all set this is a reply's entry, which has a copy of
+/// the state; of its connection's proof only the originator's entry tells.
 class Standing {
  public:
   constexpr Standing() = default;
   constexpr explicit Standing(ConnectionState state, Proof proof = Proof::none)
       : bits_(static_cast<std::uint8_t>(static_cast<unsigned>(state) | static_cast<unsigned>(proof)
                                                                            << kStateBits)) {}
+
+  static constexpr Standing of_reply(ConnectionState state) {
+    Standing copy(state);
+    copy.bits_ |= kOfReply;
+    return copy;
+  }
+  constexpr bool is_of_reply() const { return bits_ >= kOfReply; }
 
   constexpr ConnectionState state() const {
     return static_cast<ConnectionState>(bits_ & ((1U << kStateBits) - 1));
@@ -45,7 +53,8 @@ class Standing {
   }
   constexpr bool has_ended() const { return (bits_ & kEnded) != 0; }
   constexpr Standing ended() const {
-    Standing last = *this;
+    // What was given back is nothing to give back.
+    Standing last = proof() == Proof::past ? Standing(state()) : *this;
     last.bits_ |= kEnded;
     return last;
   }
@@ -54,6 +63,7 @@ class Standing {
  private:
   static constexpr unsigned kStateBits = 5;
   static constexpr std::uint8_t kEnded = 0x80;
+  static constexpr std::uint8_t kOfReply = 0xe0;
   static_assert(kConnectionStates <= 1U << kStateBits);
   static_assert(static_cast<unsigned>(Proof::past) << kStateBits < kEnded);
 
@@ -65,7 +75,7 @@ struct Life {
   /// Of TCP whose replies come this way: the sequence number that this side sends next, as its
   /// packets told, 0 while none did. Else the tick at which the connection began.
   std::uint32_t mark = 0;
-  Standing standing;  ///< in the reply's entry a copy
+  Standing standing;
   /// In the originator's entry the worker that opened it; in the reply's its `Windows`.
   std::uint8_t owner_or_windows = 0;
 };

@@ -1,10 +1,11 @@
 // The tracker: where table, sharing scheme and ageing scheme meet, for one address family.
 //
-// It has two instances of the same table: originators' entries, which hold a connection's state,
-// and replies' entries, which are short and know what reply packets need. The entries of a
-// connection name each other as `peer`, age together and go together. They age where they were
-// opened: each worker has a tracker, with an ageing scheme of its own, over tables that may be
-// shared.
+// A connection has an entry by the key of its originator's packets, and where its replies are
+// tracked another one by theirs. Both stand in one table, each keyed as its packets arrive; the
+// record says which of the two it is. A tracker that does not follow packets, as the library's, has
+// no room for that: it has a table for each side. The entries of a connection name each other as
+// `peer`, age together and go together. They age where they were opened: each worker has a tracker,
+// with an ageing scheme of its own, over tables that may be shared.
 //
 // A connection's way: `open` inserts the originator's entry, `link` the reply's if there is one,
 // `confirm` hands it to ageing; `sweep` or `close` ends it. What was opened and not confirmed in
@@ -76,27 +77,42 @@ class Tracker {
   const Hasher& hasher() const { return table().hasher(); }
   const Records<K>& originators() const { return table().records(); }
   const Records<K>& replies() const { return table_of(Side::reply).records(); }
-  bool has_replies() const { return pair().replies.has_value(); }
+  bool has_replies() const { return has_replies_; }
   /// The function's states in that side's records.
-  States<K> states(Side side) const { return States<K>(table_of(side).records(), own_bytes_); }
+  States<K> states(Side side = Side::originator) const {
+    return States<K>(table_of(side).records(), own_bytes_);
+  }
 
   const Table& table() const { return pair().originators; }
+  /// Where it follows: which entry of its connection that is.
+  Side side_of(ConnId id) const {
+    const bool is_reply = follows_ && load_standing(life(originators(), id)).is_of_reply();
+    return is_reply ? Side::reply : Side::originator;
+  }
+  /// Connections that its tables hold, of all workers; some may just be begun.
+  std::size_t connections() const {
+    return static_cast<std::size_t>(std::max<std::int64_t>(shared_->connections.total(), 0));
+  }
   /// Connections that it has confirmed and that live.
   std::size_t live() const { return live_; }
   std::size_t memory_bytes() const {
-    return table().memory_bytes() + (has_replies() ? pair().replies->memory_bytes() : 0) +
+    return table().memory_bytes() + (pair().replies ? pair().replies->memory_bytes() : 0) +
            ageing_->memory_bytes() + (groups_ ? groups_->memory_bytes() : 0);
   }
 
-  /// Calls `each(id)` for all in its tables; at rest.
+  /// Calls `each(id)` for the originators' entries of all in its tables; at rest.
   template <class Each>
   void for_each(Each&& each) const {
-    for (auto at = Cursor::begin; at != Cursor::end;) at = table().walk(at, kDrainingRoom, each);
+    const auto visit = [&](ConnId id) {
+      if (side_of(id) == Side::originator) each(id);
+    };
+    for (auto at = Cursor::begin; at != Cursor::end;) at = table().walk(at, kDrainingRoom, visit);
   }
-  /// Whether it is a connection that this worker has confirmed, and still has; `ids()` is one past
-  /// the last id.
+  /// Whether it is the originator's entry of a connection that this worker has confirmed, and still
+  /// has; `ids()` is one past the last id.
   bool is_live_and_mine(ConnId id) const {
-    return is_confirmed(id) && (!Guarding::kShared || is_mine(id));
+    return is_confirmed(id) && side_of(id) == Side::originator &&
+           (!Guarding::kShared || is_mine(id));
   }
   std::size_t ids() const { return originators().count(); }
   /// When a packet of either direction met the connection.
@@ -113,34 +129,37 @@ class Tracker {
   void end() { settling_.end(); }
   /// @}
 
-  /// The pipeline of ConnectionTable, on one side's entries.
-  void prefetch(Side side, std::span<const Hash> hashes) const {
+  /// The pipeline of ConnectionTable. `side` counts where each has a table of its own.
+  void prefetch(std::span<const Hash> hashes, Side side = Side::originator) const {
     if (has(side)) table_of(side).prefetch(hashes);
   }
-  Stragglers prefetch_records(Side side, std::span<const K> keys,
-                              std::span<const Hash> hashes) const {
+  Stragglers prefetch_records(std::span<const K> keys, std::span<const Hash> hashes,
+                              Side side = Side::originator) const {
     if (!has(side)) return {};
     if (side == Side::originator) return prefetch_to_open(table(), keys, hashes);
     return table_of(side).prefetch_records(keys, hashes);
   }
-  void prefetch_stragglers(Side side, std::span<const K> keys, std::span<const Hash> hashes,
-                           Stragglers stragglers) const {
+  void prefetch_stragglers(std::span<const K> keys, std::span<const Hash> hashes,
+                           Stragglers stragglers, Side side = Side::originator) const {
     if (has(side)) table_of(side).prefetch_stragglers(keys, hashes, stragglers);
   }
 
-  /// Finds a burst's entries and marks those found as seen now.
-  void find(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
-            std::span<ConnId> ids, Stragglers stragglers = {}) {
-    look_up(side, keys, hashes, now, ids, stragglers, [now](auto& header) { see(header, now); });
+  /// Finds a burst's entries and marks those found as seen now. Returns a bit for each that is a
+  /// reply's, where it follows.
+  std::uint64_t find(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
+                     std::span<ConnId> ids, Stragglers stragglers = {},
+                     Side side = Side::originator) {
+    return look_up(side, keys, hashes, now, ids, stragglers,
+                   [now](auto& header) { see(header, now); });
   }
 
   /// Finds them, and leaves them as they are.
-  void peek(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
-            std::span<ConnId> ids, Stragglers stragglers = {}) const {
-    look_up(side, keys, hashes, now, ids, stragglers, [](auto&) {});
+  std::uint64_t peek(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
+                     std::span<ConnId> ids, Stragglers stragglers = {}) const {
+    return look_up(Side::originator, keys, hashes, now, ids, stragglers, [](auto&) {});
   }
 
-  /// The connection of that key, in either direction, or none; it stays as it is.
+  /// The connection of that key, in either direction where it follows, or none; it stays as it is.
   ConnId peek_one(const K& key, Tick now) const;
 
   /// From now on. A connection whose timeout gets shorter ends when its ageing scheme looks at it
@@ -152,17 +171,11 @@ class Tracker {
 
   /// Whether a connection that nothing proves yet may be opened.
   enum class Room : std::uint8_t { there_is, over_budget, full };
-  Room room() const {
-    // Tables that see to themselves take long to count; what has expired may give way.
-    const bool counts = !Guarding::kConcurrent && !leaves_expired_;
-    if (counts && table().size() >= capacity_) return Room::full;
-    const auto most = static_cast<std::int64_t>(shared_->most_half_open);
-    return shared_->half_open.has_room_or_share(worker_, most) ? Room::there_is : Room::over_budget;
-  }
+  Room room() const;
   /// What its tables hold, of their capacity; where they do not count that, what this worker has,
   /// of its share.
   unsigned fill_percent() const {
-    const std::size_t held = Guarding::kConcurrent ? live_ * shared_->workers : table().size();
+    const std::size_t held = Guarding::kConcurrent ? live_ * shared_->workers : connections();
     return static_cast<unsigned>(held * 100 / capacity_);
   }
 
@@ -172,34 +185,22 @@ class Tracker {
     unproved,  ///< of an expired one
     proved,    ///< and, where the tracker evicts, of one that would be missed less
   };
-  /// Inserts the originator's entry. Where another packet of the burst did so before, or another
-  /// worker, it is `present`. For what gives way `closed(id)` is called with its state still
-  /// readable.
+  /// Inserts the originator's entry. Where the key is there it is `present`: the entry may be a
+  /// reply's. For what gives way `closed(id)` is called with its state still readable.
   template <class Closed>
   Insertion open(const K& key, Hash hash, Tick now, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
 
   /// Inserts the reply's entry of a connection that was opened in this burst: `inserted`, `present`
-  /// where the key belongs to another connection, or `full`. `confirm` wants its id. As in `open`,
-  /// another connection may give way.
+  /// where the key is there, or `full`. `confirm` wants its id. As in `open`, another connection
+  /// may give way.
   template <class Closed>
   Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
 
   /// The connection and its reply's entry, if it has one, stay: from now on it ages, and everybody
   /// sees it. It belongs to that group, if there are any.
-  void confirm(ConnId id, ConnId reply = ConnId::none, unsigned group = 0) {
-    auto& header = originators().header(id);
-    ageing_->born(id, seen(header),
-                  capped(seen(header), seen(header) + timeout_of(Side::originator, id)));
-    if (groups_) groups_->append(group, id);
-    ++live_;
-    if (follows_) {
-      life(originators(), id).owner_or_windows = worker_;
-      count_unproved(id, proof_of(id) == Proof::none ? 1 : 0);
-    }
-    join(id, reply);
-  }
+  void confirm(ConnId id, ConnId reply = ConnId::none, unsigned group = 0);
   /// Gives a confirmed connection a reply's entry.
   void join(ConnId id, ConnId reply) {
     if (reply != ConnId::none) set_peer(replies().header(reply), id);
@@ -333,6 +334,8 @@ class Tracker {
   struct Shared {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
+    ShardedCount connections;
+    std::int64_t most;  // connections that ageing has room for
     ShardedCount half_open;
     std::size_t most_half_open;
     unsigned workers;
@@ -352,6 +355,7 @@ class Tracker {
         own_bytes_(config.follows ? kLifeBytes : 0),
         state_bytes_(config.state_bytes),
         reply_state_bytes_(config.reply_state_bytes.value_or(0)),
+        has_replies_(config.reply_state_bytes.has_value()),
         shared_(std::move(shared)),
         settling_(std::move(settling)),
         ageing_(std::move(ageing)),
@@ -364,21 +368,15 @@ class Tracker {
     shared_->half_open.template add<Guarding::kShared>(life(originators(), id).owner_or_windows,
                                                        more);
   }
-  void leave_life(ConnId id) {
-    --live_;
-    if (groups_) groups_->unlink(id);
-    if (!follows_) return;
-    const Standing last = mark_ended<Guarding::kShared>(life(originators(), id));
-    count_unproved(id, last.proof() == Proof::none ? -1 : 0);
-  }
+  void leave_life(ConnId id);
 
   template <class Found>
-  void look_up(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
-               std::span<ConnId> ids, Stragglers stragglers, Found&& found) const;
+  std::uint64_t look_up(Side side, std::span<const K> keys, std::span<const Hash> hashes, Tick now,
+                        std::span<ConnId> ids, Stragglers stragglers, Found&& found) const;
 
   bool has(Side side) const { return side == Side::originator || has_replies(); }
   const Table& table_of(Side side) const {
-    return side == Side::reply && has_replies() ? *pair().replies : pair().originators;
+    return side == Side::reply && pair().replies ? *pair().replies : pair().originators;
   }
 
   static void set_all_unconfirmed(const Table& table) {
@@ -393,9 +391,9 @@ class Tracker {
   static std::uint32_t age_ms(Life& of, Tick now) {
     return static_cast<std::uint32_t>(std::max(now - Tick{load_mark(of)}, 0));
   }
-  void begin_life(const Records<K>& records, ConnId id, Tick now) const {
+  void begin_life(const Records<K>& records, ConnId id, Standing standing, Tick now) const {
     Life& of = life(records, id);
-    store_standing(of, {});
+    store_standing(of, standing);
     store_mark(of, records.header(id).key.protocol == kProtocolTcp ? 0 : now.ms);
     store_windows(of, {});
   }
@@ -463,12 +461,10 @@ class Tracker {
     if (reply != ConnId::none) erase(Side::reply, reply, hash_of(Side::reply, reply));
     erase(Side::originator, id, hash);
   }
-  void erase(Side side, ConnId id, Hash hash) {
-    Table& table = side == Side::originator ? pair().originators : *pair().replies;
-    auto& header = table.records().header(id);
-    table.erase(header.key, hash);
-    set_peer(header, kUnconfirmed);
-    settling_.add(side, id);
+  void erase(Side side, ConnId id, Hash hash);
+  /// Whoever opened one ends it, so no other worker counts there.
+  void count_connections(std::int64_t more) {
+    shared_->connections.template add<false>(worker_, more);
   }
 
   bool follows_;
@@ -480,6 +476,7 @@ class Tracker {
   std::size_t own_bytes_;  // in front of functions' states
   std::size_t state_bytes_;
   std::size_t reply_state_bytes_;
+  bool has_replies_;
   std::shared_ptr<Shared> shared_;
   [[no_unique_address]] Settling settling_;
   std::unique_ptr<Ageing> ageing_;

@@ -68,6 +68,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 template <class Closed>
 void Tracker<TableOf, GuardsType, K>::make_way(Side side, const Insertion& in, Closed&& closed) {
+  if (follows_) side = side_of(in.displaced);
   const ConnId peer = table_of(side).records().header(in.displaced).peer;
   const ConnId id = side == Side::originator ? in.displaced : peer;
   ageing_->gone(id);
@@ -77,9 +78,32 @@ void Tracker<TableOf, GuardsType, K>::make_way(Side side, const Insertion& in, C
   leaving_ = ConnId::none;
   const Side other = side == Side::originator ? Side::reply : Side::originator;
   if (peer != ConnId::none) erase(other, peer, hash_of(other, peer));
+  if (side == Side::originator) count_connections(-1);
   if (in.displaced == in.id) return;
   set_peer(table_of(side).records().header(in.displaced), kUnconfirmed);
-  settling_.add(side, in.displaced);
+  settling_.add(pair().replies ? side : Side::originator, in.displaced);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::erase(Side side, ConnId id, Hash hash) {
+  const bool is_apart = side == Side::reply && pair().replies;
+  Table& table = is_apart ? *pair().replies : pair().originators;
+  auto& header = table.records().header(id);
+  table.erase(header.key, hash);
+  set_peer(header, kUnconfirmed);
+  settling_.add(is_apart ? Side::reply : Side::originator, id);
+  if (side == Side::originator) count_connections(-1);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::leave_life(ConnId id) {
+  --live_;
+  if (groups_) groups_->unlink(id);
+  if (!follows_) return;
+  const Standing last = mark_ended<Guarding::kShared>(life(originators(), id));
+  count_unproved(id, last.proof() == Proof::none ? -1 : 0);
 }
 
 }  // namespace millrace

@@ -12,39 +12,41 @@ namespace millrace {
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 template <class Found>
-void Tracker<TableOf, GuardsType, K>::look_up(Side side, std::span<const K> keys,
-                                              std::span<const Hash> hashes, Tick now,
-                                              std::span<ConnId> ids, Stragglers stragglers,
-                                              Found&& found) const {
+std::uint64_t Tracker<TableOf, GuardsType, K>::look_up(Side side, std::span<const K> keys,
+                                                       std::span<const Hash> hashes, Tick now,
+                                                       std::span<ConnId> ids, Stragglers stragglers,
+                                                       Found&& found) const {
   if (!has(side)) {
     std::ranges::fill(ids.first(keys.size()), ConnId::none);
-    return;
+    return 0;
   }
   const Table& table = table_of(side);
   table.find(keys, hashes, ids, stragglers);
+  std::uint64_t of_replies = 0;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (ids[i] == ConnId::none) continue;
     auto& header = table.records().header(ids[i]);
     if ((Guarding::kConcurrent && peer_of(header) == kUnconfirmed) ||
-        (leaves_expired_ && has_expired(side, ids[i], now))) {
+        (leaves_expired_ && has_expired(follows_ ? side_of(ids[i]) : side, ids[i], now))) {
       ids[i] = ConnId::none;
-    } else {
-      found(header);
+      continue;
+    }
+    found(header);
+    if (follows_) {
+      const bool is_reply = load_standing(life(table.records(), ids[i])).is_of_reply();
+      of_replies |= std::uint64_t{is_reply} << i;
     }
   }
+  return of_replies;
 }
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 ConnId Tracker<TableOf, GuardsType, K>::peek_one(const K& key, Tick now) const {
-  for (const Side side : {Side::originator, Side::reply}) {
-    const Hash hash = hasher()(key);
-    ConnId id = ConnId::none;
-    if (has(side)) peek(side, {&key, 1}, {&hash, 1}, now, {&id, 1});
-    if (id != ConnId::none)
-      return side == Side::originator ? id : peer_of(table_of(side).records().header(id));
-  }
-  return ConnId::none;
+  const Hash hash = hasher()(key);
+  ConnId id = ConnId::none;
+  const bool is_reply = peek({&key, 1}, {&hash, 1}, now, {&id, 1}) != 0;
+  return is_reply ? peer_of(originators().header(id)) : id;
 }
 
 }  // namespace millrace

@@ -99,7 +99,8 @@ bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
   if (holds(before) && !holds(next.proof())) limits.give_back(originator, before);
   count_unproved(originator,
                  std::int64_t{next.proof() == Proof::none} - std::int64_t{before == Proof::none});
-  if (reply != ConnId::none && reply != kUnconfirmed) store_standing(life(replies(), reply), next);
+  if (reply != ConnId::none && reply != kUnconfirmed)
+    store_standing(life(replies(), reply), Standing::of_reply(next.state()));
   if constexpr (!Guarding::kShared) {
     if (timeouts_[next.state()] < timeout(was.state(), protocol))
       ageing_->sooner(originator, now, now + timeouts_[next.state()]);

@@ -15,16 +15,20 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guarding guards,
                                              unsigned workers) -> Result<std::vector<Tracker>> {
-  const auto make_table = [&](std::size_t state_bytes) {
-    return Table::create({config.capacity + Settling::more_ids(workers),
-                          state_bytes + (config.follows ? kLifeBytes : 0), config.pages,
-                          config.secret});
+  const auto make_table = [&](std::size_t entries, std::size_t state_bytes) {
+    return Table::create({entries, state_bytes, config.pages, config.secret});
   };
-  auto originators = make_table(config.state_bytes);
+  const std::size_t one_side = config.capacity + Settling::more_ids(workers);
+  const std::size_t reply_bytes = config.reply_state_bytes.value_or(0);
+  const bool has_both = config.follows && config.reply_state_bytes;
+  auto originators =
+      has_both ? make_table(2 * one_side + kDrainingRoom,
+                            kLifeBytes + std::max(config.state_bytes, reply_bytes))
+               : make_table(one_side, (config.follows ? kLifeBytes : 0) + config.state_bytes);
   if (!originators) return std::unexpected(originators.error());
   TablePair<Table> pair{std::move(*originators), std::nullopt};
-  if (config.reply_state_bytes) {
-    auto replies = make_table(*config.reply_state_bytes);
+  if (config.reply_state_bytes && !has_both) {
+    auto replies = make_table(one_side, reply_bytes);
     if (!replies) return std::unexpected(replies.error());
     pair.replies = std::move(*replies);
   }
@@ -32,11 +36,19 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
   if (pair.replies) set_all_unconfirmed(*pair.replies);
   auto settling = Settling::create(workers);
   if (!settling) return std::unexpected(settling.error());
-  auto ageing = config.ageing(
-      {pair.originators.records().count(), config.interval_ms, config.pages}, workers);
+  const std::size_t ids = pair.originators.records().count();
+  // Of connections with two entries there are never more, those included that are being opened.
+  const std::size_t most = has_both ? std::max(ids / 2 + Stragglers::kMax, config.capacity) : ids;
+  // Each worker may go one beyond, before it knows of the others' last.
+  auto ageing = config.ageing({.ids = ids,
+                               .connections = std::min(ids, most + workers),
+                               .interval_ms = config.interval_ms,
+                               .pages = config.pages},
+                              workers);
   if (!ageing) return std::unexpected(ageing.error());
 
   auto shared = std::make_shared<Shared>(std::move(guards), std::move(pair), ShardedCount(workers),
+                                         static_cast<std::int64_t>(most), ShardedCount(workers),
                                          config.half_open, workers);
   std::vector<Tracker> trackers;
   for (unsigned n = 0; n < workers; ++n) {
@@ -66,18 +78,25 @@ Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
   for_each([&](ConnId id) { half_open += follows_ && proof_of(id) == Proof::none ? 1 : 0; });
   if (follows_ && half_open != shared_->half_open.total())
     return std::unexpected(Error{"tracker: half-open connections are not as many as counted"});
-  if (!has_replies()) return {};
-  const Table& reply_table = *pair().replies;
-  if (auto ok = reply_table.check_invariants(); !ok) return ok;
+  if (pair().replies) {
+    if (auto ok = pair().replies->check_invariants(); !ok) return ok;
+  }
+  std::size_t originators_there = 0;
   std::size_t linked = 0;
   bool mutual = true;
   for_each([&](ConnId id) {
+    ++originators_there;
     const ConnId peer = originators().header(id).peer;
     if (peer == ConnId::none || peer == kUnconfirmed) return;
     ++linked;
-    mutual = mutual && replies().header(peer).peer == id;
+    mutual =
+        mutual && replies().header(peer).peer == id && (!follows_ || side_of(peer) == Side::reply);
   });
-  if (!mutual || linked != reply_table.size()) {
+  if (originators_there != connections())
+    return std::unexpected(Error{"tracker: connections are not as many as counted"});
+  const std::size_t replies_there =
+      pair().replies ? pair().replies->size() : table().size() - originators_there;
+  if (!mutual || linked != replies_there) {
     return std::unexpected(Error{"tracker: the entries of a connection do not name each other"});
   }
   return {};

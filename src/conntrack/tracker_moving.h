@@ -43,8 +43,8 @@ bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
     const auto key_span = std::span<const K>(keys).first(count);
     const auto hash_span = std::span(hashes).first(count);
     hasher()(key_span, hash_span);
-    prefetch(Side::originator, hash_span);
-    prefetch_records(Side::originator, key_span, hash_span);
+    prefetch(hash_span);
+    prefetch_records(key_span, hash_span);
     for (std::size_t i = 0; i < count; ++i) {
       const auto& header = from.originators().header(theirs[i]);
       const bool is_linked = header.peer != ConnId::none;
@@ -152,15 +152,16 @@ ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, con
   const bool is_tcp = connection.key.protocol == kProtocolTcp;
   // As they lie in a record.
   using Entry = std::array<std::byte, kLifeBytes + TrackerConfig::kStateMax>;
-  const auto entry = [&](std::uint32_t mark, std::span<const std::byte> state) {
-    const Life life{.mark = is_tcp ? mark : now.ms - mark, .standing = image.standing};
+  const auto entry = [&](std::uint32_t mark, Standing standing, std::span<const std::byte> state) {
+    const Life life{.mark = is_tcp ? mark : now.ms - mark, .standing = standing};
     Entry made{};
     std::memcpy(made.data(), &life, kLifeBytes);
     std::memcpy(made.data() + kLifeBytes, state.data(), state.size());
     return made;
   };
-  const Entry own = entry(image.mark, connection.state);
-  const Entry reply = entry(image.reply_mark, connection.reply_state);
+  const Entry own = entry(image.mark, image.standing, connection.state);
+  const Entry reply =
+      entry(image.reply_mark, Standing::of_reply(image.standing.state()), connection.reply_state);
   const K* const reply_key = connection.reply_key ? &*connection.reply_key : nullptr;
   return place({.key = connection.key,
                 .entry = own.data(),

@@ -19,7 +19,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 struct Tracker<TableOf, GuardsType, K>::Worth {
   const Tracker& tracker;
-  Side side;
+  Side side_of_table;
   Tick now;
   bool evicts;
   std::uint8_t newcomer;
@@ -29,19 +29,21 @@ struct Tracker<TableOf, GuardsType, K>::Worth {
 
   std::uint8_t operator()(ConnId id) const {
     if (id == ConnId::none) return newcomer;
-    if (tracker.leaves_expired_ && tracker.has_expired(side, id, now)) return kLeast;
+    if (tracker.leaves_expired_ && tracker.has_expired(side(id), id, now)) return kLeast;
     if (!evicts) return kLeast + 1;
-    const auto& header = tracker.table_of(side).records().header(id);
-    const Standing standing = load_standing(life(tracker.table_of(side).records(), id));
-    const unsigned rank = millrace::rank(standing.state(), standing.proof() != Proof::none);
+    const auto& header = tracker.originators().header(id);
     if (now - seen(header) <= 0) return UINT8_MAX;
-    const std::int32_t idle =
-        now - tracker.latest_seen(side == Side::originator ? id : header.peer);
+    const ConnId originator = side(id) == Side::originator ? id : header.peer;
+    const std::int32_t idle = now - tracker.latest_seen(originator);
+    const Standing standing = load_standing(life(tracker.originators(), originator));
+    const unsigned rank = millrace::rank(standing.state(), standing.proof() != Proof::none);
     return idle <= 0 ? UINT8_MAX : of(rank, idle);
   }
   void least(ConnId id) const {
-    if (side == Side::originator) *left = tracker.originators().header(id).key;
+    if (side(id) == Side::originator) *left = tracker.originators().header(id).key;
   }
+  /// Those that follow alone evict, and have both sides in one table.
+  Side side(ConnId id) const { return tracker.follows_ ? tracker.side_of(id) : side_of_table; }
   static std::uint8_t of(unsigned rank, std::int32_t idle_ms) {
     const auto octaves = static_cast<unsigned>(std::bit_width(static_cast<unsigned>(idle_ms)));
     return static_cast<std::uint8_t>(1 + 32 * rank + 31 - std::min(octaves, 31U));
@@ -73,10 +75,17 @@ Insertion Tracker<TableOf, GuardsType, K>::open(const K& key, Hash hash, Tick no
       pair().originators.insert(key, hash, worth(Side::originator, now, newcomer, key.protocol));
   if (in.displaced != ConnId::none) make_way(Side::originator, in, closed);
   if (in.outcome == Insertion::Outcome::inserted) {
+    const bool has_room = in.displaced != ConnId::none ||
+                          shared_->connections.has_room_or_share(worker_, shared_->most);
+    count_connections(1);
+    if (!has_room) [[unlikely]] {
+      erase(Side::originator, in.id, hash);
+      return {};
+    }
     auto& header = originators().header(in.id);
     see(header, now);
     set_peer(header, kUnconfirmed);
-    if (follows_) begin_life(originators(), in.id, now);
+    if (follows_) begin_life(originators(), in.id, {}, now);
     ageing_->approach(in.id);
   }
   return in;
@@ -88,17 +97,44 @@ template <class Closed>
 Insertion Tracker<TableOf, GuardsType, K>::link(const K& reply_key, Tick now,
                                                 std::span<const std::byte> state, Closed&& closed,
                                                 Newcomer newcomer) {
-  const Insertion in = pair().replies->insert(
-      reply_key, hasher()(reply_key), worth(Side::reply, now, newcomer, reply_key.protocol));
+  if constexpr (!Guarding::kShared) left_ = reply_key;
+  Table& table = pair().replies ? *pair().replies : pair().originators;
+  const Insertion in = table.insert(reply_key, hasher()(reply_key),
+                                    worth(Side::reply, now, newcomer, reply_key.protocol));
   if (in.displaced != ConnId::none) make_way(Side::reply, in, closed);
   if (in.outcome == Insertion::Outcome::inserted) {
     auto& header = replies().header(in.id);
     see(header, now);
     set_peer(header, kUnconfirmed);
-    if (follows_) begin_life(replies(), in.id, now);
+    if (follows_) begin_life(replies(), in.id, Standing::of_reply(ConnectionState::none), now);
     std::memcpy(states(Side::reply)[in.id], state.data(), state.size());
   }
   return in;
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::confirm(ConnId id, ConnId reply, unsigned group) {
+  auto& header = originators().header(id);
+  ageing_->born(id, seen(header),
+                capped(seen(header), seen(header) + timeout_of(Side::originator, id)));
+  if (groups_) groups_->append(group, id);
+  ++live_;
+  if (follows_) {
+    life(originators(), id).owner_or_windows = worker_;
+    count_unproved(id, proof_of(id) == Proof::none ? 1 : 0);
+  }
+  join(id, reply);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
+auto Tracker<TableOf, GuardsType, K>::room() const -> Room {
+  // Tables that see to themselves take long to count; what has expired may give way.
+  const bool counts = !Guarding::kConcurrent && !leaves_expired_;
+  if (counts && connections() >= capacity_) return Room::full;
+  const auto most = static_cast<std::int64_t>(shared_->most_half_open);
+  return shared_->half_open.has_room_or_share(worker_, most) ? Room::there_is : Room::over_budget;
 }
 
 }  // namespace millrace

@@ -70,12 +70,14 @@ constexpr auto kNobodyEnds = [](ConnId) { ADD_FAILURE() << "a connection gave wa
 #define SUITE_AT(place) SUITE_OF(place)
 #define TrackerTest SUITE_AT(MILLRACE_TABLE)
 
-class TrackerTest : public testing::TestWithParam<AgeingTraits> {
+/// With and without following: both sides in one table, or each in its own.
+class TrackerTest : public testing::TestWithParam<std::tuple<AgeingTraits, bool>> {
  protected:
   Tracked make(std::size_t capacity, bool replies = true,
                std::uint32_t timeout_ms = kTimeoutMs) const {
     TrackerConfig config{.capacity = capacity,
                          .state_bytes = 8,
+                         .follows = follows_,
                          .timeouts = Timeouts::all(timeout_ms),
                          .ageing = ageing_.create,
                          .interval_ms = kIntervalMs,
@@ -90,11 +92,7 @@ class TrackerTest : public testing::TestWithParam<AgeingTraits> {
   static ConnId find(Tracked& tracker, const K& key, Tick now, bool reply = false) {
     const Hash hash = tracker.hasher()(key);
     ConnId id{};
-    if (reply) {
-      tracker.find(Side::reply, {&key, 1}, {&hash, 1}, now, {&id, 1});
-    } else {
-      tracker.find(Side::originator, {&key, 1}, {&hash, 1}, now, {&id, 1});
-    }
+    tracker.find({&key, 1}, {&hash, 1}, now, {&id, 1}, {}, reply ? Side::reply : Side::originator);
     return id;
   }
   static Insertion open(Tracked& tracker, const K& key, Tick now) {
@@ -118,18 +116,23 @@ class TrackerTest : public testing::TestWithParam<AgeingTraits> {
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
   }
 
-  const AgeingTraits ageing_ = GetParam();
+  const AgeingTraits ageing_ = std::get<0>(GetParam());
+  const bool follows_ = std::get<1>(GetParam());
 
  private:
   testing::ScopedTrace repeat_{__FILE__, __LINE__, test::repeat()};
 };
-std::string test_name(const testing::TestParamInfo<AgeingTraits>& ageing) {
-  std::string name = std::string(Scheme::kName) + "_" + ageing.param.name;
+std::string test_name(const testing::TestParamInfo<std::tuple<AgeingTraits, bool>>& info) {
+  const auto& [ageing, follows] = info.param;
+  std::string name =
+      std::string(Scheme::kName) + "_" + ageing.name + (follows ? "_one_table" : "_two_tables");
   std::ranges::replace_if(name, [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(Ageing, TrackerTest,
-                         testing::ValuesIn(AgeingTraits::of_all(AgeingSchemes{})), test_name);
+                         testing::Combine(testing::ValuesIn(AgeingTraits::of_all(AgeingSchemes{})),
+                                          testing::Bool()),
+                         test_name);
 
 /// A tracker and a model of it, side by side, through one simulated life.
 struct Simulation {
@@ -140,6 +143,7 @@ struct Simulation {
   };
 
   const AgeingTraits ageing;
+  const bool one_table;
   Tracked tracker;
   Tick now{0xfffff000};  // wraps soon
   std::map<std::uint64_t, Known> live;
@@ -183,13 +187,18 @@ struct Simulation {
     const K key = nth_key<K>(n);
     const Hash hash = tracker.hasher()(key);
     ConnId id{};
+    const std::uint64_t replies = tracker.find({&key, 1}, {&hash, 1}, now, {&id, 1}, {},
+                                               reply ? Side::reply : Side::originator);
+    if (one_table) {
+      ASSERT_FALSE(is_met(n) && reply_is_met(n));
+      reply = reply_is_met(n);
+      ASSERT_EQ(replies, reply ? 1U : 0U);
+    }
     if (!reply) {
-      tracker.find(Side::originator, {&key, 1}, {&hash, 1}, now, {&id, 1});
       ASSERT_EQ(id, is_met(n) ? live.at(n).id : ConnId::none);
       if (is_met(n)) live.at(n).seen = now;
       return;
     }
-    tracker.find(Side::reply, {&key, 1}, {&hash, 1}, now, {&id, 1});
     ASSERT_EQ(id != ConnId::none, reply_is_met(n));
     if (id == ConnId::none) return;
     Known& owner = live.at(owner_of_reply.at(n));
@@ -200,7 +209,13 @@ struct Simulation {
   void open_key(std::uint64_t n, std::optional<std::uint64_t> reply) {
     const K key = nth_key<K>(n);
     const bool is_there = is_met(n);
+    const bool is_a_reply = one_table && reply_is_met(n);
     const Insertion in = tracker.open(key, tracker.hasher()(key), now, expires());
+    if (is_a_reply) {
+      ASSERT_EQ(in.outcome, present);
+      ASSERT_EQ(tracker.side_of(in.id), Side::reply);
+      return;
+    }
     if (is_there) {
       ASSERT_EQ(in.outcome, present);
       ASSERT_EQ(in.id, live.at(n).id);
@@ -214,7 +229,8 @@ struct Simulation {
     Insertion linked;
     if (reply) {
       const std::array<std::byte, 8> state{};
-      const bool reply_is_there = reply_is_met(*reply);
+      const bool reply_is_there =
+          reply_is_met(*reply) || (one_table && (is_met(*reply) || *reply == n));
       linked = tracker.link(nth_key<K>(*reply), now, state, expires());
       ASSERT_EQ(linked.outcome == present, reply_is_there);
       if (linked.outcome != inserted) {
@@ -243,10 +259,11 @@ struct Simulation {
 TEST_P(TrackerTest, AgreesWithAnOracleThatExpires) {
   constexpr std::size_t kCapacity = 300;
   std::mt19937_64 random(test::seed());
-  Simulation life{ageing_, make(kCapacity)};
+  Simulation life{ageing_, follows_, make(kCapacity)};
   for (std::uint64_t step = 0; life.opened < 20 * kCapacity && step < 200'000; ++step) {
     const std::uint64_t n = random() % 500;
-    const std::uint64_t reply = 1'000'000 + random() % 2000;
+    // Some are other connections' originators, or their own.
+    const std::uint64_t reply = random() % 20 == 0 ? random() % 500 : 1'000'000 + random() % 2000;
     if (random() % 3 == 0) {
       life.open_key(n, random() % 4 == 0 ? std::nullopt : std::optional(reply));
     } else {
@@ -299,7 +316,6 @@ TEST_P(TrackerTest, AFullTrackerRefusesAndKeepsWhatItHas) {
     EXPECT_GE(live.size(), capacity);
     EXPECT_EQ(live.size() + refused, 2000U);
     for (const auto& [n, id] : live) EXPECT_EQ(find(tracker, nth_key<K>(n), Tick{500}), id);
-    EXPECT_EQ(find(tracker, nth_key<K>(0), Tick{500}, true), ConnId::none);
     check(tracker);
     if (!ageing_.ages) continue;
     const Tick late{500 + kTimeoutMs + ageing_.slack_ms};
@@ -315,7 +331,7 @@ TEST_P(TrackerTest, WhatHasExpiredGivesWay) {
   if (!ageing_.leaves_expired) return;
   constexpr std::size_t kCapacity = 1000;
   std::mt19937_64 random(test::seed());
-  Simulation life{ageing_, make(kCapacity)};
+  Simulation life{ageing_, follows_, make(kCapacity)};
   for (std::uint64_t n = 0; n < kCapacity; ++n) life.open_key(n, 1'000'000 + n);
   ASSERT_EQ(life.live.size(), kCapacity);
   // Without a sweep: in new places and in their own.

@@ -377,7 +377,9 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
       [&]<class K>(const K& of) {
         const auto& plan = out.plan->family<K>();
         out.side = plan.side(of);
-        if (out.side) out.worker = live_->owners().of(*out.side, of);
+        const Steered steered{.by_source = out.side == Side::originator,
+                              .by_destination = out.side == Side::reply};
+        if (out.side) out.worker = live_->owners().of(steered, of);
         if (!out.connection) return explain_by(plan, of, out);
         const ListedConnection& is = out.connection->connection;
         out.verdict = Verdict::tracked;

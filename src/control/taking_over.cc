@@ -139,7 +139,8 @@ bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried
 template <class K>
 bool TakingOver::place(std::uint32_t worker, const CarriedConnection<K>& carried) {
   const unsigned line =
-      owners_->of(Side::originator, carried.key).value_or(worker % workers_->count());
+      owners_->of(workers_->steering().steer(std::span(&carried.key, 1)), carried.key)
+          .value_or(worker % workers_->count());
   const ConnId id = workers_->line(line).resume(carried);
   if (id == ConnId::none) return false;
   of<K>().places[worker][carried.entry] = {line, id};

@@ -28,14 +28,10 @@ void leave_out(Lane<K>& lane, std::uint64_t out, Place&& place) {
 
 template <class Place>
 void leave_out_of_lanes(Burst& burst, std::uint64_t out, Place&& place) {
-  const auto of = [&](auto& lanes) {
-    leave_out(lanes.originator, out, place);
-    leave_out(lanes.reply, out, place);
-  };
-  of(burst.v4);
-  of(burst.v6);
-  of(burst.quoted_v4);
-  of(burst.quoted_v6);
+  leave_out(burst.v4, out, place);
+  leave_out(burst.v6, out, place);
+  leave_out(burst.quoted_v4, out, place);
+  leave_out(burst.quoted_v6, out, place);
 }
 
 }  // namespace

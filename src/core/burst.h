@@ -1,13 +1,13 @@
 // A burst in flight: up to 64 packets as columns. Each stage of the line reads columns that earlier
 // stages wrote and writes its own. One worker owns a burst; the port owns the memory behind `data`.
 //
-// Packets whose key was found stand, beside their place in the burst, in one of four lanes: by
-// address family, and by which entry of their connection they meet. A lane's keys are dense, so
-// tables see plain spans, and one template serves both families and both directions. ICMP errors
-// have four lanes of their own, most often empty.
+// Packets whose key was found stand, beside their place in the burst, in the lane of their address
+// family. A lane's keys are dense, so tables see plain spans, and one template serves both
+// families. ICMP errors have two lanes of their own, most often empty.
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -42,9 +42,23 @@ inline constexpr unsigned kBurstMax = Stragglers::kMax;
 /// find them within.
 inline constexpr unsigned kOfferedBytes = 512;
 
+/// Bits for the numbers below `count`, which is 64 at most.
+constexpr std::uint64_t bits_below(unsigned count) {
+  return count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
+}
+
+/// Calls `each(i)` for each bit that is set, the lowest first.
+template <class Each>
+void for_each_bit(std::uint64_t bits, Each&& each) {
+  for (; bits != 0; bits &= bits - 1) each(static_cast<unsigned>(std::countr_zero(bits)));
+}
+
 template <class K>
 struct Lane {
   unsigned size = 0;
+  /// Places, a bit each, whose packets meet the reply's entry of their connection; or would, where
+  /// they have none and a function says so. The look-up writes it.
+  std::uint64_t replies = 0;
   std::array<std::uint8_t, kBurstMax> packet;  ///< place in the burst
   std::array<K, kBurstMax> key;                ///< as the packet came
   /// Bits of `Changed`, for what functions have replaced of a key; `begin_serving` clears them. The
@@ -85,19 +99,12 @@ struct Lane {
     return is;
   }
 
+  std::uint64_t all() const { return bits_below(size); }
+  std::uint64_t originators() const { return all() & ~replies; }
+  Side side(unsigned i) const { return (replies >> i & 1) != 0 ? Side::reply : Side::originator; }
   std::span<const K> keys() const { return {key.data(), size}; }
   std::span<const Hash> hashes() const { return {hash.data(), size}; }
   std::span<ConnId> connections() { return {connection.data(), size}; }
-};
-
-/// The parser files every key under `originator`; the function's `sides` moves replies over.
-template <class K>
-struct Lanes {
-  Lane<K> originator;
-  Lane<K> reply;
-
-  bool is_empty() const { return (originator.size | reply.size) == 0; }
-  void clear() { originator.size = reply.size = 0; }
 };
 
 struct Burst {
@@ -122,12 +129,12 @@ struct Burst {
   /// 9293, 3.7.1).
   std::uint64_t has_mss = 0;
   std::array<std::uint16_t, kMax> mss;
-  Lanes<KeyV4> v4;
-  Lanes<KeyV6> v6;
+  Lane<KeyV4> v4;
+  Lane<KeyV6> v6;
   /// ICMP errors, by the key of packets that go where the error goes: that of the packet which it
   /// quotes, reversed.
-  Lanes<KeyV4> quoted_v4;
-  Lanes<KeyV6> quoted_v6;
+  Lane<KeyV4> quoted_v4;
+  Lane<KeyV6> quoted_v6;
 
   /// No packets, no keys.
   void clear() {
@@ -135,15 +142,10 @@ struct Burst {
     has_next_hop = has_mss = 0;
     clear_lanes();
   }
-  void clear_lanes() {
-    v4.clear();
-    v6.clear();
-    quoted_v4.clear();
-    quoted_v6.clear();
-  }
+  void clear_lanes() { v4.size = v6.size = quoted_v4.size = quoted_v6.size = 0; }
 
   template <class K>
-  Lanes<K>& lanes() {
+  Lane<K>& lane() {
     return of_family<K>(v4, v6);
   }
   /// A packet of `A`'s family leaves for that next hop.
@@ -161,21 +163,19 @@ struct Burst {
     return of_family<A>(next_hop_v4, next_hop_v6);
   }
   template <class K>
-  Lanes<K>& quoted() {
+  Lane<K>& quoted() {
     return of_family<K>(quoted_v4, quoted_v6);
   }
 };
 
 /// A bit for each packet.
-inline std::uint64_t all_of(const Burst& burst) {
-  return burst.size == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << burst.size) - 1;
-}
+inline std::uint64_t all_of(const Burst& burst) { return bits_below(burst.size); }
 
 /// Takes the keys of packets out of all lanes whose bit in `out` is set. The packets stay.
 void unfile(Burst& burst, std::uint64_t out);
 
 /// Takes the packets out of a filed burst whose bit in `out` is set. What is left keeps its order.
-/// The columns that a port, the parser and `sides` write move; others are not written yet.
+/// The columns that a port and the parser write move; others are not written yet.
 void take_out(Burst& burst, std::uint64_t out);
 
 }  // namespace millrace

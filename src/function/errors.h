@@ -10,25 +10,20 @@ namespace millrace {
 /// Rewrites the burst's errors, whose `connection` is the one that they are about, and gives them
 /// the verdict `related`, where it is known who is to hear of them. Others are left alone.
 template <class K>
-void send_errors_on(Burst& burst, FunctionFor<K>& function, const States<K>& originators,
-                    const States<K>& replies) {
-  const auto send_on = [&](Side side, const Lane<K>& lane) {
-    for (unsigned i = 0; i < lane.size; ++i) {
-      const unsigned packet = lane.packet[i];
-      const K& key = lane.key[i];
-      const ConnId id = lane.connection[i];
-      const auto to = id != ConnId::none
-                          ? std::optional(function.target(side, key, id, originators, replies))
-                          : function.target_without_entry(burst, packet, side, key);
-      // The parser files only errors that quote a packet which can be read.
-      if (!to || !rewrite_error(burst.data[packet], burst.headers[packet], key, to->key)) continue;
-      if (to->next_hop) burst.send_by(packet, *to->next_hop);
-      burst.verdict[packet] = Verdict::related;
-    }
-  };
-  const auto& [originator, reply] = burst.quoted<K>();
-  send_on(Side::originator, originator);
-  send_on(Side::reply, reply);
+void send_errors_on(Burst& burst, FunctionFor<K>& function, const States<K>& states) {
+  const Lane<K>& lane = burst.quoted<K>();
+  for (unsigned i = 0; i < lane.size; ++i) {
+    const unsigned packet = lane.packet[i];
+    const K& key = lane.key[i];
+    const ConnId id = lane.connection[i];
+    const auto to = id != ConnId::none
+                        ? std::optional(function.target(lane.side(i), key, id, states))
+                        : function.target_without_entry(burst, packet, key);
+    // The parser files only errors that quote a packet which can be read.
+    if (!to || !rewrite_error(burst.data[packet], burst.headers[packet], key, to->key)) continue;
+    if (to->next_hop) burst.send_by(packet, *to->next_hop);
+    burst.verdict[packet] = Verdict::related;
+  }
 }
 
 }  // namespace millrace

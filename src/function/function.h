@@ -1,12 +1,13 @@
 // The contract of a function on packets: what it is told about a burst, and what it answers.
 //
 // A worker owns its function; each call handles a whole burst, so the indirection costs once a
-// burst. In the order of the line:
+// burst, but for connections that begin or end. In the order of the line:
 //
-//   sides    which entry of its connection each packet meets
-//   (track)  the tracker finds or inserts the originators' entries
-//   open     new connections: the function chooses, and names the reply's key
-//   (link)   the tracker inserts the replies' entries; a collision asks `open` again
+//   steer    which worker has a packet's connection, where workers share nothing
+//   (find)   the tracker finds entries; the record says which side's it is
+//   screen   packets without an entry: whether they concern it, and may begin a connection
+//   open     a new connection: the function chooses, and names the reply's key
+//   (link)   the tracker inserts the reply's entry; a collision asks `open` again
 //   answers  of a reply without an entry: whether it belongs to what was served without one
 //   proved   something has shown that a connection is real; `unproved` where it is no more
 //   serve    every packet: says what becomes of it, counts, gives the verdict
@@ -25,6 +26,7 @@
 
 #include "core/burst.h"
 #include "core/of_family.h"
+#include "core/steering.h"
 #include "millrace/record.h"
 
 namespace millrace {
@@ -74,16 +76,20 @@ class FunctionFor {
   };
   virtual StateBytes state_bytes() const = 0;
 
-  /// The parser filed all keys under `originator`. Moves those that meet a reply's entry to
-  /// `reply`, in order; gives packets that concern it not the verdict `no_service` and takes them
-  /// out. Errors alike, in lanes of their own: what concerns it not keeps the verdict `icmp_error`.
-  virtual void sides(Burst& burst) = 0;
+  /// Returns, of packets with these keys, which end says who has their connection.
+  virtual Steered steer(std::span<const K> keys) const = 0;
 
-  /// Answers each opening. Called again for those whose reply collided, with `attempt` one higher;
-  /// each attempt must answer with a reply key not tried before, or refuse. An opening that is
-  /// refused, or that the tracker gives up (table full), gets `abandoned` if an attempt was
-  /// accepted.
-  virtual void open(const Burst& burst, std::span<Opening<K>> openings) = 0;
+  /// The lane's packets whose bit in `unknown` is set have no entry. Returns those that may begin a
+  /// connection. Of the others: gives those that concern it not the verdict `no_service`, those
+  /// that it refuses another one; and sets the bit in the lane's `replies` of those that may be
+  /// replies to what was served without an entry.
+  virtual std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) = 0;
+
+  /// Answers the opening. Called again, with `attempt` one higher, where its reply's key belongs to
+  /// another connection; each attempt must answer with a reply key not tried before, or refuse. An
+  /// opening that is refused, or that the tracker gives up (table full), gets `abandoned` if an
+  /// attempt was accepted.
+  virtual void open(const Burst& burst, Opening<K>& opening) = 0;
 
   /// `tracked` where a reply without a connection answers what was, or would have been, served
   /// without an entry: then `originator` becomes the key of what it answers. `no_service` where it
@@ -97,12 +103,12 @@ class FunctionFor {
   /// It counts as proved no more, although it lives on.
   virtual void unproved(const std::byte* state) = 0;
 
-  /// Serves the packets of both lanes. Where `connection` is none, an originator's packet may be
-  /// served without state if its verdict is `table_full`, `over_budget` or `no_connection`, and is
-  /// left alone if another drops it; a reply may be served, too, or gets `no_service`, and is left
-  /// alone if its verdict drops it. Everything served gets `tracked` or `stateless`, and what
-  /// becomes of it is told to its lane (`set_source`, ...) and the burst (`send_by`, `limit_mss`).
-  virtual void serve(Burst& burst, const States<K>& originators, const States<K>& replies) = 0;
+  /// Serves the lane's packets. Where `connection` is none, an originator's packet may be served
+  /// without state if its verdict is `table_full`, `over_budget` or `no_connection`, and is left
+  /// alone if another drops it; a reply may be served, too, or gets `no_service`, and is left alone
+  /// if its verdict drops it. Everything served gets `tracked` or `stateless`, and what becomes of
+  /// it is told to the lane (`set_source`, ...) and the burst (`send_by`, `limit_mss`).
+  virtual void serve(Burst& burst, const States<K>& states) = 0;
 
   /// How packets leave.
   struct Target {
@@ -111,11 +117,10 @@ class FunctionFor {
   };
   /// Returns how packets with that key leave which meet that side's entry of a connection; any
   /// worker may have opened it.
-  virtual Target target(Side side, const K& key, ConnId id, const States<K>& originators,
-                        const States<K>& replies) const = 0;
-  /// Returns how packets with that key, of that side, leave that have no connection; nothing where
-  /// such are not served, or where it cannot be told now. `packet` is an error about one.
-  virtual std::optional<Target> target_without_entry(const Burst& burst, unsigned packet, Side side,
+  virtual Target target(Side side, const K& key, ConnId id, const States<K>& states) const = 0;
+  /// Returns how packets with that key leave that have no connection; nothing where such are not
+  /// served, or where it cannot be told now. `packet` is an error about one.
+  virtual std::optional<Target> target_without_entry(const Burst& burst, unsigned packet,
                                                      const K& key) = 0;
 
   /// The connection with this originator's state has ended; its entries are gone. `proved`: it
@@ -142,9 +147,8 @@ class FunctionFor {
   virtual void abandoned(const std::byte* state) = 0;
 };
 
-class Function {
+class Function : public Steering {
  public:
-  virtual ~Function() = default;
   /// False: nothing is tracked and `open` is never called; every packet reaches `serve` as one
   /// whose connection found no place.
   virtual bool stateful() const = 0;
@@ -155,6 +159,13 @@ class Function {
   FunctionFor<K>& family() {
     return of_family<K>(v4(), v6());
   }
+  template <class K>
+  const FunctionFor<K>& family() const {
+    return const_cast<Function&>(*this).family<K>();
+  }
+
+  Steered steer(std::span<const KeyV4> keys) const override { return family<KeyV4>().steer(keys); }
+  Steered steer(std::span<const KeyV6> keys) const override { return family<KeyV6>().steer(keys); }
 };
 
 }  // namespace millrace

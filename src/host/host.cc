@@ -82,26 +82,24 @@ void Host::admit(Burst& burst, std::span<const Arrival> arrivals) {
   unfile(burst, unfiled);
 }
 
-/// A backend that sends something to the host itself answers the kernel, which asks for its health,
-/// and no client.
-void Host::unfile_for_kernel(Burst& burst) const {
-  const std::uint64_t for_kernel = v4_.replies_to_host(burst) | v6_.replies_to_host(burst);
-  for (std::uint64_t left = for_kernel; left != 0; left &= left - 1) {
-    Verdict& verdict = burst.verdict[static_cast<unsigned>(std::countr_zero(left))];
-    if (verdict == Verdict::tracked) verdict = Verdict::no_service;
-  }
-  if (for_kernel != 0) unfile(burst, for_kernel);
+/// Who sends something to the host itself that has no connection, a backend for example, answers
+/// the kernel, which asks for its health, and no client.
+void Host::looked_up(Burst& burst, const Steering& steering) const {
+  if (!has_kernel_) return;
+  v4_.keep_for_kernel(burst, steering);
+  v6_.keep_for_kernel(burst, steering);
 }
 
-void Host::filed(Burst& burst, bool keeps_all) {
-  if (has_kernel_) unfile_for_kernel(burst);
+void Host::filed(Burst& burst, const Steering& steering, bool keeps_all) {
+  if (has_kernel_ && (burst.quoted_v4.size | burst.quoted_v6.size) != 0)
+    unfile(burst, v4_.errors_for_kernel(burst, steering) | v6_.errors_for_kernel(burst, steering));
   if (fragments_ == 0 && !has_pending()) [[likely]]
     return;
   std::uint64_t of_v4 = 0;
   for (unsigned i = 0; i < burst.size; ++i)
     of_v4 |= std::uint64_t{burst.headers[i].family == 4} << i;
-  const auto v4 = v4_.filed(burst, fragments_ & of_v4, keeps_all);
-  const auto v6 = v6_.filed(burst, fragments_ & ~of_v4, keeps_all);
+  const auto v4 = v4_.filed(burst, steering, fragments_ & of_v4, keeps_all);
+  const auto v6 = v6_.filed(burst, steering, fragments_ & ~of_v4, keeps_all);
   const auto set = [&burst](std::uint64_t packets, Verdict verdict) {
     for (; packets != 0; packets &= packets - 1)
       burst.verdict[static_cast<unsigned>(std::countr_zero(packets))] = verdict;

@@ -61,9 +61,11 @@ class Host {
   /// are in none of them pass.
   void admit(Burst& burst, std::span<const Arrival> arrivals);
   /// Refuses the fragments of that burst that a service would take, since their other parts have no
-  /// ports. To be called after `admit`, once the function has said which side each key meets.
-  /// `keeps_all`: no packet of the burst goes to another worker.
-  void filed(Burst& burst, bool keeps_all);
+  /// ports. To be called after `admit`. `keeps_all`: no packet of the burst goes to another worker.
+  void filed(Burst& burst, const Steering& steering, bool keeps_all);
+  /// Connections have been looked up: what is addressed to the host itself and has none, no
+  /// function is asked about.
+  void looked_up(Burst& burst, const Steering& steering) const;
 
   struct Routed {
     std::uint64_t sent = 0;   ///< packets, a bit each, that go out as `out` says
@@ -110,7 +112,6 @@ class Host {
 
  private:
   After hear_arp(Handling& handling);
-  void unfile_for_kernel(Burst& burst) const;
   bool has_pending() const { return v4_.has_pending() || v6_.has_pending(); }
 
   HostCommon common_;

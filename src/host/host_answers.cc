@@ -19,11 +19,9 @@ namespace {
 /// none.
 template <class A>
 std::optional<RewrittenKey<A>> keys_of(Burst& burst, unsigned packet) {
-  auto& lanes = burst.lanes<Key<A>>();
-  for (const auto* lane : {&lanes.originator, &lanes.reply}) {
-    for (unsigned i = 0; i < lane->size; ++i) {
-      if (lane->packet[i] == packet) return RewrittenKey<A>{lane->key[i], lane->leaving(i)};
-    }
+  const auto& lane = burst.lane<Key<A>>();
+  for (unsigned i = 0; i < lane.size; ++i) {
+    if (lane.packet[i] == packet) return RewrittenKey<A>{lane.key[i], lane.leaving(i)};
   }
   return std::nullopt;
 }
@@ -183,16 +181,32 @@ bool HostFor<A>::is_answered_on(const A& address, unsigned link) const {
 }
 
 template <class A>
-std::uint64_t HostFor<A>::replies_to_host(Burst& burst) const {
+void HostFor<A>::keep_for_kernel(Burst& burst, const Steering& steering) const {
+  const auto& lane = burst.lane<Key<A>>();
+  for (unsigned i = 0; i < lane.size; ++i) {
+    if (lane.connection[i] == ConnId::none && is_for_host(lane.key[i], steering))
+      burst.verdict[lane.packet[i]] = Verdict::no_service;
+  }
+}
+
+template <class A>
+std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steering) const {
   std::uint64_t found = 0;
-  for (const auto* lane : {&burst.lanes<Key<A>>().reply, &burst.quoted<Key<A>>().reply}) {
-    for (unsigned i = 0; i < lane->size; ++i) {
-      const unsigned packet = lane->packet[i];
-      const A to = destination_of<A>(burst.data[packet], burst.headers[packet]);
-      found |= std::uint64_t{is_own(to)} << packet;
-    }
+  const auto& lane = burst.quoted<Key<A>>();
+  for (unsigned i = 0; i < lane.size; ++i) {
+    const unsigned packet = lane.packet[i];
+    if (is_own(destination_of<A>(burst.data[packet], burst.headers[packet])))
+      found |= std::uint64_t{is_for_host(lane.key[i], steering)} << packet;
   }
   return found;
+}
+
+/// An own address may be a service's, too.
+template <class A>
+bool HostFor<A>::is_for_host(const Key<A>& key, const Steering& steering) const {
+  if (!is_own(key.destination)) return false;
+  return tables_->served.find(key.destination) == nullptr ||
+         !steering.steer({&key, 1}).is_by_source(0);
 }
 
 template <class A>

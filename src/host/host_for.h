@@ -18,6 +18,7 @@
 #include "core/destination_table.h"
 #include "core/mac.h"
 #include "core/reset.h"
+#include "core/steering.h"
 #include "host/datagrams.h"
 #include "host/icmp.h"
 #include "host/neighbours.h"
@@ -234,9 +235,11 @@ class HostFor {
   bool concerns_kernel(const Notice<A>& notice) const {
     return !notice.is_question || !is_virtual(notice.target);
   }
-  /// Returns replies, a bit each, that are addressed to the host's own addresses, and errors about
-  /// such.
-  std::uint64_t replies_to_host(Burst& burst) const;
+  /// As `Host::looked_up`, where the kernel has an interface.
+  void keep_for_kernel(Burst& burst, const Steering& steering) const;
+  /// Returns the errors, a bit each, that are addressed to the host itself and about its own
+  /// packets.
+  std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
   /// Bursts with which `filed` may be called before the first of them comes to `settle`; after
   /// more, a fragment has been taken out of its burst.
   static constexpr unsigned kInFlight = 5;
@@ -246,7 +249,7 @@ class HostFor {
     std::uint64_t untracked = 0;  ///< they do not
   };
   /// Does what `Host::filed` does, for these fragments of the family.
-  Apart filed(Burst& burst, std::uint64_t fragments, bool keeps_all);
+  Apart filed(Burst& burst, const Steering& steering, std::uint64_t fragments, bool keeps_all);
   /// True while first fragments that may be replies are on their way through the line.
   bool has_pending() const { return !pending_.empty(); }
   /// Refuses the burst's packet if it is such a fragment, and a service has taken it after all.
@@ -290,6 +293,7 @@ class HostFor {
   void tell(IcmpError error, const About& about, const std::optional<RewrittenKey<A>>& sent,
             Tick now, Wire& wire);
   bool is_own(const A& address) const;
+  bool is_for_host(const Key<A>& key, const Steering& steering) const;
   bool is_virtual(const A& address) const;
   bool is_answered_on(const A& address, unsigned link) const;
   bool is_neighbour_on(const A& address, unsigned link) const;

@@ -9,18 +9,26 @@
 namespace millrace {
 
 template <class A>
-auto HostFor<A>::filed(Burst& burst, std::uint64_t fragments, bool keeps_all) -> Apart {
+auto HostFor<A>::filed(Burst& burst, const Steering& steering, std::uint64_t fragments,
+                       bool keeps_all) -> Apart {
   ++bursts_;
   std::erase_if(pending_, [this](const Pending& one) { return bursts_ - one.burst > kInFlight; });
-  const auto& [originator, reply] = burst.lanes<Key<A>>();
   Apart apart;
-  for (unsigned i = 0; i < originator.size; ++i)
-    apart.refused |= std::uint64_t{1} << originator.packet[i] & fragments;
-  for (unsigned i = 0; i < reply.size; ++i) {
-    const Key<A>& key = reply.key[i];
+  std::uint64_t may_be_replies = 0;
+  const auto& lane = burst.lane<Key<A>>();
+  for (unsigned n = 0; n < lane.size && fragments != 0; ++n) {
+    const std::uint64_t bit = std::uint64_t{1} << lane.packet[n];
+    if ((fragments & bit) == 0) continue;
+    const Key<A>& key = lane.key[n];
+    const Steered steered = steering.steer({&key, 1});
     const std::uint16_t port = has_ports(key.protocol) ? key.source_port : 0;
-    if (tables_->replies.find(key.source, port, key.protocol) != DestinationTable<A>::kNone)
-      apart.refused |= std::uint64_t{1} << reply.packet[i] & fragments;
+    const bool is_to_service =
+        steered.is_by_source(0) && tables_->served.find(key.destination) != nullptr;
+    const bool is_from_service =
+        steered.is_by_destination(0) &&
+        tables_->replies.find(key.source, port, key.protocol) != DestinationTable<A>::kNone;
+    if (is_to_service || is_from_service) apart.refused |= bit;
+    if (steered.is_by_destination(0)) may_be_replies |= bit;
   }
   for (; fragments != 0; fragments &= fragments - 1) {
     const auto i = static_cast<unsigned>(std::countr_zero(fragments));
@@ -34,7 +42,7 @@ auto HostFor<A>::filed(Burst& burst, std::uint64_t fragments, bool keeps_all) ->
     // Later ones have no key by which they would follow it to another worker.
     const Route<A>* const route = tables_->routes.find(datagram.destination);
     const bool is_own = route != nullptr && route->link == kLocal;
-    if (burst.verdict[i] == Verdict::tracked && (is_own || !keeps_all)) {
+    if ((may_be_replies >> i & 1) != 0 && (is_own || !keeps_all)) {
       apart.untracked |= std::uint64_t{1} << i;
     } else {
       pending_.push_back({burst.handle[i], datagram, bursts_});
@@ -74,8 +82,8 @@ After HostFor<A>::route_fragment(Handling& h) {
   return After::stays;
 }
 
-template auto HostFor<AddressV4>::filed(Burst&, std::uint64_t, bool) -> Apart;
-template auto HostFor<AddressV6>::filed(Burst&, std::uint64_t, bool) -> Apart;
+template auto HostFor<AddressV4>::filed(Burst&, const Steering&, std::uint64_t, bool) -> Apart;
+template auto HostFor<AddressV6>::filed(Burst&, const Steering&, std::uint64_t, bool) -> Apart;
 template void HostFor<AddressV4>::settle(Burst&, unsigned);
 template void HostFor<AddressV6>::settle(Burst&, unsigned);
 template After HostFor<AddressV4>::route_fragment(Handling&);

@@ -11,6 +11,7 @@
 #include "core/address.h"
 #include "core/protocol.h"
 #include "host/host.h"
+#include "host/test_steering.h"
 #include "parse/parse.h"
 #include "parse/test_checksums.h"
 #include "parse/test_packets.h"
@@ -131,18 +132,13 @@ class FragmentsTest : public testing::Test, protected Wire {
     parse(*burst, LinkType::ethernet);
     const Arrival arrival{0, 1, link};
     host_->admit(*burst, {&arrival, 1});
-    auto& lanes = burst->lanes<Key<A>>();
-    if (lane == Lane::reply) {
-      lanes.reply.size = lanes.originator.size;
-      lanes.reply.packet = lanes.originator.packet;
-      lanes.reply.key = lanes.originator.key;
-    }
-    if (lane != Lane::originator) {
-      if (lane == Lane::none && lanes.originator.size == 1) burst->verdict[0] = Verdict::no_service;
-      lanes.originator.size = 0;
-    }
-    host_->filed(*burst, keeps_all);
-    if (lanes.originator.size + lanes.reply.size == 1) burst->verdict[0] = verdict;
+    const bool has_key = burst->lane<Key<A>>().size == 1;
+    if (lane == Lane::none && has_key) burst->verdict[0] = Verdict::no_service;
+    host_->filed(
+        *burst,
+        SteersAll({.by_source = lane == Lane::originator, .by_destination = lane == Lane::reply}),
+        keeps_all);
+    if (lane != Lane::none && burst->lane<Key<A>>().size == 1) burst->verdict[0] = verdict;
     std::array<Outgoing, Burst::kMax> out;
     sent_.clear();
     const Host::Routed routed = host_->route(*burst, ~std::uint64_t{0}, out, *this);

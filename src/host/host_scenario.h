@@ -333,9 +333,9 @@ class HostScenario : public testing::Test, protected Wire {
     if (is_attacked_) {
       const Arrival arrival{0, 1, link};
       host_->admit(*burst, {&arrival, 1});
-      host_->filed(*burst, handle % 2 == 0);
+      host_->filed(*burst, SteersAll(), handle % 2 == 0);
     }
-    auto& lane = burst->lanes<Key<A>>().originator;
+    auto& lane = burst->lane<Key<A>>();
     begin_serving<Key<A>>(*burst);
     if (burst->verdict[0] == Verdict::tracked) burst->verdict[0] = Verdict::no_service;
     if (!served.empty() && burst->verdict[0] == Verdict::icmp_error) {

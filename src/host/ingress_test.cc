@@ -126,8 +126,7 @@ class IngressTest : public testing::Test {
   }
 
   static unsigned filed(const Burst& burst) {
-    return burst.v4.originator.size + burst.v6.originator.size + burst.quoted_v4.originator.size +
-           burst.quoted_v6.originator.size;
+    return burst.v4.size + burst.v6.size + burst.quoted_v4.size + burst.quoted_v6.size;
   }
 
   std::unique_ptr<Host> host_;

@@ -58,8 +58,8 @@ class Family {
   std::size_t live() const { return tracker_ ? tracker_->live() : 0; }
   TableReport report() const {
     if (!tracker_) return {};
-    const auto& table = tracker_->table();
-    return {capacity_, table.slots(), table.size(), tracker_->memory_bytes(), tracker_->pages()};
+    return {capacity_, tracker_->table().slots(), tracker_->connections(), tracker_->memory_bytes(),
+            tracker_->pages()};
   }
 
   /// @name The family's part of `Line::look` and `review`: some connections, from that id on
@@ -93,29 +93,27 @@ class Family {
     return tracker_->is_settled();
   }
 
-  void sides(Burst& burst) { function_->sides(burst); }
-
   void prefetch(Burst& burst) const {
     if (!tracker_) return;
-    for_each_lane(burst, [this](Side side, Lane<K>& lane) {
+    for_each_lane(burst, [this](Lane<K>& lane) {
       tracker_->hasher()(lane.keys(), std::span(lane.hash));
-      tracker_->prefetch(side, lane.hashes());
+      tracker_->prefetch(lane.hashes());
     });
   }
 
   void prefetch_records(Burst& burst) const {
     if (!tracker_ || is_empty(burst)) return;
     [[maybe_unused]] const auto guard = tracker_->reading();
-    for_each_lane(burst, [this](Side side, Lane<K>& lane) {
-      lane.stragglers = tracker_->prefetch_records(side, lane.keys(), lane.hashes());
+    for_each_lane(burst, [this](Lane<K>& lane) {
+      lane.stragglers = tracker_->prefetch_records(lane.keys(), lane.hashes());
     });
   }
 
   void prefetch_stragglers(Burst& burst) const {
     if (!tracker_ || is_empty(burst)) return;
     [[maybe_unused]] const auto guard = tracker_->reading();
-    for_each_lane(burst, [this](Side side, Lane<K>& lane) {
-      tracker_->prefetch_stragglers(side, lane.keys(), lane.hashes(), lane.stragglers);
+    for_each_lane(burst, [this](Lane<K>& lane) {
+      tracker_->prefetch_stragglers(lane.keys(), lane.hashes(), lane.stragglers);
     });
   }
 
@@ -134,16 +132,11 @@ class Family {
   }
 
   void find(Burst& burst) {
-    if (is_empty(burst)) return;
-    if (!tracker_) {
-      for_each_side(burst.lanes<K>(), not_found);
-      return;
-    }
+    Lane<K>& lane = burst.lane<K>();
+    if (!tracker_ || lane.size == 0) return not_found(lane);
     [[maybe_unused]] const auto guard = tracker_->reading();
-    for_each_side(burst.lanes<K>(), [&](Side side, Lane<K>& lane) {
-      tracker_->find(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
-                     lane.stragglers);
-    });
+    lane.replies =
+        tracker_->find(lane.keys(), lane.hashes(), burst.now, lane.connections(), lane.stragglers);
   }
 
   /// Gives entries to the connections that begin in this burst.
@@ -162,26 +155,18 @@ class Family {
   /// Leads the connections of this burst's packets from state to state, in the packets' order.
   void follow(Burst& burst) {
     if (!tracker_) return;
-    auto& [originator, reply] = burst.lanes<K>();
-    for (unsigned i = 0, j = 0; i < originator.size || j < reply.size;) {
-      const bool is_reply =
-          i == originator.size || (j < reply.size && reply.packet[j] < originator.packet[i]);
-      if (is_reply) {
-        follow(burst, Side::reply, reply, j++);
-      } else {
-        follow(burst, Side::originator, originator, i++);
-      }
-    }
+    Lane<K>& lane = burst.lane<K>();
+    for (unsigned i = 0; i < lane.size; ++i) follow(burst, lane, i);
   }
 
   void serve(Burst& burst) {
-    if (!burst.quoted<K>().is_empty()) [[unlikely]]
+    if (burst.quoted<K>().size != 0) [[unlikely]]
       find_errors(burst);
     if (tracker_) {
-      serve(burst, tracker_->states(Side::originator), tracker_->states(Side::reply));
+      serve(burst, tracker_->states());
       tracker_->settle();
     } else {
-      serve(burst, States<K>(nothing_), States<K>(nothing_));
+      serve(burst, States<K>(nothing_));
     }
   }
 
@@ -238,22 +223,18 @@ class Family {
   }
 
   static bool is_empty(Burst& burst) {
-    return burst.lanes<K>().is_empty() && burst.quoted<K>().is_empty();
+    return (burst.lane<K>().size | burst.quoted<K>().size) == 0;
   }
 
-  template <class Each>
-  static void for_each_side(Lanes<K>& lanes, Each&& each) {
-    each(Side::originator, lanes.originator);
-    each(Side::reply, lanes.reply);
-  }
-  /// Those of errors, too.
+  /// Also that of errors.
   template <class Each>
   static void for_each_lane(Burst& burst, Each&& each) {
-    for_each_side(burst.lanes<K>(), each);
-    if (!burst.quoted<K>().is_empty()) [[unlikely]]
-      for_each_side(burst.quoted<K>(), each);
+    each(burst.lane<K>());
+    if (burst.quoted<K>().size != 0) [[unlikely]]
+      each(burst.quoted<K>());
   }
-  static void not_found(Side, Lane<K>& lane) {
+  static void not_found(Lane<K>& lane) {
+    lane.replies = 0;
     std::ranges::fill(lane.connections(), ConnId::none);
   }
 
@@ -274,25 +255,24 @@ class Family {
     give_back_source(id, proof);
     function_->closed(state_of(id), holds(proof));
   }
-  void serve(Burst& burst, const States<K>& originators, const States<K>& replies) {
+  void serve(Burst& burst, const States<K>& states) {
     begin_serving<K>(burst);
-    function_->serve(burst, originators, replies);
+    function_->serve(burst, states);
     rewrite<K>(burst);
-    if (!burst.quoted<K>().is_empty()) [[unlikely]]
-      send_errors_on(burst, *function_, originators, replies);
+    if (burst.quoted<K>().size != 0) [[unlikely]]
+      send_errors_on(burst, *function_, states);
   }
 
   /// The key of a connection's packets as their receiver is known by: with the next hop that the
   /// function has chosen, if it has, in place of the destination.
   K translated(ConnId id) const {
-    const auto to =
-        function_->target(Side::originator, tracker_->originators().header(id).key, id,
-                          tracker_->states(Side::originator), tracker_->states(Side::reply));
+    const auto to = function_->target(Side::originator, tracker_->originators().header(id).key, id,
+                                      tracker_->states());
     K key = to.key;
     if (to.next_hop) key.destination = *to.next_hop;
     return key;
   }
-  const std::byte* state_of(ConnId id) const { return tracker_->states(Side::originator)[id]; }
+  const std::byte* state_of(ConnId id) const { return tracker_->states()[id]; }
 
   /// What the tracker asks before a packet proves a connection.
   struct Limits {
@@ -321,12 +301,13 @@ class Family {
   }
 
   /// Leads the connection of the lane's packet `i`. Most packets change nothing.
-  void follow(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
+  void follow(Burst& burst, Lane<K>& lane, unsigned i) {
     const ConnId id = lane.connection[i];
-    if (id != ConnId::none && tracker_->concerns(side, id, burst.signal[lane.packet[i]], burst.now))
-      lead(burst, side, lane, i);
+    if (id == ConnId::none) return;
+    if (tracker_->concerns(lane.side(i), id, burst.signal[lane.packet[i]], burst.now))
+      lead(burst, lane, i);
   }
-  void lead(Burst& burst, Side side, Lane<K>& lane, unsigned i);
+  void lead(Burst& burst, Lane<K>& lane, unsigned i);
 
   /// Whether a packet may begin a connection, or be one's in mid-connection.
   bool begins(Signal signal) const {
@@ -334,12 +315,13 @@ class Family {
     return millrace::begins(signal, from);
   }
   void end_what_begins_anew(Burst& burst, Lane<K>& lane);
-  std::uint64_t open(Burst& burst, Lane<K>& lane, std::uint64_t unknown);
-  bool admit(Burst& burst, Lane<K>& lane, unsigned i, Opening<K>& opening);
-  unsigned settle(Burst& burst, Lane<K>& lane, std::span<Opening<K>> openings);
-  void prepare(Opening<K>& opening, std::uint8_t packet, ConnId id, bool by_reply) const;
-  Insertion link(const Burst& burst, const Opening<K>& opening);
-  void give_up(Burst& burst, Lane<K>& lane, const Opening<K>& opening, Verdict why);
+  void admit(Burst& burst, Lane<K>& lane, unsigned i);
+  Insertion insert(const K& key, Hash hash, Tick now, Newcomer newcomer);
+  void complete(Burst& burst, Lane<K>& lane, unsigned i);
+  void prepare(const K& key, std::uint8_t packet, ConnId id, bool by_reply);
+  Insertion link(const Burst& burst);
+  void confirm(const Burst& burst, ConnId reply);
+  void give_up(Burst& burst, Lane<K>& lane, unsigned i, Verdict why);
   static bool shows_a_connection(const Burst& burst, unsigned packet);
   ConnId open_by_reply(Burst& burst, Lane<K>& lane, unsigned i);
   /// The reply's entry of a connection, if that is its key.
@@ -354,28 +336,31 @@ class Family {
   void watch_level();
   void settle_unopened(Burst& burst, Lane<K>& lane, bool look);
 
-  /// Packets without a connection may belong to one that has been opened since.
-  void find_again(Lane<K>& lane, Tick now) {
-    for (unsigned i = 0; i < lane.size; ++i) {
-      if (lane.connection[i] == ConnId::none) find_again(lane, i, now);
-    }
+  /// The packets without a connection, a bit each.
+  static std::uint64_t unknown(const Lane<K>& lane) {
+    std::uint64_t bits = 0;
+    for (unsigned i = 0; i < lane.size; ++i)
+      bits |= std::uint64_t{lane.connection[i] == ConnId::none} << i;
+    return bits;
   }
-  void find_again(Lane<K>& lane, unsigned i, Tick now) {
-    tracker_->find(Side::originator, lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1), now,
-                   lane.connections().subspan(i, 1));
+  /// A packet without a connection may belong to one that has been opened since.
+  bool find_again(Lane<K>& lane, unsigned i, Tick now) {
+    const std::uint64_t bit = std::uint64_t{1} << i;
+    const bool is_reply = tracker_->find(lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1),
+                                         now, lane.connections().subspan(i, 1)) != 0;
+    if (lane.connection[i] == ConnId::none) return false;
+    lane.replies = is_reply ? lane.replies | bit : lane.replies & ~bit;
+    return true;
   }
-
-  void find_early_replies(Burst& burst);
 
   /// What an error is about: as late as that, since the burst may have opened it. An error is no
   /// packet of the connection, so it does not refresh it, either.
   void find_errors(Burst& burst) {
-    if (!tracker_) return for_each_side(burst.quoted<K>(), not_found);
+    Lane<K>& lane = burst.quoted<K>();
+    if (!tracker_) return not_found(lane);
     [[maybe_unused]] const auto guard = tracker_->reading();
-    for_each_side(burst.quoted<K>(), [&](Side side, Lane<K>& lane) {
-      tracker_->peek(side, lane.keys(), lane.hashes(), burst.now, lane.connections(),
-                     lane.stragglers);
-    });
+    lane.replies =
+        tracker_->peek(lane.keys(), lane.hashes(), burst.now, lane.connections(), lane.stragglers);
   }
 
   std::optional<TrackerType> tracker_;
@@ -385,7 +370,7 @@ class Family {
   FunctionFor<K>* function_;
   WorkerCounters* counters_;
   unsigned level_ = 0;  // watermarks below what the tables hold
-  std::array<Opening<K>, kBurstMax> openings_;
+  Opening<K> opening_;
   Records<K> nothing_;
 };
 

@@ -12,7 +12,7 @@ namespace millrace {
 
 /// What a limit forbids is dropped, as if it had not come.
 template <class TrackerType, class K>
-void Family<TrackerType, K>::lead(Burst& burst, Side side, Lane<K>& lane, unsigned i) {
+void Family<TrackerType, K>::lead(Burst& burst, Lane<K>& lane, unsigned i) {
   const ConnId id = lane.connection[i];
   const unsigned packet = lane.packet[i];
   Segment segment;
@@ -21,7 +21,7 @@ void Family<TrackerType, K>::lead(Burst& burst, Side side, Lane<K>& lane, unsign
   using Followed = typename TrackerType::Followed;
   Limits limits{*this};
   const Followed followed =
-      tracker_->follow(side, id, burst.signal[packet], segment, burst.now, limits);
+      tracker_->follow(lane.side(i), id, burst.signal[packet], segment, burst.now, limits);
   if (followed == Followed::passed) [[likely]]
     return;
   if (followed == Followed::reset_ignored) return counters_->resets_ignored.add(1);

@@ -37,8 +37,9 @@ class LineOf final : public Line {
     if (!v6) return std::unexpected(v6.error());
     std::vector<std::unique_ptr<LineOf>> lines;
     for (std::size_t n = 0; n < functions.size(); ++n) {
-      lines.push_back(std::unique_ptr<LineOf>(
-          new LineOf(config, std::move(counters[n]), std::move((*v4)[n]), std::move((*v6)[n]))));
+      lines.push_back(
+          std::unique_ptr<LineOf>(new LineOf(config, *functions[n], std::move(counters[n]),
+                                             std::move((*v4)[n]), std::move((*v6)[n]))));
     }
     return lines;
   }
@@ -133,8 +134,10 @@ class LineOf final : public Line {
   using V4 = Family<Tracker<Table, GuardsType, KeyV4>, KeyV4>;
   using V6 = Family<Tracker<Table, GuardsType, KeyV6>, KeyV6>;
 
-  LineOf(const LineConfig& config, std::unique_ptr<WorkerCounters> counters, V4 v4, V6 v6)
-      : counters_(std::move(counters)),
+  LineOf(const LineConfig& config, const Function& function,
+         std::unique_ptr<WorkerCounters> counters, V4 v4, V6 v6)
+      : function_(&function),
+        counters_(std::move(counters)),
         v4_(std::move(v4)),
         v6_(std::move(v6)),
         pass_unmatched_(config.pass_unmatched),
@@ -190,10 +193,7 @@ class LineOf final : public Line {
     probe_.done(Stage::receive);
     if (!port.receives_parsed()) parse(*burst, port.link_type());
     probe_.done(Stage::parse);
-    v4_.sides(*burst);
-    v6_.sides(*burst);
-    port.filed(*burst);
-    probe_.done(Stage::sides);
+    port.filed(*burst, *function_);
     v4_.prefetch(*burst);
     v6_.prefetch(*burst);
     return more;
@@ -221,6 +221,7 @@ class LineOf final : public Line {
     v4_.find(*burst);
     v6_.find(*burst);
     probe_.done(Stage::find);
+    port.looked_up(*burst, *function_);
     v4_.open(*burst);
     v6_.open(*burst);
     v4_.open_by_replies(*burst);
@@ -296,6 +297,7 @@ class LineOf final : public Line {
 
   void rotate() { std::ranges::rotate(bursts_, bursts_.end() - 1); }
 
+  const Function* function_;
   std::unique_ptr<WorkerCounters> counters_;
   V4 v4_;
   V6 v6_;

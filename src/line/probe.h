@@ -18,7 +18,6 @@ namespace millrace {
 enum class Stage : std::uint8_t {
   receive,
   parse,
-  sides,
   prefetch,
   age,
   find,
@@ -27,9 +26,9 @@ enum class Stage : std::uint8_t {
   process,
   send
 };
-inline constexpr std::size_t kStages = 10;
+inline constexpr std::size_t kStages = 9;
 inline constexpr std::array<std::string_view, kStages> kStageNames{
-    "receive", "parse", "sides", "prefetch", "age", "find", "open", "follow", "process", "send"};
+    "receive", "parse", "prefetch", "age", "find", "open", "follow", "process", "send"};
 
 struct NoProbe {
   void start() {}

@@ -137,8 +137,8 @@ void file_nowhere(Burst& burst) {
 }
 /// And where some has.
 void file_as_reply(Burst& burst) {
-  std::swap(burst.v4.originator, burst.v4.reply);
-  burst.v4.reply.connection[0] = ConnId::none;
+  burst.v4.replies = 1;
+  burst.v4.connection[0] = ConnId::none;
 }
 
 TEST(Tracer, ShowsWhatBelongsToNoConnectionAsItGoes) {

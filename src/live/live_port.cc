@@ -172,16 +172,11 @@ void LivePort::wait() {
 }
 
 template <class K>
-void LivePort::find_owners(const Lanes<K>& lanes) {
-  find_owners(lanes.originator, Side::originator);
-  find_owners(lanes.reply, Side::reply);
-}
-
-template <class K>
-void LivePort::find_owners(const Lane<K>& lane, Side side) {
+void LivePort::find_owners(const Lane<K>& lane, const Steering& steering) {
   if (lane.size == 0) return;
   std::array<std::uint32_t, Burst::kMax> hashes;
-  hub_->owners().spread()->hash(side, lane.keys(), std::span(hashes).first(lane.size));
+  hub_->owners().spread()->hash(steering.steer(lane.keys()), lane.keys(),
+                                std::span(hashes).first(lane.size));
   const Indirection& indirection = hub_->owners().indirection();
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned entry = indirection.entry_of(hashes[i]);
@@ -189,24 +184,28 @@ void LivePort::find_owners(const Lane<K>& lane, Side side) {
   }
 }
 
-void LivePort::filed(Burst& burst) {
+void LivePort::filed(Burst& burst, const Steering& steering) {
   const bool hands_over = hub_->workers() > 1 && hub_->owners().spread() != nullptr;
-  host_.filed(burst, !hands_over);
+  host_.filed(burst, steering, !hands_over);
   if (completes_checksums_) complete_checksums(burst);
   if (hub_->workers() > 1 && burst.size > 0) {
     tell_others(burst);
-    if (hands_over) hand_over(burst);
+    if (hands_over) hand_over(burst, steering);
   }
   if (tracer_ != nullptr) [[unlikely]]
     tracer_->received(burst, [this](Handle handle) { return link_of(handle); });
 }
 
-void LivePort::hand_over(Burst& burst) {
+void LivePort::looked_up(Burst& burst, const Steering& steering) {
+  host_.looked_up(burst, steering);
+}
+
+void LivePort::hand_over(Burst& burst, const Steering& steering) {
   std::fill_n(owner_.begin(), burst.size, static_cast<std::uint8_t>(worker_));
-  find_owners(burst.v4);
-  find_owners(burst.v6);
-  find_owners(burst.quoted_v4);
-  find_owners(burst.quoted_v6);
+  find_owners(burst.v4, steering);
+  find_owners(burst.v6, steering);
+  find_owners(burst.quoted_v4, steering);
+  find_owners(burst.quoted_v6, steering);
   std::uint64_t others = 0;
   for (unsigned i = 0; i < burst.size; ++i) {
     if (owner_[i] == worker_) continue;

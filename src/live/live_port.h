@@ -81,7 +81,8 @@ class LivePort final : public Port, private Wire {
   LinkType link_type() const override { return LinkType::ethernet; }
   bool receives_parsed() const override { return true; }
   bool receive(Burst& burst) override;
-  void filed(Burst& burst) override;
+  void filed(Burst& burst, const Steering& steering) override;
+  void looked_up(Burst& burst, const Steering& steering) override;
   std::uint64_t route(Burst& burst, std::uint64_t forward) override;
   void send(const Burst& burst, std::uint64_t forward) override;
   void tell(const Reset<KeyV4>& reset) override { host_.tell(reset, now_, *this); }
@@ -128,10 +129,8 @@ class LivePort final : public Port, private Wire {
   void take_in(Burst& burst, Handle tag);
   void wait();
   template <class K>
-  void find_owners(const Lanes<K>& lanes);
-  template <class K>
-  void find_owners(const Lane<K>& lane, Side side);
-  void hand_over(Burst& burst);
+  void find_owners(const Lane<K>& lane, const Steering& steering);
+  void hand_over(Burst& burst, const Steering& steering);
   void tell_others(const Burst& burst);
   void give(unsigned worker, Handle handle, bool is_news);
   void flush();

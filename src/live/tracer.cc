@@ -71,48 +71,48 @@ bool matches(const ConnectionFilter& filter, Side side, const K& came, const K& 
   return filter.takes({.key = reversed(now), .translated = reversed(came)});
 }
 
-/// Calls `each(i, side, key, connection)` for packets in lanes.
-template <class K, class Each>
-void for_each_key(const Lanes<K>& lanes, Each&& each) {
-  for (const Side side : {Side::originator, Side::reply}) {
-    const auto& lane = side == Side::originator ? lanes.originator : lanes.reply;
-    for (unsigned i = 0; i < lane.size; ++i)
-      each(lane.packet[i], side, lane.key[i], lane.connection[i]);
-  }
-}
-
-/// Those of a burst that has come which may match: a bit each.
+/// Those of a burst that has come which may match: a bit each. Nobody knows yet which side of its
+/// connection a packet meets.
 std::uint64_t may_match(const ConnectionFilter& filter, const Burst& burst) {
   std::uint64_t wanted = 0;
-  const auto look = [&](unsigned i, Side side, const auto& key, ConnId) {
-    const bool may =
-        may_match(filter, side, key) || (side == Side::reply && matches_itself(filter, key));
-    wanted |= std::uint64_t{may} << i;
+  const auto look = [&](const auto& lane) {
+    for (unsigned i = 0; i < lane.size; ++i) {
+      const auto& key = lane.key[i];
+      const bool may = may_match(filter, Side::originator, key) ||
+                       may_match(filter, Side::reply, key) || matches_itself(filter, key);
+      wanted |= std::uint64_t{may} << lane.packet[i];
+    }
   };
-  for_each_key(burst.v4, look);
-  for_each_key(burst.v6, look);
-  for_each_key(burst.quoted_v4, look);
-  for_each_key(burst.quoted_v6, look);
+  look(burst.v4);
+  look(burst.v6);
+  look(burst.quoted_v4);
+  look(burst.quoted_v6);
   return wanted;
 }
 
 /// And those of one that has been served which do, beside such as match by themselves.
 template <class K>
-std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const Lanes<K>& lanes,
-                      const Lanes<K>& quoted) {
+std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const Lane<K>& lane,
+                      const Lane<K>& quoted) {
   std::uint64_t wanted = 0;
-  for_each_key(lanes, [&](unsigned i, Side side, const K& came, ConnId id) {
+  for (unsigned n = 0; n < lane.size; ++n) {
+    const unsigned i = lane.packet[n];
+    const Side side = lane.side(n);
+    const K& came = lane.key[n];
     const K now = key_now(burst.data[i], burst.headers[i], came);
-    // What is no service's is filed as a reply, and nothing has rewritten it.
-    const bool is_nobodys = side == Side::reply && id == ConnId::none && now == came;
+    // Nothing has rewritten what belongs to no connection.
+    const bool is_nobodys = lane.connection[n] == ConnId::none && now == came &&
+                            (side == Side::reply || !is_served(burst.verdict[i]));
     const bool does = is_nobodys ? matches_itself(filter, came) : matches(filter, side, came, now);
     wanted |= std::uint64_t{does} << i;
-  });
-  for_each_key(quoted, [&](unsigned i, Side side, const K& came, ConnId) {
+  }
+  for (unsigned n = 0; n < quoted.size; ++n) {
+    const unsigned i = quoted.packet[n];
+    const K& came = quoted.key[n];
     const auto quote = read_quote<K>(burst.data[i], burst.headers[i]);
     const K now = quote ? reversed(quote->key) : came;
-    wanted |= std::uint64_t{matches(filter, side, came, now)} << i;
-  });
+    wanted |= std::uint64_t{matches(filter, quoted.side(n), came, now)} << i;
+  }
   return wanted;
 }
 

@@ -13,7 +13,7 @@ template <class K>
 void file_error(Burst& burst, unsigned i) {
   const auto quote = read_quote<K>(burst.data[i], burst.headers[i]);
   if (!quote) return;
-  auto& lane = burst.quoted<K>().originator;
+  auto& lane = burst.quoted<K>();
   lane.packet[lane.size] = static_cast<std::uint8_t>(i);
   lane.key[lane.size++] = reversed(quote->key);
   burst.signal[i] = Signal::packet;
@@ -21,7 +21,7 @@ void file_error(Burst& burst, unsigned i) {
 
 template <class Ip>
 Verdict file(Burst& burst, unsigned i, detail::Packet packet, unsigned l3) {
-  auto& lane = burst.lanes<typename Ip::Key>().originator;
+  auto& lane = burst.lane<typename Ip::Key>();
   const Verdict verdict = detail::parse_ip<Ip>(packet, l3, burst.headers[i], lane.key[lane.size]);
   if (verdict == Verdict::tracked) [[likely]] {
     lane.packet[lane.size++] = static_cast<std::uint8_t>(i);

@@ -20,7 +20,7 @@ static_assert(kMaxReach + kTransportBytes <= kOfferedBytes);
 
 /// Reads `size`, `data` and `length`. Writes `headers` and
 /// `verdict` of every packet, and files the key of every packet that gets `Verdict::tracked`, with
-/// its place, in the originator's lane of its family. An ICMP error is filed, too, among those of
+/// its place, in the lane of its family. An ICMP error is filed, too, among those of
 /// errors, where `read_quote` (quote.h) finds what it is about: by the key that it quotes,
 /// reversed. Sizes of all lanes are set anew.
 ///

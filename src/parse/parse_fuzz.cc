@@ -36,18 +36,16 @@ void check_headers(const Burst& burst) {
 }
 
 void check_lanes(const Burst& burst) {
-  const unsigned v4 = burst.v4.originator.size;
-  const unsigned v6 = burst.v6.originator.size;
+  const unsigned v4 = burst.v4.size;
+  const unsigned v6 = burst.v6.size;
   require(v4 + v6 == (burst.verdict[0] == Verdict::tracked ? 1 : 0));
-  require(v4 == 0 || (burst.headers[0].family == 4 && burst.v4.originator.packet[0] == 0));
-  require(v6 == 0 || (burst.headers[0].family == 6 && burst.v6.originator.packet[0] == 0));
-  require(burst.v4.reply.size == 0 && burst.v6.reply.size == 0);
-  const unsigned quoted_v4 = burst.quoted_v4.originator.size;
-  const unsigned quoted_v6 = burst.quoted_v6.originator.size;
+  require(v4 == 0 || (burst.headers[0].family == 4 && burst.v4.packet[0] == 0));
+  require(v6 == 0 || (burst.headers[0].family == 6 && burst.v6.packet[0] == 0));
+  const unsigned quoted_v4 = burst.quoted_v4.size;
+  const unsigned quoted_v6 = burst.quoted_v6.size;
   require(quoted_v4 + quoted_v6 <= (burst.verdict[0] == Verdict::icmp_error ? 1 : 0));
   require(quoted_v4 == 0 || burst.headers[0].family == 4);
   require(quoted_v6 == 0 || burst.headers[0].family == 6);
-  require(burst.quoted_v4.reply.size == 0 && burst.quoted_v6.reply.size == 0);
   require(is_unmatched(burst.verdict[0]) || burst.verdict[0] == Verdict::tracked);
 }
 
@@ -78,7 +76,7 @@ constexpr std::uint8_t kQuery = std::is_same_v<K, KeyV4> ? kProtocolIcmp : kProt
 template <class K>
 void become(Burst& burst, LinkType link, const K& is) {
   const Headers before = burst.headers[0];
-  Lane<K>& lane = burst.lanes<K>().originator;
+  Lane<K>& lane = burst.lane<K>();
   const K was = lane.key[0];
   const bool is_query = before.protocol == kQuery<K>;
   const bool covered = is_covered<K>(burst);
@@ -95,15 +93,15 @@ void become(Burst& burst, LinkType link, const K& is) {
   parse(burst, link);
   require(burst.verdict[0] == Verdict::tracked);
   require(std::memcmp(&before, burst.headers.data(), sizeof before) == 0);
-  const K found = burst.lanes<K>().originator.key[0];
+  const K found = burst.lane<K>().key[0];
   require(found == is);
   require(!covered || checksum_error(burst, found) == error);
 }
 
 template <class K>
 void check_rewriting(Burst& burst, LinkType link) {
-  if (burst.lanes<K>().originator.size == 0) return;
-  const K original = burst.lanes<K>().originator.key[0];
+  if (burst.lane<K>().size == 0) return;
+  const K original = burst.lane<K>().key[0];
   const std::uint8_t protocol = burst.headers[0].protocol;
   K other = original;
   std::ranges::reverse(other.source.bytes);
@@ -156,7 +154,7 @@ K pass_on_and_parse(Burst& burst, LinkType link, End quoted, const typename K::A
   require(quote.has_value());
   const Headers& h = quote->headers;
   require(before.l4 + 8 == h.l3 && h.l3 < h.l4 && h.l4 <= h.l4_end && h.l4_end <= before.l4_end);
-  K expected = burst.quoted<K>().originator.key[0];
+  K expected = burst.quoted<K>().key[0];
   require(expected == reversed(quote->key));
   const bool to_sender = quoted == End::source;
   (to_sender ? expected.destination : expected.source) = address;
@@ -164,19 +162,19 @@ K pass_on_and_parse(Burst& burst, LinkType link, End quoted, const typename K::A
     (to_sender ? expected.destination_port : expected.source_port) = port;
   }
   const unsigned error = icmp_error_of<K>(burst, before);
-  require(rewrite_error(burst.data[0], before, burst.quoted<K>().originator.key[0], expected));
+  require(rewrite_error(burst.data[0], before, burst.quoted<K>().key[0], expected));
   require(icmp_error_of<K>(burst, before) == error);
   parse(burst, link);
-  require(burst.verdict[0] == Verdict::icmp_error && burst.quoted<K>().originator.size == 1);
+  require(burst.verdict[0] == Verdict::icmp_error && burst.quoted<K>().size == 1);
   require(std::memcmp(&before, burst.headers.data(), sizeof before) == 0);
-  require(burst.quoted<K>().originator.key[0] == expected);
+  require(burst.quoted<K>().key[0] == expected);
   return expected;
 }
 
 template <class K>
 void check_quote(Burst& burst, LinkType link) {
-  if (burst.quoted<K>().originator.size == 0) return;
-  const K original = burst.quoted<K>().originator.key[0];
+  if (burst.quoted<K>().size == 0) return;
+  const K original = burst.quoted<K>().key[0];
   typename K::Address address = original.source;
   std::ranges::reverse(address.bytes);
   address.bytes[0] ^= 0x55;

@@ -368,20 +368,19 @@ TEST(ParseBurst, FilesEachKeyWithItsPlace) {
   std::array<Bytes, 5> packets{tcp4(), zeros(40), tcp6(), ipv4({.protocol = 17}, udp()),
                                ipv6({.next = 58}, icmp(135))};
   auto burst = std::make_unique<Burst>();
-  burst->v4.reply.size = burst->v6.reply.size = burst->v4.originator.size = 9;
+  burst->v6.size = burst->v4.size = 9;
   for (Bytes& packet : packets) {
     burst->data[burst->size] = packet.data();
     burst->length[burst->size] = static_cast<std::uint16_t>(packet.size());
     burst->wire_length[burst->size++] = static_cast<std::uint32_t>(packet.size());
   }
   parse(*burst, LinkType::raw_ip);
-  ASSERT_EQ(burst->v4.originator.size, 2U);
-  ASSERT_EQ(burst->v6.originator.size, 1U);
-  EXPECT_EQ(burst->v4.reply.size + burst->v6.reply.size, 0U);
-  EXPECT_EQ(burst->v4.originator.packet[0], 0);
-  EXPECT_EQ(burst->v4.originator.packet[1], 3);
-  EXPECT_EQ(burst->v6.originator.packet[0], 2);
-  EXPECT_EQ(burst->v4.originator.key[1], key4(17, 1024, 443));
+  ASSERT_EQ(burst->v4.size, 2U);
+  ASSERT_EQ(burst->v6.size, 1U);
+  EXPECT_EQ(burst->v4.packet[0], 0);
+  EXPECT_EQ(burst->v4.packet[1], 3);
+  EXPECT_EQ(burst->v6.packet[0], 2);
+  EXPECT_EQ(burst->v4.key[1], key4(17, 1024, 443));
   EXPECT_EQ(burst->verdict[1], Verdict::not_ip);
   EXPECT_EQ(burst->verdict[4], Verdict::icmp_control);
   EXPECT_EQ(burst->headers[1].family, 0);

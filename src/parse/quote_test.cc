@@ -311,21 +311,20 @@ TEST(QuoteInBurst, FilesErrorsApart) {
   std::vector<Bytes> packets{ipv4({}, tcp()), error, ipv6({}, tcp()), error,
                              ipv4({.protocol = 1}, icmp(3))};
   auto burst = std::make_unique<Burst>();
-  burst->quoted_v4.originator.size = burst->quoted_v4.reply.size = 9;
-  burst->quoted_v6.originator.size = burst->quoted_v6.reply.size = 9;
+  burst->quoted_v4.size = 9;
+  burst->quoted_v6.size = 9;
   for (Bytes& packet : packets) {
     burst->data[burst->size] = packet.data();
     burst->length[burst->size++] = static_cast<std::uint16_t>(packet.size());
   }
   parse(*burst, LinkType::raw_ip);
-  ASSERT_EQ(burst->quoted_v4.originator.size, 2U);
-  EXPECT_EQ(burst->quoted_v4.originator.packet[0], 1);
-  EXPECT_EQ(burst->quoted_v4.originator.packet[1], 3);
+  ASSERT_EQ(burst->quoted_v4.size, 2U);
+  EXPECT_EQ(burst->quoted_v4.packet[0], 1);
+  EXPECT_EQ(burst->quoted_v4.packet[1], 3);
   EXPECT_EQ(burst->signal[3], Signal::packet);
-  EXPECT_EQ(burst->quoted_v4.reply.size, 0U);
-  EXPECT_TRUE(burst->quoted_v6.is_empty());
-  EXPECT_EQ(burst->v4.originator.size, 1U);
-  EXPECT_EQ(burst->v6.originator.size, 1U);
+  EXPECT_EQ(burst->quoted_v6.size, 0U);
+  EXPECT_EQ(burst->v4.size, 1U);
+  EXPECT_EQ(burst->v6.size, 1U);
 }
 
 }  // namespace

@@ -139,27 +139,27 @@ void clamp_mss(Burst& burst) {
 
 template <class K>
 void rewrite(Burst& burst) {
-  const Lanes<K>& lanes = burst.lanes<K>();
-  for (const Lane<K>* lane : {&lanes.originator, &lanes.reply}) {
-    const unsigned size = lane->size;
-    for (unsigned i = 0; i < size; ++i) {
-      const unsigned packet = lane->packet[i];
-      std::byte* const data = burst.data[packet];
-      const Headers& headers = burst.headers[packet];
-      switch (lane->changed[i]) {
-        case 0:
-          break;
-        case Lane<K>::kDestination:
-          detail::rewrite<K, false, true>(data, headers, lane->target[i]);
-          break;
-        case Lane<K>::kSource:
-          detail::rewrite<K, true, false>(data, headers, lane->target[i]);
-          break;
-        default:
-          rewrite(data, headers, lane->key[i], lane->leaving(i));
-      }
+  const Lane<K>& lane = burst.lane<K>();
+  const auto rewrite_one = [&](unsigned i) {
+    const unsigned packet = lane.packet[i];
+    std::byte* const data = burst.data[packet];
+    const Headers& headers = burst.headers[packet];
+    switch (lane.changed[i]) {
+      case 0:
+        break;
+      case Lane<K>::kDestination:
+        detail::rewrite<K, false, true>(data, headers, lane.target[i]);
+        break;
+      case Lane<K>::kSource:
+        detail::rewrite<K, true, false>(data, headers, lane.target[i]);
+        break;
+      default:
+        rewrite(data, headers, lane.key[i], lane.leaving(i));
     }
-  }
+  };
+  // Each side by itself: what changes is mostly the same for all, which the processor foresees.
+  for_each_bit(lane.originators(), rewrite_one);
+  for_each_bit(lane.all() & lane.replies, rewrite_one);
 }
 template void rewrite<KeyV4>(Burst&);
 template void rewrite<KeyV6>(Burst&);

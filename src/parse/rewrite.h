@@ -139,8 +139,7 @@ void clamp_mss(Burst& burst);
 /// Before functions serve a filed burst: packets of the family leave as they came.
 template <class K>
 void begin_serving(Burst& burst) {
-  burst.lanes<K>().originator.changed.fill(0);
-  burst.lanes<K>().reply.changed.fill(0);
+  burst.lane<K>().changed.fill(0);
 }
 /// Makes the family's packets what functions have said.
 template <class K>

@@ -134,12 +134,12 @@ inline Parsed parse(LinkType link, const Bytes& packet) {
   millrace::parse(*burst, link);
   p.verdict = burst->verdict[0];
   p.headers = burst->headers[0];
-  p.v4 = burst->v4.originator.size;
-  p.v6 = burst->v6.originator.size;
-  if (p.v4 != 0) p.key4 = burst->v4.originator.key[0];
-  if (p.v6 != 0) p.key6 = burst->v6.originator.key[0];
-  if (burst->quoted_v4.originator.size != 0) p.quoted4 = burst->quoted_v4.originator.key[0];
-  if (burst->quoted_v6.originator.size != 0) p.quoted6 = burst->quoted_v6.originator.key[0];
+  p.v4 = burst->v4.size;
+  p.v6 = burst->v6.size;
+  if (p.v4 != 0) p.key4 = burst->v4.key[0];
+  if (p.v6 != 0) p.key6 = burst->v6.key[0];
+  if (burst->quoted_v4.size != 0) p.quoted4 = burst->quoted_v4.key[0];
+  if (burst->quoted_v6.size != 0) p.quoted6 = burst->quoted_v6.key[0];
   return p;
 }
 

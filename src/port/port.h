@@ -7,6 +7,7 @@
 #include "core/burst.h"
 #include "core/link_type.h"
 #include "core/reset.h"
+#include "core/steering.h"
 #include "millrace/key.h"
 
 namespace millrace {
@@ -25,9 +26,12 @@ class Port {
   /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`, and `entry` where it is
   /// known. False at the end. A burst may be empty while time passes; it comes in empty.
   virtual bool receive(Burst& burst) = 0;
-  /// The burst's keys have been found and filed under the sides of their connections; nothing else
-  /// has been done. May take packets out that are another worker's.
-  virtual void filed(Burst&) {}
+  /// The burst's keys have been filed; nothing else has been done. May take packets out that are
+  /// another worker's.
+  virtual void filed(Burst&, const Steering&) {}
+  /// Connections have been looked up. May give packets without one a verdict: then no function is
+  /// asked about them.
+  virtual void looked_up(Burst&, const Steering&) {}
   /// The burst is served, and the packets whose bit in `forward` is set may go out. Says which do,
   /// and may change verdicts.
   virtual std::uint64_t route(Burst&, std::uint64_t forward) { return forward; }

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "core/steering.h"
 #include "millrace/key.h"
-#include "millrace/types.h"
 
 namespace millrace {
 
@@ -14,11 +14,11 @@ struct ClientEnd {
   std::uint16_t port = 0;
 };
 
-/// Of the connection whose packets on that side have that key.
+/// Of the connection whose packets have that key, the i-th of those that `steered` is about.
 template <class A>
-ClientEnd<A> client_of(Side side, const Key<A>& key) {
-  if (side == Side::originator) return {key.source, key.source_port};
-  return {key.destination, key.destination_port};
+ClientEnd<A> client_of(const Steered& steered, unsigned i, const Key<A>& key) {
+  if (steered.is_by_destination(i)) return {key.destination, key.destination_port};
+  return {key.source, key.source_port};
 }
 
 }  // namespace millrace

@@ -2,8 +2,6 @@
 // protocol. Whoever does not know the secret cannot aim connections at one worker.
 #pragma once
 
-#include <algorithm>
-
 #include "shard/client.h"
 #include "shard/spread.h"
 
@@ -13,27 +11,28 @@ class KeyedSpread final : public Spread {
  public:
   explicit KeyedSpread(const Secret& secret) : hasher_(secret) {}
 
-  void hash(Side side, std::span<const KeyV4> keys,
+  void hash(const Steered& steered, std::span<const KeyV4> keys,
             std::span<std::uint32_t> hashes) const override {
-    hash_all(side, keys, hashes);
+    hash_all(steered, keys, hashes);
   }
-  void hash(Side side, std::span<const KeyV6> keys,
+  void hash(const Steered& steered, std::span<const KeyV6> keys,
             std::span<std::uint32_t> hashes) const override {
-    hash_all(side, keys, hashes);
+    hash_all(steered, keys, hashes);
   }
 
  private:
   template <class K>
-  void hash_all(Side side, std::span<const K> keys, std::span<std::uint32_t> hashes) const {
-    std::ranges::transform(keys, hashes.begin(), [&](const K& key) {
-      const auto client = client_of(side, key);
+  void hash_all(const Steered& steered, std::span<const K> keys,
+                std::span<std::uint32_t> hashes) const {
+    for (unsigned i = 0; i < keys.size(); ++i) {
+      const auto client = client_of(steered, i, keys[i]);
       K end;
       end.source = client.address;
       end.source_port = client.port;
-      end.protocol = key.protocol;
-      end.zone = key.zone;
-      return static_cast<std::uint32_t>(hasher_(end));
-    });
+      end.protocol = keys[i].protocol;
+      end.zone = keys[i].zone;
+      hashes[i] = static_cast<std::uint32_t>(hasher_(end));
+    }
   }
 
   Hasher hasher_;

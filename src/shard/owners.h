@@ -18,12 +18,12 @@ class Owners {
   Owners(std::unique_ptr<const Spread> spread, Indirection indirection)
       : spread_(std::move(spread)), indirection_(std::move(indirection)) {}
 
-  /// By a key of either side of the connection.
+  /// By a key of either side of the connection, as a function steers it.
   template <class K>
-  std::optional<unsigned> of(Side side, const K& key) const {
+  std::optional<unsigned> of(const Steered& steered, const K& key) const {
     if (spread_ == nullptr) return std::nullopt;
     std::uint32_t hash = 0;
-    spread_->hash(side, std::span(&key, 1), {&hash, 1});
+    spread_->hash(steered, std::span(&key, 1), {&hash, 1});
     return indirection_.worker_of(indirection_.entry_of(hash));
   }
 

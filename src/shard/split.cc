@@ -10,37 +10,27 @@ namespace {
 using Entries = std::array<std::uint16_t, Burst::kMax>;
 
 template <class K>
-void note(const Spread& spread, const Indirection& indirection, Side side, const Lane<K>& lane,
-          Entries& entries) {
+void note(const Spread& spread, const Indirection& indirection, const Steering& steering,
+          const Lane<K>& lane, Entries& entries) {
   std::array<std::uint32_t, Burst::kMax> hashes;
-  spread.hash(side, lane.keys(), std::span(hashes).first(lane.size));
+  spread.hash(steering.steer(lane.keys()), lane.keys(), std::span(hashes).first(lane.size));
   for (unsigned i = 0; i < lane.size; ++i)
     entries[lane.packet[i]] = static_cast<std::uint16_t>(indirection.entry_of(hashes[i]));
-}
-
-template <class K>
-void note(const Spread& spread, const Indirection& indirection, const Lanes<K>& lanes,
-          Entries& entries) {
-  note(spread, indirection, Side::originator, lanes.originator, entries);
-  note(spread, indirection, Side::reply, lanes.reply, entries);
 }
 
 }  // namespace
 
 Result<std::vector<std::uint16_t>> entries_of(const Capture& capture, const Spread& spread,
-                                              const Indirection& indirection, const Sides& sides) {
+                                              const Indirection& indirection,
+                                              const Steering& steering) {
   std::vector<std::uint16_t> all;
   all.reserve(capture.size());
   auto done = for_each_burst(capture, [&](Burst& burst) -> Result<void> {
     Entries entries{};
-    // Packets that concern no service are spread, too, and know no sides.
-    note(spread, indirection, Side::originator, burst.v4.originator, entries);
-    note(spread, indirection, Side::originator, burst.v6.originator, entries);
-    sides(burst);
-    note(spread, indirection, Side::reply, burst.v4.reply, entries);
-    note(spread, indirection, Side::reply, burst.v6.reply, entries);
-    note(spread, indirection, burst.quoted_v4, entries);
-    note(spread, indirection, burst.quoted_v6, entries);
+    note(spread, indirection, steering, burst.v4, entries);
+    note(spread, indirection, steering, burst.v6, entries);
+    note(spread, indirection, steering, burst.quoted_v4, entries);
+    note(spread, indirection, steering, burst.quoted_v6, entries);
     all.insert(all.end(), entries.begin(), entries.begin() + burst.size);
     return {};
   });

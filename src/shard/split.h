@@ -16,14 +16,11 @@
 
 namespace millrace {
 
-/// Files the keys of a parsed burst under the sides of their connections: what a function does
-/// first.
-using Sides = std::function<void(Burst&)>;
-
 /// Each packet's entry of an indirection table, by its position in the capture. A packet without a
 /// key has entry 0, as NICs send to their first queue what they cannot hash.
 Result<std::vector<std::uint16_t>> entries_of(const Capture& capture, const Spread& spread,
-                                              const Indirection& indirection, const Sides& sides);
+                                              const Indirection& indirection,
+                                              const Steering& steering);
 
 /// Where a worker's packets stand, of those from `begin` to before `end`; ascending.
 std::vector<std::uint32_t> positions_of(std::span<const std::uint16_t> entries,

@@ -26,22 +26,21 @@ test::Bytes udp(unsigned client_port, bool reply) {
   return packet;
 }
 
-/// What has port 53 at its source is a reply.
-void replies_from_53(Lanes<KeyV4>& lanes) {
-  auto& [originator, reply] = lanes;
-  unsigned kept = 0;
-  for (unsigned i = 0; i < originator.size; ++i) {
-    Lane<KeyV4>& to = originator.key[i].source_port == 53 ? reply : originator;
-    const unsigned at = &to == &reply ? reply.size++ : kept++;
-    to.key[at] = originator.key[i];
-    to.packet[at] = originator.packet[i];
+/// What has port 53 at its source is a reply; nothing else concerns anybody.
+class RepliesFrom53 final : public Steering {
+ public:
+  Steered steer(std::span<const KeyV4> keys) const override { return of(keys); }
+  Steered steer(std::span<const KeyV6> keys) const override { return of(keys); }
+
+ private:
+  template <class K>
+  static Steered of(std::span<const K> keys) {
+    Steered steered;
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      steered.by_destination |= std::uint64_t{keys[i].source_port == 53} << i;
+    return steered;
   }
-  originator.size = kept;
-}
-void replies_from_53(Burst& burst) {
-  replies_from_53(burst.v4);
-  replies_from_53(burst.quoted_v4);
-}
+};
 
 /// A router's error to who sent that packet.
 test::Bytes error_about(const test::Bytes& packet) {
@@ -57,9 +56,8 @@ class SplitTest : public testing::Test {
  protected:
   SplitTest() : spread_(spreads().front().create(Secret::from_seed(3))), indirection_(128, 3) {}
 
-  static void replies(Burst& burst) { replies_from_53(burst); }
-  std::vector<CapturePart> parts_of(const Capture& capture, const Sides& sides) {
-    const auto entries = entries_of(capture, *spread_, indirection_, sides);
+  std::vector<CapturePart> parts_of(const Capture& capture) {
+    const auto entries = entries_of(capture, *spread_, indirection_, RepliesFrom53());
     EXPECT_TRUE(entries.has_value());
     EXPECT_EQ(entries->size(), capture.size());
     return split(*entries, indirection_, 3);
@@ -75,7 +73,7 @@ TEST_F(SplitTest, EveryPacketHasOneWorkerAndAConnectionToo) {
     append(capture, udp(port, false));
     append(capture, udp(port, true));
   }
-  const auto parts = parts_of(capture, replies);
+  const auto parts = parts_of(capture);
   std::vector<unsigned> worker_of(capture.size(), 99);
   for (const CapturePart& part : parts) {
     EXPECT_GT(part.positions.size(), 100U);
@@ -98,7 +96,7 @@ TEST_F(SplitTest, ErrorsGoWithWhatTheyAreAbout) {
     append(capture, error_about(udp(port, false)));
     append(capture, error_about(udp(port, true)));
   }
-  const auto parts = parts_of(capture, replies);
+  const auto parts = parts_of(capture);
   std::vector<unsigned> worker_of(capture.size(), 99);
   for (const CapturePart& part : parts) {
     EXPECT_GT(part.positions.size(), 100U);
@@ -113,7 +111,7 @@ TEST_F(SplitTest, ErrorsGoWithWhatTheyAreAbout) {
 TEST_F(SplitTest, WhatHasNoKeyGoesToTheFirst) {
   Capture capture({});
   for (unsigned i = 0; i < 10; ++i) append(capture, test::ethernet(0x0806) + test::zeros(28));
-  const auto parts = parts_of(capture, [](Burst&) {});
+  const auto parts = parts_of(capture);
   EXPECT_EQ(parts[0].positions.size(), 10U);
   EXPECT_TRUE(parts[1].positions.empty());
 }
@@ -121,7 +119,7 @@ TEST_F(SplitTest, WhatHasNoKeyGoesToTheFirst) {
 TEST_F(SplitTest, WhatConcernsNoServiceIsSpread) {
   Capture capture({});
   for (unsigned port = 2000; port < 2300; ++port) append(capture, udp(port, false));
-  const auto parts = parts_of(capture, [](Burst& burst) { burst.v4.originator.size = 0; });
+  const auto parts = parts_of(capture);
   for (const CapturePart& part : parts) EXPECT_GT(part.positions.size(), 50U);
 }
 

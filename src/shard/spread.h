@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/steering.h"
 #include "millrace/hash.h"
 #include "millrace/key.h"
 #include "millrace/types.h"
@@ -21,11 +22,11 @@ namespace millrace {
 class Spread {
  public:
   virtual ~Spread() = default;
-  /// `hashes[i]` becomes that of `keys[i]`, which all stand on this side of their connections. The
-  /// spans are of equal length.
-  virtual void hash(Side side, std::span<const KeyV4> keys,
+  /// `hashes[i]` becomes that of `keys[i]`: of its destination as the client's end where `steered`
+  /// says so, of its source elsewhere. The spans are of equal length, of 64 keys at most.
+  virtual void hash(const Steered& steered, std::span<const KeyV4> keys,
                     std::span<std::uint32_t> hashes) const = 0;
-  virtual void hash(Side side, std::span<const KeyV6> keys,
+  virtual void hash(const Steered& steered, std::span<const KeyV6> keys,
                     std::span<std::uint32_t> hashes) const = 0;
 };
 

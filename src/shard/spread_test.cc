@@ -28,7 +28,9 @@ K random_key(std::mt19937_64& random) {
 template <class K>
 std::uint32_t hash_one(const Spread& spread, Side side, const K& key) {
   std::uint32_t hash = 0;
-  spread.hash(side, std::span(&key, 1), std::span(&hash, 1));
+  const Steered steered{.by_source = side == Side::originator,
+                        .by_destination = side == Side::reply};
+  spread.hash(steered, std::span(&key, 1), std::span(&hash, 1));
   return hash;
 }
 

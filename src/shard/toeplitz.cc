@@ -60,22 +60,23 @@ ToeplitzSpread::ToeplitzSpread(const RssKey& key, Ends ends)
   if (vectorised_) rte_thash_complete_matrix(matrices_.data(), key.data(), kKeyBytes);
 }
 
-void ToeplitzSpread::hash(Side side, std::span<const KeyV4> keys,
+void ToeplitzSpread::hash(const Steered& steered, std::span<const KeyV4> keys,
                           std::span<std::uint32_t> hashes) const {
-  hash_all(side, keys, hashes);
+  hash_all(steered, keys, hashes);
 }
-void ToeplitzSpread::hash(Side side, std::span<const KeyV6> keys,
+void ToeplitzSpread::hash(const Steered& steered, std::span<const KeyV6> keys,
                           std::span<std::uint32_t> hashes) const {
-  hash_all(side, keys, hashes);
+  hash_all(steered, keys, hashes);
 }
 
 template <class K>
-void ToeplitzSpread::hash_all(Side side, std::span<const K> keys,
+void ToeplitzSpread::hash_all(const Steered& steered, std::span<const K> keys,
                               std::span<std::uint32_t> hashes) const {
-  std::ranges::transform(keys, hashes.begin(), [&](const K& key) {
+  for (unsigned i = 0; i < keys.size(); ++i) {
+    const K& key = keys[i];
     Input input;
     if (ends_ == Ends::client) {
-      const auto client = client_of(side, key);
+      const auto client = client_of(steered, i, key);
       input.add(client.address);
       input.add(client.port);
     } else {
@@ -84,8 +85,8 @@ void ToeplitzSpread::hash_all(Side side, std::span<const K> keys,
       input.add(key.source_port);
       input.add(key.destination_port);
     }
-    return hash_bytes(input.bytes());
-  });
+    hashes[i] = hash_bytes(input.bytes());
+  }
 }
 
 std::uint32_t ToeplitzSpread::hash_bytes(std::span<const std::uint8_t> input) const {

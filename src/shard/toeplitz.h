@@ -30,8 +30,10 @@ class ToeplitzSpread final : public Spread {
 
   ToeplitzSpread(const RssKey& key, Ends ends);
 
-  void hash(Side side, std::span<const KeyV4> keys, std::span<std::uint32_t> hashes) const override;
-  void hash(Side side, std::span<const KeyV6> keys, std::span<std::uint32_t> hashes) const override;
+  void hash(const Steered& steered, std::span<const KeyV4> keys,
+            std::span<std::uint32_t> hashes) const override;
+  void hash(const Steered& steered, std::span<const KeyV6> keys,
+            std::span<std::uint32_t> hashes) const override;
 
   /// Of `input`, at most 36 bytes, in the order of the wire.
   std::uint32_t hash_bytes(std::span<const std::uint8_t> input) const;
@@ -40,7 +42,8 @@ class ToeplitzSpread final : public Spread {
 
  private:
   template <class K>
-  void hash_all(Side side, std::span<const K> keys, std::span<std::uint32_t> hashes) const;
+  void hash_all(const Steered& steered, std::span<const K> keys,
+                std::span<std::uint32_t> hashes) const;
 
   static constexpr std::size_t kInputMost = 36;
 

@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-using Side = Endpoint::Side;
+using From = Endpoint::Side;
 
 /// Of a million flows on a campus's Internet link, how many are longer than that many packets:
 /// Jurkiewicz, Rzym, Borylo, "Flow length and size distributions in campus Internet traffic",
@@ -109,7 +109,7 @@ std::uint16_t draw_server_port(Purpose purpose, Random& random) {
 /// Thompson, Miller, Wilder, "Wide-area Internet traffic patterns and characteristics", IEEE
 /// Network 11(6), 1997: bare acknowledgements, about 576 bytes, full.
 struct Data {
-  Side from;
+  From from;
   std::uint16_t payload;
 };
 
@@ -119,28 +119,28 @@ std::uint16_t bytes_between(Random& random, unsigned low, unsigned high) {
 
 Data draw_tcp_data(const Conversation& c, Random& random) {
   const std::uint16_t full = c.ipv6 ? 1440 : 1460;
-  if (c.done == 3) return {Side::client, bytes_between(random, 200, 700)};  // the request
+  if (c.done == 3) return {From::client, bytes_between(random, 200, 700)};  // the request
   const std::uint64_t p = random.below(100);
-  if (p < 50) return {Side::server, full};
-  if (p < 58) return {Side::server, 536};
-  if (p < 62) return {Side::server, bytes_between(random, 1, full)};
-  if (p < 68) return {Side::client, bytes_between(random, 100, 700)};
-  return {p < 94 ? Side::client : Side::server, 0};
+  if (p < 50) return {From::server, full};
+  if (p < 58) return {From::server, 536};
+  if (p < 62) return {From::server, bytes_between(random, 1, full)};
+  if (p < 68) return {From::client, bytes_between(random, 100, 700)};
+  return {p < 94 ? From::client : From::server, 0};
 }
 
 Data draw_quic_data(const Conversation& c, Random& random) {
   constexpr std::uint16_t kFull = 1250;
-  if (c.done < 2) return {c.done == 0 ? Side::client : Side::server, 1200};  // RFC 9000, 14.1
+  if (c.done < 2) return {c.done == 0 ? From::client : From::server, 1200};  // RFC 9000, 14.1
   const std::uint64_t p = random.below(100);
-  if (p < 55) return {Side::server, kFull};
-  if (p < 65) return {Side::server, bytes_between(random, 30, kFull)};
-  if (p < 72) return {Side::client, bytes_between(random, 100, 600)};
-  return {Side::client, bytes_between(random, 25, 50)};
+  if (p < 55) return {From::server, kFull};
+  if (p < 65) return {From::server, bytes_between(random, 30, kFull)};
+  if (p < 72) return {From::client, bytes_between(random, 100, 600)};
+  return {From::client, bytes_between(random, 25, 50)};
 }
 
 Data draw_udp_data(const Conversation& c, Random& random) {
   const bool asks = c.done % 2 == 0;
-  const Side from = asks ? Side::client : Side::server;
+  const From from = asks ? From::client : From::server;
   switch (c.purpose) {
     case Purpose::quic:
       return draw_quic_data(c, random);
@@ -149,22 +149,22 @@ Data draw_udp_data(const Conversation& c, Random& random) {
     case Purpose::dns:
       return {from, asks ? bytes_between(random, 28, 60) : bytes_between(random, 60, 400)};
     default:
-      return {Side::client, bytes_between(random, 20, 200)};
+      return {From::client, bytes_between(random, 20, 200)};
   }
 }
 
-Frame frame_of(const Conversation& c, Side from) {
+Frame frame_of(const Conversation& c, From from) {
   Frame frame;
   frame.ipv6 = c.ipv6;
-  frame.from = from == Side::client ? c.client : c.server;
-  frame.to = from == Side::client ? c.server : c.client;
+  frame.from = from == From::client ? c.client : c.server;
+  frame.to = from == From::client ? c.server : c.client;
   return frame;
 }
 
-Frame tcp_frame(Conversation& c, Side from, unsigned flags, std::uint16_t payload) {
+Frame tcp_frame(Conversation& c, From from, unsigned flags, std::uint16_t payload) {
   Frame frame = frame_of(c, from);
-  std::uint32_t& own = from == Side::client ? c.client_next : c.server_next;
-  const std::uint32_t other = from == Side::client ? c.server_next : c.client_next;
+  std::uint32_t& own = from == From::client ? c.client_next : c.server_next;
+  const std::uint32_t other = from == From::client ? c.server_next : c.client_next;
   frame.flags = static_cast<std::uint8_t>(flags);
   frame.payload = payload;
   frame.sequence = own;
@@ -179,21 +179,21 @@ constexpr std::uint32_t kShortestWithFin = 6;
 Frame next_tcp(Conversation& c, Random& random) {
   using enum Frame::Flags;
   const std::uint32_t left = c.packets - c.done;
-  if (c.done == 0) return tcp_frame(c, Side::client, kSyn, 0);
+  if (c.done == 0) return tcp_frame(c, From::client, kSyn, 0);
   if (c.packets == 2) {  // the closed port answers with sequence number 0, RFC 9293, 3.10.7.1
     c.server_next = 0;
-    return tcp_frame(c, Side::server, kRst | kAck, 0);
+    return tcp_frame(c, From::server, kRst | kAck, 0);
   }
-  if (c.done == 1) return tcp_frame(c, Side::server, kSyn | kAck, 0);
+  if (c.done == 1) return tcp_frame(c, From::server, kSyn | kAck, 0);
   const bool resets = c.reset || c.packets < kShortestWithFin;
   if (resets && left == 1) {
     const bool client = c.packets < kShortestWithFin || c.packets % 2 == 0;
-    return tcp_frame(c, client ? Side::client : Side::server, kRst | kAck, 0);
+    return tcp_frame(c, client ? From::client : From::server, kRst | kAck, 0);
   }
-  if (c.done == 2) return tcp_frame(c, Side::client, kAck, 0);
-  if (!resets && left == 3) return tcp_frame(c, Side::client, kFin | kAck, 0);
-  if (!resets && left == 2) return tcp_frame(c, Side::server, kFin | kAck, 0);
-  if (!resets && left == 1) return tcp_frame(c, Side::client, kAck, 0);
+  if (c.done == 2) return tcp_frame(c, From::client, kAck, 0);
+  if (!resets && left == 3) return tcp_frame(c, From::client, kFin | kAck, 0);
+  if (!resets && left == 2) return tcp_frame(c, From::server, kFin | kAck, 0);
+  if (!resets && left == 1) return tcp_frame(c, From::client, kAck, 0);
   const Data data = draw_tcp_data(c, random);
   return tcp_frame(c, data.from, kAck | (data.payload != 0 ? kPsh : 0), data.payload);
 }
@@ -207,7 +207,7 @@ Frame next_udp(Conversation& c, Random& random) {
 }
 
 Frame next_ping(Conversation& c) {
-  Frame frame = frame_of(c, c.done % 2 == 0 ? Side::client : Side::server);
+  Frame frame = frame_of(c, c.done % 2 == 0 ? From::client : From::server);
   frame.protocol = Frame::Protocol::icmp_echo;
   frame.sequence = c.done / 2 + 1;
   frame.payload = 56;
@@ -243,8 +243,8 @@ Conversation begin(Purpose purpose, std::uint32_t packets, std::uint64_t longest
   Conversation c;
   c.purpose = purpose;
   c.packets = packets;
-  c.client.side = Side::client;
-  c.server = {Side::server, draw_server(random), draw_server_port(purpose, random)};
+  c.client.side = From::client;
+  c.server = {From::server, draw_server(random), draw_server_port(purpose, random)};
   c.ipv6 = random.percent(25);
   c.reset = random.percent(10);
   c.client_next = static_cast<std::uint32_t>(random());

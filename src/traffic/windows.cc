@@ -146,16 +146,16 @@ class Windows {
 
  private:
   Result<void> note(const Burst& burst) {
-    for (const KeyV4& key : burst.v4.originator.keys()) v4_.note(key);
-    for (const KeyV6& key : burst.v6.originator.keys()) v6_.note(key);
+    for (const KeyV4& key : burst.v4.keys()) v4_.note(key);
+    for (const KeyV6& key : burst.v6.keys()) v6_.note(key);
     return {};
   }
 
   Result<void> copy(const Burst& burst) {
     std::array<const KeyV4*, Burst::kMax> v4{};
     std::array<const KeyV6*, Burst::kMax> v6{};
-    find_keys(burst.v4.originator, v4);
-    find_keys(burst.v6.originator, v6);
+    find_keys(burst.v4, v4);
+    find_keys(burst.v6, v6);
     for (unsigned i = 0; i < burst.size; ++i) {
       const Capture::Packet& packet = in_.packet(burst.handle[i] & UINT32_MAX);
       for (unsigned w = 0; w < count_; ++w) {

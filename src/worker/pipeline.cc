@@ -30,10 +30,10 @@ void copy_parsed(const Burst& from, Burst& to) {
   copy(&Burst::headers);
   copy(&Burst::signal);
   copy(&Burst::verdict);
-  copy_keys(from.v4.originator, to.v4.originator);
-  copy_keys(from.v6.originator, to.v6.originator);
-  copy_keys(from.quoted_v4.originator, to.quoted_v4.originator);
-  copy_keys(from.quoted_v6.originator, to.quoted_v6.originator);
+  copy_keys(from.v4, to.v4);
+  copy_keys(from.v6, to.v6);
+  copy_keys(from.quoted_v4, to.quoted_v4);
+  copy_keys(from.quoted_v6, to.quoted_v6);
 }
 
 }  // namespace

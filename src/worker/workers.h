@@ -57,11 +57,8 @@ class Workers {
   unsigned count() const { return static_cast<unsigned>(all_.size()); }
   const Line& line(unsigned worker) const { return *all_[worker].line; }
   Line& line(unsigned worker) { return *all_[worker].line; }
-  /// Files a parsed burst's keys as the functions do, which are alike: for `split`.
-  void sides(Burst& burst) {
-    all_.front().balance->v4().sides(burst);
-    all_.front().balance->v6().sides(burst);
-  }
+  /// The functions steer alike. At rest, or as `ask`.
+  const Steering& steering() const { return *all_.front().balance; }
   /// Sums so far; any thread may ask. `peak` is a bound.
   WorkerCounters counters() const;
   /// At rest, or as `ask`: all instances of tables together, and all functions.

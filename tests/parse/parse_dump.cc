@@ -57,10 +57,10 @@ void print(const Lane<K>& lane, unsigned number, Verdict verdict) {
 void print(Burst& burst, LinkType link, unsigned number) {
   parse(burst, link);
   const Verdict verdict = burst.verdict[0];
-  if (burst.v4.originator.size != 0) {
-    print(burst.v4.originator, number, verdict);
-  } else if (burst.v6.originator.size != 0) {
-    print(burst.v6.originator, number, verdict);
+  if (burst.v4.size != 0) {
+    print(burst.v4, number, verdict);
+  } else if (burst.v6.size != 0) {
+    print(burst.v6, number, verdict);
   } else {
     std::printf("%u %s\n", number, name(verdict).c_str());
   }

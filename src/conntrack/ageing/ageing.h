@@ -21,6 +21,7 @@ namespace millrace {
 
 struct AgeingConfig {
   std::size_t ids = 0;             ///< ids are below this
+  std::size_t connections = 0;     ///< there are no more at a time
   std::uint32_t interval_ms = 10;  ///< how finely deadlines are told apart, 1 to 1000
   Pages pages = Pages::huge;
 };

@@ -38,7 +38,7 @@ template <class S>
 class AgeingTest : public testing::Test {
  protected:
   static std::unique_ptr<Ageing> make(std::size_t ids, std::uint32_t interval_ms) {
-    auto made = S::create({ids, interval_ms, Pages::small}, 1);
+    auto made = S::create({ids, ids, interval_ms, Pages::small}, 1);
     EXPECT_TRUE(made.has_value());
     return std::move(made->front());
   }

@@ -63,13 +63,13 @@ class Passes : public Ageing {
       : memory_(std::move(memory)),
         live_(memory_.data(), config.ids),
         ids_(config.ids),
-        ids_of_worker_(config.ids / workers),
+        most_of_worker_(config.connections / workers),
         interval_ms_(std::max(config.interval_ms, 1U)) {}
 
   /// How long a pass may take, as things are.
   virtual std::uint32_t pass_ms() const = 0;
-  /// Of its part of all ids, whether so many quarters live.
-  bool has_quarters(unsigned quarters) const { return count_ >= ids_of_worker_ * quarters / 4; }
+  /// Of its part of all connections, whether so many quarters live.
+  bool has_quarters(unsigned quarters) const { return count_ >= most_of_worker_ * quarters / 4; }
 
   /// One of `Scheme`, derived from this, for each worker.
   template <class Scheme>
@@ -105,7 +105,7 @@ class Passes : public Ageing {
   Memory memory_;
   LiveBits live_;
   std::uint64_t ids_;
-  std::uint64_t ids_of_worker_;
+  std::uint64_t most_of_worker_;
   std::uint32_t interval_ms_;
   Elapsed time_;
   std::uint64_t interval_ = 0;  // that `left_` knows of

@@ -4,14 +4,16 @@
 //
 // Invariants:
 //  1. All chunks of a slot are full but its last, which is not empty.
-//  2. A filed id's place is where it stands, and the chunk there names its slot, the one before it,
-//     and the one before that.
+//  2. A filed id stands in the chunk that is kept for it, and that chunk names its slot, the one
+//     before it, and the one before that.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -38,29 +40,35 @@ class SlotMemory {
     ConnId ids[kIdsOfChunk];
   };
 
-  /// Errors (failed): no memory.
-  static Result<SlotMemory> create(std::size_t ids, std::uint32_t slots, unsigned workers,
-                                   Pages pages) {
+  /// For ids below `ids`, of which `most` are filed at a time. Errors (failed): no memory.
+  static Result<SlotMemory> create(std::size_t ids, std::size_t most, std::uint32_t slots,
+                                   unsigned workers, Pages pages) {
     // Of each slot one may be partly filled, and each worker keeps some that are free.
-    const std::size_t of_worker = std::min<std::size_t>(slots, ids) + std::size_t{3} * kHandedOver;
-    const std::size_t chunks = ids / kIdsOfChunk + workers * of_worker + 1;
+    const std::size_t of_worker = std::min<std::size_t>(slots, most) + std::size_t{3} * kHandedOver;
+    const std::size_t chunks = most / kIdsOfChunk + workers * of_worker + 1;
     auto all = Memory::map(chunks * sizeof(Chunk), pages);
     if (!all) return std::unexpected(all.error());
-    auto places = Memory::map(ids * sizeof(std::uint32_t), pages);
+    // There may be twice as many ids as connections, so each byte counts.
+    const std::size_t bytes = chunks < kNone24 ? 3 : sizeof(std::uint32_t);
+    auto places = Memory::map(ids * bytes, pages);
     if (!places) return std::unexpected(places.error());
-    return SlotMemory(std::move(*all), std::move(*places), static_cast<std::uint32_t>(chunks));
+    return SlotMemory(std::move(*all), std::move(*places), bytes,
+                      static_cast<std::uint32_t>(chunks));
   }
 
   Chunk& chunk(std::uint32_t number) const {
     return reinterpret_cast<Chunk*>(chunks_.data())[number];
   }
-  /// The place of a filed id: its chunk's number and its own in there.
-  std::uint32_t& place(ConnId id) const {
-    return reinterpret_cast<std::uint32_t*>(places_.data())[index(id)];
+  /// The number of the chunk in which a filed id stands.
+  std::uint32_t chunk_of(ConnId id) const {
+    std::uint32_t number = 0;
+    place_bytes_ == 3 ? std::memcpy(&number, place(id), 3) : std::memcpy(&number, place(id), 4);
+    return number;
   }
-  static std::uint32_t place_of(std::uint32_t chunk, unsigned number) {
-    return chunk << 4 | number;
+  void put_in_chunk(ConnId id, std::uint32_t number) const {
+    place_bytes_ == 3 ? std::memcpy(place(id), &number, 3) : std::memcpy(place(id), &number, 4);
   }
+  void prefetch_place(ConnId id) const { detail::prefetch(place(id)); }
   std::size_t memory_bytes() const { return chunks_.bytes() + places_.bytes(); }
 
   /// Chunks change hands so many at a time, in lists. There is always one left.
@@ -86,10 +94,18 @@ class SlotMemory {
   }
 
  private:
-  SlotMemory(Memory chunks, Memory places, std::uint32_t count)
-      : chunks_(std::move(chunks)), places_(std::move(places)), locked_(new std::atomic_flag) {
+  static constexpr std::size_t kNone24 = std::size_t{1} << 24;
+  static_assert(std::endian::native == std::endian::little);
+
+  SlotMemory(Memory chunks, Memory places, std::size_t place_bytes, std::uint32_t count)
+      : chunks_(std::move(chunks)),
+        places_(std::move(places)),
+        place_bytes_(place_bytes),
+        locked_(new std::atomic_flag) {
     for (std::uint32_t n = 0; n < count; ++n) chunk(n).before = n + 1 < count ? n + 1 : kNone;
   }
+
+  std::byte* place(ConnId id) const { return places_.data() + index(id) * place_bytes_; }
 
   void lock() {
     while (locked_->test_and_set(std::memory_order_acquire)) {
@@ -99,6 +115,7 @@ class SlotMemory {
 
   Memory chunks_;
   Memory places_;
+  std::size_t place_bytes_;
   std::uint32_t free_ = 0;
   std::unique_ptr<std::atomic_flag> locked_;
 };
@@ -113,10 +130,10 @@ class Slots {
   /// Begins to fetch what `take` reads first.
   void prefetch(std::uint32_t slot) const { prefetch_chunk(slots_[slot].last); }
   /// And what filing `id` writes.
-  void prefetch_place(ConnId id) const { detail::prefetch(&memory_->place(id)); }
+  void prefetch_place(ConnId id) const { memory_->prefetch_place(id); }
 
   /// The slot of a filed id.
-  std::uint32_t slot_of(ConnId id) const { return memory_->chunk(memory_->place(id) >> 4).slot; }
+  std::uint32_t slot_of(ConnId id) const { return memory_->chunk(memory_->chunk_of(id)).slot; }
 
   /// `id` is not filed.
   void append(std::uint32_t slot, ConnId id) {
@@ -130,18 +147,18 @@ class Slots {
       s = {fresh, 0};
     }
     memory_->chunk(s.last).ids[s.size] = id;
-    memory_->place(id) = SlotMemory::place_of(s.last, s.size);
+    memory_->put_in_chunk(id, s.last);
     ++s.size;
   }
 
   /// `id` is filed, here.
   void remove(ConnId id) {
-    const std::uint32_t place = memory_->place(id);
-    SlotMemory::Chunk& chunk = memory_->chunk(place >> 4);
+    const std::uint32_t number = memory_->chunk_of(id);
+    SlotMemory::Chunk& chunk = memory_->chunk(number);
     Slot& s = slots_[chunk.slot];
     const ConnId last = memory_->chunk(s.last).ids[s.size - 1];
-    chunk.ids[place & 15] = last;
-    memory_->place(last) = place;
+    *std::ranges::find(chunk.ids, id) = last;
+    memory_->put_in_chunk(last, number);
     shrink(s, 1);
   }
 
@@ -175,8 +192,8 @@ class Slots {
             chunk.before == kNone ? kNone : memory_->chunk(chunk.before).before;
         if (chunk.before2 != before2) return broken("2: a chunk names another one before it");
         for (unsigned i = 0; i < size; ++i) {
-          if (memory_->place(chunk.ids[i]) != SlotMemory::place_of(n, i))
-            return broken("2: an id's place is another one");
+          if (memory_->chunk_of(chunk.ids[i]) != n)
+            return broken("2: an id stands in another chunk");
         }
         size = SlotMemory::kIdsOfChunk;
       }

@@ -41,7 +41,8 @@ class Wheel final : public Ageing {
   static std::uint32_t slack_ms(std::uint32_t interval_ms) { return interval_ms; }
 
   static Result<AgeingOfWorkers> create(const AgeingConfig& config, unsigned workers) {
-    auto made = SlotMemory::create(config.ids, kBothLevels, workers, config.pages);
+    auto made =
+        SlotMemory::create(config.ids, config.connections, kBothLevels, workers, config.pages);
     if (!made) return std::unexpected(made.error());
     const auto memory = std::make_shared<SlotMemory>(std::move(*made));
     AgeingOfWorkers wheels;

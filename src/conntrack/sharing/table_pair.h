@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-/// Two instances of the same table: originators' entries and replies' entries.
+/// Originators' entries and replies' entries: in two instances of the same table, or all in the
+/// first one.
 template <class Table>
 struct TablePair {
   Table originators;

@@ -25,39 +25,32 @@ typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
   return {.originator = sizeof(State), .reply = sizeof(State), .replies = plan_->replies};
 }
 
-// --- sides
+// --- screen
 
 template <class K>
-void BalanceFor<K>::sides(Burst& burst) {
-  burst.lanes<K>().reply.size = 0;
-  if (plan_->index->table.only_catch_all()) return;
-  sides(burst.lanes<K>(),
-        [&burst](unsigned packet) { burst.verdict[packet] = Verdict::no_service; });
-  if (!burst.quoted<K>().is_empty()) [[unlikely]]
-    sides(burst.quoted<K>(), [](unsigned) {});
+Steered BalanceFor<K>::steer(std::span<const K> keys) const {
+  if (plan_->index->table.only_catch_all())
+    return {.by_source = bits_below(static_cast<unsigned>(keys.size()))};
+  Steered steered;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto side = plan_->side(keys[i]);
+    steered.by_source |= std::uint64_t{side == Side::originator} << i;
+    steered.by_destination |= std::uint64_t{side == Side::reply} << i;
+  }
+  return steered;
 }
 
 template <class K>
-template <class Unconcerned>
-void BalanceFor<K>::sides(Lanes<K>& lanes, Unconcerned&& unconcerned) const {
-  auto& [originator, reply] = lanes;
-  const auto move = [&originator](unsigned from, Lane<K>& lane, unsigned to) {
-    if (&lane == &originator && from == to) return;
-    lane.packet[to] = originator.packet[from];
-    lane.key[to] = originator.key[from];
-  };
-  unsigned kept = 0;
-  for (unsigned i = 0; i < originator.size; ++i) {
-    const auto met = plan_->side(originator.key[i]);
-    if (met == Side::originator) {
-      move(i, originator, kept++);
-    } else if (met == Side::reply) {
-      move(i, reply, reply.size++);
-    } else {
-      unconcerned(originator.packet[i]);
-    }
-  }
-  originator.size = kept;
+std::uint64_t BalanceFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) {
+  if (plan_->index->table.only_catch_all()) return unknown;
+  std::uint64_t begin = 0;
+  for_each_bit(unknown, [&](unsigned i) {
+    const auto side = plan_->side(lane.key[i]);
+    begin |= std::uint64_t{side == Side::originator} << i;
+    lane.replies |= std::uint64_t{side == Side::reply} << i;
+    if (!side) burst.verdict[lane.packet[i]] = Verdict::no_service;
+  });
+  return begin;
 }
 
 // --- open
@@ -69,12 +62,7 @@ typename BalanceFor<K>::Service* BalanceFor<K>::find(const K& key) {
 }
 
 template <class K>
-void BalanceFor<K>::open(const Burst& burst, std::span<Opening<K>> openings) {
-  for (Opening<K>& opening : openings) answer(burst, opening);
-}
-
-template <class K>
-void BalanceFor<K>::answer(const Burst& burst, Opening<K>& opening) {
+void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
   Service* service = find(opening.key);
   if (service == nullptr) {
     refuse(opening, nullptr, Verdict::no_service);
@@ -292,34 +280,24 @@ void BalanceFor<K>::follow(const FunctionFor<K>& other) {
 // --- serve
 
 template <class K>
-void BalanceFor<K>::serve(Burst& burst, const States<K>& originators, const States<K>& replies) {
-  const auto serve = [](const Lane<K>& lane, auto&& tracked, auto&& untracked) {
-    for (unsigned i = 0; i < lane.size; ++i) {
-      const ConnId id = lane.connection[i];
-      if (id != ConnId::none) [[likely]] {
-        tracked(i, id);
-      } else {
-        untracked(i);
-      }
-    }
-  };
-  auto& [originator, reply] = burst.lanes<K>();
-  serve(
-      originator,
-      [&](unsigned i, ConnId id) {
-        Backend& backend = backends_[state_at(originators[id])];
-        send<Side::originator>(burst, originator, i, backend, port_for(backend, originator.key[i]),
-                               Verdict::tracked);
-      },
-      [&](unsigned i) { serve_by_maglev(burst, originator, i); });
-  serve(
-      reply,
-      [&](unsigned i, ConnId id) {
-        Backend& backend = backends_[state_at(replies[id])];
-        const std::uint16_t port = virtual_port(backend, reply.key[i], id, originators, replies);
-        send<Side::reply>(burst, reply, i, backend, port, Verdict::tracked);
-      },
-      [&](unsigned i) { serve_answer(burst, reply, i); });
+void BalanceFor<K>::serve(Burst& burst, const States<K>& states) {
+  Lane<K>& lane = burst.lane<K>();
+  for_each_bit(lane.originators(), [&](unsigned i) {
+    const ConnId id = lane.connection[i];
+    if (id == ConnId::none) [[unlikely]]
+      return serve_by_maglev(burst, lane, i);
+    Backend& backend = backends_[state_at(states[id])];
+    send<Side::originator>(burst, lane, i, backend, port_for(backend, lane.key[i]),
+                           Verdict::tracked);
+  });
+  for_each_bit(lane.all() & lane.replies, [&](unsigned i) {
+    const ConnId id = lane.connection[i];
+    if (id == ConnId::none) [[unlikely]]
+      return serve_answer(burst, lane, i);
+    Backend& backend = backends_[state_at(states[id])];
+    const std::uint16_t port = virtual_port(backend, lane.key[i], id, states);
+    send<Side::reply>(burst, lane, i, backend, port, Verdict::tracked);
+  });
 }
 
 /// To the backend, at that port; or back from it, from that port of its service.
@@ -360,11 +338,11 @@ auto BalanceFor<K>::from_backend(const Backend& backend, std::uint16_t port, con
 }
 
 template <class K>
-auto BalanceFor<K>::target(Side side, const K& key, ConnId id, const States<K>& originators,
-                           const States<K>& replies) const -> Target {
-  if (side == Side::originator) return to_backend(backends_[state_at(originators[id])], key);
-  const Backend& backend = backends_[state_at(replies[id])];
-  return from_backend(backend, virtual_port(backend, key, id, originators, replies), key);
+auto BalanceFor<K>::target(Side side, const K& key, ConnId id, const States<K>& states) const
+    -> Target {
+  const Backend& backend = backends_[state_at(states[id])];
+  if (side == Side::originator) return to_backend(backend, key);
+  return from_backend(backend, virtual_port(backend, key, id, states), key);
 }
 
 // --- state
@@ -385,11 +363,11 @@ std::uint16_t BalanceFor<K>::port_for(const Backend& backend, const K& key) {
 /// the originator's key tells.
 template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
-                                          const States<K>& originators, const States<K>& replies) {
+                                          const States<K>& states) {
   if (backend.virtual_port != 0) return backend.virtual_port;
-  const ConnId peer = peer_of(replies.header(reply));
-  if (backend.port == 0 || !originators.has(peer)) return reply_key.source_port;
-  return originators.header(peer).key.destination_port;
+  const ConnId peer = peer_of(states.header(reply));
+  if (backend.port == 0 || !states.has(peer)) return reply_key.source_port;
+  return states.header(peer).key.destination_port;
 }
 
 template class BalanceFor<KeyV4>;

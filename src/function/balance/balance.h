@@ -102,16 +102,16 @@ class BalanceFor final : public FunctionFor<K> {
   Result<void> check_invariants() const;
 
   typename FunctionFor<K>::StateBytes state_bytes() const override;
-  void sides(Burst& burst) override;
-  void open(const Burst& burst, std::span<Opening<K>> openings) override;
+  Steered steer(std::span<const K> keys) const override;
+  std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override;
+  void open(const Burst& burst, Opening<K>& opening) override;
   Verdict answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) override;
   Verdict proved(const std::byte* state) override;
   void unproved(const std::byte* state) override;
-  void serve(Burst& burst, const States<K>& originators, const States<K>& replies) override;
+  void serve(Burst& burst, const States<K>& states) override;
   using typename FunctionFor<K>::Target;
-  Target target(Side side, const K& key, ConnId id, const States<K>& originators,
-                const States<K>& replies) const override;
-  std::optional<Target> target_without_entry(const Burst& burst, unsigned packet, Side side,
+  Target target(Side side, const K& key, ConnId id, const States<K>& states) const override;
+  std::optional<Target> target_without_entry(const Burst& burst, unsigned packet,
                                              const K& key) override;
   void closed(const std::byte* state, bool proved) override;
   void abandoned(const std::byte* state) override;
@@ -184,7 +184,6 @@ class BalanceFor final : public FunctionFor<K> {
   /// The service that takes what is new; null: none.
   Service* find(const K& key);
 
-  void answer(const Burst& burst, Opening<K>& opening);
   void refuse(Opening<K>& opening, Service* service, Verdict why);
   /// Whether the limit forbids one more connection; counts that.
   static bool turns_away(Service& service);
@@ -213,8 +212,6 @@ class BalanceFor final : public FunctionFor<K> {
                    Verdict verdict);
   void serve_by_maglev(Burst& burst, Lane<K>& lane, unsigned i);
   void serve_answer(Burst& burst, Lane<K>& lane, unsigned i);
-  template <class Unconcerned>
-  void sides(Lanes<K>& lanes, Unconcerned&& unconcerned) const;
 
   static Target to_backend(const Backend& backend, const K& key);
   static Target from_backend(const Backend& backend, std::uint16_t port, const K& key);
@@ -223,7 +220,7 @@ class BalanceFor final : public FunctionFor<K> {
   static State state_at(const std::byte* at);
   static std::uint16_t port_for(const Backend& backend, const K& key);
   static std::uint16_t virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
-                                    const States<K>& originators, const States<K>& replies);
+                                    const States<K>& states);
 
   std::shared_ptr<Pooled> pool_of(const Service& service, const typename Plan::Service& planned);
 

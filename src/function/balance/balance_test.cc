@@ -129,31 +129,29 @@ TYPED_TEST(BalanceTest, RepliesAreToldFromWhatACatchAllTakes) {
   EXPECT_EQ(line.send(TestFixture::packet("y:80", "x:1")).to, "m:1");
 }
 
-TYPED_TEST(BalanceTest, SidesKeepOrderAndDensity) {
+TYPED_TEST(BalanceTest, ScreensAndSteersByEnds) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::service("a")}));
-  auto& lanes = line.burst().template lanes<TypeParam>();
-  const std::string kinds = "ororrnoo";  // originator, reply; n: no family's business here
+  auto& lane = line.burst().template lane<TypeParam>();
+  const std::string kinds = "ororrroo";  // to the service, from elsewhere
   for (unsigned i = 0; i < kinds.size(); ++i) {
-    lanes.originator.packet[i] = static_cast<std::uint8_t>(10 + i);
-    lanes.originator.key[i] = {.source = TestFixture::Line::host('x'),
-                               .destination = TestFixture::Line::host(kinds[i] == 'o' ? 'v' : 'x'),
-                               .source_port = static_cast<std::uint16_t>(i),
-                               .destination_port = 80,
-                               .protocol = 6};
+    lane.packet[i] = static_cast<std::uint8_t>(10 + i);
+    lane.key[i] = {.source = TestFixture::Line::host(kinds[i] == 'r' ? 'a' : 'x'),
+                   .destination = TestFixture::Line::host(kinds[i] == 'o' ? 'v' : 'x'),
+                   .source_port = static_cast<std::uint16_t>(i),
+                   .destination_port = 80,
+                   .protocol = 6};
+    line.burst().verdict[10 + i] = Verdict::tracked;
   }
-  lanes.originator.size = static_cast<unsigned>(kinds.size());
-  line.function().sides(line.burst());
-  std::string seen;
-  const auto append = [&seen](const auto& lane) {
-    for (unsigned i = 0; i < lane.size; ++i) {
-      seen += std::to_string(lane.packet[i]) + " ";
-      EXPECT_EQ(lane.key[i].source_port + 10, lane.packet[i]);
-    }
-  };
-  append(lanes.originator);
-  seen += "| ";
-  append(lanes.reply);
-  EXPECT_EQ(seen, "10 12 16 17 | 11 13 14 15 ");
+  lane.size = static_cast<unsigned>(kinds.size());
+  lane.replies = 0;
+  const auto steered = line.function().steer(lane.keys());
+  EXPECT_EQ(steered.by_source, 0b11000101U);
+  EXPECT_EQ(steered.by_destination, 0b00111010U);
+  // The first two have an entry.
+  EXPECT_EQ(line.function().screen(line.burst(), lane, 0b11111100), 0b11000100U);
+  EXPECT_EQ(lane.replies, 0b00111000U);
+  for (unsigned i = 0; i < kinds.size(); ++i)
+    EXPECT_EQ(line.burst().verdict[10 + i], Verdict::tracked);
 }
 
 TYPED_TEST(BalanceTest, SchedulesBeginningsAndSendsTheRestWhereMaglevSays) {
@@ -235,7 +233,7 @@ TYPED_TEST(BalanceTest, CollisionsTryEveryBackendOfMany) {
   opening.state = state.data();
   std::set<std::uint16_t> tried;
   for (;; ++opening.attempt) {
-    line.function().open(line.burst(), {&opening, 1});
+    line.function().open(line.burst(), opening);
     if (opening.answer == Opening<TypeParam>::Answer::refused) break;
     tried.insert(opening.reply_key.source_port);
     ASSERT_LT(opening.attempt, kBackends);
@@ -270,7 +268,7 @@ TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
                    .source_port = static_cast<std::uint16_t>(n / kServices),
                    .destination_port = static_cast<std::uint16_t>(1 + n % kServices),
                    .protocol = TestFixture::Line::kUdp};
-    line.function().open(line.burst(), {&opening, 1});
+    line.function().open(line.burst(), opening);
   }
   line.update(TestFixture::only(specs));
   EXPECT_EQ(line.balance().statistics()[0].backends[0].live, 1U);

@@ -265,34 +265,5 @@ TYPED_TEST(ErrorsTest, BesideACatchAllGoToWhomTheyConcern) {
             T::error('r', 'm', T::sent("m:1", "y:2")));
 }
 
-// In one burst, errors stand in lanes of their own; packets keep theirs.
-TYPED_TEST(ErrorsTest, SidesKeepOrderAndDensity) {
-  using T = TestFixture;
-  typename T::Line line(T::config({T::service("a")}));
-  auto& [to_backend, to_client] = line.burst().template quoted<TypeParam>();
-  line.burst().clear();
-  const std::string kinds = "ororroo";
-  for (unsigned i = 0; i < kinds.size(); ++i) {
-    to_backend.packet[i] = static_cast<std::uint8_t>(10 + i);
-    to_backend.key[i] = {.source = T::Line::host('x'),
-                         .destination = T::Line::host(kinds[i] == 'o' ? 'v' : 'x'),
-                         .source_port = static_cast<std::uint16_t>(i),
-                         .destination_port = 80,
-                         .protocol = 6};
-  }
-  to_backend.size = static_cast<unsigned>(kinds.size());
-  line.function().sides(line.burst());
-  std::string seen;
-  for (const auto* lane : {&to_backend, &to_client}) {
-    for (unsigned i = 0; i < lane->size; ++i) {
-      seen += std::to_string(lane->packet[i]) + " ";
-      EXPECT_EQ(lane->key[i].source_port + 10, lane->packet[i]);
-    }
-    seen += "| ";
-  }
-  EXPECT_EQ(seen, "10 12 15 16 | 11 13 14 | ");
-  EXPECT_TRUE(line.burst().template lanes<TypeParam>().is_empty());
-}
-
 }  // namespace
 }  // namespace millrace

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -65,8 +66,7 @@ class TestLine {
   explicit TestLine(std::unique_ptr<Balance> balance)
       : burst_(std::make_unique<Burst>()), balance_(std::move(balance)) {
     const auto bytes = function().state_bytes();
-    originators_ = *Records<K>::create(kRecords, bytes.originator, Pages::small);
-    replies_ = *Records<K>::create(kRecords, bytes.reply, Pages::small);
+    records_ = *Records<K>::create(kRecords, std::max(bytes.originator, bytes.reply), Pages::small);
   }
   ~TestLine() {
     const auto ok = balance_->check_invariants();
@@ -85,13 +85,11 @@ class TestLine {
   Sent send(const Packet& packet) {
     const K key = key_of(packet);
     write(key, packet.flags);
-    auto& lanes = burst_->lanes<K>();
-    lanes.reply.size = 0;
-    lanes.originator.size = 1;
-    lanes.originator.packet[0] = 0;
-    lanes.originator.key[0] = key;
-    function().sides(*burst_);
-    if (lanes.originator.size + lanes.reply.size == 1) serve();
+    auto& lane = burst_->lane<K>();
+    lane.size = 1;
+    lane.packet[0] = 0;
+    lane.key[0] = key;
+    serve();
     return {burst_->verdict[0], name(0), name(2), next_hop()};
   }
 
@@ -106,10 +104,7 @@ class TestLine {
     burst_->length[0] = static_cast<std::uint16_t>(bytes_.size());
     burst_->wire_length[0] = burst_->length[0];
     parse(*burst_, LinkType::raw_ip);
-    function().sides(*burst_);
-    auto& [originator, reply] = burst_->quoted<K>();
-    look_up(originator, by_key_);
-    look_up(reply, by_reply_);
+    look_up(burst_->quoted<K>());
     serve_filed();
     return burst_->verdict[0];
   }
@@ -128,14 +123,14 @@ class TestLine {
   void close(const Packet& packet) {
     const auto at = by_key_.find(text(key_of(packet)));
     ASSERT_NE(at, by_key_.end());
-    function().closed(originators_.state(at->second), proved_.erase(at->second) != 0);
+    function().closed(records_.state(at->second), proved_.erase(at->second) != 0);
     by_key_.erase(at);
   }
 
   /// What the function says to its proof.
   Verdict prove(const Packet& packet) {
     const ConnId id = by_key_.at(text(key_of(packet)));
-    const Verdict verdict = function().proved(originators_.state(id));
+    const Verdict verdict = function().proved(records_.state(id));
     if (verdict == Verdict::tracked) proved_.insert(id);
     return verdict;
   }
@@ -143,7 +138,7 @@ class TestLine {
   void prove_all() {
     for (const auto& [key, id] : by_key_) {
       if (!proved_.insert(id).second) continue;
-      EXPECT_EQ(function().proved(originators_.state(id)), Verdict::tracked);
+      EXPECT_EQ(function().proved(records_.state(id)), Verdict::tracked);
     }
   }
   /// Returns the fate of the connection of that first packet.
@@ -152,7 +147,7 @@ class TestLine {
   }
   /// The originator's state of the connection of that first packet.
   const std::byte* state(const Packet& packet) const {
-    return originators_.state(by_key_.at(text(key_of(packet))));
+    return records_.state(by_key_.at(text(key_of(packet))));
   }
 
   void update(const Services& services) {
@@ -232,28 +227,30 @@ class TestLine {
   }
 
   using Index = std::map<std::string, ConnId>;
-  static void look_up(Lane<K>& lane, const Index& index) {
+  void look_up(Lane<K>& lane) const {
     if (lane.size == 0) return;
-    const auto found = index.find(text(lane.key[0]));
-    lane.connection[0] = found != index.end() ? found->second : ConnId::none;
+    const auto at = by_key_.find(text(lane.key[0]));
+    const auto reply = by_reply_.find(text(lane.key[0]));
+    lane.replies = at == by_key_.end() && reply != by_reply_.end();
+    lane.connection[0] = at != by_key_.end()        ? at->second
+                         : reply != by_reply_.end() ? reply->second
+                                                    : ConnId::none;
   }
 
   void serve() {
-    auto& [originator, reply] = burst_->lanes<K>();
-    look_up(originator, by_key_);
-    look_up(reply, by_reply_);
-    if (originator.size == 1 && originator.connection[0] == ConnId::none)
-      originator.connection[0] = open(originator.key[0]);
+    auto& lane = burst_->lane<K>();
+    look_up(lane);
+    if (lane.connection[0] == ConnId::none && function().screen(*burst_, lane, 1) != 0)
+      lane.connection[0] = open(lane.key[0]);
     serve_filed();
   }
   /// As a family of a line does.
   void serve_filed() {
-    const States<K> originators(originators_);
-    const States<K> replies(replies_);
+    const States<K> states(records_);
     begin_serving<K>(*burst_);
-    function().serve(*burst_, originators, replies);
+    function().serve(*burst_, states);
     rewrite<K>(*burst_);
-    send_errors_on(*burst_, function(), originators, replies);
+    send_errors_on(*burst_, function(), states);
   }
 
   ConnId open(const K& key) {
@@ -263,9 +260,9 @@ class TestLine {
     const ConnId id{next_++};
     Opening<K> opening;
     opening.key = key;
-    opening.state = originators_.state(id);
+    opening.state = records_.state(id);
     for (;; ++opening.attempt) {
-      function().open(*burst_, {&opening, 1});
+      function().open(*burst_, opening);
       if (opening.answer == Answer::refused) {
         if (opening.attempt > 0) function().abandoned(opening.state);
         burst_->verdict[0] = opening.refusal;
@@ -276,10 +273,15 @@ class TestLine {
         function().abandoned(opening.state);
         return ConnId::none;
       }
-      if (!by_reply_.emplace(text(opening.reply_key), id).second) continue;
-      std::memcpy(replies_.state(id), opening.reply_state.data(), function().state_bytes().reply);
+      if (by_reply_.contains(text(opening.reply_key))) continue;
+      const ConnId reply{next_++};
+      by_reply_[text(opening.reply_key)] = reply;
+      records_.header(reply).peer = id;
+      std::memcpy(records_.state(reply), opening.reply_state.data(),
+                  function().state_bytes().reply);
       break;
     }
+    records_.header(id).key = key;
     by_key_[text(key)] = id;
     return id;
   }
@@ -288,8 +290,7 @@ class TestLine {
 
   std::unique_ptr<Burst> burst_;
   std::unique_ptr<Balance> balance_;
-  Records<K> originators_;
-  Records<K> replies_;
+  Records<K> records_;
   Index by_key_;
   Index by_reply_;
   std::set<ConnId> proved_;

@@ -98,8 +98,10 @@ void BalanceFor<K>::serve_answer(Burst& burst, Lane<K>& lane, unsigned i) {
 }
 
 template <class K>
-auto BalanceFor<K>::target_without_entry(const Burst& burst, unsigned packet, Side side,
-                                         const K& key) -> std::optional<Target> {
+auto BalanceFor<K>::target_without_entry(const Burst& burst, unsigned packet, const K& key)
+    -> std::optional<Target> {
+  const auto side = plan_->index->table.only_catch_all() ? Side::originator : plan_->side(key);
+  if (!side) return std::nullopt;
   if (side == Side::originator) {
     const Backend* const backend = backend_by_maglev(key);
     return backend != nullptr ? std::optional(to_backend(*backend, key)) : std::nullopt;

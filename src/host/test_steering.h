@@ -1,0 +1,18 @@
+// For tests: a function that has the same to say of every key.
+#pragma once
+
+#include "core/steering.h"
+
+namespace millrace {
+
+class SteersAll final : public Steering {
+ public:
+  explicit SteersAll(const Steered& steered = {}) : steered_(steered) {}
+  Steered steer(std::span<const KeyV4>) const override { return steered_; }
+  Steered steer(std::span<const KeyV6>) const override { return steered_; }
+
+ private:
+  Steered steered_;
+};
+
+}  // namespace millrace
