@@ -11,12 +11,10 @@
 #include <thread>
 
 #include "bench_command.h"
-#include "common_options.h"
-#include "huge_pages.h"
-#include "interrupt.h"
+#include "command_line/huge_pages.h"
+#include "command_line/interrupt.h"
+#include "command_line/output.h"
 #include "live_table.h"
-#include "output.h"
-#include "report_words.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 

@@ -2,9 +2,8 @@
 #include "bench/contender.h"
 #include "bench/machine.h"
 #include "bench_command.h"
-#include "common_options.h"
-#include "interrupt.h"
-#include "output.h"
+#include "command_line/interrupt.h"
+#include "command_line/output.h"
 #include "worker/threads.h"
 
 namespace millrace::cli {

@@ -13,11 +13,11 @@
 
 #include "bench/settings.h"
 #include "bench/spread.h"
-#include "command.h"
-#include "json.h"
+#include "command_line/json.h"
+#include "command_line/output.h"
+#include "command_line/validators.h"
+#include "commands.h"
 #include "millrace/types.h"
-#include "output.h"
-#include "validators.h"
 
 namespace millrace::cli {
 

@@ -9,13 +9,12 @@
 #include <set>
 
 #include "bench_command.h"
-#include "common_options.h"
+#include "command_line/huge_pages.h"
+#include "command_line/output.h"
+#include "command_line/validators.h"
 #include "core/available_memory.h"
-#include "huge_pages.h"
 #include "live_table.h"
-#include "output.h"
 #include "tables_report.h"
-#include "validators.h"
 
 namespace millrace::cli {
 namespace {

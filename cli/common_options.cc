@@ -7,10 +7,10 @@
 #include <cmath>
 
 #include "bench/contender.h"
+#include "command_line/output.h"
+#include "command_line/validators.h"
 #include "conntrack/schemes.h"
-#include "output.h"
 #include "shard/spread.h"
-#include "validators.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
@@ -121,16 +121,6 @@ Secret CommonOptions::spread_secret() const {
 
 SchemeNames scheme_names() {
   return {TableSchemes::names(), SharingSchemes::names(), AgeingSchemes::names()};
-}
-
-int fail(const Error& error) {
-  std::string_view left = error.message;
-  while (!left.empty()) {
-    const auto end = std::min(left.find('\n'), left.size());
-    say(fmt::format("millrace: {}\n", left.substr(0, end)));
-    left.remove_prefix(std::min(end + 1, left.size()));
-  }
-  return static_cast<int>(error.kind);
 }
 
 }  // namespace millrace::cli

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "bench/contenders.h"
-#include "command.h"
+#include "commands.h"
 #include "function/balance/scheduler.h"
 #include "shard/spread.h"
 

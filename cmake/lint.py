@@ -29,9 +29,10 @@ LAYERS = {
     "src/config": ("core", "port", "host", "shard", "conntrack", "function", "line"),
     "src/live": ("core", "port", "parse", "host", "shard", "conntrack", "line", "config"),
     "src/control": ("core", "port", "shard", "function", "line", "worker", "config", "live"),
+    "cli/command_line": ("core", "port"),
     "cli": (
         "core", "port", "parse", "host", "shard", "conntrack", "function", "measure", "traffic",
-        "line", "worker", "config", "live", "control", "bench",
+        "line", "worker", "config", "live", "control", "bench", "command_line",
     ),
 }
 # Folders that use everything: they stand outside.

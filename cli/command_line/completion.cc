@@ -1,5 +1,7 @@
 // `millrace completion`: a script that lets the shell complete subcommands, options and the values
 // of options that have a fixed set of them, made from the command line's own description.
+#include "completion.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,8 +11,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "command.h"
 
 namespace millrace::cli {
 namespace {
