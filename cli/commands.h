@@ -11,8 +11,6 @@ namespace millrace::cli {
 void add_replay(CLI::App& app, Run& run);
 void add_run(CLI::App& app, Run& run);
 void add_generate(CLI::App& app, Run& run);
-void add_advise(CLI::App& app, Run& run);
-void add_bench(CLI::App& app, Run& run);
 void add_doctor(CLI::App& app, Run& run);
 void add_schemes(CLI::App& app, Run& run);
 
