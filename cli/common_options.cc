@@ -6,11 +6,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "bench/contender.h"
+#include "command_line/output.h"
+#include "command_line/validators.h"
 #include "conntrack/schemes.h"
-#include "output.h"
 #include "shard/spread.h"
-#include "validators.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
@@ -18,21 +17,17 @@ namespace {
 
 constexpr double kMaxTimeoutSeconds = static_cast<double>(Config::Ageing::kMaxTimeout);
 
-/// Some tables are built into the benchmark only.
-CLI::Validator not_of_the_bench_only() {
+/// Says of a wrong name where there are more tables.
+CLI::Validator table_name() {
+  const CLI::Validator one = one_of(TableSchemes::names());
   return CLI::Validator(
-      [](std::string& name) {
-        const auto names = TableSchemes::names();
-        const auto same = [&name](const auto& entrant) { return entrant.name == name; };
-        if (std::ranges::find(names, name) != names.end() ||
-            std::ranges::none_of(bench::entrants(), same))
-          return std::string{};
-        return fmt::format(
-            "'{0}' takes part in benchmarks only (millrace bench tables --table {0}): here one of "
-            "{1}",
-            name, fmt::join(names, ", "));
+      [one](std::string& name) {
+        std::string wrong = one(name);
+        if (!wrong.empty())
+          wrong += "; others take part in benchmarks only: millrace bench schemes";
+        return wrong;
       },
-      "");
+      one.get_description());
 }
 
 std::vector<std::string> model_names() {
@@ -53,8 +48,7 @@ std::uint32_t milliseconds(double seconds) {
 
 void CommonOptions::add_to(CLI::App& command) {
   command.add_option("--table", table, "Table scheme (millrace schemes lists them); race")
-      ->check(not_of_the_bench_only())
-      ->check(one_of(TableSchemes::names()));
+      ->check(table_name());
   command.add_option("--sharing", sharing, "How workers share tables; sharded")
       ->check(one_of(SharingSchemes::names()));
   command.add_option("--ageing", ageing, "How idle connections are found; wheel")
@@ -121,16 +115,6 @@ Secret CommonOptions::spread_secret() const {
 
 SchemeNames scheme_names() {
   return {TableSchemes::names(), SharingSchemes::names(), AgeingSchemes::names()};
-}
-
-int fail(const Error& error) {
-  std::string_view left = error.message;
-  while (!left.empty()) {
-    const auto end = std::min(left.find('\n'), left.size());
-    say(fmt::format("millrace: {}\n", left.substr(0, end)));
-    left.remove_prefix(std::min(end + 1, left.size()));
-  }
-  return static_cast<int>(error.kind);
 }
 
 }  // namespace millrace::cli

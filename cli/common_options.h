@@ -40,7 +40,4 @@ struct CommonOptions {
 /// The names that configuration and command line may use.
 SchemeNames scheme_names();
 
-/// Prints the error as one line (or one a problem), and returns its exit status.
-int fail(const Error& error);
-
 }  // namespace millrace::cli

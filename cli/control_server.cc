@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "command_line/json.h"
 #include "connections.h"
-#include "json.h"
 #include "offer_json.h"
 #include "port/pcapng.h"
 #include "unix_http.h"

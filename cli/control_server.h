@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "command_line/json.h"
 #include "control/control.h"
-#include "json.h"
 
 namespace millrace::cli {
 

@@ -6,12 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include "command.h"
-#include "common_options.h"
+#include "command_line/json.h"
+#include "command_line/output.h"
+#include "command_line/validators.h"
+#include "commands.h"
 #include "doctor_checks.h"
-#include "json.h"
-#include "output.h"
-#include "validators.h"
 
 namespace millrace::cli {
 namespace {

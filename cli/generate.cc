@@ -8,14 +8,13 @@
 #include <optional>
 #include <string>
 
-#include "command.h"
-#include "common_options.h"
+#include "command_line/interrupt.h"
+#include "command_line/output.h"
+#include "command_line/validators.h"
+#include "commands.h"
 #include "core/counter.h"
-#include "interrupt.h"
-#include "output.h"
 #include "port/capture_writer.h"
 #include "progress.h"
-#include "validators.h"
 
 namespace millrace::cli {
 namespace {

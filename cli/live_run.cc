@@ -11,11 +11,11 @@
 #include <system_error>
 #include <utility>
 
+#include "command_line/huge_pages.h"
+#include "command_line/interrupt.h"
+#include "command_line/json.h"
+#include "command_line/output.h"
 #include "common_options.h"
-#include "huge_pages.h"
-#include "interrupt.h"
-#include "json.h"
-#include "output.h"
 #include "worker/threads.h"
 
 namespace millrace::cli {

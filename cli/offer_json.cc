@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "json.h"
+#include "command_line/json.h"
 #include "line/carried.h"
 
 namespace millrace::cli {

@@ -4,8 +4,8 @@
 #include <set>
 #include <string>
 
+#include "command_line/json.h"
 #include "control/offer.h"
-#include "json.h"
 
 namespace millrace::cli {
 

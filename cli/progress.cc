@@ -8,7 +8,7 @@
 #include <mutex>
 #include <utility>
 
-#include "output.h"
+#include "command_line/output.h"
 
 namespace millrace::cli {
 namespace {

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <iterator>
 
-#include "json.h"
-#include "output.h"
+#include "command_line/json.h"
+#include "command_line/output.h"
+#include "command_line/version.h"
 #include "report_ports.h"
 #include "report_words.h"
-#include "version.h"
 
 namespace millrace::cli {
 namespace {

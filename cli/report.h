@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "command_line/json.h"
 #include "config/config.h"
-#include "json.h"
 #include "live/live.h"
 #include "worker/rebalance.h"
 #include "worker/workers.h"

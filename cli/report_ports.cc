@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "output.h"
+#include "command_line/output.h"
 #include "port/kernel_interface.h"
 #include "report_words.h"
 

@@ -7,18 +7,18 @@
 #include <string_view>
 #include <utility>
 
-#include "command.h"
+#include "command_line/interrupt.h"
+#include "command_line/output.h"
+#include "command_line/validators.h"
+#include "commands.h"
 #include "common_options.h"
 #include "config/config.h"
 #include "connections.h"
 #include "control_server.h"
-#include "interrupt.h"
 #include "live_run.h"
-#include "output.h"
 #include "reload_signal.h"
 #include "report.h"
 #include "service_manager.h"
-#include "validators.h"
 
 namespace millrace::cli {
 namespace {

@@ -3,15 +3,12 @@
 
 #include <fmt/format.h>
 
-#include "bench/contenders.h"
-#include "command.h"
+#include "commands.h"
 #include "function/balance/scheduler.h"
 #include "shard/spread.h"
 
 namespace millrace::cli {
 namespace {
-
-using BenchOnly = Joined<TableVariants, bench::PeerTables>::Type;
 
 void print(std::string_view axis, const std::vector<SchemeDescription>& schemes) {
   fmt::print("{}\n", axis);
@@ -33,7 +30,6 @@ void add_schemes(CLI::App& app, Run& run) {
   command->callback([&run] {
     run = [] {
       print("--table", TableSchemes::descriptions());
-      print("--table of millrace bench tables only", BenchOnly::descriptions());
       print("--sharing", SharingSchemes::descriptions());
       print("--ageing", AgeingSchemes::descriptions());
       fmt::print(
@@ -42,6 +38,7 @@ void add_schemes(CLI::App& app, Run& run) {
           "mutex; the others go with the table that their name or description has.\n");
       print_named("--spread", spreads());
       print_named("scheduler (of a service, in the configuration)", schedulers());
+      fmt::print("millrace bench schemes lists the tables that only benchmarks have.\n");
       return kDone;
     };
   });

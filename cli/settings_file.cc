@@ -9,9 +9,9 @@
 #include <exception>
 #include <iterator>
 
-#include "json.h"
+#include "command_line/json.h"
+#include "command_line/output.h"
 #include "offer_json.h"
-#include "output.h"
 #include "port/write_error.h"
 
 namespace millrace::cli {

@@ -13,8 +13,8 @@
 #include <optional>
 #include <utility>
 
-#include "interrupt.h"
-#include "json.h"
+#include "command_line/interrupt.h"
+#include "command_line/json.h"
 #include "offer_json.h"
 #include "port/unix_address.h"
 

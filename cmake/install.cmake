@@ -1,5 +1,5 @@
 # What `cmake --install` gives: headers, the library, a pkg-config file, a CMake package, and the
-# program where it was built. Everything names its neighbours relative to itself, so the installed
+# programs that were built. Everything names its neighbours relative to itself, so the installed
 # tree may be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -40,6 +40,8 @@ install(FILES ${PROJECT_BINARY_DIR}/millrace.pc DESTINATION ${pkgconfig_dir})
 
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md
   DESTINATION ${CMAKE_INSTALL_DOCDIR})
-if(TARGET millrace_program)
-  install(TARGETS millrace_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+foreach(program millrace_program millrace_bench_program)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()

@@ -2,13 +2,16 @@
 # Sourced by them; written for Debian 12 and 13 with nothing but bash and apt.
 # shellcheck shell=bash disable=SC2034
 
-# To build and run millrace.
-readonly PACKAGES_DEMO=(
+# To build and run the dataplane.
+readonly PACKAGES_DATAPLANE=(
   g++ cmake ninja-build python3 pkg-config
   libpcap-dev libmnl-dev libcli11-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev
-  libabsl-dev libcuckoo-dev libtsl-hopscotch-map-dev robin-map-dev
-  libdpdk-dev libcpp-httplib-dev libzydis-dev
+  libabsl-dev libtsl-hopscotch-map-dev robin-map-dev
+  libdpdk-dev libcpp-httplib-dev
 )
+# To build the benchmarks, in addition. Without these: -DMILLRACE_BENCH=OFF.
+readonly PACKAGES_BENCH=(libcuckoo-dev libzydis-dev)
+readonly PACKAGES_DEMO=("${PACKAGES_DATAPLANE[@]}" "${PACKAGES_BENCH[@]}")
 # To test it, in addition.
 readonly PACKAGES_CHECK=(
   libgtest-dev python3-jsonschema python3-venv shellcheck

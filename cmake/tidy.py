@@ -45,7 +45,7 @@ def options_of(command):
 
 def included(path):
     """The project's files that `path` names."""
-    folders = (path.parent, ROOT, ROOT / "src", ROOT / "include")
+    folders = (path.parent, ROOT, ROOT / "src", ROOT / "cli", ROOT / "include")
     named = {(folder / name).resolve() for name in INCLUDE.findall(path.read_text()) for folder in folders}
     return {file for file in named if file.is_file()}
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 import report
 from experiments import Capture, UsageError, read_all
 from results import Results, check_regular
-from running import ProgramChanged, fingerprint, generated, run_all
+from running import ProgramChanged, fingerprint, generated, program_fingerprint, run_all
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(_HERE)
@@ -38,7 +38,7 @@ def _arguments():
     parser.add_argument("--out", default=os.path.join(_ROOT, "build", "study"), metavar="FOLDER",
                         help="where results and report go; build/study")
     parser.add_argument("--program", default=os.path.join(_ROOT, "build", "release", "cli", "millrace"), metavar="FILE",
-                        help="the millrace that is measured; build/release/cli/millrace")
+                        help="the millrace that is measured, with the millrace-bench beside it; build/release/cli/millrace")
     parser.add_argument("--experiments", default=os.path.join(_HERE, "experiments"), metavar="FOLDER",
                         help="where these are described; study/experiments")
     parser.add_argument("--results", metavar="FILE",
@@ -118,7 +118,7 @@ def _to_measure(options):
     if not os.path.exists(options.program):
         raise UsageError(f"{options.program} is not there: ./demo builds it, or give --program")
     captures = [Capture(os.path.splitext(os.path.basename(file))[0], file, fingerprint(file)) for file in options.captures]
-    return Study(options, fingerprint(options.program), lambda experiment, made: captures)
+    return Study(options, program_fingerprint(options.program), lambda experiment, made: captures)
 
 
 def _to_show(options, results):

@@ -197,7 +197,7 @@ class BenchTablesCli(Case):
             with self.subTest(arguments):
                 self.refuse(USAGE, words, "bench", "tables", *arguments)
         self.refuse(USAGE, ["millrace replay --help"], *self.replay("--burst", "65"))
-        self.refuse(USAGE, ["benchmarks only"], *self.replay("--table", "libcuckoo"))
+        self.refuse(USAGE, ["none of race, cuckoo,", "benchmarks only", "millrace bench schemes"], *self.replay("--table", "libcuckoo"))
         self.refuse(USAGE, ["--json", "empty"], "bench", "path", "--json", "")
 
     def test_tables_that_do_not_promise_a_load_are_named(self):

@@ -19,6 +19,7 @@ from cli_bench import BenchCli  # noqa: F401  they run with the others
 from cli_bench_tables import BenchTablesCli  # noqa: F401
 from cli_captures import Clocks, Interfaces, Streams  # noqa: F401
 from cli_case import DONE, FAILED, MILLRACE, NOBODY, ROOT, UNREADABLE, USAGE, Case
+from cli_handing_over import HandingOverCli  # noqa: F401
 from cli_interrupts import InterruptsCli  # noqa: F401
 from cli_live import LiveCli  # noqa: F401
 from cli_report import ReportCli  # noqa: F401
@@ -317,8 +318,10 @@ class Cli(Case):
             self.assertIn(name, schemes)
         tables = self.run_ok("bench", "tables", "--help").stdout
         self.assertLessEqual(max(map(len, tables.split("\n"))), 100)
+        of_benchmarks = self.run_ok("bench", "schemes").stdout
         for name in ("cuckoo++-timers", "dhash-xor-crc", "cuckoo-ext", "libcuckoo"):
-            self.assertIn(name, schemes)
+            self.assertNotIn(name, schemes)
+            self.assertIn(name, of_benchmarks)
             self.assertIn(name, tables)
         script = self.run_ok("completion").stdout
         self.assertEqual(self.run_ok("completion", "bash").stdout, script)

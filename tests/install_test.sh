@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs a build, and the library built alone, static and shared, each into a folder of its own. Against
 # what lies there it builds and runs examples/, as a CMake package, also of a project in C alone, and through
-# pkg-config; and what README shows.
+# pkg-config; and what README shows. `millrace` finds
+# `millrace-bench` beside it, and the dataplane is configured where what only benchmarks need cannot be found.
 #
 #   tests/install_test.sh [BUILD]    BUILD: a configured build folder (default: build/release)
 set -euo pipefail
@@ -33,6 +34,13 @@ build_library() { # build_library FOLDER [OPTION...]
   done
   (cd "$root" && cmake --preset library -B "$1" "${hidden[@]}" "${@:2}") >/dev/null 2>&1 ||
     { echo "the preset library needs more than a C++ compiler" >&2 && exit 1; }
+}
+
+# Without the benchmarks it takes nothing that only they need.
+configure_dataplane() { # configure_dataplane FOLDER
+  local hidden=(-DCMAKE_DISABLE_FIND_PACKAGE_libcuckoo=ON -DCMAKE_DISABLE_FIND_PACKAGE_Zydis=ON)
+  (cd "$root" && cmake --preset release -B "$1" -DMILLRACE_BENCH=OFF "${hidden[@]}") >/dev/null ||
+    { echo 'the dataplane needs what only benchmarks should' >&2 && exit 1; }
 }
 
 # Each public header can be included alone, and first, with nothing but the installed tree.
@@ -123,6 +131,10 @@ try_tree() { # try_tree PREFIX WHAT
 }
 
 install_to "$build" "$work/given"
+if [ -x "$work/given/bin/millrace-bench" ]; then
+  "$work/given/bin/millrace" bench schemes >/dev/null
+fi
+configure_dataplane "$work/dataplane"
 try_headers "$work/given"
 try_tree "$work/given" "$build"
 build_library "$work/static"

@@ -285,7 +285,7 @@ class Errors(Live):
         self.refused(network, UNREADABLE, ["longer than"], memif.replace(self.path("m"), "/tmp/" + 100 * "m"))
 
     def test_a_memif_whose_other_end_dies(self):
-        frames = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "frames")
+        frames = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "live", "frames")
         if not os.path.exists(frames):
             self.skipTest("no frames here: the build with tests has it")
         sockets = [self.path("out"), self.path("back")]

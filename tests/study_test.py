@@ -223,6 +223,10 @@ class Study(StudyCase):
         self.write("program", PROGRAM)
         self.run_it("full")
         self.assertEqual(self.calls(), ["16", "18", "16", "18", "20"])
+        self.write("millrace-bench", "what millrace runs to measure")
+        for _ in range(2):
+            self.run_it("full")
+        self.assertEqual(self.calls()[5:], ["16", "18", "20"])
 
     def test_with_a_capture(self):
         self.write("experiments/0-capture.toml", EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]'))

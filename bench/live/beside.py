@@ -28,7 +28,7 @@ from captures import write
 
 from cli_case import MILLRACE
 
-PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench")
+PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "live")
 
 
 def frame(number, source, destination, to, port):

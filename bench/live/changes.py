@@ -25,7 +25,7 @@ import time
 from place import SERVER, Place, memif_configuration, memif_devices  # first: it knows where tests are
 from cli_case import MILLRACE
 
-PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench")
+PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "live")
 ASKED = 2000  # bytes
 
 

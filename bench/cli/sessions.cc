@@ -5,7 +5,6 @@
 #include <memory>
 
 #include "bench_command.h"
-#include "common_options.h"
 #include "live_table.h"
 #include "worker/threads.h"
 #include "worker/workers.h"

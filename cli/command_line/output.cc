@@ -86,6 +86,14 @@ Result<void> check_writable(const std::string& path) {
   return ok;
 }
 
+std::string grouped(std::uint64_t n) {
+  std::string digits = std::to_string(n);
+  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
+    digits.insert(digits.begin() + at, ',');
+  }
+  return digits;
+}
+
 double rounded(double value, int digits) {
   const double scale = std::pow(10, digits);
   return std::round(value * scale) / scale;

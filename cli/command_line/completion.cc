@@ -1,5 +1,7 @@
-// `millrace completion`: a script that lets the shell complete subcommands, options and the values
+// A script that lets the shell complete subcommands, options and the values
 // of options that have a fixed set of them, made from the command line's own description.
+#include "completion.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -8,9 +10,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "command.h"
+#include "handed_over.h"
 
 namespace millrace::cli {
 namespace {
@@ -74,11 +77,34 @@ std::string words_of(const CLI::App& app) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-void print_bash(const CLI::App& app) {
+/// The shell function that completes a program's command line.
+std::string function_of(std::string_view program) {
+  std::string name = fmt::format("_{}", program);
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+/// Leaves commands of another program to that program's function, if the shell knows it.
+void print_handing_over(std::string_view program) {
+  std::vector<std::string_view> names;
+  for (const auto& command : kHandedOver) names.push_back(command.name);
   fmt::print(
-      "_millrace() {{\n"
+      "  case $command in\n"
+      "    {0}) if [ \"$COMP_CWORD\" -gt 1 ] && declare -F {1} >/dev/null; then {1}; return; fi "
+      ";;\n"
+      "  esac\n",
+      fmt::join(names, " | "), function_of(program));
+}
+
+void print_bash(const CLI::App& app, const Completion& completion) {
+  const std::string function = function_of(completion.program);
+  fmt::print(
+      "{}() {{\n"
       "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} choices\n"
-      "  local command=${{COMP_WORDS[1]}}\n"
+      "  local command=${{COMP_WORDS[1]}}\n",
+      function);
+  if (!completion.handed_over_to.empty()) print_handing_over(completion.handed_over_to);
+  fmt::print(
       "  [ \"$command\" = bench ] && [ \"$COMP_CWORD\" -gt 2 ] && command+=\" "
       "${{COMP_WORDS[2]}}\"\n"
       "  case \"$command $before\" in\n");
@@ -94,24 +120,24 @@ void print_bash(const CLI::App& app) {
       "  local list=${{word%\"${{word##*,}}\"}}  # what stands before the last comma\n"
       "  COMPREPLY=($(compgen -P \"$list\" -W \"$choices\" -- \"${{word##*,}}\"))\n"
       "}}\n"
-      "complete -F _millrace millrace\n",
-      words_of(app));
+      "complete -F {} {}\n",
+      words_of(app), function, completion.program);
 }
 
 }  // namespace
 
-void add_completion(CLI::App& app, Run& run) {
+void add_completion(CLI::App& app, Run& run, Completion completion) {
   auto* command = app.add_subcommand("completion", "Print a shell completion script (bash, zsh)");
   const auto shell = std::make_shared<std::string>("bash");
   command->add_option("shell", *shell, "Which one")
       ->check(CLI::IsMember({"bash", "zsh"}))
       ->capture_default_str();
-  command->footer("\nExample: source <(millrace completion bash)");
-  command->callback([&app, &run, shell] {
-    run = [&app, shell] {
+  command->footer(fmt::format("\nExample: source <({} completion bash)", completion.program));
+  command->callback([&app, &run, shell, completion = std::move(completion)] {
+    run = [&app, shell, completion]() -> int {
       if (*shell == "zsh") fmt::print("autoload -U bashcompinit && bashcompinit\n");
-      print_bash(app);
-      return kDone;
+      print_bash(app, completion);
+      return completion.print_handed_over ? completion.print_handed_over() : kDone;
     };
   });
 }

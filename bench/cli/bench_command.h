@@ -1,7 +1,9 @@
-// What the benchmarks' commands share.
+// What the commands of `millrace-bench` share.
 #pragma once
 
 #include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 
 #include <functional>
 #include <set>
@@ -13,16 +15,19 @@
 
 #include "bench/settings.h"
 #include "bench/spread.h"
-#include "command.h"
-#include "json.h"
+#include "command_line/command.h"
+#include "command_line/json.h"
+#include "command_line/output.h"
+#include "command_line/validators.h"
 #include "millrace/types.h"
-#include "output.h"
-#include "validators.h"
 
 namespace millrace::cli {
 
 using bench::Spread;
 
+// The commands of `millrace-bench`, and below the questions of `bench`: each is one file.
+void add_advise(CLI::App& app, Run& run);
+void add_bench(CLI::App& app, Run& run);
 void add_bench_advise(CLI::App& bench, Run& run);
 void add_bench_ageing(CLI::App& bench, Run& run);
 void add_bench_lines(CLI::App& bench, Run& run);
@@ -31,6 +36,7 @@ void add_bench_path(CLI::App& bench, Run& run);
 void add_bench_rate(CLI::App& bench, Run& run);
 void add_bench_pipeline(CLI::App& bench, Run& run);
 void add_bench_scaling(CLI::App& bench, Run& run);
+void add_bench_schemes(CLI::App& bench, Run& run);
 void add_bench_sessions(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "interrupt.h"
-#include "output.h"
+#include "command_line/interrupt.h"
+#include "command_line/output.h"
 
 namespace millrace::cli {
 namespace {

@@ -2,6 +2,7 @@
 // output), and what may not be written to. Messages say what would be right.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,9 @@ void say(const std::string& text);
 
 /// Checks, before long work, that a file could be created at `path`; leaves nothing there.
 Result<void> check_writable(const std::string& path);
+
+/// 1234567 as 1,234,567.
+std::string grouped(std::uint64_t n);
 
 /// To that many decimal places, as results are written.
 double rounded(double value, int digits = 2);

@@ -9,13 +9,12 @@
 #include <set>
 
 #include "bench_command.h"
-#include "common_options.h"
+#include "command_line/huge_pages.h"
+#include "command_line/output.h"
+#include "command_line/validators.h"
 #include "core/available_memory.h"
-#include "huge_pages.h"
 #include "live_table.h"
-#include "output.h"
 #include "tables_report.h"
-#include "validators.h"
 
 namespace millrace::cli {
 namespace {
@@ -162,7 +161,7 @@ void add_bench_tables(CLI::App& bench, Run& run) {
   add_whole(*command, "--burst", options.bursts, "Keys a look-up; 1,8,32,64", 1, 64);
   tables->add_to(*command, options);
   command->footer(wrapped("\nTables:", entrant_names()) +
-                  "`millrace schemes` says what they are.\n\n"
+                  "`millrace schemes` and `millrace bench schemes` say what they are.\n\n"
                   "An interrupt ends it early: what is finished is printed and written, and the\n"
                   "exit status is 130. docs/bench-tables.schema.json describes the JSON.\n\n"
                   "Example: millrace bench tables --bits 20 --key-bytes 16 --json tables.json");

@@ -4,7 +4,6 @@
 
 #include "bench/path.h"
 #include "bench_command.h"
-#include "common_options.h"
 #include "conntrack/schemes.h"
 #include "live_table.h"
 

@@ -6,7 +6,6 @@
 
 #include "bench/contender.h"
 #include "bench_command.h"
-#include "common_options.h"
 #include "live_table.h"
 
 namespace millrace::cli {

@@ -5,7 +5,6 @@
 
 #include "bench/scaling.h"
 #include "bench_command.h"
-#include "common_options.h"
 #include "conntrack/schemes.h"
 #include "live_table.h"
 #include "worker/threads.h"

@@ -1,10 +1,10 @@
 // `millrace bench`: measures on this machine, in one run, what the study compares.
+#include "bench_command.h"
 #include "bench/contender.h"
 #include "bench/machine.h"
-#include "bench_command.h"
-#include "common_options.h"
-#include "interrupt.h"
-#include "output.h"
+#include "command_line/handed_over.h"
+#include "command_line/interrupt.h"
+#include "command_line/output.h"
 #include "worker/threads.h"
 
 namespace millrace::cli {
@@ -106,7 +106,7 @@ Error in_terms_of(std::string_view option, Error error) {
 }
 
 void add_bench(CLI::App& app, Run& run) {
-  auto* command = app.add_subcommand("bench", "Measure on this machine");
+  auto* command = app.add_subcommand(std::string(kBench.name), std::string(kBench.what));
   command->require_subcommand(1);
   command->footer("\nExample: millrace bench path --quick");
   add_bench_advise(*command, run);
@@ -119,6 +119,7 @@ void add_bench(CLI::App& app, Run& run) {
   add_bench_tables(*command, run);
   add_bench_scaling(*command, run);
   add_bench_sessions(*command, run);
+  add_bench_schemes(*command, run);
 }
 
 }  // namespace millrace::cli

@@ -11,12 +11,11 @@
 #include <thread>
 
 #include "bench_command.h"
-#include "common_options.h"
-#include "huge_pages.h"
-#include "interrupt.h"
+#include "command_line/handed_over.h"
+#include "command_line/huge_pages.h"
+#include "command_line/interrupt.h"
+#include "command_line/output.h"
 #include "live_table.h"
-#include "output.h"
-#include "report_words.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
@@ -394,7 +393,7 @@ void AdviseCommand::add_options_to(CLI::App& command) {
 }  // namespace
 
 void add_advise(CLI::App& app, Run& run) {
-  auto* command = app.add_subcommand("advise", "Which schemes suit a capture on this machine");
+  auto* command = app.add_subcommand(std::string(kAdvise.name), std::string(kAdvise.what));
   const auto advise = std::make_shared<AdviseCommand>();
   command->add_option("--in", advise->in, "Capture to read: pcap or pcapng, - is standard input")
       ->check(not_empty())

@@ -1,0 +1,20 @@
+// The commands of `millrace` that measure. Another program has them, `millrace-bench`: it needs
+// libraries that a dataplane does not. `millrace` lists them, and runs it for them.
+#pragma once
+
+#include <array>
+#include <string_view>
+
+namespace millrace::cli {
+
+struct NamedCommand {
+  std::string_view name;
+  std::string_view what;  ///< in the list of commands
+};
+inline constexpr NamedCommand kAdvise{"advise", "Which schemes suit a capture on this machine"};
+inline constexpr NamedCommand kBench{"bench", "Measure on this machine"};
+inline constexpr std::array kHandedOver{kAdvise, kBench};
+
+inline constexpr std::string_view kBenchProgram = "millrace-bench";
+
+}  // namespace millrace::cli
