@@ -249,8 +249,8 @@ Result<void> Contest::make_contenders(std::size_t capacity) {
   auto staged = make_staged(config, *balance_staged_);
   if (!staged) return std::unexpected(staged.error());
   staged_ = std::move(*staged);
-  auto touch = ParseAndTouch::create(capacity, balance_->v4().state_bytes().originator,
-                                     balance_->v6().state_bytes().originator, options_.pages);
+  auto touch = ParseAndTouch::create(capacity, balance_->v4().part().originator_bytes,
+                                     balance_->v6().part().originator_bytes, options_.pages);
   if (!touch) return std::unexpected(touch.error());
   touch_ = std::move(*touch);
   return {};

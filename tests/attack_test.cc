@@ -172,10 +172,23 @@ class AttackTest : public testing::Test {
     line_ = std::move(*made);
   }
   /// What the line has to tell of its connections since it was asked last.
-  std::vector<CarriedConnection<KeyV4>> carry() {
+  struct Carried {
+    CarriedConnection<KeyV4> connection;
+    std::array<std::byte, Part::kMost> image;
+  };
+  std::vector<Carried> carry() {
     for (LineCursor at; at.at != LineCursor::At::end;)
       at = line_->carry(at, kConnections, carrying_);
-    return std::exchange(carrying_.v4.changed, {});
+    const std::size_t image = line_->carried_parts().front().image_bytes;
+    std::vector<Carried> all(std::exchange(carrying_.v4.count, 0));
+    const std::byte* from = carrying_.v4.changed.data();
+    for (Carried& one : all) {
+      std::memcpy(&one.connection, from, sizeof(one.connection));
+      std::memcpy(one.image.data(), from + sizeof(one.connection), image);
+      from += sizeof(one.connection) + image;
+    }
+    carrying_.v4.changed.clear();
+    return all;
   }
 
   std::uint32_t random() { return static_cast<std::uint32_t>(random_()); }
@@ -366,7 +379,10 @@ TEST_F(AttackTest, WhoMovesWithOlderNumbersIsStillKnownByThem) {
   both_send(kStep / 4);
   EXPECT_LT(carry().size(), kConnections / 2) << "each segment of a busy one is told";
   make();
-  for (const auto& one : carried) ASSERT_NE(line_->resume(one), ConnId::none);
+  for (const Carried& one : carried) {
+    const std::byte* const image = one.image.data();
+    ASSERT_NE(line_->resume(one.connection, {&image, 1}), ConnId::none);
+  }
   play(kGuesses, guesses({kRst, kRst | kAck, kFin | kAck, kAck}));
   ASSERT_EQ(states(), (States{{"established", kConnections}}));
   both_send(1000);

@@ -91,7 +91,7 @@ class Cli(Case):
         self.refuse(USAGE, ["--burst"], *self.replay("--burst", "65"))
 
     def test_memory_that_is_not_there(self):
-        self.refuse(FAILED, ["memory"], *self.replay("--capacity", "2000000000"))
+        self.refuse(FAILED, ["memory"], *self.replay("--capacity", "1800000000"))
 
     def test_configuration(self):
         self.refuse(UNREADABLE, ["f.toml"], *self.replay("--config", self.path("f.toml")))

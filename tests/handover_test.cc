@@ -108,6 +108,7 @@ class HandoverTest : public testing::TestWithParam<Change> {
       bytes.insert(bytes.end(), more.begin(), more.end());
       return true;
     };
+    give_parts(from.line(0).carried_parts(), append);
     for (unsigned n = 0; n < from.count(); ++n) {
       for (LineCursor at; at.at != LineCursor::At::end;) {
         const auto carry = [&] { at = from.line(n).carry(at, 1 + random_() % 4096, carrying[n]); };
@@ -314,29 +315,72 @@ TEST(TakingOverTest, ABackendThatDrainsBesideItselfIsAddedOnce) {
 
 TEST(TakingOverTest, NonsenseIsRefused) {
   const Scheme scheme{"race", "sharded", 1};
-  const auto refuses = [&](const auto& block, bool in_the_end) {
+  const auto refuses = [&](const auto& block, bool in_the_end, std::span<const CarriedPart> parts) {
     Workers to = scheme.make();
     TakingOver taking_over(to, scheme.owners());
-    const auto ok = taking_over.take(std::as_bytes(std::span(&block, 1)));
+    std::vector<std::byte> bytes;
+    const auto append = [&bytes](std::span<const std::byte> more) {
+      bytes.insert(bytes.end(), more.begin(), more.end());
+      return true;
+    };
+    if (!parts.empty()) give_parts(parts, append);
+    append(std::as_bytes(std::span(&block, 1)));
+    const auto ok = taking_over.take(bytes);
     return in_the_end ? ok.has_value() && !taking_over.end().has_value() : !ok.has_value();
   };
-  EXPECT_TRUE(refuses(CarriedBlock{.family = 5, .worker = 0, .count = 1}, false));
-  EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 1000, .count = 1}, false));
-  EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 0, .count = 0}, false));
-  EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 0, .count = 1}, true)) << "cut off";
-  EXPECT_TRUE(refuses(CarriedBlock{.family = kCarriedRefusal, .worker = 0, .count = 0}, false));
-  EXPECT_TRUE(refuses(CarriedBlock{.family = kCarriedRefusal, .worker = 0, .count = 5000}, false));
+  EXPECT_TRUE(refuses(CarriedBlock{.family = 5, .worker = 0, .count = 1}, false, {}));
+  EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 1000, .count = 1}, false, {}));
+  EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 0, .count = 0}, false, {}));
+  const auto own = scheme.make().line(0).carried_parts();
+  const CarriedBlock one{.family = 4, .worker = 0, .count = 1};
+  EXPECT_TRUE(refuses(one, true, own)) << "cut off";
+  EXPECT_TRUE(refuses(one, false, {})) << "nobody has said what a record holds";
+  EXPECT_TRUE(refuses(CarriedBlock{.family = kCarriedRefusal, .worker = 0, .count = 0}, false, {}));
+  EXPECT_TRUE(
+      refuses(CarriedBlock{.family = kCarriedRefusal, .worker = 0, .count = 5000}, false, {}));
   struct {
     CarriedBlock block{.family = 4, .worker = 0, .count = 1};
     CarriedConnection<KeyV4> one{.is_there = 1};
+    std::array<std::byte, 64> images{};
   } odd;
   odd.one.life.standing = Standing(ConnectionState{30});
-  EXPECT_TRUE(refuses(odd, false));
+  EXPECT_TRUE(refuses(odd, false, own));
   odd.one.life = {.idle_ms = 0x80000000};
-  EXPECT_TRUE(refuses(odd, false)) << "idle for longer than ticks tell";
+  EXPECT_TRUE(refuses(odd, false, own)) << "idle for longer than ticks tell";
   odd.one.life = {.standing = Standing(ConnectionState::udp)};
   odd.one.key.protocol = kProtocolTcp;
-  EXPECT_TRUE(refuses(odd, false)) << "another protocol's state";
+  EXPECT_TRUE(refuses(odd, false, own)) << "another protocol's state";
+}
+
+// What a function knows of connections is read in its own version only; what one knows that is not
+// here is passed over.
+TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
+  const Scheme scheme{"race", "sharded", 1};
+  const auto take = [&](const std::vector<CarriedPart>& parts) {
+    Workers to = scheme.make();
+    TakingOver taking_over(to, scheme.owners());
+    std::vector<std::byte> bytes;
+    give_parts(parts, [&bytes](std::span<const std::byte> more) {
+      bytes.insert(bytes.end(), more.begin(), more.end());
+      return true;
+    });
+    const auto ok = taking_over.take(bytes);
+    return ok ? std::string() : ok.error().message;
+  };
+  auto parts = scheme.make().line(0).carried_parts();
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].name(), "balance");
+  EXPECT_EQ(take(parts), "");
+  append(parts, 4, std::array{Part{.name = "tomorrow's", .version = 7, .image_bytes = 40}});
+  EXPECT_EQ(take(parts), "");
+  parts[0].version = 9;
+  EXPECT_EQ(take(parts),
+            "the running millrace tells of connections what its function balance knows in version "
+            "9, and this one reads version 1: end it, and start this one without --take-over");
+  parts.assign(65, parts[1]);
+  EXPECT_NE(take(parts), "");
+  parts.assign(3, CarriedPart{.family = 4, .image_bytes = 4000});
+  EXPECT_NE(take(parts), "") << "images of 12,000 bytes";
 }
 
 INSTANTIATE_TEST_SUITE_P(

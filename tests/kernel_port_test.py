@@ -106,7 +106,7 @@ class KernelPort(OneCard):
     def test_who_does_not_take_over_leaves_addresses_as_they_were(self):
         self.serve()
         before = self.addresses()
-        other = configuration(own=OWN[:1]).replace("capacity = 20000", "capacity = 2000000000")
+        other = configuration(own=OWN[:1]).replace("capacity = 20000", "capacity = 1800000000")
         with self.network_.middle:
             self.refuse(FAILED, ["memory"], "run", "--config", self.write("other.toml", other), "--control",
                         self.control, "--take-over")
@@ -210,7 +210,7 @@ class KernelPort(OneCard):
                 self.refuse(FAILED, ["has the control socket"], "run", "--config", self.write("other.toml", text),
                             "--control", self.control)
             self.assertNotIn("mr8", ip("link show"))
-            larger = self.write("other.toml", taps.replace("capacity = 20000", "capacity = 2000000000"))
+            larger = self.write("other.toml", taps.replace("capacity = 20000", "capacity = 1800000000"))
             self.refuse(FAILED, ["memory"], "run", "--config", larger, "--control", self.path("other"))
             self.assertNotIn("mr8", ip("link show"))
         self.assertEqual(self.settings(), before)

@@ -91,10 +91,10 @@ class WatchFor final : public FunctionFor<K> {
  public:
   explicit WatchFor(Oracle& oracle) : oracle_(oracle) {}
 
-  using StateBytes = typename FunctionFor<K>::StateBytes;
-  StateBytes state_bytes() const override { return {sizeof(Client), sizeof(Client)}; }
+  Part part() const override {
+    return {.name = "watch", .originator_bytes = sizeof(Client), .reply_bytes = sizeof(Client)};
+  }
 
-  Steered steer(std::span<const K>) const override { return {}; }
   std::uint64_t screen(Burst&, Lane<K>& lane, std::uint64_t unknown) override {
     for_each_bit(unknown, [&lane](unsigned i) {
       lane.replies |= std::uint64_t{is_server(lane.key[i].source)} << i;
@@ -105,12 +105,11 @@ class WatchFor final : public FunctionFor<K> {
     oracle_.at(burst.now);
     const Client client = client_at(opening.key.source, opening.key.source_port);
     std::memcpy(opening.state, &client, sizeof client);
-    std::memcpy(opening.reply_state.data(), &client, sizeof client);
-    opening.answer = Opening<K>::Answer::two_way;
-    opening.reply_key = reversed(opening.key);
+    std::memcpy(opening.reply_state, &client, sizeof client);
+    opening.accept_two_way(reversed(opening.key));
     oracle_.begins(client);
   }
-  void serve(Burst& burst, const States<K>& states) override {
+  void serve(Burst& burst, std::uint64_t, const States<K>& states) override {
     oracle_.at(burst.now);
     const auto& lane = burst.lane<K>();
     for (unsigned i = 0; i < lane.size; ++i) {
@@ -121,24 +120,11 @@ class WatchFor final : public FunctionFor<K> {
                    : client_at(key.source, key.source_port));
     }
   }
-  void closed(const std::byte* state, bool) override { oracle_.removed(client_in(state)); }
-  void abandoned(const std::byte* state) override {
-    oracle_.fault(client_in(state), "was given up at once");
+  Verdict event(Event event, const std::byte* state, bool) override {
+    if (event == Event::closed) oracle_.removed(client_in(state));
+    if (event == Event::abandoned) oracle_.fault(client_in(state), "was given up at once");
+    return Verdict::tracked;
   }
-  Verdict answers(const Burst&, unsigned, const K&, K&) override { return Verdict::no_service; }
-  Verdict proved(const std::byte*) override { return Verdict::tracked; }
-  Fate fate(const K&, const std::byte*, bool) const override { return Fate::stays; }
-  void unproved(const std::byte*) override {}
-  using typename FunctionFor<K>::Target;
-  Target target(Side, const K& key, ConnId, const States<K>&) const override {
-    return {key, std::nullopt};
-  }
-  std::optional<Target> target_without_entry(const Burst&, unsigned, const K&) override {
-    return std::nullopt;
-  }
-  void adopted(const std::byte*, bool) override {}
-  void follow(const FunctionFor<K>&) override {}
-  void resume(const K&, Opening<K>&) override {}
 
  private:
   static bool is_server(const typename K::Address& address) {  // 198.19.0.0/16, 2001:db8:19::/48

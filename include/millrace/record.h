@@ -100,6 +100,8 @@ class States {
   /// `id` may be of a connection that has just ended: then it may be no id at all.
   bool has(ConnId id) const { return index(id) < records_->count(); }
   const RecordHeader<K>& header(ConnId id) const { return records_->header(id); }
+  /// The part of each that begins so many bytes on.
+  States from(std::size_t offset) const { return States(*records_, from_ + offset); }
 
  private:
   const Records<K>* records_;

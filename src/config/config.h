@@ -35,8 +35,9 @@ struct Config {
     WhenFull when_full = WhenFull::evict;
     unsigned half_open_percent = 25;
 
-    /// ConnId has 32 bits, and a table has more slots than it promises connections.
-    static constexpr std::int64_t kMaxCapacity = 2'000'000'000;
+    /// A connection has two entries, ConnId has 32 bits, and a table has more slots than it
+    /// promises.
+    static constexpr std::int64_t kMaxCapacity = 1'800'000'000;
   };
   struct Ageing {
     std::string scheme = "wheel";

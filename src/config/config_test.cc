@@ -227,16 +227,16 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"table.scheme = \"cuckoo\"",
               "f.toml:1: table.scheme: \"cuckoo\" is not known: give \"race\" or \"std\""},
         Wrong{"table.capacity = 0",
-              "f.toml:1: table.capacity: 0 is out of range: give 1 to 2000000000 connections"},
+              "f.toml:1: table.capacity: 0 is out of range: give 1 to 1800000000 connections"},
         Wrong{"table.capacity = 4294967296",
-              "f.toml:1: table.capacity: 4294967296 is out of range: give 1 to 2000000000 "
+              "f.toml:1: table.capacity: 4294967296 is out of range: give 1 to 1800000000 "
               "connections"},
         Wrong{"table.capacity = -1",
-              "f.toml:1: table.capacity: -1 is out of range: give 1 to 2000000000 connections"},
+              "f.toml:1: table.capacity: -1 is out of range: give 1 to 1800000000 connections"},
         Wrong{"table.capacity = \"many\"",
-              "f.toml:1: table.capacity: is a string: give 1 to 2000000000 connections"},
+              "f.toml:1: table.capacity: is a string: give 1 to 1800000000 connections"},
         Wrong{"table.capacity = 1e6",
-              "f.toml:1: table.capacity: is a floating-point number: give 1 to 2000000000 "
+              "f.toml:1: table.capacity: is a floating-point number: give 1 to 1800000000 "
               "connections"},
         Wrong{"table.when_full = \"evicts\"",
               "f.toml:1: table.when_full: \"evicts\" is not known: give \"evict\" or \"stateless\" "
@@ -365,7 +365,7 @@ INSTANTIATE_TEST_SUITE_P(
               "counted"},
         Wrong{SERVICE("address = \"10.0.0.9\", max_connections = 0, backends = [{ address = "
                       "\"10.0.0.1\" }]"),
-              "f.toml:1: service.max_connections: 0 is out of range: give 1 to 2000000000 "
+              "f.toml:1: service.max_connections: 0 is out of range: give 1 to 1800000000 "
               "connections"},
         Wrong{"balance.stateful = false\n" SERVICE("address = \"10.0.0.9\", forward = \"dsr\", "
                                                    "max_connections = 1, backends = [{ address = "
@@ -396,7 +396,7 @@ TEST(Config, ReportsAllProblemsInTheOrderOfTheFile) {
             "]\n"),
       "f.toml:1: workers: 0 is out of range: give 1 to 128 threads\n"
       "f.toml:3: table.when_full: is an integer: give \"evict\" or \"stateless\" or \"drop\"\n"
-      "f.toml:4: table.capacity: 0 is out of range: give 1 to 2000000000 connections\n"
+      "f.toml:4: table.capacity: 0 is out of range: give 1 to 1800000000 connections\n"
       "f.toml:9: service.backends.address: \"nowhere\" is no address: give one of IPv4\n"
       "f.toml:10: service.backends.address: 10.0.0.1 is in the list already: leave it out, "
       "or give the first a weight");

@@ -352,7 +352,7 @@ class Tracker {
         capacity_(config.capacity),
         timeouts_(config.timeouts),
         least_timeout_(config.timeouts.least()),
-        own_bytes_(config.follows ? kLifeBytes : 0),
+        own_bytes_(config.state_offset()),
         state_bytes_(config.state_bytes),
         reply_state_bytes_(config.reply_state_bytes.value_or(0)),
         has_replies_(config.reply_state_bytes.has_value()),

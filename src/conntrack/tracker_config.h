@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "conntrack/ageing/ageing.h"
+#include "conntrack/life.h"
 #include "conntrack/state.h"
 #include "millrace/hash.h"
 #include "millrace/memory.h"
@@ -33,10 +34,15 @@ struct Timeouts {
 
 struct TrackerConfig {
   static constexpr std::size_t kStateMax = 64;
+  /// Where the function's state begins in a record's: behind what the tracker keeps, if it follows.
+  std::size_t state_offset() const {
+    return follows ? (kLifeBytes + state_alignment - 1) / state_alignment * state_alignment : 0;
+  }
 
   std::size_t capacity = 0;     ///< connections promised
   std::size_t state_bytes = 0;  ///< function's, in the originator's record: `kStateMax` at most
   std::optional<std::size_t> reply_state_bytes;  ///< and in the reply's; none: no reply entries
+  std::size_t state_alignment = 2;               ///< of both, where it follows: 1, 2, 4 or 8
   bool follows = false;  ///< packets are told to `follow`; else all timeouts are that of `none`
   Timeouts timeouts;
   MakeAgeing* ageing = nullptr;

@@ -23,8 +23,8 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
   const bool has_both = config.follows && config.reply_state_bytes;
   auto originators =
       has_both ? make_table(2 * one_side + kDrainingRoom,
-                            kLifeBytes + std::max(config.state_bytes, reply_bytes))
-               : make_table(one_side, (config.follows ? kLifeBytes : 0) + config.state_bytes);
+                            config.state_offset() + std::max(config.state_bytes, reply_bytes))
+               : make_table(one_side, config.state_offset() + config.state_bytes);
   if (!originators) return std::unexpected(originators.error());
   TablePair<Table> pair{std::move(*originators), std::nullopt};
   if (config.reply_state_bytes && !has_both) {

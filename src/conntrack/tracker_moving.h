@@ -151,12 +151,12 @@ ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, con
                                                 Tick now) {
   const bool is_tcp = connection.key.protocol == kProtocolTcp;
   // As they lie in a record.
-  using Entry = std::array<std::byte, kLifeBytes + TrackerConfig::kStateMax>;
+  using Entry = std::array<std::byte, 8 + TrackerConfig::kStateMax>;
   const auto entry = [&](std::uint32_t mark, Standing standing, std::span<const std::byte> state) {
     const Life life{.mark = is_tcp ? mark : now.ms - mark, .standing = standing};
     Entry made{};
     std::memcpy(made.data(), &life, kLifeBytes);
-    std::memcpy(made.data() + kLifeBytes, state.data(), state.size());
+    std::memcpy(made.data() + own_bytes_, state.data(), state.size());
     return made;
   };
   const Entry own = entry(image.mark, image.standing, connection.state);

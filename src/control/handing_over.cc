@@ -142,12 +142,15 @@ Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
   std::unique_lock guard(mutex_);
   const auto is = busy_with(number);
   if (!is) return std::unexpected(is.error());
-  bool goes_on = true;
+  const auto parts = workers_->line(0).carried_parts();
+  guard.unlock();  // who reads slowly holds up nobody
+  bool goes_on = give_parts(parts, take);
+  guard.lock();
   for (unsigned n = 0; n < workers_->count() && goes_on; ++n) {
     Carrying& carrying = (*is)->carrying[n];
     for (LineCursor at; at.at != LineCursor::At::end && goes_on;) {
       goes_on = workers_->ask(n, [&] { at = workers_->line(n).carry(at, kPlaces, carrying); });
-      guard.unlock();  // who reads slowly holds up nobody
+      guard.unlock();
       goes_on = goes_on && give(n, carrying, take);
       guard.lock();
     }
@@ -201,7 +204,9 @@ Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   });
   (*is)->until = std::chrono::steady_clock::now() + kShortPatience;
   changed_.notify_all();
+  const auto parts = workers_->line(0).carried_parts();
   guard.unlock();
+  goes_on = goes_on && give_parts(parts, take);
   for (unsigned n = 0; n < workers_->count() && goes_on; ++n)
     goes_on = give(n, (*is)->carrying[n], take);
   goes_on = goes_on && give_end(take);

@@ -73,8 +73,10 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
                 std::string(reinterpret_cast<const char*>(bytes.data()), block_.count)});
     }
     if (block_.count > 0) {
-      const std::size_t used =
-          block_.family == 4 ? take_some<KeyV4>(bytes) : take_some<KeyV6>(bytes);
+      const std::size_t used = block_.family == kCarriedParts ? take_parts(bytes)
+                               : block_.family == 4           ? take_some<KeyV4>(bytes)
+                                                              : take_some<KeyV6>(bytes);
+      if (refused_) return std::unexpected(*refused_);
       if (is_wrong_) return means_nothing();
       bytes = bytes.subspan(used);
       if (block_.count > 0) break;
@@ -88,7 +90,12 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
       break;
     }
     constexpr std::uint64_t kMostText = 4096;
+    constexpr std::uint64_t kMostParts = 64;
     if (block_.family == kCarriedRefusal && block_.count <= kMostText) continue;
+    if (block_.family == kCarriedParts && block_.count <= kMostParts) {
+      told_parts_.clear();
+      continue;
+    }
     if ((block_.family != 4 && block_.family != 6) || block_.worker >= Workers::kMost ||
         block_.count == 0)
       return means_nothing();
@@ -97,29 +104,82 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
   return {};
 }
 
-/// Those that have come whole; how many bytes that are.
+/// Takes the parts that have come whole; returns how many bytes that are. Behind the last one it is
+/// known where in a record the images of each own part stand.
+std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
+  const std::size_t count =
+      std::min<std::uint64_t>(bytes.size() / sizeof(CarriedPart), block_.count);
+  for (std::size_t i = 0; i < count; ++i)
+    std::memcpy(&told_parts_.emplace_back(), &bytes[i * sizeof(CarriedPart)], sizeof(CarriedPart));
+  block_.count -= count;
+  if (block_.count == 0) {
+    find_images<KeyV4>();
+    find_images<KeyV6>();
+  }
+  return count * sizeof(CarriedPart);
+}
+
+/// A function of the same name must tell what is understood here; what one tells that is not here
+/// is passed over, and one that told nothing opens without an image.
+template <class K>
+void TakingOver::find_images() {
+  auto& offsets = of<K>().images_at;
+  offsets.clear();
+  for (const CarriedPart& own : workers_->line(0).carried_parts()) {
+    if (own.family != kCarriedFamily<K>) continue;
+    std::size_t at = 0;
+    std::size_t found = kNoImage;
+    for (const CarriedPart& told : told_parts_) {
+      if (told.family != kCarriedFamily<K>) continue;
+      if (told.name() == own.name()) found = at;
+      if (told.name() == own.name() && told != own) {
+        refused_ =
+            Error{"the running millrace tells of connections what its function " +
+                  std::string(own.name()) + " knows in version " + std::to_string(told.version) +
+                  ", and this one reads version " + std::to_string(own.version) +
+                  ": end it, and start this one without --take-over"};
+      }
+      at += told.image_bytes;
+    }
+    offsets.push_back(found);
+  }
+  std::size_t bytes = 0;
+  for (const CarriedPart& told : told_parts_)
+    bytes += told.family == kCarriedFamily<K> ? std::size_t{told.image_bytes} : 0;
+  is_wrong_ |= bytes > kMostImageBytes;
+  of<K>().image_bytes = bytes;
+}
+
+/// Takes the records that have come whole; returns how many bytes that are.
 template <class K>
 std::size_t TakingOver::take_some(std::span<const std::byte> bytes) {
   using Carried = CarriedConnection<K>;
-  const std::size_t count = std::min<std::uint64_t>(bytes.size() / sizeof(Carried), block_.count);
+  const auto image_bytes = of<K>().image_bytes;
+  is_wrong_ |= !image_bytes;  // the parts were not told
+  if (is_wrong_) return 0;
+  const std::size_t each = sizeof(Carried) + *image_bytes;
+  const std::size_t count = std::min<std::uint64_t>(bytes.size() / each, block_.count);
   for (std::size_t i = 0; i < count && !is_wrong_; ++i) {
+    const auto record = bytes.subspan(i * each, each);
     Carried carried;
-    std::memcpy(&carried, bytes.data() + i * sizeof(Carried), sizeof(Carried));
-    is_wrong_ = !apply(block_.worker, carried);
+    std::memcpy(&carried, record.data(), sizeof(Carried));
+    is_wrong_ = !apply(block_.worker, carried, record.subspan(sizeof(Carried)));
   }
   block_.count -= count;
   told_ += count;
-  return count * sizeof(Carried);
+  return count * each;
 }
 
 /// False: it makes no sense.
 template <class K>
-bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried) {
+bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried,
+                       std::span<const std::byte> images) {
   const Standing standing = carried.life.standing;
   if (!is_of(standing.state(), carried.key.protocol) || standing.has_ended() ||
       std::cmp_greater(carried.life.idle_ms, std::numeric_limits<std::int32_t>::max()))
     return false;
-  auto& [all, pending] = of<K>();
+  auto& all = of<K>().places;
+  auto& pending = of<K>().pending;
   if (worker >= all.size()) all.resize(worker + 1);
   if (carried.entry >= all[worker].size()) all[worker].resize(carried.entry + std::size_t{1});
   Placed& old = all[worker][carried.entry];
@@ -131,17 +191,21 @@ bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried
   }
   if (!pending.empty()) pending.erase({worker, carried.entry});
   // Another entry may still have its keys, which goes later.
-  if (carried.is_there != 0 && !place(worker, carried))
-    pending.insert({{worker, carried.entry}, carried});
+  if (carried.is_there != 0 && !place(worker, carried, images))
+    pending.insert({{worker, carried.entry}, {carried, {images.begin(), images.end()}}});
   return true;
 }
 
 template <class K>
-bool TakingOver::place(std::uint32_t worker, const CarriedConnection<K>& carried) {
+bool TakingOver::place(std::uint32_t worker, const CarriedConnection<K>& carried,
+                       std::span<const std::byte> images) {
   const unsigned line =
       owners_->of(workers_->steering().steer(std::span(&carried.key, 1)), carried.key)
           .value_or(worker % workers_->count());
-  const ConnId id = workers_->line(line).resume(carried);
+  own_images_.clear();
+  for (const std::size_t at : of<K>().images_at)
+    own_images_.push_back(at == kNoImage ? nullptr : images.data() + at);
+  const ConnId id = workers_->line(line).resume(carried, own_images_);
   if (id == ConnId::none) return false;
   of<K>().places[worker][carried.entry] = {line, id};
   ++connections_;
@@ -150,8 +214,10 @@ bool TakingOver::place(std::uint32_t worker, const CarriedConnection<K>& carried
 
 template <class K>
 void TakingOver::place_pending() {
-  std::erase_if(of<K>().pending,
-                [this](const auto& one) { return this->place(one.first.first, one.second); });
+  std::erase_if(of<K>().pending, [this](const auto& one) {
+    const auto& [where, told] = one;
+    return this->place(where.first, told.carried, told.images);
+  });
 }
 
 Result<void> TakingOver::end() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -51,20 +52,37 @@ class TakingOver {
     ConnId id = ConnId::none;
   };
   static constexpr std::uint32_t kNowhere = 0xffffffff;
-  /// Where a family's connections are, by the other process's worker and entry.
+  /// A connection as it was told, to be placed later.
+  template <class K>
+  struct Told {
+    CarriedConnection<K> carried;
+    std::vector<std::byte> images;
+  };
+  /// A family's connections.
   template <class K>
   struct Family {
+    /// By the other process's worker and entry.
     std::vector<std::vector<Placed>> places;
     /// Those that have none yet.
-    std::map<std::pair<std::uint32_t, std::uint32_t>, CarriedConnection<K>> pending;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, Told<K>> pending;
+    /// Where in `Told::images` those of each own part begin, or `kNoImage`.
+    std::vector<std::size_t> images_at;
+    std::optional<std::size_t> image_bytes;  ///< in a record; none before parts were told
   };
+  static constexpr std::size_t kNoImage = SIZE_MAX;
+  static constexpr std::size_t kMostImageBytes = 4096;
 
+  std::size_t take_parts(std::span<const std::byte> bytes);
+  template <class K>
+  void find_images();
   template <class K>
   std::size_t take_some(std::span<const std::byte> bytes);
   template <class K>
-  bool apply(std::uint32_t worker, const CarriedConnection<K>& carried);
+  bool apply(std::uint32_t worker, const CarriedConnection<K>& carried,
+             std::span<const std::byte> images);
   template <class K>
-  bool place(std::uint32_t worker, const CarriedConnection<K>& carried);
+  bool place(std::uint32_t worker, const CarriedConnection<K>& carried,
+             std::span<const std::byte> images);
   template <class K>
   void place_pending();
   template <class K>
@@ -78,6 +96,9 @@ class TakingOver {
   std::vector<std::byte> beginning_;  // of something that has not come whole
   bool is_whole_ = false;
   bool is_wrong_ = false;
+  std::optional<Error> refused_;
+  std::vector<CarriedPart> told_parts_;
+  std::vector<const std::byte*> own_images_;  // of the connection that is placed
   std::tuple<Family<KeyV4>, Family<KeyV6>> families_;
   std::uint64_t connections_ = 0;
   std::uint64_t told_ = 0;

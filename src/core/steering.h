@@ -8,11 +8,11 @@
 
 namespace millrace {
 
-/// A bit for each of some keys, at most 64. Keys with neither bit concern nobody.
+/// A bit for each of some keys, at most 64. Nothing rewrites an end of those with neither bit.
 struct Steered {
   /// Their source is the end that nothing rewrites: it says which worker has the connection.
   std::uint64_t by_source = 0;
-  /// Their destination is: they would be replies.
+  /// Their destination is.
   std::uint64_t by_destination = 0;
 
   bool is_by_source(unsigned i) const { return (by_source >> i & 1) != 0; }

@@ -9,16 +9,16 @@ namespace millrace {
 
 /// Rewrites the burst's errors, whose `connection` is the one that they are about, and gives them
 /// the verdict `related`, where it is known who is to hear of them. Others are left alone.
-template <class K>
-void send_errors_on(Burst& burst, FunctionFor<K>& function, const States<K>& states) {
+/// `target_of(side, key, id)` is how packets with that key leave that meet that entry.
+template <class K, class TargetOf>
+void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of) {
   const Lane<K>& lane = burst.quoted<K>();
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned packet = lane.packet[i];
     const K& key = lane.key[i];
     const ConnId id = lane.connection[i];
-    const auto to = id != ConnId::none
-                        ? std::optional(function.target(lane.side(i), key, id, states))
-                        : function.target_without_entry(burst, packet, key);
+    const auto to = id != ConnId::none ? std::optional(target_of(lane.side(i), key, id))
+                                       : function.target_without_entry(burst, packet, key);
     // The parser files only errors that quote a packet which can be read.
     if (!to || !rewrite_error(burst.data[packet], burst.headers[packet], key, to->key)) continue;
     if (to->next_hop) burst.send_by(packet, *to->next_hop);

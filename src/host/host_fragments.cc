@@ -14,7 +14,7 @@ auto HostFor<A>::filed(Burst& burst, const Steering& steering, std::uint64_t fra
   ++bursts_;
   std::erase_if(pending_, [this](const Pending& one) { return bursts_ - one.burst > kInFlight; });
   Apart apart;
-  std::uint64_t may_be_replies = 0;
+  std::uint64_t keyed = 0;
   const auto& lane = burst.lane<Key<A>>();
   for (unsigned n = 0; n < lane.size && fragments != 0; ++n) {
     const std::uint64_t bit = std::uint64_t{1} << lane.packet[n];
@@ -28,7 +28,7 @@ auto HostFor<A>::filed(Burst& burst, const Steering& steering, std::uint64_t fra
         steered.is_by_destination(0) &&
         tables_->replies.find(key.source, port, key.protocol) != DestinationTable<A>::kNone;
     if (is_to_service || is_from_service) apart.refused |= bit;
-    if (steered.is_by_destination(0)) may_be_replies |= bit;
+    keyed |= bit;
   }
   for (; fragments != 0; fragments &= fragments - 1) {
     const auto i = static_cast<unsigned>(std::countr_zero(fragments));
@@ -42,7 +42,7 @@ auto HostFor<A>::filed(Burst& burst, const Steering& steering, std::uint64_t fra
     // Later ones have no key by which they would follow it to another worker.
     const Route<A>* const route = tables_->routes.find(datagram.destination);
     const bool is_own = route != nullptr && route->link == kLocal;
-    if ((may_be_replies >> i & 1) != 0 && (is_own || !keeps_all)) {
+    if ((keyed >> i & 1) != 0 && (is_own || !keeps_all)) {
       apart.untracked |= std::uint64_t{1} << i;
     } else {
       pending_.push_back({burst.handle[i], datagram, bursts_});

@@ -73,7 +73,7 @@ class Family {
   /// As `Line`'s.
   std::optional<std::size_t> carry(std::size_t from, std::size_t most, Tick now,
                                    CarryingFor<K>& carrying);
-  ConnId resume(const CarriedConnection<K>& carried, Tick now);
+  ConnId resume(const CarriedConnection<K>& carried, Line::Images images, Tick now);
   void forget(ConnId id);
   void set_timeouts(const Timeouts& timeouts) {
     if (tracker_) tracker_->set_timeouts(timeouts);
@@ -203,10 +203,11 @@ class Family {
 
   static TrackerConfig tracker_config(const LineConfig& config, std::size_t capacity,
                                       MakeAgeing& ageing, const FunctionFor<K>& function) {
-    const auto bytes = function.state_bytes();
+    const Part part = function.part();
     TrackerConfig tracker{
         .capacity = capacity,
-        .state_bytes = bytes.originator,
+        .state_bytes = part.originator_bytes,
+        .state_alignment = part.alignment,
         .follows = true,
         .timeouts = config.timeouts,
         .ageing = &ageing,
@@ -218,7 +219,7 @@ class Family {
         .evicts = config.evicts,
         .pages = config.pages,
         .secret = config.secret};
-    if (bytes.replies) tracker.reply_state_bytes = bytes.reply;
+    if (part.replies) tracker.reply_state_bytes = part.reply_bytes;
     return tracker;
   }
 
@@ -253,21 +254,33 @@ class Family {
     const Proof proof = tracker_->proof_of(id);
     counters_->closed[static_cast<std::size_t>(why)].add(1);
     give_back_source(id, proof);
-    function_->closed(state_of(id), holds(proof));
+    function_->event(Event::closed, state_of(id), holds(proof));
   }
   void serve(Burst& burst, const States<K>& states) {
     begin_serving<K>(burst);
-    function_->serve(burst, states);
+    function_->serve(burst, burst.lane<K>().all(), states);
     rewrite<K>(burst);
     if (burst.quoted<K>().size != 0) [[unlikely]]
-      send_errors_on(burst, *function_, states);
+      send_errors_on(burst, *function_,
+                     [this](Side side, const K& key, ConnId id) { return target(side, key, id); });
   }
 
+  using Target = typename FunctionFor<K>::Target;
+  /// How packets with that key leave that meet that side's entry of a connection.
+  Target target(Side side, const K& key, ConnId id) const {
+    const ConnId peer = peer_of(tracker_->originators().header(id));
+    if (peer != ConnId::none && peer != kUnconfirmed)
+      return {reversed(tracker_->originators().header(peer).key), std::nullopt};
+    return side == Side::originator ? function_->target(key, state_of(id))
+                                    : Target{key, std::nullopt};
+  }
+  Target target(ConnId id) const {
+    return target(Side::originator, tracker_->originators().header(id).key, id);
+  }
   /// The key of a connection's packets as their receiver is known by: with the next hop that the
   /// function has chosen, if it has, in place of the destination.
   K translated(ConnId id) const {
-    const auto to = function_->target(Side::originator, tracker_->originators().header(id).key, id,
-                                      tracker_->states());
+    const auto to = target(id);
     K key = to.key;
     if (to.next_hop) key.destination = *to.next_hop;
     return key;
@@ -282,7 +295,7 @@ class Family {
     Proof take(ConnId id) { return family.take_for(id, reached); }
     void give_back(ConnId id, Proof proof) {
       family.give_back_source(id, proof);
-      family.function_->unproved(family.state_of(id));
+      family.function_->event(Event::unproved, family.state_of(id), true);
     }
   };
   Proof take_for(ConnId id, Verdict& reached);
@@ -320,7 +333,7 @@ class Family {
   void complete(Burst& burst, Lane<K>& lane, unsigned i);
   void prepare(const K& key, std::uint8_t packet, ConnId id, bool by_reply);
   Insertion link(const Burst& burst);
-  void confirm(const Burst& burst, ConnId reply);
+  void confirm(const Burst& burst, ConnId id, ConnId reply);
   void give_up(Burst& burst, Lane<K>& lane, unsigned i, Verdict why);
   static bool shows_a_connection(const Burst& burst, unsigned packet);
   ConnId open_by_reply(Burst& burst, Lane<K>& lane, unsigned i);
@@ -371,6 +384,7 @@ class Family {
   WorkerCounters* counters_;
   unsigned level_ = 0;  // watermarks below what the tables hold
   Opening<K> opening_;
+  alignas(8) std::array<std::byte, Part::kMost> reply_state_;  // of the connection being opened
   Records<K> nothing_;
 };
 

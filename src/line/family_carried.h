@@ -17,6 +17,7 @@ std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::
   if (!tracker_ || from >= tracker_->ids()) return std::nullopt;
   const std::size_t end = std::min(from + most, tracker_->ids());
   if (carrying.told.size() < end) carrying.told.resize(end);
+  const std::size_t image_bytes = function_->part().image_bytes;
   [[maybe_unused]] const auto guard = tracker_->reading();
   for (std::size_t at = from; at < end; ++at) {
     if (at + kAhead < end)
@@ -26,14 +27,15 @@ std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::
     const std::uint32_t is = is_there ? tracker_->fingerprint(id, now) : 0;
     if (is == carrying.told[at]) continue;
     carrying.told[at] = is;
-    auto& changed = carrying.changed.emplace_back();
-    changed.entry = static_cast<std::uint32_t>(at);
-    if (!is_there) continue;
-    changed.is_there = 1;
-    changed.has_reply = peer_of(tracker_->originators().header(id)) != ConnId::none;
-    changed.key = tracker_->originators().header(id).key;
-    changed.life = tracker_->image(id, now);
-    changed.translated = translated(id);
+    CarriedConnection<K> changed{.entry = static_cast<std::uint32_t>(at)};
+    if (is_there) {
+      changed.is_there = 1;
+      changed.has_reply = peer_of(tracker_->originators().header(id)) != ConnId::none;
+      changed.key = tracker_->originators().header(id).key;
+      changed.life = tracker_->image(id, now);
+    }
+    std::byte* const image = carrying.append(changed, image_bytes);
+    if (is_there) function_->write(changed.key, state_of(id), image);
   }
   return end;
 }
@@ -48,31 +50,38 @@ Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
 }
 
 template <class TrackerType, class K>
-ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Tick now) {
-  static_assert(Opening<K>::kReplyStateMax <= TrackerConfig::kStateMax);
+ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Line::Images images,
+                                      Tick now) {
+  static_assert(Part::kMost <= TrackerConfig::kStateMax);
   if (!tracker_) return ConnId::none;
-  alignas(8) std::array<std::byte, TrackerConfig::kStateMax> state{};
-  Opening<K> opening{.key = carried.key, .state = state.data()};
-  function_->resume(carried.translated, opening);
+  alignas(8) std::array<std::byte, Part::kMost> state{};
+  Opening<K> opening{.key = carried.key,
+                     .state = state.data(),
+                     .reply_state = reply_state_.data(),
+                     .is_resumed = true,
+                     .image = images.front(),
+                     .images = images};
+  static const Burst kNone{};
+  function_->open(kNone, opening);
   const bool is_linked = opening.answer == Opening<K>::Answer::two_way;
   const bool was_linked = carried.has_reply != 0;
-  if (opening.answer == Opening<K>::Answer::refused || is_linked != was_linked) return ConnId::none;
-  const auto bytes = function_->state_bytes();
+  if (!opening.is_accepted() || is_linked != was_linked) return ConnId::none;
+  const Part part = function_->part();
   LifeImage life = carried.life;
   life.standing = Standing(life.standing.state(), take_again(carried.key, life.standing.proof()));
   [[maybe_unused]] const auto guard = tracker_->writing();
   const ConnId id = tracker_->restore(
       {.key = carried.key,
-       .state = std::span(state).first(bytes.originator),
+       .state = std::span(state).first(part.originator_bytes),
        .reply_key = is_linked ? std::optional(opening.reply_key) : std::nullopt,
-       .reply_state = std::span(std::as_const(opening.reply_state)).first(bytes.reply)},
+       .reply_state = std::span(std::as_const(reply_state_)).first(part.reply_bytes)},
       life, now);
   if (id == ConnId::none) {
     if (life.standing.proof() == Proof::service_and_source)
       static_cast<void>(sources_->give_back(sources_->source_of(carried.key)));
     return id;
   }
-  function_->adopted(state.data(), holds(life.standing.proof()));
+  function_->event(Event::adopted, state_of(id), holds(life.standing.proof()));
   counters_->taken_over.add(1);
   watch_level();
   return id;
@@ -84,7 +93,7 @@ void Family<TrackerType, K>::forget(ConnId id) {
   tracker_->close(id, [this](ConnId gone) {
     const Proof proof = tracker_->proof_of(gone);
     give_back_source(gone, proof);
-    function_->closed(state_of(gone), holds(proof));
+    function_->event(Event::closed, state_of(gone), holds(proof));
   });
   counters_->taken_over.subtract(1);
 }

@@ -42,7 +42,7 @@ Proof Family<TrackerType, K>::take_for(ConnId id, Verdict& reached) {
     if (taken == SourceCounts::Taken::counted) proof = Proof::service_and_source;
     if (taken == SourceCounts::Taken::uncounted) counters_->uncounted.add(1);
   }
-  const Verdict verdict = function_->proved(state_of(id));
+  const Verdict verdict = function_->event(Event::proved, state_of(id), false);
   if (verdict == Verdict::tracked) return proof;
   reached = verdict;
   give_back_source(id, proof);
@@ -63,7 +63,7 @@ bool Family<TrackerType, K>::adopt(const Family& from, unsigned entry, std::size
   const std::size_t count = from.tracker_->count(entry);
   if (count > 0 && live() + count > std::min(capacity_, most)) return false;
   const auto adopted = [this](const std::byte* state, Proof proof) {
-    function_->adopted(state, holds(proof));
+    function_->event(Event::adopted, state, holds(proof));
   };
   if (tracker_->adopt(*from.tracker_, entry, adopted)) return true;
   release(entry);
@@ -73,8 +73,9 @@ bool Family<TrackerType, K>::adopt(const Family& from, unsigned entry, std::size
 template <class TrackerType, class K>
 void Family<TrackerType, K>::release(unsigned entry) {
   if (!tracker_ || Guarding::kShared) return;
-  tracker_->release(
-      entry, [this](ConnId id) { function_->closed(state_of(id), holds(tracker_->proof_of(id))); });
+  tracker_->release(entry, [this](ConnId id) {
+    function_->event(Event::closed, state_of(id), holds(tracker_->proof_of(id)));
+  });
 }
 
 }  // namespace millrace

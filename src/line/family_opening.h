@@ -110,8 +110,8 @@ void Family<TrackerType, K>::prepare(const K& key, std::uint8_t packet, ConnId i
   opening_.packet = packet;
   opening_.attempt = 0;
   opening_.by_reply = by_reply;
-  opening_.connection = id;
   opening_.state = tracker_->states()[id];
+  opening_.reply_state = reply_state_.data();
 }
 
 /// Asks the function until the reply's key is nobody's.
@@ -119,14 +119,15 @@ template <class TrackerType, class K>
 void Family<TrackerType, K>::complete(Burst& burst, Lane<K>& lane, unsigned i) {
   for (;; ++opening_.attempt) {
     function_->open(burst, opening_);
-    if (opening_.answer == Opening<K>::Answer::refused) {
-      if (opening_.attempt > 0) function_->abandoned(opening_.state);
+    if (!opening_.is_accepted()) {
+      if (opening_.attempt > 0) function_->event(Event::abandoned, opening_.state, false);
       return give_up(burst, lane, i, opening_.refusal);
     }
     const Insertion linked = link(burst);
-    if (linked.outcome == Insertion::Outcome::inserted) return confirm(burst, linked.id);
+    if (linked.outcome == Insertion::Outcome::inserted)
+      return confirm(burst, lane.connection[i], linked.id);
     if (linked.outcome == Insertion::Outcome::full) {
-      function_->abandoned(opening_.state);
+      function_->event(Event::abandoned, opening_.state, false);
       return give_up(burst, lane, i, Verdict::table_full);
     }
     counters_->collisions.add(1);
@@ -137,22 +138,21 @@ template <class TrackerType, class K>
 Insertion Family<TrackerType, K>::link(const Burst& burst) {
   if (opening_.answer == Opening<K>::Answer::one_way)
     return {ConnId::none, Insertion::Outcome::inserted, ConnId::none};
-  return tracker_->link(opening_.reply_key, burst.now,
-                        std::span(opening_.reply_state).first(function_->state_bytes().reply),
-                        gives_way(burst.now),
-                        opening_.by_reply ? Newcomer::proved : Newcomer::unproved);
+  return tracker_->link(
+      opening_.reply_key, burst.now, std::span(reply_state_).first(function_->part().reply_bytes),
+      gives_way(burst.now), opening_.by_reply ? Newcomer::proved : Newcomer::unproved);
 }
 
 template <class TrackerType, class K>
-void Family<TrackerType, K>::confirm(const Burst& burst, ConnId reply) {
-  tracker_->confirm(opening_.connection, reply, burst.entry[opening_.packet]);
+void Family<TrackerType, K>::confirm(const Burst& burst, ConnId id, ConnId reply) {
+  tracker_->confirm(id, reply, burst.entry[opening_.packet]);
   counters_->opened.add(1);
 }
 
 /// Takes the opening back.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::give_up(Burst& burst, Lane<K>& lane, unsigned i, Verdict why) {
-  tracker_->abandon(opening_.connection);
+  tracker_->abandon(lane.connection[i]);
   const bool is_counted = why != Verdict::table_full && why != Verdict::passed && !is_limit(why);
   if (is_counted) counters_->refused.add(1);
   lane.connection[i] = ConnId::none;
@@ -204,16 +204,15 @@ ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsign
   if (in.outcome == Insertion::Outcome::present) return reply_of(in.id, lane.key[i]);
   prepare(key, lane.packet[i], in.id, true);
   function_->open(burst, opening_);
-  const bool is_accepted = opening_.answer != Opening<K>::Answer::refused;
   if (opening_.answer == Opening<K>::Answer::two_way && opening_.reply_key == lane.key[i]) {
     const Insertion linked = link(burst);
     if (linked.outcome == Insertion::Outcome::inserted) {
-      confirm(burst, linked.id);
+      confirm(burst, in.id, linked.id);
       watch_level();
       return linked.id;
     }
   }
-  if (is_accepted) function_->abandoned(opening_.state);
+  if (opening_.is_accepted()) function_->event(Event::abandoned, opening_.state, false);
   tracker_->abandon(in.id);
   return ConnId::none;
 }

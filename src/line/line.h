@@ -130,16 +130,21 @@ class Line {
   /// The connection that has that key, in either direction.
   virtual std::optional<ListedConnection> find(const AnyKey& key) const = 0;
   virtual void set_timeouts(const Timeouts& timeouts) = 0;
+  /// Which parts the images have that `carry` writes, in their order.
+  virtual std::vector<CarriedPart> carried_parts() const = 0;
   /// Tells what has changed in `most` more places, from there on, since they were last told.
   virtual LineCursor carry(const LineCursor& from, std::size_t most, Carrying& carrying) = 0;
   /// @}
 
   /// @name Taking connections over from another process, before the first run
   /// @{
+  /// For an image of each of the line's own parts, in the order of `carried_parts`; null where
+  /// there is none.
+  using Images = std::span<const std::byte* const>;
   /// Opens one; its entry, none where it has no place, or the function does not serve it. Ticks
   /// begin at 0: it is idle no longer than it was there.
-  virtual ConnId resume(const CarriedConnection<KeyV4>& carried) = 0;
-  virtual ConnId resume(const CarriedConnection<KeyV6>& carried) = 0;
+  virtual ConnId resume(const CarriedConnection<KeyV4>& carried, Images images) = 0;
+  virtual ConnId resume(const CarriedConnection<KeyV6>& carried, Images images) = 0;
   /// As if it had not been opened.
   virtual void forget(std::type_identity<KeyV4> family, ConnId id) = 0;
   virtual void forget(std::type_identity<KeyV6> family, ConnId id) = 0;

@@ -115,11 +115,17 @@ class LineOf final : public Line {
       }
     });
   }
-  ConnId resume(const CarriedConnection<KeyV4>& carried) override {
-    return v4_.resume(carried, now_);
+  std::vector<CarriedPart> carried_parts() const override {
+    std::vector<CarriedPart> all;
+    append(all, 4, function_->family<KeyV4>().parts());
+    append(all, 6, function_->family<KeyV6>().parts());
+    return all;
   }
-  ConnId resume(const CarriedConnection<KeyV6>& carried) override {
-    return v6_.resume(carried, now_);
+  ConnId resume(const CarriedConnection<KeyV4>& carried, Images images) override {
+    return v4_.resume(carried, images, now_);
+  }
+  ConnId resume(const CarriedConnection<KeyV6>& carried, Images images) override {
+    return v6_.resume(carried, images, now_);
   }
   void forget(std::type_identity<KeyV4>, ConnId id) override { forget(v4_, id); }
   void forget(std::type_identity<KeyV6>, ConnId id) override { forget(v6_, id); }

@@ -23,7 +23,8 @@ class Spread {
  public:
   virtual ~Spread() = default;
   /// `hashes[i]` becomes that of `keys[i]`: of its destination as the client's end where `steered`
-  /// says so, of its source elsewhere. The spans are of equal length, of 64 keys at most.
+  /// says so, of its source where it says that, else
+  /// of the lesser end. The spans are of equal length, of 64 keys at most.
   virtual void hash(const Steered& steered, std::span<const KeyV4> keys,
                     std::span<std::uint32_t> hashes) const = 0;
   virtual void hash(const Steered& steered, std::span<const KeyV6> keys,

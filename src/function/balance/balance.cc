@@ -16,26 +16,39 @@ BalanceFor<K>::BalanceFor(const BalanceConfig& config, unsigned worker)
       backends_(Plan::kMaxBackends) {}
 
 template <class K>
-typename FunctionFor<K>::StateBytes BalanceFor<K>::state_bytes() const {
+Part BalanceFor<K>::part() const {
   static_assert(offsetof(Backend, virtual_address) % 64 + offsetof(Backend, connections) -
                     offsetof(Backend, virtual_address) <=
                 64);
-  static_assert(sizeof(State) <= Opening<K>::kReplyStateMax);
+  static_assert(sizeof(State) <= Part::kMost);
   static_assert(sizeof(Backend) == (Address::kBytes == 4 ? 128 : 192));
-  return {.originator = sizeof(State), .reply = sizeof(State), .replies = plan_->replies};
+  return {.name = "balance",
+          .originator_bytes = sizeof(State),
+          .reply_bytes = sizeof(State),
+          .alignment = alignof(State),
+          .image_bytes = sizeof(Image),
+          .replies = plan_->replies};
 }
 
 // --- screen
 
+/// A backend may also begin connections of its own: whoever it is that it talks to is the client.
 template <class K>
 Steered BalanceFor<K>::steer(std::span<const K> keys) const {
-  if (plan_->index->table.only_catch_all())
+  const auto& index = *plan_->index;
+  if (index.table.only_catch_all())
     return {.by_source = bits_below(static_cast<unsigned>(keys.size()))};
+  const auto is_backend = [&index](const Address& address) {
+    return index.reply_sources.find(address, 0, 0) != Plan::kNone;
+  };
   Steered steered;
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto side = plan_->side(keys[i]);
-    steered.by_source |= std::uint64_t{side == Side::originator} << i;
-    steered.by_destination |= std::uint64_t{side == Side::reply} << i;
+    const bool is_reply = side == Side::reply && is_backend(keys[i].source);
+    const bool is_client = side == Side::originator ||
+                           (side == Side::reply && !is_reply && is_backend(keys[i].destination));
+    steered.by_source |= std::uint64_t{is_client} << i;
+    steered.by_destination |= std::uint64_t{is_reply} << i;
   }
   return steered;
 }
@@ -45,10 +58,14 @@ std::uint64_t BalanceFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t u
   if (plan_->index->table.only_catch_all()) return unknown;
   std::uint64_t begin = 0;
   for_each_bit(unknown, [&](unsigned i) {
-    const auto side = plan_->side(lane.key[i]);
-    begin |= std::uint64_t{side == Side::originator} << i;
-    lane.replies |= std::uint64_t{side == Side::reply} << i;
-    if (!side) burst.verdict[lane.packet[i]] = Verdict::no_service;
+    const K& key = lane.key[i];
+    if (plan_->side(key) == Side::originator) {
+      begin |= std::uint64_t{1} << i;
+    } else if (plan_->serving_at(key) != nullptr) {
+      lane.replies |= std::uint64_t{1} << i;
+    } else {
+      burst.verdict[lane.packet[i]] = Verdict::no_service;
+    }
   });
   return begin;
 }
@@ -63,11 +80,9 @@ typename BalanceFor<K>::Service* BalanceFor<K>::find(const K& key) {
 
 template <class K>
 void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
+  if (opening.is_resumed) return resume(opening);
   Service* service = find(opening.key);
-  if (service == nullptr) {
-    refuse(opening, nullptr, Verdict::no_service);
-    return;
-  }
+  if (service == nullptr) return pass_over(opening);
   if (service->plan->willing == 0) {
     refuse(opening, service, without_backend(service->plan->spec.no_backend));
     return;
@@ -95,10 +110,18 @@ void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
   accept(service->plan->listed[next_choice(*service, opening)], opening);
 }
 
+/// In a chain others may serve what goes to no service.
+template <class K>
+void BalanceFor<K>::pass_over(Opening<K>& opening) {
+  opening.answer = Opening<K>::Answer::unconcerned;
+  opening.refusal = Verdict::no_service;
+  std::memcpy(opening.state, &kUnconcerned, sizeof(State));
+  std::memcpy(opening.reply_state, &kUnconcerned, sizeof(State));
+}
+
 template <class K>
 void BalanceFor<K>::refuse(Opening<K>& opening, Service* service, Verdict why) {
-  opening.answer = Opening<K>::Answer::refused;
-  opening.refusal = why;
+  opening.refuse(why);
   if (service != nullptr && why != Verdict::passed) service->refused.add(1);
 }
 
@@ -134,7 +157,7 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
 /// before gave its backend up.
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {
-  abandoned(opening.state);
+  abandon(opening.state);
   std::uint32_t place = plan_->backends[state_at(opening.state)].place;
   do {
     if (++place >= service.plan->listed.size()) place = 0;
@@ -155,10 +178,10 @@ template <class K>
 void BalanceFor<K>::fill(std::uint16_t id, Opening<K>& opening) const {
   using Answer = typename Opening<K>::Answer;
   std::memcpy(opening.state, &id, sizeof(id));
-  opening.answer = backends_[id].has_replies ? Answer::two_way : Answer::one_way;
-  if (opening.answer == Answer::one_way) return;
-  opening.reply_key = reversed(to_backend(backends_[id], opening.key).key);
-  std::memcpy(opening.reply_state.data(), &id, sizeof(id));
+  opening.answer = Answer::one_way;
+  if (!backends_[id].has_replies) return;
+  opening.accept_two_way(reversed(to_backend(backends_[id], opening.key).key));
+  std::memcpy(opening.reply_state, &id, sizeof(id));
 }
 
 template <class K>
@@ -177,27 +200,45 @@ void BalanceFor<K>::count_active(const std::byte* state, std::int64_t more, bool
 
 /// Which worker opened it does not matter: the sum over all is what counts.
 template <class K>
-Verdict BalanceFor<K>::proved(const std::byte* state) {
+Verdict BalanceFor<K>::event(Event event, const std::byte* state, bool is_proved) {
+  if (state_at(state) == kUnconcerned) return Verdict::tracked;
+  switch (event) {
+    case Event::proved:
+      return prove(state);
+    case Event::unproved:
+      count_active(state, -1);
+      break;
+    case Event::closed:
+      close(state, is_proved);
+      break;
+    case Event::abandoned:
+      abandon(state);
+      break;
+    case Event::adopted:
+      if (is_proved) count_active(state, 1);
+      backends_[state_at(state)].live.add(1);
+      break;
+  }
+  return Verdict::tracked;
+}
+
+template <class K>
+Verdict BalanceFor<K>::prove(const std::byte* state) {
   if (turns_away(*backends_[state_at(state)].service)) return Verdict::service_limit;
   count_active(state, 1, true);
   return Verdict::tracked;
 }
 
 template <class K>
-void BalanceFor<K>::unproved(const std::byte* state) {
-  count_active(state, -1);
-}
-
-template <class K>
-void BalanceFor<K>::closed(const std::byte* state, bool proved) {
+void BalanceFor<K>::close(const std::byte* state, bool proved) {
   if (proved) count_active(state, -1);
   backends_[state_at(state)].live.subtract(1);
 }
 
 template <class K>
-void BalanceFor<K>::abandoned(const std::byte* state) {
+void BalanceFor<K>::abandon(const std::byte* state) {
   backends_[state_at(state)].connections.subtract(1);
-  closed(state, false);
+  close(state, false);
 }
 
 /// A connection that nobody has answered, or that never ends by itself, must not wait for a backend
@@ -205,6 +246,7 @@ void BalanceFor<K>::abandoned(const std::byte* state) {
 template <class K>
 Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
   const State id = state_at(state);
+  if (id == kUnconcerned) return Fate::stays;
   const auto& backend = plan_->backends[id];
   if (!backend.is_gone()) return Fate::stays;
   const Spec& spec = backends_[id].service->plan->spec;
@@ -213,12 +255,6 @@ Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered)
   if (key.protocol != kProtocolTcp) return spec.move_udp ? Fate::begins_anew : Fate::stays;
   const bool resets = !backend.is_healthy && spec.on_unhealthy == OnUnhealthy::reset;
   return resets ? Fate::reset : Fate::stays;
-}
-
-template <class K>
-void BalanceFor<K>::adopted(const std::byte* state, bool proved) {
-  if (proved) count_active(state, 1);
-  backends_[state_at(state)].live.add(1);
 }
 
 template <class K>
@@ -236,25 +272,36 @@ void BalanceFor<K>::know_backends() {
 }
 
 template <class K>
-void BalanceFor<K>::resume(const K& translated, Opening<K>& opening) {
-  opening.answer = Opening<K>::Answer::refused;
+void BalanceFor<K>::write(const K& key, const std::byte* state, std::byte* image) const {
+  Image is{};
+  if (const State id = state_at(state); id != kUnconcerned)
+    is = {backends_[id].address, port_for(backends_[id], key)};
+  std::memcpy(image, &is, sizeof(is));
+}
+
+template <class K>
+void BalanceFor<K>::resume(Opening<K>& opening) {
+  if (plan_->serving_for(opening.key) == Plan::kNone) return pass_over(opening);
+  opening.refuse(Verdict::no_backend);
+  if (opening.image == nullptr) return;
+  Image was;
+  std::memcpy(&was, opening.image, sizeof(was));
   know_backends();
   const K& key = opening.key;
-  const bool keeps_port = translated.destination_port == key.destination_port;
+  const bool keeps_port = was.port == key.destination_port;
   const auto serve_by = [&](std::uint32_t place) {
-    auto found = known_.find({place, translated.destination, translated.destination_port});
+    auto found = known_.find({place, was.address, was.port});
     if (found == known_.end() && keeps_port && has_ports(key.protocol))
-      found = known_.find({place, translated.destination, 0});
+      found = known_.find({place, was.address, 0});
     // What has no port shows none of its backend's.
-    if (!has_ports(key.protocol)) found = known_.lower_bound({place, translated.destination, 0});
+    if (!has_ports(key.protocol)) found = known_.lower_bound({place, was.address, 0});
     if (found == known_.end() || std::get<0>(found->first) != place ||
-        std::get<1>(found->first) != translated.destination)
+        std::get<1>(found->first) != was.address)
       return false;
     fill(found->second, opening);
     return true;
   };
-  const std::uint32_t first = plan_->serving_for(opening.key);
-  if (first == Plan::kNone || serve_by(first)) return;
+  if (serve_by(plan_->serving_for(opening.key))) return;
   // A more specific service may have come since it began.
   for (std::uint32_t place = 0; place < plan_->services.size(); ++place) {
     const std::uint16_t port = has_ports(key.protocol) ? key.destination_port : 0;
@@ -280,21 +327,27 @@ void BalanceFor<K>::follow(const FunctionFor<K>& other) {
 // --- serve
 
 template <class K>
-void BalanceFor<K>::serve(Burst& burst, const States<K>& states) {
+void BalanceFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& states) {
   Lane<K>& lane = burst.lane<K>();
-  for_each_bit(lane.originators(), [&](unsigned i) {
+  for_each_bit(places & ~lane.replies, [&](unsigned i) {
     const ConnId id = lane.connection[i];
     if (id == ConnId::none) [[unlikely]]
       return serve_by_maglev(burst, lane, i);
-    Backend& backend = backends_[state_at(states[id])];
+    const State backend_id = state_at(states[id]);
+    if (backend_id == kUnconcerned) [[unlikely]]
+      return;
+    Backend& backend = backends_[backend_id];
     send<Side::originator>(burst, lane, i, backend, port_for(backend, lane.key[i]),
                            Verdict::tracked);
   });
-  for_each_bit(lane.all() & lane.replies, [&](unsigned i) {
+  for_each_bit(places & lane.replies, [&](unsigned i) {
     const ConnId id = lane.connection[i];
     if (id == ConnId::none) [[unlikely]]
       return serve_answer(burst, lane, i);
-    Backend& backend = backends_[state_at(states[id])];
+    const State backend_id = state_at(states[id]);
+    if (backend_id == kUnconcerned) [[unlikely]]
+      return;
+    Backend& backend = backends_[backend_id];
     const std::uint16_t port = virtual_port(backend, lane.key[i], id, states);
     send<Side::reply>(burst, lane, i, backend, port, Verdict::tracked);
   });
@@ -338,11 +391,9 @@ auto BalanceFor<K>::from_backend(const Backend& backend, std::uint16_t port, con
 }
 
 template <class K>
-auto BalanceFor<K>::target(Side side, const K& key, ConnId id, const States<K>& states) const
-    -> Target {
-  const Backend& backend = backends_[state_at(states[id])];
-  if (side == Side::originator) return to_backend(backend, key);
-  return from_backend(backend, virtual_port(backend, key, id, states), key);
+auto BalanceFor<K>::target(const K& key, const std::byte* state) const -> Target {
+  if (state_at(state) == kUnconcerned) return {key, std::nullopt};
+  return to_backend(backends_[state_at(state)], key);
 }
 
 // --- state

@@ -101,24 +101,20 @@ class BalanceFor final : public FunctionFor<K> {
   void append_statistics(std::vector<ServiceStatistics>& all) const;
   Result<void> check_invariants() const;
 
-  typename FunctionFor<K>::StateBytes state_bytes() const override;
+  Part part() const override;
   Steered steer(std::span<const K> keys) const override;
   std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override;
   void open(const Burst& burst, Opening<K>& opening) override;
   Verdict answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) override;
-  Verdict proved(const std::byte* state) override;
-  void unproved(const std::byte* state) override;
-  void serve(Burst& burst, const States<K>& states) override;
+  Verdict event(Event event, const std::byte* state, bool is_proved) override;
+  void serve(Burst& burst, std::uint64_t places, const States<K>& states) override;
   using typename FunctionFor<K>::Target;
-  Target target(Side side, const K& key, ConnId id, const States<K>& states) const override;
+  Target target(const K& key, const std::byte* state) const override;
+  void write(const K& key, const std::byte* state, std::byte* image) const override;
   std::optional<Target> target_without_entry(const Burst& burst, unsigned packet,
                                              const K& key) override;
-  void closed(const std::byte* state, bool proved) override;
-  void abandoned(const std::byte* state) override;
   Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
-  void adopted(const std::byte* state, bool proved) override;
   void follow(const FunctionFor<K>& other) override;
-  void resume(const K& translated, Opening<K>& opening) override;
   bool is_overflowed(std::size_t service) const { return services_[service]->overflowed; }
   void set_overflowed(std::size_t service) {
     services_[service]->overflowed = true;
@@ -129,6 +125,13 @@ class BalanceFor final : public FunctionFor<K> {
   // A record's state, in both directions: an id. What to write into packets is read from the
   // backend, whose line is fetched for its counters anyway, so that an IPv4 record has 32 bytes.
   using State = std::uint16_t;
+  static constexpr State kUnconcerned = Plan::kMaxBackends;  // of a connection to no service
+
+  /// What another process is told of a connection: its backend as packets are sent there.
+  struct Image {
+    Address address;
+    std::uint16_t port;
+  };
 
   struct Service;
   /// One worker's part of a backend. Packets to it read one cache line, replies another one; with
@@ -184,6 +187,11 @@ class BalanceFor final : public FunctionFor<K> {
   /// The service that takes what is new; null: none.
   Service* find(const K& key);
 
+  void resume(Opening<K>& opening);
+  void pass_over(Opening<K>& opening);
+  Verdict prove(const std::byte* state);
+  void close(const std::byte* state, bool proved);
+  void abandon(const std::byte* state);
   void refuse(Opening<K>& opening, Service* service, Verdict why);
   /// Whether the limit forbids one more connection; counts that.
   static bool turns_away(Service& service);

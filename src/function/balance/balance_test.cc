@@ -75,7 +75,7 @@ TYPED_TEST(BalanceTest, LeavesWhatConcernsItNot) {
   EXPECT_EQ(line.send(TestFixture::packet("x:80", "v:80", 1)).verdict, Verdict::no_service);
   typename TestFixture::Line none(TestFixture::config({}));
   EXPECT_EQ(none.send(TestFixture::packet("x:1000", "v:80")).verdict, Verdict::no_service);
-  EXPECT_FALSE(none.function().state_bytes().replies);
+  EXPECT_FALSE(none.function().part().replies);
 }
 
 TYPED_TEST(BalanceTest, PortsStayWhereProtocolsHaveNone) {
@@ -115,7 +115,7 @@ TYPED_TEST(BalanceTest, BackendsHaveTheirConfiguredNames) {
 
 TYPED_TEST(BalanceTest, APrefixIsOneWay) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::everything("ab")}));
-  EXPECT_FALSE(line.function().state_bytes().replies);
+  EXPECT_FALSE(line.function().part().replies);
   EXPECT_EQ(line.send(TestFixture::packet("x:1", "y:2")).to, "a:2");
   EXPECT_EQ(line.send(TestFixture::packet("y:2", "x:1")).to, "b:1");
   EXPECT_EQ(line.send(TestFixture::packet("x:1", "y:2")).to, "a:2");
@@ -132,26 +132,38 @@ TYPED_TEST(BalanceTest, RepliesAreToldFromWhatACatchAllTakes) {
 TYPED_TEST(BalanceTest, ScreensAndSteersByEnds) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::service("a")}));
   auto& lane = line.burst().template lane<TypeParam>();
-  const std::string kinds = "ororrroo";  // to the service, from elsewhere
+  // To the service, from where its backend serves, from and to a port of the backend's own, between
+  // others.
+  const std::string kinds = "ororrbcn";
+  const auto key = [](char kind, std::uint16_t port) {
+    TypeParam of{.source = TestFixture::Line::host(kind == 'r' || kind == 'b' ? 'a' : 'x'),
+                 .destination = TestFixture::Line::host(kind == 'o'   ? 'v'
+                                                        : kind == 'c' ? 'a'
+                                                                      : 'x'),
+                 .source_port = port,
+                 .destination_port = port,
+                 .protocol = 6};
+    if (kind == 'o') of.destination_port = 80;
+    if (kind == 'r') of.source_port = 80;
+    return of;
+  };
   for (unsigned i = 0; i < kinds.size(); ++i) {
     lane.packet[i] = static_cast<std::uint8_t>(10 + i);
-    lane.key[i] = {.source = TestFixture::Line::host(kinds[i] == 'r' ? 'a' : 'x'),
-                   .destination = TestFixture::Line::host(kinds[i] == 'o' ? 'v' : 'x'),
-                   .source_port = static_cast<std::uint16_t>(i),
-                   .destination_port = 80,
-                   .protocol = 6};
+    lane.key[i] = key(kinds[i], static_cast<std::uint16_t>(5000 + i));
     line.burst().verdict[10 + i] = Verdict::tracked;
   }
   lane.size = static_cast<unsigned>(kinds.size());
   lane.replies = 0;
   const auto steered = line.function().steer(lane.keys());
-  EXPECT_EQ(steered.by_source, 0b11000101U);
+  EXPECT_EQ(steered.by_source, 0b01000101U);
   EXPECT_EQ(steered.by_destination, 0b00111010U);
   // The first two have an entry.
-  EXPECT_EQ(line.function().screen(line.burst(), lane, 0b11111100), 0b11000100U);
-  EXPECT_EQ(lane.replies, 0b00111000U);
-  for (unsigned i = 0; i < kinds.size(); ++i)
-    EXPECT_EQ(line.burst().verdict[10 + i], Verdict::tracked);
+  EXPECT_EQ(line.function().screen(line.burst(), lane, 0b11111100), 0b00000100U);
+  EXPECT_EQ(lane.replies, 0b00011000U);
+  for (unsigned i = 0; i < kinds.size(); ++i) {
+    const bool is_nobodys = i >= 5;
+    EXPECT_EQ(line.burst().verdict[10 + i], is_nobodys ? Verdict::no_service : Verdict::tracked);
+  }
 }
 
 TYPED_TEST(BalanceTest, SchedulesBeginningsAndSendsTheRestWhereMaglevSays) {
@@ -230,7 +242,9 @@ TYPED_TEST(BalanceTest, CollisionsTryEveryBackendOfMany) {
                  .destination_port = 80,
                  .protocol = TestFixture::Line::kUdp};
   std::array<std::byte, 64> state{};
+  std::array<std::byte, 64> reply_state{};
   opening.state = state.data();
+  opening.reply_state = reply_state.data();
   std::set<std::uint16_t> tried;
   for (;; ++opening.attempt) {
     line.function().open(line.burst(), opening);
@@ -240,7 +254,7 @@ TYPED_TEST(BalanceTest, CollisionsTryEveryBackendOfMany) {
   }
   EXPECT_EQ(opening.refusal, Verdict::reply_collision);
   EXPECT_EQ(tried.size(), kBackends);
-  line.function().abandoned(opening.state);
+  line.function().event(Event::abandoned, opening.state, false);
   const auto statistics = line.balance().statistics();
   for (const auto& backend : statistics[0].backends) {
     EXPECT_EQ(backend.connections + backend.live, 0U);
@@ -261,7 +275,9 @@ TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
   typename TestFixture::Line line(config);
   std::array<std::byte, 64> state{};
   Opening<TypeParam> opening;
+  std::array<std::byte, 64> reply_state{};
   opening.state = state.data();
+  opening.reply_state = reply_state.data();
   for (unsigned n = 0; n < kServices * kBackends; ++n) {  // round robin: one each
     opening.key = {.source = TestFixture::Line::host('x'),
                    .destination = specs[0].address,

@@ -35,7 +35,7 @@ TYPED_TEST_SUITE(DsrTest, Families);
 TYPED_TEST(DsrTest, PacketsLeaveAsTheyCame) {
   using T = TestFixture;
   typename T::Line line(T::config({T::service("ab")}));
-  EXPECT_FALSE(line.function().state_bytes().replies);
+  EXPECT_FALSE(line.function().part().replies);
   for (const auto protocol : {T::Line::kTcp, T::Line::kUdp}) {
     for (const std::string client : {"x:1", "x:2", "x:1", "x:2"})
       T::expect(line.send({client, "v:80", protocol}), Verdict::tracked, client, "v:80",

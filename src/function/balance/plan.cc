@@ -77,7 +77,7 @@ Result<void> PlanFor<K>::check(const std::vector<Spec>& specs, const LiveOn& liv
   }
   if (ids + kept_beside(specs, live) > kMaxBackends) {
     return wrong(
-        "more than 65536 backends of one family, those that were and those that drain "
+        "more than 65535 backends of one family, those that were and those that drain "
         "included: list fewer, or change them in two steps");
   }
   return {};

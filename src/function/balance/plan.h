@@ -48,7 +48,7 @@ struct PlanFor {
   using Address = typename K::Address;
   using Spec = ServiceSpec<Address>;
 
-  static constexpr std::uint32_t kMaxBackends = 65536;
+  static constexpr std::uint32_t kMaxBackends = 65535;  ///< one number stands for none
   static constexpr std::uint32_t kNoPlace = 0xffffffff;
 
   /// How many connections live on the backend with that id, with all workers.

@@ -65,8 +65,9 @@ class TestLine {
   explicit TestLine(const BalanceConfig& config) : TestLine(made(Balance::create(config))) {}
   explicit TestLine(std::unique_ptr<Balance> balance)
       : burst_(std::make_unique<Burst>()), balance_(std::move(balance)) {
-    const auto bytes = function().state_bytes();
-    records_ = *Records<K>::create(kRecords, std::max(bytes.originator, bytes.reply), Pages::small);
+    const Part part = function().part();
+    records_ = *Records<K>::create(kRecords, std::max(part.originator_bytes, part.reply_bytes),
+                                   Pages::small);
   }
   ~TestLine() {
     const auto ok = balance_->check_invariants();
@@ -123,14 +124,14 @@ class TestLine {
   void close(const Packet& packet) {
     const auto at = by_key_.find(text(key_of(packet)));
     ASSERT_NE(at, by_key_.end());
-    function().closed(records_.state(at->second), proved_.erase(at->second) != 0);
+    function().event(Event::closed, records_.state(at->second), proved_.erase(at->second) != 0);
     by_key_.erase(at);
   }
 
   /// What the function says to its proof.
   Verdict prove(const Packet& packet) {
     const ConnId id = by_key_.at(text(key_of(packet)));
-    const Verdict verdict = function().proved(records_.state(id));
+    const Verdict verdict = function().event(Event::proved, records_.state(id), false);
     if (verdict == Verdict::tracked) proved_.insert(id);
     return verdict;
   }
@@ -138,7 +139,7 @@ class TestLine {
   void prove_all() {
     for (const auto& [key, id] : by_key_) {
       if (!proved_.insert(id).second) continue;
-      EXPECT_EQ(function().proved(records_.state(id)), Verdict::tracked);
+      EXPECT_EQ(function().event(Event::proved, records_.state(id), false), Verdict::tracked);
     }
   }
   /// Returns the fate of the connection of that first packet.
@@ -248,9 +249,15 @@ class TestLine {
   void serve_filed() {
     const States<K> states(records_);
     begin_serving<K>(*burst_);
-    function().serve(*burst_, states);
+    function().serve(*burst_, burst_->lane<K>().all(), states);
     rewrite<K>(*burst_);
-    send_errors_on(*burst_, function(), states);
+    send_errors_on(*burst_, function(), [this](Side side, const K& key, ConnId id) {
+      const ConnId peer = records_.header(id).peer;
+      if (peer != ConnId::none)
+        return typename FunctionFor<K>::Target{reversed(records_.header(peer).key), std::nullopt};
+      return side == Side::originator ? function().target(key, records_.state(id))
+                                      : typename FunctionFor<K>::Target{key, std::nullopt};
+    });
   }
 
   ConnId open(const K& key) {
@@ -260,25 +267,29 @@ class TestLine {
     const ConnId id{next_++};
     Opening<K> opening;
     opening.key = key;
+    records_.header(id).peer = ConnId::none;
     opening.state = records_.state(id);
+    std::array<std::byte, Part::kMost> reply_state{};
+    opening.reply_state = reply_state.data();
     for (;; ++opening.attempt) {
       function().open(*burst_, opening);
-      if (opening.answer == Answer::refused) {
-        if (opening.attempt > 0) function().abandoned(opening.state);
+      if (!opening.is_accepted()) {
+        if (opening.attempt > 0) function().event(Event::abandoned, opening.state, false);
         burst_->verdict[0] = opening.refusal;
         return ConnId::none;
       }
       if (opening.answer == Answer::one_way) break;
       if (replies_full) {
-        function().abandoned(opening.state);
+        function().event(Event::abandoned, opening.state, false);
         return ConnId::none;
       }
       if (by_reply_.contains(text(opening.reply_key))) continue;
       const ConnId reply{next_++};
       by_reply_[text(opening.reply_key)] = reply;
+      records_.header(reply).key = opening.reply_key;
       records_.header(reply).peer = id;
-      std::memcpy(records_.state(reply), opening.reply_state.data(),
-                  function().state_bytes().reply);
+      records_.header(id).peer = reply;
+      std::memcpy(records_.state(reply), reply_state.data(), function().part().reply_bytes);
       break;
     }
     records_.header(id).key = key;

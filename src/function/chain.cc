@@ -1,0 +1,309 @@
+#include "function/chain.h"
+
+#include <algorithm>
+#include <ranges>
+#include <string>
+#include <utility>
+
+namespace millrace {
+namespace {
+
+template <class K>
+std::vector<FunctionFor<K>*> families(std::span<Function* const> functions) {
+  std::vector<FunctionFor<K>*> all;
+  for (Function* const function : functions) all.push_back(&function->family<K>());
+  return all;
+}
+
+constexpr std::size_t aligned(std::size_t offset, std::size_t alignment) {
+  return (offset + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace
+
+template <class K>
+ChainFor<K>::ChainFor(std::span<FunctionFor<K>* const> functions)
+    : part_{.name = "chain", .alignment = 1, .replies = false} {
+  std::size_t end = 0;
+  std::size_t image_end = 0;
+  for (FunctionFor<K>* const function : functions) {
+    const Part part = function->part();
+    const std::size_t offset = aligned(end, part.alignment);
+    end = offset + std::max(part.originator_bytes, part.reply_bytes);
+    links_.push_back({function, offset, image_end, {}});
+    image_end += part.image_bytes;
+    part_.alignment = std::max(part_.alignment, part.alignment);
+    part_.replies |= part.replies;
+  }
+  part_.originator_bytes = part_.reply_bytes = static_cast<std::uint16_t>(end);
+  part_.image_bytes = static_cast<std::uint16_t>(image_end);
+}
+
+template <class K>
+std::vector<Part> ChainFor<K>::parts() const {
+  std::vector<Part> all;
+  for (const Link& link : links_) all.push_back(link.function->part());
+  return all;
+}
+
+/// The first function that rewrites an end decides.
+template <class K>
+Steered ChainFor<K>::steer(std::span<const K> keys) const {
+  Steered steered;
+  for (const Link& link : links_) {
+    const std::uint64_t open = ~(steered.by_source | steered.by_destination);
+    const Steered one = link.function->steer(keys);
+    steered.by_source |= one.by_source & open;
+    steered.by_destination |= one.by_destination & open;
+  }
+  return steered;
+}
+
+/// A refusal spares the functions behind it. What concerns none of them gets `no_service`.
+template <class K>
+std::uint64_t ChainFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) {
+  std::uint64_t begin = 0;
+  std::uint64_t left = unknown;
+  for (Link& link : links_) {
+    if (left == 0) break;
+    const std::uint64_t begins = link.function->screen(burst, lane, left);
+    begin |= begins;
+    std::uint64_t unconcerned = 0;
+    for_each_bit(left & ~begins & ~lane.replies, [&](unsigned i) {
+      Verdict& verdict = burst.verdict[lane.packet[i]];
+      if (verdict != Verdict::no_service) return;
+      unconcerned |= std::uint64_t{1} << i;
+      verdict = Verdict::tracked;
+    });
+    left &= begins | unconcerned;
+  }
+  for_each_bit(left & ~begin,
+               [&](unsigned i) { burst.verdict[lane.packet[i]] = Verdict::no_service; });
+  return left & begin;
+}
+
+// --- open
+
+/// The key with which a connection's packets leave a function.
+template <class K>
+K ChainFor<K>::left_by(const Link& link) const {
+  const Opening<K>& opening = link.opening;
+  if (opening.answer == Answer::two_way) return reversed(opening.reply_key);
+  return link.function->target(opening.key, opening.state).key;
+}
+
+/// False: it refuses, and has no part in the opening.
+template <class K>
+bool ChainFor<K>::ask(const Burst& burst, Link& link) {
+  link.function->open(burst, link.opening);
+  if (link.opening.answer != Answer::refused) return true;
+  if (link.opening.attempt > 0) link.function->event(Event::abandoned, link.opening.state, false);
+  return false;
+}
+
+template <class K>
+void ChainFor<K>::abandon(Link& link) {
+  link.function->event(Event::abandoned, link.opening.state, false);
+}
+
+/// After a collision the last function that can choose otherwise does so; those behind it, from
+/// `next` on, are asked anew. False: none can.
+template <class K>
+bool ChainFor<K>::choose_otherwise(const Burst& burst, std::size_t& next) {
+  for (next = links_.size(); next > 0; --next) {
+    Link& link = links_[next - 1];
+    if (link.opening.answer == Answer::unconcerned) continue;
+    ++link.opening.attempt;
+    if (ask(burst, link)) return true;
+  }
+  return false;
+}
+
+template <class K>
+void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
+  std::size_t next = 0;
+  if (opening.attempt > 0 && !choose_otherwise(burst, next)) {
+    // Whoever gives the opening up tells all of them; none has a part in it any more.
+    for (Link& link : links_) link.opening.answer = Answer::refused;
+    return opening.refuse(links_.front().opening.refusal);
+  }
+  for (; next < links_.size(); ++next) {
+    Link& link = links_[next];
+    link.opening = opening;
+    link.opening.attempt = 0;
+    link.opening.state += link.offset;
+    link.opening.reply_state += link.offset;
+    if (next > 0) link.opening.key = left_by(links_[next - 1]);
+    if (opening.is_resumed) link.opening.image = opening.images[next];
+    if (ask(burst, link)) continue;
+    const Verdict why = link.opening.refusal;
+    for (std::size_t n = 0; n < links_.size(); ++n) {
+      if (n < next) abandon(links_[n]);
+      links_[n].opening.answer = Answer::refused;
+    }
+    return opening.refuse(why);
+  }
+  const auto answered = [this](Answer answer) {
+    return std::ranges::any_of(links_,
+                               [answer](const Link& l) { return l.opening.answer == answer; });
+  };
+  if (answered(Answer::one_way)) {
+    opening.answer = Answer::one_way;
+  } else if (answered(Answer::two_way)) {
+    opening.accept_two_way(reversed(left_by(links_.back())));
+  } else {
+    opening.refuse(Verdict::no_service);
+  }
+}
+
+// --- what happens to connections
+
+template <class K>
+Verdict ChainFor<K>::event(Event event, const std::byte* state, bool is_proved) {
+  for (std::size_t n = 0; n < links_.size(); ++n) {
+    Link& link = links_[n];
+    // Of the opening that is under way: who has refused it since knows of it no more.
+    if (event == Event::abandoned && link.opening.answer == Answer::refused) continue;
+    const Verdict verdict = link.function->event(event, state + link.offset, is_proved);
+    if (event != Event::proved || verdict == Verdict::tracked) continue;
+    while (n-- > 0) links_[n].function->event(Event::unproved, state + links_[n].offset, true);
+    return verdict;
+  }
+  return Verdict::tracked;
+}
+
+template <class K>
+auto ChainFor<K>::target(const K& key, const std::byte* state) const -> Target {
+  Target target{key, std::nullopt};
+  for (const Link& link : links_) {
+    const Target next = link.function->target(target.key, state + link.offset);
+    target = {next.key, next.next_hop ? next.next_hop : target.next_hop};
+  }
+  return target;
+}
+
+template <class K>
+void ChainFor<K>::write(const K& key, const std::byte* state, std::byte* image) const {
+  K met = key;
+  for (const Link& link : links_) {
+    const std::byte* const own = state + link.offset;
+    link.function->write(met, own, image + link.image_offset);
+    met = link.function->target(met, own).key;
+  }
+}
+
+template <class K>
+Fate ChainFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
+  Fate worst = Fate::stays;
+  K met = key;
+  for (const Link& link : links_) {
+    const std::byte* const own = state + link.offset;
+    worst = std::max(worst, link.function->fate(met, own, is_answered));
+    met = link.function->target(met, own).key;
+  }
+  return worst;
+}
+
+// --- serve
+
+/// Calls `each(link, places)` for both sides, in the orders in which packets meet functions.
+template <class K>
+template <class Each>
+void ChainFor<K>::in_order(std::uint64_t originators, std::uint64_t replies, Each&& each) {
+  if (originators != 0) {
+    for (Link& link : links_) each(link, originators);
+  }
+  if (replies != 0) {
+    for (Link& link : std::views::reverse(links_)) each(link, replies);
+  }
+}
+
+template <class K>
+void ChainFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& states) {
+  const Lane<K>& lane = burst.lane<K>();
+  std::uint64_t without = 0;
+  for (unsigned i = 0; i < lane.size; ++i)
+    without |= std::uint64_t{lane.connection[i] == ConnId::none} << i;
+  without &= places;
+  const std::uint64_t with = places & ~without;
+  in_order(with & ~lane.replies, with & lane.replies, [&](Link& link, std::uint64_t some) {
+    link.function->serve(burst, some, states.from(link.offset));
+  });
+  if (without != 0) [[unlikely]]
+    serve_without_entry(burst, without, states);
+}
+
+/// Each function is asked as if it were alone. One that drops a packet has the last word; one that
+/// serves it outweighs those that it does not concern.
+template <class K>
+void ChainFor<K>::serve_without_entry(Burst& burst, std::uint64_t places, const States<K>& states) {
+  const Lane<K>& lane = burst.lane<K>();
+  std::array<Verdict, kBurstMax> was;
+  std::array<Verdict, kBurstMax> is;
+  for_each_bit(places, [&](unsigned i) { was[i] = is[i] = burst.verdict[lane.packet[i]]; });
+  std::uint64_t asked = 0;
+  std::uint64_t dropped = 0;
+  const auto ask = [&](Link& link, std::uint64_t some) {
+    some &= ~dropped;
+    for_each_bit(some, [&](unsigned i) { burst.verdict[lane.packet[i]] = was[i]; });
+    link.function->serve(burst, some, states.from(link.offset));
+    for_each_bit(some, [&](unsigned i) {
+      const Verdict verdict = burst.verdict[lane.packet[i]];
+      const bool is_first = (asked >> i & 1) == 0;
+      if (is_drop(verdict)) dropped |= std::uint64_t{1} << i;
+      if (is_first || is_drop(verdict) || (is_served(verdict) && !is_served(is[i])))
+        is[i] = verdict;
+    });
+    asked |= some;
+  };
+  in_order(places & ~lane.replies, places & lane.replies, ask);
+  for_each_bit(places, [&](unsigned i) { burst.verdict[lane.packet[i]] = is[i]; });
+}
+
+// --- what is served without an entry
+
+template <class K>
+Verdict ChainFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,
+                             K& originator) {
+  for (Link& link : links_) {
+    const Verdict verdict = link.function->answers(burst, packet, reply_key, originator);
+    if (verdict != Verdict::no_service) return verdict;
+  }
+  return Verdict::no_service;
+}
+
+template <class K>
+auto ChainFor<K>::target_without_entry(const Burst& burst, unsigned packet, const K& key)
+    -> std::optional<Target> {
+  for (Link& link : links_) {
+    if (auto target = link.function->target_without_entry(burst, packet, key)) return target;
+  }
+  return std::nullopt;
+}
+
+template <class K>
+void ChainFor<K>::follow(const FunctionFor<K>& other) {
+  const auto& theirs = static_cast<const ChainFor&>(other).links_;
+  for (std::size_t n = 0; n < links_.size(); ++n) links_[n].function->follow(*theirs[n].function);
+}
+
+template class ChainFor<KeyV4>;
+template class ChainFor<KeyV6>;
+
+Chain::Chain(std::span<Function* const> functions)
+    : stateful_(std::ranges::any_of(functions, &Function::stateful)),
+      v4_(families<KeyV4>(functions)),
+      v6_(families<KeyV6>(functions)) {}
+
+Result<std::unique_ptr<Chain>> Chain::create(std::span<Function* const> functions) {
+  std::unique_ptr<Chain> chain(new Chain(functions));
+  const std::size_t bytes =
+      std::max(chain->v4_.part().originator_bytes, chain->v6_.part().originator_bytes);
+  if (bytes <= Part::kMost) return chain;
+  return std::unexpected(Error{"the functions of the chain keep " + std::to_string(bytes) +
+                                   " bytes of each connection, more than the " +
+                                   std::to_string(Part::kMost) + " that there are: leave one out",
+                               Error::Kind::usage});
+}
+
+}  // namespace millrace

@@ -1,0 +1,82 @@
+// Several functions behind one another, as one. A packet is looked up once, whatever their number.
+//
+// Originators' packets meet them in order, replies in the reverse order. An entry of a connection
+// holds the functions' parts, one behind the other. A function may have no part in a connection
+// (`Answer::unconcerned`), as a load balancer in one to no service.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "function/function.h"
+
+namespace millrace {
+
+template <class K>
+class ChainFor final : public FunctionFor<K> {
+ public:
+  using typename FunctionFor<K>::Target;
+
+  /// Their parts must fit into `Part::kMost` bytes.
+  explicit ChainFor(std::span<FunctionFor<K>* const> functions);
+
+  Part part() const override { return part_; }
+  std::vector<Part> parts() const override;
+  Steered steer(std::span<const K> keys) const override;
+  std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override;
+  void open(const Burst& burst, Opening<K>& opening) override;
+  Verdict event(Event event, const std::byte* state, bool is_proved) override;
+  void serve(Burst& burst, std::uint64_t places, const States<K>& states) override;
+  Target target(const K& key, const std::byte* state) const override;
+  void write(const K& key, const std::byte* state, std::byte* image) const override;
+  Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
+  Verdict answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) override;
+  std::optional<Target> target_without_entry(const Burst& burst, unsigned packet,
+                                             const K& key) override;
+  void follow(const FunctionFor<K>& other) override;
+
+ private:
+  struct Link {
+    FunctionFor<K>* function;
+    std::size_t offset;        // of its part, in both entries
+    std::size_t image_offset;  // of its image
+    Opening<K> opening;        // of the connection that is opened
+  };
+  using Answer = typename Opening<K>::Answer;
+
+  bool choose_otherwise(const Burst& burst, std::size_t& next);
+  bool ask(const Burst& burst, Link& link);
+  void abandon(Link& link);
+  K left_by(const Link& link) const;
+  template <class Each>
+  void in_order(std::uint64_t originators, std::uint64_t replies, Each&& each);
+  void serve_without_entry(Burst& burst, std::uint64_t places, const States<K>& states);
+
+  std::vector<Link> links_;
+  Part part_;
+};
+
+class Chain final : public Function {
+ public:
+  /// Two or more, each of which outlives it. Errors (usage): their parts are too large together.
+  static Result<std::unique_ptr<Chain>> create(std::span<Function* const> functions);
+
+  /// True if one of them tracks.
+  bool stateful() const override { return stateful_; }
+  FunctionFor<KeyV4>& v4() override { return v4_; }
+  FunctionFor<KeyV6>& v6() override { return v6_; }
+
+ private:
+  explicit Chain(std::span<Function* const> functions);
+
+  bool stateful_;
+  ChainFor<KeyV4> v4_;
+  ChainFor<KeyV6> v6_;
+};
+
+}  // namespace millrace
