@@ -12,11 +12,11 @@
 
 #include "bench_command.h"
 #include "common_options.h"
+#include "core/grouped.h"
 #include "huge_pages.h"
 #include "interrupt.h"
 #include "live_table.h"
 #include "output.h"
-#include "report_words.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 

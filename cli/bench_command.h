@@ -14,7 +14,7 @@
 #include "bench/settings.h"
 #include "bench/spread.h"
 #include "command.h"
-#include "json.h"
+#include "function/json.h"
 #include "millrace/types.h"
 #include "output.h"
 #include "validators.h"

@@ -9,7 +9,7 @@
 #include "command.h"
 #include "common_options.h"
 #include "doctor_checks.h"
-#include "json.h"
+#include "function/json.h"
 #include "output.h"
 #include "validators.h"
 

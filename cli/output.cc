@@ -13,7 +13,7 @@
 #include <memory>
 #include <optional>
 
-#include "json.h"
+#include "function/json.h"
 #include "port/write_error.h"
 
 namespace millrace::cli {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "json.h"
+#include "function/json.h"
 #include "millrace/types.h"
 
 namespace millrace::cli {

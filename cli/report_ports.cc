@@ -6,9 +6,9 @@
 #include <iterator>
 #include <utility>
 
+#include "core/grouped.h"
 #include "output.h"
 #include "port/kernel_interface.h"
-#include "report_words.h"
 
 namespace millrace::cli {
 namespace {

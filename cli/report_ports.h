@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "json.h"
+#include "function/json.h"
 #include "report.h"
 
 namespace millrace::cli {

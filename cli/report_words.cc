@@ -5,15 +5,9 @@
 #include <algorithm>
 #include <string_view>
 
-namespace millrace::cli {
+#include "core/grouped.h"
 
-std::string grouped(std::uint64_t n) {
-  std::string digits = std::to_string(n);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(digits.begin() + at, ',');
-  }
-  return digits;
-}
+namespace millrace::cli {
 
 std::string of_workers(const RunReport& report) {
   if (report.reading) return fmt::format("by a reader and {} workers", report.times.size());

@@ -8,9 +8,6 @@
 
 namespace millrace::cli {
 
-/// 1234567 as 1,234,567.
-std::string grouped(std::uint64_t n);
-
 /// "a core": of one worker. Several may have fewer cores than they are.
 std::string of_workers(const RunReport& report);
 

@@ -9,8 +9,8 @@
 #include <exception>
 #include <iterator>
 
-#include "json.h"
-#include "offer_json.h"
+#include "control/offer_json.h"
+#include "function/json.h"
 #include "output.h"
 #include "port/write_error.h"
 

@@ -13,7 +13,7 @@
 
 #include "bench/machine.h"
 #include "bench_command.h"
-#include "json.h"
+#include "function/json.h"
 
 namespace millrace::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/tables.h"
-#include "json.h"
+#include "function/json.h"
 
 namespace millrace::cli {
 

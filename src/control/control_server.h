@@ -6,9 +6,9 @@
 #include <string>
 
 #include "control/control.h"
-#include "json.h"
+#include "function/json.h"
 
-namespace millrace::cli {
+namespace millrace {
 
 /// Where `millrace run` listens, unless it is told otherwise.
 std::string default_socket();
@@ -35,4 +35,4 @@ class ControlServer {
   std::unique_ptr<Implementation> is_;
 };
 
-}  // namespace millrace::cli
+}  // namespace millrace
