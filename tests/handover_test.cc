@@ -10,10 +10,13 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "balance_workers.h"
 #include "control/taking_over.h"
+#include "function/balance/kind.h"
+#include "function/command_done.h"
 #include "serving.h"
 
 namespace millrace {
@@ -311,6 +314,44 @@ TEST(TakingOverTest, ABackendThatDrainsBesideItselfIsAddedOnce) {
   EXPECT_EQ(all.v4.back().backends.front().weight, 0U);
   EXPECT_EQ(services_of(Scheme({"race", "sharded", 1}).make(all)).size(),
             services().v4.size() + services().v6.size());
+}
+
+/// What a process tells first, and last, makes the next one's function: by JSON.
+TEST(TakingOverTest, WhatAFunctionTellsMakesTheNextOne) {
+  const FunctionKind& kind = balance_kind();
+  const OnEachWorker on_each = [](const auto& step) {
+    step(0);
+    return true;
+  };
+  auto from = *kind.deploy(settings_of(services()), {});
+  from->make(0);
+  const std::string backend = to_string(services().v4.front().backends.front().address);
+  const std::vector<std::pair<std::string, std::string>> given{{"backend", backend},
+                                                               {"drained", "true"}};
+  ASSERT_TRUE(from->command("/drain", given, on_each).has_value());
+  Json told = Json::object();
+  ASSERT_TRUE(from->tell_first(told, on_each));
+
+  Services own = services();
+  own.v6.clear();
+  const auto other = settings_of(own);
+  auto to = *kind.deploy(other, {.offered = &told});
+  to->make(0);
+  const auto statistics = [&to] { return dynamic_cast<BalanceDeployment&>(*to).services(); };
+  EXPECT_EQ(statistics().size(), services().v4.size() + services().v6.size());
+  Json last = Json::object();
+  from->tell_last(last, on_each);
+  to->take_last(&last);
+  to->take_last(nullptr);
+  ASSERT_TRUE(to->update(other, {}, on_each).has_value());
+  EXPECT_EQ(statistics().size(), services().v4.size());
+  EXPECT_EQ(statistics().front().backends.front().weight, 0U) << "its mark is lost";
+  EXPECT_TRUE(to->check_invariants().has_value());
+
+  told["services"][0]["prefix"] = 1000;
+  const auto refused = kind.deploy(other, {.offered = &told});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind, Error::Kind::failed);
 }
 
 TEST(TakingOverTest, NonsenseIsRefused) {
