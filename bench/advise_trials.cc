@@ -54,7 +54,8 @@ Result<Workers> Trials::make(const Combination& combination) const {
   line.pages = options_->pages;
   line.secret = Secret::from_seed(options_->seed);
   line.catch_up = true;
-  return Workers::create(config.workers, line, balance_config(config), config.spread.entries);
+  return Workers::create(config.workers, line, config.function, function_run(config),
+                         config.spread.entries);
 }
 
 Result<bool> Trials::prepare(Advice& advice, const Progress& progress) {

@@ -12,6 +12,7 @@
 #include "bench/numbers.h"
 #include "bench/timed_run.h"
 #include "conntrack/schemes.h"
+#include "function/kinds.h"
 #include "parse/parse.h"
 #include "traffic/generate.h"
 
@@ -209,7 +210,7 @@ Result<double> Experiment::measure(const Contender& contender) {
                         .interval_ms = std::max(contender.interval_ms, 1U),
                         .pages = options_.pages,
                         .secret = Secret::from_seed(options_.seed)};
-  auto workers = Workers::create(contender.workers, line, {});
+  auto workers = Workers::create(contender.workers, line, default_function());
   if (!workers) return std::unexpected(workers.error());
   if (!parts_.contains(contender.workers)) {
     auto parts = parts_for(*workers, capture_, options_.seed + 1);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "bench/timed_run.h"
+#include "function/kinds.h"
 #include "line/probe.h"
 #include "millrace/detail/waiting.h"
 #include "parse/parse.h"
@@ -252,7 +253,7 @@ Result<Workers> Experiment::make_workers(unsigned count) {
                         .timeouts = Timeouts::all(2'000'000'000),
                         .pages = options_.pages,
                         .secret = Secret::from_seed(options_.seed)};
-  auto workers = Workers::create(count, line, {});
+  auto workers = Workers::create(count, line, default_function());
   if (!workers || parts_.contains(count)) return workers;
   auto parts = parts_for(*workers, capture_, options_.seed + 1);
   if (!parts) return std::unexpected(parts.error());

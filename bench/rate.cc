@@ -11,6 +11,7 @@
 #include "bench/paced_run.h"
 #include "bench/pairs.h"
 #include "bench/timed_run.h"
+#include "function/kinds.h"
 #include "traffic/frame.h"
 #include "traffic/generate.h"
 
@@ -200,7 +201,7 @@ Result<Workers> Experiment::make_workers(const Contender& contender) {
                         .timeouts = Timeouts::all(2'000'000'000),
                         .pages = options_.pages,
                         .secret = Secret::from_seed(options_.seed)};
-  auto workers = Workers::create(contender.workers, line, {});
+  auto workers = Workers::create(contender.workers, line, default_function());
   if (!workers || parts_.contains(contender.workers)) return workers;
   auto parts = parts_for(*workers, capture_, options_.seed + 1);
   if (!parts) return std::unexpected(parts.error());

@@ -13,6 +13,7 @@
 #include "bench/pairs.h"
 #include "bench/timed_run.h"
 #include "conntrack/schemes.h"
+#include "function/kinds.h"
 #include "traffic/generate.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
@@ -130,7 +131,7 @@ Result<double> Experiment::measure(const Contender& contender) {
                   .timeouts = Timeouts::all(2'000'000'000),
                   .pages = options_.pages,
                   .secret = Secret::from_seed(options_.seed)};
-  auto workers = Workers::create(contender.workers, line, {});
+  auto workers = Workers::create(contender.workers, line, default_function());
   if (!workers) return std::unexpected(workers.error());
   if (!parts_.contains(contender.workers)) {
     auto parts = parts_for(*workers, passes_.capture, options_.seed + 1);

@@ -102,10 +102,10 @@ LineConfig CommonOptions::line_config(const Config& config) const {
   return line;
 }
 
-BalanceConfig CommonOptions::balance_config(const Config& config) const {
-  BalanceConfig balance = millrace::balance_config(config);
-  if (timeout_s) balance.quiet_ms = std::max(milliseconds(*timeout_s), balance.quiet_ms);
-  return balance;
+FunctionRun CommonOptions::function_run(const Config& config) const {
+  FunctionRun run = millrace::function_run(config);
+  if (timeout_s) run.quiet_ms = std::max(milliseconds(*timeout_s), run.quiet_ms);
+  return run;
 }
 
 Secret CommonOptions::spread_secret() const {

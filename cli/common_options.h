@@ -32,7 +32,7 @@ struct CommonOptions {
   void apply_to(Config& config) const;
   /// Everything that a line is told. `timeout_s` replaces every timeout.
   LineConfig line_config(const Config& config) const;
-  BalanceConfig balance_config(const Config& config) const;
+  FunctionRun function_run(const Config& config) const;
   /// Of the hash that picks workers.
   Secret spread_secret() const;
 };

@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "command_line/json.h"
 #include "command_line/output.h"
 #include "command_line/validators.h"
 #include "commands.h"
+#include "core/json.h"
 #include "doctor_checks.h"
 
 namespace millrace::cli {

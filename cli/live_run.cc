@@ -13,9 +13,9 @@
 
 #include "command_line/huge_pages.h"
 #include "command_line/interrupt.h"
-#include "command_line/json.h"
 #include "command_line/output.h"
 #include "common_options.h"
+#include "core/json.h"
 #include "worker/threads.h"
 
 namespace millrace::cli {
@@ -46,24 +46,31 @@ Result<Telemetry> serve_telemetry(Control& asked, const std::function<Json()>& m
       return table;
     };
   };
-  const auto by_name = [&asked, make_stats] {
-    TelemetryTable table;
-    if (!asked.wait_until_ready()) return table;
-    asked.alone([&] {
-      const Json stats = make_stats();
-      for (const auto& backend : stats["backends"]) {
-        flatten(backend,
-                backend["service"].get<std::string>() + "/" + backend["address"].get<std::string>(),
-                table);
-      }
-    });
-    return table;
+  // An element's numbers, by the members that make its name.
+  const auto elements = [&asked, make_stats](const FunctionTelemetry& of) {
+    return [&asked, make_stats, &of] {
+      TelemetryTable table;
+      if (!asked.wait_until_ready()) return table;
+      asked.alone([&] {
+        const Json stats = make_stats();
+        for (const auto& element : stats[std::string(of.key)]) {
+          std::string called;
+          for (const std::string_view member : of.called)
+            called.append(called.empty() ? "" : "/")
+                .append(element[std::string(member)].get<std::string>());
+          flatten(element, called, table);
+        }
+      });
+      return table;
+    };
   };
-  return Telemetry::serve(
-      {{"/millrace/packets", "Packets, by what became of them", part("packets")},
-       {"/millrace/connections", "Connections that were opened, live and ended",
-        part("connections")},
-       {"/millrace/backends", "What each backend of each service got", by_name}});
+  std::vector<Telemetry::Command> commands{
+      {"/millrace/packets", "Packets, by what became of them", part("packets")},
+      {"/millrace/connections", "Connections that were opened, live and ended",
+       part("connections")}};
+  for (const FunctionTelemetry& of : asked.kind().telemetry)
+    commands.push_back({"/millrace/" + std::string(of.key), std::string(of.what), elements(of)});
+  return Telemetry::serve(std::move(commands));
 }
 
 /// "outside (af_packet:eth0, 02:00:00:00:00:01, MTU 1500)".
@@ -276,11 +283,11 @@ void LiveRun::keep_settings() {
 }
 
 Result<void> LiveRun::make_workers() {
-  BalanceConfig balance = balance_config(config_);
-  balance.maglev_threads = std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
-  if (take_over_ != nullptr)
-    balance.services = with_those_of(take_over_->offer(), std::move(balance.services));
-  auto workers = Workers::create(config_.workers, line_, balance, config_.spread.entries);
+  FunctionRun run = function_run(config_);
+  run.helpers = std::clamp(std::thread::hardware_concurrency() / 2, 1U, 4U);
+  if (take_over_ != nullptr) run.offered = &take_over_->offer().function;
+  auto workers =
+      Workers::create(config_.workers, line_, config_.function, run, config_.spread.entries);
   if (!workers) return std::unexpected(workers.error());
   workers_.emplace(std::move(*workers));
   return {};
@@ -290,7 +297,7 @@ Result<void> LiveRun::make_control() {
   control_.emplace(*workers_, *live_, config_, path_, scheme_names(),
                    [] { interrupted.store(true); });
   if (take_over_ == nullptr) return {};
-  return control_->resume(take_over_->offer());
+  return control_->resume();
 }
 
 /// Who asks is answered.
@@ -381,7 +388,10 @@ void LiveRun::reload() {
     say(fmt::format("millrace: {}nothing has changed:\n{}\n",
                     is_wrong ? "the configuration is wrong, " : "", is.error().message));
   } else {
-    note(fmt::format("reloaded {}: {} services, {} backends", path_, is->services, is->backends));
+    std::string counts;
+    for (const auto& [what, count] : is->counts)
+      counts += fmt::format("{}{} {}s", counts.empty() ? "" : ", ", count, what);
+    note(fmt::format("reloaded {}: {}", path_, counts));
     for (const std::string& warning : is->warnings) note("warning: " + warning);
   }
 }

@@ -12,7 +12,7 @@
 
 #include "config/config.h"
 #include "control/control.h"
-#include "control_server.h"
+#include "control/control_server.h"
 #include "live/live.h"
 #include "port/interface_claim.h"
 #include "port/telemetry.h"

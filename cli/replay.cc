@@ -15,9 +15,8 @@
 #include "commands.h"
 #include "common_options.h"
 #include "config/config.h"
-#include "connections.h"
+#include "control/connections.h"
 #include "core/address.h"
-#include "function/balance/balance.h"
 #include "port/replay_port.h"
 #include "progress.h"
 #include "report.h"
@@ -80,17 +79,23 @@ struct ReplayCommand {
   bool writes_to_standard_output() const { return !out.empty() && is_standard_output(out); }
 };
 
-/// Virtual addresses, prefixes and backends keep their places in every window; what takes
-/// everything has none.
+/// Addresses and prefixes that the function serves, and where it sends packets, keep their places
+/// in every window; what takes everything has none.
 template <class A>
 std::function<bool(const A&)> keeps(const Config& config) {
   constexpr unsigned kWhole = 8 * A::kBytes;
+  if (!config.function->facts().missing.empty()) return {};
+  HostAddresses<AddressV4> v4;
+  HostAddresses<AddressV6> v6;
+  config.function->tell(v4, v6);
+  const HostAddresses<A>& told = of_family<A>(v4, v6);
   std::map<unsigned, std::vector<A>> kept;  // by prefix length
-  for (const auto& service : config.services.family<A>()) {
-    if (!config.services_given) continue;
-    if (service.prefix_bits > 0) kept[service.prefix_bits].push_back(service.address);
-    for (const auto& backend : service.backends) kept[kWhole].push_back(backend.address);
+  for (const auto& prefix : told.served) {
+    if (prefix.bits > 0) kept[prefix.bits].push_back(prefix.address);
   }
+  for (const auto* all : {&told.virtual_addresses, &told.destinations})
+    kept[kWhole].insert(kept[kWhole].end(), all->begin(), all->end());
+  if (kept.at(kWhole).empty()) kept.erase(kWhole);
   if (kept.empty()) return {};
   for (auto& [bits, prefixes] : kept) std::ranges::sort(prefixes);
   return [kept = std::move(kept)](const A& address) {
@@ -257,8 +262,8 @@ Result<int> ReplayCommand::replay() const {
   const Capture* const capture = &loaded->capture;
   LineConfig line_config = common.line_config(*config);
   line_config.catch_up = clock == "capture";
-  auto workers = Workers::create(config->workers, line_config, common.balance_config(*config),
-                                 config->spread.entries);
+  auto workers = Workers::create(config->workers, line_config, config->function,
+                                 common.function_run(*config), config->spread.entries);
   if (!workers) return std::unexpected(workers.error());
   auto division = divide(*capture, *config, *workers);
   if (!division) return std::unexpected(division.error());
@@ -274,7 +279,7 @@ Result<int> ReplayCommand::replay() const {
                    .config = line_config,
                    .spread = config->spread,
                    .seed = common.seed,
-                   .services_given = config->services_given};
+                   .is_configured = config->function->facts().missing.empty()};
   for (const std::string& line : {loaded->loss, loaded->clock}) {
     if (!line.empty()) report.warnings.push_back(line);
   }

@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "command_line/json.h"
 #include "command_line/output.h"
 #include "command_line/version.h"
+#include "core/grouped.h"
+#include "core/json.h"
 #include "report_ports.h"
 #include "report_words.h"
 
@@ -130,26 +131,6 @@ double bytes_per_connection(const RunReport& report) {
   return v4.capacity == 0 ? 0.0 : quotient(v4.memory_bytes, v4.capacity);
 }
 
-Json backends_of(const RunReport& report) {
-  Json list = Json::array();
-  for (const auto& service : report.workers->services()) {
-    for (const auto& backend : service.backends) {
-      list.push_back({{"address", backend.address},
-                      {"service", service.service},
-                      {"weight", backend.weight},
-                      {"draining", backend.draining},
-                      {"packets", backend.packets},
-                      {"bytes", backend.bytes},
-                      {"replies", backend.replies},
-                      {"reply_bytes", backend.reply_bytes},
-                      {"connections", backend.connections},
-                      {"live", backend.live},
-                      {"established", std::max<std::int64_t>(backend.established, 0)}});
-    }
-  }
-  return list;
-}
-
 Json workers_of(const RunReport& report) {
   Json list = Json::array();
   const std::uint64_t in = report.workers->counters().in.value();
@@ -187,24 +168,6 @@ Json spread_of(const RunReport& report) {
                          {"busiest_unmoved", rounded(report.rebalance->busiest_unmoved, 4)}};
   }
   return object;
-}
-
-Json services_of(const RunReport& report) {
-  Json list = Json::array();
-  for (const auto& service : report.workers->services()) {
-    list.push_back({{"service", service.service},
-                    {"scheduler", service.scheduler},
-                    {"forward", to_string(service.forward)},
-                    {"draining", service.draining},
-                    {"established", service.established},
-                    {"max_connections",
-                     service.max_connections != 0 ? Json(service.max_connections) : Json(nullptr)},
-                    {"limited", service.limited},
-                    {"refused", service.refused},
-                    {"collisions", service.collisions},
-                    {"stateless", service.stateless}});
-  }
-  return list;
 }
 
 /// How connections ended: every way that some did, and idling, the usual one.
@@ -317,48 +280,6 @@ void print_workers(Table& table, const RunReport& report) {
       moves.stayed == 0 ? "" : fmt::format("; {} found no place elsewhere", grouped(moves.stayed)));
 }
 
-std::string limit_of(const ServiceStatistics& service) {
-  if (service.max_connections == 0) return "";
-  return fmt::format(": {} of at most {} connections, {} times one more refused",
-                     grouped(service.established), grouped(service.max_connections),
-                     grouped(service.limited));
-}
-
-void print_backends(Table& table, const RunReport& report) {
-  constexpr std::size_t kMost = 24;
-  constexpr int kBar = 20;
-  std::size_t shown = 0;
-  std::size_t hidden = 0;
-  for (const auto& service : report.workers->services()) {
-    std::uint64_t packets = 0;
-    std::uint64_t most = 0;
-    for (const auto& backend : service.backends) {
-      packets += backend.packets;
-      most = std::max(most, backend.packets);
-    }
-    if (packets == 0 && service.refused == 0) continue;
-    if (shown >= kMost) {
-      hidden += service.backends.size();
-      continue;
-    }
-    table.line("\n{} ({}{}){}{}", service.service, service.scheduler,
-               service.forward == Forward::nat ? "" : ", dsr", limit_of(service),
-               service.refused == 0 ? "" : ", " + grouped(service.refused) + " without a backend");
-    table.line("  {:<26}{:>13}{:>10}{:>14}", "backend", "packets", "share", "connections");
-    for (const auto& backend : service.backends) {
-      if (shown++ >= kMost) {
-        ++hidden;
-        continue;
-      }
-      table.line("  {:<26}{:>13}{:>8.1f} %{:>14}  {:#<{}}", backend.address,
-                 grouped(backend.packets), 100.0 * quotient(backend.packets, packets),
-                 grouped(backend.connections), "",
-                 static_cast<int>(kBar * quotient(backend.packets, most)));
-    }
-  }
-  if (hidden != 0) table.line("  ... and {} more backends (--stats has all)", hidden);
-}
-
 /// How often the tables filled to each mark, by percent.
 Json watermarks(const WorkerCounters& counters) {
   Json all = Json::object();
@@ -374,8 +295,7 @@ Json to_json(const RunReport& report) {
   const Totals totals = totals_of(report);
   const TableReport v4 = report.workers->report_v4();
   const TableReport v6 = report.workers->report_v6();
-  const MaglevTables::Statistics maglev = report.workers->maglev();
-  return {
+  Json json{
       {"version", MILLRACE_VERSION},
       {"input", report.input},
       {"interrupted", report.interrupted},
@@ -403,8 +323,6 @@ Json to_json(const RunReport& report) {
         {"bytes", v4.memory_bytes + v6.memory_bytes},
         {"bytes_per_connection", rounded(bytes_per_connection(report), 1)},
         {"pages", to_string(v4.pages)}}},
-      {"maglev",
-       {{"tables", maglev.tables}, {"made", maglev.made}, {"bytes", maglev.memory_bytes}}},
       {"limits", limits_of(report)},
       {"ageing", {{"scheme", report.config.ageing}, {"interval_ms", report.config.interval_ms}}},
       {"elapsed_s", static_cast<double>(elapsed_ns(report)) / 1e9},
@@ -414,11 +332,11 @@ Json to_json(const RunReport& report) {
       {"reader", reader_of(report)},
       {"workers", workers_of(report)},
       {"ports", ports_of(report)},
-      {"services", services_of(report)},
-      {"backends", backends_of(report)},
-      {"seed", report.seed ? Json(*report.seed) : Json(nullptr)},
-      {"warnings", report.warnings},
   };
+  json.update(report.workers->function().statistics());
+  json["seed"] = report.seed ? Json(*report.seed) : Json(nullptr);
+  json["warnings"] = report.warnings;
+  return json;
 }
 
 std::string to_table(const RunReport& report) {
@@ -428,7 +346,7 @@ std::string to_table(const RunReport& report) {
   const std::uint64_t taken_over = counters.taken_over.value();
   table.line("{:<14}{:>14} opened{},{} {} ended, {} live at most, {} refused", "connections",
              grouped(counters.opened.value()),
-             report.services_given ? "" : " (each direction is one, without services)",
+             report.is_configured ? "" : " (each direction is one, without services)",
              taken_over == 0 ? "" : " " + grouped(taken_over) + " taken over,",
              grouped(counters.ended()), grouped(counters.peak.value()),
              grouped(counters.refused.value()));
@@ -445,7 +363,7 @@ std::string to_table(const RunReport& report) {
   print_workers(table, report);
   table.add(lines_of_ports(report));
   print_memory(table, report);
-  print_backends(table, report);
+  table.add(report.workers->function().table());
   return std::move(table).text();
 }
 

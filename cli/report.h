@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "command_line/json.h"
 #include "config/config.h"
+#include "core/json.h"
 #include "live/live.h"
 #include "worker/rebalance.h"
 #include "worker/workers.h"
@@ -27,7 +27,7 @@ struct RunReport {
   std::vector<Workers::Time> times;      ///< each worker's on the packets' way, output left out
   std::optional<Workers::Time> reading;  ///< of the pipeline's reader
   std::optional<std::uint64_t> seed;
-  bool services_given = true;  ///< false: all traffic is one service's, whatever the direction
+  bool is_configured = true;  ///< false: the function takes all traffic, whatever the direction
   bool interrupted = false;
   std::string loss;  ///< what could not be read of the capture, among `warnings`; empty: nothing
   std::vector<std::string> warnings;

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "command_line/output.h"
+#include "core/grouped.h"
 #include "port/kernel_interface.h"
-#include "report_words.h"
 
 namespace millrace::cli {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "command_line/json.h"
+#include "core/json.h"
 #include "report.h"
 
 namespace millrace::cli {

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "command_line/output.h"
+#include "core/grouped.h"
 
 namespace millrace::cli {
 

@@ -13,8 +13,8 @@
 #include "commands.h"
 #include "common_options.h"
 #include "config/config.h"
-#include "connections.h"
-#include "control_server.h"
+#include "control/connections.h"
+#include "control/control_server.h"
 #include "live_run.h"
 #include "reload_signal.h"
 #include "report.h"
@@ -79,15 +79,17 @@ Result<void> RunCommand::check() const {
   look(check_live(*config));
   look(check_spread(*config));
   look(check_schemes(line_config(*config)));
-  look(Balance::plan(balance_config(*config), config->workers));
+  FunctionRun as_it_is = function_run(*config);
+  as_it_is.workers = config->workers;
+  look(config->function->kind().deploy(config->function, as_it_is));
   if (!wrong.empty()) return std::unexpected(Error{wrong, Error::Kind::usage});
   for (const std::string& doubt : doubts(*config)) say("millrace: warning: " + doubt + "\n");
   const auto counted = [](std::size_t n, std::string_view what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
+  const FunctionFacts::Count first = config->function->facts().counts.front();
   fmt::print("{} is good: {}, {} (interfaces were not looked at)\n", check_path,
-             counted(config->live.ports.size(), "port"),
-             counted(config->services.v4.size() + config->services.v6.size(), "service"));
+             counted(config->live.ports.size(), "port"), counted(first.count, first.what));
   return {};
 }
 

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "commands.h"
-#include "function/balance/scheduler.h"
+#include "function/kinds.h"
 #include "shard/spread.h"
 
 namespace millrace::cli {
@@ -15,10 +15,21 @@ void print(std::string_view axis, const std::vector<SchemeDescription>& schemes)
   for (const auto& scheme : schemes) fmt::print("  {:<22}{}\n", scheme.name, scheme.summary);
 }
 
-template <class Kind>
-void print_named(std::string_view axis, std::span<const Kind> kinds) {
-  fmt::print("{}\n", axis);
-  for (const auto& kind : kinds) fmt::print("  {:<22}{}\n", kind.name, kind.what);
+void print_names(const FunctionNames& of) {
+  fmt::print("{}\n", of.title);
+  for (const auto& [name, what] : of.names) fmt::print("  {:<22}{}\n", name, what);
+}
+
+FunctionNames all_spreads() {
+  FunctionNames all{"--spread", {}};
+  for (const auto& kind : spreads()) all.names.emplace_back(kind.name, kind.what);
+  return all;
+}
+
+FunctionNames all_functions() {
+  FunctionNames all{"function (in the configuration)", {}};
+  for (const FunctionKind* const kind : kinds()) all.names.emplace_back(kind->name, kind->summary);
+  return all;
 }
 
 }  // namespace
@@ -36,8 +47,11 @@ void add_schemes(CLI::App& app, Run& run) {
           "Any table goes with any ageing scheme, and with the sharing schemes sharded, spinlock "
           "and\n"
           "mutex; the others go with the table that their name or description has.\n");
-      print_named("--spread", spreads());
-      print_named("scheduler (of a service, in the configuration)", schedulers());
+      print_names(all_spreads());
+      print_names(all_functions());
+      for (const FunctionKind* const kind : kinds()) {
+        for (const FunctionNames& of : kind->names()) print_names(of);
+      }
       fmt::print("millrace bench schemes lists the tables that only benchmarks have.\n");
       return kDone;
     };

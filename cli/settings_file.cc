@@ -9,9 +9,9 @@
 #include <exception>
 #include <iterator>
 
-#include "command_line/json.h"
 #include "command_line/output.h"
-#include "offer_json.h"
+#include "control/offer_json.h"
+#include "core/json.h"
 #include "port/write_error.h"
 
 namespace millrace::cli {

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "command_line/interrupt.h"
-#include "command_line/json.h"
-#include "offer_json.h"
+#include "control/offer_json.h"
+#include "core/json.h"
 #include "port/unix_address.h"
 
 namespace millrace::cli {
@@ -140,6 +140,7 @@ Result<void> TakeOver::take_all(bool last) {
 Result<void> TakeOver::start(Workers& workers, std::shared_ptr<const Owners> owners) {
   constexpr unsigned kMostTimes = 10;
   constexpr std::uint64_t kFew = 1000;
+  workers_ = &workers;
   taking_over_ = std::make_unique<TakingOver>(workers, std::move(owners));
   std::uint64_t before = std::numeric_limits<std::uint64_t>::max();
   for (unsigned times = 0; times < kMostTimes; ++times) {
@@ -169,8 +170,8 @@ Result<void> TakeOver::let_the_other_end() {
     ended = ask(path);
   }
   has_ended_ = true;
-  taking_over_->keep_overflowed(offer_.overflowed);
-  if (ended) taking_over_->keep_overflowed(overflowed_from(Json::parse(*ended, nullptr, false)));
+  const Json last = ended ? Json::parse(*ended, nullptr, false) : Json();
+  workers_->function().take_last(ended ? &last : nullptr);
   return {};
 }
 

@@ -29,7 +29,7 @@ class TakeOver {
 
   const Offer& offer() const { return offer_; }
 
-  /// Has `workers`, which are made for services `with_those_of(offer())`, know the running
+  /// Has `workers`, which are made with what `offer()` says, know the running
   /// millrace's connections; it forwards meanwhile. Errors (failed): it does not tell, or it makes
   /// no sense.
   Result<void> start(Workers& workers, std::shared_ptr<const Owners> owners);
@@ -61,6 +61,7 @@ class TakeOver {
   std::string socket_;
   int process_;  // a handle, readable once it has ended; -1 where it cannot be seen
   Offer offer_;
+  Workers* workers_ = nullptr;  // from `start` on
   std::unique_ptr<TakingOver> taking_over_;
   bool has_answered_ = false;  // when it was asked last
   bool has_ended_ = false;

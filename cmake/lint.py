@@ -21,12 +21,13 @@ LAYERS = {
     "src/host": ("core", "parse"),
     "src/shard": ("core", "port", "parse"),
     "src/conntrack": ("core",),
-    "src/function": ("core", "parse"),
+    "src/toml": ("core",),
+    "src/function": ("core", "parse", "host", "toml"),
     "src/measure": ("core",),
     "src/traffic": ("core", "parse", "port"),
     "src/line": ("core", "port", "parse", "conntrack", "function", "measure"),
     "src/worker": ("core", "port", "parse", "shard", "conntrack", "function", "measure", "line"),
-    "src/config": ("core", "port", "host", "shard", "conntrack", "function", "line"),
+    "src/config": ("core", "port", "host", "shard", "conntrack", "function", "line", "toml"),
     "src/live": ("core", "port", "parse", "host", "shard", "conntrack", "line", "config"),
     "src/control": ("core", "port", "shard", "function", "line", "worker", "config", "live"),
     "cli/command_line": ("core", "port"),
@@ -48,12 +49,20 @@ CONFINED = (
     (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/core/dpdk_", "src/conntrack/sharing/rte_",
                              "bench/live")),
     (re.compile(r"pcap"), ("src/port", "src/traffic", "tests")),
-    (re.compile(r"nlohmann/"), ("cli", "bench", "tests")),
+    (re.compile(r"nlohmann/"), ("src/core/json", "src/function", "src/control", "cli", "bench", "tests")),
+    (re.compile(r"httplib"), ("src/control", "cli")),
     (re.compile(r"CLI/"), ("cli", "bench")),
-    (re.compile(r"toml"), ("src/config",)),
+    (re.compile(r"toml"), ("src/toml",)),
     # Benchmarks need them, the dataplane does not.
     (re.compile(r"(libcuckoo|boost)/"), ("bench/peer",)),
     (re.compile(r"Zy(dis|core)"), ("bench/stepping",)),
+)
+
+# Each folder in src/function is a function, whose headers are its own. Beside it these may include
+# them: the list of functions, and tests and benchmarks of one function.
+FUNCTIONS = "src/function"
+FUNCTION_USERS = re.compile(
+    r"src/function/kinds\.cc|src/.*_(test|fuzz)\.cc|src/.*/test_\w+\.h|tests/|bench/(path|overload)"
 )
 
 MAX_LINES = 500  # over 400 is a question, over 500 the answer was no
@@ -89,6 +98,9 @@ def check_includes(path, lines):
         for pattern, homes in CONFINED:
             if kind == "<" and pattern.match(header) and not path.startswith(homes):
                 yield number, f"includes <{header}>, which only {', '.join(homes)} may"
+        owner = re.match(r"function/(\w+)/", header)
+        if owner and not path.startswith(f"{FUNCTIONS}/{owner[1]}/") and not FUNCTION_USERS.match(path):
+            yield number, f'includes "{header}", which is the function {owner[1]}\'s own: use function/kind.h'
         if kind == "<" or layer is None or path.startswith(FREE):
             continue
         folder = header.split("/")[0] if "/" in header else layer.split("/")[-1]

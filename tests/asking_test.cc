@@ -8,7 +8,9 @@
 #include <random>
 #include <string>
 
+#include "balance_workers.h"
 #include "core/test_sanitizers.h"
+#include "function/kinds.h"
 #include "serving.h"
 
 namespace millrace {
@@ -68,7 +70,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
             [&]<class K>(const K& key) {
               const K& to = std::get<K>(connection.translated);
               if (!is_answered(connection.state)) {
-                EXPECT_TRUE(is_listed(workers.plan()->family<K>(), to.destination))
+                EXPECT_TRUE(is_listed(balance_of(workers).plan()->family<K>(), to.destination))
                     << "nobody has answered, and its backend is gone";
                 return;
               }
@@ -88,7 +90,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
 
   static std::uint64_t on_backends(const Workers& workers) {
     std::uint64_t live = 0;
-    for (const auto& service : workers.services()) {
+    for (const auto& service : services_of(workers)) {
       for (const auto& backend : service.backends) live += backend.live;
     }
     return live;
@@ -101,7 +103,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
                           .timeouts = Timeouts::all(1'000'000),
                           .pages = Pages::small,
                           .secret = Secret::from_seed(1)};
-    return *Workers::create(kWorkers, line, {});
+    return *Workers::create(kWorkers, line, default_function());
   }
 
   unsigned seed_ = drawn_seed();
@@ -113,7 +115,7 @@ TEST_P(AskingTest, ConnectionsStayWhereTheyAreOnceTheyAreAnswered) {
   Workers workers = make();
   std::map<std::string, std::string> known;
   run(workers, [&] {
-    const auto ok = workers.update(some_services());
+    const auto ok = update(workers, some_services());
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
     auto now = backends(workers);
     for (const auto& [key, backend] : known) {
@@ -132,7 +134,7 @@ TEST_P(AskingTest, WhoIsEndedIsGoneOnce) {
   Workers workers = make();
   std::uint64_t ended = 0;
   run(workers, [&] {
-    ASSERT_TRUE(workers.update(some_services()).has_value());
+    ASSERT_TRUE(update(workers, some_services()).has_value());
     const unsigned n = draw(kWorkers);
     const auto end_some = [&](const ListedConnection&) {
       if (draw(8) != 0) return Look::leave;
@@ -169,7 +171,7 @@ TEST(ListingTest, ConnectionsExpireUnlessNothingAges) {
                           .timeouts = Timeouts::all(1'000'000),
                           .pages = Pages::small,
                           .secret = Secret::from_seed(1)};
-    Workers workers = *Workers::create(1, line, {});
+    Workers workers = *Workers::create(1, line, default_function());
     serve(workers, {.connections = 100, .packets = 1000, .midstream = true},
           [&] { EXPECT_TRUE(comes_true([&] { return workers.counters().in.value() >= 1000; })); });
     unsigned count = 0;

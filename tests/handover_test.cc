@@ -10,9 +10,13 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "balance_workers.h"
 #include "control/taking_over.h"
+#include "function/balance/kind.h"
+#include "function/command_done.h"
 #include "serving.h"
 
 namespace millrace {
@@ -48,7 +52,7 @@ struct Scheme {
                     .pages = Pages::small,
                     .secret = Secret::random()};
     line.source_limit.most = most_of_source;
-    auto made = Workers::create(workers, line, {.services = of}, kServingEntries);
+    auto made = make_workers(workers, line, {.services = of}, kServingEntries);
     EXPECT_TRUE(made.has_value()) << made.error().message;
     return std::move(*made);
   }
@@ -191,7 +195,7 @@ TEST_P(HandoverTest, TheSameConnectionsInTheEnd) {
   // What counts for limits, too.
   const auto counted = [](const Workers& workers) {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> all;
-    for (const auto& service : workers.services()) {
+    for (const auto& service : services_of(workers)) {
       std::uint64_t live = 0;
       for (const auto& backend : service.backends) live += backend.live;
       all.emplace_back(service.established, live);
@@ -232,19 +236,19 @@ TEST_P(HandoverTest, WhoseServiceIsGoneDrains) {
   own.v4.erase(own.v4.begin());
   own.v6.clear();
   own.v4.front().backends.erase(own.v4.front().backends.begin());
-  Offer offer;
+  BalanceOffer offer;
   offer.services = services();
   Workers to = other.make(with_those_of(offer, own));
   TakingOver taking_over(to, other.owners());
   std::vector<Carrying> carrying(from.count());
   tell(from, carrying, taking_over, false);
   EXPECT_EQ(taking_over.left_behind(), 0U);
-  ASSERT_TRUE(to.prepare(own).has_value());
+  ASSERT_TRUE(prepare(to, own).has_value());
   const auto ours = list(to);
   for (const auto& [key, connection] : list(from))
     EXPECT_TRUE(ours.contains(key) || moves(connection)) << to_string(connection.state);
   std::uint64_t draining = 0;
-  for (const auto& service : to.services()) {
+  for (const auto& service : services_of(to)) {
     for (const auto& backend : service.backends) draining += backend.draining ? backend.live : 0;
   }
   EXPECT_GT(draining, 0U);
@@ -259,14 +263,14 @@ TEST_P(HandoverTest, WhatNobodyAnsweredLeavesABackendThatIsGone) {
   const AddressV4 gone = services().v4.front().backends.front().address;
   Services own = services();
   for (auto& service : own.v4) service.backends.erase(service.backends.begin());
-  Offer offer;
+  BalanceOffer offer;
   offer.services = services();
   Workers to = other.make(with_those_of(offer, own));
   TakingOver taking_over(to, other.owners());
   std::vector<Carrying> carrying(from.count());
   tell(from, carrying, taking_over, false);
   const auto before = list(to);
-  ASSERT_TRUE(to.prepare(own).has_value());
+  ASSERT_TRUE(prepare(to, own).has_value());
   const auto after = list(to);
   const auto leaves = [&](const ListedConnection& connection) {
     const auto* leaving = std::get_if<KeyV4>(&connection.translated);
@@ -300,7 +304,7 @@ TEST_P(HandoverTest, WhatHasNoPlaceIsLeftBehind) {
 }
 
 TEST(TakingOverTest, ABackendThatDrainsBesideItselfIsAddedOnce) {
-  Offer offer;
+  BalanceOffer offer;
   offer.services = services();
   auto& backends = offer.services.v4.back().backends;
   backends.push_back(backends.front());
@@ -309,8 +313,46 @@ TEST(TakingOverTest, ABackendThatDrainsBesideItselfIsAddedOnce) {
   const Services all = with_those_of(offer, own);
   EXPECT_EQ(all.v4.back().backends.size(), backends.size() - 1);
   EXPECT_EQ(all.v4.back().backends.front().weight, 0U);
-  EXPECT_EQ(Scheme({"race", "sharded", 1}).make(all).services().size(),
+  EXPECT_EQ(services_of(Scheme({"race", "sharded", 1}).make(all)).size(),
             services().v4.size() + services().v6.size());
+}
+
+/// What a process tells first, and last, makes the next one's function: by JSON.
+TEST(TakingOverTest, WhatAFunctionTellsMakesTheNextOne) {
+  const FunctionKind& kind = balance_kind();
+  const OnEachWorker on_each = [](const auto& step) {
+    step(0);
+    return true;
+  };
+  auto from = *kind.deploy(settings_of(services()), {});
+  from->make(0);
+  const std::string backend = to_string(services().v4.front().backends.front().address);
+  const std::vector<std::pair<std::string, std::string>> given{{"backend", backend},
+                                                               {"drained", "true"}};
+  ASSERT_TRUE(from->command("/drain", given, on_each).has_value());
+  Json told = Json::object();
+  ASSERT_TRUE(from->tell_first(told, on_each));
+
+  Services own = services();
+  own.v6.clear();
+  const auto other = settings_of(own);
+  auto to = *kind.deploy(other, {.offered = &told});
+  to->make(0);
+  const auto statistics = [&to] { return dynamic_cast<BalanceDeployment&>(*to).services(); };
+  EXPECT_EQ(statistics().size(), services().v4.size() + services().v6.size());
+  Json last = Json::object();
+  from->tell_last(last, on_each);
+  to->take_last(&last);
+  to->take_last(nullptr);
+  ASSERT_TRUE(to->update(other, {}, on_each).has_value());
+  EXPECT_EQ(statistics().size(), services().v4.size());
+  EXPECT_EQ(statistics().front().backends.front().weight, 0U) << "its mark is lost";
+  EXPECT_TRUE(to->check_invariants().has_value());
+
+  told["services"][0]["prefix"] = 1000;
+  const auto refused = kind.deploy(other, {.offered = &told});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind, Error::Kind::failed);
 }
 
 TEST(TakingOverTest, NonsenseIsRefused) {

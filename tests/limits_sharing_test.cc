@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "balance_workers.h"
 #include "conntrack/schemes.h"
 #include "conntrack/test_support.h"
 #include "parse/test_packets.h"
@@ -163,18 +164,18 @@ std::uint64_t LimitsSharingTest::run(const SourceLimit& of_source, std::uint32_t
                               .backends = {{.address = {{10, 0, 0, 1}}, .port = 8080}}};
   balance.services.v4.push_back(spec);
   balance.maglev_table_size = 251;
-  auto made = Workers::create(kWorkers,
-                              {.table = tables_for(GetParam()).front(),
-                               .sharing = GetParam(),
-                               .capacity = 4 * kClients,
-                               .capacity_v6 = 1,
-                               .timeouts = Timeouts::all(60),
-                               .interval_ms = 1,
-                               .pages = Pages::small,
-                               .secret = Secret::from_seed(test::seed()),
-                               .half_open_percent = 20,
-                               .source_limit = of_source},
-                              balance);
+  auto made = make_workers(kWorkers,
+                           {.table = tables_for(GetParam()).front(),
+                            .sharing = GetParam(),
+                            .capacity = 4 * kClients,
+                            .capacity_v6 = 1,
+                            .timeouts = Timeouts::all(60),
+                            .interval_ms = 1,
+                            .pages = Pages::small,
+                            .secret = Secret::from_seed(test::seed()),
+                            .half_open_percent = 20,
+                            .source_limit = of_source},
+                           balance);
   EXPECT_TRUE(made.has_value()) << made.error().message;
   Workers& workers = *made;
   Clock clock;
@@ -190,7 +191,7 @@ std::uint64_t LimitsSharingTest::run(const SourceLimit& of_source, std::uint32_t
   EXPECT_GT(counters.ended(), kClients / 4);
   EXPECT_EQ(workers.report_v4().live, 0U);
   EXPECT_EQ(workers.sources()->total(), 0U);
-  EXPECT_EQ(workers.services().front().established, 0U);
+  EXPECT_EQ(services_of(workers).front().established, 0U);
   for (unsigned n = 0; n < kWorkers; ++n) {
     const auto ok = workers.line(n).check_invariants();
     EXPECT_TRUE(ok.has_value()) << ok.error().message;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "balance_workers.h"
 #include "conntrack/schemes.h"
 #include "conntrack/test_support.h"
 #include "endpoint.h"
@@ -191,7 +192,7 @@ class SharingTest : public testing::TestWithParam<Scheme> {
                       .interval_ms = 1,
                       .pages = Pages::small,
                       .secret = Secret::from_seed(seed_)};
-    auto workers = Workers::create(count, config, balance_);
+    auto workers = make_workers(count, config, balance_);
     EXPECT_TRUE(workers.has_value()) << workers.error().message;
     return std::move(*workers);
   }
@@ -268,7 +269,7 @@ TEST_P(SharingTest, AConnectionIsOneWhoeverMeetsIt) {
   }
   std::uint64_t translated = 0;
   for (const auto& port : ports) translated += port.translated;
-  for (const auto& service : workers.services()) {
+  for (const auto& service : services_of(workers)) {
     for (const auto& backend : service.backends) translated -= backend.replies;
   }
   EXPECT_EQ(translated, 0U) << "replies counted and seen differ";

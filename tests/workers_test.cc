@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "balance_workers.h"
 #include "core/test_sanitizers.h"
 #include "parse/capture_bursts.h"
 #include "parse/rewrite.h"
@@ -56,7 +57,7 @@ constexpr std::uint32_t part_of(std::uint32_t all) { return kSanitized ? all / 4
 class WorkersTest : public testing::Test {
  protected:
   Outcome run(const Capture& capture, unsigned count, std::string_view spread_name = "keyed") {
-    auto workers = Workers::create(count, line_, balance_);
+    auto workers = make_workers(count, line_, balance_);
     EXPECT_TRUE(workers.has_value()) << workers.error().message;
     const Indirection indirection(512, count);
     auto entries = entries_of(capture, *spread_named(spread_name)->create(Secret::from_seed(2)),
@@ -113,7 +114,7 @@ class WorkersTest : public testing::Test {
     all.ended = counters.ended();
     all.related = counters.verdict[static_cast<std::size_t>(Verdict::related)].value();
     all.live = workers.report_v4().live + workers.report_v6().live;
-    for (const auto& service : workers.services()) {
+    for (const auto& service : services_of(workers)) {
       all.proved += service.established;
       for (const auto& backend : service.backends) {
         all.to_backends += backend.packets;
@@ -411,7 +412,7 @@ TEST_F(WorkersTest, NobodyWaitsForOneThatFailed) {
   line_.entries_that_move = 512;
   constexpr unsigned kWorkers = 3;
   for (const int after : {0, 1, 5}) {
-    auto workers = Workers::create(kWorkers, line_, balance_);
+    auto workers = make_workers(kWorkers, line_, balance_);
     const Indirection indirection(512, kWorkers);
     auto entries = entries_of(*capture, *spread_named("keyed")->create(Secret::from_seed(2)),
                               indirection, workers->steering());
@@ -446,7 +447,7 @@ TEST_F(WorkersTest, APipelineDoesWhatWorkersAloneDo) {
 
 TEST_F(WorkersTest, AnErrorOfOneIsTheErrorOfAll) {
   line_.table = "cukoo";
-  const auto workers = Workers::create(3, line_, balance_);
+  const auto workers = make_workers(3, line_, balance_);
   ASSERT_FALSE(workers.has_value());
   EXPECT_EQ(workers.error().kind, Error::Kind::usage);
 }

@@ -15,6 +15,7 @@
 #include "command_line/huge_pages.h"
 #include "command_line/interrupt.h"
 #include "command_line/output.h"
+#include "core/grouped.h"
 #include "live_table.h"
 #include "worker/threads.h"
 #include "worker/workers.h"

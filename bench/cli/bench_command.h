@@ -16,9 +16,9 @@
 #include "bench/settings.h"
 #include "bench/spread.h"
 #include "command_line/command.h"
-#include "command_line/json.h"
 #include "command_line/output.h"
 #include "command_line/validators.h"
+#include "core/json.h"
 #include "millrace/types.h"
 
 namespace millrace::cli {

@@ -13,7 +13,7 @@
 
 #include "bench/machine.h"
 #include "bench_command.h"
-#include "command_line/json.h"
+#include "core/json.h"
 
 namespace millrace::cli {
 namespace {

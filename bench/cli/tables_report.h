@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/tables.h"
-#include "command_line/json.h"
+#include "core/json.h"
 
 namespace millrace::cli {
 

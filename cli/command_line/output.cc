@@ -13,7 +13,7 @@
 #include <memory>
 #include <optional>
 
-#include "json.h"
+#include "core/json.h"
 #include "port/write_error.h"
 
 namespace millrace::cli {
@@ -84,14 +84,6 @@ Result<void> check_writable(const std::string& path) {
   std::error_code ignored;
   fs::remove(temporary, ignored);
   return ok;
-}
-
-std::string grouped(std::uint64_t n) {
-  std::string digits = std::to_string(n);
-  for (auto at = static_cast<std::ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(digits.begin() + at, ',');
-  }
-  return digits;
 }
 
 double rounded(double value, int digits) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "json.h"
+#include "core/json.h"
 #include "millrace/types.h"
 
 namespace millrace::cli {
@@ -16,9 +16,6 @@ void say(const std::string& text);
 
 /// Checks, before long work, that a file could be created at `path`; leaves nothing there.
 Result<void> check_writable(const std::string& path);
-
-/// 1234567 as 1,234,567.
-std::string grouped(std::uint64_t n);
 
 /// To that many decimal places, as results are written.
 double rounded(double value, int digits = 2);

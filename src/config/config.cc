@@ -7,17 +7,17 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <optional>
 #include <sstream>
 #include <utility>
 
-#include "config/keys.h"
+#include "config/chain.h"
 #include "config/ports.h"
-#include "config/services.h"
+#include "function/chained.h"
 #include "shard/indirection.h"
 #include "shard/spread.h"
+#include "toml/keys.h"
 
 namespace millrace {
 namespace {
@@ -25,53 +25,15 @@ namespace {
 using config::Context;
 using config::in_quotes;
 using config::Keys;
-using config::RawService;
 
 // --- what a file may say
 
 struct RawConfig {
   Config config;
   std::uint32_t limits_line = 0;  ///< 0: there are none
-  std::vector<RawService> services;
   std::vector<config::RawPort> ports;
   std::vector<config::RawRoute> routes;
 };
-
-void read_key(const Context& context, const toml::node& node, Config::Balance& out) {
-  constexpr std::string_view kRight = ": give 32 hexadecimal digits";
-  const auto* text = node.as_string();
-  if (text == nullptr) {
-    context.problem(node, config::kind_of(node).append(kRight));
-    return;
-  }
-  const std::string& digits = text->get();
-  bool good = digits.size() == 2 * out.key.size();
-  for (std::size_t i = 0; good && i < out.key.size(); ++i) {
-    const char* pair = &digits[2 * i];
-    const auto [end, error] = std::from_chars(pair, pair + 2, out.key[i], 16);
-    good = error == std::errc{} && end == pair + 2;
-  }
-  if (!good) context.problem(node, in_quotes(digits).append(" is no key").append(kRight));
-}
-
-void read_table_size(const Context& context, const toml::node& node, Config::Balance& out) {
-  config::integer(&Config::Balance::maglev_table_size, 2, Maglev::kMaxSize, "entries")(context,
-                                                                                       node, out);
-  std::uint32_t prime = out.maglev_table_size;
-  while (!is_prime(prime)) ++prime;
-  if (prime == out.maglev_table_size) return;
-  context.problem(
-      node, std::to_string(out.maglev_table_size) + " is no prime: give " + std::to_string(prime));
-}
-
-void read_function(const Context& context, const toml::node& node, RawConfig& out) {
-  if (node.is_array()) {
-    context.problem(node, "a chain is not in this version: give \"balance\"");
-    return;
-  }
-  config::name(&Config::function, {"balance"}, {"forward", "nat", "firewall"})(context, node,
-                                                                               out.config);
-}
 
 std::vector<std::pair<std::string, Config::Model>> model_choices() {
   return {models().begin(), models().end()};
@@ -142,17 +104,6 @@ Keys<Config::Spread> spread_keys() {
   };
 }
 
-Keys<Config::Balance> balance_keys() {
-  using B = Config::Balance;
-  using U = Config::Unmatched;
-  return {
-      {"stateful", config::boolean(&B::stateful)},
-      {"unmatched", config::choice(&B::unmatched, {{"pass", U::pass}, {"drop", U::drop}})},
-      {"key", read_key},
-      {"maglev_table_size", read_table_size},
-  };
-}
-
 void read_limits(const Context& context, const toml::node& node, RawConfig& out) {
   using L = SourceLimit;
   const Keys<L> keys{{"per_source", config::integer(&L::most, 1, L::kMost, "connections")},
@@ -167,22 +118,30 @@ void read_limits(const Context& context, const toml::node& node, RawConfig& out)
   }
 }
 
-Keys<RawConfig> root_keys(const SchemeNames& schemes) {
-  return {
-      {"function", read_function},
+/// What `ChainReader` has read already.
+void skip(const Context&, const toml::node&, RawConfig&) {}
+
+Keys<RawConfig> root_keys(const SchemeNames& schemes, config::ChainReader& chain) {
+  Keys<RawConfig> keys{
+      {"function", skip},
+      {"chain", skip},
       {"workers", in_config(config::integer(&Config::workers, 1, Indirection::kLeast, "threads"))},
       {"model", in_config(config::choice(&Config::model, model_choices()))},
       {"sharing", in_config(config::name(&Config::sharing, schemes.sharing))},
       {"spread", in_config(config::table(&Config::spread, spread_keys()))},
       {"table", in_config(config::table(&Config::table, table_keys(schemes)))},
       {"ageing", in_config(config::table(&Config::ageing, ageing_keys(schemes)))},
-      {"balance", in_config(config::table(&Config::balance, balance_keys()))},
       {"limits", read_limits},
-      {"service", config::tables(&RawConfig::services, config::service_keys())},
       {"port", config::tables(&RawConfig::ports, config::port_keys())},
       {"route", config::tables(&RawConfig::routes, config::route_keys())},
       {"host", in_config(config::table(&Config::live, config::host_keys()))},
   };
+  chain.for_each_key([&keys](std::string_view name, const auto& read) {
+    keys.push_back({name, [read](const Context& context, const toml::node& node, RawConfig&) {
+                      read(context, node);
+                    }});
+  });
+  return keys;
 }
 
 Result<std::string> contents(const std::string& path) {
@@ -227,9 +186,15 @@ std::uint32_t line_of_deep_key(std::string_view text) {
 }
 
 /// What toml++ says, and what would be right where that is not plain.
-std::string with_hint(std::string_view said) {
+std::string with_hint(std::string_view said, const SchemeNames& schemes) {
   std::string text(said);
-  for (const std::string_view name : {"service", "port", "route"}) {
+  std::vector<std::string_view> lists{"port", "route"};
+  for (const FunctionKind* const kind : schemes.functions) {
+    for (const FunctionKey& key : kind->keys) {
+      if (key.is_list) lists.push_back(key.name);
+    }
+  }
+  for (const std::string_view name : lists) {
     if (said.contains("redefine existing table '" + std::string(name) + "'"))
       return text.append(": write [[").append(name).append("]] each time, in double brackets");
   }
@@ -239,7 +204,7 @@ std::string with_hint(std::string_view said) {
 }
 
 std::optional<toml::table> parse_toml(std::string_view text, std::string_view name,
-                                      config::Problems& problems) {
+                                      const SchemeNames& schemes, config::Problems& problems) {
   if (const auto line = line_of_deep_key(text)) {
     problems.add(line, "", "a key of more than 256 parts");
     return std::nullopt;
@@ -247,7 +212,7 @@ std::optional<toml::table> parse_toml(std::string_view text, std::string_view na
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& wrong) {
-    problems.add(wrong.source().begin.line, "", with_hint(wrong.description()));
+    problems.add(wrong.source().begin.line, "", with_hint(wrong.description(), schemes));
     return std::nullopt;
   } catch (const std::runtime_error& assertion) {
     problems.add(1, "", assertion.what());
@@ -260,14 +225,15 @@ std::optional<toml::table> parse_toml(std::string_view text, std::string_view na
 Result<Config> parse_config(std::string_view text, std::string_view name,
                             const SchemeNames& schemes) {
   config::Problems problems(name);
-  const auto parsed = parse_toml(text, name, problems);
+  const auto parsed = parse_toml(text, name, schemes, problems);
   if (!parsed) return std::unexpected(problems.error());
   RawConfig raw;
-  config::read_keys({problems, ""}, *parsed, root_keys(schemes), raw);
+  config::ChainReader chain(problems, *parsed, schemes.functions);
+  config::read_keys({problems, ""}, *parsed, root_keys(schemes, chain), raw);
   config::read_live(problems, raw.ports, raw.routes, raw.config.live);
-  config::read_services(problems, raw.services, raw.config);
-  if (raw.limits_line != 0 && !raw.config.balance.stateful)
-    problems.add(raw.limits_line, "limits", config::kNeedsStateful);
+  raw.config.function = chained(chain.finish(problems, surroundings(raw.config)));
+  const std::string_view wrong = raw.config.function->facts().counts_nothing;
+  if (raw.limits_line != 0 && !wrong.empty()) problems.add(raw.limits_line, "limits", wrong);
   if (!problems.none()) return std::unexpected(problems.error());
   return raw.config;
 }
@@ -286,17 +252,20 @@ Result<Config> read_config(const std::string& path, const SchemeNames& schemes) 
   return parse_config(*text, path, schemes);
 }
 
-BalanceConfig balance_config(const Config& config) {
+Surroundings surroundings(const Config& config) {
+  Surroundings around{.v4 = config.live.v4, .v6 = config.live.v6, .has_kernel = {}};
+  for (const Config::Port& port : config.live.ports)
+    around.has_kernel.push_back(!port.kernel.empty());
+  return around;
+}
+
+FunctionRun function_run(const Config& config) {
   // Connections that never end can resume after any pause.
   constexpr std::uint32_t kForever = 0xffffffff;
   constexpr std::uint32_t kSynRetransmissions = 128;
   const std::uint32_t longest =
       std::max(config.ageing.timeout_s.longest_without_syn(), kSynRetransmissions);
-  return {.services = config.services,
-          .key = config.balance.key,
-          .maglev_table_size = config.balance.maglev_table_size,
-          .stateful = config.balance.stateful,
-          .stateless_when_full = config.table.when_full != Config::WhenFull::drop,
+  return {.stateless_when_full = config.table.when_full != Config::WhenFull::drop,
           .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000};
 }
 
@@ -315,12 +284,9 @@ Result<void> check_spread(const Config& config) {
               "do not meet: give \"run-to-completion\", or leave it out",
               Error::Kind::usage});
   }
-  if (config.workers == 1 || !config.balance.stateful) return {};
-  if (spread_named(config.spread.scheme)->by_client) return {};
-  const auto rewritten = [](const auto& specs) {
-    return std::ranges::any_of(specs, [](const auto& spec) { return spec.two_way(); });
-  };
-  if (!rewritten(config.services.v4) && !rewritten(config.services.v6)) return {};
+  if (config.workers == 1 || spread_named(config.spread.scheme)->by_client ||
+      !config.function->facts().has_replies)
+    return {};
   return std::unexpected(
       Error{"spread.scheme \"" + config.spread.scheme +
                 "\" (--spread) sends the replies of services to other workers than their requests: "
@@ -354,7 +320,7 @@ LineConfig line_config(const Config& config) {
   line.timeouts = config.ageing.timeout_s.timeouts();
   line.interval_ms = config.ageing.interval_ms;
   if (config.spread.balance && config.workers > 1) line.entries_that_move = config.spread.entries;
-  line.pass_unmatched = config.balance.unmatched == Config::Unmatched::pass;
+  line.pass_unmatched = config.function->facts().drops_unmatched.empty();
   return line;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,7 +17,7 @@
 #include <vector>
 
 #include "config/timeout_settings.h"
-#include "function/balance/balance.h"
+#include "function/kinds.h"
 #include "host/host_for.h"
 #include "line/line.h"
 #include "millrace/types.h"
@@ -26,7 +27,6 @@ namespace millrace {
 
 struct Config {
   enum class WhenFull : std::uint8_t { evict, stateless, drop };
-  enum class Unmatched : std::uint8_t { pass, drop };
 
   struct Table {
     std::string scheme = "race";
@@ -47,13 +47,6 @@ struct Config {
     /// 23 days: ticks compare correctly up to 24.
     static constexpr std::int64_t kMaxTimeout = 2'000'000;
   };
-  struct Balance {
-    bool stateful = true;
-    Unmatched unmatched = Unmatched::pass;
-    BalanceKey key = kDefaultBalanceKey;
-    std::uint32_t maglev_table_size = Maglev::kDefaultSize;
-  };
-
   struct Spread {
     std::string scheme = "keyed";
     unsigned entries = 512;
@@ -95,25 +88,25 @@ struct Config {
     pipeline,           ///< one more thread receives and parses for all
   };
 
-  std::string function = "balance";
+  /// What packets meet: a function, or a chain of several (chained.h).
+  std::shared_ptr<const FunctionSettings> function = default_function();
+
   unsigned workers = 1;
   Model model = Model::run_to_completion;
   std::optional<std::string> sharing;  ///< else `sharing_of` decides
   Spread spread;
   Table table;
   Ageing ageing;
-  Balance balance;
   SourceLimit source_limit;
-  bool services_given = false;  ///< else `services` are the default ones
-  Services services = default_services();
   Live live;
 };
 
-/// The schemes that exist; a configuration that names another is refused.
+/// The schemes and functions that exist; a configuration that names another is refused.
 struct SchemeNames {
   std::vector<std::string> tables;
   std::vector<std::string> sharing;
   std::vector<std::string> ageing;
+  std::span<const FunctionKind* const> functions = kinds();
 };
 
 /// The configuration that `text` describes; `name` stands for the file in messages. Errors are of
@@ -126,6 +119,9 @@ Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
 /// Returns problems, a line each, with the file's name in front of every line.
 std::string in_file(const std::string& path, std::string_view problems);
 
+/// Returns what a function's settings are read beside. It refers to `config`.
+Surroundings surroundings(const Config& config);
+
 /// Returns warnings, a line each, about what the configuration allows and its user may not want.
 std::vector<std::string> doubts(const Config& config);
 
@@ -137,7 +133,8 @@ std::span<const std::pair<std::string_view, Config::Model>> models();
 /// Whether the packets of every connection reach one worker, and can be moved where that is asked
 /// for. Errors are of kind `usage`.
 Result<void> check_spread(const Config& config);
-BalanceConfig balance_config(const Config& config);
+/// What functions are told beside their settings; not how many workers there are.
+FunctionRun function_run(const Config& config);
 /// Whether the kernel brings the packets of a port.
 bool comes_by_kernel(const Config::Live& live);
 /// How workers share tables. Where the configuration leaves it open: `lock-free-race` where the

@@ -4,8 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "config/config.h"
-#include "function/balance/balance.h"
+#include "config/test_settings.h"
 
 using namespace millrace;
 

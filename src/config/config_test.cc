@@ -11,8 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "config/keys.h"
+#include "config/test_settings.h"
 #include "core/address.h"
+#include "toml/keys.h"
 
 namespace millrace {
 namespace {
@@ -37,11 +38,11 @@ std::string wrong(std::string_view text) {
 TEST(Config, NothingMeansTheDefaults) {
   const Config config = good("");
   EXPECT_EQ(config.table.scheme, "race");
-  EXPECT_FALSE(config.services_given);
-  ASSERT_EQ(config.services.v4.size(), 1U);
-  EXPECT_EQ(to_string(config.services.v4[0]), "0.0.0.0/0");
-  EXPECT_EQ(config.services.v4[0].backends.size(), 10U);
-  EXPECT_EQ(to_string(config.services.v6[0]), "::/0");
+  EXPECT_FALSE(settings_in(config).services_given);
+  ASSERT_EQ(settings_in(config).services.v4.size(), 1U);
+  EXPECT_EQ(to_string(settings_in(config).services.v4[0]), "0.0.0.0/0");
+  EXPECT_EQ(settings_in(config).services.v4[0].backends.size(), 10U);
+  EXPECT_EQ(to_string(settings_in(config).services.v6[0]), "::/0");
   const LineConfig line = line_config(config);
   EXPECT_EQ(line.capacity, 1'000'000U);
   EXPECT_EQ(line.capacity_v6, 125'000U);
@@ -106,7 +107,7 @@ address = "fd00::1"
 
 TEST(Config, EverySettingArrives) {
   const Config config = good(kEverything);
-  EXPECT_TRUE(config.services_given);
+  EXPECT_TRUE(settings_in(config).services_given);
   EXPECT_EQ(config.workers, 3U);
   EXPECT_EQ(config.spread.scheme, "toeplitz-symmetric");
   EXPECT_EQ(config.spread.entries, 128U);
@@ -209,12 +210,6 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"\n[table]\ncapacty = 1",
               "f.toml:3: table.capacty: unknown key: the nearest known is \"capacity\""},
         Wrong{"tabel = 1", "f.toml:1: tabel: unknown key: the nearest known is \"table\""},
-        Wrong{"function = \"nat\"",
-              "f.toml:1: function: \"nat\" is not in this version: give \"balance\""},
-        Wrong{"function = [\"nat\", \"balance\"]",
-              "f.toml:1: function: a chain is not in this version: give \"balance\""},
-        Wrong{"function = \"blance\"",
-              "f.toml:1: function: \"blance\" is not known: give \"balance\""},
         Wrong{"workers = 129", "f.toml:1: workers: 129 is out of range: give 1 to 128 threads"},
         Wrong{"[spread]\nscheme = \"rss\"",
               "f.toml:2: spread.scheme: \"rss\" is not known: give \"keyed\" or \"toeplitz\" or "

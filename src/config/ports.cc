@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "config/addresses.h"
+#include "toml/addresses.h"
 
 namespace millrace::config {
 namespace {
@@ -288,43 +288,6 @@ Keys<Config::Live> host_keys() {
       {"idle", choice(&L::idle, {{"sleep", I::sleep}, {"spin", I::spin}})},
   };
 }
-
-namespace {
-
-enum class Way : std::uint8_t { none, by_router, direct };
-
-/// Returns how packets get to that address.
-template <class A>
-Way way_to(const Config::Live& live, const A& address) {
-  const HostAddresses<A>& addresses = live.family<A>();
-  int longest = -1;
-  Way way = Way::none;
-  const auto look = [&](const A& prefix, unsigned bits, bool has_router) {
-    if (std::cmp_less_equal(bits, longest) || prefix_of(address, bits) != prefix) return;
-    longest = static_cast<int>(bits);
-    way = has_router ? Way::by_router : Way::direct;
-  };
-  for (const auto& own : addresses.own) look(prefix_of(own.address, own.bits), own.bits, false);
-  for (const Route<A>& route : addresses.routes)
-    look(route.prefix, route.bits, route.via.has_value());
-  return way;
-}
-
-}  // namespace
-
-template <class A>
-bool is_on_link(const Config::Live& live, const A& address) {
-  return way_to(live, address) == Way::direct;
-}
-template bool is_on_link(const Config::Live&, const AddressV4&);
-template bool is_on_link(const Config::Live&, const AddressV6&);
-
-template <class A>
-bool has_route(const Config::Live& live, const A& address) {
-  return way_to(live, address) != Way::none;
-}
-template bool has_route(const Config::Live&, const AddressV4&);
-template bool has_route(const Config::Live&, const AddressV6&);
 
 void read_live(Problems& problems, const std::vector<RawPort>& ports,
                const std::vector<RawRoute>& routes, Config::Live& live) {

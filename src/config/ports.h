@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "config/keys.h"
+#include "toml/keys.h"
 
 namespace millrace::config {
 
@@ -37,14 +37,6 @@ struct RawRoute {
 Keys<RawPort> port_keys();
 Keys<RawRoute> route_keys();
 Keys<Config::Live> host_keys();
-
-/// True if no router stands between a port and that address.
-template <class A>
-bool is_on_link(const Config::Live& live, const A& address);
-
-/// True if some route, or a network on a link, has it.
-template <class A>
-bool has_route(const Config::Live& live, const A& address);
 
 /// What they say together goes to `live`.
 void read_live(Problems& problems, const std::vector<RawPort>& ports,

@@ -6,6 +6,7 @@
 #include <ostream>
 #include <string>
 
+#include "config/test_settings.h"
 #include "core/address.h"
 
 namespace millrace {
@@ -135,7 +136,7 @@ forward = "DSR"
 backends = [{ address = "198.51.100.1" }]
 )" + kTwoPorts);
   ASSERT_TRUE(config.has_value()) << config.error().message;
-  const ServiceSpec<AddressV4>& service = config->services.v4.at(0);
+  const ServiceSpec<AddressV4>& service = settings_in(*config).services.v4.at(0);
   EXPECT_EQ(service.protocol, kProtocolTcp);
   EXPECT_EQ(service.scheduler, "round-robin");
   EXPECT_EQ(service.forward, Forward::dsr);
@@ -331,7 +332,7 @@ TEST(HealthConfig, EverySettingArrives) {
                          "interval_ms = 10, timeout_ms = 2, "
                          "rise = 4, fall = 5, move_udp = false"));
   ASSERT_TRUE(config.has_value()) << config.error().message;
-  const auto& health = config->services.v4.at(0).health;
+  const auto& health = settings_in(*config).services.v4.at(0).health;
   ASSERT_TRUE(health.has_value());
   EXPECT_EQ(health->kind, HealthCheck::Kind::http);
   EXPECT_EQ(health->path, "/up");
@@ -341,7 +342,7 @@ TEST(HealthConfig, EverySettingArrives) {
   EXPECT_EQ(health->timeout_ms, 2U);
   EXPECT_EQ(health->rise, 4U);
   EXPECT_EQ(health->fall, 5U);
-  EXPECT_FALSE(config->services.v4.at(0).move_udp);
+  EXPECT_FALSE(settings_in(*config).services.v4.at(0).move_udp);
 }
 
 TEST(HealthConfig, ProblemsSayWhatWouldBeRight) {

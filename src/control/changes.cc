@@ -56,10 +56,13 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   compare("table.half_open_percent", [](const Config& c) { return c.table.half_open_percent; });
   compare("ageing.scheme", [](const Config& c) { return c.ageing.scheme; });
   compare("ageing.interval_ms", [](const Config& c) { return c.ageing.interval_ms; });
-  compare("balance.stateful", [](const Config& c) { return c.balance.stateful; });
-  compare("balance.unmatched", [](const Config& c) { return c.balance.unmatched; });
-  compare("balance.key", [](const Config& c) { return c.balance.key; });
-  compare("balance.maglev_table_size", [](const Config& c) { return c.balance.maglev_table_size; });
+  // Another function, too, is one that has to be made at the start.
+  if (&was.function->kind() != &is.function->kind()) {
+    differ.emplace_back("function");
+  } else {
+    for (std::string& key : was.function->unchangeable(*is.function))
+      differ.push_back(std::move(key));
+  }
   // What counts sources is made, or not, at the start.
   compare("limits.per_source", [](const Config& c) { return c.source_limit.most != 0; });
   compare("limits.source_prefix_v4", [](const Config& c) { return c.source_limit.prefix_v4; });

@@ -7,40 +7,12 @@
 #include <thread>
 
 #include "core/address.h"
-#include "core/protocol.h"
+#include "core/json.h"
 
 namespace millrace {
 namespace {
 
 Refusal refusal(const Error& error, Refusal::Kind kind) { return {kind, error.message}; }
-
-/// Calls `each(spec)` for all services of both families.
-template <class ServicesType, class Each>
-void for_each_service(ServicesType& services, Each&& each) {
-  for (auto& spec : services.v4) each(spec);
-  for (auto& spec : services.v6) each(spec);
-}
-
-template <class A>
-std::string name_of(const BackendSpec<A>& backend) {
-  return with_port(backend.address, backend.port);
-}
-
-/// The backends of a service that are meant: the one that has exactly that name, or else those of
-/// that port, or of any where none is given.
-template <class A>
-std::vector<BackendSpec<A>> named(const ServiceSpec<A>& service, const BackendName& name) {
-  std::vector<BackendSpec<A>> all;
-  const A* const address = std::get_if<A>(&name.address);
-  if (address == nullptr) return all;
-  for (const auto& backend : service.backends) {
-    if (backend.address != *address) continue;
-    if (backend.port == name.port.value_or(0)) return {backend};
-    const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
-    if (!name.port || *name.port == port) all.push_back(backend);
-  }
-  return all;
-}
 
 }  // namespace
 
@@ -51,7 +23,7 @@ void Control::alone(const std::function<void()>& work) {
 
 bool Control::connections(
     const ConnectionFilter& filter,
-    const std::function<bool(std::span<const WorkersConnection>, const BalancePlan&)>& take) {
+    const std::function<bool(std::span<const WorkersConnection>, const FunctionView&)>& take) {
   std::vector<WorkersConnection> piece;
   for (unsigned n = 0; n < workers_->count(); ++n) {
     for (LineCursor at; at.at != LineCursor::At::end;) {
@@ -60,13 +32,13 @@ bool Control::connections(
         if (filter.takes(connection)) piece.push_back({n, connection});
         return Look::leave;
       };
-      std::shared_ptr<const BalancePlan> plan;
+      std::shared_ptr<const FunctionView> view;
       {
         const std::lock_guard guard(mutex_);
-        plan = workers_->plan();
+        view = workers_->function().view();
         if (!workers_->ask(n, [&] { at = workers_->line(n).look(at, look); })) return false;
       }
-      if (!piece.empty() && !take(piece, *plan)) return false;
+      if (!piece.empty() && !take(piece, *view)) return false;
     }
   }
   return true;
@@ -142,85 +114,28 @@ std::vector<std::string> Control::ports() {
   return names;
 }
 
-Services Control::effective(const Config& config) const {
-  Services services = config.services;
-  for_each_service(services, [this](auto& spec) {
-    const std::string name = to_string(spec);
-    for (auto& backend : spec.backends) {
-      const std::string of = name_of(backend);
-      if (has(Mark::drained, name, of)) backend.weight = 0;
-      backend.is_healthy = !has(Mark::unhealthy, name, of);
-    }
-  });
-  return services;
-}
-
-Answer<unsigned> Control::mark(Mark mark, const std::string& backend, const std::string& service,
-                               bool is_so) {
-  const auto name = parse_backend(backend);
-  if (!name) return std::unexpected(refusal(name.error(), Refusal::Kind::wrong));
+Answer<Json> Control::command(const FunctionCommand& command, Parameters given) {
   const std::lock_guard guard(mutex_);
-  if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
-  auto& marked = marked_[static_cast<std::size_t>(mark)];
-  const auto before = marked;
-  unsigned count = 0;
-  for_each_service(config_.services, [&](const auto& spec) {
-    if (!service.empty() && service != to_string(spec)) return;
-    for (const auto& one : named(spec, *name)) {
-      ++count;
-      if (is_so) {
-        marked.emplace(to_string(spec), name_of(one));
-      } else {
-        marked.erase({to_string(spec), name_of(one)});
-      }
-    }
-  });
-  if (count == 0) {
-    return std::unexpected(
-        Refusal{Refusal::Kind::absent,
-                service.empty() ? "no service has a backend " + backend +
-                                      ": `millctl stats` and GET /services list them"
-                                : "there is no service " + service + " with a backend " + backend +
-                                      ": `millctl stats` and GET /services list them"});
+  if (command.changes) {
+    if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
   }
-  if (marked == before) return count;
-  if (auto ok = workers_->update(effective(config_)); !ok) {
-    marked = before;
-    return std::unexpected(refusal(ok.error(), Refusal::Kind::not_now));
-  }
-  return count;
+  return workers_->command(command.path, given);
 }
 
-/// Of services that nobody checks any more.
-void Control::forget_health() {
-  auto& unhealthy = marked_[static_cast<std::size_t>(Mark::unhealthy)];
-  for_each_service(config_.services, [&](const auto& spec) {
-    if (spec.health) return;
-    const std::string name = to_string(spec);
-    std::erase_if(unhealthy, [&name](const auto& one) { return one.first == name; });
-  });
-}
-
-/// Marks that nobody would take back any more must not weigh.
 Result<void> Control::take_on(Config config) {
   std::swap(config_, config);
-  Marked before = marked_;
-  forget_health();
   auto ok = live_->update_kernel(config_);
-  if (ok) ok = workers_->update(effective(config_));
+  if (ok) ok = workers_->update(config_.function, function_run(config_));
   if (!ok) {
     std::swap(config_, config);
-    marked_ = std::move(before);
     static_cast<void>(live_->update_kernel(config_));
     return ok;
   }
   const LineConfig line = line_config(config_);
-  const std::uint32_t quiet_ms = balance_config(config_).quiet_ms;
   if (workers_->sources() != nullptr) workers_->sources()->set_most(line.source_limit.most);
   std::vector hosts(workers_->count(), live_->host_plan(config_));
   workers_->ask_all([&](unsigned n) {
     workers_->line(n).set_timeouts(line.timeouts);
-    workers_->balance(n).set_quiet_ms(quiet_ms);
     live_->update(n, hosts[n]);
   });
   return {};
@@ -261,111 +176,16 @@ auto Control::reload() -> Answer<Reloaded> {
     if (ok.error().kind == Error::Kind::usage) return wrong_together(ok.error());
     return std::unexpected(refusal(ok.error(), Refusal::Kind::not_now));
   }
-  Reloaded is{.warnings = doubts(config_)};
-  for_each_service(config_.services, [&is](const auto& spec) {
-    ++is.services;
-    is.backends += spec.backends.size();
-  });
+  Reloaded is{.counts = config_.function->facts().counts, .warnings = doubts(config_)};
   is.took_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return is;
 }
 
-auto Control::services() -> std::vector<ServiceState> {
-  const std::lock_guard guard(mutex_);
-  std::vector<ServiceState> all;
-  for_each_service(config_.services, [&](const auto& spec) {
-    ServiceState& state = all.emplace_back(
-        ServiceState{.service = to_string(spec),
-                     .address = to_string(spec.address),
-                     .prefix = spec.prefix_bits,
-                     .port = spec.port,
-                     .protocol = spec.protocol != 0 ? protocol_name(spec.protocol) : "",
-                     .forward = spec.forward,
-                     .health = spec.health,
-                     .backends = {}});
-    for (const auto& backend : spec.backends) {
-      const std::string name = name_of(backend);
-      state.backends.push_back({.address = to_string(backend.address),
-                                .port = backend.port,
-                                .weight = backend.weight,
-                                .drained = has(Mark::drained, state.service, name),
-                                .healthy = !has(Mark::unhealthy, state.service, name)});
-    }
-  });
-  return all;
-}
-
-namespace {
-
-/// What a plan says about a packet without an entry.
-template <class K>
-void explain_by(const PlanFor<K>& plan, const K& key, Control::Explanation& out) {
-  using Service = typename PlanFor<K>::Service;
-  const bool is_reply = out.side == Side::reply;
-  if (!out.side ||
-      (is_reply && plan.index->reply_sources.find(key.source, 0, 0) == PlanFor<K>::kNone)) {
-    out.side.reset();
-    out.worker.reset();
-    out.why = "no service has its destination, and no backend its source: ";
-    return;
-  }
-  if (is_reply) {
-    const auto* const there = plan.serving_at(key);
-    const bool is_stray = there != nullptr && !there->is_direct;
-    if (is_stray) out.verdict = Verdict::stray_reply;
-    out.why = std::string("it comes from a backend, and answers no connection: ") +
-              (is_stray ? "it is dropped" : "it is routed") +
-              ", unless it answers a packet that was served without an entry";
-    return;
-  }
-  const Service* service = plan.service_for(key);
-  if (service == nullptr) {
-    out.why = "its service is no longer configured, and serves only the connections it has";
-    return;
-  }
-  out.service = to_string(service->spec);
-  if (service->willing == 0) {
-    out.verdict = without_backend(service->spec.no_backend);
-    out.why = "no backend of its service takes new connections";
-    return;
-  }
-  const std::uint32_t most = service->spec.max_connections;
-  if (most != 0 && !service->proved->has_room(most)) {
-    out.verdict = Verdict::service_limit;
-    out.why = "its service has as many connections as max_connections allows";
-    return;
-  }
-  const Maglev* const table = plan.settings.maglev->make(*service->maglev);
-  const std::uint16_t id = service->listed[table->pick(plan.settings.hash(key))];
-  const auto& backend = plan.backends[id];
-  const std::string name = with_port(backend.address, backend.port);
-  const bool by_hash = !plan.settings.stateful || service->spec.scheduler == "maglev";
-  if (by_hash) {
-    out.backend = name;
-    out.backend_address = backend.address;
-  }
-  out.verdict = plan.settings.stateful ? Verdict::tracked : Verdict::stateless;
-  const bool is_direct = service->spec.forward == Forward::dsr;
-  out.why = "it has no connection yet: ";
-  if (by_hash) {
-    out.why += "consistent hashing sends it to " + name;
-  } else if (key.protocol == kProtocolTcp) {
-    out.why += "a SYN goes to the backend that the scheduler " + service->spec.scheduler +
-               " chooses then, a packet in mid-connection to " + name + ", by consistent hashing";
-  } else {
-    out.why +=
-        "it goes to the backend that the scheduler " + service->spec.scheduler + " chooses then";
-  }
-  if (is_direct) out.why += ", unchanged (dsr)";
-}
-
-}  // namespace
-
 auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
   const std::lock_guard guard(mutex_);
   Explanation out;
-  out.plan = workers_->plan();
+  out.view = workers_->function().view();
   for (unsigned n = 0; n < workers_->count() && !out.connection; ++n) {
     std::optional<ListedConnection> found;
     if (!workers_->ask(n, [&] { found = workers_->line(n).find(key); }))
@@ -373,52 +193,49 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
     if (found) out.connection = {n, *found};
     if (workers_->is_shared()) break;
   }
-  std::visit(
-      [&]<class K>(const K& of) {
-        const auto& plan = out.plan->family<K>();
-        out.side = plan.side(of);
-        const Steered steered{.by_source = out.side == Side::originator,
-                              .by_destination = out.side == Side::reply};
-        if (out.side) out.worker = live_->owners().of(steered, of);
-        if (!out.connection) return explain_by(plan, of, out);
-        const ListedConnection& is = out.connection->connection;
-        out.verdict = Verdict::tracked;
-        out.side = of == std::get<K>(is.key) ? Side::originator : Side::reply;
-        if (const auto* serving = plan.serving(std::get<K>(is.key)))
-          out.service = to_string(serving->spec);
-        const K& translated = std::get<K>(is.translated);
-        out.backend = plan.backend_name(std::get<K>(is.key), translated);
-        out.backend_address = translated.destination;
-        out.why = "it belongs to a connection to " + out.backend + ", which is " +
-                  std::string(to_string(is.state));
-      },
-      key);
-  const bool is_unmatched = !out.side;
-  if (!is_unmatched && (out.side == Side::reply || !out.backend_address)) return out;
+  Explained& is = out.is;
+  std::optional<Side> side;
+  if (out.connection) {
+    const ListedConnection& connection = out.connection->connection;
+    const FunctionView::Flow flow{connection.key, connection.translated};
+    is = out.view->explain(key, &flow);
+    is.why += ", which is " + std::string(to_string(connection.state));
+    side = out.view->side(key);
+  } else {
+    is = out.view->explain(key, nullptr);
+    side = is.side;
+  }
+  if (side) {
+    const Steered steered{.by_source = side == Side::originator,
+                          .by_destination = side == Side::reply};
+    out.worker = std::visit([&](const auto& of) { return live_->owners().of(steered, of); }, key);
+  }
+  const bool is_unmatched = !is.side;
+  if (!is_unmatched && (is.side == Side::reply || !is.sent_to)) return out;
   const AnyAddress to =
       is_unmatched ? std::visit([](const auto& of) { return AnyAddress(of.destination); }, key)
-                   : *out.backend_address;
+                   : *is.sent_to;
   WayTo way;
   if (!workers_->ask(0, [&] { way = live_->port(0).host().way_to(to); }))
     return std::unexpected(Refusal{Refusal::Kind::not_now, "millrace is ending"});
   if (is_unmatched) {
-    explain_unmatched(way, to, out);
+    explain_unmatched(way, to, is);
   } else if (const std::string trouble = trouble_on(way, to); !trouble.empty()) {
-    out.why += "; but " + trouble;
+    is.why += "; but " + trouble;
   }
   return out;
 }
 
-/// Says, and sets the verdict by it, where a packet goes that concerns no service.
-void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explanation& out) const {
+/// Says, and sets the verdict by it, where a packet goes that concerns no function.
+void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explained& out) const {
   if (way.kind == WayTo::Kind::here) {
     out.verdict = Verdict::not_ours;
     out.why += "it is for millrace itself, which answers pings, or for the kernel beside it";
   } else if (way.kind == WayTo::Kind::group) {
     out.verdict = Verdict::not_ours;
     out.why += "it is for everybody on its link, and goes no further";
-  } else if (config_.balance.unmatched == Config::Unmatched::drop) {
-    out.why += "it is dropped (balance.unmatched)";
+  } else if (const auto key = config_.function->facts().drops_unmatched; !key.empty()) {
+    out.why += "it is dropped (" + std::string(key) + ")";
   } else if (way.kind == WayTo::Kind::nowhere) {
     out.verdict = Verdict::no_route;
     out.why += trouble_on(way, to);

@@ -5,18 +5,15 @@
 // part between two of its bursts, a bounded piece at a time.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <expected>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -25,6 +22,7 @@
 
 #include "config/config.h"
 #include "control/offer.h"
+#include "function/kind.h"
 #include "line/carried.h"
 #include "live/filter.h"
 #include "live/live.h"
@@ -32,20 +30,6 @@
 #include "worker/workers.h"
 
 namespace millrace {
-
-/// Why something was not done.
-struct Refusal {
-  enum class Kind : std::uint8_t {
-    wrong,          ///< the request
-    absent,         ///< there is no such thing
-    not_now,        ///< it cannot be at present
-    configuration,  ///< the file is wrong, or changes what cannot change
-  };
-  Kind kind = Kind::wrong;
-  std::string message;  ///< a line a problem
-};
-template <class T>
-using Answer = std::expected<T, Refusal>;
 
 class Control {
  public:
@@ -55,6 +39,7 @@ class Control {
           std::function<void()> end)
       : workers_(&workers),
         live_(&live),
+        kind_(config.function->kind()),
         config_(std::move(config)),
         path_(std::move(path)),
         schemes_(std::move(schemes)),
@@ -68,7 +53,7 @@ class Control {
   /// Shows connections in pieces, until `take` says false. False: these were not all.
   bool connections(
       const ConnectionFilter& filter,
-      const std::function<bool(std::span<const WorkersConnection>, const BalancePlan&)>& take);
+      const std::function<bool(std::span<const WorkersConnection>, const FunctionView&)>& take);
   /// Ends the connections that `filter` takes, and returns how many. `tells`: sends a RST to both
   /// ends of TCP, as far as packets have told which number each expects.
   Answer<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
@@ -99,20 +84,14 @@ class Control {
   /// What would become of a packet with that key.
   struct Explanation {
     std::optional<unsigned> worker;
-    std::optional<Side> side;
-    std::string service;  ///< empty: none
-    std::string backend;
-    std::optional<AnyAddress> backend_address;
+    Explained is;  ///< the sentence whole
     std::optional<WorkersConnection> connection;
-    std::shared_ptr<const BalancePlan> plan;  ///< by which this is
-    Verdict verdict = Verdict::no_service;
-    std::string why;  ///< a sentence
+    std::shared_ptr<const FunctionView> view;  ///< by which this is
   };
   Answer<Explanation> explain(const AnyKey& key);
 
   struct Reloaded {
-    std::size_t services = 0;
-    std::size_t backends = 0;
+    std::vector<FunctionFacts::Count> counts;  ///< of what the function has
     double took_ms = 0;  ///< from the file being read to the last worker having it
     std::vector<std::string> warnings;
   };
@@ -120,30 +99,10 @@ class Control {
   /// cannot change. Connections stay where they are.
   Answer<Reloaded> reload();
 
-  /// Marks a backend of all services, or of the one of that name, or takes the mark back; how many
-  /// backends that are. One with a mark gets no new connections.
-  Answer<unsigned> mark(Mark mark, const std::string& backend, const std::string& service,
-                        bool is_so);
-
-  struct BackendState {
-    std::string address;
-    std::uint16_t port = 0;
-    std::uint32_t weight = 0;
-    bool drained = false;
-    bool healthy = true;
-  };
-  struct ServiceState {
-    std::string service;
-    std::string address;
-    unsigned prefix = 0;
-    std::uint16_t port = 0;
-    std::string protocol;
-    Forward forward = Forward::nat;
-    std::optional<HealthCheck> health;
-    std::vector<BackendState> backends;
-  };
-  /// As configured, with all marks.
-  std::vector<ServiceState> services();
+  /// The function that runs.
+  const FunctionKind& kind() const { return kind_; }
+  /// Does one of them. Where it changes something, nothing else does meanwhile.
+  Answer<Json> command(const FunctionCommand& command, Parameters given);
 
   /// @name Another process takes over
   /// In this order: `offer`; `tell` as often as it wants, while packets are served; `tell_last`,
@@ -158,9 +117,8 @@ class Control {
   /// were last told. Where `take` says false, it has given up.
   Answer<void> tell(unsigned number, const TakeBytes& take);
   Answer<void> tell_last(unsigned number, const TakeBytes& take);
-  /// The other one is about to forward: this one ends. The services that overflowed (`Offer`), as
-  /// of now.
-  Answer<std::set<std::string>> let_go(unsigned number);
+  /// The other one is about to forward: this one ends. What the function tells last.
+  Answer<Json> let_go(unsigned number);
   /// The other one does not take over.
   void give_up(unsigned number);
   /// Whether another one has asked, and not given up.
@@ -168,11 +126,12 @@ class Control {
   /// Whether it has all, so that settings of interfaces are its to restore.
   bool is_replaced();
   /// @}
-  /// What holds of what another process was told, from the beginning on; before workers run.
-  Result<void> resume(const Offer& offer);
+  /// The function goes by the configuration, once it has what another process had; before workers
+  /// run.
+  Result<void> resume();
 
  private:
-  void explain_unmatched(const WayTo& way, const AnyAddress& to, Explanation& out) const;
+  void explain_unmatched(const WayTo& way, const AnyAddress& to, Explained& out) const;
   std::string trouble_on(const WayTo& way, const AnyAddress& to) const;
   struct HandingOver {
     unsigned number = 0;
@@ -191,11 +150,6 @@ class Control {
   void go_on_alone();
   void watch(const std::stop_token& stop);
 
-  bool has(Mark mark, const std::string& service, const std::string& backend) const {
-    return marked_[static_cast<std::size_t>(mark)].contains({service, backend});
-  }
-  Services effective(const Config& config) const;
-  void forget_health();
   Result<void> take_on(Config config);
 
   std::mutex mutex_;
@@ -205,11 +159,11 @@ class Control {
   std::timed_mutex reloading_;
   Workers* workers_;
   Live* live_;
+  const FunctionKind& kind_;
   Config config_;
   std::string path_;
   SchemeNames schemes_;
   std::function<void()> end_;
-  Marked marked_;
   std::optional<HandingOver> handing_over_;
   unsigned offers_ = 0;
   std::condition_variable_any changed_;  // `handing_over_`

@@ -3,19 +3,23 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/address.h"
+#include "core/json.h"
 #include "port/test_files.h"
 
 namespace millrace {
 namespace {
 
+const Json kOne{{"backends", 1}};  // what an answer says of one
 const std::string kHealth = "health = { check = \"tcp\" }\n";
 
 /// DPDK's devices are opened once in a process, so all tests have the same ones.
@@ -62,7 +66,7 @@ backends = [{ address = "10.0.0.1" }, { address = "10.0.0.1", port = 8000 }]
                                      .stop = &running_->stop});
     ASSERT_TRUE(live.has_value()) << live.error().message;
     running_->live = std::move(*live);
-    auto workers = Workers::create(config->workers, line, balance_config(*config));
+    auto workers = Workers::create(config->workers, line, config->function, function_run(*config));
     ASSERT_TRUE(workers.has_value()) << workers.error().message;
     running_->workers.emplace(std::move(*workers));
     ASSERT_TRUE(running_->live->start().has_value());
@@ -81,7 +85,21 @@ backends = [{ address = "10.0.0.1" }, { address = "10.0.0.1", port = 8000 }]
                        .source_port = 1234,
                        .destination_port = 80,
                        .protocol = 6})
-        ->verdict;
+        ->is.verdict;
+  }
+
+  using Given = std::vector<std::pair<std::string, std::string>>;
+  static Json command(std::string_view path, const Given& given = {}) {
+    const auto commands = control().kind().commands;
+    const auto one = std::ranges::find(commands, path, &FunctionCommand::path);
+    const auto done = control().command(*one, given);
+    return done ? *done : Json(done.error().message);
+  }
+  static Json drain(const char* backend, bool drained) {
+    return command("/drain", {{"backend", backend}, {"drained", drained ? "true" : "false"}});
+  }
+  static Json fail(const char* backend) {
+    return command("/health", {{"backend", backend}, {"healthy", "false"}});
   }
 
  private:
@@ -89,8 +107,8 @@ backends = [{ address = "10.0.0.1" }, { address = "10.0.0.1", port = 8000 }]
 };
 
 TEST_F(ControlTest, WhoIsCheckedNoMoreIsHealthy) {
-  ASSERT_EQ(control().mark(Mark::unhealthy, "10.0.0.1:80", "", true), 1U);
-  ASSERT_EQ(control().mark(Mark::unhealthy, "10.0.0.1:8000", "", true), 1U);
+  ASSERT_EQ(fail("10.0.0.1:80"), kOne);
+  ASSERT_EQ(fail("10.0.0.1:8000"), kOne);
   EXPECT_EQ(verdict_of_a_first_packet(), Verdict::refused);
   write("");
   ASSERT_TRUE(control().reload().has_value());
@@ -102,16 +120,16 @@ TEST_F(ControlTest, WhoIsCheckedNoMoreIsHealthy) {
 TEST_F(ControlTest, ABackendIsMeantByJustItsName) {
   const auto drained = [] {
     std::vector<bool> all;
-    const auto services = control().services();
-    for (const auto& backend : services.at(0).backends) all.push_back(backend.drained);
+    const Json services = command("/services");
+    for (const Json& backend : services.at(0).at("backends")) all.push_back(backend["drained"]);
     return all;
   };
-  EXPECT_EQ(control().mark(Mark::drained, "10.0.0.1", "", true), 1U);
+  EXPECT_EQ(drain("10.0.0.1", true), kOne);
   EXPECT_EQ(drained(), (std::vector{true, false}));
-  EXPECT_EQ(control().mark(Mark::drained, "10.0.0.1:80", "", false), 1U);
-  EXPECT_EQ(control().mark(Mark::drained, "10.0.0.1:8000", "", true), 1U);
+  EXPECT_EQ(drain("10.0.0.1:80", false), kOne);
+  EXPECT_EQ(drain("10.0.0.1:8000", true), kOne);
   EXPECT_EQ(drained(), (std::vector{false, true}));
-  EXPECT_EQ(control().mark(Mark::drained, "10.0.0.1:8000", "", false), 1U);
+  EXPECT_EQ(drain("10.0.0.1:8000", false), kOne);
 }
 
 TEST_F(ControlTest, OneAtATimeHasTheRightToTrace) {

@@ -8,34 +8,6 @@
 namespace millrace {
 namespace {
 
-/// The services that a plan serves, with all backends of theirs.
-template <class K>
-std::vector<ServiceSpec<typename K::Address>> served_by(const PlanFor<K>& plan) {
-  std::vector<ServiceSpec<typename K::Address>> all;
-  for (const auto& service : plan.services) {
-    auto& spec = all.emplace_back(service->spec);
-    spec.backends.clear();
-    for (const auto* ids : {&service->listed, &service->draining}) {
-      for (const std::uint16_t id : *ids)
-        spec.backends.push_back({plan.backends[id].address, plan.backends[id].port, 0});
-    }
-  }
-  return all;
-}
-
-template <class K>
-void append_overflowed(const Balance& balance, std::set<std::string>& all) {
-  const auto& services = balance.plan()->family<K>().services;
-  for (std::size_t i = 0; i < services.size(); ++i) {
-    if (balance.is_overflowed<K>(i)) all.insert(to_string(services[i]->spec));
-  }
-}
-
-void append_overflowed(const Balance& balance, std::set<std::string>& all) {
-  append_overflowed<KeyV4>(balance, all);
-  append_overflowed<KeyV6>(balance, all);
-}
-
 Refusal not_now(const std::string& why) { return {Refusal::Kind::not_now, why}; }
 
 }  // namespace
@@ -52,13 +24,12 @@ Answer<Offer> Control::offer() {
   // Who was offered it before and does not ask just now may be dead.
   if (handing_over_ && (handing_over_->is_busy || handing_over_->is_paused))
     return std::unexpected(not_now("another process is taking over already"));
-  Offer offer{.number = ++offers_, .marked = marked_};
-  const auto plan = workers_->plan();
-  offer.services = {served_by(plan->v4), served_by(plan->v6)};
+  Offer offer{.number = ++offers_};
+  if (!workers_->function().tell_first(offer.function, workers_->on_each()))
+    return std::unexpected(not_now("millrace is ending"));
   const Devices& devices = live_->devices();
   for (unsigned n = 0; n < workers_->count(); ++n) {
     const bool asked = workers_->ask(n, [&] {
-      append_overflowed(workers_->balance(n), offer.overflowed);
       for (const auto& [link, address, mac] : live_->port(n).host().known())
         offer.neighbours.insert({to_string(devices.name(link)), address, mac});
     });
@@ -214,21 +185,18 @@ Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   return rest(**is, goes_on);
 }
 
-Answer<std::set<std::string>> Control::let_go(unsigned number) {
+Answer<Json> Control::let_go(unsigned number) {
   const std::lock_guard guard(mutex_);
   if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
       !handing_over_->is_paused || std::chrono::steady_clock::now() >= handing_over_->until)
     return std::unexpected(not_now(
         "this process goes on: it was not told that it was to be replaced, or waited too long"));
-  std::set<std::string> overflowed;
-  for (unsigned n = 0; n < workers_->count(); ++n) {
-    static_cast<void>(
-        workers_->ask(n, [&] { append_overflowed(workers_->balance(n), overflowed); }));
-  }
+  Json last = Json::object();
+  workers_->function().tell_last(last, workers_->on_each());
   handing_over_->has_let_go = true;
   live_->leave_kernel();
   end_();
-  return overflowed;
+  return last;
 }
 
 bool Control::is_handing_over() {
@@ -241,11 +209,9 @@ bool Control::is_replaced() {
   return handing_over_ && handing_over_->is_paused && !handing_over_->is_busy;
 }
 
-Result<void> Control::resume(const Offer& offer) {
+Result<void> Control::resume() {
   const std::lock_guard guard(mutex_);
-  marked_ = offer.marked;
-  forget_health();
-  return workers_->prepare(effective(config_));
+  return workers_->prepare(config_.function, function_run(config_));
 }
 
 }  // namespace millrace

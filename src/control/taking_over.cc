@@ -14,48 +14,10 @@ std::unexpected<Error> means_nothing() {
       Error{"the running millrace tells of its connections what makes no sense here"});
 }
 
-/// Adds the services and backends of `theirs` that are not among `own`. They get nothing new. A
-/// backend of `theirs` stands there twice if it drains with another `forward`.
-template <class A>
-void add_missing(std::vector<ServiceSpec<A>>& own, const std::vector<ServiceSpec<A>>& theirs) {
-  for (const ServiceSpec<A>& spec : theirs) {
-    auto same = std::ranges::find(own, spec.destination(), &ServiceSpec<A>::destination);
-    if (same == own.end()) {
-      same = own.insert(own.end(), spec);
-      same->backends.clear();
-    }
-    for (BackendSpec<A> backend : spec.backends) {
-      backend.weight = 0;
-      const auto is_it = [&backend](const BackendSpec<A>& one) {
-        return one.address == backend.address && one.port == backend.port;
-      };
-      if (std::ranges::none_of(same->backends, is_it)) same->backends.push_back(backend);
-    }
-  }
-}
-
 }  // namespace
-
-Services with_those_of(const Offer& offer, Services own) {
-  add_missing(own.v4, offer.services.v4);
-  add_missing(own.v6, offer.services.v6);
-  return own;
-}
 
 TakingOver::TakingOver(Workers& workers, std::shared_ptr<const Owners> owners)
     : workers_(&workers), owners_(std::move(owners)) {}
-
-void TakingOver::keep_overflowed(const std::set<std::string>& services) {
-  const auto keep = [&]<class K>(const PlanFor<K>& plan) {
-    for (std::size_t i = 0; i < plan.services.size(); ++i) {
-      if (!services.contains(to_string(plan.services[i]->spec))) continue;
-      for (unsigned n = 0; n < workers_->count(); ++n)
-        workers_->balance(n).template set_overflowed<K>(i);
-    }
-  };
-  keep(workers_->plan()->v4);
-  keep(workers_->plan()->v6);
-}
 
 Result<void> TakingOver::take(std::span<const std::byte> bytes) {
   std::vector<std::byte> joined;

@@ -6,32 +6,23 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "control/offer.h"
 #include "line/carried.h"
 #include "shard/owners.h"
 #include "worker/workers.h"
 
 namespace millrace {
 
-/// The services that workers are made for, so that they have a place for every connection: beside
-/// their `own` those of the other process, which get nothing new.
-Services with_those_of(const Offer& offer, Services own);
-
 /// Used by one thread, before the workers run.
 class TakingOver {
  public:
-  /// `workers`, which outlive it, serve the services `with_those_of` an offer; `owners` are theirs.
+  /// `workers`, which outlive it, are made with what the other process has offered; `owners` are
+  /// theirs.
   TakingOver(Workers& workers, std::shared_ptr<const Owners> owners);
-
-  /// Services of those names have served packets without entries lately.
-  void keep_overflowed(const std::set<std::string>& services);
 
   /// Bytes of the stream (carried.h), in pieces of any size. Error (failed): they mean nothing.
   Result<void> take(std::span<const std::byte> bytes);

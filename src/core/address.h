@@ -12,6 +12,7 @@
 namespace millrace {
 
 using AnyAddress = std::variant<AddressV4, AddressV6>;
+using AnyKey = std::variant<KeyV4, KeyV6>;
 
 /// "10.0.0.1", "fd00::1" (RFC 5952). `A` is `AddressV4` or `AddressV6`.
 template <class A>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ranges>
-#include <string>
 #include <utility>
 
 namespace millrace {
@@ -124,8 +123,13 @@ void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
   std::size_t next = 0;
   if (opening.attempt > 0 && !choose_otherwise(burst, next)) {
     // Whoever gives the opening up tells all of them; none has a part in it any more.
-    for (Link& link : links_) link.opening.answer = Answer::refused;
-    return opening.refuse(links_.front().opening.refusal);
+    Verdict why = links_.front().opening.refusal;
+    for (Link& link : links_) {
+      const bool has_refused = link.opening.answer == Answer::refused;
+      if (has_refused && is_drop(link.opening.refusal)) why = link.opening.refusal;
+      link.opening.answer = Answer::refused;
+    }
+    return opening.refuse(why);
   }
   for (; next < links_.size(); ++next) {
     Link& link = links_[next];
@@ -291,19 +295,8 @@ template class ChainFor<KeyV4>;
 template class ChainFor<KeyV6>;
 
 Chain::Chain(std::span<Function* const> functions)
-    : stateful_(std::ranges::any_of(functions, &Function::stateful)),
+    : stateful_(std::ranges::all_of(functions, &Function::stateful)),
       v4_(families<KeyV4>(functions)),
       v6_(families<KeyV6>(functions)) {}
-
-Result<std::unique_ptr<Chain>> Chain::create(std::span<Function* const> functions) {
-  std::unique_ptr<Chain> chain(new Chain(functions));
-  const std::size_t bytes =
-      std::max(chain->v4_.part().originator_bytes, chain->v6_.part().originator_bytes);
-  if (bytes <= Part::kMost) return chain;
-  return std::unexpected(Error{"the functions of the chain keep " + std::to_string(bytes) +
-                                   " bytes of each connection, more than the " +
-                                   std::to_string(Part::kMost) + " that there are: leave one out",
-                               Error::Kind::usage});
-}
 
 }  // namespace millrace

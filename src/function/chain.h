@@ -22,7 +22,6 @@ class ChainFor final : public FunctionFor<K> {
  public:
   using typename FunctionFor<K>::Target;
 
-  /// Their parts must fit into `Part::kMost` bytes.
   explicit ChainFor(std::span<FunctionFor<K>* const> functions);
 
   Part part() const override { return part_; }
@@ -63,17 +62,15 @@ class ChainFor final : public FunctionFor<K> {
 
 class Chain final : public Function {
  public:
-  /// Two or more, each of which outlives it. Errors (usage): their parts are too large together.
-  static Result<std::unique_ptr<Chain>> create(std::span<Function* const> functions);
+  /// Each outlives it. A line refuses a chain whose parts are too large together.
+  explicit Chain(std::span<Function* const> functions);
 
-  /// True if one of them tracks.
+  /// Only together do they track.
   bool stateful() const override { return stateful_; }
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }
 
  private:
-  explicit Chain(std::span<Function* const> functions);
-
   bool stateful_;
   ChainFor<KeyV4> v4_;
   ChainFor<KeyV6> v6_;

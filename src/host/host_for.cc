@@ -103,6 +103,42 @@ std::vector<A> broadcasts_of(const HostAddresses<A>& addresses) {
 template std::vector<AddressV4> broadcasts_of(const HostAddresses<AddressV4>&);
 template std::vector<AddressV6> broadcasts_of(const HostAddresses<AddressV6>&);
 
+namespace {
+
+enum class Way : std::uint8_t { none, by_router, direct };
+
+/// Returns how packets get to that address.
+template <class A>
+Way way_of(const HostAddresses<A>& addresses, const A& address) {
+  int longest = -1;
+  Way way = Way::none;
+  const auto look = [&](const A& prefix, unsigned bits, bool has_router) {
+    if (std::cmp_less_equal(bits, longest) || prefix_of(address, bits) != prefix) return;
+    longest = static_cast<int>(bits);
+    way = has_router ? Way::by_router : Way::direct;
+  };
+  for (const auto& own : addresses.own) look(prefix_of(own.address, own.bits), own.bits, false);
+  for (const Route<A>& route : addresses.routes)
+    look(route.prefix, route.bits, route.via.has_value());
+  return way;
+}
+
+}  // namespace
+
+template <class A>
+bool is_on_link(const HostAddresses<A>& addresses, const A& address) {
+  return way_of(addresses, address) == Way::direct;
+}
+template bool is_on_link(const HostAddresses<AddressV4>&, const AddressV4&);
+template bool is_on_link(const HostAddresses<AddressV6>&, const AddressV6&);
+
+template <class A>
+bool has_route(const HostAddresses<A>& addresses, const A& address) {
+  return way_of(addresses, address) != Way::none;
+}
+template bool has_route(const HostAddresses<AddressV4>&, const AddressV4&);
+template bool has_route(const HostAddresses<AddressV6>&, const AddressV6&);
+
 template struct HostTables<AddressV4>;
 template struct HostTables<AddressV6>;
 

@@ -99,6 +99,14 @@ struct HostTables {
 template <class A>
 std::vector<A> broadcasts_of(const HostAddresses<A>& addresses);
 
+/// True if no router stands between a link and that address.
+template <class A>
+bool is_on_link(const HostAddresses<A>& addresses, const A& address);
+
+/// True if some route, or a network on a link, has it.
+template <class A>
+bool has_route(const HostAddresses<A>& addresses, const A& address);
+
 struct KnownNeighbour {
   unsigned link = 0;
   AnyAddress address;

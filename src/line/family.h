@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -37,6 +38,9 @@ class Family {
       std::span<const std::unique_ptr<WorkerCounters>> counters) {
     const auto count = static_cast<unsigned>(functions.size());
     std::vector<std::optional<TrackerType>> trackers(count);
+    const Part part = functions.front()->family<K>().part();
+    if (std::max(part.originator_bytes, part.reply_bytes) > Part::kMost)
+      return std::unexpected(too_large(part));
     if (functions.front()->stateful()) {
       auto made = TrackerType::create(
           tracker_config(config, capacity, ageing, functions.front()->family<K>()),
@@ -200,6 +204,14 @@ class Family {
         sources_(config.sources),
         function_(&function),
         counters_(&counters) {}
+
+  static Error too_large(const Part& part) {
+    return {"the functions keep " +
+                std::to_string(std::max(part.originator_bytes, part.reply_bytes)) +
+                " bytes of each connection, and there are " + std::to_string(Part::kMost) +
+                ": leave one out of the chain",
+            Error::Kind::usage};
+  }
 
   static TrackerConfig tracker_config(const LineConfig& config, std::size_t capacity,
                                       MakeAgeing& ageing, const FunctionFor<K>& function) {

@@ -153,7 +153,7 @@ void Family<TrackerType, K>::confirm(const Burst& burst, ConnId id, ConnId reply
 template <class TrackerType, class K>
 void Family<TrackerType, K>::give_up(Burst& burst, Lane<K>& lane, unsigned i, Verdict why) {
   tracker_->abandon(lane.connection[i]);
-  const bool is_counted = why != Verdict::table_full && why != Verdict::passed && !is_limit(why);
+  const bool is_counted = is_drop(why) && why != Verdict::table_full && !is_limit(why);
   if (is_counted) counters_->refused.add(1);
   lane.connection[i] = ConnId::none;
   burst.verdict[lane.packet[i]] = why;

@@ -18,6 +18,7 @@
 
 #include "conntrack/source_counts.h"
 #include "conntrack/tracker.h"
+#include "core/address.h"
 #include "function/function.h"
 #include "line/carried.h"
 #include "line/mailbox.h"
@@ -65,8 +66,6 @@ struct TableReport {
   std::size_t memory_bytes = 0;  ///< both directions' entries, index, records and ageing
   Pages pages = Pages::huge;     ///< the worst kind among them
 };
-
-using AnyKey = std::variant<KeyV4, KeyV6>;
 
 /// A live connection, for lists.
 struct ListedConnection {

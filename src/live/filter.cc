@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "conntrack/state.h"
 #include "core/address.h"
@@ -11,22 +10,9 @@
 namespace millrace {
 namespace {
 
-std::unexpected<Error> wrong(std::string_view name, std::string_view value, std::string_view what) {
-  return std::unexpected(
-      Error{std::string(name).append(" \"").append(value).append("\" ").append(what),
-            Error::Kind::usage});
-}
-
-std::optional<unsigned> parse_number(std::string_view text, unsigned most) {
-  unsigned value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value > most) return std::nullopt;
-  return value;
-}
-
 Result<std::uint16_t> parse_port(std::string_view name, std::string_view text) {
   const auto port = parse_number(text, 65535);
-  if (!port) return wrong(name, text, "is no port: give 0 to 65535");
+  if (!port) return wrong_parameter(name, text, "is no port: give 0 to 65535");
   return static_cast<std::uint16_t>(*port);
 }
 
@@ -36,20 +22,23 @@ Result<std::uint8_t> parse_protocol(std::string_view text) {
   }
   const auto number = parse_number(text, 255);
   if (!number)
-    return wrong("protocol", text, "is not known: give tcp, udp, sctp, icmp, icmpv6 or 0 to 255");
+    return wrong_parameter("protocol", text,
+                           "is not known: give tcp, udp, sctp, icmp, icmpv6 or 0 to 255");
   return static_cast<std::uint8_t>(*number);
 }
 
 Result<ConnectionFilter::Prefix> parse_prefix(std::string_view name, std::string_view text) {
   const auto slash = std::min(text.find('/'), text.size());
   const auto address = parse_any_address(text.substr(0, slash));
-  if (!address) return wrong(name, text, "is no address: give one like 10.0.0.1 or 10.0.0.0/8");
+  if (!address)
+    return wrong_parameter(name, text, "is no address: give one like 10.0.0.1 or 10.0.0.0/8");
   const unsigned most =
       std::visit([]<class A>(const A&) { return static_cast<unsigned>(8 * A::kBytes); }, *address);
   if (slash == text.size()) return ConnectionFilter::Prefix{*address, most};
   const auto bits = parse_number(text.substr(slash + 1), most);
   if (!bits)
-    return wrong(name, text, "has a wrong prefix length: give 0 to " + std::to_string(most));
+    return wrong_parameter(name, text,
+                           "has a wrong prefix length: give 0 to " + std::to_string(most));
   const AnyAddress prefix =
       std::visit([&](const auto& of) { return AnyAddress(prefix_of(of, *bits)); }, *address);
   return ConnectionFilter::Prefix{prefix, *bits};
@@ -59,7 +48,7 @@ Result<std::string_view> parse_state(std::string_view text) {
   for (const std::string_view name : kConnectionStateNames) {
     if (name == text) return name;
   }
-  return wrong("state", text, "is not known: docs/states.md names them");
+  return wrong_parameter("state", text, "is not known: docs/states.md names them");
 }
 
 template <class A>
@@ -120,12 +109,6 @@ constexpr std::array<std::pair<std::string_view, Read>, 7> kParts{{
 
 }  // namespace
 
-std::optional<AnyAddress> parse_any_address(std::string_view text) {
-  if (const auto v4 = parse_address<AddressV4>(text)) return *v4;
-  if (const auto v6 = parse_address<AddressV6>(text)) return *v6;
-  return std::nullopt;
-}
-
 bool ConnectionFilter::takes(const ListedConnection& connection) const {
   return std::visit(
       [&]<class K>(const K& key) {
@@ -155,26 +138,11 @@ Result<ConnectionFilter> parse_filter(Parameters parameters, bool (*is_other)(st
       if (is_other(name)) continue;
       std::string known;
       for (const auto& [one, read] : kParts) known.append(known.empty() ? "" : ", ").append(one);
-      return wrong("the parameter", name, "is not known: give " + known);
+      return wrong_parameter("the parameter", name, "is not known: give " + known);
     }
     if (auto ok = part->second(name, value, filter); !ok) return std::unexpected(ok.error());
   }
   return filter;
-}
-
-Result<BackendName> parse_backend(std::string_view text) {
-  if (const auto address = parse_any_address(text)) return BackendName{*address, std::nullopt};
-  const auto colon = text.rfind(':');
-  if (colon != text.npos) {
-    std::string_view host = text.substr(0, colon);
-    const bool in_brackets = host.starts_with('[') && host.ends_with(']');
-    if (in_brackets) host = host.substr(1, host.size() - 2);
-    const auto address = parse_any_address(host);
-    const auto port = parse_number(text.substr(colon + 1), 65535);
-    if (address && port && in_brackets == (address->index() == 1))
-      return BackendName{*address, static_cast<std::uint16_t>(*port)};
-  }
-  return wrong("backend", text, "is none: give one like 10.0.0.1, 10.0.0.1:80 or [fd00::1]:80");
 }
 
 Result<AnyKey> parse_key(Parameters parameters) {

@@ -9,34 +9,12 @@
 namespace millrace {
 namespace {
 
-/// What a host is told, beside its links: the file's, and what its services make of it.
-template <class A>
-HostAddresses<A> addresses_of(const HostAddresses<A>& live,
-                              const std::vector<ServiceSpec<A>>& services) {
-  HostAddresses<A> all = live;
-  for (const auto& service : services) {
-    all.passes = all.passes || service.no_backend == NoBackend::pass;
-    if (service.is_prefix()) {
-      all.served.push_back({service.address, service.prefix_bits});
-    } else {
-      all.virtual_addresses.push_back(service.address);
-    }
-    for (const auto& backend : service.backends) {
-      all.destinations.push_back(backend.address);
-      const std::uint16_t port = backend.port != 0 ? backend.port : service.port;
-      if (service.two_way())
-        all.backends.push_back(
-            {.address = backend.address, .port = port, .protocol = service.protocol});
-    }
-  }
-  return all;
-}
-
 HostConfig host_config(const Config& config, const Devices& devices) {
   HostConfig host{.links = {},
-                  .v4 = addresses_of(config.live.v4, config.services.v4),
-                  .v6 = addresses_of(config.live.v6, config.services.v6),
+                  .v4 = config.live.v4,
+                  .v6 = config.live.v6,
                   .tells_unreachable = config.live.tells_unreachable};
+  config.function->tell(host.v4, host.v6);
   for (std::size_t d = 0; d < devices.count(); ++d) {
     host.links.push_back({.mac = devices.mac(d),
                           .mtu = devices.mtu(d),
@@ -100,8 +78,8 @@ Result<void> check_live(const Config& config) {
   };
   refuse_if(config.live.ports.empty(),
             "the configuration has no port: give [[port]] with name, device and addresses");
-  refuse_if(!config.services_given,
-            "the configuration has no service: give [[service]] with address and backends");
+  const std::string missing(config.function->facts().missing);
+  refuse_if(!missing.empty(), "the configuration has " + missing);
   refuse_if(config.model != Config::Model::run_to_completion,
             "model = \"pipeline\" is for captures: give \"run-to-completion\", or leave it out");
   refuse_if(config.spread.balance, "spread.balance is for captures: leave it out");

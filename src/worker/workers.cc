@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "function/command_done.h"
 #include "millrace/detail/waiting.h"
 #include "worker/threads.h"
 
@@ -25,16 +26,18 @@ std::size_t capacity_of_one(std::size_t capacity, unsigned workers, unsigned ent
 }
 
 Result<Workers> Workers::create(unsigned count, const LineConfig& config,
-                                const BalanceConfig& balance, unsigned entries) {
+                                std::shared_ptr<const FunctionSettings> function, FunctionRun run,
+                                unsigned entries) {
   LineConfig line = config;
   auto sources = make_source_counts(config);
   if (!sources) return std::unexpected(sources.error());
   line.sources = std::move(*sources);
   const bool shared = shares_tables(line.sharing);
-  BalanceConfig its_balance = balance;
-  its_balance.shares_tables = shared;
-  const auto plan = Balance::plan(its_balance, count);
-  if (!plan) return std::unexpected(plan.error());
+  run.workers = count;
+  run.shares_tables = shared;
+  const FunctionKind& kind = function->kind();
+  auto deployment = kind.deploy(std::move(function), run);
+  if (!deployment) return std::unexpected(deployment.error());
   LineConfig of_one = line;
   const auto share = [&](std::size_t capacity) {
     const std::size_t even = capacity_of_one(capacity, count, entries);
@@ -45,9 +48,9 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   std::vector<Worker> all(count);
   std::vector<std::optional<Error>> errors(count);
   const auto make = [&](unsigned n) {
-    all[n].balance = std::make_unique<Balance>(its_balance, *plan, n);
+    all[n].function = &(*deployment)->make(n);
     if (shared) return;
-    auto its_line = make_line(of_one, *all[n].balance);
+    auto its_line = make_line(of_one, *all[n].function);
     if (its_line) {
       all[n].line = std::move(*its_line);
     } else {
@@ -60,12 +63,12 @@ Result<Workers> Workers::create(unsigned count, const LineConfig& config,
   }
   if (shared) {
     std::vector<Function*> functions;
-    for (const Worker& worker : all) functions.push_back(worker.balance.get());
+    for (const Worker& worker : all) functions.push_back(worker.function);
     auto lines = make_lines(line, functions);
     if (!lines) return std::unexpected(lines.error());
     for (unsigned n = 0; n < count; ++n) all[n].line = std::move((*lines)[n]);
   }
-  return Workers(std::move(all), line, shared);
+  return Workers(std::move(*deployment), std::move(all), line, shared);
 }
 
 TableReport Workers::report(TableReport (Line::*of)() const, std::size_t capacity) const {
@@ -101,31 +104,6 @@ void Workers::list(const std::function<void(const WorkersConnection&)>& each) co
     };
     for (LineCursor at; at.at != LineCursor::At::end;) at = all_[n].line->look(at, show);
   }
-}
-
-/// All have the same services with the same backends, in one order; each says how many are
-/// established with all of them.
-std::vector<ServiceStatistics> Workers::services() const {
-  std::vector<ServiceStatistics> sum = all_.front().balance->statistics();
-  for (std::size_t n = 1; n < all_.size(); ++n) {
-    const auto one = all_[n].balance->statistics();
-    for (std::size_t s = 0; s < sum.size(); ++s) {
-      sum[s].limited += one[s].limited;
-      sum[s].refused += one[s].refused;
-      sum[s].collisions += one[s].collisions;
-      sum[s].stateless += one[s].stateless;
-      for (std::size_t b = 0; b < sum[s].backends.size(); ++b) {
-        sum[s].backends[b].packets += one[s].backends[b].packets;
-        sum[s].backends[b].bytes += one[s].backends[b].bytes;
-        sum[s].backends[b].replies += one[s].backends[b].replies;
-        sum[s].backends[b].reply_bytes += one[s].backends[b].reply_bytes;
-        sum[s].backends[b].connections += one[s].backends[b].connections;
-        sum[s].backends[b].live += one[s].backends[b].live;
-        sum[s].backends[b].established += one[s].backends[b].established;
-      }
-    }
-  }
-  return sum;
 }
 
 void Workers::Timer::begin() {
@@ -176,15 +154,10 @@ bool Workers::ask_all(const std::function<void(unsigned)>& task) {
   return std::ranges::find(asked, nullptr) == asked.end();
 }
 
-std::vector<Balance*> Workers::balances() const {
-  std::vector<Balance*> all;
-  for (const Worker& worker : all_) all.push_back(worker.balance.get());
-  return all;
-}
-
-Result<void> Workers::prepare(const Services& services) {
-  const auto has_lost = millrace::update(balances(), services, [this](const auto& step) {
-    for (const Worker& worker : all_) step(*worker.balance);
+Result<void> Workers::prepare(std::shared_ptr<const FunctionSettings> settings,
+                              const FunctionRun& run) {
+  const auto has_lost = deployment_->update(std::move(settings), run, [this](const auto& step) {
+    for (unsigned n = 0; n < count(); ++n) step(n);
     return true;
   });
   if (!has_lost) return std::unexpected(has_lost.error());
@@ -197,13 +170,23 @@ Result<void> Workers::prepare(const Services& services) {
   return {};
 }
 
-Result<void> Workers::update(const Services& services) {
-  const auto has_lost = millrace::update(balances(), services, [this](const auto& step) {
-    return ask_all([this, &step](unsigned n) { step(*all_[n].balance); });
-  });
+Result<void> Workers::update(std::shared_ptr<const FunctionSettings> settings,
+                             const FunctionRun& run) {
+  const auto has_lost = deployment_->update(std::move(settings), run, on_each());
   if (!has_lost) return std::unexpected(has_lost.error());
-  if (*has_lost) review([this](unsigned n, const auto& task) { return ask(n, task); });
+  if (*has_lost) review_while_serving();
   return {};
+}
+
+Answer<Json> Workers::command(std::string_view path, Parameters given) {
+  auto done = deployment_->command(path, given, on_each());
+  if (!done) return std::unexpected(done.error());
+  if (done->review) review_while_serving();
+  return std::move(done->answer);
+}
+
+void Workers::review_while_serving() {
+  review([this](unsigned n, const auto& task) { return ask(n, task); });
 }
 
 template <class Do>

@@ -7,9 +7,10 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
-#include "function/balance/balance.h"
+#include "function/kind.h"
 #include "line/line.h"
 #include "shard/indirection.h"
 #include "worker/pipeline.h"
@@ -48,17 +49,17 @@ class Workers {
   /// `config.capacity` is what all promise together, where connections are spread by `entries` of
   /// an indirection table. Where entries move, each worker has room for `kMostShares`. Where tables
   /// are not shared, several workers' parts are made each on its own processor, so that their
-  /// memory is near. Limits hold for all together. Errors: as `make_line` and `Balance::create`, or
-  /// no memory was left.
+  /// memory is near. Limits hold for all together. Of `run` counts what this does not know itself.
+  /// Errors: as `make_line` and `FunctionKind::deploy`, or no memory was left.
   static Result<Workers> create(unsigned count, const LineConfig& config,
-                                const BalanceConfig& balance,
-                                unsigned entries = Indirection::kMost);
+                                std::shared_ptr<const FunctionSettings> function,
+                                FunctionRun run = {}, unsigned entries = Indirection::kMost);
 
   unsigned count() const { return static_cast<unsigned>(all_.size()); }
   const Line& line(unsigned worker) const { return *all_[worker].line; }
   Line& line(unsigned worker) { return *all_[worker].line; }
   /// The functions steer alike. At rest, or as `ask`.
-  const Steering& steering() const { return *all_.front().balance; }
+  const Steering& steering() const { return *all_.front().function; }
   /// Sums so far; any thread may ask. `peak` is a bound.
   WorkerCounters counters() const;
   /// At rest, or as `ask`: all instances of tables together, and all functions.
@@ -66,8 +67,9 @@ class Workers {
   TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
   /// Where sources have a limit: what counts them; else null.
   SourceCounts* sources() const { return sources_.get(); }
-  std::vector<ServiceStatistics> services() const;
-  MaglevTables::Statistics maglev() const { return plan()->v4.settings.maglev->statistics(); }
+  /// What all workers' functions have in common.
+  const FunctionDeployment& function() const { return *deployment_; }
+  FunctionDeployment& function() { return *deployment_; }
   /// At rest.
   void list(const std::function<void(const WorkersConnection&)>& each) const;
 
@@ -80,13 +82,18 @@ class Workers {
   bool wait_until_they_serve(std::chrono::milliseconds most) const;
   /// The same on each that runs, in no order, given which one it is. False: some do not run.
   bool ask_all(const std::function<void(unsigned)>& task);
-  /// Replaces all services and backends. Connections stay where they are, except that the function
-  /// decides about those whose backend is gone (`Fate`). Errors: as `millrace::update`.
-  Result<void> update(const Services& services);
+  /// Gives the function other settings. Connections stay where they are, except that the function
+  /// decides about those that it can serve no more (`Fate`). Errors: as
+  /// `FunctionDeployment::update`.
+  Result<void> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
   /// Does the same before they run. Nobody is sent a RST.
-  Result<void> prepare(const Services& services);
-  std::shared_ptr<const BalancePlan> plan() const { return all_.front().balance->plan(); }
-  Balance& balance(unsigned worker) { return *all_[worker].balance; }
+  Result<void> prepare(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
+  /// Does a command of the function, by its path.
+  Answer<Json> command(std::string_view path, Parameters given);
+  /// As `ask_all`, for a function.
+  OnEachWorker on_each() {
+    return [this](const auto& step) { return ask_all(step); };
+  }
   bool is_shared() const { return shared_; }
   /// @}
 
@@ -117,24 +124,27 @@ class Workers {
     Time so_far() const;
   };
   struct Worker {
-    std::unique_ptr<Balance> balance;
+    Function* function = nullptr;
     std::unique_ptr<Line> line;
     Timer timer;
   };
 
-  std::vector<Balance*> balances() const;
   /// Asks the function about all connections of all workers. `do_it(n, task)` does a task for that
   /// worker; false: it serves no more, and is passed over.
   template <class Do>
   void review(Do&& do_it);
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
-  Workers(std::vector<Worker> all, const LineConfig& line, bool shared)
-      : all_(std::move(all)),
+  void review_while_serving();
+  Workers(std::unique_ptr<FunctionDeployment> deployment, std::vector<Worker> all,
+          const LineConfig& line, bool shared)
+      : deployment_(std::move(deployment)),
+        all_(std::move(all)),
         capacity_(line.capacity),
         capacity_v6_(line.capacity_v6),
         sources_(line.sources),
         shared_(shared) {}
 
+  std::unique_ptr<FunctionDeployment> deployment_;  // of `all_`
   std::vector<Worker> all_;
   Timer reading_;
   std::size_t capacity_;  // that all promise together

@@ -57,46 +57,27 @@ func New(socket string) *Client {
 
 // Stats is GET /stats.
 func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
-	err = c.call(ctx, http.MethodGet, "/stats", nil, &stats)
+	err = c.Call(ctx, http.MethodGet, "/stats", nil, &stats)
 	return stats, err
-}
-
-// Services is GET /services.
-func (c *Client) Services(ctx context.Context) (services []Service, err error) {
-	err = c.call(ctx, http.MethodGet, "/services", nil, &services)
-	return services, err
 }
 
 // Explain is GET /explain: what would become of a packet of that flow.
 func (c *Client) Explain(ctx context.Context, flow url.Values) (answer Explanation, err error) {
-	err = c.call(ctx, http.MethodGet, "/explain", flow, &answer)
+	err = c.Call(ctx, http.MethodGet, "/explain", flow, &answer)
 	return answer, err
 }
 
 // Reload is POST /reload.
 func (c *Client) Reload(ctx context.Context) (done Reloaded, err error) {
-	err = c.call(ctx, http.MethodPost, "/reload", nil, &done)
+	err = c.Call(ctx, http.MethodPost, "/reload", nil, &done)
 	return done, err
 }
 
 // Kill is POST /kill; it answers how many connections have ended.
 func (c *Client) Kill(ctx context.Context, filter url.Values) (int64, error) {
 	var done struct{ Killed int64 }
-	err := c.call(ctx, http.MethodPost, "/kill", filter, &done)
+	err := c.Call(ctx, http.MethodPost, "/kill", filter, &done)
 	return done.Killed, err
-}
-
-// Mark is POST /drain or POST /health, by name; it answers how many backends were meant.
-func (c *Client) Mark(ctx context.Context, name, service, backend string, value bool) (int64, error) {
-	query := url.Values{"backend": {backend}}
-	if service != "" {
-		query.Set("service", service)
-	}
-	key := map[string]string{"drain": "drained", "health": "healthy"}[name]
-	query.Set(key, fmt.Sprint(value))
-	var done struct{ Backends int64 }
-	err := c.call(ctx, http.MethodPost, "/"+name, query, &done)
-	return done.Backends, err
 }
 
 // Process answers the number of the process that listens at the socket.
@@ -129,7 +110,8 @@ func (c *Client) Get(ctx context.Context, path string, query url.Values) (io.Rea
 	return c.send(ctx, http.MethodGet, path, query)
 }
 
-func (c *Client) call(ctx context.Context, method, path string, query url.Values, into any) error {
+// Call asks, and reads the answer into a value. A function's own commands are asked by it.
+func (c *Client) Call(ctx context.Context, method, path string, query url.Values, into any) error {
 	body, err := c.send(ctx, method, path, query)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ func (c Counts) Sum() (sum uint64) {
 	return sum
 }
 
-// Stats is the answer to GET /stats: everything counts since the start.
+// Stats is the answer to GET /stats, without what is the function's: everything counts since the start.
 type Stats struct {
 	Version     string
 	Input       string
@@ -28,8 +28,6 @@ type Stats struct {
 	NsPerPacket float64 `json:"ns_per_packet"`
 	Workers     []Worker
 	Ports       []Port
-	Services    []ServiceStats
-	Backends    []BackendStats
 	Warnings    []string
 }
 
@@ -106,29 +104,6 @@ type KernelSide struct {
 	Foreign            []string // addresses that somebody else has given it
 }
 
-// ServiceStats is what one service did. MaxConnections is nil without a limit.
-type ServiceStats struct {
-	Service, Scheduler, Forward  string
-	Draining                     bool
-	Established                  uint64
-	MaxConnections               *uint64 `json:"max_connections"`
-	Limited, Refused, Collisions uint64
-	Stateless                    uint64
-}
-
-// BackendStats is what one backend of one service got. Of its Live connections those are Established that were proved
-// to be real and have not ended.
-type BackendStats struct {
-	Address, Service  string
-	Weight            uint64
-	Draining          bool
-	Packets, Replies  uint64
-	Bytes             uint64
-	ReplyBytes        uint64 `json:"reply_bytes"`
-	Connections, Live uint64
-	Established       uint64
-}
-
 // Tuple is where a packet comes from and goes to.
 type Tuple struct{ Source, Destination netip.AddrPort }
 
@@ -168,41 +143,4 @@ type Reloaded struct {
 	Services, Backends uint64
 	TookMs             float64 `json:"took_ms"`
 	Warnings           []string
-}
-
-// Service is an element of GET /services: configuration, and what was told since.
-type Service struct {
-	Service  string
-	Address  string
-	Port     uint16
-	Protocol string
-	Health   *Health
-	Backends []Backend
-}
-
-// Health says how a service's backends are checked. Port is 0, and Host empty, where none is configured.
-type Health struct {
-	Check      string
-	Path       string
-	Host       string
-	Port       uint16
-	IntervalMs int64 `json:"interval_ms"`
-	TimeoutMs  int64 `json:"timeout_ms"`
-	Rise, Fall int
-}
-
-// Backend is one server of a service; its port is 0 where the packet's stays.
-type Backend struct {
-	Address          netip.Addr
-	Port             uint16
-	Weight           uint64
-	Drained, Healthy bool
-}
-
-// Name is the backend as the API's requests name it: without a port where it has none of its own.
-func (b Backend) Name() string {
-	if b.Port == 0 {
-		return b.Address.String()
-	}
-	return netip.AddrPortFrom(b.Address, b.Port).String()
 }

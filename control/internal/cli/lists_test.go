@@ -10,6 +10,7 @@ import (
 
 	"millrace/control/internal/api"
 	"millrace/control/internal/apitest"
+	"millrace/control/internal/balance"
 )
 
 func TestStats(t *testing.T) {
@@ -114,9 +115,9 @@ func TestExplain(t *testing.T) {
 }
 
 func TestTopShowsWhatChanged(t *testing.T) {
-	var before, after api.Stats
+	var before, after balance.Stats
 	text := testdata(t, "stats.json")
-	for _, into := range []*api.Stats{&before, &after} {
+	for _, into := range []*balance.Stats{&before, &after} {
 		if err := json.Unmarshal([]byte(text), into); err != nil {
 			t.Fatal(err)
 		}

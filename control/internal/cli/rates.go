@@ -7,11 +7,12 @@ import (
 	"sort"
 
 	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 // rates are what changed between two readings, a second. No clock and no screen: top.go has those.
 type rates struct {
-	before, after *api.Stats
+	before, after *balance.Stats
 	seconds       float64
 }
 
@@ -72,7 +73,7 @@ func (r rates) workers(t *table) {
 
 func (r rates) services(t *table) {
 	t.columns("service", ">established", ">no backend/s", ">limited/s", ">stateless/s")
-	was := map[string]api.ServiceStats{}
+	was := map[string]balance.ServiceStats{}
 	for _, s := range r.before.Services {
 		was[s.Service] = s
 	}
@@ -87,14 +88,14 @@ func (r rates) services(t *table) {
 func (r rates) backends(t *table) {
 	t.columns("backend", "service", ">packets/s", ">bits/s", ">replies/s", ">bits/s", ">connections/s", ">established", ">live")
 	type key struct{ service, address string }
-	was := map[key]api.BackendStats{}
+	was := map[key]balance.BackendStats{}
 	for _, b := range r.before.Backends {
 		was[key{b.Service, b.Address}] = b
 	}
-	packets := func(b api.BackendStats) float64 {
+	packets := func(b balance.BackendStats) float64 {
 		return r.rate(was[key{b.Service, b.Address}].Packets, b.Packets)
 	}
-	now := append([]api.BackendStats(nil), r.after.Backends...)
+	now := append([]balance.BackendStats(nil), r.after.Backends...)
 	sort.SliceStable(now, func(i, j int) bool { return packets(now[i]) > packets(now[j]) })
 	for _, b := range now {
 		old := was[key{b.Service, b.Address}]

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 // Version is millrace's, as ../../../CMakeLists.txt has it: a build may set another.
@@ -27,7 +28,7 @@ type app struct {
 	started bool
 }
 
-func (a *app) client() *api.Client { return api.New(a.socket) }
+func (a *app) client() *balance.Client { return balance.New(a.socket) }
 
 func (a *app) say(format string, values ...any) {
 	fmt.Fprintf(a.out, format+"\n", values...)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 func (a *app) stats() *cobra.Command {
@@ -35,7 +35,7 @@ reason; the connections; each service with its backends; ports and workers.`,
 				a.say("%s", strings.TrimRight(string(text), "\n"))
 				return nil
 			}
-			var stats api.Stats
+			var stats balance.Stats
 			if err := json.Unmarshal(text, &stats); err != nil {
 				return fmt.Errorf("the statistics were not understood: %w", err)
 			}

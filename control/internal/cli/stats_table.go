@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 // showStats takes the services for what the statistics do not have: why backends get nothing new.
-func showStats(out io.Writer, s *api.Stats, services []api.Service) {
+func showStats(out io.Writer, s *balance.Stats, services []balance.Service) {
 	why := map[[2]string]string{}
 	for _, service := range services {
 		for _, b := range service.Backends {
@@ -87,7 +88,7 @@ func byCount(counts api.Counts) []string {
 	return names
 }
 
-func showConnections(out io.Writer, s *api.Stats) {
+func showConnections(out io.Writer, s *balance.Stats) {
 	c := &s.Connections
 	fmt.Fprintln(out)
 	t := newTable(out, "", "connections", ">count", "")
@@ -118,7 +119,7 @@ func showConnections(out io.Writer, s *api.Stats) {
 	t.flush()
 }
 
-func showService(out io.Writer, service api.ServiceStats, backends []api.BackendStats, why map[[2]string]string) {
+func showService(out io.Writer, service balance.ServiceStats, backends []balance.BackendStats, why map[[2]string]string) {
 	fmt.Fprintf(out, "\n%s\n", describe(service))
 	t := newTable(out, "  ", "backend", ">packets", ">share", ">bytes", ">replies", ">bytes", ">connections", ">established", ">live", ">weight", "")
 	own := backendsOf(service, backends)
@@ -133,7 +134,7 @@ func showService(out io.Writer, service api.ServiceStats, backends []api.Backend
 	t.flush()
 }
 
-func backendsOf(service api.ServiceStats, all []api.BackendStats) (own []api.BackendStats) {
+func backendsOf(service balance.ServiceStats, all []balance.BackendStats) (own []balance.BackendStats) {
 	for _, b := range all {
 		if b.Service == service.Service {
 			own = append(own, b)
@@ -143,7 +144,7 @@ func backendsOf(service api.ServiceStats, all []api.BackendStats) (own []api.Bac
 }
 
 // describe is "203.0.113.10:80/tcp (maglev, dsr), 12 established, 3 without a backend".
-func describe(s api.ServiceStats) string {
+func describe(s balance.ServiceStats) string {
 	forward := ""
 	if s.Forward != "" && s.Forward != "nat" {
 		forward = ", " + s.Forward

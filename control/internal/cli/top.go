@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 func (a *app) top() *cobra.Command {
@@ -77,7 +77,7 @@ const (
 	clearRest   = "\x1b[J"
 )
 
-func watch(ctx context.Context, client *api.Client, out *os.File, interval time.Duration) error {
+func watch(ctx context.Context, client *balance.Client, out *os.File, interval time.Duration) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var hasQuit atomic.Bool
@@ -96,7 +96,7 @@ func watch(ctx context.Context, client *api.Client, out *os.File, interval time.
 
 // show goes on until the context ends. A key that is to end it is given to onEnd, also while millrace
 // is asked and does not answer: in raw mode Ctrl-C is a key, and no signal.
-func show(ctx context.Context, client *api.Client, out *os.File, interval time.Duration, onEnd func(key byte)) error {
+func show(ctx context.Context, client *balance.Client, out *os.File, interval time.Duration, onEnd func(key byte)) error {
 	before, err := client.Stats(ctx)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 // A scrape waits so long for millrace; Prometheus itself waits 10 s unless it is told otherwise.
@@ -17,14 +17,14 @@ const patience = 5 * time.Second
 
 // Collector asks millrace whenever it is scraped. It may be scraped by several at once.
 type Collector struct {
-	client *api.Client
+	client *balance.Client
 }
 
 // New is a collector of what the client sees.
-func New(client *api.Client) *Collector { return &Collector{client} }
+func New(client *balance.Client) *Collector { return &Collector{client} }
 
 // Handler serves the metrics of one millrace at /metrics.
-func Handler(client *api.Client) http.Handler {
+func Handler(client *balance.Client) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(New(client))
 	mux := http.NewServeMux()
@@ -52,8 +52,8 @@ func (c *Collector) Collect(values chan<- prometheus.Metric) {
 // state is what one scrape has seen; zero where millrace did not answer.
 type state struct {
 	up       bool
-	stats    api.Stats
-	services []api.Service
+	stats    balance.Stats
+	services []balance.Service
 }
 
 func (c *Collector) look(ctx context.Context) state {

@@ -10,8 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"millrace/control/internal/api"
 	"millrace/control/internal/apitest"
+	"millrace/control/internal/balance"
 )
 
 var update = flag.Bool("update", false, "write the golden file anew")
@@ -35,7 +35,7 @@ func serve(t *testing.T) *apitest.Server {
 func scrape(t *testing.T, socket string) string {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	Handler(api.New(socket)).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
+	Handler(balance.New(socket)).ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	text, err := io.ReadAll(answer.Body)
 	if err != nil || answer.Code != 200 {
 		t.Fatalf("%d %v\n%s", answer.Code, err, text)
@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 
 func TestNamesAreAsPrometheusWantsThem(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(New(api.New(serve(t).Socket)))
+	registry.MustRegister(New(balance.New(serve(t).Socket)))
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 func gauge(name, help string, read func(state, add), labels ...string) *metric {
@@ -114,7 +115,7 @@ var metrics = []*metric{
 		}, "port", "outcome"),
 
 	gauge("service_established_connections", "Connections of the service that were proved to be real and are in use.",
-		services(func(s api.ServiceStats) float64 { return float64(s.Established) }), "service"),
+		services(func(s balance.ServiceStats) float64 { return float64(s.Established) }), "service"),
 	gauge("service_max_connections", "The service's limit of them, where it has one.",
 		func(s state, add add) {
 			for _, service := range s.stats.Services {
@@ -124,34 +125,34 @@ var metrics = []*metric{
 			}
 		}, "service"),
 	counter("service_limited_total", "How often that limit refused one more.",
-		services(func(s api.ServiceStats) float64 { return float64(s.Limited) }), "service"),
+		services(func(s balance.ServiceStats) float64 { return float64(s.Limited) }), "service"),
 	counter("service_refused_connections_total", "New connections of the service that found no backend.",
-		services(func(s api.ServiceStats) float64 { return float64(s.Refused) }), "service"),
+		services(func(s balance.ServiceStats) float64 { return float64(s.Refused) }), "service"),
 	counter("service_collisions_total", "Choices of a backend given up because the reply tuple belonged to another connection.",
-		services(func(s api.ServiceStats) float64 { return float64(s.Collisions) }), "service"),
+		services(func(s balance.ServiceStats) float64 { return float64(s.Collisions) }), "service"),
 	counter("service_stateless_packets_total", "Packets of the service served without an entry.",
-		services(func(s api.ServiceStats) float64 { return float64(s.Stateless) }), "service"),
+		services(func(s balance.ServiceStats) float64 { return float64(s.Stateless) }), "service"),
 
 	gauge("backend_connections", "Live connections of the backend.",
-		backends(func(b api.BackendStats) float64 { return float64(b.Live) }), "service", "backend"),
+		backends(func(b balance.BackendStats) float64 { return float64(b.Live) }), "service", "backend"),
 	gauge("backend_established_connections", "Connections of the backend that were proved to be real and are in use.",
-		backends(func(b api.BackendStats) float64 { return float64(b.Established) }), "service", "backend"),
+		backends(func(b balance.BackendStats) float64 { return float64(b.Established) }), "service", "backend"),
 	counter("backend_connections_opened_total", "Connections given to the backend.",
-		backends(func(b api.BackendStats) float64 { return float64(b.Connections) }), "service", "backend"),
+		backends(func(b balance.BackendStats) float64 { return float64(b.Connections) }), "service", "backend"),
 	counter("backend_sent_packets_total", "Packets sent to the backend.",
-		backends(func(b api.BackendStats) float64 { return float64(b.Packets) }), "service", "backend"),
+		backends(func(b balance.BackendStats) float64 { return float64(b.Packets) }), "service", "backend"),
 	counter("backend_received_packets_total", "Packets received from the backend.",
-		backends(func(b api.BackendStats) float64 { return float64(b.Replies) }), "service", "backend"),
+		backends(func(b balance.BackendStats) float64 { return float64(b.Replies) }), "service", "backend"),
 	counter("backend_sent_bytes_total", "Bytes of packets sent to the backend.",
-		backends(func(b api.BackendStats) float64 { return float64(b.Bytes) }), "service", "backend"),
+		backends(func(b balance.BackendStats) float64 { return float64(b.Bytes) }), "service", "backend"),
 	counter("backend_received_bytes_total", "Bytes of packets received from the backend.",
-		backends(func(b api.BackendStats) float64 { return float64(b.ReplyBytes) }), "service", "backend"),
+		backends(func(b balance.BackendStats) float64 { return float64(b.ReplyBytes) }), "service", "backend"),
 	gauge("backend_weight", "The backend's share, relative to the others of its service.",
-		configured(func(b api.Backend) float64 { return float64(b.Weight) }), "service", "backend"),
+		configured(func(b balance.Backend) float64 { return float64(b.Weight) }), "service", "backend"),
 	gauge("backend_healthy", "Whether the backend is held to be well.",
-		configured(func(b api.Backend) float64 { return one(b.Healthy) }), "service", "backend"),
+		configured(func(b balance.Backend) float64 { return one(b.Healthy) }), "service", "backend"),
 	gauge("backend_drained", "Whether the backend gets no new connections because somebody said so.",
-		configured(func(b api.Backend) float64 { return one(b.Drained) }), "service", "backend"),
+		configured(func(b balance.Backend) float64 { return one(b.Drained) }), "service", "backend"),
 }
 
 func one(is bool) float64 {
@@ -183,7 +184,7 @@ func ports(value func(api.Port) float64) func(state, add) {
 	}
 }
 
-func services(value func(api.ServiceStats) float64) func(state, add) {
+func services(value func(balance.ServiceStats) float64) func(state, add) {
 	return func(s state, add add) {
 		for _, service := range s.stats.Services {
 			add(value(service), service.Service)
@@ -191,7 +192,7 @@ func services(value func(api.ServiceStats) float64) func(state, add) {
 	}
 }
 
-func backends(value func(api.BackendStats) float64) func(state, add) {
+func backends(value func(balance.BackendStats) float64) func(state, add) {
 	return func(s state, add add) {
 		for _, b := range s.stats.Backends {
 			add(value(b), b.Service, b.Address)
@@ -199,7 +200,7 @@ func backends(value func(api.BackendStats) float64) func(state, add) {
 	}
 }
 
-func configured(value func(api.Backend) float64) func(state, add) {
+func configured(value func(balance.Backend) float64) func(state, add) {
 	return func(s state, add add) {
 		for _, service := range s.services {
 			for _, b := range service.Backends {

@@ -13,7 +13,7 @@ import (
 	"sort"
 	"time"
 
-	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 // Target is what has a state of health: one backend in one service, by the API's names.
@@ -68,7 +68,7 @@ func NewBoard() *Board { return &Board{watched: map[Target]*watched{}} }
 // Configure takes what millrace says it has. A new target begins in the state that millrace believes;
 // where it believes otherwise of an old one, because it was started again or did not hear, it is told
 // again.
-func (b *Board) Configure(nowMs int64, services []api.Service) (events []Event) {
+func (b *Board) Configure(nowMs int64, services []balance.Service) (events []Event) {
 	wanted := map[Target]bool{}
 	for _, service := range services {
 		if service.Health == nil {
@@ -88,7 +88,7 @@ func (b *Board) Configure(nowMs int64, services []api.Service) (events []Event) 
 	return events
 }
 
-func (b *Board) configure(nowMs int64, target Target, service api.Service, backend api.Backend) []Event {
+func (b *Board) configure(nowMs int64, target Target, service balance.Service, backend balance.Backend) []Event {
 	w, known := b.watched[target]
 	if !known {
 		b.lives++
@@ -135,7 +135,7 @@ func (w *watched) noteEnd(target Target) []Event {
 }
 
 // The configured port, or the backend's, or the service's where that is none.
-func checkOf(service api.Service, backend api.Backend) Check {
+func checkOf(service balance.Service, backend balance.Backend) Check {
 	port := firstOf(service.Health.Port, backend.Port, service.Port)
 	if service.Health.Check == "icmp" {
 		port = 0

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 // Runner is the loop: it reads the configuration every so often, has the checks made at their times,
 // and tells millrace what changes. One goroutine does all but the checks, so that what it reads is
 // never older than what it told.
 type Runner struct {
-	Client *api.Client
+	Client *balance.Client
 	Try    func(context.Context, Check) error
 	Log    func(line string)
 }
@@ -66,7 +67,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	}
 }
 
-func welcome(services []api.Service) string {
+func welcome(services []balance.Service) string {
 	backends, checked := 0, 0
 	for _, service := range services {
 		if service.Health != nil {
@@ -94,7 +95,7 @@ func (r *Runner) attempt(ctx context.Context, job Job, free chan struct{}, outco
 	}
 }
 
-func (r *Runner) services(ctx context.Context) ([]api.Service, error) {
+func (r *Runner) services(ctx context.Context) ([]balance.Service, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return r.Client.Services(ctx)

@@ -9,26 +9,26 @@ import (
 	"sync"
 	"testing"
 
-	"millrace/control/internal/api"
 	"millrace/control/internal/apitest"
+	"millrace/control/internal/balance"
 )
 
 // dataplane is a millrace with one service, as far as health goes.
 type dataplane struct {
 	*apitest.Server
 	mutex    sync.Mutex
-	services []api.Service
+	services []balance.Service
 	told     chan string
 }
 
 func newDataplane(t *testing.T, backends ...netip.AddrPort) *dataplane {
 	d := &dataplane{Server: apitest.New(t), told: make(chan string, 100)}
-	service := api.Service{Service: "web:80/tcp"}
-	service.Health = &api.Health{Check: "tcp", IntervalMs: 5, TimeoutMs: 3_600_000, Rise: 2, Fall: 2}
+	service := balance.Service{Service: "web:80/tcp"}
+	service.Health = &balance.Health{Check: "tcp", IntervalMs: 5, TimeoutMs: 3_600_000, Rise: 2, Fall: 2}
 	for _, backend := range backends {
-		service.Backends = append(service.Backends, api.Backend{Address: backend.Addr(), Port: backend.Port(), Healthy: true})
+		service.Backends = append(service.Backends, balance.Backend{Address: backend.Addr(), Port: backend.Port(), Healthy: true})
 	}
-	d.services = []api.Service{service}
+	d.services = []balance.Service{service}
 	d.On("GET /services", d.answer)
 	d.On("POST /health", d.hear)
 	return d
@@ -88,7 +88,7 @@ func TestRunner(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	logs := make(chan string, 1000)
 	runner := Runner{
-		Client: api.New(d.Socket),
+		Client: balance.New(d.Socket),
 		Try: func(ctx context.Context, check Check) error {
 			if check.To == addressOf(hanging) {
 				<-ctx.Done()
@@ -137,11 +137,11 @@ func TestRunner(t *testing.T) {
 
 // As often as a configuration may want it (docs/configuration.md), looking as often as the loop does.
 func TestTheShortestInterval(t *testing.T) {
-	backend := api.Backend{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Healthy: true}
-	service := api.Service{Service: "web:80/tcp", Backends: []api.Backend{backend},
-		Health: &api.Health{Check: "tcp", IntervalMs: 10, Rise: 1, Fall: 1}}
+	backend := balance.Backend{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Healthy: true}
+	service := balance.Service{Service: "web:80/tcp", Backends: []balance.Backend{backend},
+		Health: &balance.Health{Check: "tcp", IntervalMs: 10, Rise: 1, Fall: 1}}
 	board, checks := NewBoard(), 0
-	board.Configure(0, []api.Service{service})
+	board.Configure(0, []balance.Service{service})
 	for nowMs := int64(0); nowMs < 1000; nowMs += lookEvery.Milliseconds() {
 		for _, job := range board.Due(nowMs) {
 			board.Result(job, nil)

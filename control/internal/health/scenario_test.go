@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"millrace/control/internal/api"
+	"millrace/control/internal/balance"
 )
 
 var update = flag.Bool("update", false, "write the traces anew")
@@ -27,7 +27,7 @@ type scenario struct {
 	t        *testing.T
 	board    *Board
 	nowMs    int64
-	services []api.Service
+	services []balance.Service
 	running  map[string]Job
 	trace    strings.Builder
 }
@@ -96,15 +96,15 @@ func (s *scenario) say(events []Event) {
 	}
 }
 
-func (s *scenario) service(words []string) api.Service {
-	service := api.Service{Service: words[0]}
+func (s *scenario) service(words []string) balance.Service {
+	service := balance.Service{Service: words[0]}
 	if at, err := netip.ParseAddrPort(strings.TrimSuffix(words[0], "/tcp")); err == nil {
 		service.Port = at.Port()
 	}
 	words = words[1:]
 	if words[0] != "none:" {
 		kind, port, _ := strings.Cut(words[0], ":")
-		service.Health = &api.Health{Check: kind, Port: uint16(s.number("0" + port)), Path: "/well", TimeoutMs: 500, IntervalMs: s.number(words[1]),
+		service.Health = &balance.Health{Check: kind, Port: uint16(s.number("0" + port)), Path: "/well", TimeoutMs: 500, IntervalMs: s.number(words[1]),
 			Rise: int(s.number(words[3])), Fall: int(s.number(strings.TrimSuffix(words[5], ":")))}
 		words = words[5:]
 	}
@@ -114,16 +114,16 @@ func (s *scenario) service(words []string) api.Service {
 	return service
 }
 
-func (s *scenario) backend(word string) api.Backend {
+func (s *scenario) backend(word string) balance.Backend {
 	name, healthy := word[:len(word)-1], strings.HasSuffix(word, "+")
 	if address, err := netip.ParseAddr(name); err == nil {
-		return api.Backend{Address: address, Healthy: healthy}
+		return balance.Backend{Address: address, Healthy: healthy}
 	}
 	address, err := netip.ParseAddrPort(name)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return api.Backend{Address: address.Addr(), Port: address.Port(), Healthy: healthy}
+	return balance.Backend{Address: address.Addr(), Port: address.Port(), Healthy: healthy}
 }
 
 func (s *scenario) number(word string) int64 {

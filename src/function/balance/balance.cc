@@ -110,9 +110,12 @@ void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
   accept(service->plan->listed[next_choice(*service, opening)], opening);
 }
 
-/// In a chain others may serve what goes to no service.
+/// In a chain others may serve what goes to no service. But not what comes from one: its replies
+/// would be packets to the service, for which no entry of another function may stand.
 template <class K>
 void BalanceFor<K>::pass_over(Opening<K>& opening) {
+  if (plan_->serving_for(reversed(opening.key)) != Plan::kNone)
+    return opening.refuse(Verdict::no_service);
   opening.answer = Opening<K>::Answer::unconcerned;
   opening.refusal = Verdict::no_service;
   std::memcpy(opening.state, &kUnconcerned, sizeof(State));

@@ -1,4 +1,4 @@
-#include "connections.h"
+#include "control/connections.h"
 
 #include <fmt/compile.h>
 #include <fmt/format.h>
@@ -7,12 +7,12 @@
 #include <variant>
 
 #include "core/address.h"
-#include "function/balance/service.h"
+#include "core/protocol.h"
 
-namespace millrace::cli {
+namespace millrace {
 
 /// Formatted by hand, since lists have millions: no value needs an escape.
-void append_json(std::string& text, const WorkersConnection& of, const BalancePlan& plan) {
+void append_json(std::string& text, const WorkersConnection& of, const FunctionView& view) {
   const ListedConnection& connection = of.connection;
   const auto append = [out = std::back_inserter(text)](const auto& format, const auto&... values) {
     fmt::format_to(out, format, values...);
@@ -20,8 +20,6 @@ void append_json(std::string& text, const WorkersConnection& of, const BalancePl
   std::visit(
       [&]<class K>(const K& key) {
         const K& to = std::get<K>(connection.translated);
-        const auto& of_family = plan.family<K>();
-        const auto* service = of_family.serving(key);
         append(FMT_COMPILE(R"({{"protocol":"{}","source":"{}","source_port":{},"destination":"{}",)"
                            R"("destination_port":{},"state":"{}","idle_ms":{},"expires_ms":)"),
                protocol_name(key.protocol), to_string(key.source), key.source_port,
@@ -32,8 +30,8 @@ void append_json(std::string& text, const WorkersConnection& of, const BalancePl
         } else {
           text += "null";
         }
-        append(FMT_COMPILE(R"(,"worker":{},"service":"{}","backend":"{}")"), of.worker,
-               service != nullptr ? to_string(service->spec) : "", of_family.backend_name(key, to));
+        append(FMT_COMPILE(R"(,"worker":{})"), of.worker);
+        view.append_names(text, {connection.key, connection.translated});
         if (connection.has_reply) {
           const K reply = reversed(to);
           append(FMT_COMPILE(R"(,"reply_source":"{}","reply_source_port":{},)"
@@ -48,11 +46,12 @@ void append_json(std::string& text, const WorkersConnection& of, const BalancePl
 
 std::string connections_text(const Workers& workers) {
   std::string text;
+  const auto view = workers.function().view();
   workers.list([&](const WorkersConnection& connection) {
-    append_json(text, connection, *workers.plan());
+    append_json(text, connection, *view);
     text += '\n';
   });
   return text;
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace

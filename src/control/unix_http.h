@@ -12,7 +12,7 @@
 
 #include "millrace/types.h"
 
-namespace millrace::cli {
+namespace millrace {
 
 /// Handlers are set before `start`; they are called by several threads at once.
 class UnixHttp : public httplib::Server {
@@ -55,4 +55,4 @@ class UnixHttp : public httplib::Server {
   std::jthread thread_;
 };
 
-}  // namespace millrace::cli
+}  // namespace millrace

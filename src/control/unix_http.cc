@@ -1,4 +1,4 @@
-#include "unix_http.h"
+#include "control/unix_http.h"
 #include "port/unix_address.h"
 
 #include <sys/socket.h>
@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-namespace millrace::cli {
+namespace millrace {
 namespace {
 
 /// Makes way for a socket at `path`: what a killed process left there goes.
@@ -193,4 +193,4 @@ UnixHttp::~UnixHttp() {
   if (file_ && id_of(is_there_) == file_) ::unlink(is_there_.c_str());
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace

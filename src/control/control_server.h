@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "command_line/json.h"
 #include "control/control.h"
+#include "core/json.h"
 
-namespace millrace::cli {
+namespace millrace {
 
 /// Where `millrace run` listens, unless it is told otherwise.
 std::string default_socket();
@@ -35,4 +35,4 @@ class ControlServer {
   std::unique_ptr<Implementation> is_;
 };
 
-}  // namespace millrace::cli
+}  // namespace millrace

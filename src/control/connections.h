@@ -5,12 +5,12 @@
 
 #include "worker/workers.h"
 
-namespace millrace::cli {
+namespace millrace {
 
 /// Appends the object, without an end of line.
-void append_json(std::string& text, const WorkersConnection& connection, const BalancePlan& plan);
+void append_json(std::string& text, const WorkersConnection& connection, const FunctionView& view);
 
 /// Of workers at rest.
 std::string connections_text(const Workers& workers);
 
-}  // namespace millrace::cli
+}  // namespace millrace

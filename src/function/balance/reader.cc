@@ -1,16 +1,95 @@
-#include "config/services.h"
-
+// How the load balancer's part of a configuration is read: [balance] and [[service]].
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "config/addresses.h"
-#include "config/ports.h"
+#include "core/address.h"
+#include "function/balance/scheduler.h"
+#include "function/balance/settings.h"
+#include "function/reader.h"
 #include "host/addresses_of.h"
+#include "toml/addresses.h"
 
-namespace millrace::config {
+namespace millrace {
 namespace {
+
+using namespace config;
+
+// --- what a file may say
+
+/// As many as a table may promise.
+constexpr std::int64_t kMostConnections = 1'800'000'000;
+
+struct RawBackend {
+  std::uint32_t line = 0;
+  Located<std::string> address;
+  std::uint16_t port = 0;
+  std::uint32_t weight = 1;
+};
+
+struct RawHealth : HealthCheck {
+  std::optional<bool> move_udp;
+};
+
+struct RawService {
+  std::uint32_t line = 0;
+  Located<std::string> address;
+  std::uint16_t port = 0;
+  std::uint8_t protocol = 0;
+  Forward forward = Forward::nat;
+  std::string scheduler = "maglev";
+  Located<std::uint32_t> max_connections;
+  Located<std::optional<RawHealth>> health;
+  NoBackend no_backend = NoBackend::refuse;
+  std::optional<OnUnhealthy> on_unhealthy;
+  std::optional<bool> move_udp;
+  bool direct = false;
+  std::vector<RawBackend> backends;
+};
+
+void read_key(const Context& context, const toml::node& node, BalanceSettings& out) {
+  constexpr std::string_view kRight = ": give 32 hexadecimal digits";
+  const auto* text = node.as_string();
+  if (text == nullptr) {
+    context.problem(node, kind_of(node).append(kRight));
+    return;
+  }
+  const std::string& digits = text->get();
+  bool good = digits.size() == 2 * out.key.size();
+  for (std::size_t i = 0; good && i < out.key.size(); ++i) {
+    const char* pair = &digits[2 * i];
+    const auto [end, error] = std::from_chars(pair, pair + 2, out.key[i], 16);
+    good = error == std::errc{} && end == pair + 2;
+  }
+  if (!good) context.problem(node, in_quotes(digits).append(" is no key").append(kRight));
+}
+
+void read_table_size(const Context& context, const toml::node& node, BalanceSettings& out) {
+  integer(&BalanceSettings::maglev_table_size, 2, Maglev::kMaxSize, "entries")(context, node, out);
+  std::uint32_t prime = out.maglev_table_size;
+  while (!is_prime(prime)) ++prime;
+  if (prime == out.maglev_table_size) return;
+  context.problem(
+      node, std::to_string(out.maglev_table_size) + " is no prime: give " + std::to_string(prime));
+}
+
+Keys<BalanceSettings> balance_keys() {
+  using B = BalanceSettings;
+  using U = Unmatched;
+  return {
+      {"stateful", boolean(&B::stateful)},
+      {"unmatched", choice(&B::unmatched, {{"pass", U::pass}, {"drop", U::drop}})},
+      {"key", read_key},
+      {"maglev_table_size", read_table_size},
+  };
+}
 
 std::vector<std::string> scheduler_names() {
   std::vector<std::string> names;
@@ -24,8 +103,7 @@ std::vector<std::pair<std::string, std::uint8_t>> protocol_choices() {
 
 void read_max_connections(const Context& context, const toml::node& node, RawService& out) {
   using Limit = Located<std::uint32_t>;
-  integer(&Limit::value, 1, Config::Table::kMaxCapacity, "connections")(context, node,
-                                                                        out.max_connections);
+  integer(&Limit::value, 1, kMostConnections, "connections")(context, node, out.max_connections);
   out.max_connections.line = node.source().begin.line;
   out.max_connections.given = true;
 }
@@ -78,8 +156,11 @@ void read_health(const Context& context, const toml::node& node, RawService& out
 template <class A>
 class ServiceReader {
  public:
-  ServiceReader(Problems& problems, const Config& config)
-      : problems_(problems), config_(config), broadcasts_(broadcasts_of(config.live.family<A>())) {}
+  ServiceReader(Problems& problems, const BalanceSettings& settings, const Surroundings& around)
+      : problems_(problems),
+        settings_(settings),
+        around_(around),
+        broadcasts_(broadcasts_of(around.family<A>())) {}
 
   /// `address` is the service's, without its prefix length `bits` where one was given.
   void add(const RawService& raw, const A& address, std::optional<std::string_view> bits) {
@@ -135,18 +216,18 @@ class ServiceReader {
               protocol_name(foreign) + " is not of " + std::string(kFamilyName<A>) + ": give " +
                   in_quotes(A::kBytes == 4 ? "icmp" : "icmpv6"));
     }
-    if (!config_.balance.stateful && spec.two_way()) {
+    if (!settings_.stateful && spec.two_way()) {
       problem(raw.line, "forward",
               "\"nat\" needs balance.stateful = true, since replies are known by entries: give "
               "\"dsr\", where backends have the service's address and answer clients themselves");
     }
-    if (!config_.balance.stateful && spec.scheduler != "maglev") {
+    if (!settings_.stateful && spec.scheduler != "maglev") {
       problem(raw.line, "scheduler",
               in_quotes(spec.scheduler) + " needs balance.stateful = true: give \"maglev\"");
     }
-    if (!config_.balance.stateful && raw.max_connections.given)
+    if (!settings_.stateful && raw.max_connections.given)
       problem(raw.max_connections.line, "max_connections", std::string(kNeedsStateful));
-    if (raw.backends.size() >= config_.balance.maglev_table_size) {
+    if (raw.backends.size() >= settings_.maglev_table_size) {
       problem(raw.line, "backends",
               "has " + std::to_string(raw.backends.size()) +
                   " backends, more than the Maglev table takes: enlarge "
@@ -225,7 +306,7 @@ class ServiceReader {
   }
 
   bool is_own(const A& address) const {
-    return std::ranges::any_of(config_.live.family<A>().own,
+    return std::ranges::any_of(around_.family<A>().own,
                                [&](const auto& own) { return own.address == address; });
   }
 
@@ -233,7 +314,7 @@ class ServiceReader {
     if (backend.port != 0 && backend.port != spec.port)
       problem(backend.line, "backends.port",
               "cannot be another with forward = \"dsr\", which rewrites nothing: leave it out");
-    if (!config_.live.ports.empty() && !is_on_link(config_.live, address))
+    if (around_.is_live() && !is_on_link(around_.family<A>(), address))
       problem(backend.address.line, "backends.address",
               backend.address.value +
                   " is on no port's link, so that no MAC leads to it, as forward = \"dsr\" "
@@ -245,13 +326,12 @@ class ServiceReader {
   }
 
   Problems& problems_;
-  const Config& config_;
+  const BalanceSettings& settings_;
+  const Surroundings& around_;
   std::vector<A> broadcasts_;  // of the ports' networks
   std::vector<ServiceSpec<A>> services_;
   std::map<Destination<A>, std::uint32_t> lines_;
 };
-
-}  // namespace
 
 Keys<RawService> service_keys() {
   using S = RawService;
@@ -274,10 +354,12 @@ Keys<RawService> service_keys() {
   };
 }
 
-void read_services(Problems& problems, const std::vector<RawService>& raw, Config& config) {
+/// What services say together goes to `settings`, whose other members hold.
+void read_services(Problems& problems, const std::vector<RawService>& raw,
+                   const Surroundings& around, BalanceSettings& settings) {
   if (raw.empty()) return;
-  ServiceReader<AddressV4> v4(problems, config);
-  ServiceReader<AddressV6> v6(problems, config);
+  ServiceReader<AddressV4> v4(problems, settings, around);
+  ServiceReader<AddressV6> v6(problems, settings, around);
   for (const RawService& service : raw) {
     const std::string& text = service.address.value;
     if (!service.address.given) continue;
@@ -295,9 +377,36 @@ void read_services(Problems& problems, const std::vector<RawService>& raw, Confi
                               "2001:db8::1, 10.0.0.0/8");
     }
   }
-  config.services_given = true;
-  config.services.v4 = v4.take();
-  config.services.v6 = v6.take();
+  settings.services_given = true;
+  settings.services.v4 = v4.take();
+  settings.services.v6 = v6.take();
 }
 
-}  // namespace millrace::config
+class BalanceReader final : public SettingsReader {
+ public:
+  void read(std::string_view key, const Context& context, const toml::node& node) override {
+    if (key == "balance") {
+      table(&Raw::settings, balance_keys())(context, node, raw_);
+    } else {
+      tables(&Raw::services, service_keys())(context, node, raw_);
+    }
+  }
+
+  std::shared_ptr<const FunctionSettings> finish(Problems& problems,
+                                                 const Surroundings& around) override {
+    read_services(problems, raw_.services, around, raw_.settings);
+    return std::make_shared<const BalanceSettings>(std::move(raw_.settings));
+  }
+
+ private:
+  struct Raw {
+    BalanceSettings settings;
+    std::vector<RawService> services;
+  } raw_;
+};
+
+}  // namespace
+
+std::unique_ptr<SettingsReader> balance_reader() { return std::make_unique<BalanceReader>(); }
+
+}  // namespace millrace

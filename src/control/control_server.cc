@@ -1,4 +1,4 @@
-#include "control_server.h"
+#include "control/control_server.h"
 
 #include <unistd.h>
 
@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "command_line/json.h"
-#include "connections.h"
-#include "offer_json.h"
+#include "control/connections.h"
+#include "control/offer_json.h"
+#include "control/unix_http.h"
+#include "core/json.h"
 #include "port/pcapng.h"
-#include "unix_http.h"
 
-namespace millrace::cli {
+namespace millrace {
 namespace {
 
 using httplib::Request;
@@ -24,7 +24,7 @@ using httplib::Response;
 
 constexpr const char* kJson = "application/json";
 
-Refusal no_offer() {
+Refusal no_number() {
   return {Refusal::Kind::wrong, "number is that of an offer: POST /handover makes one"};
 }
 
@@ -101,51 +101,19 @@ std::string block_of(const TracedPacket& packet) {
                         .comment = comment});
 }
 
-Json to_json(const std::optional<HealthCheck>& health) {
-  if (!health) return nullptr;
-  using Kind = HealthCheck::Kind;
-  Json object{{"check", health->kind == Kind::tcp    ? "tcp"
-                        : health->kind == Kind::http ? "http"
-                                                     : "icmp"},
-              {"path", health->path},
-              {"host", health->host},
-              {"interval_ms", health->interval_ms},
-              {"timeout_ms", health->timeout_ms},
-              {"rise", health->rise},
-              {"fall", health->fall}};
-  if (health->port != 0) object["port"] = health->port;
-  return object;
-}
-
-Json to_json(const Control::ServiceState& service) {
-  Json backends = Json::array();
-  for (const auto& backend : service.backends) {
-    backends.push_back({{"address", backend.address},
-                        {"port", backend.port},
-                        {"weight", backend.weight},
-                        {"drained", backend.drained},
-                        {"healthy", backend.healthy}});
-  }
-  return {{"service", service.service},        {"address", service.address},
-          {"prefix", service.prefix},          {"port", service.port},
-          {"protocol", service.protocol},      {"forward", to_string(service.forward)},
-          {"health", to_json(service.health)}, {"backends", backends}};
-}
-
 Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
 /// Not `to_json`: two arguments of which the second is JSON are also the library's own way to
 /// convert.
 Json json_of(const Control::Explanation& is, const Json& connection) {
   Json side = nullptr;
-  if (is.side) side = *is.side == Side::originator ? "originator" : "reply";
-  return {{"worker", is.worker ? Json(*is.worker) : Json(nullptr)},
-          {"side", side},
-          {"service", or_null(is.service)},
-          {"backend", or_null(is.backend)},
-          {"connection", connection},
-          {"verdict", to_string(is.verdict)},
-          {"why", is.why}};
+  if (is.is.side) side = *is.is.side == Side::originator ? "originator" : "reply";
+  Json json{{"worker", is.worker ? Json(*is.worker) : Json(nullptr)}, {"side", side}};
+  for (const auto& [name, value] : is.is.names) json[std::string(name)] = or_null(value);
+  json["connection"] = connection;
+  json["verdict"] = to_string(is.is.verdict);
+  json["why"] = is.is.why;
+  return json;
 }
 
 }  // namespace
@@ -163,7 +131,7 @@ struct ControlServer::Implementation {
   void list(const Request& request, Response& response);
   void trace(const Request& request, Response& response);
   void explain(const Request& request, Response& response);
-  void mark(Mark mark, const char* name, bool when, const Request& request, Response& response);
+  void command(const FunctionCommand& command, const Request& request, Response& response);
   void kill(const Request& request, Response& response);
   void reload(Response& response);
   void offer(const Request& request, Response& response);
@@ -182,11 +150,6 @@ void ControlServer::Implementation::route() {
     control->alone([&] { json = stats(); });
     answer(response, json);
   });
-  http.Get("/services", [this](const Request&, Response& response) {
-    Json list = Json::array();
-    for (const auto& service : control->services()) list.push_back(to_json(service));
-    answer(response, list);
-  });
   http.Get("/connections",
            [this](const Request& request, Response& response) { list(request, response); });
   http.Get("/trace",
@@ -204,12 +167,13 @@ void ControlServer::Implementation::route() {
             [this](const Request& request, Response& response) { give_up(request, response); });
   http.Post("/kill",
             [this](const Request& request, Response& response) { kill(request, response); });
-  http.Post("/drain", [this](const Request& request, Response& response) {
-    mark(Mark::drained, "drained", true, request, response);
-  });
-  http.Post("/health", [this](const Request& request, Response& response) {
-    mark(Mark::unhealthy, "healthy", false, request, response);
-  });
+  for (const FunctionCommand& one : control->kind().commands) {
+    const auto handle = [this, &one](const Request& request, Response& response) {
+      command(one, request, response);
+    };
+    const std::string path(one.path);
+    one.changes ? http.Post(path, handle) : http.Get(path, handle);
+  }
   http.set_pre_routing_handler([this](const Request& request, Response& response) {
     using Handled = httplib::Server::HandlerResponse;
     has_no_body_unless_said(request);
@@ -250,10 +214,10 @@ void ControlServer::Implementation::list(const Request& request, Response& respo
   response.set_chunked_content_provider(
       "application/x-ndjson", [this, filter = *filter](std::size_t, httplib::DataSink& sink) {
         const bool is_whole = control->connections(
-            filter, [&](std::span<const WorkersConnection> piece, const BalancePlan& plan) {
+            filter, [&](std::span<const WorkersConnection> piece, const FunctionView& view) {
               std::string text;
               for (const WorkersConnection& connection : piece) {
-                append_json(text, connection, plan);
+                append_json(text, connection, view);
                 text += '\n';
               }
               return !http.is_ending() && sink.write(text.data(), text.size());
@@ -310,33 +274,17 @@ void ControlServer::Implementation::explain(const Request& request, Response& re
   Json connection;  // null
   if (is->connection) {
     std::string text;
-    append_json(text, *is->connection, *is->plan);
+    append_json(text, *is->connection, *is->view);
     connection = Json::parse(text);
   }
   answer(response, json_of(*is, connection));
 }
 
-void ControlServer::Implementation::mark(Mark mark, const char* name, bool when,
-                                         const Request& request, Response& response) {
-  for (const auto& [given, value] : request.params) {
-    if (given != "backend" && given != "service" && given != name) {
-      return refuse(response, Refusal{Refusal::Kind::wrong,
-                                      "the parameter " + given +
-                                          " is not known: give backend, service and " + name});
-    }
-    if (!value.empty()) continue;
-    return refuse(response,
-                  Refusal{Refusal::Kind::wrong, given + " is empty: give it, or leave it out"});
-  }
-  const auto is = truth(request, name);
-  if (!request.has_param("backend") || !is) {
-    return refuse(response, Refusal{Refusal::Kind::wrong,
-                                    std::string("give backend, and ") + name + " = true or false"});
-  }
-  const auto count = control->mark(mark, request.get_param_value("backend"),
-                                   request.get_param_value("service"), *is == when);
-  if (!count) return refuse(response, count.error());
-  answer(response, {{"backends", *count}});
+void ControlServer::Implementation::command(const FunctionCommand& command, const Request& request,
+                                            Response& response) {
+  const auto done = control->command(command, parameters(request));
+  if (!done) return refuse(response, done.error());
+  answer(response, *done);
 }
 
 void ControlServer::Implementation::kill(const Request& request, Response& response) {
@@ -358,10 +306,11 @@ void ControlServer::Implementation::kill(const Request& request, Response& respo
 void ControlServer::Implementation::reload(Response& response) {
   const auto is = control->reload();
   if (!is) return refuse(response, is.error());
-  answer(response, {{"services", is->services},
-                    {"backends", is->backends},
-                    {"took_ms", is->took_ms},
-                    {"warnings", is->warnings}});
+  Json json = Json::object();
+  for (const auto& [what, count] : is->counts) json[std::string(what) + "s"] = count;
+  json["took_ms"] = is->took_ms;
+  json["warnings"] = is->warnings;
+  answer(response, json);
 }
 
 void ControlServer::Implementation::offer(const Request& request, Response& response) {
@@ -373,12 +322,12 @@ void ControlServer::Implementation::offer(const Request& request, Response& resp
   }
   const auto offer = control->offer();
   if (!offer) return refuse(response, offer.error());
-  answer(response, cli::to_json(*offer));
+  answer(response, to_json(*offer));
 }
 
 void ControlServer::Implementation::hand_over(const Request& request, Response& response) {
   const auto offered = offer_of(request);
-  if (!offered) return refuse(response, no_offer());
+  if (!offered) return refuse(response, no_number());
   const bool last = truth(request, "last") == true;
   response.set_chunked_content_provider(
       "application/octet-stream",
@@ -395,15 +344,15 @@ void ControlServer::Implementation::hand_over(const Request& request, Response& 
 
 void ControlServer::Implementation::let_go(const Request& request, Response& response) {
   const auto offered = offer_of(request);
-  if (!offered) return refuse(response, no_offer());
-  const auto overflowed = control->let_go(*offered);
-  if (!overflowed) return refuse(response, overflowed.error());
-  answer(response, {{"overflowed", *overflowed}});
+  if (!offered) return refuse(response, no_number());
+  const auto last = control->let_go(*offered);
+  if (!last) return refuse(response, last.error());
+  answer(response, *last);
 }
 
 void ControlServer::Implementation::give_up(const Request& request, Response& response) {
   const auto offered = offer_of(request);
-  if (!offered) return refuse(response, no_offer());
+  if (!offered) return refuse(response, no_number());
   control->give_up(*offered);
   answer(response, Json::object());
 }
@@ -430,4 +379,4 @@ void ControlServer::leave() { is_->http.leave(); }
 
 ControlServer::~ControlServer() = default;
 
-}  // namespace millrace::cli
+}  // namespace millrace

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "config/keys.h"
 #include "core/address.h"
+#include "toml/keys.h"
 
 namespace millrace::config {
 

@@ -1,0 +1,79 @@
+#include "config/chain.h"
+
+#include <algorithm>
+#include <string>
+
+namespace millrace::config {
+
+ChainReader::ChainReader(Problems& problems, const toml::table& file,
+                         std::span<const FunctionKind* const> known)
+    : known_(known) {
+  const Context root{problems, ""};
+  const toml::node* const function = file.get("function");
+  const toml::node* const chain = file.get("chain");
+  if (function != nullptr) {
+    if (const FunctionKind* kind = named(root.sub("function"), *function)) choose(*kind);
+  }
+  if (chain != nullptr && function != nullptr) {
+    root.sub("chain").problem(*chain, "function is given, too: leave function out");
+  } else if (chain != nullptr) {
+    read_chain(root.sub("chain"), *chain);
+  }
+  if (chosen_.empty()) choose(*known.front());
+}
+
+/// Returns the function of that name; null, and the problem is noted: there is none.
+const FunctionKind* ChainReader::named(const Context& context, const toml::node& node) const {
+  struct Named {
+    std::string name;
+  } is;
+  std::vector<std::string> names;
+  for (const FunctionKind* const kind : known_) names.emplace_back(kind->name);
+  name(&Named::name, names, {"forward", "nat", "firewall"})(context, node, is);
+  const auto at = std::ranges::find(known_, is.name, &FunctionKind::name);
+  return at != known_.end() ? *at : nullptr;
+}
+
+void ChainReader::read_chain(const Context& context, const toml::node& node) {
+  line_ = node.source().begin.line;
+  const toml::array* const list = node.as_array();
+  if (list == nullptr || list->empty()) {
+    context.problem(node, (list == nullptr ? kind_of(node) : "is empty") +
+                              ": give a list of functions, as [" + in_quotes(known_.front()->name) +
+                              "]");
+    return;
+  }
+  for (const toml::node& element : *list) {
+    const FunctionKind* const kind = named(context, element);
+    if (kind == nullptr) continue;
+    if (reader_of(*kind) != nullptr) {
+      context.problem(element, in_quotes(kind->name) + " is there twice: leave one out");
+    } else {
+      choose(*kind);
+    }
+  }
+}
+
+SettingsReader* ChainReader::reader_of(const FunctionKind& kind) const {
+  const auto at = std::ranges::find(chosen_, &kind, &Chosen::kind);
+  return at != chosen_.end() ? at->reader.get() : nullptr;
+}
+
+void ChainReader::refuse(const FunctionKind& kind, const Context& context, const toml::node& node) {
+  const std::string name = in_quotes(kind.name);
+  context.problem(node, "belongs to the function " + name + ", which is not chosen: leave it out");
+}
+
+std::vector<std::shared_ptr<const FunctionSettings>> ChainReader::finish(
+    Problems& problems, const Surroundings& around) {
+  std::vector<std::shared_ptr<const FunctionSettings>> all;
+  for (const Chosen& one : chosen_) {
+    all.push_back(one.reader->finish(problems, around));
+    const std::string_view why = all.back()->facts().counts_nothing;
+    if (chosen_.size() > 1 && !why.empty())
+      problems.add(line_, "chain", in_quotes(one.kind->name) + " " + std::string(why));
+  }
+  return all;
+}
+
+}  // namespace millrace::config

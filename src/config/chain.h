@@ -1,0 +1,57 @@
+// Which functions packets meet, and what a file says for them: `function` or `chain`, and the keys
+// that are functions' own.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "function/kind.h"
+#include "function/reader.h"
+#include "toml/keys.h"
+
+namespace millrace::config {
+
+/// Of one file. One thread.
+class ChainReader {
+ public:
+  /// Reads the names; `known` are the functions that there are, and outlive this.
+  ChainReader(Problems& problems, const toml::table& file,
+              std::span<const FunctionKind* const> known);
+
+  /// Calls `each(key, read)` for each key of the functions that there are: those that are not
+  /// chosen refuse theirs.
+  template <class Each>
+  void for_each_key(Each&& each) {
+    for (const FunctionKind* const kind : known_) {
+      SettingsReader* const reader = reader_of(*kind);
+      for (const FunctionKey& key : kind->keys) {
+        each(key.name, [kind, reader, key](const Context& context, const toml::node& node) {
+          if (reader != nullptr) return reader->read(key.name, context, node);
+          refuse(*kind, context, node);
+        });
+      }
+    }
+  }
+
+  /// Returns the settings of each function that is chosen, in order, once all keys are read.
+  std::vector<std::shared_ptr<const FunctionSettings>> finish(Problems& problems,
+                                                              const Surroundings& around);
+
+ private:
+  struct Chosen {
+    const FunctionKind* kind;
+    std::unique_ptr<SettingsReader> reader;
+  };
+  const FunctionKind* named(const Context& context, const toml::node& node) const;
+  void read_chain(const Context& context, const toml::node& node);
+  void choose(const FunctionKind& kind) { chosen_.push_back({&kind, kind.reader()}); }
+  SettingsReader* reader_of(const FunctionKind& kind) const;
+  static void refuse(const FunctionKind& kind, const Context& context, const toml::node& node);
+
+  std::span<const FunctionKind* const> known_;
+  std::vector<Chosen> chosen_;
+  std::uint32_t line_ = 0;  // of the chain
+};
+
+}  // namespace millrace::config

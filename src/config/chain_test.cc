@@ -1,0 +1,148 @@
+// Which functions a configuration chooses, and whose keys it may have then.
+#include "config/chain.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+
+namespace millrace {
+namespace {
+
+// --- a function that has two keys, and does nothing
+
+extern const FunctionKind kToy;
+
+struct ToySettings final : FunctionSettings {
+  int size = 1;
+
+  const FunctionKind& kind() const override { return kToy; }
+  FunctionFacts facts() const override { return {.counts = {{"toy", 1}}}; }
+  std::vector<std::string> unchangeable(const FunctionSettings&) const override { return {}; }
+  void append_doubts(const Surroundings&, std::vector<std::string>& all) const override {
+    if (size > 8) all.emplace_back("toy.size is large");
+  }
+  void tell(HostAddresses<AddressV4>&, HostAddresses<AddressV6>&) const override {}
+};
+
+class ToyReader final : public SettingsReader {
+ public:
+  void read(std::string_view key, const config::Context& context, const toml::node& node) override {
+    if (key == "toy")
+      config::table(&ToyReader::settings_, {{"size", config::integer(&ToySettings::size, 1, 9)}})(
+          context, node, *this);
+  }
+  std::shared_ptr<const FunctionSettings> finish(config::Problems&, const Surroundings&) override {
+    return std::make_shared<const ToySettings>(settings_);
+  }
+
+ private:
+  ToySettings settings_;
+};
+
+constexpr std::array<FunctionKey, 2> kToyKeys{{{"toy"}, {"part", true}}};
+const FunctionKind kToy{
+    .name = "toy",
+    .summary = "nothing",
+    .keys = kToyKeys,
+    .names = nullptr,
+    .defaults = [] -> std::shared_ptr<const FunctionSettings> {
+      return std::make_shared<const ToySettings>();
+    },
+    .reader = [] -> std::unique_ptr<SettingsReader> { return std::make_unique<ToyReader>(); },
+    .deploy = nullptr};
+
+// ---
+
+Result<Config> parse_chain(std::string_view text,
+                           std::span<const FunctionKind* const> known = kinds()) {
+  return parse_config(text, "f.toml", {{"race"}, {"sharded"}, {"wheel"}, known});
+}
+
+/// Where there is the toy, too.
+Result<Config> parse_with_toy(std::string_view text) {
+  static const std::array<const FunctionKind*, 2> kBoth{kinds().front(), &kToy};
+  return parse_chain(text, kBoth);
+}
+
+std::string message(const Result<Config>& config) {
+  return config ? "(nothing is wrong)" : config.error().message;
+}
+
+TEST(Chain, OneFunctionMayBeGivenEitherWay) {
+  for (const char* text :
+       {"", "function = \"balance\"", "function = \"Balance\"", "chain = [\"balance\"]"}) {
+    const auto config = parse_chain(text);
+    ASSERT_TRUE(config.has_value()) << config.error().message;
+    EXPECT_EQ(config->function->kind().name, "balance");
+  }
+}
+
+struct WrongNames {
+  const char* text;
+  const char* message;
+};
+void PrintTo(const WrongNames& wrong, std::ostream* out) { *out << wrong.text; }
+
+class ChainErrors : public testing::TestWithParam<WrongNames> {};
+TEST_P(ChainErrors, SayWhatIsWrongAndWhatWouldBeRight) {
+  EXPECT_EQ(message(parse_chain(GetParam().text)), GetParam().message);
+}
+INSTANTIATE_TEST_SUITE_P(
+    Names, ChainErrors,
+    testing::Values(
+        WrongNames{
+            "function = \"nat\"",
+            "f.toml:1: function: \"nat\" is not in this version: give \"balance\""},
+        WrongNames{"function = [\"nat\", \"balance\"]",
+                   "f.toml:1: function: is an array: give \"balance\""},
+        WrongNames{"function = \"blance\"",
+                   "f.toml:1: function: \"blance\" is not known: give \"balance\""},
+        WrongNames{"chain = \"balance\"",
+                   "f.toml:1: chain: is a string: give a list of functions, as [\"balance\"]"},
+        WrongNames{"chain = []",
+                   "f.toml:1: chain: is empty: give a list of functions, as [\"balance\"]"},
+        WrongNames{"chain = [\"balance\", \"blance\"]",
+                   "f.toml:1: chain: \"blance\" is not known: give \"balance\""},
+        WrongNames{"chain = [\"firewall\", \"balance\"]",
+                   "f.toml:1: chain: \"firewall\" is not in this version: give \"balance\" or "
+                   "\"forward\""},
+        WrongNames{"chain = [\"balance\", 1]",
+                   "f.toml:1: chain: is an integer: give \"balance\""},
+        WrongNames{"chain = [\"balance\", \"balance\"]",
+                   "f.toml:1: chain: \"balance\" is there twice: leave one out"},
+        WrongNames{"function = \"balance\"\nchain = [\"balance\"]",
+                   "f.toml:2: chain: function is given, too: leave function out"}));
+
+TEST(Chain, EachFunctionReadsItsOwnKeys) {
+  const auto config = parse_with_toy("function = \"toy\"\ntoy.size = 9\n[[part]]");
+  ASSERT_TRUE(config.has_value()) << config.error().message;
+  EXPECT_EQ(config->function->kind().name, "toy");
+  EXPECT_EQ(doubts(*config), (std::vector<std::string>{"toy.size is large"}));
+  EXPECT_EQ(message(parse_with_toy("function = \"toy\"\ntoy.size = 10")),
+            "f.toml:2: toy.size: 10 is out of range: give 1 to 9");
+  EXPECT_EQ(message(parse_with_toy("function = \"to\"")),
+            "f.toml:1: function: \"to\" is not known: give \"balance\" or \"toy\"");
+  EXPECT_EQ(message(parse_with_toy("[part]\n[[part]]")),
+            "f.toml:2: Error while parsing table header: cannot redefine existing table 'part' as "
+            "array-of-tables: write [[part]] each time, in double brackets");
+}
+
+TEST(Chain, KeysOfAFunctionThatIsNotChosenAreRefused) {
+  EXPECT_EQ(message(parse_with_toy("\n[toy]\nsize = 10\nfoo = 1")),
+            "f.toml:2: toy: belongs to the function \"toy\", which is not chosen: leave it out");
+  EXPECT_EQ(message(parse_with_toy("chain = [\"toy\"]\n[[service]]\n[balance]\nkey = 1")),
+            "f.toml:2: service: belongs to the function \"balance\", which is not chosen: leave it "
+            "out\n"
+            "f.toml:3: balance: belongs to the function \"balance\", which is not chosen: leave it "
+            "out");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,19 @@
+// For tests: what a configuration says of the load balancer.
+#pragma once
+
+#include "config/config.h"
+#include "function/balance/balance.h"
+#include "function/balance/settings.h"
+
+namespace millrace {
+
+inline const BalanceSettings& settings_in(const Config& config) {
+  return dynamic_cast<const BalanceSettings&>(*config.function);
+}
+
+/// Returns what the balancers of its workers are made of.
+inline BalanceConfig balance_config(const Config& config) {
+  return balance_config(settings_in(config), function_run(config));
+}
+
+}  // namespace millrace

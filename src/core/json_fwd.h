@@ -1,0 +1,10 @@
+// The name of JSON as the program writes it (json.h), for headers: quick to compile.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace millrace {
+
+using Json = nlohmann::ordered_json;
+
+}  // namespace millrace

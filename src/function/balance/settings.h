@@ -1,0 +1,45 @@
+// What a configuration says of the load balancer: [balance] and [[service]].
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "function/balance/maglev.h"
+#include "function/balance/service.h"
+#include "function/settings.h"
+
+namespace millrace {
+
+class SettingsReader;
+struct BalanceConfig;
+
+/// The treatment of packets that concern no function.
+enum class Unmatched : std::uint8_t { pass, drop };
+
+inline constexpr std::string_view kNeedsStateful =
+    "needs balance.stateful = true: without entries nothing is counted";
+
+struct BalanceSettings final : FunctionSettings {
+  bool stateful = true;
+  Unmatched unmatched = Unmatched::pass;
+  BalanceKey key = kDefaultBalanceKey;
+  std::uint32_t maglev_table_size = Maglev::kDefaultSize;
+  bool services_given = false;  ///< else `services` are the default ones
+  Services services = default_services();
+
+  const FunctionKind& kind() const override;
+  FunctionFacts facts() const override;
+  std::vector<std::string> unchangeable(const FunctionSettings& is) const override;
+  void append_doubts(const Surroundings& around, std::vector<std::string>& all) const override;
+  void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override;
+};
+
+/// Returns what the workers' functions are made of.
+BalanceConfig balance_config(const BalanceSettings& settings, const FunctionRun& run);
+
+std::unique_ptr<SettingsReader> balance_reader();
+
+}  // namespace millrace

@@ -1,0 +1,258 @@
+#include "function/chained.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "core/json.h"
+#include "function/chain.h"
+#include "function/command_done.h"
+#include "function/kind.h"
+
+namespace millrace {
+namespace {
+
+using Kinds = std::vector<const FunctionKind*>;
+
+// --- settings
+
+class ChainSettings final : public FunctionSettings {
+ public:
+  explicit ChainSettings(std::vector<std::shared_ptr<const FunctionSettings>> functions);
+
+  const FunctionKind& kind() const override { return kind_; }
+
+  FunctionFacts facts() const override {
+    FunctionFacts all;
+    for (const auto& one : functions_) {
+      FunctionFacts of = one->facts();
+      std::ranges::move(of.counts, std::back_inserter(all.counts));
+      if (all.missing.empty()) all.missing = of.missing;
+      if (all.counts_nothing.empty()) all.counts_nothing = of.counts_nothing;
+      if (all.drops_unmatched.empty()) all.drops_unmatched = of.drops_unmatched;
+      all.has_replies |= of.has_replies;
+    }
+    return all;
+  }
+
+  std::vector<std::string> unchangeable(const FunctionSettings& is) const override {
+    const auto& other = dynamic_cast<const ChainSettings&>(is);
+    std::vector<std::string> all;
+    for (std::size_t n = 0; n < functions_.size(); ++n)
+      std::ranges::move(functions_[n]->unchangeable(*other.functions_[n]), std::back_inserter(all));
+    return all;
+  }
+
+  void append_doubts(const Surroundings& around, std::vector<std::string>& all) const override {
+    for (const auto& one : functions_) one->append_doubts(around, all);
+  }
+
+  void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override {
+    for (const auto& one : functions_) one->tell(v4, v6);
+  }
+
+  const std::vector<std::shared_ptr<const FunctionSettings>>& functions() const {
+    return functions_;
+  }
+
+ private:
+  std::vector<std::shared_ptr<const FunctionSettings>> functions_;
+  const FunctionKind& kind_;
+};
+
+// --- what is asked
+
+class ChainView final : public FunctionView {
+ public:
+  explicit ChainView(std::vector<std::shared_ptr<const FunctionView>> views)
+      : views_(std::move(views)) {}
+
+  std::optional<Side> side(const AnyKey& key) const override {
+    for (const auto& view : views_) {
+      if (const auto side = view->side(key)) return side;
+    }
+    return std::nullopt;
+  }
+
+  /// What concerns a function is said by it; one that drops has the last word.
+  Explained explain(const AnyKey& key, const Flow* connection) const override {
+    Explained all;
+    bool is_dropped = false;
+    for (const auto& view : views_) {
+      Explained one = view->explain(key, connection);
+      std::ranges::move(one.names, std::back_inserter(all.names));
+      if (is_dropped || !one.side) {
+        if (all.why.empty()) all.why = std::move(one.why);
+        continue;
+      }
+      is_dropped = is_drop(one.verdict);
+      if (!all.side || is_dropped) {
+        all.why = std::move(one.why);
+      } else {
+        all.why += "; " + one.why;
+      }
+      all.side = one.side;
+      all.verdict = one.verdict;
+      if (one.sent_to) all.sent_to = one.sent_to;
+    }
+    return all;
+  }
+
+  void append_names(std::string& text, const Flow& connection) const override {
+    for (const auto& view : views_) view->append_names(text, connection);
+  }
+
+ private:
+  std::vector<std::shared_ptr<const FunctionView>> views_;
+};
+
+// --- deployment
+
+class ChainDeployment final : public FunctionDeployment {
+ public:
+  ChainDeployment(std::vector<std::unique_ptr<FunctionDeployment>> functions, Kinds kinds,
+                  unsigned workers)
+      : functions_(std::move(functions)), kinds_(std::move(kinds)), all_(workers) {}
+
+  static Result<std::unique_ptr<FunctionDeployment>> deploy(
+      std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run) {
+    const auto& chain = dynamic_cast<const ChainSettings&>(*settings);
+    std::vector<std::unique_ptr<FunctionDeployment>> functions;
+    Kinds kinds;
+    for (const auto& one : chain.functions()) {
+      auto deployment = one->kind().deploy(one, run);
+      if (!deployment) return deployment;
+      functions.push_back(std::move(*deployment));
+      kinds.push_back(&one->kind());
+    }
+    return std::make_unique<ChainDeployment>(std::move(functions), std::move(kinds), run.workers);
+  }
+
+  Function& make(unsigned worker) override {
+    std::vector<Function*> functions;
+    for (const auto& one : functions_) functions.push_back(&one->make(worker));
+    all_[worker] = std::make_unique<Chain>(functions);
+    return *all_[worker];
+  }
+
+  /// Those before one that refuses its settings go back to what they had.
+  Result<bool> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
+                      const OnEachWorker& on_each) override {
+    const auto chain = std::static_pointer_cast<const ChainSettings>(std::move(settings));
+    bool reviews = false;
+    for (std::size_t n = 0; n < functions_.size(); ++n) {
+      const auto one = functions_[n]->update(chain->functions()[n], run, on_each);
+      if (!one) {
+        while (settings_ && n-- > 0)
+          static_cast<void>(functions_[n]->update(settings_->functions()[n], run, on_each));
+        return one;
+      }
+      reviews |= *one;
+    }
+    settings_ = chain;
+    return reviews;
+  }
+
+  std::shared_ptr<const FunctionView> view() const override {
+    std::vector<std::shared_ptr<const FunctionView>> views;
+    for (const auto& one : functions_) views.push_back(one->view());
+    return std::make_shared<const ChainView>(std::move(views));
+  }
+
+  Json statistics() const override {
+    Json all = Json::object();
+    for (const auto& one : functions_) all.update(one->statistics());
+    return all;
+  }
+  std::string table() const override {
+    std::string all;
+    for (const auto& one : functions_) all += one->table();
+    return all;
+  }
+
+  Answer<CommandDone> command(std::string_view path, Parameters given,
+                              const OnEachWorker& on_each) override {
+    for (std::size_t n = 0; n < functions_.size(); ++n) {
+      const auto& commands = kinds_[n]->commands;
+      if (std::ranges::find(commands, path, &FunctionCommand::path) != commands.end())
+        return functions_[n]->command(path, given, on_each);
+    }
+    return FunctionDeployment::command(path, given, on_each);
+  }
+
+  bool tell_first(Json& to, const OnEachWorker& on_each) const override {
+    return std::ranges::all_of(functions_,
+                               [&](const auto& one) { return one->tell_first(to, on_each); });
+  }
+  void tell_last(Json& to, const OnEachWorker& on_each) const override {
+    for (const auto& one : functions_) one->tell_last(to, on_each);
+  }
+  void take_last(const Json* said) override {
+    for (const auto& one : functions_) one->take_last(said);
+  }
+
+  Result<void> check_invariants() const override {
+    for (const auto& one : functions_) {
+      if (auto ok = one->check_invariants(); !ok) return ok;
+    }
+    return {};
+  }
+
+ private:
+  std::vector<std::unique_ptr<FunctionDeployment>> functions_;
+  Kinds kinds_;
+  std::shared_ptr<const ChainSettings> settings_;  // that all have taken on
+  std::vector<std::unique_ptr<Chain>> all_;
+};
+
+// --- kinds
+
+/// The kind of a chain, which lives as long as the process.
+struct ChainKind {
+  explicit ChainKind(const Kinds& kinds) {
+    for (const FunctionKind* const kind : kinds) {
+      name.append(name.empty() ? "" : ", ").append(kind->name);
+      std::ranges::copy(kind->commands, std::back_inserter(commands));
+      std::ranges::copy(kind->telemetry, std::back_inserter(telemetry));
+    }
+    is = {.name = name,
+          .summary = {},
+          .keys = {},
+          .commands = commands,
+          .telemetry = telemetry,
+          .defaults = nullptr,
+          .reader = nullptr,
+          .deploy = ChainDeployment::deploy};
+  }
+
+  std::string name;
+  std::vector<FunctionCommand> commands;
+  std::vector<FunctionTelemetry> telemetry;
+  FunctionKind is;
+};
+
+const FunctionKind& kind_of(const std::vector<std::shared_ptr<const FunctionSettings>>& functions) {
+  static std::mutex mutex;
+  static std::map<Kinds, std::unique_ptr<const ChainKind>> known;
+  Kinds kinds;
+  for (const auto& one : functions) kinds.push_back(&one->kind());
+  const std::lock_guard guard(mutex);
+  auto& kind = known[kinds];
+  if (kind == nullptr) kind = std::make_unique<const ChainKind>(kinds);
+  return kind->is;
+}
+
+ChainSettings::ChainSettings(std::vector<std::shared_ptr<const FunctionSettings>> functions)
+    : functions_(std::move(functions)), kind_(kind_of(functions_)) {}
+
+}  // namespace
+
+std::shared_ptr<const FunctionSettings> chained(
+    std::vector<std::shared_ptr<const FunctionSettings>> functions) {
+  if (functions.size() == 1) return std::move(functions.front());
+  return std::make_shared<const ChainSettings>(std::move(functions));
+}
+
+}  // namespace millrace

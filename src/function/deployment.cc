@@ -1,0 +1,37 @@
+#include "function/deployment.h"
+
+#include "core/json.h"
+#include "function/command_done.h"
+
+namespace millrace {
+
+Explained FunctionView::explain(const AnyKey& key, const Flow* connection) const {
+  Explained out{.side = Side::originator, .verdict = Verdict::tracked};
+  if (connection == nullptr) {
+    out.why = "it has no connection yet: it goes on as it comes";
+    return out;
+  }
+  if (key != connection->key) out.side = Side::reply;
+  out.why = "it belongs to a connection that goes on as it comes";
+  return out;
+}
+
+Result<bool> FunctionDeployment::update(std::shared_ptr<const FunctionSettings>, const FunctionRun&,
+                                        const OnEachWorker&) {
+  return false;
+}
+
+std::shared_ptr<const FunctionView> FunctionDeployment::view() const {
+  static const auto kView = std::make_shared<const FunctionView>();
+  return kView;
+}
+
+Json FunctionDeployment::statistics() const { return Json::object(); }
+
+Answer<CommandDone> FunctionDeployment::command(std::string_view path, Parameters,
+                                                const OnEachWorker&) {
+  return std::unexpected(
+      Refusal{Refusal::Kind::absent, "there is no command " + std::string(path)});
+}
+
+}  // namespace millrace

@@ -1,0 +1,44 @@
+// Reading what another process says as JSON. Where it is not what is wanted, these throw a
+// `std::exception` (nlohmann::json::exception, std::invalid_argument, ...).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "core/address.h"
+#include "core/json.h"
+#include "millrace/types.h"
+
+namespace millrace {
+
+/// Returns a whole number.
+template <class Number>
+Number number_from(const Json& json, Number least, Number most) {
+  if (!json.is_number_unsigned()) throw std::invalid_argument("number");
+  const auto value = json.get<std::uint64_t>();
+  if (value < least || value > most) throw std::out_of_range("number");
+  return static_cast<Number>(value);
+}
+template <class Number>
+Number number_from(const Json& json) {
+  return number_from<Number>(json, 0, std::numeric_limits<Number>::max());
+}
+
+/// Calls `then` with the address that is the member "address".
+template <class Then>
+void with_address(const Json& json, Then&& then) {
+  const std::string text = json.at("address");
+  if (const auto v4 = parse_address<AddressV4>(text)) {
+    then(*v4);
+  } else {
+    then(parse_address<AddressV6>(text).value());
+  }
+}
+
+/// Returns the error (failed) of a process that says anything else than what one that hands over
+/// says.
+inline Error no_offer() { return {"what answers there is no millrace that can hand over"}; }
+
+}  // namespace millrace

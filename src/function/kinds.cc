@@ -1,0 +1,18 @@
+#include "function/kinds.h"
+
+#include <array>
+
+#include "function/balance/kind.h"
+
+namespace millrace {
+
+std::span<const FunctionKind* const> kinds() {
+  static const std::array all{
+      &balance_kind(),
+  };
+  return all;
+}
+
+std::shared_ptr<const FunctionSettings> default_function() { return kinds().front()->defaults(); }
+
+}  // namespace millrace
