@@ -84,6 +84,20 @@ TEST(Chain, OneFunctionMayBeGivenEitherWay) {
   }
 }
 
+TEST(Chain, SeveralFunctionsAreOneOfAKindOfTheirOwn) {
+  const auto one =
+      parse_chain("chain = [\"forward\", \"balance\"]\n[balance]\nunmatched = \"drop\"");
+  ASSERT_TRUE(one.has_value()) << one.error().message;
+  EXPECT_EQ(one->function->kind().name, "forward, balance");
+  EXPECT_EQ(one->function->kind().commands.size(), kinds().front()->commands.size());
+  EXPECT_EQ(one->function->facts().drops_unmatched, "balance.unmatched");
+  EXPECT_EQ(one->function->facts().counts.front().what, "service");
+  const auto same = parse_chain("chain = [\"forward\", \"balance\"]");
+  const auto other = parse_chain("chain = [\"balance\", \"forward\"]");
+  EXPECT_EQ(&one->function->kind(), &same->function->kind());
+  EXPECT_NE(&one->function->kind(), &other->function->kind());
+}
+
 struct WrongNames {
   const char* text;
   const char* message;
@@ -99,24 +113,27 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         WrongNames{
             "function = \"nat\"",
-            "f.toml:1: function: \"nat\" is not in this version: give \"balance\""},
+            "f.toml:1: function: \"nat\" is not in this version: give \"balance\" or \"forward\""},
         WrongNames{"function = [\"nat\", \"balance\"]",
-                   "f.toml:1: function: is an array: give \"balance\""},
+                   "f.toml:1: function: is an array: give \"balance\" or \"forward\""},
         WrongNames{"function = \"blance\"",
-                   "f.toml:1: function: \"blance\" is not known: give \"balance\""},
+                   "f.toml:1: function: \"blance\" is not known: give \"balance\" or \"forward\""},
         WrongNames{"chain = \"balance\"",
                    "f.toml:1: chain: is a string: give a list of functions, as [\"balance\"]"},
         WrongNames{"chain = []",
                    "f.toml:1: chain: is empty: give a list of functions, as [\"balance\"]"},
         WrongNames{"chain = [\"balance\", \"blance\"]",
-                   "f.toml:1: chain: \"blance\" is not known: give \"balance\""},
+                   "f.toml:1: chain: \"blance\" is not known: give \"balance\" or \"forward\""},
         WrongNames{"chain = [\"firewall\", \"balance\"]",
                    "f.toml:1: chain: \"firewall\" is not in this version: give \"balance\" or "
                    "\"forward\""},
         WrongNames{"chain = [\"balance\", 1]",
-                   "f.toml:1: chain: is an integer: give \"balance\""},
+                   "f.toml:1: chain: is an integer: give \"balance\" or \"forward\""},
         WrongNames{"chain = [\"balance\", \"balance\"]",
                    "f.toml:1: chain: \"balance\" is there twice: leave one out"},
+        WrongNames{"chain = [\"forward\", \"balance\"]\nbalance.stateful = false",
+                   "f.toml:1: chain: \"balance\" needs balance.stateful = true: without entries "
+                   "nothing is counted"},
         WrongNames{"function = \"balance\"\nchain = [\"balance\"]",
                    "f.toml:2: chain: function is given, too: leave function out"}));
 

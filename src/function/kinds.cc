@@ -3,12 +3,14 @@
 #include <array>
 
 #include "function/balance/kind.h"
+#include "function/forward/kind.h"
 
 namespace millrace {
 
 std::span<const FunctionKind* const> kinds() {
   static const std::array all{
       &balance_kind(),
+      &forward_kind(),
   };
   return all;
 }

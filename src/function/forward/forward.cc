@@ -1,0 +1,31 @@
+#include "function/forward/forward.h"
+
+namespace millrace {
+
+/// Where the reply's key is another connection's, as behind a function that rewrites one end,
+/// packets go on untracked.
+template <class K>
+void ForwarderFor<K>::open(const Burst&, Opening<K>& opening) {
+  if (opening.attempt > 0) return opening.refuse(Verdict::passed);
+  opening.accept_two_way(reversed(opening.key));
+}
+
+template <class K>
+void ForwarderFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>&) {
+  const Lane<K>& lane = burst.lane<K>();
+  for_each_bit(places, [&](unsigned i) {
+    Verdict& verdict = burst.verdict[lane.packet[i]];
+    if (lane.connection[i] != ConnId::none) [[likely]] {
+      verdict = Verdict::tracked;
+      return;
+    }
+    const bool found_no_place = verdict == Verdict::table_full || verdict == Verdict::over_budget;
+    if ((found_no_place && stateless_when_full_) || verdict == Verdict::no_connection)
+      verdict = Verdict::stateless;
+  });
+}
+
+template class ForwarderFor<KeyV4>;
+template class ForwarderFor<KeyV6>;
+
+}  // namespace millrace

@@ -1,0 +1,264 @@
+// Chains of functions on a line, beside their functions alone.
+#include "function/chain.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "function/balance/balance.h"
+#include "function/forward/forward.h"
+#include "line_fixture.h"
+
+namespace millrace::test {
+namespace {
+
+/// Counts a connection's packets where several workers might, and refuses those to one port.
+template <class K>
+class CountFor final : public FunctionFor<K> {
+ public:
+  static constexpr std::uint16_t kRefused = 666;
+
+  Part part() const override {
+    return {.name = "count",
+            .originator_bytes = sizeof(std::uint64_t),
+            .reply_bytes = sizeof(std::uint64_t),
+            .alignment = alignof(std::uint64_t),
+            .image_bytes = sizeof(std::uint64_t)};
+  }
+  std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override {
+    std::uint64_t begin = 0;
+    for_each_bit(unknown, [&](unsigned i) {
+      const bool is_refused = lane.key[i].destination_port == kRefused;
+      if (is_refused) burst.verdict[lane.packet[i]] = Verdict::source_limit;
+      begin |= std::uint64_t{!is_refused} << i;
+    });
+    return begin;
+  }
+  void open(const Burst&, Opening<K>& opening) override {
+    if (opening.attempt > 0) return opening.refuse(Verdict::reply_collision);
+    std::memset(opening.state, 0, sizeof(std::uint64_t));
+    std::memset(opening.reply_state, 0, sizeof(std::uint64_t));
+    opening.accept_two_way(reversed(opening.key));
+    ++live;
+  }
+  Verdict event(Event event, const std::byte*, bool) override {
+    if (event == Event::closed || event == Event::abandoned) --live;
+    return Verdict::tracked;
+  }
+  void serve(Burst& burst, std::uint64_t places, const States<K>& states) override {
+    const Lane<K>& lane = burst.lane<K>();
+    for_each_bit(places, [&](unsigned i) {
+      if (lane.connection[i] == ConnId::none) {
+        Verdict& verdict = burst.verdict[lane.packet[i]];
+        if (verdict == Verdict::no_connection) verdict = Verdict::stateless;
+        return;
+      }
+      auto* const counted = reinterpret_cast<std::uint64_t*>(states[lane.connection[i]]);
+      ASSERT_EQ(reinterpret_cast<std::uintptr_t>(counted) % alignof(std::uint64_t), 0U);
+      most = std::max(most, std::atomic_ref(*counted).fetch_add(1) + 1);
+      burst.verdict[lane.packet[i]] = Verdict::tracked;
+    });
+  }
+
+  std::int64_t live = 0;
+  std::uint64_t most = 0;
+};
+class Count final : public Function {
+ public:
+  FunctionFor<KeyV4>& v4() override { return v4_; }
+  FunctionFor<KeyV6>& v6() override { return v6_; }
+  CountFor<KeyV4> v4_;
+  CountFor<KeyV6> v6_;
+};
+
+LineConfig line_config() {
+  return {.capacity = 1000,
+          .capacity_v6 = 20,
+          .timeouts = Timeouts::all(100'000),
+          .pages = Pages::small,
+          .secret = Secret::from_seed(1),
+          .catch_up = true};
+}
+
+/// A balancer, alone or in a chain, on a line.
+struct Played {
+  std::unique_ptr<Balance> balance;
+  Forwarder forward{FunctionRun{}};
+  Count count;
+  std::unique_ptr<Chain> chain;
+  std::unique_ptr<Line> line;
+  std::vector<Bytes> sent;
+
+  /// `order`: b is the balancer, f `forward`, c `count`.
+  explicit Played(const std::string& order) {
+    BalanceConfig config;
+    config.services = {.v4 = {service(kVirtual, {1, 2, 3}), service(kVirtual2, {1, 4})}};
+    balance = std::move(*Balance::create(config));
+    std::vector<Function*> functions;
+    for (const char name : order) {
+      functions.push_back(name == 'b'   ? static_cast<Function*>(balance.get())
+                          : name == 'f' ? static_cast<Function*>(&forward)
+                                        : &count);
+    }
+    if (functions.size() > 1) chain = std::make_unique<Chain>(functions);
+    line = std::move(*make_line(line_config(), chain ? *chain : *functions.front()));
+  }
+  /// What becomes of these.
+  void play(const std::vector<Bytes>& packets, std::uint32_t at_ms = 0) {
+    TestPort port;
+    for (const Bytes& p : packets) port.add(p, at_ms);
+    line->run(port);
+    sent = port.sent;
+  }
+  std::uint64_t verdicts(Verdict verdict) const {
+    return line->counters().verdict[static_cast<std::size_t>(verdict)].value();
+  }
+  void check() const {
+    const auto ok = line->check_invariants();
+    EXPECT_TRUE(ok.has_value()) << ok.error().message;
+    const auto balanced = balance->check_invariants();
+    EXPECT_TRUE(balanced.has_value()) << balanced.error().message;
+  }
+};
+
+/// Packets to services, from backends, and between others, in connections and out of them.
+class Traffic {
+ public:
+  explicit Traffic(std::uint64_t seed) : random_(seed) {}
+
+  std::vector<Bytes> requests(std::size_t count) {
+    std::vector<Bytes> all;
+    for (std::size_t n = 0; n < count; ++n) {
+      const Endpoint to = draw() % 3 == 0 ? kVirtual2 : kVirtual;
+      all.push_back(packet(client(draw() % 300), to, flags(), draw() % 2));
+      if (draw() % 5 == 0) all.push_back(packet(client(draw() % 300), elsewhere(), flags()));
+    }
+    return all;
+  }
+  /// To what a line has sent, and some that nobody asked for.
+  std::vector<Bytes> replies(const std::vector<Bytes>& sent) {
+    std::vector<Bytes> all;
+    for (const Bytes& p : sent) {
+      if (draw() % 2 == 0) all.push_back(packet(destination_of(p), source_of(p), kAck, draw() % 3));
+      if (draw() % 8 == 0)
+        all.push_back(packet({{10, 0, 0, static_cast<std::uint8_t>(draw() % 6)}, 8080},
+                             client(draw() % 300), flags(), draw() % 2));
+    }
+    return all;
+  }
+
+ private:
+  unsigned draw() { return static_cast<unsigned>(random_() >> 8); }
+  static Endpoint elsewhere() { return {{198, 51, 100, 9}, 25}; }
+  std::uint8_t flags() {
+    constexpr std::array<std::uint8_t, 5> kFlags{kSyn, kAck, kSyn | kAck, 4, kFin | kAck};
+    return kFlags[draw() % kFlags.size()];
+  }
+  std::mt19937_64 random_;
+};
+
+// Beside a function that changes nothing, a balancer does packet by packet what it does alone.
+TEST(Chain, ForwardAndBalanceDoWhatBalanceDoes) {
+  const testing::ScopedTrace repeat(__FILE__, __LINE__, test::repeat());
+  for (const char* order : {"fb", "bf", "fbc"}) {
+    Traffic traffic(test::seed());
+    Played alone("b");
+    Played chain(order);
+    for (std::uint32_t round = 0; round < 20; ++round) {
+      const auto requests = traffic.requests(100);
+      alone.play(requests, round * 100);
+      chain.play(requests, round * 100);
+      ASSERT_EQ(alone.sent, chain.sent) << order << ", requests of round " << round;
+      const auto replies = traffic.replies(alone.sent);
+      alone.play(replies, round * 100 + 50);
+      chain.play(replies, round * 100 + 50);
+      ASSERT_EQ(alone.sent, chain.sent) << order << ", replies of round " << round;
+    }
+    const auto of_alone = alone.balance->statistics();
+    const auto of_chain = chain.balance->statistics();
+    for (std::size_t s = 0; s < of_alone.size(); ++s) {
+      EXPECT_EQ(of_alone[s].established, of_chain[s].established);
+      EXPECT_EQ(of_alone[s].stateless, of_chain[s].stateless);
+      for (std::size_t b = 0; b < of_alone[s].backends.size(); ++b) {
+        EXPECT_EQ(of_alone[s].backends[b].packets, of_chain[s].backends[b].packets);
+        EXPECT_EQ(of_alone[s].backends[b].live, of_chain[s].backends[b].live);
+      }
+    }
+    EXPECT_GT(chain.line->report_v4().live, alone.line->report_v4().live)
+        << "what goes to no service is tracked, too";
+    alone.check();
+    chain.check();
+  }
+}
+
+TEST(Chain, WhatAFunctionRefusesIsNotInserted) {
+  Played chain("cb");
+  const Endpoint refused{kVirtual.address, CountFor<KeyV4>::kRefused};
+  chain.play(
+      {packet(client(1), refused), packet(client(1), kVirtual), packet(client(1), kVirtual)});
+  EXPECT_EQ(chain.sent.size(), 2U);
+  EXPECT_EQ(chain.verdicts(Verdict::source_limit), 1U);
+  EXPECT_EQ(chain.line->report_v4().live, 1U);
+  EXPECT_EQ(chain.count.v4_.live, 1);
+  EXPECT_EQ(chain.count.v4_.most, 2U);
+  chain.check();
+}
+
+// Whoever sends as a service, into nobody's connection, must not get an entry that packets to the
+// service would meet.
+TEST(Chain, NobodyOpensInAServicesName) {
+  for (const char* order : {"fb", "bf"}) {
+    Played chain(order);
+    chain.play({packet(kVirtual, client(1), kSyn), packet(client(1), kVirtual, kAck),
+                packet({{198, 51, 100, 9}, 25}, client(1))});
+    ASSERT_EQ(chain.sent.size(), 3U) << order;
+    EXPECT_EQ(destination_of(chain.sent[1]).port, 8080) << order << ": to a backend";
+    EXPECT_EQ(chain.verdicts(Verdict::no_service), 1U) << order;
+    EXPECT_EQ(chain.line->report_v4().live, 2U) << order;
+    EXPECT_EQ(chain.line->counters().refused.value(), 0U) << order;
+    chain.check();
+  }
+}
+
+// Two clients' replies look alike where a backend rewrites nothing that tells them apart: the
+// balancer, which can, chooses another one; nobody is left behind in what was tried first.
+TEST(Chain, AfterACollisionWhoCanChoosesOtherwise) {
+  for (const char* order : {"b", "bc", "cb", "bfc"}) {
+    Played chain(order);
+    // The same client's end, to both services: both have backend 1, on the same port.
+    std::vector<Bytes> packets;
+    for (unsigned n = 0; n < 60; ++n) {
+      packets.push_back(packet(client(n), kVirtual));
+      packets.push_back(packet(client(n), kVirtual2));
+    }
+    chain.play(packets);
+    EXPECT_EQ(chain.sent.size(), 120U) << order;
+    EXPECT_GT(chain.line->counters().collisions.value(), 5U) << order;
+    EXPECT_EQ(chain.line->report_v4().live, 120U) << order;
+    if (std::string(order).contains('c')) {
+      EXPECT_EQ(chain.count.v4_.live, 120) << order;
+    }
+    chain.check();
+  }
+}
+
+TEST(Chain, NamesEachPartAndPutsThemOneBehindTheOther) {
+  Played chain("bcf");
+  const auto parts = chain.line->carried_parts();
+  ASSERT_EQ(parts.size(), 6U);
+  EXPECT_EQ(parts[0].name(), "balance");
+  EXPECT_EQ(parts[1].name(), "count");
+  EXPECT_EQ(parts[2].name(), "forward");
+  const Part whole = chain.chain->v4().part();
+  EXPECT_EQ(whole.originator_bytes, 16U) << "two bytes, and eight at the next eighth";
+  EXPECT_EQ(whole.alignment, 8U);
+  EXPECT_EQ(whole.image_bytes, parts[0].image_bytes + 8U);
+}
+
+}  // namespace
+}  // namespace millrace::test

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Compares, over every capture of a folder, the load balancer alone with chains of it and `forward`.
+
+    chain_traces.py MILLRACE [FOLDER]
+
+Once without services, and once with the two ends that most connections of the capture go to. What is
+written must be the same byte by byte, with the same exit status and the same packets dropped. Exit
+status 1 where it is not, 77 where the folder is absent.
+"""
+
+import argparse
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+import replay_traces
+
+CHAINS = ('chain = ["forward", "balance"]', 'chain = ["balance", "forward"]')
+SERVICE = """
+[[service]]
+address = "{destination}"
+port = {destination_port}
+protocol = "{protocol}"
+scheduler = "round-robin"
+backends = [{{ address = "{net}1" }}, {{ address = "{net}2", port = 8080 }}]
+"""
+
+
+def replay(millrace, path, folder, configuration):
+    """Exit status, what was written, what was dropped, and the connections at the end."""
+    files = {name: os.path.join(folder, name) for name in ("f.toml", "out", "stats", "connections")}
+    for name in files.values():
+        if os.path.exists(name):
+            os.remove(name)
+    with open(files["f.toml"], "w", encoding="utf-8") as file:
+        file.write(configuration)
+    done = subprocess.run(
+        [millrace, "replay", "--in", path, "--config", files["f.toml"], "--quiet", "--out", files["out"], "--stats",
+         files["stats"], "--connections", files["connections"]], capture_output=True)  # fmt: skip
+    if not os.path.exists(files["stats"]):
+        return done.returncode, None, None, []
+    with open(files["out"], "rb") as file:
+        out = file.read()
+    with open(files["stats"], encoding="utf-8") as file:
+        dropped = json.load(file)["packets"]["dropped"]
+    with open(files["connections"], encoding="utf-8") as file:
+        connections = [json.loads(line) for line in file]
+    return done.returncode, out, dropped, connections
+
+
+def services(connections):
+    """For the ends that most of these go to; some are clients'."""
+    ends = collections.Counter(
+        (c["destination"], c["destination_port"], c["protocol"])
+        for c in connections
+        if c["protocol"] in ("tcp", "udp") and c["destination_port"] != 0
+    )
+    text = ""
+    for (destination, port, protocol), _ in ends.most_common(2):
+        net = "fd00::" if ":" in destination else "10.9.0."
+        text += SERVICE.format(destination=destination, destination_port=port, protocol=protocol, net=net)
+    return text
+
+
+def differences(millrace, path, folder):
+    alone = replay(millrace, path, folder, 'function = "balance"\n')
+    for what in ("", services(alone[3])):
+        if what:
+            alone = replay(millrace, path, folder, 'function = "balance"\n' + what)
+        for chain in CHAINS:
+            together = replay(millrace, path, folder, chain + "\n" + what)
+            for name, one, other in zip(("exit status", "packets", "drops"), alone, together):
+                if one != other:
+                    yield f"{chain}, {'services' if what else 'no services'}: other {name}"
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("millrace", help="the program")
+    parser.add_argument("folder", nargs="?", default=replay_traces.TRACES)
+    options = parser.parse_args()
+    if not os.path.isdir(options.folder):
+        print(f"skipped: no folder {os.path.relpath(options.folder)}")
+        return 77
+    captures, wrong = 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        for path in replay_traces.capture_files(options.folder):
+            captures += 1
+            for text in differences(options.millrace, path, folder):
+                print(f"{os.path.relpath(path, options.folder)}: {text}")
+                wrong += 1
+    print(f"{captures} captures, alone and in chains: {wrong} differences")
+    return 1 if wrong or not captures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
