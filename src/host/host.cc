@@ -84,10 +84,9 @@ void Host::admit(Burst& burst, std::span<const Arrival> arrivals) {
 
 /// Who sends something to the host itself that has no connection, a backend for example, answers
 /// the kernel, which asks for its health, and no client.
-void Host::looked_up(Burst& burst, const Steering& steering) const {
-  if (!has_kernel_) return;
-  v4_.keep_for_kernel(burst, steering);
-  v6_.keep_for_kernel(burst, steering);
+std::uint64_t Host::looked_up(Burst& burst, const Steering& steering) const {
+  if (!has_kernel_) return 0;
+  return v4_.keep_for_kernel(burst, steering) | v6_.keep_for_kernel(burst, steering);
 }
 
 void Host::filed(Burst& burst, const Steering& steering, bool keeps_all) {

@@ -65,7 +65,7 @@ class Host {
   void filed(Burst& burst, const Steering& steering, bool keeps_all);
   /// Connections have been looked up: what is addressed to the host itself and has none, no
   /// function is asked about.
-  void looked_up(Burst& burst, const Steering& steering) const;
+  std::uint64_t looked_up(Burst& burst, const Steering& steering) const;
 
   struct Routed {
     std::uint64_t sent = 0;   ///< packets, a bit each, that go out as `out` says

@@ -181,12 +181,15 @@ bool HostFor<A>::is_answered_on(const A& address, unsigned link) const {
 }
 
 template <class A>
-void HostFor<A>::keep_for_kernel(Burst& burst, const Steering& steering) const {
+std::uint64_t HostFor<A>::keep_for_kernel(Burst& burst, const Steering& steering) const {
+  std::uint64_t kept = 0;
   const auto& lane = burst.lane<Key<A>>();
   for (unsigned i = 0; i < lane.size; ++i) {
-    if (lane.connection[i] == ConnId::none && is_for_host(lane.key[i], steering))
-      burst.verdict[lane.packet[i]] = Verdict::no_service;
+    if (lane.connection[i] != ConnId::none || !is_for_host(lane.key[i], steering)) continue;
+    burst.verdict[lane.packet[i]] = Verdict::no_service;
+    kept |= std::uint64_t{1} << lane.packet[i];
   }
+  return kept;
 }
 
 template <class A>

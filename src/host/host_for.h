@@ -244,7 +244,7 @@ class HostFor {
     return !notice.is_question || !is_virtual(notice.target);
   }
   /// As `Host::looked_up`, where the kernel has an interface.
-  void keep_for_kernel(Burst& burst, const Steering& steering) const;
+  std::uint64_t keep_for_kernel(Burst& burst, const Steering& steering) const;
   /// Returns the errors, a bit each, that are addressed to the host itself and about its own
   /// packets.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;

@@ -143,8 +143,9 @@ class Family {
         tracker_->find(lane.keys(), lane.hashes(), burst.now, lane.connections(), lane.stragglers);
   }
 
-  /// Gives entries to the connections that begin in this burst.
-  void open(Burst& burst);
+  /// Gives entries to the connections that begin in this burst. Packets whose bit in `refused` is
+  /// set begin none.
+  void open(Burst& burst, std::uint64_t refused);
   /// Gives entries to connections that have been served without one, and that replies prove.
   void open_by_replies(Burst& burst);
 

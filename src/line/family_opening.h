@@ -16,14 +16,16 @@
 namespace millrace {
 
 template <class TrackerType, class K>
-void Family<TrackerType, K>::open(Burst& burst) {
+void Family<TrackerType, K>::open(Burst& burst, std::uint64_t refused) {
   Lane<K>& lane = burst.lane<K>();
   if (tracker_) end_what_begins_anew(burst, lane);
   if (std::ranges::count(lane.connections(), ConnId::none) == 0) return;
-  std::uint64_t concerned = 0;  // a port may have refused some
-  for_each_bit(unknown(lane), [&](unsigned i) {
-    concerned |= std::uint64_t{burst.verdict[lane.packet[i]] == Verdict::tracked} << i;
-  });
+  std::uint64_t concerned = tracker_ ? unknown(lane) : lane.all();
+  if (refused != 0) [[unlikely]] {
+    for_each_bit(concerned, [&](unsigned i) {
+      if ((refused >> lane.packet[i] & 1) != 0) concerned &= ~(std::uint64_t{1} << i);
+    });
+  }
   const std::uint64_t begin = function_->screen(burst, lane, concerned);
   if (!tracker_) {
     for_each_bit(begin, [&](unsigned i) { burst.verdict[lane.packet[i]] = Verdict::table_full; });

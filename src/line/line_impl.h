@@ -227,9 +227,9 @@ class LineOf final : public Line {
     v4_.find(*burst);
     v6_.find(*burst);
     probe_.done(Stage::find);
-    port.looked_up(*burst, *function_);
-    v4_.open(*burst);
-    v6_.open(*burst);
+    const std::uint64_t refused = port.looked_up(*burst, *function_);
+    v4_.open(*burst, refused);
+    v6_.open(*burst, refused);
     v4_.open_by_replies(*burst);
     v6_.open_by_replies(*burst);
     counters_->peak.raise_to(v4_.live() + v6_.live());

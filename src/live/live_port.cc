@@ -196,8 +196,8 @@ void LivePort::filed(Burst& burst, const Steering& steering) {
     tracer_->received(burst, [this](Handle handle) { return link_of(handle); });
 }
 
-void LivePort::looked_up(Burst& burst, const Steering& steering) {
-  host_.looked_up(burst, steering);
+std::uint64_t LivePort::looked_up(Burst& burst, const Steering& steering) {
+  return host_.looked_up(burst, steering);
 }
 
 void LivePort::hand_over(Burst& burst, const Steering& steering) {

@@ -82,7 +82,7 @@ class LivePort final : public Port, private Wire {
   bool receives_parsed() const override { return true; }
   bool receive(Burst& burst) override;
   void filed(Burst& burst, const Steering& steering) override;
-  void looked_up(Burst& burst, const Steering& steering) override;
+  std::uint64_t looked_up(Burst& burst, const Steering& steering) override;
   std::uint64_t route(Burst& burst, std::uint64_t forward) override;
   void send(const Burst& burst, std::uint64_t forward) override;
   void tell(const Reset<KeyV4>& reset) override { host_.tell(reset, now_, *this); }

@@ -29,9 +29,9 @@ class Port {
   /// The burst's keys have been filed; nothing else has been done. May take packets out that are
   /// another worker's.
   virtual void filed(Burst&, const Steering&) {}
-  /// Connections have been looked up. May give packets without one a verdict: then no function is
-  /// asked about them.
-  virtual void looked_up(Burst&, const Steering&) {}
+  /// Connections have been looked up. May give packets without one a verdict, and returns which, a
+  /// bit each: no function is asked about them.
+  virtual std::uint64_t looked_up(Burst&, const Steering&) { return 0; }
   /// The burst is served, and the packets whose bit in `forward` is set may go out. Says which do,
   /// and may change verdicts.
   virtual std::uint64_t route(Burst&, std::uint64_t forward) { return forward; }
