@@ -98,6 +98,20 @@ class Restart(Asked):
         stats = self.stop()
         self.assertEqual(stats["connections"]["opened"], 0)
 
+    def test_functions_come_and_go(self):
+        """Each finds its part of connections by its name, whatever stands before or behind it."""
+        alone, *chains = 'function = "balance"', 'chain = ["forward", "balance"]', 'chain = ["balance", "forward"]'
+        self.serve_with(f"{alone}\n" + GOOD)
+        before = self.clients(20)
+        met = [client.get(1) for client in before]
+        for n, functions in enumerate((*chains, alone)):
+            self.assertEqual(self.take_over(f"{functions}\n" + GOOD), 20 + 5 * n)
+            self.assertEqual([client.get(1) for client in before], met)
+            self.assertEqual(self.reload(f"{functions}\n" + without(SECOND))["backends"], 6)
+            self.assertEqual([client.get(1) for client in before], met)
+            self.assertEqual(self.servers_of(5), {FIRST: 5})
+            self.reload(f"{functions}\n" + GOOD)
+
     def test_another_configuration(self):
         """Whatever a reload cannot change."""
         self.serve_with()
