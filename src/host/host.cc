@@ -82,11 +82,8 @@ void Host::admit(Burst& burst, std::span<const Arrival> arrivals) {
   unfile(burst, unfiled);
 }
 
-/// Who sends something to the host itself that has no connection, a backend for example, answers
-/// the kernel, which asks for its health, and no client.
 std::uint64_t Host::looked_up(Burst& burst, const Steering& steering) const {
-  if (!has_kernel_) return 0;
-  return v4_.keep_for_kernel(burst, steering) | v6_.keep_for_kernel(burst, steering);
+  return v4_.keep_for_host(burst, steering) | v6_.keep_for_host(burst, steering);
 }
 
 void Host::filed(Burst& burst, const Steering& steering, bool keeps_all) {

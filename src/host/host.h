@@ -64,7 +64,7 @@ class Host {
   /// ports. To be called after `admit`. `keeps_all`: no packet of the burst goes to another worker.
   void filed(Burst& burst, const Steering& steering, bool keeps_all);
   /// Connections have been looked up: what is addressed to the host itself and has none, no
-  /// function is asked about.
+  /// function is asked about. Returns these packets, a bit each.
   std::uint64_t looked_up(Burst& burst, const Steering& steering) const;
 
   struct Routed {

@@ -181,7 +181,7 @@ bool HostFor<A>::is_answered_on(const A& address, unsigned link) const {
 }
 
 template <class A>
-std::uint64_t HostFor<A>::keep_for_kernel(Burst& burst, const Steering& steering) const {
+std::uint64_t HostFor<A>::keep_for_host(Burst& burst, const Steering& steering) const {
   std::uint64_t kept = 0;
   const auto& lane = burst.lane<Key<A>>();
   for (unsigned i = 0; i < lane.size; ++i) {
@@ -190,6 +190,12 @@ std::uint64_t HostFor<A>::keep_for_kernel(Burst& burst, const Steering& steering
     kept |= std::uint64_t{1} << lane.packet[i];
   }
   return kept;
+}
+
+template <class A>
+bool HostFor<A>::is_rewritten(Burst& burst, unsigned packet) {
+  const auto keys = keys_of<A>(burst, packet);
+  return (burst.has_next_hop >> packet & 1) != 0 || (keys && keys->was != keys->is);
 }
 
 template <class A>
@@ -204,10 +210,11 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
   return found;
 }
 
-/// An own address may be a service's, too.
+/// Of what is addressed to the host, or to a virtual address, services have their share. A backend
+/// that sends to it answers the kernel, which asks for its health, and no client.
 template <class A>
 bool HostFor<A>::is_for_host(const Key<A>& key, const Steering& steering) const {
-  if (!is_own(key.destination)) return false;
+  if (!is_own(key.destination) && !is_virtual(key.destination)) return false;
   return tables_->served.find(key.destination) == nullptr ||
          !steering.steer({&key, 1}).is_by_source(0);
 }

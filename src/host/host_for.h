@@ -243,8 +243,8 @@ class HostFor {
   bool concerns_kernel(const Notice<A>& notice) const {
     return !notice.is_question || !is_virtual(notice.target);
   }
-  /// As `Host::looked_up`, where the kernel has an interface.
-  std::uint64_t keep_for_kernel(Burst& burst, const Steering& steering) const;
+  /// As `Host::looked_up`.
+  std::uint64_t keep_for_host(Burst& burst, const Steering& steering) const;
   /// Returns the errors, a bit each, that are addressed to the host itself and about its own
   /// packets.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
@@ -301,6 +301,7 @@ class HostFor {
   void tell(IcmpError error, const About& about, const std::optional<RewrittenKey<A>>& sent,
             Tick now, Wire& wire);
   bool is_own(const A& address) const;
+  static bool is_rewritten(Burst& burst, unsigned packet);
   bool is_for_host(const Key<A>& key, const Steering& steering) const;
   bool is_virtual(const A& address) const;
   bool is_answered_on(const A& address, unsigned link) const;

@@ -57,7 +57,7 @@ template <class A>
 void HostFor<A>::settle(Burst& burst, unsigned i) {
   const auto found = std::ranges::find(pending_, burst.handle[i], &Pending::handle);
   if (found == pending_.end()) return;
-  if (is_served(burst.verdict[i])) {
+  if (is_served(burst.verdict[i]) && is_rewritten(burst, i)) {
     burst.verdict[i] = Verdict::service_fragment;
     treatments_.note(found->datagram, Treatment::refused, burst.now);
   }

@@ -138,7 +138,10 @@ class FragmentsTest : public testing::Test, protected Wire {
         *burst,
         SteersAll({.by_source = lane == Lane::originator, .by_destination = lane == Lane::reply}),
         keeps_all);
-    if (lane != Lane::none && burst->lane<Key<A>>().size == 1) burst->verdict[0] = verdict;
+    if (auto& keyed = burst->lane<Key<A>>(); lane != Lane::none && keyed.size == 1) {
+      burst->verdict[0] = verdict;
+      if (is_served(verdict)) keyed.set_source(0, {}, 1);
+    }
     std::array<Outgoing, Burst::kMax> out;
     sent_.clear();
     const Host::Routed routed = host_->route(*burst, ~std::uint64_t{0}, out, *this);

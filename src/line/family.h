@@ -143,6 +143,10 @@ class Family {
         tracker_->find(lane.keys(), lane.hashes(), burst.now, lane.connections(), lane.stragglers);
   }
 
+  /// Whether the burst has packets without a connection.
+  static bool has_unknown(Burst& burst) {
+    return std::ranges::count(burst.lane<K>().connections(), ConnId::none) != 0;
+  }
   /// Gives entries to the connections that begin in this burst. Packets whose bit in `refused` is
   /// set begin none.
   void open(Burst& burst, std::uint64_t refused);

@@ -19,7 +19,7 @@ template <class TrackerType, class K>
 void Family<TrackerType, K>::open(Burst& burst, std::uint64_t refused) {
   Lane<K>& lane = burst.lane<K>();
   if (tracker_) end_what_begins_anew(burst, lane);
-  if (std::ranges::count(lane.connections(), ConnId::none) == 0) return;
+  if (!has_unknown(burst)) return;
   std::uint64_t concerned = tracker_ ? unknown(lane) : lane.all();
   if (refused != 0) [[unlikely]] {
     for_each_bit(concerned, [&](unsigned i) {

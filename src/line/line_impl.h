@@ -227,7 +227,8 @@ class LineOf final : public Line {
     v4_.find(*burst);
     v6_.find(*burst);
     probe_.done(Stage::find);
-    const std::uint64_t refused = port.looked_up(*burst, *function_);
+    const bool has_unknown = v4_.has_unknown(*burst) || v6_.has_unknown(*burst);
+    const std::uint64_t refused = has_unknown ? port.looked_up(*burst, *function_) : 0;
     v4_.open(*burst, refused);
     v6_.open(*burst, refused);
     v4_.open_by_replies(*burst);
