@@ -22,8 +22,8 @@ Result<bool> FunctionDeployment::update(std::shared_ptr<const FunctionSettings>,
 }
 
 std::shared_ptr<const FunctionView> FunctionDeployment::view() const {
-  static const auto kView = std::make_shared<const FunctionView>();
-  return kView;
+  static const auto plain = std::make_shared<const FunctionView>();
+  return plain;
 }
 
 Json FunctionDeployment::statistics() const { return Json::object(); }

@@ -61,8 +61,8 @@ ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Line:
                      .is_resumed = true,
                      .image = images.front(),
                      .images = images};
-  static const Burst kNone{};
-  function_->open(kNone, opening);
+  static const Burst nothing_came{};
+  function_->open(nothing_came, opening);
   const bool is_linked = opening.answer == Opening<K>::Answer::two_way;
   const bool was_linked = carried.has_reply != 0;
   if (!opening.is_accepted() || is_linked != was_linked) return ConnId::none;
