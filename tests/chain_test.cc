@@ -17,7 +17,8 @@
 namespace millrace::test {
 namespace {
 
-/// Counts a connection's packets where several workers might, and refuses those to one port.
+/// Counts a connection's packets where several workers might, and drops those beyond `limit`.
+/// Refuses connections to one port.
 template <class K>
 class CountFor final : public FunctionFor<K> {
  public:
@@ -44,10 +45,11 @@ class CountFor final : public FunctionFor<K> {
     std::memset(opening.state, 0, sizeof(std::uint64_t));
     std::memset(opening.reply_state, 0, sizeof(std::uint64_t));
     opening.accept_two_way(reversed(opening.key));
-    ++live;
+    if (!opening.is_resumed) ++live;
   }
   Verdict event(Event event, const std::byte*, bool) override {
     if (event == Event::closed || event == Event::abandoned) --live;
+    if (event == Event::adopted) ++live;
     return Verdict::tracked;
   }
   void serve(Burst& burst, std::uint64_t places, const States<K>& states) override {
@@ -60,13 +62,15 @@ class CountFor final : public FunctionFor<K> {
       }
       auto* const counted = reinterpret_cast<std::uint64_t*>(states[lane.connection[i]]);
       ASSERT_EQ(reinterpret_cast<std::uintptr_t>(counted) % alignof(std::uint64_t), 0U);
-      most = std::max(most, std::atomic_ref(*counted).fetch_add(1) + 1);
-      burst.verdict[lane.packet[i]] = Verdict::tracked;
+      const std::uint64_t now = std::atomic_ref(*counted).fetch_add(1) + 1;
+      most = std::max(most, now);
+      burst.verdict[lane.packet[i]] = now > limit ? Verdict::source_limit : Verdict::tracked;
     });
   }
 
   std::int64_t live = 0;
   std::uint64_t most = 0;
+  std::uint64_t limit = UINT64_MAX;
 };
 class Count final : public Function {
  public:
@@ -196,6 +200,27 @@ TEST(Chain, ForwardAndBalanceDoWhatBalanceDoes) {
   }
 }
 
+// A flood of half-open connections drops nobody's packets; a full table does where that is wanted.
+TEST(Forward, SendsOnWhatIsOverTheBudget) {
+  Forwarder forward({.stateless_when_full = false});
+  LineConfig config = line_config();
+  config.half_open_percent = 10;
+  const auto line = std::move(*make_line(config, forward));
+  TestPort port;
+  for (unsigned n = 0; n < 300; ++n) port.add(packet(client(n), kVirtual), 0);
+  line->run(port);
+  EXPECT_EQ(port.sent.size(), 300U);
+  EXPECT_EQ(line->counters().over_budget.value(), 200U);
+  EXPECT_EQ(line->counters().verdict[static_cast<std::size_t>(Verdict::stateless)].value(), 200U);
+  config.half_open_percent = 100;
+  config.capacity = 100;
+  const auto full = std::move(*make_line(config, forward));
+  TestPort many;
+  for (unsigned n = 0; n < 300; ++n) many.add(packet(client(n), kVirtual), 0);
+  full->run(many);
+  EXPECT_EQ(many.sent.size(), 100U);
+}
+
 TEST(Chain, WhatAFunctionRefusesIsNotInserted) {
   Played chain("cb");
   const Endpoint refused{kVirtual.address, CountFor<KeyV4>::kRefused};
@@ -209,7 +234,43 @@ TEST(Chain, WhatAFunctionRefusesIsNotInserted) {
   chain.check();
 }
 
-// Whoever sends as a service, into nobody's connection, must not get an entry that packets to the
+// What one function drops, no other sees or takes back.
+TEST(Chain, WhatIsDroppedMeetsNoOther) {
+  for (const char* order : {"cb", "bc"}) {
+    Played chain(order);
+    chain.count.v4_.limit = 3;
+    chain.play(std::vector(5, packet(client(1), kVirtual, kAck)));
+    EXPECT_EQ(chain.sent.size(), 3U) << order;
+    EXPECT_EQ(chain.verdicts(Verdict::source_limit), 2U) << order;
+    std::uint64_t to_backends = 0;
+    for (const auto& service : chain.balance->statistics())
+      for (const auto& backend : service.backends) to_backends += backend.packets;
+    EXPECT_EQ(to_backends, order[0] == 'c' ? 3U : 5U) << order;
+    chain.check();
+  }
+}
+
+// A connection of another process counts once it is adopted: one that a later function refuses has
+// not counted anywhere.
+TEST(Chain, WhatIsNotResumedHasNotCounted) {
+  Played chain("cb");
+  const std::array<std::byte, sizeof(std::uint64_t)> counted{};
+  const std::array<const std::byte*, 2> images{counted.data(), nullptr};
+  CarriedConnection<KeyV4> told{.is_there = 1, .has_reply = 1};
+  told.key = {.source = {{192, 0, 2, 1}},
+              .destination = {kVirtual.address},
+              .source_port = 1024,
+              .destination_port = 80,
+              .protocol = 6};
+  EXPECT_EQ(chain.line->resume(told, images), ConnId::none) << "nobody knows its backend";
+  EXPECT_EQ(chain.count.v4_.live, 0);
+  told.key.destination_port = 81;
+  EXPECT_NE(chain.line->resume(told, images), ConnId::none) << "of no service";
+  EXPECT_EQ(chain.count.v4_.live, 1);
+  chain.check();
+}
+
+// A packet that comes from a service, in no connection, must not get an entry that packets to the
 // service would meet.
 TEST(Chain, NobodyOpensInAServicesName) {
   for (const char* order : {"fb", "bf"}) {

@@ -395,12 +395,14 @@ class Cli(Case):
             schema = json.load(file)
         two_way = self.write("two-way.toml", '[[service]]\naddress = "203.0.113.1"\nport = 53\n'
                              'backends = [{address = "10.0.0.1", port = 54}]\n')
+        forward = self.write("forward.toml", 'function = "forward"\n')
         capture = self.packets_to("few.pcap", ["203.0.113.1", "203.0.113.2", "203.0.113.1"])
         for arguments in (self.replay(), self.replay("--seed", "1", "--capacity", "50"),
                           self.replay("--workers", "2"),
                           self.replay("--workers", "2", "--sharing", "mutex"),
                           self.replay("--workers", "2", "--balance"),
                           self.replay("--workers", "2", "--model", "pipeline"),
+                          self.replay("--config", forward),
                           ("replay", "--in", capture, "--config", two_way)):
             stats = json.loads(self.run_ok(*arguments, "--stats", "-").stdout)
             jsonschema.validate(stats, schema)

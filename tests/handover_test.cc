@@ -398,14 +398,17 @@ TEST(TakingOverTest, NonsenseIsRefused) {
 // here is passed over.
 TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   const Scheme scheme{"race", "sharded", 1};
-  const auto take = [&](const std::vector<CarriedPart>& parts) {
+  const auto take = [&](const std::vector<CarriedPart>& parts,
+                        const std::vector<CarriedPart>& again = {}) {
     Workers to = scheme.make();
     TakingOver taking_over(to, scheme.owners());
     std::vector<std::byte> bytes;
-    give_parts(parts, [&bytes](std::span<const std::byte> more) {
+    const auto append = [&bytes](std::span<const std::byte> more) {
       bytes.insert(bytes.end(), more.begin(), more.end());
       return true;
-    });
+    };
+    give_parts(parts, append);
+    if (!again.empty()) give_parts(again, append);
     const auto ok = taking_over.take(bytes);
     return ok ? std::string() : ok.error().message;
   };
@@ -413,12 +416,21 @@ TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   ASSERT_EQ(parts.size(), 2U);
   EXPECT_EQ(parts[0].name(), "balance");
   EXPECT_EQ(take(parts), "");
+  EXPECT_EQ(take(parts, parts), "");
+  EXPECT_NE(take(parts, {parts[0]}), "") << "what waits for a place has images as told first";
   append(parts, 4, std::array{Part{.name = "tomorrow's", .version = 7, .image_bytes = 40}});
   EXPECT_EQ(take(parts), "");
   parts[0].version = 9;
   EXPECT_EQ(take(parts),
             "the running millrace tells of connections what its function balance knows in version "
             "9, and this one reads version 1: end it, and start this one without --take-over");
+  parts[0].version = 1;
+  parts[0].function.fill('x');
+  EXPECT_EQ(take(parts), "") << "a name without an end";
+  parts = scheme.make().line(0).carried_parts();
+  parts[0].image_bytes += 2;
+  EXPECT_NE(take(parts), "") << "more than that version has";
+  EXPECT_NE(take({}), "") << "no parts";
   parts.assign(65, parts[1]);
   EXPECT_NE(take(parts), "");
   parts.assign(3, CarriedPart{.family = 4, .image_bytes = 4000});

@@ -112,6 +112,13 @@ class Restart(Asked):
             self.assertEqual(self.servers_of(5), {FIRST: 5})
             self.reload(f"{functions}\n" + GOOD)
 
+    def test_a_load_balancer_comes(self):
+        """In place of a process that had none, and offers no services."""
+        ports, _, _ = GOOD.partition("[[service]]")
+        self.serve_with('function = "forward"\n' + ports)
+        self.assertEqual(self.take_over('chain = ["forward", "balance"]\n' + GOOD), 0)
+        self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
+
     def test_another_configuration(self):
         """Whatever a reload cannot change."""
         self.serve_with()

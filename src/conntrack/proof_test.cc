@@ -8,6 +8,7 @@
 #include "conntrack/schemes.h"
 #include "conntrack/test_support.h"
 #include "conntrack/tracker.h"
+#include "core/test_sanitizers.h"
 
 namespace millrace {
 namespace {
@@ -121,6 +122,38 @@ TYPED_TEST(ProofTest, WhatIsRefusedStaysAsItIs) {
   EXPECT_EQ(this->packet(this->other(), this->others_), TestFixture::Followed::passed);
   this->end();
   EXPECT_EQ(this->left_, Proof::service);
+}
+
+// Connections without a reply's entry take one of the ids that two-way ones would, so that workers
+// which share tables may open many more than promised: ageing has room for all.
+TEST(SharedTracker, HasRoomForAsManyAsThereAreIds) {
+  using Tracked = Tracker<SharedRace, LockFreeRace::Guards, KeyV4>;
+  constexpr std::size_t kCapacity = kSanitized ? 10'000 : 1'000'000;
+  auto trackers = *Tracked::create({.capacity = kCapacity,
+                                    .reply_state_bytes = 2,
+                                    .follows = true,
+                                    .timeouts = Timeouts::all(1000),
+                                    .ageing = &Wheel::create,
+                                    .pages = Pages::small},
+                                   LockFreeRace::create(), 2);
+  for (Tracked& tracker : trackers) tracker.begin();
+  std::size_t opened = 0;
+  std::uint64_t n = 0;
+  for (Tracked& tracker : {std::ref(trackers[0]), std::ref(trackers[1])}) {
+    for (unsigned refused = 0; refused < 1000; ++n) {
+      const KeyV4 key = test::nth_key<KeyV4>(n);
+      const auto in = tracker.open(key, tracker.hasher()(key), Tick{100}, [](ConnId) {});
+      refused += in.outcome == Insertion::Outcome::full;
+      if (in.outcome != Insertion::Outcome::inserted) continue;
+      tracker.confirm(in.id);
+      ++opened;
+    }
+  }
+  EXPECT_GT(opened, kCapacity);
+  for (Tracked& tracker : trackers) {
+    EXPECT_TRUE(tracker.check_invariants().has_value());
+    tracker.end();
+  }
 }
 
 }  // namespace

@@ -46,8 +46,9 @@ template <template <class> class TableOf, Guards GuardsType, class K>
 Tick Tracker<TableOf, GuardsType, K>::latest_seen(ConnId id) const {
   auto& header = originators().header(id);
   const Tick there = seen(header);
-  if (header.peer == ConnId::none) return there;
-  auto& reply = replies().header(header.peer);
+  const ConnId peer = peer_of(header);
+  if (peer == ConnId::none || peer == kUnconfirmed) return there;
+  auto& reply = replies().header(peer);
   const Tick back = seen(reply);
   const Tick latest = back - there > 0 ? back : there;
   see_later(header, there, latest);

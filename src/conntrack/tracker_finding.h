@@ -46,7 +46,9 @@ ConnId Tracker<TableOf, GuardsType, K>::peek_one(const K& key, Tick now) const {
   const Hash hash = hasher()(key);
   ConnId id = ConnId::none;
   const bool is_reply = peek({&key, 1}, {&hash, 1}, now, {&id, 1}) != 0;
-  return is_reply ? peer_of(originators().header(id)) : id;
+  if (!is_reply) return id;
+  const ConnId originator = peer_of(originators().header(id));  // another worker may be ending it
+  return originator == kUnconfirmed ? ConnId::none : originator;
 }
 
 }  // namespace millrace

@@ -145,6 +145,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::reopens(ConnId reply, const Segment& segment) const {
   const ConnId originator = peer_of(replies().header(reply));
+  if (originator == kUnconfirmed) return false;
   const auto syn = shared_->syns.find(originator);
   if (!syn || !segment.acknowledges || segment.acknowledged != syn->next) return false;
   const std::uint32_t mark = load_mark(life(originators(), originator));
@@ -198,6 +199,7 @@ bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
   const std::uint64_t distance = std::min(beyond, other - segment.acknowledged);
   if (gap <= kReach && distance <= kReach) return true;
   const ConnId reply = side == Side::reply ? id : peer_of(originators().header(id));
+  if (reply == kUnconfirmed) return false;  // another worker has just ended it
   const std::uint32_t window = load_windows(life(replies(), reply)).widest(side == Side::reply);
   return gap <= window && gap * (2 * distance + 1) <= kReachOfBoth;
 }

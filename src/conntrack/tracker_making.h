@@ -39,9 +39,9 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
   const std::size_t ids = pair.originators.records().count();
   // Of connections with two entries there are never more, those included that are being opened.
   const std::size_t most = has_both ? std::max(ids / 2 + Stragglers::kMax, config.capacity) : ids;
-  // Each worker may go one beyond, before it knows of the others' last.
+  // Workers that share tables check their share first, so together they may hold almost twice that.
   auto ageing = config.ageing({.ids = ids,
-                               .connections = std::min(ids, most + workers),
+                               .connections = workers > 1 ? ids : std::min(ids, most + 1),
                                .interval_ms = config.interval_ms,
                                .pages = config.pages},
                               workers);

@@ -136,8 +136,9 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) 
   if (!is_busy) mix(latest_seen(id).ms);
   mix_mark(own);
   mix(std::bit_cast<std::uint8_t>(standing));
-  for (const std::byte one : std::span(states(Side::originator)[id], state_bytes_))
-    mix(std::to_integer<std::uint64_t>(one));
+  // Other workers may be writing it.
+  for (std::byte& one : std::span(states(Side::originator)[id], state_bytes_))
+    mix(std::to_integer<std::uint64_t>(std::atomic_ref(one).load(std::memory_order_relaxed)));
   // Others' marks are when they began, which does not change.
   if (const ConnId reply = peer_of(header);
       reply != ConnId::none && header.key.protocol == kProtocolTcp)

@@ -15,7 +15,7 @@ namespace millrace {
 struct Offer {
   unsigned number = 0;  ///< by which the rest is asked for
   /// What its function tells (`FunctionDeployment::tell_first`): members of an object.
-  Json function;
+  Json function = Json::object();
 
   struct Neighbour {
     std::string device;

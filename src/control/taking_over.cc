@@ -54,10 +54,7 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
     constexpr std::uint64_t kMostText = 4096;
     constexpr std::uint64_t kMostParts = 64;
     if (block_.family == kCarriedRefusal && block_.count <= kMostText) continue;
-    if (block_.family == kCarriedParts && block_.count <= kMostParts) {
-      told_parts_.clear();
-      continue;
-    }
+    if (block_.family == kCarriedParts && block_.count > 0 && block_.count <= kMostParts) continue;
     if ((block_.family != 4 && block_.family != 6) || block_.worker >= Workers::kMost ||
         block_.count == 0)
       return means_nothing();
@@ -72,12 +69,15 @@ std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
   const std::size_t count =
       std::min<std::uint64_t>(bytes.size() / sizeof(CarriedPart), block_.count);
   for (std::size_t i = 0; i < count; ++i)
-    std::memcpy(&told_parts_.emplace_back(), &bytes[i * sizeof(CarriedPart)], sizeof(CarriedPart));
+    std::memcpy(&coming_parts_.emplace_back(), &bytes[i * sizeof(CarriedPart)],
+                sizeof(CarriedPart));
   block_.count -= count;
-  if (block_.count == 0) {
-    find_images<KeyV4>();
-    find_images<KeyV6>();
-  }
+  if (block_.count > 0) return count * sizeof(CarriedPart);
+  // Connections that wait for a place have their images as the parts were told first.
+  is_wrong_ |= !told_parts_.empty() && told_parts_ != coming_parts_;
+  told_parts_ = std::exchange(coming_parts_, {});
+  find_images<KeyV4>();
+  find_images<KeyV6>();
   return count * sizeof(CarriedPart);
 }
 
@@ -94,13 +94,14 @@ void TakingOver::find_images() {
     for (const CarriedPart& told : told_parts_) {
       if (told.family != kCarriedFamily<K>) continue;
       if (told.name() == own.name()) found = at;
-      if (told.name() == own.name() && told != own) {
+      if (told.name() == own.name() && told.version != own.version) {
         refused_ =
             Error{"the running millrace tells of connections what its function " +
                   std::string(own.name()) + " knows in version " + std::to_string(told.version) +
                   ", and this one reads version " + std::to_string(own.version) +
                   ": end it, and start this one without --take-over"};
       }
+      is_wrong_ |= told.name() == own.name() && told.image_bytes != own.image_bytes;
       at += told.image_bytes;
     }
     offsets.push_back(found);

@@ -89,6 +89,7 @@ class TakingOver {
   bool is_wrong_ = false;
   std::optional<Error> refused_;
   std::vector<CarriedPart> told_parts_;
+  std::vector<CarriedPart> coming_parts_;     // of a block that has not come whole
   std::vector<const std::byte*> own_images_;  // of the connection that is placed
   std::tuple<Family<KeyV4>, Family<KeyV6>> families_;
   std::uint64_t connections_ = 0;

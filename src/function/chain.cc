@@ -96,7 +96,7 @@ template <class K>
 bool ChainFor<K>::ask(const Burst& burst, Link& link) {
   link.function->open(burst, link.opening);
   if (link.opening.answer != Answer::refused) return true;
-  if (link.opening.attempt > 0) link.function->event(Event::abandoned, link.opening.state, false);
+  if (link.opening.attempt > 0) abandon(link);
   return false;
 }
 
@@ -142,7 +142,7 @@ void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
     if (ask(burst, link)) continue;
     const Verdict why = link.opening.refusal;
     for (std::size_t n = 0; n < links_.size(); ++n) {
-      if (n < next) abandon(links_[n]);
+      if (n < next && !opening.is_resumed) abandon(links_[n]);
       links_[n].opening.answer = Answer::refused;
     }
     return opening.refuse(why);
@@ -230,8 +230,13 @@ void ChainFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& sta
     without |= std::uint64_t{lane.connection[i] == ConnId::none} << i;
   without &= places;
   const std::uint64_t with = places & ~without;
+  std::uint64_t dropped = 0;
   in_order(with & ~lane.replies, with & lane.replies, [&](Link& link, std::uint64_t some) {
+    some &= ~dropped;
     link.function->serve(burst, some, states.from(link.offset));
+    for_each_bit(some, [&](unsigned i) {
+      dropped |= std::uint64_t{is_drop(burst.verdict[lane.packet[i]])} << i;
+    });
   });
   if (without != 0) [[unlikely]]
     serve_without_entry(burst, without, states);

@@ -69,13 +69,6 @@ class ChainView final : public FunctionView {
   explicit ChainView(std::vector<std::shared_ptr<const FunctionView>> views)
       : views_(std::move(views)) {}
 
-  std::optional<Side> side(const AnyKey& key) const override {
-    for (const auto& view : views_) {
-      if (const auto side = view->side(key)) return side;
-    }
-    return std::nullopt;
-  }
-
   /// What concerns a function is said by it; one that drops has the last word.
   Explained explain(const AnyKey& key, const Flow* connection) const override {
     Explained all;
@@ -113,21 +106,25 @@ class ChainView final : public FunctionView {
 class ChainDeployment final : public FunctionDeployment {
  public:
   ChainDeployment(std::vector<std::unique_ptr<FunctionDeployment>> functions, Kinds kinds,
-                  unsigned workers)
-      : functions_(std::move(functions)), kinds_(std::move(kinds)), all_(workers) {}
+                  std::shared_ptr<const ChainSettings> settings, unsigned workers)
+      : functions_(std::move(functions)),
+        kinds_(std::move(kinds)),
+        settings_(std::move(settings)),
+        all_(workers) {}
 
   static Result<std::unique_ptr<FunctionDeployment>> deploy(
       std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run) {
-    const auto& chain = dynamic_cast<const ChainSettings&>(*settings);
+    auto chain = std::static_pointer_cast<const ChainSettings>(std::move(settings));
     std::vector<std::unique_ptr<FunctionDeployment>> functions;
     Kinds kinds;
-    for (const auto& one : chain.functions()) {
+    for (const auto& one : chain->functions()) {
       auto deployment = one->kind().deploy(one, run);
       if (!deployment) return deployment;
       functions.push_back(std::move(*deployment));
       kinds.push_back(&one->kind());
     }
-    return std::make_unique<ChainDeployment>(std::move(functions), std::move(kinds), run.workers);
+    return std::make_unique<ChainDeployment>(std::move(functions), std::move(kinds),
+                                             std::move(chain), run.workers);
   }
 
   Function& make(unsigned worker) override {
@@ -137,22 +134,20 @@ class ChainDeployment final : public FunctionDeployment {
     return *all_[worker];
   }
 
-  /// Those before one that refuses its settings go back to what they had.
+  /// If one function refuses its settings, the functions before it get their old ones back. All
+  /// connections are to be reviewed: what concerned one function alone may concern another now.
   Result<bool> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
                       const OnEachWorker& on_each) override {
     const auto chain = std::static_pointer_cast<const ChainSettings>(std::move(settings));
-    bool reviews = false;
     for (std::size_t n = 0; n < functions_.size(); ++n) {
       const auto one = functions_[n]->update(chain->functions()[n], run, on_each);
-      if (!one) {
-        while (settings_ && n-- > 0)
-          static_cast<void>(functions_[n]->update(settings_->functions()[n], run, on_each));
-        return one;
-      }
-      reviews |= *one;
+      if (one) continue;
+      while (n-- > 0)
+        static_cast<void>(functions_[n]->update(settings_->functions()[n], run, on_each));
+      return one;
     }
     settings_ = chain;
-    return reviews;
+    return true;
   }
 
   std::shared_ptr<const FunctionView> view() const override {

@@ -67,8 +67,6 @@ class FunctionView {
     const AnyKey& key;
     const AnyKey& translated;
   };
-  /// Returns the side that a packet with this key is taken for.
-  virtual std::optional<Side> side(const AnyKey& /*key*/) const { return Side::originator; }
   /// Says what becomes of a packet with this key: of a connection, or of none (null). The sentence
   /// about a connection says what it is to.
   virtual Explained explain(const AnyKey& key, const Flow* connection) const;

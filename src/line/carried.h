@@ -59,8 +59,8 @@ struct CarriedPart {
   std::uint32_t image_bytes = 0;
 
   std::string_view name() const {
-    return {function.data(),
-            std::string_view(function.data(), function.size()).find_first_of('\0')};
+    const std::string_view all(function.data(), function.size());
+    return all.substr(0, all.find('\0'));
   }
   friend bool operator==(const CarriedPart&, const CarriedPart&) = default;
 };

@@ -112,6 +112,7 @@ void Family<TrackerType, K>::prepare(const K& key, std::uint8_t packet, ConnId i
   opening_.packet = packet;
   opening_.attempt = 0;
   opening_.by_reply = by_reply;
+  opening_.answer = Opening<K>::Answer::one_way;
   opening_.state = tracker_->states()[id];
   opening_.reply_state = reply_state_.data();
 }
@@ -169,7 +170,10 @@ void Family<TrackerType, K>::open_by_replies(Burst& burst) {
   if (!tracker_ || (lane.replies & lane.all()) == 0) return;
   bool opened = false;
   for_each_bit(lane.replies & lane.all() & unknown(lane), [&](unsigned i) {
-    if (opened && find_again(lane, i, burst.now)) return;
+    if (opened) {
+      [[maybe_unused]] const auto guard = tracker_->reading();
+      if (find_again(lane, i, burst.now)) return;
+    }
     lane.connection[i] = open_by_reply(burst, lane, i);
     if (lane.connection[i] == ConnId::none) return;
     opened = true;

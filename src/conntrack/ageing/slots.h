@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -79,6 +80,7 @@ class SlotMemory {
   };
   List take_list() {
     lock();
+    assert(free_ != kNone);
     List list{free_, 1};
     std::uint32_t last = free_;
     for (; list.size < kHandedOver && chunk(last).before != kNone; ++list.size)

@@ -249,7 +249,10 @@ void BalanceFor<K>::abandon(const std::byte* state) {
 template <class K>
 Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
   const State id = state_at(state);
-  if (id == kUnconcerned) return Fate::stays;
+  if (id == kUnconcerned) {  // unless there is a service by now
+    const bool begins = !is_answered && plan_->current_for(key) != Plan::kNone;
+    return begins ? Fate::begins_anew : Fate::stays;
+  }
   const auto& backend = plan_->backends[id];
   if (!backend.is_gone()) return Fate::stays;
   const Spec& spec = backends_[id].service->plan->spec;

@@ -39,7 +39,7 @@ Result<std::unique_ptr<FunctionDeployment>> BalanceDeployment::create(
   auto own = std::static_pointer_cast<const BalanceSettings>(std::move(settings));
   BalanceConfig config = balance_config(*own, run);
   BalanceOffer offer;
-  if (run.offered != nullptr) {
+  if (run.offered != nullptr && run.offered->contains(kOfferedServices)) {
     auto said = balance_offer_from(*run.offered);
     if (!said) return std::unexpected(said.error());
     offer = std::move(*said);

@@ -84,7 +84,7 @@ void append(Json& to, const BalanceOffer& offer) {
   Json services = Json::array();
   append_services(services, offer.services.v4, offer);
   append_services(services, offer.services.v6, offer);
-  to["services"] = std::move(services);
+  to[kOfferedServices] = std::move(services);
   for (std::size_t mark = 0; mark < kMarks.size(); ++mark) {
     Json& marked = to[kMarks[mark]] = Json::array();
     for (const auto& [service, backend] : offer.marked[mark])
@@ -94,7 +94,7 @@ void append(Json& to, const BalanceOffer& offer) {
 
 Result<BalanceOffer> balance_offer_from(const Json& json) try {
   BalanceOffer offer;
-  for (const Json& service : json.at("services"))
+  for (const Json& service : json.at(kOfferedServices))
     with_address(service, [&](const auto& address) { read_service(service, address, offer); });
   for (std::size_t mark = 0; mark < kMarks.size(); ++mark) {
     for (const Json& one : json.at(kMarks[mark]))

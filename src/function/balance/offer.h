@@ -29,6 +29,9 @@ struct BalanceOffer {
   Marked marked;
 };
 
+/// The member that every offer of a load balancer has. Without it the other process had none.
+inline constexpr const char* kOfferedServices = "services";
+
 /// Adds it to an object, as members.
 void append(Json& to, const BalanceOffer& offer);
 /// Error (failed): it is no offer.

@@ -91,10 +91,6 @@ class BalanceView final : public FunctionView {
  public:
   explicit BalanceView(std::shared_ptr<const BalancePlan> plan) : plan_(std::move(plan)) {}
 
-  std::optional<Side> side(const AnyKey& key) const override {
-    return std::visit([this]<class K>(const K& of) { return plan_->family<K>().side(of); }, key);
-  }
-
   Explained explain(const AnyKey& key, const Flow* connection) const override {
     return std::visit(
         [&]<class K>(const K& of) {
@@ -102,6 +98,11 @@ class BalanceView final : public FunctionView {
           if (connection == nullptr) return explain_by(plan, of);
           const K& originator = std::get<K>(connection->key);
           const K& translated = std::get<K>(connection->translated);
+          if (plan.serving(originator) == nullptr) {  // in a chain
+            Explained out = explained(std::nullopt, "", "");
+            out.why = "it belongs to a connection to no service";
+            return out;
+          }
           const std::string backend = plan.backend_name(originator, translated);
           Explained out = explained(of == originator ? Side::originator : Side::reply,
                                     service_name(plan, originator), backend);
@@ -118,9 +119,11 @@ class BalanceView final : public FunctionView {
     std::visit(
         [&]<class K>(const K& key) {
           const PlanFor<K>& plan = plan_->family<K>();
-          fmt::format_to(std::back_inserter(text), FMT_COMPILE(R"(,"service":"{}","backend":"{}")"),
-                         service_name(plan, key),
-                         plan.backend_name(key, std::get<K>(connection.translated)));
+          const bool is_served = plan.serving(key) != nullptr;
+          fmt::format_to(
+              std::back_inserter(text), FMT_COMPILE(R"(,"service":"{}","backend":"{}")"),
+              service_name(plan, key),
+              is_served ? plan.backend_name(key, std::get<K>(connection.translated)) : "");
         },
         connection.key);
   }

@@ -19,9 +19,9 @@ void ForwarderFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>&
       verdict = Verdict::tracked;
       return;
     }
-    const bool found_no_place = verdict == Verdict::table_full || verdict == Verdict::over_budget;
-    if ((found_no_place && stateless_when_full_) || verdict == Verdict::no_connection)
-      verdict = Verdict::stateless;
+    const bool may_go_on = verdict == Verdict::no_connection || verdict == Verdict::over_budget ||
+                           (verdict == Verdict::table_full && stateless_when_full_);
+    if (may_go_on) verdict = Verdict::stateless;
   });
 }
 
