@@ -10,6 +10,7 @@
 #include <atomic>
 #include <bit>
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "millrace/detail/check.h"
@@ -97,8 +98,12 @@ class States {
       : records_(&records), from_(from) {}
 
   std::byte* operator[](ConnId id) const { return records_->state(id) + from_; }
-  /// `id` may be of a connection that has just ended: then it may be no id at all.
-  bool has(ConnId id) const { return index(id) < records_->count(); }
+  /// Returns the originator's entry of the connection whose reply's entry is given; nothing where
+  /// another worker has just ended it.
+  std::optional<ConnId> originator(ConnId reply) const {
+    const ConnId id = peer_of(header(reply));
+    return index(id) < records_->count() ? std::optional(id) : std::nullopt;
+  }
   const RecordHeader<K>& header(ConnId id) const { return records_->header(id); }
   /// The part of each that begins so many bytes on.
   States from(std::size_t offset) const { return States(*records_, from_ + offset); }

@@ -29,7 +29,7 @@ const FunctionKind* ChainReader::named(const Context& context, const toml::node&
   } is;
   std::vector<std::string> names;
   for (const FunctionKind* const kind : known_) names.emplace_back(kind->name);
-  name(&Named::name, names, {"nat", "firewall"})(context, node, is);
+  name(&Named::name, names)(context, node, is);
   const auto at = std::ranges::find(known_, is.name, &FunctionKind::name);
   return at != known_.end() ? *at : nullptr;
 }

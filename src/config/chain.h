@@ -12,7 +12,7 @@
 
 namespace millrace::config {
 
-/// Of one file. One thread.
+/// Reads one file; used by one thread.
 class ChainReader {
  public:
   /// Reads the names; `known` are the functions that there are, and outlive this.

@@ -111,9 +111,8 @@ TEST_P(ChainErrors, SayWhatIsWrongAndWhatWouldBeRight) {
 INSTANTIATE_TEST_SUITE_P(
     Names, ChainErrors,
     testing::Values(
-        WrongNames{
-            "function = \"nat\"",
-            "f.toml:1: function: \"nat\" is not in this version: give \"balance\" or \"forward\""},
+        WrongNames{"function = \"nat\"",
+                   "f.toml:1: function: \"nat\" is not known: give \"balance\" or \"forward\""},
         WrongNames{"function = [\"nat\", \"balance\"]",
                    "f.toml:1: function: is an array: give \"balance\" or \"forward\""},
         WrongNames{"function = \"blance\"",
@@ -125,7 +124,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongNames{"chain = [\"balance\", \"blance\"]",
                    "f.toml:1: chain: \"blance\" is not known: give \"balance\" or \"forward\""},
         WrongNames{"chain = [\"firewall\", \"balance\"]",
-                   "f.toml:1: chain: \"firewall\" is not in this version: give \"balance\" or "
+                   "f.toml:1: chain: \"firewall\" is not known: give \"balance\" or "
                    "\"forward\""},
         WrongNames{"chain = [\"balance\", 1]",
                    "f.toml:1: chain: is an integer: give \"balance\" or \"forward\""},

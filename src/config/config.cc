@@ -118,7 +118,7 @@ void read_limits(const Context& context, const toml::node& node, RawConfig& out)
   }
 }
 
-/// What `ChainReader` has read already.
+/// Passes over a key that `ChainReader` has read.
 void skip(const Context&, const toml::node&, RawConfig&) {}
 
 Keys<RawConfig> root_keys(const SchemeNames& schemes, config::ChainReader& chain) {

@@ -88,7 +88,7 @@ struct Config {
     pipeline,           ///< one more thread receives and parses for all
   };
 
-  /// What packets meet: a function, or a chain of several (chained.h).
+  /// The function that packets meet, or a chain of several (chained.h).
   std::shared_ptr<const FunctionSettings> function = default_function();
 
   unsigned workers = 1;
@@ -125,7 +125,7 @@ Surroundings surroundings(const Config& config);
 /// Returns warnings, a line each, about what the configuration allows and its user may not want.
 std::vector<std::string> doubts(const Config& config);
 
-// What the parts of a line are told, after the command line has had its say.
+// Settings for the parts of a line, after the command line has had its say.
 
 /// The models, by name.
 std::span<const std::pair<std::string_view, Config::Model>> models();

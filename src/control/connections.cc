@@ -31,7 +31,7 @@ void append_json(std::string& text, const WorkersConnection& of, const FunctionV
           text += "null";
         }
         append(FMT_COMPILE(R"(,"worker":{})"), of.worker);
-        view.append_names(text, {connection.key, connection.translated});
+        view.append_names(text, {connection.key, connection.translated, connection.image.data()});
         if (connection.has_reply) {
           const K reply = reversed(to);
           append(FMT_COMPILE(R"(,"reply_source":"{}","reply_source_port":{},)"

@@ -209,7 +209,7 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
   Explained& is = out.is;
   if (out.connection) {
     const ListedConnection& connection = out.connection->connection;
-    const FunctionView::Flow flow{connection.key, connection.translated};
+    const FunctionView::Flow flow{connection.key, connection.translated, connection.image.data()};
     is = out.view->explain(key, &flow);
     is.why += ", which is " + std::string(to_string(connection.state));
   } else {

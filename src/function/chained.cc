@@ -5,6 +5,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "core/json.h"
 #include "function/chain.h"
@@ -66,19 +67,24 @@ class ChainSettings final : public FunctionSettings {
 
 class ChainView final : public FunctionView {
  public:
-  explicit ChainView(std::vector<std::shared_ptr<const FunctionView>> views)
-      : views_(std::move(views)) {}
+  /// A view for each function; of its instances at some worker.
+  ChainView(std::vector<std::shared_ptr<const FunctionView>> views, const Chain* chain)
+      : views_(std::move(views)) {
+    if (chain == nullptr) return;  // no worker has been made, so there are no connections
+    parts_v4_ = chain->family<KeyV4>().parts();
+    parts_v6_ = chain->family<KeyV6>().parts();
+  }
 
   /// What concerns a function is said by it; one that drops has the last word.
   Explained explain(const AnyKey& key, const Flow* connection) const override {
     Explained all;
     bool is_dropped = false;
-    for (const auto& view : views_) {
-      Explained one = view->explain(key, connection);
+    each(connection, [&](const FunctionView& view, const Flow* own) {
+      Explained one = view.explain(key, own);
       std::ranges::move(one.names, std::back_inserter(all.names));
       if (is_dropped || !one.side) {
         if (all.why.empty()) all.why = std::move(one.why);
-        continue;
+        return;
       }
       is_dropped = is_drop(one.verdict);
       if (!all.side || is_dropped) {
@@ -89,16 +95,35 @@ class ChainView final : public FunctionView {
       all.side = one.side;
       all.verdict = one.verdict;
       if (one.sent_to) all.sent_to = one.sent_to;
-    }
+    });
     return all;
   }
 
   void append_names(std::string& text, const Flow& connection) const override {
-    for (const auto& view : views_) view->append_names(text, connection);
+    each(&connection,
+         [&](const FunctionView& view, const Flow* own) { view.append_names(text, *own); });
   }
 
  private:
+  /// Calls `call(view, flow)` for each function, with its own image of the connection.
+  template <class Call>
+  void each(const Flow* connection, Call&& call) const {
+    if (connection == nullptr) {
+      for (const auto& view : views_) call(*view, nullptr);
+      return;
+    }
+    const auto& parts = std::holds_alternative<KeyV4>(connection->key) ? parts_v4_ : parts_v6_;
+    const std::byte* image = connection->image;
+    for (std::size_t n = 0; n < views_.size(); ++n) {
+      const Flow own{connection->key, connection->translated, image};
+      call(*views_[n], &own);
+      image += parts[n].image_bytes;
+    }
+  }
+
   std::vector<std::shared_ptr<const FunctionView>> views_;
+  std::vector<Part> parts_v4_;
+  std::vector<Part> parts_v6_;
 };
 
 // --- deployment
@@ -153,7 +178,7 @@ class ChainDeployment final : public FunctionDeployment {
   std::shared_ptr<const FunctionView> view() const override {
     std::vector<std::shared_ptr<const FunctionView>> views;
     for (const auto& one : functions_) views.push_back(one->view());
-    return std::make_shared<const ChainView>(std::move(views));
+    return std::make_shared<const ChainView>(std::move(views), all_.front().get());
   }
 
   Json statistics() const override {

@@ -16,11 +16,6 @@ Explained FunctionView::explain(const AnyKey& key, const Flow* connection) const
   return out;
 }
 
-Result<bool> FunctionDeployment::update(std::shared_ptr<const FunctionSettings>, const FunctionRun&,
-                                        const OnEachWorker&) {
-  return false;
-}
-
 std::shared_ptr<const FunctionView> FunctionDeployment::view() const {
   static const auto plain = std::make_shared<const FunctionView>();
   return plain;

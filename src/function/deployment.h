@@ -8,7 +8,8 @@
 // 2. A worker's function lives as long as the deployment.
 // 3. After an error nothing has changed.
 //
-// All but `make` has a default, which suits a function whose workers have nothing in common.
+// All but `make` and `update` has a default, which suits a function whose workers have nothing in
+// common.
 #pragma once
 
 #include <expected>
@@ -62,15 +63,17 @@ class FunctionView {
  public:
   virtual ~FunctionView() = default;
 
-  /// The keys of a connection: the originator's, and as its packets leave.
+  /// A connection: the originator's key, and the one with which its packets leave.
   struct Flow {
     const AnyKey& key;
     const AnyKey& translated;
+    const std::byte* image = nullptr;  ///< what `FunctionFor::write` of the function says
   };
   /// Says what becomes of a packet with this key: of a connection, or of none (null). The sentence
   /// about a connection says what it is to.
   virtual Explained explain(const AnyKey& key, const Flow* connection) const;
-  /// Appends members of a JSON object, a comma before each: the names of that connection.
+  /// Appends members of a JSON object, a comma before each: what the function knows of that
+  /// connection.
   virtual void append_names(std::string& /*text*/, const Flow&) const {}
 };
 
@@ -83,10 +86,11 @@ class FunctionDeployment {
   /// Makes that worker's function, with memory that is near the calling thread.
   virtual Function& make(unsigned worker) = 0;
 
-  /// Goes by other settings of the same kind from now on. Returns true if the `fate` of all
-  /// connections is to be asked for then. Errors say what is wrong.
+  /// Goes by other settings of the same kind from now on; what `FunctionSettings::unchangeable`
+  /// names is as before. Returns true if the `fate` of all connections is to be asked for then.
+  /// Errors say what is wrong.
   virtual Result<bool> update(std::shared_ptr<const FunctionSettings> settings,
-                              const FunctionRun& run, const OnEachWorker& on_each);
+                              const FunctionRun& run, const OnEachWorker& on_each) = 0;
 
   virtual std::shared_ptr<const FunctionView> view() const;
   /// Returns members of the statistics' object: sums so far, of all workers.
@@ -101,9 +105,11 @@ class FunctionDeployment {
   /// @name Another process takes over
   /// @{
   /// Adds what it must know before connections come: members of an object, which it gets as
-  /// `FunctionRun::offered`. False: some worker serves no more.
+  /// `FunctionRun::offered`. All functions of a chain tell into one object: their names are
+  /// those that no other function uses. False: some worker serves no more.
   virtual bool tell_first(Json& /*to*/, const OnEachWorker&) const { return true; }
-  /// Adds what it must know when it has all connections.
+  /// Adds what it must know when it has all connections. It may come without: where this process
+  /// dies before it is asked, for one.
   virtual void tell_last(Json& /*to*/, const OnEachWorker&) const {}
   /// The process before has ended, and said this last (null: nothing). Until then, what it served
   /// has a place here, too; after it the first `update` may take that away. Before workers run.

@@ -14,7 +14,21 @@
 //   write    what another process is to know of a connection, which `open` reads there
 //
 // A function must say its `part` of records, `open` and `serve`; the rest has defaults that suit
-// one that tracks everything and changes nothing.
+// one that tracks everything and changes nothing. Numbered, what must hold:
+//
+// 1. Only its worker calls it, and only after `FunctionDeployment::make`. Nothing here blocks,
+//    throws or allocates: millions of packets a second wait for it.
+// 2. `open` writes every byte of both states that is read later: what stands there is another
+//    connection's, unless the attempt before wrote it.
+// 3. An accepted opening counts from its answer on, a resumed one from `Event::adopted`. It ends
+//    once, by `closed` or `abandoned`; an attempt that follows takes the one before back itself.
+// 4. A connection that the function answered by `unconcerned` stays unconcerned: `serve` leaves its
+//    packets alone, `event` and `fate` do nothing, `target` returns the key that it was given.
+// 5. Where workers share tables, several may call `serve` for the same connection at once, and
+//    states are read and written by `std::atomic_ref` or are constant after `open`. The
+//    originator's entry may be gone when a reply is served (`States::originator`).
+// 6. What `serve` and `fate` answer depends on states, settings and packet alone: a connection may
+//    go on at another worker, or in another process, after any burst.
 #pragma once
 
 #include <array>
@@ -35,17 +49,16 @@ namespace millrace {
 
 /// A function's part of the entries of a connection.
 struct Part {
-  /// Bytes of all parts of an entry together, at most; and of an image.
+  /// Bytes of all parts of an entry together, at most; and of all their images.
   static constexpr std::size_t kMost = 64;
 
   std::string_view name;               ///< the function's
   std::uint16_t version = 1;           ///< to be raised where what an image says changes
   std::uint16_t originator_bytes = 0;  ///< in the originator's entry
   std::uint16_t reply_bytes = 0;       ///< in the reply's
-  /// Of both: 1, 2, 4 or 8. What workers that share tables write at once is accessed by
-  /// `std::atomic_ref`, and needs the alignment of its type.
-  std::uint16_t alignment = 2;
-  std::uint16_t image_bytes = 0;  ///< that `write` writes
+  std::uint16_t alignment = 2;         ///< of both: 1, 2, 4 or 8
+  /// That `write` writes, and what `open` reads in another process; nowhere aligned.
+  std::uint16_t image_bytes = 0;
   bool replies = true;  ///< false: no connection has a reply's entry, so none is looked up
 };
 
@@ -55,13 +68,14 @@ struct Opening {
   std::uint8_t packet = 0;    ///< its first packet's place in the burst
   std::uint32_t attempt = 0;  ///< how many answers collided with another connection's reply
   K key;                      ///< the originator's
-  bool by_reply = false;      ///< its packet is a reply, to what was served without an entry
-  /// The function's part of the originator's entry, to be written; it keeps what an earlier attempt
-  /// wrote. And of the reply's.
-  std::byte* state = nullptr;
-  std::byte* reply_state = nullptr;
-  /// Another process had the connection. Then there is no packet and no burst, and no limit forbids
-  /// it; refused where it can go on no more as it was. `Event::adopted` follows once it is open.
+  /// Its packet is a reply, to what was served without an entry. It is not asked again; abandoned
+  /// if the answer has another key than that packet.
+  bool by_reply = false;
+  std::byte* state = nullptr;        ///< the function's part of the originator's entry
+  std::byte* reply_state = nullptr;  ///< and of the reply's
+  /// Another process had the connection. Then there is no packet, the burst is empty, `attempt` is
+  /// 0, and no limit forbids it; refused where it can go on no more as it was. `Event::adopted`
+  /// follows where it found a place, else nothing.
   bool is_resumed = false;
   /// What `write` told there; null where no function of that name had a part in the connection.
   const std::byte* image = nullptr;
@@ -71,13 +85,14 @@ struct Opening {
     one_way,  ///< open it; there is no reply's entry
     two_way,  ///< open it; link `reply_key`
     refused,  ///< do not open it; `refusal` says why
-    /// Only in a chain: others may open it. Its state says so: whatever the function is told of
-    /// that connection from then on, it passes over.
+    /// Others in the chain may open it. Its state says so: whatever the function is told of that
+    /// connection from then on, it passes over. Where there is no other, refused: `refusal` is to
+    /// say why, too.
     unconcerned,
   };
   // answer:
   Answer answer = Answer::one_way;
-  Verdict refusal = Verdict::no_backend;
+  Verdict refusal = Verdict::no_backend;  ///< not one that serves
   K reply_key;
 
   bool is_accepted() const { return answer == Answer::one_way || answer == Answer::two_way; }
@@ -94,12 +109,12 @@ struct Opening {
 /// What happens to a connection.
 enum class Event : std::uint8_t {
   /// Something is about to prove it: `tracked`, and it counts as proved from now on; or the limit
-  /// that forbids it.
+  /// that forbids it (`is_limit`).
   proved,
   unproved,   ///< it counts as proved no more, although it lives on
-  closed,     ///< it has ended; its entries are gone
+  closed,     ///< it has ended, or goes on at another worker
   abandoned,  ///< the opening was accepted, and given up: it is to count as if it had not been
-  adopted,    ///< another worker opened it, or another process; it is this one's from now on
+  adopted,    ///< opened at another worker, or in another process, it goes on here
 };
 
 /// What is to be done with a connection.
@@ -115,6 +130,7 @@ class FunctionFor {
  public:
   virtual ~FunctionFor() = default;
 
+  /// Is always the same.
   virtual Part part() const = 0;
   /// Returns the parts of the functions that it is made of.
   virtual std::vector<Part> parts() const { return {part()}; }
@@ -124,15 +140,15 @@ class FunctionFor {
   virtual Steered steer(std::span<const K> /*keys*/) const { return {}; }
 
   /// The lane's packets whose bit in `unknown` is set have no entry. Returns those that may begin a
-  /// connection. Of the others: gives those that concern it not the verdict `no_service`, those
-  /// that it refuses another one; and sets the bit in the lane's `replies` of those that may be
-  /// replies to what was served without an entry.
+  /// connection. Of each other one, sets the bit in the lane's `replies` where it may be a reply to
+  /// what was served without an entry, or else gives it a verdict: `no_service` where it does not
+  /// concern the function, another where that refuses it.
   virtual std::uint64_t screen(Burst&, Lane<K>&, std::uint64_t unknown) { return unknown; }
 
-  /// Answers the opening. Called again, with `attempt` one higher, where its reply's key belongs to
-  /// another connection; each attempt must answer with a reply key not tried before, or refuse. An
-  /// opening that is refused, or that the tracker gives up (table full), gets `Event::abandoned` if
-  /// an attempt was accepted.
+  /// Answers the opening. Called again, with `attempt` one higher, where its reply's key is
+  /// another entry's, or its own: then it takes back what it counted for the attempt before, and
+  /// answers with a reply key not tried yet, or refuses. After an accepted attempt the opening may
+  /// be given up, by a later refusal or a full table: `Event::abandoned`.
   virtual void open(const Burst& burst, Opening<K>& opening) = 0;
 
   /// Is told what happens to the connection with this originator's state, which any worker may have
@@ -141,12 +157,13 @@ class FunctionFor {
     return Verdict::tracked;
   }
 
-  /// Serves the lane's packets whose bit in `places` is set. Where `connection` is none, an
-  /// originator's packet may be served without an entry if its verdict is `table_full`,
-  /// `over_budget` or `no_connection`, and is left alone if another drops it; a reply may be
-  /// served, too, or gets `no_service`, and is left alone if its verdict drops it. Everything
-  /// served gets `tracked` or `stateless`, and what becomes of it is told to the lane
-  /// (`set_source`, ...) and the burst (`send_by`, `limit_mss`).
+  /// Serves the lane's packets whose bit in `places` is set: gives each its verdict
+  /// (`burst.verdict[lane.packet[i]]`), and says what it becomes to the lane (`set_source`, ...)
+  /// and the burst (`send_by`, `limit_mss`). With an entry (`lane.connection[i]`, of the side
+  /// `lane.side(i)`) it is `tracked`, or a verdict that drops it. Without one, an originator's
+  /// packet has the verdict by which it got none: one of `table_full`, `over_budget` and
+  /// `no_connection` may become `stateless` where the function serves such; every other stays. A
+  /// reply becomes `stateless`, too, or `no_service`, unless its verdict drops it.
   virtual void serve(Burst& burst, std::uint64_t places, const States<K>& states) = 0;
 
   /// How packets leave.

@@ -39,8 +39,7 @@ class Family {
     const auto count = static_cast<unsigned>(functions.size());
     std::vector<std::optional<TrackerType>> trackers(count);
     const Part part = functions.front()->family<K>().part();
-    if (std::max(part.originator_bytes, part.reply_bytes) > Part::kMost)
-      return std::unexpected(too_large(part));
+    if (largest(part) > Part::kMost) return std::unexpected(too_large(part));
     if (functions.front()->stateful()) {
       auto made = TrackerType::create(
           tracker_config(config, capacity, ageing, functions.front()->family<K>()),
@@ -193,12 +192,15 @@ class Family {
   ListedConnection listed(ConnId id, Tick now) const {
     const K& key = tracker_->originators().header(id).key;
     const ConnId reply = peer_of(tracker_->originators().header(id));
-    return {.key = key,
-            .translated = translated(id),
-            .has_reply = reply != ConnId::none,
-            .state = tracker_->state_of(Side::originator, id),
-            .idle_ms = static_cast<std::uint32_t>(std::max(now - tracker_->last_seen(id), 0)),
-            .expires_ms = expires_ms(id, now)};
+    ListedConnection is{
+        .key = key,
+        .translated = translated(id),
+        .has_reply = reply != ConnId::none,
+        .state = tracker_->state_of(Side::originator, id),
+        .idle_ms = static_cast<std::uint32_t>(std::max(now - tracker_->last_seen(id), 0)),
+        .expires_ms = expires_ms(id, now)};
+    function_->write(key, state_of(id), is.image.data());
+    return is;
   }
 
   Family(std::optional<TrackerType> tracker, const LineConfig& config, std::size_t capacity,
@@ -210,9 +212,11 @@ class Family {
         function_(&function),
         counters_(&counters) {}
 
+  static unsigned largest(const Part& part) {
+    return std::max({part.originator_bytes, part.reply_bytes, part.image_bytes});
+  }
   static Error too_large(const Part& part) {
-    return {"the functions keep " +
-                std::to_string(std::max(part.originator_bytes, part.reply_bytes)) +
+    return {"the functions keep " + std::to_string(largest(part)) +
                 " bytes of each connection, and there are " + std::to_string(Part::kMost) +
                 ": leave one out of the chain",
             Error::Kind::usage};

@@ -4,6 +4,7 @@
 // and ageing scheme are called once a burst, and for connections that begin or end.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -74,7 +75,8 @@ struct ListedConnection {
   bool has_reply = false;  ///< an entry, so that replies are translated
   ConnectionState state = ConnectionState::none;
   std::uint32_t idle_ms = 0;
-  std::optional<std::uint32_t> expires_ms;  ///< from now on, without packets; none: never
+  std::optional<std::uint32_t> expires_ms;     ///< from now on, without packets; none: never
+  std::array<std::byte, Part::kMost> image{};  ///< what `FunctionFor::write` says about it
 };
 /// Where a look at a line's connections stands.
 struct LineCursor {

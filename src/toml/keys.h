@@ -213,40 +213,36 @@ inline std::string lower(std::string text) {
   return text;
 }
 
-/// One of the names in `values`, in any case; those in `later` belong to versions to come.
+/// One of the names in `values`, in any case.
 template <class T, class V>
-auto choice(V T::* member, std::vector<std::pair<std::string, V>> values,
-            std::vector<std::string> later = {}) {
-  return [member, values = std::move(values), later = std::move(later)](
-             const Context& context, const toml::node& node, T& out) {
-    std::vector<std::string> names;
-    for (const auto& known : values) names.push_back(known.first);
-    const std::string right = ": give " + joined(names, " or ");
-    const auto* value = node.as_string();
-    if (value == nullptr) {
-      context.problem(node, kind_of(node) + right);
-      return;
-    }
-    const std::string given = lower(**value);
-    for (const auto& [name, meaning] : values) {
-      if (name == given) {
-        out.*member = meaning;
-        return;
-      }
-    }
-    const bool known = std::ranges::find(later, given) != later.end();
-    context.problem(
-        node, in_quotes(**value) + (known ? " is not in this version" : " is not known") + right);
-  };
+auto choice(V T::* member, std::vector<std::pair<std::string, V>> values) {
+  return
+      [member, values = std::move(values)](const Context& context, const toml::node& node, T& out) {
+        std::vector<std::string> names;
+        for (const auto& known : values) names.push_back(known.first);
+        const std::string right = ": give " + joined(names, " or ");
+        const auto* value = node.as_string();
+        if (value == nullptr) {
+          context.problem(node, kind_of(node) + right);
+          return;
+        }
+        const std::string given = lower(**value);
+        for (const auto& [name, meaning] : values) {
+          if (name == given) {
+            out.*member = meaning;
+            return;
+          }
+        }
+        context.problem(node, in_quotes(**value) + " is not known" + right);
+      };
 }
 
 /// A choice that is kept by its name.
 template <class T, class Name>
-auto name(Name T::* member, const std::vector<std::string>& names,
-          std::vector<std::string> later = {}) {
+auto name(Name T::* member, const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, Name>> values;
   for (const auto& known : names) values.emplace_back(known, known);
-  return choice(member, std::move(values), std::move(later));
+  return choice(member, std::move(values));
 }
 
 template <class T, class S>

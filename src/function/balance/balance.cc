@@ -422,9 +422,9 @@ template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                           const States<K>& states) {
   if (backend.virtual_port != 0) return backend.virtual_port;
-  const ConnId peer = peer_of(states.header(reply));
-  if (backend.port == 0 || !states.has(peer)) return reply_key.source_port;
-  return states.header(peer).key.destination_port;
+  const auto originator = states.originator(reply);
+  if (backend.port == 0 || !originator) return reply_key.source_port;
+  return states.header(*originator).key.destination_port;
 }
 
 template class BalanceFor<KeyV4>;
