@@ -16,7 +16,7 @@ namespace {
 template <class K>
 class BalanceTest : public TestServices<K> {
  public:
-  using Line = TestLine<K>;
+  using Line = BalanceLine<K>;
   using Spec = TestServices<K>::Spec;
   using Sent = typename Line::Sent;
 

@@ -11,7 +11,7 @@ namespace {
 template <class K>
 class DsrTest : public TestServices<K> {
  public:
-  using Line = TestLine<K>;
+  using Line = BalanceLine<K>;
   using Spec = typename TestServices<K>::Spec;
   using Sent = typename Line::Sent;
 

@@ -18,7 +18,7 @@ using test::operator+;
 template <class K>
 class ErrorsTest : public TestServices<K> {
  public:
-  using Line = TestLine<K>;
+  using Line = BalanceLine<K>;
   using Spec = TestServices<K>::Spec;
   static constexpr bool kV4 = Line::kV4;
   static constexpr std::uint8_t kTcp = 6;

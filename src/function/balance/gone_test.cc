@@ -14,7 +14,7 @@ namespace {
 template <class K>
 class GoneTest : public TestServices<K> {
  public:
-  using Line = TestLine<K>;
+  using Line = BalanceLine<K>;
   using Packet = typename Line::Packet;
   using Spec = typename TestServices<K>::Spec;
 

@@ -14,7 +14,7 @@ namespace {
 template <class K>
 class ServiceLimitTest : public TestServices<K> {
  public:
-  using Line = TestLine<K>;
+  using Line = BalanceLine<K>;
   using Spec = TestServices<K>::Spec;
 
   static Spec service(std::uint32_t most, char name = 'v', const std::string& backends = "ab") {

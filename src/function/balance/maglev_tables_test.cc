@@ -73,7 +73,7 @@ TYPED_TEST_SUITE(WaitingTest, Families);
 
 /// New connections go on, and stay where they went; what only the table can tell waits.
 TYPED_TEST(WaitingTest, WhileAServicesTableIsMade) {
-  using Line = TestLine<TypeParam>;
+  using Line = BalanceLine<TypeParam>;
   typename TestFixture::Spec spec{.address = Line::host('v'), .port = 80};
   for (const char name : {'a', 'b', 'c'}) spec.backends.push_back({.address = Line::host(name)});
   spec.backends[2].weight = 0;
@@ -99,7 +99,7 @@ TYPED_TEST(WaitingTest, WhileAServicesTableIsMade) {
   int port = 3;
   while (line.send({from(port), "v:80", Line::kTcp, Line::kAck}).verdict == Verdict::not_ready) {
     ++port;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // each takes a record of the line's
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // there are 65,535 ports
   }
   EXPECT_EQ(line.send({from(2), "v:80"}).to, first.to) << "it has its entry";
 }
