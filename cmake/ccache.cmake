@@ -24,12 +24,19 @@ set(CMAKE_CXX_COMPILER_LAUNCHER env
   CCACHE_DEPEND=1
   CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime,locale
   CCACHE_NAMESPACE=${processor}
+  CCACHE_PCH_EXTSUM=1
   ${MILLRACE_CCACHE})
+# A precompiled header names the clone that it was compiled in, and is of no use once that is gone: it is compiled
+# in each clone. What is compiled with it compares the headers that it was made of, and in place of its bytes this name.
+function(millrace_is_of_this_clone headers)
+  set_target_properties(${headers} PROPERTIES CXX_COMPILER_LAUNCHER "")
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${headers}.dir/cmake_pch.hxx${CMAKE_PCH_EXTENSION}.sum ${headers})
+endfunction()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
   # CMake's own options name files where ccache does not look for paths. And with `-include X` clang uses X.pch
   # silently where there is one, even if X has changed: hence another extension.
-  set(CMAKE_PCH_EXTENSION .precompiled)
+  set(CMAKE_PCH_EXTENSION .clang.pch)
   set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -include <PCH_HEADER> -x c++-header)
   set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

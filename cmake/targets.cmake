@@ -41,6 +41,9 @@ function(millrace_headers name)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     target_precompile_headers(${name} PRIVATE <immintrin.h>)  # vector instructions
   endif()
+  if(COMMAND millrace_is_of_this_clone)
+    millrace_is_of_this_clone(${name})
+  endif()
 endfunction()
 millrace_headers(millrace_common_headers)
 

@@ -1,6 +1,7 @@
 // IP protocol numbers (IANA) that the line knows, IPv6's extension headers among them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -27,9 +28,16 @@ std::string protocol_name(std::uint8_t protocol);
 /// Returns the protocols that have a name here: in configurations and lists.
 std::span<const std::pair<std::string_view, std::uint8_t>> protocols();
 
+namespace detail {
+/// In traffic of several protocols no processor foresees which of three comparisons holds.
+inline constexpr auto kHasPorts = [] {
+  std::array<bool, 256> has{};
+  has[kProtocolTcp] = has[kProtocolUdp] = has[kProtocolSctp] = true;
+  return has;
+}();
+}  // namespace detail
+
 /// True for protocols whose ports are read, that a service may name, and that a rewrite changes.
-constexpr bool has_ports(std::uint8_t protocol) {
-  return protocol == kProtocolTcp || protocol == kProtocolUdp || protocol == kProtocolSctp;
-}
+constexpr bool has_ports(std::uint8_t protocol) { return detail::kHasPorts[protocol]; }
 
 }  // namespace millrace

@@ -185,7 +185,9 @@ std::uint64_t HostFor<A>::keep_for_host(Burst& burst, const Steering& steering) 
   std::uint64_t kept = 0;
   const auto& lane = burst.lane<Key<A>>();
   for (unsigned i = 0; i < lane.size; ++i) {
-    if (lane.connection[i] != ConnId::none || !is_for_host(lane.key[i], steering)) continue;
+    if (lane.connection[i] != ConnId::none || !is_local(lane.key[i].destination) ||
+        belongs_to_service(lane.key[i], steering))
+      continue;
     burst.verdict[lane.packet[i]] = Verdict::no_service;
     kept |= std::uint64_t{1} << lane.packet[i];
   }
@@ -204,8 +206,10 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
   const auto& lane = burst.quoted<Key<A>>();
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned packet = lane.packet[i];
-    if (is_own(destination_of<A>(burst.data[packet], burst.headers[packet])))
-      found |= std::uint64_t{is_for_host(lane.key[i], steering)} << packet;
+    const Key<A>& key = lane.key[i];
+    if (is_own(destination_of<A>(burst.data[packet], burst.headers[packet])) &&
+        is_local(key.destination) && !belongs_to_service(key, steering))
+      found |= std::uint64_t{1} << packet;
   }
   return found;
 }
@@ -213,10 +217,9 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
 /// Of what is addressed to the host, or to a virtual address, services have their share. A backend
 /// that sends to it answers the kernel, which asks for its health, and no client.
 template <class A>
-bool HostFor<A>::is_for_host(const Key<A>& key, const Steering& steering) const {
-  if (!is_own(key.destination) && !is_virtual(key.destination)) return false;
-  return tables_->served.find(key.destination) == nullptr ||
-         !steering.steer({&key, 1}).is_by_source(0);
+bool HostFor<A>::belongs_to_service(const Key<A>& key, const Steering& steering) const {
+  return tables_->served.find(key.destination) != nullptr &&
+         steering.steer({&key, 1}).is_by_source(0);
 }
 
 template <class A>

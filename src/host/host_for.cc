@@ -81,10 +81,20 @@ HostTables<A>::HostTables(const HostAddresses<A>& given, const std::vector<HostL
       routes(all_routes(addresses, addresses.virtual_addresses, kLocal, kGroup)),
       beyond(addresses.passes ? all_routes(addresses, std::vector<A>{}, kLocal, kGroup)
                               : std::vector<Route<A>>{}),
-      served(served_routes(addresses)) {
+      served(served_routes(addresses)),
+      local(local_addresses(addresses)) {
   const std::set<Destination<A>> sources(addresses.backends.begin(), addresses.backends.end());
   replies.build(std::vector(sources.begin(), sources.end()));
 }
+
+template <class A>
+std::vector<A> local_addresses(const HostAddresses<A>& addresses) {
+  std::vector<A> all = addresses.virtual_addresses;
+  for (const auto& own : addresses.own) all.push_back(own.address);
+  return all;
+}
+template std::vector<AddressV4> local_addresses(const HostAddresses<AddressV4>&);
+template std::vector<AddressV6> local_addresses(const HostAddresses<AddressV6>&);
 
 template <class A>
 std::vector<A> broadcasts_of(const HostAddresses<A>& addresses) {

@@ -21,6 +21,7 @@
 #include "core/steering.h"
 #include "host/datagrams.h"
 #include "host/icmp.h"
+#include "host/known_addresses.h"
 #include "host/neighbours.h"
 #include "host/notice.h"
 #include "host/routes.h"
@@ -92,8 +93,13 @@ struct HostTables {
   Routes<A> routes;             ///< to the host itself and the networks on the links, too
   Routes<A> beyond;             ///< without virtual addresses; empty where nothing passes
   Routes<A> served;             ///< destinations whose packets services may take
+  KnownAddresses<A> local;      ///< own and virtual addresses
   DestinationTable<A> replies;  ///< sources from which services' replies come
 };
+
+/// Returns the host's own addresses and the virtual ones.
+template <class A>
+std::vector<A> local_addresses(const HostAddresses<A>& addresses);
 
 /// Returns the broadcast addresses of the networks on the links (RFC 919, 7); IPv6 has none.
 template <class A>
@@ -302,7 +308,8 @@ class HostFor {
             Tick now, Wire& wire);
   bool is_own(const A& address) const;
   static bool is_rewritten(Burst& burst, unsigned packet);
-  bool is_for_host(const Key<A>& key, const Steering& steering) const;
+  bool is_local(const A& address) const { return tables_->local.contains(address); }
+  bool belongs_to_service(const Key<A>& key, const Steering& steering) const;
   bool is_virtual(const A& address) const;
   bool is_answered_on(const A& address, unsigned link) const;
   bool is_neighbour_on(const A& address, unsigned link) const;

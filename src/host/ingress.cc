@@ -18,8 +18,7 @@ namespace {
 
 template <class A>
 std::vector<A> own_sources(const HostTables<A>& tables) {
-  std::vector<A> all = tables.addresses.virtual_addresses;
-  for (const auto& own : tables.addresses.own) all.push_back(own.address);
+  std::vector<A> all = local_addresses(tables.addresses);
   const auto broadcasts = broadcasts_of(tables.addresses);
   all.insert(all.end(), broadcasts.begin(), broadcasts.end());
   return all;

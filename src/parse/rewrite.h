@@ -69,10 +69,12 @@ inline void update_checksum(std::byte* at, const Difference& difference) {
 inline void update_transport_checksum(std::byte* at, std::uint8_t protocol,
                                       const Difference& difference) {
   const auto was = load<std::uint16_t>(at);
-  if (was == 0 && protocol == kProtocolUdp) return;
-  const std::uint16_t is = difference.apply_to(was);
-  const bool never_zero = protocol == kProtocolUdp || protocol == kProtocolUdpLite;
-  store<std::uint16_t>(at, never_zero && is == 0 ? 0xffff : is);
+  if (was == 0 && protocol == kProtocolUdp) [[unlikely]]
+    return;
+  std::uint16_t is = difference.apply_to(was);
+  if (is == 0 && (protocol == kProtocolUdp || protocol == kProtocolUdpLite)) [[unlikely]]
+    is = 0xffff;
+  store(at, is);
 }
 
 /// Writes those ends of `is`.

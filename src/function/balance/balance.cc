@@ -335,10 +335,13 @@ void BalanceFor<K>::follow(const FunctionFor<K>& other) {
 template <class K>
 void BalanceFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& states) {
   Lane<K>& lane = burst.lane<K>();
+  std::uint64_t without = 0;
   for_each_bit(places & ~lane.replies, [&](unsigned i) {
     const ConnId id = lane.connection[i];
-    if (id == ConnId::none) [[unlikely]]
-      return serve_by_maglev(burst, lane, i);
+    if (id == ConnId::none) [[unlikely]] {
+      without |= std::uint64_t{1} << i;
+      return;
+    }
     const State backend_id = state_at(states[id]);
     if (backend_id == kUnconcerned) [[unlikely]]
       return;
@@ -348,8 +351,10 @@ void BalanceFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& s
   });
   for_each_bit(places & lane.replies, [&](unsigned i) {
     const ConnId id = lane.connection[i];
-    if (id == ConnId::none) [[unlikely]]
-      return serve_answer(burst, lane, i);
+    if (id == ConnId::none) [[unlikely]] {
+      without |= std::uint64_t{1} << i;
+      return;
+    }
     const State backend_id = state_at(states[id]);
     if (backend_id == kUnconcerned) [[unlikely]]
       return;
@@ -357,6 +362,8 @@ void BalanceFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& s
     const std::uint16_t port = virtual_port(backend, lane.key[i], id, states);
     send<Side::reply>(burst, lane, i, backend, port, Verdict::tracked);
   });
+  if (without != 0) [[unlikely]]
+    serve_without_entry(burst, lane, without);
 }
 
 /// To the backend, at that port; or back from it, from that port of its service.

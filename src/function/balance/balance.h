@@ -218,6 +218,7 @@ class BalanceFor final : public FunctionFor<K> {
   template <Side kSide>
   static void send(Burst& burst, Lane<K>& lane, unsigned i, Backend& backend, std::uint16_t port,
                    Verdict verdict);
+  void serve_without_entry(Burst& burst, Lane<K>& lane, std::uint64_t places);
   void serve_by_maglev(Burst& burst, Lane<K>& lane, unsigned i);
   void serve_answer(Burst& burst, Lane<K>& lane, unsigned i);
 

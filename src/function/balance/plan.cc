@@ -61,7 +61,9 @@ Result<void> PlanFor<K>::check(const std::vector<Spec>& specs, const LiveOn& liv
       return wrong(name + " is there twice: give each its own address, port or protocol");
     }
     if (number > 0 && settings.stateful && !replies && spec.two_way()) {
-      return wrong(name + " would be the first with replies, for which there is no room in entries: restart");
+      return wrong(
+          name +
+          " would be the first with replies, for which there is no room in entries: restart");
     }
     std::set<std::pair<Address, std::uint16_t>> ends;
     for (const auto& backend : spec.backends) {

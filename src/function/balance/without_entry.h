@@ -7,7 +7,14 @@
 namespace millrace {
 
 template <class K>
-void BalanceFor<K>::serve_by_maglev(Burst& burst, Lane<K>& lane, unsigned i) {
+void BalanceFor<K>::serve_without_entry(Burst& burst, Lane<K>& lane, std::uint64_t places) {
+  for_each_bit(places & ~lane.replies, [&](unsigned i) { serve_by_maglev(burst, lane, i); });
+  for_each_bit(places & lane.replies, [&](unsigned i) { serve_answer(burst, lane, i); });
+}
+
+template <class K>
+[[gnu::always_inline]] inline void BalanceFor<K>::serve_by_maglev(Burst& burst, Lane<K>& lane,
+                                                                  unsigned i) {
   const K& key = lane.key[i];
   Verdict& verdict = burst.verdict[lane.packet[i]];
   // What may be a connection's first packets must go by Maglev as long as others may follow.
