@@ -263,22 +263,24 @@ class LineOf final : public Line {
     aged_until_ = now;
   }
 
-  static bool all_tracked(const Burst& burst) {
+  /// Returns true if all packets have the verdict of the first one, as most often.
+  static bool is_uniform(const Burst& burst) {
     unsigned others = 0;
-    for (unsigned i = 0; i < burst.size; ++i) others += burst.verdict[i] != Verdict::tracked;
+    for (unsigned i = 0; i < burst.size; ++i) others += burst.verdict[i] != burst.verdict[0];
     return others == 0;
   }
 
-  /// The packets that verdicts let go, a bit each.
+  bool is_allowed(Verdict verdict) const {
+    return !is_drop(verdict) && (pass_unmatched_ || !is_unmatched(verdict));
+  }
+
+  /// Returns the packets that verdicts let go, a bit each.
   std::uint64_t allowed(const Burst& burst) const {
-    if (all_tracked(burst)) [[likely]]
-      return all_of(burst);
+    if (is_uniform(burst)) [[likely]]
+      return burst.size != 0 && is_allowed(burst.verdict[0]) ? all_of(burst) : 0;
     std::uint64_t forward = 0;
-    for (unsigned i = 0; i < burst.size; ++i) {
-      const Verdict verdict = burst.verdict[i];
-      const bool drop = is_drop(verdict) || (!pass_unmatched_ && is_unmatched(verdict));
-      forward |= std::uint64_t{!drop} << i;
-    }
+    for (unsigned i = 0; i < burst.size; ++i)
+      forward |= std::uint64_t{is_allowed(burst.verdict[i])} << i;
     return forward;
   }
 
@@ -291,8 +293,9 @@ class LineOf final : public Line {
     for (std::uint64_t left = ~forward & all_of(burst); left != 0; left &= left - 1)
       bytes -= burst.wire_length[static_cast<unsigned>(std::countr_zero(left))];
     counters_->bytes_out.add(bytes);
-    if (all_tracked(burst)) [[likely]] {
-      counters_->verdict[static_cast<std::size_t>(Verdict::tracked)].add(burst.size);
+    if (is_uniform(burst)) [[likely]] {
+      if (burst.size != 0)
+        counters_->verdict[static_cast<std::size_t>(burst.verdict[0])].add(burst.size);
       return;
     }
     std::array<std::uint32_t, kVerdicts> count{};

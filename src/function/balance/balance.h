@@ -115,7 +115,9 @@ class BalanceFor final : public FunctionFor<K> {
                                              const K& key) override;
   Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
   void follow(const FunctionFor<K>& other) override;
-  bool is_overflowed(std::size_t service) const { return services_[service]->overflowed; }
+  bool is_overflowed(std::size_t service) const {
+    return !stateful_ || services_[service]->overflowed;
+  }
   void set_overflowed(std::size_t service) {
     services_[service]->overflowed = true;
     services_[service]->overflowed_at = {};
@@ -219,6 +221,7 @@ class BalanceFor final : public FunctionFor<K> {
   static void send(Burst& burst, Lane<K>& lane, unsigned i, Backend& backend, std::uint16_t port,
                    Verdict verdict);
   void serve_without_entry(Burst& burst, Lane<K>& lane, std::uint64_t places);
+  template <bool kStateful>
   void serve_by_maglev(Burst& burst, Lane<K>& lane, unsigned i);
   void serve_answer(Burst& burst, Lane<K>& lane, unsigned i);
 

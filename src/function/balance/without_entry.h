@@ -8,19 +8,28 @@ namespace millrace {
 
 template <class K>
 void BalanceFor<K>::serve_without_entry(Burst& burst, Lane<K>& lane, std::uint64_t places) {
-  for_each_bit(places & ~lane.replies, [&](unsigned i) { serve_by_maglev(burst, lane, i); });
+  const std::uint64_t originators = places & ~lane.replies;
+  if (stateful_) {
+    for_each_bit(originators, [&](unsigned i) { serve_by_maglev<true>(burst, lane, i); });
+  } else {
+    for_each_bit(originators, [&](unsigned i) { serve_by_maglev<false>(burst, lane, i); });
+  }
   for_each_bit(places & lane.replies, [&](unsigned i) { serve_answer(burst, lane, i); });
 }
 
+/// Without entries nothing is limited, and every packet goes the same way.
 template <class K>
+template <bool kStateful>
 [[gnu::always_inline]] inline void BalanceFor<K>::serve_by_maglev(Burst& burst, Lane<K>& lane,
                                                                   unsigned i) {
   const K& key = lane.key[i];
   Verdict& verdict = burst.verdict[lane.packet[i]];
   // What may be a connection's first packets must go by Maglev as long as others may follow.
-  const bool found_no_place = verdict == Verdict::table_full || verdict == Verdict::over_budget;
-  const bool is_refused = verdict == Verdict::table_full && stateful_ && !stateless_when_full_;
-  if (is_refused || (!found_no_place && verdict != Verdict::no_connection)) return;
+  const bool found_no_place =
+      verdict == Verdict::table_full || (kStateful && verdict == Verdict::over_budget);
+  const bool is_refused = kStateful && verdict == Verdict::table_full && !stateless_when_full_;
+  const bool begins_none = kStateful && verdict == Verdict::no_connection;
+  if (is_refused || (!found_no_place && !begins_none)) return;
   Service* service = find(key);
   if (service == nullptr) {
     verdict = Verdict::no_service;
@@ -31,11 +40,11 @@ template <class K>
     if (verdict != Verdict::passed) service->refused.add(1);
     return;
   }
-  if (found_no_place && turns_away(*service)) {
-    verdict = Verdict::service_limit;
-    return;
-  }
-  if (found_no_place) {
+  if (kStateful && found_no_place) {
+    if (turns_away(*service)) {
+      verdict = Verdict::service_limit;
+      return;
+    }
     service->overflowed = true;
     service->overflowed_at = burst.now;
   }
