@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -79,12 +80,14 @@ class ChainView final : public FunctionView {
   Explained explain(const AnyKey& key, const Flow* connection) const override {
     Explained all;
     bool is_dropped = false;
-    each(connection, [&](const FunctionView& view, const Flow* own) {
-      Explained one = view.explain(key, own);
+    for (std::size_t n = 0; n < views_.size(); ++n) {
+      std::optional<Flow> own;
+      if (connection != nullptr) own.emplace(own_of(*connection, n));
+      Explained one = views_[n]->explain(key, own ? &*own : nullptr);
       std::ranges::move(one.names, std::back_inserter(all.names));
       if (is_dropped || !one.side) {
         if (all.why.empty()) all.why = std::move(one.why);
-        return;
+        continue;
       }
       is_dropped = is_drop(one.verdict);
       if (!all.side || is_dropped) {
@@ -95,30 +98,22 @@ class ChainView final : public FunctionView {
       all.side = one.side;
       all.verdict = one.verdict;
       if (one.sent_to) all.sent_to = one.sent_to;
-    });
+    }
     return all;
   }
 
   void append_names(std::string& text, const Flow& connection) const override {
-    each(&connection,
-         [&](const FunctionView& view, const Flow* own) { view.append_names(text, *own); });
+    for (std::size_t n = 0; n < views_.size(); ++n)
+      views_[n]->append_names(text, own_of(connection, n));
   }
 
  private:
-  /// Calls `call(view, flow)` for each function, with its own image of the connection.
-  template <class Call>
-  void each(const Flow* connection, Call&& call) const {
-    if (connection == nullptr) {
-      for (const auto& view : views_) call(*view, nullptr);
-      return;
-    }
-    const auto& parts = std::holds_alternative<KeyV4>(connection->key) ? parts_v4_ : parts_v6_;
-    const std::byte* image = connection->image;
-    for (std::size_t n = 0; n < views_.size(); ++n) {
-      const Flow own{connection->key, connection->translated, image};
-      call(*views_[n], &own);
-      image += parts[n].image_bytes;
-    }
+  /// Returns the connection with the image that the function number `n` has written of it.
+  Flow own_of(const Flow& connection, std::size_t n) const {
+    const auto& parts = std::holds_alternative<KeyV4>(connection.key) ? parts_v4_ : parts_v6_;
+    const std::byte* image = connection.image;
+    for (std::size_t before = 0; before < n; ++before) image += parts[before].image_bytes;
+    return {connection.key, connection.translated, image};
   }
 
   std::vector<std::shared_ptr<const FunctionView>> views_;
