@@ -2,6 +2,7 @@ package balance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -22,9 +23,13 @@ func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
 	return stats, err
 }
 
-// Services is GET /services.
+// Services is GET /services. A millrace without a load balancer has none.
 func (c *Client) Services(ctx context.Context) (services []Service, err error) {
 	err = c.Call(ctx, http.MethodGet, "/services", nil, &services)
+	var refused *api.Refused
+	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+		return nil, nil
+	}
 	return services, err
 }
 
