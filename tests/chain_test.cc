@@ -205,20 +205,19 @@ TEST(Forward, SendsOnWhatIsOverTheBudget) {
   Forwarder forward({.stateless_when_full = false});
   LineConfig config = line_config();
   config.half_open_percent = 10;
+  const auto sent_by = [](Line& line) {
+    TestPort port;
+    for (unsigned n = 0; n < 300; ++n) port.add(packet(client(n), kVirtual), 0);
+    line.run(port);
+    return port.sent.size();
+  };
   const auto line = std::move(*make_line(config, forward));
-  TestPort port;
-  for (unsigned n = 0; n < 300; ++n) port.add(packet(client(n), kVirtual), 0);
-  line->run(port);
-  EXPECT_EQ(port.sent.size(), 300U);
+  EXPECT_EQ(sent_by(*line), 300U);
   EXPECT_EQ(line->counters().over_budget.value(), 200U);
   EXPECT_EQ(line->counters().verdict[static_cast<std::size_t>(Verdict::stateless)].value(), 200U);
   config.half_open_percent = 100;
   config.capacity = 100;
-  const auto full = std::move(*make_line(config, forward));
-  TestPort many;
-  for (unsigned n = 0; n < 300; ++n) many.add(packet(client(n), kVirtual), 0);
-  full->run(many);
-  EXPECT_EQ(many.sent.size(), 100U);
+  EXPECT_EQ(sent_by(**make_line(config, forward)), 100U);
 }
 
 TEST(Chain, WhatAFunctionRefusesIsNotInserted) {
@@ -234,7 +233,7 @@ TEST(Chain, WhatAFunctionRefusesIsNotInserted) {
   chain.check();
 }
 
-// What one function drops, no other sees or takes back.
+// A packet that one function drops reaches none behind it, and stays dropped.
 TEST(Chain, WhatIsDroppedMeetsNoOther) {
   for (const char* order : {"cb", "bc"}) {
     Played chain(order);

@@ -4,8 +4,9 @@
     chain_traces.py MILLRACE [FOLDER]
 
 Once without services, and once with the two ends that most connections of the capture go to. (Where a
-table is full it differs: there connections of both are in each other's way.) What is written must be the same byte by byte, with the same exit status and the same packets dropped. Exit
-status 1 where it is not, 77 where the folder is absent.
+table is full it differs: there connections of both are in each other's way.) What is written must be the
+same byte by byte, with the same exit status and the same packets dropped. Exit status 1 where it is not,
+77 where the folder is absent.
 """
 
 import argparse

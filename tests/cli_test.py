@@ -356,6 +356,16 @@ class Cli(Case):
             content += struct.pack("<IIII", i, 0, len(packet), len(packet)) + packet
         return self.write(name, content)
 
+    def test_a_chain_names_the_services_of_connections_that_go_to_one(self):
+        service = '[[service]]\naddress = "203.0.113.1"\nport = 53\nbackends = [{address = "10.0.0.1", port = 54}]\n'
+        capture = self.packets_to("few.pcap", ["203.0.113.1", "198.51.100.2"])
+        for functions in ("forward", "balance"), ("balance", "forward"):
+            config = self.write("chain.toml", f"chain = {json.dumps(functions)}\n{service}")
+            listed = self.run_ok("replay", "--in", capture, "--config", config, "--connections", "-").stdout
+            named = {one["destination"]: (one.get("service"), one.get("backend"))
+                     for one in map(json.loads, listed.splitlines()) if "destination" in one}
+            self.assertEqual(named, {"203.0.113.1": ("203.0.113.1:53", "10.0.0.1:54"), "198.51.100.2": (None, None)})
+
     def test_windows_stay_within_a_configured_prefix(self):
         capture = self.packets_to("prefix.pcap", [f"203.0.113.{i}" for i in range(70)] +
                                   [f"198.51.100.{i}" for i in range(30)])

@@ -335,7 +335,7 @@ class Tracker {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
     ShardedCount connections;
-    std::int64_t most;  // connections
+    std::int64_t most;  // connections, beyond which each worker may still have its share
     ShardedCount half_open;
     std::size_t most_half_open;
     unsigned workers;

@@ -58,7 +58,7 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   compare("ageing.interval_ms", [](const Config& c) { return c.ageing.interval_ms; });
   // Another function, too, is one that has to be made at the start.
   if (&was.function->kind() != &is.function->kind()) {
-    differ.emplace_back("function");
+    differ.emplace_back("function or chain");
   } else {
     for (std::string& key : was.function->unchangeable(*is.function))
       differ.push_back(std::move(key));

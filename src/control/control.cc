@@ -193,19 +193,16 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
     if (found) out.connection = {n, *found};
     if (workers_->is_shared()) break;
   }
-  Steered steered;
-  WayTo way;
-  const auto ask_worker = [&](const AnyAddress& to) {
-    return workers_->ask(0, [&] {
-      steered = std::visit(
-          [this](const auto& of) { return workers_->steering().steer(std::span(&of, 1)); }, key);
-      way = live_->port(0).host().way_to(to);
-    });
-  };
   const auto ending = std::unexpected(Refusal{Refusal::Kind::not_now, "millrace is ending"});
-  const AnyAddress destination =
-      std::visit([](const auto& of) { return AnyAddress(of.destination); }, key);
-  if (!ask_worker(destination)) return ending;
+  const Host& host = live_->port(0).host();
+  Steered steered;
+  bool is_hosts = false;
+  const auto ask = [&] {
+    const Steering& steering = workers_->steering();
+    steered = std::visit([&](const auto& of) { return steering.steer(std::span(&of, 1)); }, key);
+    is_hosts = host.keeps(key, steering);
+  };
+  if (!workers_->ask(0, ask)) return ending;
   Explained& is = out.is;
   if (out.connection) {
     const ListedConnection& connection = out.connection->connection;
@@ -214,8 +211,7 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
     is.why += ", which is " + std::string(to_string(connection.state));
   } else {
     is = out.view->explain(key, nullptr);
-    // The host keeps what is addressed to it, as far as no service takes it.
-    if (is.side && way.kind == WayTo::Kind::here && !steered.is_by_source(0)) {
+    if (is_hosts && is.side) {
       is.side.reset();
       is.why.clear();
     }
@@ -224,8 +220,11 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
     out.worker = std::visit([&](const auto& of) { return live_->owners().of(steered, of); }, key);
   const bool is_unmatched = !is.side;
   if (!is_unmatched && (is.side == Side::reply || !is.sent_to)) return out;
-  const AnyAddress to = is_unmatched ? destination : *is.sent_to;
-  if (!is_unmatched && !ask_worker(to)) return ending;
+  const AnyAddress to =
+      is_unmatched ? std::visit([](const auto& of) { return AnyAddress(of.destination); }, key)
+                   : *is.sent_to;
+  WayTo way;
+  if (!workers_->ask(0, [&] { way = host.way_to(to); })) return ending;
   if (is_unmatched) {
     explain_unmatched(way, to, is);
   } else if (const std::string trouble = trouble_on(way, to); !trouble.empty()) {

@@ -68,10 +68,11 @@ class ChainSettings final : public FunctionSettings {
 
 class ChainView final : public FunctionView {
  public:
-  /// A view for each function; of its instances at some worker.
+  /// `views`: of each function. `chain`: any worker's, which says their parts; null before there is
+  /// one.
   ChainView(std::vector<std::shared_ptr<const FunctionView>> views, const Chain* chain)
       : views_(std::move(views)) {
-    if (chain == nullptr) return;  // no worker has been made, so there are no connections
+    if (chain == nullptr) return;  // nor are there connections
     parts_v4_ = chain->family<KeyV4>().parts();
     parts_v6_ = chain->family<KeyV6>().parts();
   }

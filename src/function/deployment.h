@@ -67,7 +67,7 @@ class FunctionView {
   struct Flow {
     const AnyKey& key;
     const AnyKey& translated;
-    const std::byte* image = nullptr;  ///< what `FunctionFor::write` of the function says
+    const std::byte* image;  ///< what `FunctionFor::write` of the function says
   };
   /// Says what becomes of a packet with this key: of a connection, or of none (null). The sentence
   /// about a connection says what it is to.

@@ -23,7 +23,8 @@
 // 3. An accepted opening counts from its answer on, a resumed one from `Event::adopted`. It ends
 //    once, by `closed` or `abandoned`; an attempt that follows takes the one before back itself.
 // 4. A connection that the function answered by `unconcerned` stays unconcerned: `serve` leaves its
-//    packets alone, `event` and `fate` do nothing, `target` returns the key that it was given.
+//    packets alone, `event` does nothing, `target` returns the key that it was given. Its `fate`
+//    may be to begin anew, where the function would answer otherwise by now.
 // 5. Where workers share tables, several may call `serve` for the same connection at once, and
 //    states are read and written by `std::atomic_ref` or are constant after `open`. The
 //    originator's entry may be gone when a reply is served (`States::originator`).
@@ -57,7 +58,7 @@ struct Part {
   std::uint16_t originator_bytes = 0;  ///< in the originator's entry
   std::uint16_t reply_bytes = 0;       ///< in the reply's
   std::uint16_t alignment = 2;         ///< of both: 1, 2, 4 or 8
-  /// That `write` writes, and what `open` reads in another process; nowhere aligned.
+  /// Bytes of what `write` writes, and `open` reads in another process; not aligned.
   std::uint16_t image_bytes = 0;
   bool replies = true;  ///< false: no connection has a reply's entry, so none is looked up
 };

@@ -170,6 +170,11 @@ std::vector<SilentNeighbour> Host::silent() const {
   return all;
 }
 
+bool Host::keeps(const AnyKey& key, const Steering& steering) const {
+  if (const auto* v4 = std::get_if<KeyV4>(&key)) return v4_.is_for_host(*v4, steering);
+  return v6_.is_for_host(std::get<KeyV6>(key), steering);
+}
+
 WayTo Host::way_to(const AnyAddress& destination) const {
   if (const auto* v4 = std::get_if<AddressV4>(&destination)) return v4_.way_to(*v4);
   return v6_.way_to(std::get<AddressV6>(destination));

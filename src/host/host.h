@@ -97,6 +97,9 @@ class Host {
   std::vector<SilentNeighbour> silent() const;
   /// Returns where packets for that destination go.
   WayTo way_to(const AnyAddress& destination) const;
+  /// Returns true if a packet with this key, which has no connection, is one that `looked_up`
+  /// keeps.
+  bool keeps(const AnyKey& key, const Steering& steering) const;
   /// Stations that answer for a virtual address, or a port's own one that the host answers for
   /// (RFC 5227, 2.4), as far as they have been heard since the last update: 4 of an address and 64
   /// of a family at most. Only virtual addresses in the network of a port are asked for.

@@ -185,9 +185,7 @@ std::uint64_t HostFor<A>::keep_for_host(Burst& burst, const Steering& steering) 
   std::uint64_t kept = 0;
   const auto& lane = burst.lane<Key<A>>();
   for (unsigned i = 0; i < lane.size; ++i) {
-    if (lane.connection[i] != ConnId::none || !is_local(lane.key[i].destination) ||
-        belongs_to_service(lane.key[i], steering))
-      continue;
+    if (lane.connection[i] != ConnId::none || !is_for_host(lane.key[i], steering)) continue;
     burst.verdict[lane.packet[i]] = Verdict::no_service;
     kept |= std::uint64_t{1} << lane.packet[i];
   }
@@ -206,10 +204,8 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
   const auto& lane = burst.quoted<Key<A>>();
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned packet = lane.packet[i];
-    const Key<A>& key = lane.key[i];
-    if (is_own(destination_of<A>(burst.data[packet], burst.headers[packet])) &&
-        is_local(key.destination) && !belongs_to_service(key, steering))
-      found |= std::uint64_t{1} << packet;
+    if (is_own(destination_of<A>(burst.data[packet], burst.headers[packet])))
+      found |= std::uint64_t{is_for_host(lane.key[i], steering)} << packet;
   }
   return found;
 }

@@ -251,6 +251,10 @@ class HostFor {
   }
   /// As `Host::looked_up`.
   std::uint64_t keep_for_host(Burst& burst, const Steering& steering) const;
+  /// Returns true for a packet to the host itself, or to a virtual address, that no service takes.
+  bool is_for_host(const Key<A>& key, const Steering& steering) const {
+    return tables_->local.contains(key.destination) && !belongs_to_service(key, steering);
+  }
   /// Returns the errors, a bit each, that are addressed to the host itself and about its own
   /// packets.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
@@ -308,7 +312,6 @@ class HostFor {
             Tick now, Wire& wire);
   bool is_own(const A& address) const;
   static bool is_rewritten(Burst& burst, unsigned packet);
-  bool is_local(const A& address) const { return tables_->local.contains(address); }
   bool belongs_to_service(const Key<A>& key, const Steering& steering) const;
   bool is_virtual(const A& address) const;
   bool is_answered_on(const A& address, unsigned link) const;

@@ -277,7 +277,7 @@ class LineOf final : public Line {
   /// Returns the packets that verdicts let go, a bit each.
   std::uint64_t allowed(const Burst& burst) const {
     if (is_uniform(burst)) [[likely]]
-      return burst.size != 0 && is_allowed(burst.verdict[0]) ? all_of(burst) : 0;
+      return is_allowed(burst.verdict[0]) ? all_of(burst) : 0;
     std::uint64_t forward = 0;
     for (unsigned i = 0; i < burst.size; ++i)
       forward |= std::uint64_t{is_allowed(burst.verdict[i])} << i;
@@ -294,8 +294,7 @@ class LineOf final : public Line {
       bytes -= burst.wire_length[static_cast<unsigned>(std::countr_zero(left))];
     counters_->bytes_out.add(bytes);
     if (is_uniform(burst)) [[likely]] {
-      if (burst.size != 0)
-        counters_->verdict[static_cast<std::size_t>(burst.verdict[0])].add(burst.size);
+      counters_->verdict[static_cast<std::size_t>(burst.verdict[0])].add(burst.size);
       return;
     }
     std::array<std::uint32_t, kVerdicts> count{};

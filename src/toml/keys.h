@@ -37,6 +37,7 @@ class Problems {
     if (!key.empty()) text.append(key).append(": ");
     text += what;
     std::ranges::replace(text, '\n', ' ');
+    std::ranges::replace(text, '\0', ' ');
     found_.emplace_back(line, std::move(text));
   }
   bool none() const { return found_.empty(); }

@@ -115,8 +115,15 @@ class BalanceFor final : public FunctionFor<K> {
                                              const K& key) override;
   Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
   void follow(const FunctionFor<K>& other) override;
+  /// Returns true if packets of that service may have been served without an entry lately.
   bool is_overflowed(std::size_t service) const {
     return !stateful_ || services_[service]->overflowed;
+  }
+  /// Returns false for what `write` says of a connection that goes to no service.
+  static bool is_served(const std::byte* image) {
+    Image is;
+    std::memcpy(&is, image, sizeof(is));
+    return is.address != Address{};
   }
   void set_overflowed(std::size_t service) {
     services_[service]->overflowed = true;

@@ -98,7 +98,7 @@ class BalanceView final : public FunctionView {
           if (connection == nullptr) return explain_by(plan, of);
           const K& originator = std::get<K>(connection->key);
           const K& translated = std::get<K>(connection->translated);
-          if (plan.serving(originator) == nullptr) {  // in a chain
+          if (!BalanceFor<K>::is_served(connection->image)) {  // in a chain
             Explained out = explained(std::nullopt, "", "");
             out.why = "it belongs to a connection to no service";
             return out;
@@ -114,16 +114,16 @@ class BalanceView final : public FunctionView {
         key);
   }
 
-  /// Formatted by hand, since lists have millions: no value needs an escape.
+  /// Formatted by hand, since lists have millions: no value needs an escape. In a chain a
+  /// connection may go to no service, and has neither name.
   void append_names(std::string& text, const Flow& connection) const override {
     std::visit(
         [&]<class K>(const K& key) {
+          if (!BalanceFor<K>::is_served(connection.image)) return;
           const PlanFor<K>& plan = plan_->family<K>();
-          const bool is_served = plan.serving(key) != nullptr;
-          fmt::format_to(
-              std::back_inserter(text), FMT_COMPILE(R"(,"service":"{}","backend":"{}")"),
-              service_name(plan, key),
-              is_served ? plan.backend_name(key, std::get<K>(connection.translated)) : "");
+          fmt::format_to(std::back_inserter(text), FMT_COMPILE(R"(,"service":"{}","backend":"{}")"),
+                         service_name(plan, key),
+                         plan.backend_name(key, std::get<K>(connection.translated)));
         },
         connection.key);
   }

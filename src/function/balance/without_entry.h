@@ -17,7 +17,7 @@ void BalanceFor<K>::serve_without_entry(Burst& burst, Lane<K>& lane, std::uint64
   for_each_bit(places & lane.replies, [&](unsigned i) { serve_answer(burst, lane, i); });
 }
 
-/// Without entries nothing is limited, and every packet goes the same way.
+/// `kStateful`: connections are tracked. Where they are not, there are no limits either.
 template <class K>
 template <bool kStateful>
 [[gnu::always_inline]] inline void BalanceFor<K>::serve_by_maglev(Burst& burst, Lane<K>& lane,
