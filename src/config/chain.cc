@@ -43,13 +43,15 @@ void ChainReader::read_chain(const Context& context, const toml::node& node) {
                               "]");
     return;
   }
+  std::vector<const FunctionKind*> repeated;
   for (const toml::node& element : *list) {
     const FunctionKind* const kind = named(context, element);
     if (kind == nullptr) continue;
-    if (reader_of(*kind) != nullptr) {
-      context.problem(element, in_quotes(kind->name) + " is there twice: leave one out");
-    } else {
+    if (reader_of(*kind) == nullptr) {
       choose(*kind);
+    } else if (std::ranges::find(repeated, kind) == repeated.end()) {
+      repeated.push_back(kind);
+      context.problem(element, in_quotes(kind->name) + " is there more than once: name it once");
     }
   }
 }

@@ -2,6 +2,7 @@
 // that are functions' own.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,6 +32,11 @@ class ChainReader {
           refuse(*kind, context, node);
         });
       }
+      if (std::ranges::find(kind->keys, kind->name, &FunctionKey::name) != kind->keys.end())
+        continue;
+      each(kind->name, [](const Context& context, const toml::node& node) {
+        context.problem(node, "this function has no section: leave it out");
+      });
     }
   }
 

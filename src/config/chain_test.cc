@@ -129,7 +129,11 @@ INSTANTIATE_TEST_SUITE_P(
         WrongNames{"chain = [\"balance\", 1]",
                    "f.toml:1: chain: is an integer: give \"balance\" or \"forward\""},
         WrongNames{"chain = [\"balance\", \"balance\"]",
-                   "f.toml:1: chain: \"balance\" is there twice: leave one out"},
+                   "f.toml:1: chain: \"balance\" is there more than once: name it once"},
+        WrongNames{"chain = [\"balance\", \"balance\", \"balance\"]",
+                   "f.toml:1: chain: \"balance\" is there more than once: name it once"},
+        WrongNames{"function = \"forward\"\n[forward]\nlimit = 1",
+                   "f.toml:2: forward: this function has no section: leave it out"},
         WrongNames{"chain = [\"forward\", \"balance\"]\nbalance.stateful = false",
                    "f.toml:1: chain: \"balance\" needs balance.stateful = true: without entries "
                    "nothing is counted"},
