@@ -319,8 +319,8 @@ Result<double> Experiment::measure_model(const Contender& contender) {
     pipeline = std::move(*made);
     pointers = pipeline->ports();
   }
-  const Beside beside{.pipeline = pipeline ? &*pipeline : nullptr};
-  if (auto ok = workers->run(pointers, beside); !ok) return std::unexpected(ok.error());
+  if (auto ok = workers->run(pointers, pipeline ? &*pipeline : nullptr); !ok)
+    return std::unexpected(ok.error());
   if (auto ok = check(contender, *workers); !ok) return std::unexpected(ok.error());
   return note(contender, *workers);
 }

@@ -69,9 +69,6 @@ void CommonOptions::add_to(CLI::App& command) {
       ->check(one_of(model_names()));
   command.add_option("--spread", spread, "How packets are spread over workers; keyed")
       ->check(one_of(spread_names()));
-  command.add_flag_function(
-      "--balance", [this](std::int64_t times) { level = times > 0; },
-      "Move connections from busy workers to idle ones; off by default");
   command.add_option("--pages", pages, "Best memory to try: huge, transparent or small")
       ->check(one_of({"huge", "transparent", "small"}))
       ->capture_default_str();
@@ -87,7 +84,6 @@ void CommonOptions::apply_to(Config& config) const {
   if (workers) config.workers = *workers;
   if (model) config.model = model_named(*model);
   if (spread) config.spread.scheme = *spread;
-  if (level) config.spread.balance = *level;
   if (ageing) config.ageing.scheme = *ageing;
   if (capacity) {
     config.table.capacity = *capacity;

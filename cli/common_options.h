@@ -22,7 +22,6 @@ struct CommonOptions {
   std::optional<unsigned> workers;
   std::optional<std::string> model;
   std::optional<std::string> spread;
-  std::optional<bool> level;  ///< `--balance`
   std::string pages = "huge";
   std::optional<std::uint64_t> seed;
   bool quiet = false;

@@ -23,19 +23,14 @@
 #include "shard/split.h"
 #include "traffic/windows.h"
 #include "worker/pipeline.h"
-#include "worker/rebalance.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
 namespace {
 
-/// How workers share a capture.
-struct Division {
-  /// What each one gets; none: all of it.
-  std::vector<std::optional<CapturePart>> parts;
-  std::unique_ptr<Rebalance> rebalance;  // none: as they are they stay
-};
+/// What each worker gets of a capture; none: all of it.
+using Parts = std::vector<std::optional<CapturePart>>;
 
 /// What workers read and write.
 struct Ports {
@@ -70,8 +65,8 @@ struct ReplayCommand {
   Result<void> check_files() const;
   Result<Config> read() const;
   Result<Loaded> load(const Config& config) const;
-  Result<Division> divide(const Capture& capture, const Config& config, Workers& workers) const;
-  Result<Ports> open_ports(const Capture& capture, const Config& config, Division& division) const;
+  Result<Parts> divide(const Capture& capture, const Config& config, const Workers& workers) const;
+  Result<Ports> open_ports(const Capture& capture, const Config& config, Parts parts) const;
   std::optional<std::string> small_pages(const Workers& workers) const;
   Result<int> replay() const;
   Result<int> show(const RunReport& report) const;
@@ -167,29 +162,21 @@ Result<Loaded> ReplayCommand::load(const Config& config) const {
 }
 
 /// One alone gets all of the capture.
-Result<Division> ReplayCommand::divide(const Capture& capture, const Config& config,
-                                       Workers& workers) const {
+Result<Parts> ReplayCommand::divide(const Capture& capture, const Config& config,
+                                    const Workers& workers) const {
   const unsigned count = workers.count();
-  Division division;
-  division.parts.resize(count);
-  if (count == 1) return division;
+  Parts parts(count);
+  if (count == 1) return parts;
   const auto spread = spread_named(config.spread.scheme)->create(common.spread_secret());
   const Indirection indirection(config.spread.entries, count);
   auto entries = entries_of(capture, *spread, indirection, workers.steering());
   if (!entries) return std::unexpected(entries.error());
-  if (config.spread.balance) {
-    division.rebalance = std::make_unique<Rebalance>(
-        capture, std::move(*entries), indirection, count, loops, config.spread.balance_interval_ms);
-    for (unsigned n = 0; n < count; ++n) division.parts[n] = division.rebalance->part(n);
-  } else {
-    std::ranges::move(split(*entries, indirection, count), division.parts.begin());
-  }
-  return division;
+  std::ranges::move(split(*entries, indirection, count), parts.begin());
+  return parts;
 }
 
 Result<Ports> ReplayCommand::open_ports(const Capture& capture, const Config& config,
-                                        Division& division) const {
-  auto& parts = division.parts;
+                                        Parts parts) const {
   Ports ports;
   if (!out.empty()) {
     CaptureFormat format = capture.format();
@@ -265,14 +252,12 @@ Result<int> ReplayCommand::replay() const {
   auto workers = Workers::create(config->workers, line_config, config->function,
                                  common.function_run(*config), config->spread.entries);
   if (!workers) return std::unexpected(workers.error());
-  auto division = divide(*capture, *config, *workers);
-  if (!division) return std::unexpected(division.error());
-  const auto& rebalance = division->rebalance;
+  auto parts = divide(*capture, *config, *workers);
+  if (!parts) return std::unexpected(parts.error());
 
   catch_interrupts();
-  auto ports = open_ports(*capture, *config, *division);
+  auto ports = open_ports(*capture, *config, std::move(*parts));
   if (!ports) return std::unexpected(ports.error());
-  if (rebalance) rebalance->begin(*workers, ports->all);
   if (interrupted) return kInterrupted;
   RunReport report{.input = in,
                    .workers = &*workers,
@@ -287,8 +272,6 @@ Result<int> ReplayCommand::replay() const {
   std::ranges::copy(doubts(*config), std::back_inserter(report.warnings));
   if (auto warning = small_pages(*workers)) report.warnings.push_back(std::move(*warning));
   if (auto warning = too_many_threads(*config)) report.warnings.push_back(std::move(*warning));
-  if (config->spread.balance && !rebalance)
-    report.warnings.emplace_back("--balance: one worker has nothing to balance: give --workers");
   {
     const Progress progress(common.quiet, "replaying", capture->size() * loops,
                             [&workers] { return workers->counters().in.value(); });
@@ -301,16 +284,15 @@ Result<int> ReplayCommand::replay() const {
       pipeline = std::move(*made);
       pointers = pipeline->ports();
     }
-    const Beside beside{rebalance.get(), pipeline ? &*pipeline : nullptr};
-    if (auto ok = workers->run(pointers, beside); !ok) return std::unexpected(ok.error());
+    if (auto ok = workers->run(pointers, pipeline ? &*pipeline : nullptr); !ok)
+      return std::unexpected(ok.error());
     if (pipeline) report.reading = workers->reading_time();
   }
   for (unsigned n = 0; n < workers->count(); ++n) {
     Workers::Time time = workers->time(n);
-    time.elapsed_ns -= ports->all[n].output_ns() + (rebalance ? rebalance->looked_ns(n) : 0);
+    time.elapsed_ns -= ports->all[n].output_ns();
     report.times.push_back(time);
   }
-  if (rebalance) report.rebalance = rebalance->report();
   if (ports->output) {
     if (auto ok = ports->output->finish(); !ok) return std::unexpected(ok.error());
   }

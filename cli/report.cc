@@ -156,20 +156,6 @@ Json reader_of(const RunReport& report) {
           {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)}};
 }
 
-Json spread_of(const RunReport& report) {
-  Json object{
-      {"scheme", report.spread.scheme}, {"entries", report.spread.entries}, {"balance", nullptr}};
-  if (report.rebalance) {
-    object["balance"] = {{"interval_ms", report.spread.balance_interval_ms},
-                         {"rounds", report.rebalance->rounds},
-                         {"moved", report.rebalance->moved},
-                         {"stayed", report.rebalance->stayed},
-                         {"busiest", rounded(report.rebalance->busiest, 4)},
-                         {"busiest_unmoved", rounded(report.rebalance->busiest_unmoved, 4)}};
-  }
-  return object;
-}
-
 /// How connections ended: every way that some did, and idling, the usual one.
 Json endings(const WorkerCounters& counters) {
   Json all = Json::object();
@@ -271,13 +257,6 @@ void print_workers(Table& table, const RunReport& report) {
                quotient(busy_ns(report, report.times[n]), counters.in.value()),
                grouped(counters.opened.value()));
   }
-  if (!report.rebalance) return;
-  const Rebalance::Report& moves = *report.rebalance;
-  table.line(
-      "  balance         {:>10} entries moved in {} rounds: the busiest worker had {:.2f} times"
-      " the mean, not {:.2f}{}",
-      grouped(moves.moved), grouped(moves.rounds), moves.busiest, moves.busiest_unmoved,
-      moves.stayed == 0 ? "" : fmt::format("; {} found no place elsewhere", grouped(moves.stayed)));
 }
 
 /// How often the tables filled to each mark, by percent.
@@ -328,7 +307,7 @@ Json to_json(const RunReport& report) {
       {"elapsed_s", static_cast<double>(elapsed_ns(report)) / 1e9},
       {"ns_per_packet", rounded(ns_per_packet(report), 2)},
       {"mpps", rounded(mpps(report), 3)},
-      {"spread", spread_of(report)},
+      {"spread", {{"scheme", report.spread.scheme}, {"entries", report.spread.entries}}},
       {"reader", reader_of(report)},
       {"workers", workers_of(report)},
       {"ports", ports_of(report)},

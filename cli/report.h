@@ -9,7 +9,6 @@
 #include "config/config.h"
 #include "core/json.h"
 #include "live/live.h"
-#include "worker/rebalance.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {
@@ -23,7 +22,6 @@ struct RunReport {
   std::vector<Rival> rivals;            ///< as `Host::rivals`
   LineConfig config;
   Config::Spread spread;
-  std::optional<Rebalance::Report> rebalance;
   std::vector<Workers::Time> times;      ///< each worker's on the packets' way, output left out
   std::optional<Workers::Time> reading;  ///< of the pipeline's reader
   std::optional<std::uint64_t> seed;

@@ -209,7 +209,7 @@ class Cli(Case):
     def test_workers_write_what_one_writes(self):
         outs = set()
         for workers, *how in ((1,), (2,), (5,), (3, "--sharing", "mutex"),
-                              (4, "--sharing", "lock-free-race"), (2, "--balance"),
+                              (4, "--sharing", "lock-free-race"),
                               (1, "--model", "pipeline"), (3, "--model", "pipeline")):
             out = self.path("out.pcap")
             result = self.run_ok(*self.replay("--workers", str(workers), *how,
@@ -228,34 +228,6 @@ class Cli(Case):
     @unittest.skipIf(len(os.sched_getaffinity(0)) >= 128, "a processor for each of 128 workers")
     def test_more_workers_than_processors_are_warned_of(self):
         self.assertIn("take turns", self.run_ok(*self.replay("--workers", "128")).stderr)
-
-    def test_connections_move_to_idle_workers(self):
-        capture = self.path("skewed.pcap")
-        self.run_ok("generate", "--profile", "skewed", "--connections", "5000", "--packets", "200000",
-                    "--quiet", "--out", capture)
-        outs = []
-        for how in ((), ("--workers", "2", "--balance")):
-            out = self.path("out.pcap")
-            result = self.run_ok("replay", "--in", capture, "--timeout", "1", "--seed", "1",
-                                 "--out", out, "--stats", "-", *how)
-            with open(out, "rb") as file:
-                outs.append(file.read())
-        self.assertEqual(outs[0], outs[1])
-        balance = json.loads(result.stdout)["spread"]["balance"]
-        self.assertGreater(balance["moved"], 0)
-        self.assertEqual(balance["stayed"], 0)
-        self.assertLess(balance["busiest"], 1.1)
-        self.assertGreater(balance["busiest_unmoved"], balance["busiest"])
-        table = self.run_ok("replay", "--in", capture, "--workers", "2", "--balance").stdout
-        self.assertIn("entries moved", table)
-
-    def test_a_balance_that_cannot_be(self):
-        self.refuse(USAGE, ["--balance", "pipeline", "run-to-completion"],
-                    *self.replay("--workers", "2", "--balance", "--model", "pipeline"))
-        config = self.write("f.toml", 'workers = 2\nspread.balance = true\n')
-        self.refuse(USAGE, ["balance", "pipeline", "run-to-completion"],
-                    *self.replay("--config", config, "--model", "pipeline"))
-        self.assertIn("nothing to balance", self.run_ok(*self.replay("--balance")).stderr)
 
     def test_a_spread_that_tears_connections_apart(self):
         config = self.write("f.toml", '[[service]]\naddress = "203.0.113.1"\n'
@@ -304,9 +276,9 @@ class Cli(Case):
         self.refuse(USAGE, ["--config"], "run")
         self.refuse(USAGE, ["--check", "excludes"], "run", "--check", good, "--config", good)
         self.refuse(UNREADABLE, ["gone.toml"], "run", "--check", self.path("gone.toml"))
-        wrong = self.run_it("run", "--check", self.write("f.toml", 'model = "pipeline"\nspread.balance = true\n' + ports))
+        wrong = self.run_it("run", "--check", self.write("f.toml", 'model = "pipeline"\n' + ports))
         self.assertEqual((wrong.returncode, wrong.stdout), (USAGE, ""))
-        for words in ("no service", "pipeline", "spread.balance"):
+        for words in ("no service", "pipeline"):
             self.assertIn(words, wrong.stderr)
         self.assertTrue(all("f.toml: " in line for line in wrong.stderr.splitlines()), wrong.stderr)
 
@@ -410,7 +382,6 @@ class Cli(Case):
         for arguments in (self.replay(), self.replay("--seed", "1", "--capacity", "50"),
                           self.replay("--workers", "2"),
                           self.replay("--workers", "2", "--sharing", "mutex"),
-                          self.replay("--workers", "2", "--balance"),
                           self.replay("--workers", "2", "--model", "pipeline"),
                           self.replay("--config", forward),
                           ("replay", "--in", capture, "--config", two_way)):

@@ -1,5 +1,5 @@
-// Several workers against one, each for itself, in rounds and in a pipeline: the same packets out,
-// in the same order, and the same counts.
+// Several workers against one, each for itself and in a pipeline: the same packets out, in the same
+// order, and the same counts.
 #include "worker/workers.h"
 
 #include <gtest/gtest.h>
@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "balance_workers.h"
@@ -24,7 +25,6 @@
 #include "port/test_files.h"
 #include "shard/split.h"
 #include "traffic/generate.h"
-#include "worker/rebalance.h"
 #include "worker/threads.h"
 
 namespace millrace {
@@ -65,27 +65,19 @@ class WorkersTest : public testing::Test {
     auto writer = CaptureWriter::create(directory_ / "out", capture.format());
     CaptureOutput output(std::move(*writer), count);
     std::vector<ReplayPort> ports;
-    std::vector<Port*> pointers;
-    std::optional<Rebalance> rebalance;
-    if (line_.entries_that_move > 0)
-      rebalance.emplace(capture, *entries, indirection, count, loops_, 1);
-    for (unsigned n = 0; n < count; ++n) {
+    for (CapturePart& part : split(*entries, indirection, count)) {
       ports.push_back(*ReplayPort::create(
-          capture, {.loops = loops_, .in_flight = Pipeline::kInFlight}, &output,
-          rebalance ? rebalance->part(n) : split(*entries, indirection, count)[n]));
+          capture, {.loops = loops_, .in_flight = Pipeline::kInFlight}, &output, std::move(part)));
     }
+    std::vector<Port*> pointers;
     for (auto& port : ports) pointers.push_back(&port);
-    if (rebalance) rebalance->begin(*workers, ports);
     std::optional<Pipeline> pipeline;
     if (pipeline_) {
       pipeline = *Pipeline::create(pointers);
       pointers = pipeline->ports();
     }
-    const Beside beside{rebalance ? &*rebalance : nullptr, pipeline ? &*pipeline : nullptr};
-    EXPECT_TRUE(workers->run(pointers, beside).has_value());
+    EXPECT_TRUE(workers->run(pointers, pipeline ? &*pipeline : nullptr).has_value());
     EXPECT_TRUE(output.finish().has_value());
-    if (rebalance) rebalanced_ = rebalance->report();
-    if (at_rest_) at_rest_(*workers);
     return outcome_of(*workers);
   }
 
@@ -99,8 +91,6 @@ class WorkersTest : public testing::Test {
   BalanceConfig balance_;
   std::uint32_t loops_ = 1;
   bool pipeline_ = false;
-  std::function<void(Workers&)> at_rest_;
-  Rebalance::Report rebalanced_;
 
  private:
   Outcome outcome_of(const Workers& workers) {
@@ -143,6 +133,22 @@ TEST_F(WorkersTest, ManyDoWhatOneDoes) {
       for (const SpreadKind& kind : spreads())
         EXPECT_EQ(run(*capture, count, kind.name), one) << scheduler << count << kind.name;
     }
+  }
+}
+
+TEST_F(WorkersTest, TwoDoWhatOneDoesWithEveryTable) {
+  const auto capture =
+      generate({.connections = part_of(3000), .packets = part_of(40'000), .seed = 11});
+  ASSERT_TRUE(capture.has_value());
+  line_.timeouts = Timeouts::all(700);
+  loops_ = 2;
+  const Outcome one = run(*capture, 1);
+  EXPECT_GT(one.ended, part_of(3000));
+  for (const auto& table : tables_for("sharded")) {
+    // Several are made at once, under a lock within DPDK that the sanitizer does not see.
+    if (kThreadSanitized && table == "cuckoo") continue;
+    line_.table = table;
+    EXPECT_EQ(run(*capture, 2), one) << table;
   }
 }
 
@@ -263,9 +269,6 @@ TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
       EXPECT_EQ(run(all, 3, kind.name), one) << kind.name;
     }
   }
-  line_.entries_that_move = 512;
-  EXPECT_EQ(run(all, 2), one);
-  line_.entries_that_move = 0;
   pipeline_ = true;
   EXPECT_EQ(run(all, 3), one);
   pipeline_ = false;
@@ -273,161 +276,41 @@ TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
   EXPECT_EQ(run(all, 3), one);
 }
 
-// Half of the packets in three connections: byte by byte what one worker does, for every table.
-TEST_F(WorkersTest, ConnectionsMoveToWhoHasLess) {
-  const auto capture = generate({.profile = Profile::skewed,
-                                 .connections = 3000,
-                                 .packets = kSanitized ? 30'000U : 100'000U,
-                                 .seed = 11});
-  ASSERT_TRUE(capture.has_value());
-  line_.timeouts = Timeouts::all(700);
-  loops_ = 2;
-  const Outcome one = run(*capture, 1);
-  EXPECT_GT(one.ended, 3000U);
-  for (const auto& table : tables_for("sharded")) {
-    // Several are made at once, under a lock within DPDK that the sanitizer does not see.
-    if (kThreadSanitized && table == "cuckoo") continue;
-    line_.table = table;
-    for (const unsigned count : table == "race" ? std::vector{2U, 4U} : std::vector{2U}) {
-      line_.entries_that_move = 512;
-      EXPECT_EQ(run(*capture, count), one) << table << count;
-      EXPECT_GT(rebalanced_.moved, 0U) << table << count;
-      EXPECT_EQ(rebalanced_.stayed, 0U) << table << count;
-      EXPECT_LT(rebalanced_.busiest, rebalanced_.busiest_unmoved) << table << count;
-      if (count == 2) {
-        EXPECT_LT(rebalanced_.busiest, 1.1);
-      }
-    }
-  }
-}
-
-TEST_F(WorkersTest, BothEntriesOfAConnectionMove) {
-  const auto requests =
-      generate({.profile = Profile::skewed, .connections = 2000, .packets = 20'000, .seed = 15});
-  balance_.services = services_for(*requests);
-  balance_.maglev_table_size = 251;
-  line_.timeouts = Timeouts::all(700);
-  const test::Directory directory;
-  test::write_file(directory / "to_backends", run(*requests, 1).packets);
-  const Capture capture = with_replies(*requests, *Capture::load(directory / "to_backends"));
-  const Outcome one = run(capture, 1);
-  EXPECT_EQ(one.replies, 20'000U);
-  EXPECT_GT(one.ended, 2000U);
-  line_.entries_that_move = 512;
-  for (const unsigned count : {2U, 3U}) {
-    EXPECT_EQ(run(capture, count), one) << count;
-    EXPECT_GT(rebalanced_.moved, 0U) << count;
-  }
-}
-
-TEST_F(WorkersTest, BothFamiliesMove) {
-  const auto capture = generate({.connections = 3000, .packets = 80'000, .seed = 12});
-  ASSERT_TRUE(capture.has_value());
-  const Outcome one = run(*capture, 1);
-  line_.entries_that_move = 512;
-  for (const unsigned count : {2U, 5U}) {
-    EXPECT_EQ(run(*capture, count), one) << count;
-    EXPECT_GT(rebalanced_.moved, 0U) << count;
-  }
-}
-
-TEST_F(WorkersTest, WhatFindsNoPlaceStays) {
-  const auto capture = generate({.connections = 6000, .packets = 60'000, .seed = 13});
-  ASSERT_TRUE(capture.has_value());
-  line_.timeouts = Timeouts::all(1'000'000);
-  line_.entries_that_move = 512;
-  constexpr Line::Live kAny{100'000, 100'000};
-  for (const std::size_t capacity : {7'000U, 20'000U}) {
-    line_.capacity = line_.capacity_v6 = capacity;
-    at_rest_ = [&](Workers& workers) {
-      const auto live = [&] {
-        const Line::Live a = workers.line(0).live();
-        const Line::Live b = workers.line(1).live();
-        return std::array{a.v4, a.v6, b.v4, b.v6};
-      };
-      const auto before = live();
-      unsigned refused = 0;
-      for (unsigned entry = 0; entry < 512; ++entry) {
-        for (const unsigned to : {0U, 1U})
-          refused += workers.line(to).adopt(workers.line(1 - to), entry, {}) ? 0 : 1;
-      }
-      EXPECT_EQ(refused, 512U);  // each is somebody's
-      EXPECT_EQ(live(), before);
-      unsigned moved = 0;
-      for (unsigned entry = 0; entry < 512; ++entry) {
-        if (!workers.line(0).adopt(workers.line(1), entry, kAny)) continue;
-        workers.line(1).release(entry);
-        ++moved;
-      }
-      EXPECT_EQ(live()[0] + live()[2], before[0] + before[2]);
-      EXPECT_EQ(live()[1] + live()[3], before[1] + before[3]);
-      if (capacity == 7'000) {
-        EXPECT_GT(live()[2], 0U);  // one worker's table is too small for all
-        EXPECT_LT(moved, 512U);
-      } else {
-        EXPECT_EQ(live()[2], 0U);
-        EXPECT_EQ(moved, 512U);
-      }
-    };
-    const Outcome two = run(*capture, 2);
-    EXPECT_EQ(two.opened, two.live + two.ended);
-  }
-}
-
-TEST_F(WorkersTest, SharedTablesMoveNothing) {
-  const auto capture = generate({.profile = Profile::skewed,
-                                 .connections = part_of(6000),
-                                 .packets = part_of(100'000),
-                                 .seed = 14});
-  ASSERT_TRUE(capture.has_value());
-  line_.timeouts = Timeouts::all(1'000'000);
-  const Outcome one = run(*capture, 1);
-  line_.entries_that_move = 512;
-  line_.sharing = "lock-free-race";
-  EXPECT_EQ(run(*capture, 2), one);
-  EXPECT_GT(rebalanced_.moved, 0U);
-}
-
-/// Rounds that one worker cannot follow.
-class Failing final : public Rounds {
+/// A port that runs out of memory after so many bursts.
+class Failing final : public Port {
  public:
-  Failing(Rounds& rounds, unsigned worker, int after)
-      : rounds_(&rounds), worker_(worker), left_(after) {}
-  bool next(unsigned worker) override {
-    if (worker == worker_ && left_-- == 0) throw std::bad_alloc();
-    return rounds_->next(worker);
+  Failing(Port& port, int after) : port_(&port), left_(after) {}
+  LinkType link_type() const override { return port_->link_type(); }
+  bool receive(Burst& burst) override {
+    if (left_-- == 0) throw std::bad_alloc();
+    return port_->receive(burst);
   }
-  void leave(unsigned worker) noexcept override { rounds_->leave(worker); }
+  void send(const Burst& burst, std::uint64_t forward) override { port_->send(burst, forward); }
+  void finish() override { port_->finish(); }
 
  private:
-  Rounds* rounds_;
-  unsigned worker_;
+  Port* port_;
   int left_;
 };
 
 TEST_F(WorkersTest, NobodyWaitsForOneThatFailed) {
-  const auto capture =
-      generate({.profile = Profile::skewed, .connections = 2000, .packets = 200'000, .seed = 16});
+  const auto capture = generate({.connections = 2000, .packets = 200'000, .seed = 16});
   ASSERT_TRUE(capture.has_value());
-  line_.entries_that_move = 512;
   constexpr unsigned kWorkers = 3;
-  for (const int after : {0, 1, 5}) {
+  const Indirection indirection(512, kWorkers);
+  for (const int after : {0, 1, 100}) {
     auto workers = make_workers(kWorkers, line_, balance_);
-    const Indirection indirection(512, kWorkers);
     auto entries = entries_of(*capture, *spread_named("keyed")->create(Secret::from_seed(2)),
                               indirection, workers->steering());
     const test::Directory directory;
     auto writer = CaptureWriter::create(directory / "out", capture->format());
     CaptureOutput output(std::move(*writer), kWorkers);
-    Rebalance rebalance(*capture, *entries, indirection, kWorkers, 1, 1);
     std::vector<ReplayPort> ports;
-    for (unsigned n = 0; n < kWorkers; ++n)
-      ports.push_back(*ReplayPort::create(*capture, {}, &output, rebalance.part(n)));
-    std::vector<Port*> pointers;
-    for (auto& port : ports) pointers.push_back(&port);
-    rebalance.begin(*workers, ports);
-    Failing failing(rebalance, 1, after);
-    const auto ran = workers->run(pointers, {.rounds = &failing});
+    for (CapturePart& part : split(*entries, indirection, kWorkers))
+      ports.push_back(*ReplayPort::create(*capture, {}, &output, std::move(part)));
+    Failing failing(ports[1], after);
+    const std::array<Port*, kWorkers> pointers{&ports[0], &failing, &ports[2]};
+    const auto ran = workers->run(pointers);
     ASSERT_FALSE(ran.has_value());
     EXPECT_NE(ran.error().message.find("memory"), std::string::npos);
     EXPECT_LT(workers->counters().in.value(), capture->size());

@@ -98,9 +98,6 @@ Keys<Config::Spread> spread_keys() {
   return {
       {"scheme", config::name(&Config::Spread::scheme, spread_names())},
       {"entries", read_entries},
-      {"balance", config::boolean(&Config::Spread::balance)},
-      {"balance_interval_ms",
-       config::integer(&Config::Spread::balance_interval_ms, 1, 60'000, "milliseconds")},
   };
 }
 
@@ -277,13 +274,6 @@ std::span<const std::pair<std::string_view, Config::Model>> models() {
 }
 
 Result<void> check_spread(const Config& config) {
-  if (config.spread.balance && config.model == Config::Model::pipeline) {
-    return std::unexpected(
-        Error{"spread.balance (--balance) does not go with the model \"pipeline\" (--model), whose "
-              "workers "
-              "do not meet: give \"run-to-completion\", or leave it out",
-              Error::Kind::usage});
-  }
   if (config.workers == 1 || spread_named(config.spread.scheme)->by_client ||
       !config.function->facts().has_replies)
     return {};
@@ -319,7 +309,6 @@ LineConfig line_config(const Config& config) {
   line.source_limit = config.source_limit;
   line.timeouts = config.ageing.timeout_s.timeouts();
   line.interval_ms = config.ageing.interval_ms;
-  if (config.spread.balance && config.workers > 1) line.entries_that_move = config.spread.entries;
   line.pass_unmatched = config.function->facts().drops_unmatched.empty();
   return line;
 }

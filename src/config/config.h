@@ -50,8 +50,6 @@ struct Config {
   struct Spread {
     std::string scheme = "keyed";
     unsigned entries = 512;
-    bool balance = false;
-    std::uint32_t balance_interval_ms = 100;
   };
 
   /// For `millrace run` only.

@@ -59,8 +59,6 @@ sharing = "sharded"
 [spread]
 scheme = "toeplitz-symmetric"
 entries = 128
-balance = true
-balance_interval_ms = 7
 
 [table]
 scheme = "std"
@@ -111,11 +109,9 @@ TEST(Config, EverySettingArrives) {
   EXPECT_EQ(config.workers, 3U);
   EXPECT_EQ(config.spread.scheme, "toeplitz-symmetric");
   EXPECT_EQ(config.spread.entries, 128U);
-  EXPECT_EQ(config.spread.balance_interval_ms, 7U);
   EXPECT_EQ(config.model, Config::Model::pipeline);
   const LineConfig line = line_config(config);
   EXPECT_EQ(line.table, "std");
-  EXPECT_EQ(line.entries_that_move, 128U);
   EXPECT_EQ(line.ageing, "none");
   EXPECT_EQ(line.capacity, 1000U);
   EXPECT_EQ(line.capacity_v6, 7U);
@@ -157,14 +153,6 @@ TEST(Config, QuietLastsAsLongAsTheLongestTimeoutOfWhatMayBegin) {
       balance_config(good("[ageing.timeout_s]\nother = 1\nsctp = 1\nudp_stream = 1")).quiet_ms,
       128'000U);
   EXPECT_EQ(balance_config(good("ageing.scheme = \"none\"")).quiet_ms, 0xffffffffU);
-}
-
-TEST(Config, WorkersOfAPipelineDoNotMeet) {
-  EXPECT_TRUE(check_spread(good("spread.balance = true")).has_value());
-  EXPECT_TRUE(check_spread(good("model = \"pipeline\"")).has_value());
-  const auto both = check_spread(good("model = \"pipeline\"\nspread.balance = true"));
-  ASSERT_FALSE(both.has_value());
-  EXPECT_EQ(both.error().kind, Error::Kind::usage);
 }
 
 // Only a spread by the client's end keeps together what a service with replies rewrites.

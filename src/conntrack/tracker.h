@@ -17,8 +17,7 @@
 // What others may write meanwhile, when it was last seen, is accessed atomically.
 //
 // Connections that may move to another worker's tracker, over tables of its own, are kept in
-// groups: `adopt` copies those of a group, whose worker rests meanwhile; it then lets them go by
-// `release`.
+// groups.
 //
 // A tracker that follows packets (`follow`) keeps a state for each connection, by which it ages
 // (state.h); others have one timeout for all.
@@ -278,20 +277,6 @@ class Tracker {
   template <class Limits>
   Followed follow(Side side, ConnId id, Signal signal, const Segment& segment, Tick now,
                   Limits& limits);
-  /// @}
-
-  /// @name Moving, between two bursts
-  /// @{
-  /// How many connections that group has.
-  std::size_t count(unsigned group) const;
-  /// Opens connections like those that the group has in `from`, a tracker of the same kind, and
-  /// calls `adopted(state, proof)` for each. False where one found no place; those before it stay
-  /// until `release`.
-  template <class Adopted>
-  bool adopt(const Tracker& from, unsigned group, Adopted&& adopted);
-  /// Ends all of the group; `released(id)` is called with the records still readable.
-  template <class Released>
-  void release(unsigned group, Released&& released);
   /// @}
 
   /// @name Moving to another process

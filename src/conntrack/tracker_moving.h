@@ -1,5 +1,4 @@
-// The part of the tracker by which connections move from one worker to another, and from one
-// process to another.
+// The part of the tracker by which connections move from one process to another.
 #pragma once
 
 #include <algorithm>
@@ -8,58 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <span>
 
 #include "conntrack/tracker.h"
 
 namespace millrace {
-
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
-std::size_t Tracker<TableOf, GuardsType, K>::count(unsigned group) const {
-  std::size_t count = 0;
-  if (groups_->is_empty(group)) return 0;
-  for (ConnId id = groups_->first(group); id != ConnId::none; id = groups_->next(id)) ++count;
-  return count;
-}
-
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
-template <class Adopted>
-bool Tracker<TableOf, GuardsType, K>::adopt(const Tracker& from, unsigned group,
-                                            Adopted&& adopted) {
-  if (from.groups_->is_empty(group)) return true;
-  std::array<ConnId, Stragglers::kMax> theirs;
-  std::array<K, Stragglers::kMax> keys;
-  std::array<Hash, Stragglers::kMax> hashes;
-  for (ConnId id = from.groups_->first(group); id != ConnId::none;) {
-    std::size_t count = 0;
-    for (; count < theirs.size() && id != ConnId::none; id = from.groups_->next(id)) {
-      from.originators().prefetch(id);
-      theirs[count++] = id;
-    }
-    for (std::size_t i = 0; i < count; ++i) keys[i] = from.originators().header(theirs[i]).key;
-    const auto key_span = std::span<const K>(keys).first(count);
-    const auto hash_span = std::span(hashes).first(count);
-    hasher()(key_span, hash_span);
-    prefetch(hash_span);
-    prefetch_records(key_span, hash_span);
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto& header = from.originators().header(theirs[i]);
-      const bool is_linked = header.peer != ConnId::none;
-      const Copied copied{
-          .key = header.key,
-          .entry = from.originators().state(theirs[i]),
-          .reply_key = is_linked ? &from.replies().header(header.peer).key : nullptr,
-          .reply_entry = is_linked ? from.replies().state(header.peer) : nullptr,
-          .seen = from.latest_seen(theirs[i])};
-      if (place(copied, hashes[i], group) == ConnId::none) return false;
-      adopted(from.states(Side::originator)[theirs[i]], from.proof_of(theirs[i]));
-    }
-  }
-  return true;
-}
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
@@ -170,18 +122,6 @@ ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, con
                 .reply_entry = reply.data(),
                 .seen = Tick{now.ms - image.idle_ms}},
                hasher()(connection.key), 0);
-}
-
-template <template <class> class TableOf, Guards GuardsType, class K>
-  requires ConnectionTable<TableOf<K>, K>
-template <class Released>
-void Tracker<TableOf, GuardsType, K>::release(unsigned group, Released&& released) {
-  for (unsigned count = 1; !groups_->is_empty(group); ++count) {
-    const ConnId id = groups_->first(group);
-    close(id, released);
-    if (count % Stragglers::kMax == 0) settle();
-  }
-  settle();
 }
 
 }  // namespace millrace

@@ -152,14 +152,6 @@ class Family {
   /// Gives entries to connections that have been served without one, and that replies prove.
   void open_by_replies(Burst& burst);
 
-  /// Between two bursts of both: opens here the connections that an entry of the indirection table
-  /// sends to `from`, a family over other tables. False: they find no place, or there would be more
-  /// than `most`; none of them is here then.
-  bool adopt(const Family& from, unsigned entry, std::size_t most);
-  /// Lets the connections of an entry go that another family has adopted. Their sources have as
-  /// many as before.
-  void release(unsigned entry);
-
   /// Leads the connections of this burst's packets from state to state, in the packets' order.
   void follow(Burst& burst) {
     if (!tracker_) return;

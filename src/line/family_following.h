@@ -1,10 +1,7 @@
-// The part of a family by which connections are followed: from state to state, within limits, and
-// from one worker to another.
+// The part of a family by which connections are followed from state to state, within limits.
 #pragma once
 
-#include <algorithm>
 #include <cassert>
-#include <cstddef>
 
 #include "line/family.h"
 
@@ -54,28 +51,6 @@ void Family<TrackerType, K>::give_back_source(ConnId id, Proof proof) {
   if (proof != Proof::service_and_source) return;
   [[maybe_unused]] const bool had = sources_->give_back(sources_->source_of(tracker_->key_of(id)));
   assert(had);
-}
-
-template <class TrackerType, class K>
-bool Family<TrackerType, K>::adopt(const Family& from, unsigned entry, std::size_t most) {
-  function_->follow(*from.function_);
-  if (!tracker_ || Guarding::kShared) return true;
-  const std::size_t count = from.tracker_->count(entry);
-  if (count > 0 && live() + count > std::min(capacity_, most)) return false;
-  const auto adopted = [this](const std::byte* state, Proof proof) {
-    function_->event(Event::adopted, state, holds(proof));
-  };
-  if (tracker_->adopt(*from.tracker_, entry, adopted)) return true;
-  release(entry);
-  return false;
-}
-
-template <class TrackerType, class K>
-void Family<TrackerType, K>::release(unsigned entry) {
-  if (!tracker_ || Guarding::kShared) return;
-  tracker_->release(entry, [this](ConnId id) {
-    function_->event(Event::closed, state_of(id), holds(tracker_->proof_of(id)));
-  });
 }
 
 }  // namespace millrace

@@ -54,8 +54,8 @@ struct LineConfig {
   /// Housekeeping catches up before every burst, whatever it takes: for simulated time, where a
   /// burst may follow minutes after the last one.
   bool catch_up = false;
-  /// Where workers adopt one another's connections: entries of the indirection table, by which they
-  /// do. 0: they never do.
+  /// Entries of the indirection table by which connections move from worker to worker. 0: they
+  /// never move.
   unsigned entries_that_move = 0;
 };
 
@@ -99,22 +99,6 @@ class Line {
   /// alone meanwhile.
   virtual void run(Port& port) = 0;
 
-  /// @name Moving the connections of an entry of the indirection table, at rest
-  /// @{
-  /// Live connections that this line opened, or adopted.
-  struct Live {
-    std::size_t v4 = 0;
-    std::size_t v6 = 0;
-  };
-  virtual Live live() const = 0;
-  /// Opens those of `from`, a line of the same combination, here too; that line rests, or adopts
-  /// nothing itself. False: they found no place, or there would be more than `most`; none of them
-  /// is here then.
-  virtual bool adopt(const Line& from, unsigned entry, const Live& most) = 0;
-  /// Lets them go, which another line has adopted.
-  virtual void release(unsigned entry) = 0;
-  /// @}
-
   /// By which other threads ask; the worker opens and closes it.
   Mailbox& mailbox() { return mailbox_; }
   /// @name For a task in the mailbox, or at rest
@@ -122,11 +106,11 @@ class Line {
   /// Places that one look has eyes for; and connections that it ends, at most.
   static constexpr std::size_t kLookMost = 4096;
   static constexpr std::size_t kEndMost = 256;
-  /// Shows some connections that this line opened, or adopted, and still has, from there on, and
-  /// ends those for which `look` says so. One that lives throughout is shown once.
+  /// Shows some connections that this line opened, and still has, from there on, and ends those
+  /// for which `look` says so. One that lives throughout is shown once.
   virtual LineCursor look(const LineCursor& from, const LookAtConnection& look) = 0;
-  /// Asks the function for the `Fate` of some connections that this line opened, or adopted, from
-  /// there on, and ends them accordingly. `At::end` is where there are no more.
+  /// Asks the function for the `Fate` of some connections that this line opened, from there on, and
+  /// ends them accordingly. `At::end` is where there are no more.
   virtual LineCursor review(const LineCursor& from) = 0;
   /// The connection that has that key, in either direction.
   virtual std::optional<ListedConnection> find(const AnyKey& key) const = 0;
@@ -152,11 +136,19 @@ class Line {
   /// @}
 
   virtual const WorkerCounters& counters() const = 0;
-  /// At rest.
+  /// @name At rest
+  /// @{
   virtual TableReport report_v4() const = 0;
   virtual TableReport report_v6() const = 0;
+  /// Live connections that this line opened.
+  struct Live {
+    std::size_t v4 = 0;
+    std::size_t v6 = 0;
+  };
+  virtual Live live() const = 0;
   /// Reads every structure whole; for tests.
   virtual Result<void> check_invariants() const = 0;
+  /// @}
 
  private:
   Mailbox mailbox_;

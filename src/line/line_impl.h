@@ -70,19 +70,6 @@ class LineOf final : public Line {
     port.finish();
   }
 
-  Live live() const override { return {v4_.live(), v6_.live()}; }
-  bool adopt(const Line& from, unsigned entry, const Live& most) override {
-    const auto& other = static_cast<const LineOf&>(from);
-    if (!v4_.adopt(other.v4_, entry, most.v4)) return false;
-    if (v6_.adopt(other.v6_, entry, most.v6)) return true;
-    v4_.release(entry);
-    return false;
-  }
-  void release(unsigned entry) override {
-    v4_.release(entry);
-    v6_.release(entry);
-  }
-
   LineCursor look(const LineCursor& from, const LookAtConnection& look) override {
     return step(from,
                 [&](auto& family, std::size_t id) { return family.look(id, now_, look, port_); });
@@ -133,6 +120,7 @@ class LineOf final : public Line {
   const WorkerCounters& counters() const override { return *counters_; }
   TableReport report_v4() const override { return v4_.report(); }
   TableReport report_v6() const override { return v6_.report(); }
+  Live live() const override { return {v4_.live(), v6_.live()}; }
   Result<void> check_invariants() const override;
   const Probe& probe() const { return probe_; }
 

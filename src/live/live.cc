@@ -82,7 +82,6 @@ Result<void> check_live(const Config& config) {
   refuse_if(!missing.empty(), "the configuration has " + missing);
   refuse_if(config.model != Config::Model::run_to_completion,
             "model = \"pipeline\" is for captures: give \"run-to-completion\", or leave it out");
-  refuse_if(config.spread.balance, "spread.balance is for captures: leave it out");
   if (wrong.empty()) return {};
   return std::unexpected(Error{wrong, Error::Kind::usage});
 }

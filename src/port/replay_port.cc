@@ -115,37 +115,21 @@ ReplayPort::ReplayPort(const Capture& capture, const ReplayOptions& options, Cap
       part_(std::move(part)),
       slots_(std::make_unique<Slot[]>(std::size_t{options.in_flight} * Burst::kMax)),
       link_type_(capture.link_type(0)),
-      end_(capture.size()),
       period_ns_(period_of(capture)),
-      loop_(size() == 0 ? options.loops : 0),
-      last_loop_(options.loops - 1) {
+      loop_(size() == 0 ? options.loops : 0) {
   gather();
-}
-
-void ReplayPort::go_on(Round round) {
-  part_->positions = std::move(round.positions);
-  next_ = 0;
-  end_ = round.end;
-  last_loop_ = round.loop + round.loops - 1;
-  last_ = round.last;
-  gather();
-  loop_ = size() == 0 ? last_loop_ + 1 : round.loop;
 }
 
 void ReplayPort::gather() {
   if (!part_) return;
-  gathered_.clear();
   gathered_.reserve(size());
   std::size_t bytes = Capture::kSlack;
   for (const std::uint32_t at : part_->positions) {
     gathered_.push_back(capture_->packet(at));
     bytes += offered(gathered_.back());
   }
-  if (bytes > gathered_bytes_.size()) {
-    if (bytes > kMostGatheredUnasked && bytes > available_memory_bytes() / 2) return;
-    gathered_bytes_ = {};
-    gathered_bytes_.resize(bytes);
-  }
+  if (bytes > kMostGatheredUnasked && bytes > available_memory_bytes() / 2) return;
+  gathered_bytes_.resize(bytes);
   std::byte* to = gathered_bytes_.data();
   for (Capture::Packet& packet : gathered_) {
     packet.captured = offered(packet);
@@ -159,7 +143,7 @@ bool ReplayPort::receive(Burst& burst) {
   burst.size = 0;
   if (!start_ && options_.clock == Clock::wall) start_ = SteadyClock::now();
   if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) stopped_ = true;
-  if (capture_->size() == 0 || ended_early()) return false;
+  if (capture_->size() == 0 || stopped_ || (output_ != nullptr && output_->failed())) return false;
   if (is_at_end() && time_is_over()) return false;
   if (step_time(burst) && !is_at_end()) fill(burst, alike(options_.burst), step_end());
   return true;
@@ -179,12 +163,9 @@ std::uint64_t ReplayPort::ms_at(std::uint64_t time_ns, std::uint64_t loop) const
   return ms - ms % options_.step_ms;
 }
 
-/// Of the round: when the next one begins, or the latest packet of all. Other ports' packets may be
-/// later than the last one here.
+/// Returns when the latest packet of all comes: other ports' may be later than the last one here.
 std::uint64_t ReplayPort::end_ms() const {
-  const CaptureClock& clock = capture_->clock();
-  if (end_ == capture_->size()) return ms_at(clock.latest_ns(), last_loop_);
-  return ms_at(clock.time_ns(end_, capture_->packet(end_).timestamp_ns), last_loop_);
+  return ms_at(capture_->clock().latest_ns(), options_.loops - 1);
 }
 
 bool ReplayPort::time_is_over() const {
@@ -236,7 +217,6 @@ void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
   constexpr std::size_t kAhead = 16;
   const std::size_t count = size();
   const std::size_t end = std::min<std::size_t>(count, next_ + most);
-  const bool knows_entries = part_ && !part_->entries.empty();
   Slot* slots = &slots_[std::size_t{ring_} * Burst::kMax];
   unsigned n = 0;
   for (std::size_t i = next_; i < end; ++i, ++n) {
@@ -255,7 +235,6 @@ void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
     burst.length[n] = static_cast<std::uint16_t>(length);
     burst.wire_length[n] = std::max(arriving.wire_length, length);
     burst.handle[n] = std::uint64_t{loop_} << 32 | at;
-    if (knows_entries) burst.entry[n] = part_->entries[at];
   }
   burst.size = n;
   ring_ = (ring_ + 1) % options_.in_flight;
@@ -292,11 +271,7 @@ CaptureOutput::Packet ReplayPort::leaving(const Burst& burst, unsigned i) const 
 void ReplayPort::finish() {
   if (output_ == nullptr) return;
   const auto start = SteadyClock::now();
-  if (last_ || ended_early()) {
-    output_->end(number());
-  } else {
-    output_->write(number(), {}, std::uint64_t{last_loop_} << 32 | end_);
-  }
+  output_->end(number());
   output_ns_ += nanoseconds_since(start);
 }
 

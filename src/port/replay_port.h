@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "port/capture.h"
@@ -50,18 +49,6 @@ struct ReplayOptions {
 struct CapturePart {
   unsigned number = 0;                   ///< of the port, from 0
   std::vector<std::uint32_t> positions;  ///< of its packets, ascending
-  /// Each packet's entry of the indirection table, by its position in the capture; empty where
-  /// nobody asks.
-  std::span<const std::uint16_t> entries;
-};
-
-/// What a port walks until it is given the next round.
-struct Round {
-  std::uint32_t loop = 0;
-  std::uint32_t loops = 1;  ///< more only where it is all of the capture
-  std::size_t end = 0;      ///< position in the capture at which it ends, for all ports
-  bool last = false;        ///< no other follows
-  std::vector<std::uint32_t> positions;  ///< of this port's packets, ascending
 };
 
 /// Returns the latest timestamp of so many loops (1 or more), in nanoseconds; 2^64 - 1 where it
@@ -89,7 +76,7 @@ class ReplayPort final : public Port {
 
   LinkType link_type() const override { return link_type_; }
   /// `handle` is loop << 32 | position in the capture. Ends when time has reached the end of the
-  /// whole capture, or of the round; early when stopped or when the output has failed.
+  /// whole capture; early when stopped or when the output has failed.
   bool receive(Burst& burst) override;
   /// The next packets at the pace of who asks: so many at most, 0 to 64, fewer where a walk of the
   /// capture ends. Sets no time, and looks at neither clock nor `options.stop`. False at the end.
@@ -97,15 +84,8 @@ class ReplayPort final : public Port {
   void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;
 
-  /// One of several ports walks this round next, in place of its part; before it was asked for any
-  /// packet, or after the round before. Rounds follow one another through the capture, all of it in
-  /// every loop.
-  void go_on(Round round);
-
   /// True once `receive` has ended because of `options.stop`.
   bool stopped() const { return stopped_; }
-  /// So it has, or because the output has failed.
-  bool ended_early() const { return stopped_ || (output_ != nullptr && output_->failed()); }
   /// Time spent on the output so far, within `send`: no part of the packet's way.
   std::uint64_t output_ns() const { return output_ns_; }
 
@@ -131,7 +111,7 @@ class ReplayPort final : public Port {
   unsigned alike_of(unsigned most);
   std::uint64_t ms_at(std::uint64_t time_ns, std::uint64_t loop) const;
   std::uint64_t end_ms() const;
-  bool is_at_end() const { return loop_ == last_loop_ + 1; }
+  bool is_at_end() const { return loop_ == options_.loops; }
   bool time_is_over() const;
   bool step_time(Burst& burst);
   std::uint64_t step_end() const;
@@ -148,11 +128,8 @@ class ReplayPort final : public Port {
   LinkType link_type_;       // of the burst that was received last
   unsigned ring_ = 0;        // which burst's slots are next
   std::size_t next_ = 0;     // of `size()`
-  std::size_t end_;          // position at which the round ends
   std::uint64_t period_ns_;  // by which a loop advances time
   std::uint32_t loop_;
-  std::uint32_t last_loop_;  // of the round
-  bool last_ = true;         // no round follows
   std::uint64_t now_ms_ = 0;
   std::optional<std::chrono::steady_clock::time_point> start_;
   std::uint64_t output_ns_ = 0;

@@ -279,30 +279,6 @@ TEST(ReplayPort, PartsTogetherAreTheWhole) {
   EXPECT_TRUE(bursts(capture, {.clock = Clock::wall}, CapturePart{1, {}}).empty());
 }
 
-TEST(ReplayPort, RoundsFollowOneAnother) {
-  const Capture capture = capture_at_ms({0, 10, 20, 30, 40, 50});
-  constexpr std::array<std::uint16_t, 6> kEntries{5, 4, 3, 2, 1, 0};
-  ReplayPort port = port_over(capture, {.loops = 2}, nullptr, CapturePart{0, {}, kEntries});
-  Burst burst;
-  const auto round = [&](Round next) {
-    port.go_on(std::move(next));
-    std::vector<Seen> all;
-    while (port.receive(burst)) {
-      all.push_back({burst.now.ms, burst.size});
-      for (unsigned i = 0; i < burst.size; ++i)
-        EXPECT_EQ(burst.entry[i], 5 - (burst.handle[i] & UINT32_MAX));
-    }
-    port.finish();
-    return all;
-  };
-  // Time passes to where the next round begins, whoever has its first packet; from the last of a
-  // loop, to the latest packet.
-  EXPECT_EQ(round({0, 1, 2, false, {1}}), (std::vector<Seen>{{10, 1}, {20, 0}}));
-  EXPECT_EQ(round({0, 1, 4, false, {}}), (std::vector<Seen>{{40, 0}}));
-  EXPECT_EQ(round({0, 1, 6, false, {4, 5}}), (std::vector<Seen>{{40, 1}, {50, 1}}));
-  EXPECT_EQ(round({1, 1, 6, true, {0}}), (std::vector<Seen>{{60, 1}, {110, 0}}));
-}
-
 // One port sends all of its packets before the other one begins, and the other way round: waiting
 // for each other, or for nobody, the file comes out the same.
 TEST(ReplayPort, PartsLeaveInTheOrderOfTheWhole) {

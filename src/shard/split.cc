@@ -38,27 +38,12 @@ Result<std::vector<std::uint16_t>> entries_of(const Capture& capture, const Spre
   return all;
 }
 
-std::vector<std::uint32_t> positions_of(std::span<const std::uint16_t> entries,
-                                        const Indirection& indirection, unsigned worker,
-                                        std::size_t begin, std::size_t end) {
-  std::vector<std::uint32_t> positions(end - begin);
-  std::size_t count = 0;
-  for (std::size_t i = begin; i < end; ++i) {
-    positions[count] = static_cast<std::uint32_t>(i);
-    count += static_cast<std::size_t>(indirection.worker_of(entries[i]) == worker);
-  }
-  positions.resize(count);
-  positions.shrink_to_fit();
-  return positions;
-}
-
 std::vector<CapturePart> split(std::span<const std::uint16_t> entries,
                                const Indirection& indirection, unsigned workers) {
   std::vector<CapturePart> parts(workers);
-  for (unsigned worker = 0; worker < workers; ++worker) {
-    parts[worker].number = worker;
-    parts[worker].positions = positions_of(entries, indirection, worker, 0, entries.size());
-  }
+  for (unsigned worker = 0; worker < workers; ++worker) parts[worker].number = worker;
+  for (std::uint32_t position = 0; position < entries.size(); ++position)
+    parts[indirection.worker_of(entries[position])].positions.push_back(position);
   return parts;
 }
 

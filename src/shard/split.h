@@ -2,7 +2,6 @@
 // core that spreads is the limit.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -21,11 +20,6 @@ namespace millrace {
 Result<std::vector<std::uint16_t>> entries_of(const Capture& capture, const Spread& spread,
                                               const Indirection& indirection,
                                               const Steering& steering);
-
-/// Where a worker's packets stand, of those from `begin` to before `end`; ascending.
-std::vector<std::uint32_t> positions_of(std::span<const std::uint16_t> entries,
-                                        const Indirection& indirection, unsigned worker,
-                                        std::size_t begin, std::size_t end);
 
 /// The parts of that capture for `workers` ports, 1 or more.
 std::vector<CapturePart> split(std::span<const std::uint16_t> entries,

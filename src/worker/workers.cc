@@ -199,7 +199,7 @@ void Workers::review(Do&& do_it) {
   }
 }
 
-Result<void> Workers::run(std::span<Port* const> ports, const Beside& beside) {
+Result<void> Workers::run(std::span<Port* const> ports, Pipeline* pipeline) {
   struct Open {
     Mailbox& mailbox;
     explicit Open(Mailbox& of) : mailbox(of) { mailbox.open(); }
@@ -209,11 +209,8 @@ Result<void> Workers::run(std::span<Port* const> ports, const Beside& beside) {
   };
   const auto serve = [&](unsigned n) {
     try {
-      do {
-        all_[n].line->run(*ports[n]);
-      } while (beside.rounds != nullptr && beside.rounds->next(n));
+      all_[n].line->run(*ports[n]);
     } catch (...) {
-      if (beside.rounds != nullptr) beside.rounds->leave(n);
       ports[n]->finish();  // nobody shall wait for what it would have sent
       throw;
     }
@@ -223,9 +220,9 @@ Result<void> Workers::run(std::span<Port* const> ports, const Beside& beside) {
     work();
     timer.end();
   };
-  return on_threads(count() + (beside.pipeline != nullptr ? 1 : 0), [&](unsigned n) {
+  return on_threads(count() + (pipeline != nullptr ? 1 : 0), [&](unsigned n) {
     if (n == count()) {
-      timed(reading_, [&] { beside.pipeline->read(); });
+      timed(reading_, [&] { pipeline->read(); });
     } else {
       // Opened when it can say since when, and closed when it has said how long.
       std::optional<Open> open;

@@ -17,22 +17,6 @@
 
 namespace millrace {
 
-/// A run in rounds, at whose ends workers meet.
-class Rounds {
- public:
-  virtual ~Rounds() = default;
-  /// On a worker's thread, when its port is at its end. False: that was the last round.
-  virtual bool next(unsigned worker) = 0;
-  /// That worker takes part no more: nobody shall wait for it, and its port has had its last round.
-  virtual void leave(unsigned worker) noexcept = 0;
-};
-
-/// What may stand beside the workers of a run, which it outlives; one of them at most.
-struct Beside {
-  Rounds* rounds = nullptr;
-  Pipeline* pipeline = nullptr;
-};
-
 struct WorkersConnection {
   unsigned worker = 0;  ///< that opened it
   ListedConnection connection;
@@ -97,17 +81,17 @@ class Workers {
   bool is_shared() const { return shared_; }
   /// @}
 
-  /// Each worker serves its port, the n-th of `ports`, until all are at their ends, round after
-  /// round where there are any; those of a pipeline, which is read on one thread more. Errors
-  /// (failed): a thread could not be started, or no memory was left.
-  Result<void> run(std::span<Port* const> ports, const Beside& beside = {});
+  /// Each worker serves its port, the n-th of `ports`, until all are at their ends. Where there is
+  /// a `pipeline`, the ports are its own, and one thread more reads it. Errors (failed): a thread
+  /// could not be started, or no memory was left.
+  Result<void> run(std::span<Port* const> ports, Pipeline* pipeline = nullptr);
 
   struct Time {
     std::uint64_t elapsed_ns = 0;
     std::uint64_t waited_ns = 0;  ///< of that, for other threads
   };
-  /// What the last run took a worker, from its first burst to its last, and between rounds; while
-  /// it runs, so far (as `ask`).
+  /// What the last run took a worker, from its first burst to its last; while it runs, so far (as
+  /// `ask`).
   Time time(unsigned worker) const;
   /// And the thread that read.
   Time reading_time() const { return reading_.time; }
