@@ -105,6 +105,7 @@ LiveRun::LiveRun(Config config, std::string path, Options options)
       line_(line_config(config_)),
       owners_(make_owners(config_, Secret::random())) {
   line_.secret = Secret::random();
+  if (config_.spread.level && config_.workers > 1) line_.shards_that_move = config_.spread.entries;
 }
 
 Result<std::unique_ptr<LiveRun>> LiveRun::create(Config config, std::string path, Options options) {
@@ -294,6 +295,7 @@ Result<void> LiveRun::make_workers() {
 }
 
 Result<void> LiveRun::make_control() {
+  if (line_.shards_that_move > 0) live_->set_workers(*workers_);
   control_.emplace(*workers_, *live_, config_, path_, scheme_names(),
                    [] { interrupted.store(true); });
   if (take_over_ == nullptr) return {};
@@ -306,6 +308,7 @@ Result<void> LiveRun::answer() {
   if (!telemetry) return std::unexpected(telemetry.error());
   telemetry_.emplace(std::move(*telemetry));
   reload_signal_.emplace([this] { reload(); });
+  if (line_.shards_that_move > 0) control_->level();
   if (server_ == nullptr) return {};
   return server_->start(*control_, [this] { return to_json(report()); });
 }
@@ -372,6 +375,7 @@ Result<void> LiveRun::forward() {
   // Who takes over sees by it that this one has ended.
   if (server_ != nullptr && control_->is_handing_over()) server_->leave();
   server_.reset();  // and nobody can take over any more
+  control_->end_levelling();
   if (control_->is_replaced()) {
     note("another process has taken over");
     live_->devices().restore_none();

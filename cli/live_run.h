@@ -84,7 +84,7 @@ class LiveRun {
   std::string path_;
   Options options_;
   LineConfig line_;
-  std::shared_ptr<const Owners> owners_;
+  std::shared_ptr<Owners> owners_;
   InterfaceClaims claims_;                // until devices are given back
   std::optional<SettingsFile> settings_;  // until then, too; none: there is no control socket
   std::unique_ptr<Live> live_;

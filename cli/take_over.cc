@@ -137,7 +137,7 @@ Result<void> TakeOver::take_all(bool last) {
 
 /// The less there is to tell, the sooner is what is left told: until that is little, or no less
 /// than the time before.
-Result<void> TakeOver::start(Workers& workers, std::shared_ptr<const Owners> owners) {
+Result<void> TakeOver::start(Workers& workers, std::shared_ptr<Owners> owners) {
   constexpr unsigned kMostTimes = 10;
   constexpr std::uint64_t kFew = 1000;
   workers_ = &workers;

@@ -32,7 +32,7 @@ class TakeOver {
   /// Has `workers`, which are made with what `offer()` says, know the running
   /// millrace's connections; it forwards meanwhile. Errors (failed): it does not tell, or it makes
   /// no sense.
-  Result<void> start(Workers& workers, std::shared_ptr<const Owners> owners);
+  Result<void> start(Workers& workers, std::shared_ptr<Owners> owners);
   /// It forwards no more, and all its connections are known.
   Result<void> stop_the_other();
   /// It ends. Error (failed): it goes on instead.

@@ -28,7 +28,7 @@ LAYERS = {
     "src/line": ("core", "port", "parse", "conntrack", "function", "measure"),
     "src/worker": ("core", "port", "parse", "shard", "conntrack", "function", "measure", "line"),
     "src/config": ("core", "port", "host", "shard", "conntrack", "function", "line", "toml"),
-    "src/live": ("core", "port", "parse", "host", "shard", "conntrack", "line", "config"),
+    "src/live": ("core", "port", "parse", "host", "shard", "conntrack", "line", "worker", "config"),
     "src/control": ("core", "port", "shard", "function", "line", "worker", "config", "live"),
     "cli/command_line": ("core", "port"),
     "cli": (

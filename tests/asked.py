@@ -51,7 +51,9 @@ class Asked(Live):
     def answer(self, method, path, **parameters):
         connection = Connection(self.control)
         self.addCleanup(connection.close)
-        connection.request(method, path + "?" + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote))
+        # One that is kept would have a thread of millrace's wait for another request.
+        connection.request(method, path + "?" + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote),
+                           headers={"Connection": "close"})
         return connection.getresponse()
 
     def bytes_of(self, path, **parameters):

@@ -381,7 +381,7 @@ TEST_F(AttackTest, WhoMovesWithOlderNumbersIsStillKnownByThem) {
   make();
   for (const Carried& one : carried) {
     const std::byte* const image = one.image.data();
-    ASSERT_NE(line_->resume(one.connection, {&image, 1}), ConnId::none);
+    ASSERT_NE(line_->resume(one.connection, {&image, 1}, 0), ConnId::none);
   }
   play(kGuesses, guesses({kRst, kRst | kAck, kFin | kAck, kAck}));
   ASSERT_EQ(states(), (States{{"established", kConnections}}));

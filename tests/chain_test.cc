@@ -261,10 +261,10 @@ TEST(Chain, WhatIsNotResumedHasNotCounted) {
               .source_port = 1024,
               .destination_port = 80,
               .protocol = 6};
-  EXPECT_EQ(chain.line->resume(told, images), ConnId::none) << "nobody knows its backend";
+  EXPECT_EQ(chain.line->resume(told, images, 0), ConnId::none) << "nobody knows its backend";
   EXPECT_EQ(chain.count.v4_.live, 0);
   told.key.destination_port = 81;
-  EXPECT_NE(chain.line->resume(told, images), ConnId::none) << "of no service";
+  EXPECT_NE(chain.line->resume(told, images, 0), ConnId::none) << "of no service";
   EXPECT_EQ(chain.count.v4_.live, 1);
   chain.check();
 }

@@ -56,10 +56,11 @@ struct Scheme {
     EXPECT_TRUE(made.has_value()) << made.error().message;
     return std::move(*made);
   }
-  std::shared_ptr<const Owners> owners() const {
+  std::shared_ptr<Owners> owners() const {
     std::unique_ptr<Spread> spread;
     if (!shares_tables(sharing)) spread = spread_named("keyed")->create(serving_secret());
-    return std::make_shared<Owners>(std::move(spread), Indirection(kServingEntries, workers));
+    return std::make_shared<Owners>(std::move(spread), Indirection(kServingEntries, workers),
+                                    workers);
   }
 };
 

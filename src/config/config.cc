@@ -98,6 +98,9 @@ Keys<Config::Spread> spread_keys() {
   return {
       {"scheme", config::name(&Config::Spread::scheme, spread_names())},
       {"entries", read_entries},
+      {"level", config::boolean(&Config::Spread::level)},
+      {"level_interval_ms",
+       config::integer(&Config::Spread::level_interval_ms, 1, 60'000, "milliseconds")},
   };
 }
 
@@ -291,8 +294,8 @@ bool comes_by_kernel(const Config::Live& live) {
 
 std::string sharing_of(const Config& config) {
   if (config.sharing) return *config.sharing;
-  const bool shared =
-      comes_by_kernel(config.live) && config.workers > 1 && config.table.scheme == "race";
+  const bool shared = comes_by_kernel(config.live) && config.workers > 1 &&
+                      config.table.scheme == "race" && !config.spread.level;
   return shared ? "lock-free-race" : "sharded";
 }
 

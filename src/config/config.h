@@ -50,6 +50,9 @@ struct Config {
   struct Spread {
     std::string scheme = "keyed";
     unsigned entries = 512;
+    /// For `millrace run` only: shards move from busy workers to idle ones.
+    bool level = false;
+    std::uint32_t level_interval_ms = 100;
   };
 
   /// For `millrace run` only.

@@ -59,6 +59,8 @@ sharing = "sharded"
 [spread]
 scheme = "toeplitz-symmetric"
 entries = 128
+level = true
+level_interval_ms = 7
 
 [table]
 scheme = "std"
@@ -109,6 +111,8 @@ TEST(Config, EverySettingArrives) {
   EXPECT_EQ(config.workers, 3U);
   EXPECT_EQ(config.spread.scheme, "toeplitz-symmetric");
   EXPECT_EQ(config.spread.entries, 128U);
+  EXPECT_TRUE(config.spread.level);
+  EXPECT_EQ(config.spread.level_interval_ms, 7U);
   EXPECT_EQ(config.model, Config::Model::pipeline);
   const LineConfig line = line_config(config);
   EXPECT_EQ(line.table, "std");

@@ -85,7 +85,8 @@ inline constexpr std::size_t kLifeBytes = 6;
 static_assert(offsetof(Life, owner_or_windows) + 1 == kLifeBytes);
 static_assert(std::atomic_ref<Standing>::is_always_lock_free);
 
-/// A connection's life as another process, whose ticks are others, takes it over.
+/// A connection's life as another worker, or another process, takes it over, whose ticks are
+/// others.
 struct LifeImage {
   std::uint32_t idle_ms = 0;
   /// `Life::mark` of the originator's entry, and of the reply's. Where that is a tick, how long
@@ -93,6 +94,7 @@ struct LifeImage {
   std::uint32_t mark = 0;
   std::uint32_t reply_mark = 0;
   Standing standing;
+  Windows windows;
 };
 
 inline std::atomic_ref<std::uint32_t> mark_of(Life& life) { return std::atomic_ref(life.mark); }

@@ -1,4 +1,4 @@
-// What the tests of tables, ageing and trackers share: seeds that are printed, and keys.
+// What the tests of tables, ageing and trackers share: keys, and combinations to test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,22 +14,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/test_seed.h"
 #include "millrace/key.h"
 #include "millrace/table.h"
 
 namespace millrace::test {
-
-/// Another one on every run; MILLRACE_TEST_SEED repeats one.
-inline std::uint64_t seed() {
-  static const std::uint64_t value = [] {
-    const char* given = std::getenv("MILLRACE_TEST_SEED");
-    return given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
-  }();
-  return value;
-}
-
-/// To be streamed into a SCOPED_TRACE at the head of every random test.
-inline std::string repeat() { return "repeat with MILLRACE_TEST_SEED=" + std::to_string(seed()); }
 
 #ifdef MILLRACE_COVERING
 inline constexpr bool kCovering = true;

@@ -279,14 +279,18 @@ class Tracker {
                   Limits& limits);
   /// @}
 
-  /// @name Moving to another process
+  /// @name Moving to another worker, or process
   /// @{
-  /// The entries of a connection, but for the keys and what the function knows. What was seen in
-  /// the last `kBusyMs` is told as seen now, so that not every packet changes it.
-  static constexpr std::int32_t kBusyMs = 10'000;
+  /// The first connection of a group; none: it is empty.
+  ConnId first_of(unsigned group) const {
+    return groups_->is_empty(group) ? ConnId::none : groups_->first(group);
+  }
+  /// The entries of a connection, but for the keys and what the function knows.
   LifeImage image(ConnId id, Tick now) const;
-  /// Never 0. Almost surely another one where the image or the keys have changed; but the mark of
-  /// an established connection seen in the last `kBusyMs` may have moved by less than `kReach` / 2.
+  /// Never 0. Almost surely another one where the image or the keys have changed; but so long as
+  /// packets come at least every `kBusyMs`, not when the last one came, and the mark of an
+  /// established connection may have moved by less than `kReach` / 2.
+  static constexpr std::int32_t kBusyMs = 10'000;
   std::uint32_t fingerprint(ConnId id, Tick now) const;
   void prefetch_entries(ConnId id, Tick now) const;
   /// What its entries are to hold, beside its life.
@@ -296,8 +300,8 @@ class Tracker {
     std::optional<K> reply_key;  ///< none: it has no such entry
     std::span<const std::byte> reply_state;
   };
-  /// Opens a connection that another process had; none where its keys have no place.
-  ConnId restore(const Restoring& connection, const LifeImage& image, Tick now);
+  /// Opens a connection that another one had, in that group; none where its keys have no place.
+  ConnId restore(const Restoring& connection, const LifeImage& image, Tick now, unsigned group = 0);
   /// @}
 
   /// Ends the burst: its worker keeps no id that was removed.

@@ -46,10 +46,12 @@ LifeImage Tracker<TableOf, GuardsType, K>::image(ConnId id, Tick now) const {
   };
   const ConnId reply = peer_of(header);
   const std::int32_t idle = now - latest_seen(id);
-  return {.idle_ms = idle < kBusyMs ? 0 : static_cast<std::uint32_t>(idle),
+  const bool has_reply = reply != ConnId::none;
+  return {.idle_ms = static_cast<std::uint32_t>(std::max(idle, 0)),
           .mark = mark(own),
-          .reply_mark = reply != ConnId::none ? mark(life(replies(), reply)) : 0,
-          .standing = load_standing(own)};
+          .reply_mark = has_reply ? mark(life(replies(), reply)) : 0,
+          .standing = load_standing(own),
+          .windows = has_reply ? load_windows(life(replies(), reply)) : Windows()};
 }
 
 template <template <class> class TableOf, Guards GuardsType, class K>
@@ -101,27 +103,30 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, const LifeImage& image,
-                                                Tick now) {
+                                                Tick now, unsigned group) {
   const bool is_tcp = connection.key.protocol == kProtocolTcp;
   // As they lie in a record.
   using Entry = std::array<std::byte, 8 + TrackerConfig::kStateMax>;
-  const auto entry = [&](std::uint32_t mark, Standing standing, std::span<const std::byte> state) {
-    const Life life{.mark = is_tcp ? mark : now.ms - mark, .standing = standing};
+  const auto entry = [&](std::uint32_t mark, Standing standing, Windows windows,
+                         std::span<const std::byte> state) {
+    const Life life{.mark = is_tcp ? mark : now.ms - mark,
+                    .standing = standing,
+                    .owner_or_windows = windows.byte()};
     Entry made{};
     std::memcpy(made.data(), &life, kLifeBytes);
     std::memcpy(made.data() + own_bytes_, state.data(), state.size());
     return made;
   };
-  const Entry own = entry(image.mark, image.standing, connection.state);
-  const Entry reply =
-      entry(image.reply_mark, Standing::of_reply(image.standing.state()), connection.reply_state);
+  const Entry own = entry(image.mark, image.standing, {}, connection.state);
+  const Entry reply = entry(image.reply_mark, Standing::of_reply(image.standing.state()),
+                            image.windows, connection.reply_state);
   const K* const reply_key = connection.reply_key ? &*connection.reply_key : nullptr;
   return place({.key = connection.key,
                 .entry = own.data(),
                 .reply_key = reply_key,
                 .reply_entry = reply.data(),
                 .seen = Tick{now.ms - image.idle_ms}},
-               hasher()(connection.key), 0);
+               hasher()(connection.key), group);
 }
 
 }  // namespace millrace

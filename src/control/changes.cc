@@ -49,6 +49,7 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   if (was.sharing || is.sharing) compare("sharing", sharing_of);
   compare("spread.scheme", [](const Config& c) { return c.spread.scheme; });
   compare("spread.entries", [](const Config& c) { return c.spread.entries; });
+  compare("spread.level", [](const Config& c) { return c.spread.level; });
   compare("table.scheme", [](const Config& c) { return c.table.scheme; });
   compare("table.capacity", [](const Config& c) { return c.table.capacity; });
   compare("table.capacity_v6", [](const Config& c) { return c.table.capacity_v6; });

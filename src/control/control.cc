@@ -217,7 +217,12 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
     }
   }
   if (is.side)
-    out.worker = std::visit([&](const auto& of) { return live_->owners().of(steered, of); }, key);
+    out.worker = std::visit(
+        [&](const auto& of) -> std::optional<unsigned> {
+          const auto shard = live_->owners().shard_of(steered, of);
+          return shard ? std::optional(live_->owners().worker_of(*shard)) : std::nullopt;
+        },
+        key);
   const bool is_unmatched = !is.side;
   if (!is_unmatched && (is.side == Side::reply || !is.sent_to)) return out;
   const AnyAddress to =

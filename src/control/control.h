@@ -27,6 +27,7 @@
 #include "live/filter.h"
 #include "live/live.h"
 #include "live/tracer.h"
+#include "shard/level.h"
 #include "worker/workers.h"
 
 namespace millrace {
@@ -43,7 +44,8 @@ class Control {
         config_(std::move(config)),
         path_(std::move(path)),
         schemes_(std::move(schemes)),
-        end_(std::move(end)) {}
+        end_(std::move(end)),
+        moves_of_(live.owners().moves().shards()) {}
 
   /// Whether workers have begun to serve; waits for that, not for long.
   bool wait_until_ready() const { return workers_->wait_until_they_serve(std::chrono::seconds(5)); }
@@ -104,6 +106,26 @@ class Control {
   /// Does one of them. Where it changes something, nothing else does meanwhile.
   Answer<Json> command(const FunctionCommand& command, Parameters given);
 
+  /// @name Shards
+  /// @{
+  struct Shard {
+    unsigned worker = 0;        ///< that has it
+    std::uint64_t packets = 0;  ///< served so far
+    std::uint64_t moves = 0;
+  };
+  struct Shards {
+    unsigned workers = 0;
+    std::vector<Shard> all;    ///< none where whoever receives a packet serves it
+    bool is_levelled = false;  ///< they may move, and do so by themselves
+  };
+  Shards shards();
+  /// Moves a shard to that worker, and returns how long that took, in milliseconds.
+  Answer<double> move_shard(unsigned shard, unsigned to);
+  /// From now on shards move from busy workers to idle ones, until the end.
+  void level();
+  void end_levelling() { levelling_ = {}; }
+  /// @}
+
   /// @name Another process takes over
   /// In this order: `offer`; `tell` as often as it wants, while packets are served; `tell_last`,
   /// from which on none are received; `let_go`. Meanwhile nothing else may be changed. Who says
@@ -149,6 +171,9 @@ class Control {
   bool pause();
   void go_on_alone();
   void watch(const std::stop_token& stop);
+  std::optional<Refusal> refusal_to_move(unsigned shard, unsigned to);
+  bool wait_for_move();
+  void level_once(Leveller& leveller);
 
   Result<void> take_on(Config config);
 
@@ -168,6 +193,8 @@ class Control {
   unsigned offers_ = 0;
   std::condition_variable_any changed_;  // `handing_over_`
   std::jthread watch_;
+  std::vector<std::uint64_t> moves_of_;  // by shard
+  std::jthread levelling_;
 };
 
 /// What differs that a running dataplane cannot change, by key; empty where nothing does.

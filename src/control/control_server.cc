@@ -75,13 +75,15 @@ std::optional<bool> truth(const Request& request, const std::string& name) {
   return std::nullopt;
 }
 
-/// The parameter of that name, or what it is where it is missing; nothing where it is no number.
-std::optional<unsigned> number(const Request& request, const std::string& name, unsigned missing) {
+/// The parameter of that name, or what it is where it is missing; nothing where it is no number, or
+/// below `least`.
+std::optional<unsigned> number(const Request& request, const std::string& name, unsigned missing,
+                               unsigned least = 1) {
   if (!request.has_param(name)) return missing;
   const std::string text = request.get_param_value(name);
   unsigned value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 1 ||
+  if (error != std::errc{} || end != text.data() + text.size() || value < least ||
       value > 1'000'000'000)
     return std::nullopt;
   return value;
@@ -134,6 +136,8 @@ struct ControlServer::Implementation {
   void command(const FunctionCommand& command, const Request& request, Response& response);
   void kill(const Request& request, Response& response);
   void reload(Response& response);
+  void shards(Response& response);
+  void move_shard(const Request& request, Response& response);
   void offer(const Request& request, Response& response);
   void hand_over(const Request& request, Response& response);
   void let_go(const Request& request, Response& response);
@@ -157,6 +161,9 @@ void ControlServer::Implementation::route() {
   http.Get("/explain",
            [this](const Request& request, Response& response) { explain(request, response); });
   http.Post("/reload", [this](const Request&, Response& response) { reload(response); });
+  http.Get("/shards", [this](const Request&, Response& response) { shards(response); });
+  http.Post("/shards/move",
+            [this](const Request& request, Response& response) { move_shard(request, response); });
   http.Post("/handover",
             [this](const Request& request, Response& response) { offer(request, response); });
   http.Post("/handover/connections",
@@ -311,6 +318,32 @@ void ControlServer::Implementation::reload(Response& response) {
   json["took_ms"] = is->took_ms;
   json["warnings"] = is->warnings;
   answer(response, json);
+}
+
+void ControlServer::Implementation::shards(Response& response) {
+  const Control::Shards is = control->shards();
+  Json all = Json::array();
+  for (std::size_t shard = 0; shard < is.all.size(); ++shard) {
+    all.push_back({{"shard", shard},
+                   {"worker", is.all[shard].worker},
+                   {"packets", is.all[shard].packets},
+                   {"moves", is.all[shard].moves}});
+  }
+  answer(response, {{"workers", is.workers}, {"level", is.is_levelled}, {"shards", all}});
+}
+
+void ControlServer::Implementation::move_shard(const Request& request, Response& response) {
+  const auto given = [&request](const std::string& name) -> std::optional<unsigned> {
+    return request.has_param(name) ? number(request, name, 0, 0) : std::nullopt;
+  };
+  const auto shard = given("shard");
+  const auto to = given("to");
+  if (!shard || !to)
+    return refuse(response, Refusal{Refusal::Kind::wrong,
+                                    "give shard and to, the number of a shard and of a worker"});
+  const auto took_ms = control->move_shard(*shard, *to);
+  if (!took_ms) return refuse(response, took_ms.error());
+  answer(response, {{"shard", *shard}, {"worker", *to}, {"took_ms", *took_ms}});
 }
 
 void ControlServer::Implementation::offer(const Request& request, Response& response) {

@@ -16,7 +16,7 @@ std::unexpected<Error> means_nothing() {
 
 }  // namespace
 
-TakingOver::TakingOver(Workers& workers, std::shared_ptr<const Owners> owners)
+TakingOver::TakingOver(Workers& workers, std::shared_ptr<Owners> owners)
     : workers_(&workers), owners_(std::move(owners)) {}
 
 Result<void> TakingOver::take(std::span<const std::byte> bytes) {
@@ -162,13 +162,13 @@ bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried
 template <class K>
 bool TakingOver::place(std::uint32_t worker, const CarriedConnection<K>& carried,
                        std::span<const std::byte> images) {
-  const unsigned line =
-      owners_->of(workers_->steering().steer(std::span(&carried.key, 1)), carried.key)
-          .value_or(worker % workers_->count());
+  const auto shard =
+      owners_->shard_of(workers_->steering().steer(std::span(&carried.key, 1)), carried.key);
+  const unsigned line = shard ? owners_->worker_of(*shard) : worker % workers_->count();
   own_images_.clear();
   for (const std::size_t at : of<K>().images_at)
     own_images_.push_back(at == kNoImage ? nullptr : images.data() + at);
-  const ConnId id = workers_->line(line).resume(carried, own_images_);
+  const ConnId id = workers_->line(line).resume(carried, own_images_, shard.value_or(0));
   if (id == ConnId::none) return false;
   of<K>().places[worker][carried.entry] = {line, id};
   ++connections_;

@@ -22,7 +22,7 @@ class TakingOver {
  public:
   /// `workers`, which outlive it, are made with what the other process has offered; `owners` are
   /// theirs.
-  TakingOver(Workers& workers, std::shared_ptr<const Owners> owners);
+  TakingOver(Workers& workers, std::shared_ptr<Owners> owners);
 
   /// Bytes of the stream (carried.h), in pieces of any size. Error (failed): they mean nothing.
   Result<void> take(std::span<const std::byte> bytes);
@@ -82,7 +82,7 @@ class TakingOver {
   }
 
   Workers* workers_;
-  std::shared_ptr<const Owners> owners_;
+  std::shared_ptr<Owners> owners_;
   CarriedBlock block_;                // that has begun
   std::vector<std::byte> beginning_;  // of something that has not come whole
   bool is_whole_ = false;

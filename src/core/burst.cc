@@ -21,6 +21,7 @@ void leave_out(Lane<K>& lane, std::uint64_t out, Place&& place) {
     if ((out >> packet & 1) != 0) continue;
     lane.packet[kept] = static_cast<std::uint8_t>(place(packet));
     lane.key[kept] = lane.key[i];
+    lane.hash[kept] = lane.hash[i];
     ++kept;
   }
   lane.size = kept;

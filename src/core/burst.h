@@ -174,8 +174,9 @@ inline std::uint64_t all_of(const Burst& burst) { return bits_below(burst.size);
 /// Takes the keys of packets out of all lanes whose bit in `out` is set. The packets stay.
 void unfile(Burst& burst, std::uint64_t out);
 
-/// Takes the packets out of a filed burst whose bit in `out` is set. What is left keeps its order.
-/// The columns that a port and the parser write move; others are not written yet.
+/// Takes the packets out of a burst whose bit in `out` is set, before it is looked up. What is left
+/// keeps its order. The columns that a port and the parser write move, and hashes; others are not
+/// written yet.
 void take_out(Burst& burst, std::uint64_t out);
 
 }  // namespace millrace

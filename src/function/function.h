@@ -11,7 +11,7 @@
 //   event    something has proved a connection, or it has ended
 //   serve    every packet: says what becomes of it, counts, gives the verdict
 //   (apply)  the line rewrites packets, and ICMP errors about them (errors.h)
-//   write    what another process is to know of a connection, which `open` reads there
+//   write    what another worker or process is to know of a connection, which `open` reads there
 //
 // A function must say its `part` of records, `open` and `serve`; the rest has defaults that suit
 // one that tracks everything and changes nothing. Numbered, what must hold:
@@ -74,9 +74,9 @@ struct Opening {
   bool by_reply = false;
   std::byte* state = nullptr;        ///< the function's part of the originator's entry
   std::byte* reply_state = nullptr;  ///< and of the reply's
-  /// Another process had the connection. Then there is no packet, the burst is empty, `attempt` is
-  /// 0, and no limit forbids it; refused where it can go on no more as it was. `Event::adopted`
-  /// follows where it found a place, else nothing.
+  /// Another worker, or process, had the connection. Then there is no packet, the burst is empty,
+  /// `attempt` is 0, and no limit forbids it; refused where it can go on no more as it was.
+  /// `Event::adopted` follows where it found a place, else nothing.
   bool is_resumed = false;
   /// What `write` told there; null where no function of that name had a part in the connection.
   const std::byte* image = nullptr;
@@ -178,8 +178,8 @@ class FunctionFor {
     return {key, std::nullopt};
   }
 
-  /// Writes the image of the connection with this originator's key and state for another process,
-  /// in so many bytes as `part` says.
+  /// Writes the image of the connection with this originator's key and state for another worker, or
+  /// process, in so many bytes as `part` says.
   virtual void write(const K&, const std::byte* /*state*/, std::byte* /*image*/) const {}
 
   /// Returns what is to be done with the connection with this originator's key and state, which any
@@ -202,8 +202,8 @@ class FunctionFor {
   virtual std::optional<Target> target_without_entry(const Burst&, unsigned /*packet*/, const K&) {
     return std::nullopt;
   }
-  /// What holds for packets without entries of `other`, which is configured alike and whose
-  /// connections become this one's, holds here from now on.
+  /// What holds for packets without entries of `other`, which is configured alike and some of whose
+  /// connections become this one's, holds here from now on. `other` may be at work.
   virtual void follow(const FunctionFor& /*other*/) {}
   /// @}
 };

@@ -1,6 +1,7 @@
-// Connections on their way from one process to another on the same machine, so that their bytes go
-// as they lie. What is told describes itself: which functions have a part in a connection, in which
-// version, and how many bytes that is. So both processes may have other functions.
+// Connections on their way from one worker to another, or to another process on the same machine,
+// so that their bytes go as they lie. What is told describes itself: which functions have a part in
+// a connection, in which version, and how many bytes that is. So both processes may have other
+// functions.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ namespace millrace {
 /// Of what both sides must have one understanding: these structures, and what the states and proofs
 /// in them mean. To be raised with any of them. What functions tell has versions of its own
 /// (`Part`).
-inline constexpr unsigned kCarriedVersion = 3;
+inline constexpr unsigned kCarriedVersion = 4;
 
 /// What an entry holds now. It replaces what was told of the same entry of the same worker before.
 /// Behind it stand the images of the connection, in the order of the parts that were told.
@@ -76,6 +77,16 @@ inline void append(std::vector<CarriedPart>& all, std::uint32_t family,
   }
 }
 
+/// Adds a record; returns where its images are to be written.
+template <class K>
+std::byte* append_record(std::vector<std::byte>& to, const CarriedConnection<K>& record,
+                         std::size_t image_bytes) {
+  const std::size_t at = to.size();
+  to.resize(at + sizeof(record) + image_bytes);
+  std::memcpy(&to[at], &record, sizeof(record));
+  return to.data() + at + sizeof(record);
+}
+
 /// What a worker has told of one family's connections, and is about to tell.
 template <class K>
 struct CarryingFor {
@@ -84,15 +95,6 @@ struct CarryingFor {
   std::deque<std::uint32_t> told;
   std::vector<std::byte> changed;  ///< records with their images
   std::size_t count = 0;           ///< of those
-
-  /// Adds a record; returns where its images are to be written.
-  std::byte* append(const CarriedConnection<K>& record, std::size_t image_bytes) {
-    const std::size_t at = changed.size();
-    changed.resize(at + sizeof(record) + image_bytes);
-    std::memcpy(&changed[at], &record, sizeof(record));
-    ++count;
-    return changed.data() + at + sizeof(record);
-  }
 };
 struct Carrying {
   CarryingFor<KeyV4> v4;

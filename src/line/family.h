@@ -76,8 +76,24 @@ class Family {
   /// As `Line`'s.
   std::optional<std::size_t> carry(std::size_t from, std::size_t most, Tick now,
                                    CarryingFor<K>& carrying);
-  ConnId resume(const CarriedConnection<K>& carried, Line::Images images, Tick now);
+  ConnId resume(const CarriedConnection<K>& carried, Line::Images images, Tick now, unsigned shard);
   void forget(ConnId id);
+  /// Lets `most` connections of a shard go, and adds them to `to` as a block. True: none is left.
+  bool give(unsigned shard, std::size_t most, Tick now, std::vector<std::byte>& to);
+  /// Opens the connections of such a block, behind its head; returns what follows.
+  std::span<const std::byte> take(unsigned shard, std::size_t count,
+                                  std::span<const std::byte> records, Tick now);
+  /// What is served without an entry goes on here as there.
+  void follow(const Family& other) { function_->follow(*other.function_); }
+  /// Returns which of the lane's packets, by place, have no connection here.
+  std::uint64_t without_connection(const Lane<K>& lane, std::uint64_t places, Tick now) const {
+    std::uint64_t without = 0;
+    for_each_bit(places, [&](unsigned i) {
+      const bool has_one = tracker_ && tracker_->peek_one(lane.key[i], now) != ConnId::none;
+      without |= std::uint64_t{!has_one} << i;
+    });
+    return without;
+  }
   void set_timeouts(const Timeouts& timeouts) {
     if (tracker_) tracker_->set_timeouts(timeouts);
   }
@@ -181,6 +197,13 @@ class Family {
     if (!expires_) return std::nullopt;
     return static_cast<std::uint32_t>(std::max(tracker_->due(id) - now, 0));
   }
+  struct Placed {
+    ConnId id = ConnId::none;
+    Ending why = Ending::moved;  ///< where it has no place
+  };
+  Placed place(const CarriedConnection<K>& carried, const LifeImage& life, Line::Images images,
+               Tick now, unsigned shard);
+  CarriedConnection<K> carried(ConnId id, Tick now) const;
   ListedConnection listed(ConnId id, Tick now) const {
     const K& key = tracker_->originators().header(id).key;
     const ConnId reply = peer_of(tracker_->originators().header(id));
@@ -202,7 +225,10 @@ class Family {
         expires_(config.ageing != NoAgeing::kName),
         sources_(config.sources),
         function_(&function),
-        counters_(&counters) {}
+        counters_(&counters) {
+    for (const Part& part : function.parts()) image_bytes_.push_back(part.image_bytes);
+    images_.resize(image_bytes_.size());
+  }
 
   static unsigned largest(const Part& part) {
     return std::max({part.originator_bytes, part.reply_bytes, part.image_bytes});
@@ -225,7 +251,7 @@ class Family {
         .timeouts = config.timeouts,
         .ageing = &ageing,
         .interval_ms = config.interval_ms,
-        .groups = Guarding::kShared ? 0 : config.entries_that_move,
+        .groups = Guarding::kShared ? 0 : config.shards_that_move,
         .half_open = config.half_open_percent == 100
                          ? std::size_t{INT64_MAX}
                          : std::max<std::size_t>(capacity * config.half_open_percent / 100, 1),
@@ -395,7 +421,9 @@ class Family {
   std::shared_ptr<SourceCounts> sources_;  // none: they have no limit
   FunctionFor<K>* function_;
   WorkerCounters* counters_;
-  unsigned level_ = 0;  // watermarks below what the tables hold
+  unsigned level_ = 0;                    // watermarks below what the tables hold
+  std::vector<std::size_t> image_bytes_;  // of each function
+  std::vector<const std::byte*> images_;  // of the connection that is taken
   Opening<K> opening_;
   alignas(8) std::array<std::byte, Part::kMost> reply_state_;  // of the connection being opened
   Records<K> nothing_;

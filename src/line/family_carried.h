@@ -1,10 +1,14 @@
-// Connections of a family of a line that go to another process, or come from one.
+// Connections of a family of a line that go to another worker, or process, or come from one.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "line/family.h"
 
@@ -28,16 +32,70 @@ std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::
     if (is == carrying.told[at]) continue;
     carrying.told[at] = is;
     CarriedConnection<K> changed{.entry = static_cast<std::uint32_t>(at)};
-    if (is_there) {
-      changed.is_there = 1;
-      changed.has_reply = peer_of(tracker_->originators().header(id)) != ConnId::none;
-      changed.key = tracker_->originators().header(id).key;
-      changed.life = tracker_->image(id, now);
-    }
-    std::byte* const image = carrying.append(changed, image_bytes);
+    if (is_there) changed = carried(id, now);
+    // So that not every packet changes it.
+    if (changed.life.idle_ms < TrackerType::kBusyMs) changed.life.idle_ms = 0;
+    std::byte* const image = append_record(carrying.changed, changed, image_bytes);
+    ++carrying.count;
     if (is_there) function_->write(changed.key, state_of(id), image);
   }
   return end;
+}
+
+template <class TrackerType, class K>
+CarriedConnection<K> Family<TrackerType, K>::carried(ConnId id, Tick now) const {
+  const auto& header = tracker_->originators().header(id);
+  return {.entry = static_cast<std::uint32_t>(index(id)),
+          .is_there = 1,
+          .has_reply = peer_of(header) != ConnId::none,
+          .life = tracker_->image(id, now),
+          .key = header.key};
+}
+
+template <class TrackerType, class K>
+bool Family<TrackerType, K>::give(unsigned shard, std::size_t most, Tick now,
+                                  std::vector<std::byte>& to) {
+  if (!tracker_ || tracker_->first_of(shard) == ConnId::none) return true;
+  const std::size_t image_bytes = function_->part().image_bytes;
+  const std::size_t at = to.size();
+  CarriedBlock block{.family = kCarriedFamily<K>};
+  to.resize(at + sizeof(block));
+  {
+    [[maybe_unused]] const auto guard = tracker_->writing();
+    ConnId id = tracker_->first_of(shard);
+    for (; block.count < most && id != ConnId::none; id = tracker_->first_of(shard)) {
+      const auto record = carried(id, now);
+      function_->write(record.key, state_of(id), append_record(to, record, image_bytes));
+      // Its source has it still.
+      tracker_->close(id, [this](ConnId gone) {
+        function_->event(Event::closed, state_of(gone), holds(tracker_->proof_of(gone)));
+      });
+      ++block.count;
+    }
+  }
+  tracker_->settle();
+  std::memcpy(&to[at], &block, sizeof(block));
+  return tracker_->first_of(shard) == ConnId::none;
+}
+
+template <class TrackerType, class K>
+std::span<const std::byte> Family<TrackerType, K>::take(unsigned shard, std::size_t count,
+                                                        std::span<const std::byte> records,
+                                                        Tick now) {
+  const std::size_t each = sizeof(CarriedConnection<K>) + function_->part().image_bytes;
+  std::vector<const std::byte*>& images = images_;
+  for (; count > 0; --count, records = records.subspan(each)) {
+    CarriedConnection<K> carried;
+    std::memcpy(&carried, records.data(), sizeof(carried));
+    const std::byte* image = records.data() + sizeof(carried);
+    for (std::size_t n = 0; n < images.size(); image += image_bytes_[n++]) images[n] = image;
+    const Placed placed = place(carried, carried.life, images, now, shard);
+    if (placed.id != ConnId::none) continue;
+    counters_->closed[static_cast<std::size_t>(placed.why)].add(1);
+    if (carried.life.standing.proof() == Proof::service_and_source)
+      static_cast<void>(sources_->give_back(sources_->source_of(carried.key)));
+  }
+  return records;
 }
 
 /// Limits hold for what is new: a connection that lives goes on, and counts.
@@ -49,11 +107,11 @@ Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
   return taken == SourceCounts::Taken::counted ? Proof::service_and_source : Proof::service;
 }
 
+/// Opens a connection that was another one's, with that life.
 template <class TrackerType, class K>
-ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Line::Images images,
-                                      Tick now) {
+auto Family<TrackerType, K>::place(const CarriedConnection<K>& carried, const LifeImage& life,
+                                   Line::Images images, Tick now, unsigned shard) -> Placed {
   static_assert(Part::kMost <= TrackerConfig::kStateMax);
-  if (!tracker_) return ConnId::none;
   alignas(8) std::array<std::byte, Part::kMost> state{};
   Opening<K> opening{.key = carried.key,
                      .state = state.data(),
@@ -65,25 +123,33 @@ ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Line:
   function_->open(nothing_came, opening);
   const bool is_linked = opening.answer == Opening<K>::Answer::two_way;
   const bool was_linked = carried.has_reply != 0;
-  if (!opening.is_accepted() || is_linked != was_linked) return ConnId::none;
+  if (!opening.is_accepted() || is_linked != was_linked) return {ConnId::none, Ending::moved};
   const Part part = function_->part();
-  LifeImage life = carried.life;
-  life.standing = Standing(life.standing.state(), take_again(carried.key, life.standing.proof()));
   [[maybe_unused]] const auto guard = tracker_->writing();
   const ConnId id = tracker_->restore(
       {.key = carried.key,
        .state = std::span(state).first(part.originator_bytes),
        .reply_key = is_linked ? std::optional(opening.reply_key) : std::nullopt,
        .reply_state = std::span(std::as_const(reply_state_)).first(part.reply_bytes)},
-      life, now);
-  if (id == ConnId::none) {
-    if (life.standing.proof() == Proof::service_and_source)
-      static_cast<void>(sources_->give_back(sources_->source_of(carried.key)));
-    return id;
-  }
+      life, now, shard);
+  if (id == ConnId::none) return {ConnId::none, Ending::evicted};
   function_->event(Event::adopted, state_of(id), holds(life.standing.proof()));
-  counters_->taken_over.add(1);
   watch_level();
+  return {id};
+}
+
+template <class TrackerType, class K>
+ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Line::Images images,
+                                      Tick now, unsigned shard) {
+  if (!tracker_) return ConnId::none;
+  LifeImage life = carried.life;
+  life.standing = Standing(life.standing.state(), take_again(carried.key, life.standing.proof()));
+  const ConnId id = place(carried, life, images, now, shard).id;
+  if (id != ConnId::none) {
+    counters_->taken_over.add(1);
+  } else if (life.standing.proof() == Proof::service_and_source) {
+    static_cast<void>(sources_->give_back(sources_->source_of(carried.key)));
+  }
   return id;
 }
 

@@ -56,7 +56,7 @@ struct LineConfig {
   bool catch_up = false;
   /// Entries of the indirection table by which connections move from worker to worker. 0: they
   /// never move.
-  unsigned entries_that_move = 0;
+  unsigned shards_that_move = 0;
 };
 
 /// What one family's tables hold and cost; all 0 where nothing is tracked.
@@ -101,6 +101,29 @@ class Line {
 
   /// By which other threads ask; the worker opens and closes it.
   Mailbox& mailbox() { return mailbox_; }
+
+  /// @name Shards that move while packets flow
+  /// @{
+  /// What else a worker does between two bursts.
+  class Between {
+   public:
+    virtual ~Between() = default;
+    /// `next` is looked up next, and `after` behind it; packets may be taken out of both.
+    virtual void between_bursts(Burst& next, Burst& after) = 0;
+  };
+  /// To be called at rest; `between` outlives each run. Null: nothing.
+  void set_between(Between* between) { between_ = between; }
+
+  /// Lets some connections of a shard go, `most` of each family, and adds them to `to` (carried.h).
+  /// True: none is left. Between two bursts.
+  virtual bool give(unsigned shard, std::size_t most, std::vector<std::byte>& to) = 0;
+  /// Opens connections of a shard which `from`, a line of the same combination, has let go. What
+  /// that served without an entry goes on here. Between two bursts.
+  virtual void take(unsigned shard, const Line& from, std::span<const std::byte> given) = 0;
+  /// Returns which of those packets have no connection here, or are errors about one that is not
+  /// here; a bit each. The burst has not been looked up.
+  virtual std::uint64_t without_connection(const Burst& burst, std::uint64_t packets) const = 0;
+  /// @}
   /// @name For a task in the mailbox, or at rest
   /// @{
   /// Places that one look has eyes for; and connections that it ends, at most.
@@ -128,8 +151,8 @@ class Line {
   using Images = std::span<const std::byte* const>;
   /// Opens one; its entry, none where it has no place, or the function does not serve it. Ticks
   /// begin at 0: it is idle no longer than it was there.
-  virtual ConnId resume(const CarriedConnection<KeyV4>& carried, Images images) = 0;
-  virtual ConnId resume(const CarriedConnection<KeyV6>& carried, Images images) = 0;
+  virtual ConnId resume(const CarriedConnection<KeyV4>& carried, Images images, unsigned shard) = 0;
+  virtual ConnId resume(const CarriedConnection<KeyV6>& carried, Images images, unsigned shard) = 0;
   /// As if it had not been opened.
   virtual void forget(std::type_identity<KeyV4> family, ConnId id) = 0;
   virtual void forget(std::type_identity<KeyV6> family, ConnId id) = 0;
@@ -150,8 +173,14 @@ class Line {
   virtual Result<void> check_invariants() const = 0;
   /// @}
 
+ protected:
+  void do_between(Burst& next, Burst& after) {
+    if (between_ != nullptr) between_->between_bursts(next, after);
+  }
+
  private:
   Mailbox mailbox_;
+  Between* between_ = nullptr;
 };
 
 using Lines = std::vector<std::unique_ptr<Line>>;

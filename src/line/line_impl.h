@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <type_traits>
@@ -58,6 +59,7 @@ class LineOf final : public Line {
       serve(port, bursts_[2]);
       rotate();
       mailbox().serve();
+      do_between(*bursts_[2], *bursts_[1]);
     }
     for (unsigned left = 2; left > 0; --left) {
       approach_stragglers(*bursts_[2]);
@@ -68,6 +70,27 @@ class LineOf final : public Line {
     wait_until_settled();
     port_ = nullptr;
     port.finish();
+  }
+
+  bool give(unsigned shard, std::size_t most, std::vector<std::byte>& to) override {
+    const bool is_last = v4_.give(shard, most, now_, to);
+    return v6_.give(shard, most, now_, to) && is_last;
+  }
+  void take(unsigned shard, const Line& from, std::span<const std::byte> given) override {
+    const auto& other = static_cast<const LineOf&>(from);
+    v4_.follow(other.v4_);
+    v6_.follow(other.v6_);
+    while (!given.empty()) {
+      CarriedBlock block;
+      std::memcpy(&block, given.data(), sizeof(block));
+      given = given.subspan(sizeof(block));
+      given = block.family == kCarriedFamily<KeyV4> ? v4_.take(shard, block.count, given, now_)
+                                                    : v6_.take(shard, block.count, given, now_);
+    }
+  }
+  std::uint64_t without_connection(const Burst& burst, std::uint64_t packets) const override {
+    return without(v4_, burst.v4, packets) | without(v4_, burst.quoted_v4, packets) |
+           without(v6_, burst.v6, packets) | without(v6_, burst.quoted_v6, packets);
   }
 
   LineCursor look(const LineCursor& from, const LookAtConnection& look) override {
@@ -108,11 +131,11 @@ class LineOf final : public Line {
     append(all, 6, function_->family<KeyV6>().parts());
     return all;
   }
-  ConnId resume(const CarriedConnection<KeyV4>& carried, Images images) override {
-    return v4_.resume(carried, images, now_);
+  ConnId resume(const CarriedConnection<KeyV4>& carried, Images images, unsigned shard) override {
+    return v4_.resume(carried, images, now_, shard);
   }
-  ConnId resume(const CarriedConnection<KeyV6>& carried, Images images) override {
-    return v6_.resume(carried, images, now_);
+  ConnId resume(const CarriedConnection<KeyV6>& carried, Images images, unsigned shard) override {
+    return v6_.resume(carried, images, now_, shard);
   }
   void forget(std::type_identity<KeyV4>, ConnId id) override { forget(v4_, id); }
   void forget(std::type_identity<KeyV6>, ConnId id) override { forget(v6_, id); }
@@ -145,6 +168,17 @@ class LineOf final : public Line {
     const auto next = from.at == At::v4 ? work(v4_, from.id) : work(v6_, from.id);
     if (next) return {from.at, *next};
     return {from.at == At::v4 ? At::v6 : At::end, 0};
+  }
+  /// Returns which of the lane's packets have no connection, by their places in the burst.
+  template <class FamilyType, class K>
+  std::uint64_t without(const FamilyType& family, const Lane<K>& lane,
+                        std::uint64_t packets) const {
+    std::uint64_t places = 0;
+    for (unsigned i = 0; i < lane.size; ++i) places |= (packets >> lane.packet[i] & 1) << i;
+    std::uint64_t found = 0;
+    for_each_bit(family.without_connection(lane, places, now_),
+                 [&](unsigned i) { found |= std::uint64_t{1} << lane.packet[i]; });
+    return found;
   }
   template <class FamilyType>
   void forget(FamilyType& family, ConnId id) {

@@ -82,16 +82,19 @@ Result<void> check_live(const Config& config) {
   refuse_if(!missing.empty(), "the configuration has " + missing);
   refuse_if(config.model != Config::Model::run_to_completion,
             "model = \"pipeline\" is for captures: give \"run-to-completion\", or leave it out");
+  refuse_if(config.spread.level && shares_tables(sharing_of(config)),
+            "spread.level moves connections between tables, and sharing = \"" + sharing_of(config) +
+                "\" has one for all workers: give sharing = \"sharded\", or leave it out");
   if (wrong.empty()) return {};
   return std::unexpected(Error{wrong, Error::Kind::usage});
 }
 
-std::shared_ptr<const Owners> make_owners(const Config& config, const Secret& secret) {
+std::shared_ptr<Owners> make_owners(const Config& config, const Secret& secret) {
   std::unique_ptr<Spread> spread;
   if (!shares_tables(sharing_of(config)))
     spread = spread_named(config.spread.scheme)->create(secret);
-  return std::make_shared<Owners>(std::move(spread),
-                                  Indirection(config.spread.entries, config.workers));
+  return std::make_shared<Owners>(
+      std::move(spread), Indirection(config.spread.entries, config.workers), config.workers);
 }
 
 Result<void> Live::prepare(const Config& config, const std::vector<std::string>& eal_options) {
@@ -126,6 +129,12 @@ Result<std::unique_ptr<Live>> Live::open(const Config& config, const LiveOptions
   return live;
 }
 
+void Live::set_workers(Workers& workers) {
+  std::vector<Line*> lines;
+  for (unsigned n = 0; n < workers.count(); ++n) lines.push_back(&workers.line(n));
+  for (const auto& port : ports_) port->exchange().set_lines(lines);
+}
+
 Result<void> Live::start() {
   if (auto ok = devices_->start(); !ok || kernel_ == nullptr) return ok;
   return kernel_->start();
@@ -157,8 +166,8 @@ Live::Totals Live::totals() const {
     sum.released += host.released.value();
     sum.unresolved += host.unresolved.value();
     sum.not_sent += port->counters().not_sent.value();
-    sum.handed_over += port->counters().handed_over.value();
-    sum.not_handed += port->counters().not_handed.value();
+    sum.handed_over += port->exchange().counters().handed_over.value();
+    sum.not_handed += port->exchange().counters().not_handed.value();
   }
   return sum;
 }

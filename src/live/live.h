@@ -13,17 +13,18 @@
 #include "config/config.h"
 #include "live/live_port.h"
 #include "port/devices.h"
+#include "worker/workers.h"
 
 namespace millrace {
 
 struct LiveOptions {
-  std::shared_ptr<const Owners> owners;  ///< as `make_owners` makes them
+  std::shared_ptr<Owners> owners;  ///< as `make_owners` makes them
   std::vector<std::string> eal_options;
   const std::atomic<bool>* stop = nullptr;  ///< ends the run; outlives it
 };
 
 /// Of the workers of such a configuration.
-std::shared_ptr<const Owners> make_owners(const Config& config, const Secret& secret);
+std::shared_ptr<Owners> make_owners(const Config& config, const Secret& secret);
 
 /// Opened, asked and closed by one thread; while it runs, other threads may read counters.
 class Live {
@@ -53,7 +54,9 @@ class Live {
     for (const auto& port : ports_) port->know(neighbour);
   }
 
-  const Owners& owners() const { return hub_->owners(); }
+  Owners& owners() const { return hub_->exchange().owners(); }
+  /// Shards may move between these workers; before they run.
+  void set_workers(Workers& workers);
   /// That worker's port; between two of its bursts.
   LivePort& port(unsigned worker) { return *ports_[worker]; }
 
@@ -66,6 +69,9 @@ class Live {
   void leave_kernel() {
     if (kernel_) kernel_->leave();
   }
+
+  /// A worker has ended, so all do.
+  bool is_ending() const { return hub_->is_ending(); }
 
   const Devices& devices() const { return *devices_; }
   Devices& devices() { return *devices_; }

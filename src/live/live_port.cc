@@ -3,7 +3,6 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <bit>
 #include <span>
 #include <thread>
 #include <utility>
@@ -27,38 +26,25 @@ constexpr unsigned kOfKernelABurst = Burst::kMax / 2;
 constexpr std::chrono::microseconds kShortestNap{20};
 constexpr std::chrono::microseconds kLongestNap{200};
 
-// What a ring carries: a packet, or with the lowest bit set what a neighbour told another worker.
-void* tagged(Handle handle, bool is_news) { return std::bit_cast<void*>(handle | Handle{is_news}); }
-
 }  // namespace
 
 Result<std::unique_ptr<LiveHub>> LiveHub::create(Devices& devices, KernelSide* kernel,
-                                                 unsigned workers,
-                                                 std::shared_ptr<const Owners> owners) {
-  std::unique_ptr<LiveHub> hub(new LiveHub(devices, kernel, workers, std::move(owners)));
-  for (unsigned n = 0; n < workers * workers; ++n) {
-    auto ring = PointerRing::create(kRing);
-    if (!ring) return std::unexpected(ring.error());
-    hub->rings_.push_back(std::move(*ring));
-  }
-  return hub;
+                                                 unsigned workers, std::shared_ptr<Owners> owners) {
+  auto exchange = Exchange::create(workers, std::move(owners));
+  if (!exchange) return std::unexpected(exchange.error());
+  return std::unique_ptr<LiveHub>(new LiveHub(devices, kernel, std::move(*exchange)));
 }
 
 LivePort::LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options)
-    : hub_(&hub), worker_(worker), options_(options), host_(host) {
-  for (unsigned q = worker; q < hub.devices().receive_queues(); q += hub.workers())
+    : hub_(&hub),
+      worker_(worker),
+      options_(options),
+      host_(host),
+      exchange_(hub.exchange(), worker, *this) {
+  for (unsigned q = worker; q < hub.devices().receive_queues(); q += hub.exchange().workers())
     queues_.push_back(q);
   for (std::size_t d = 0; d < hub.devices().count(); ++d)
     completes_checksums_ |= is_of_kernel(hub.devices().name(d).kind);
-}
-
-LivePort::~LivePort() {
-  std::array<void*, Burst::kMax> left{};
-  for (unsigned from = 0; from < hub_->workers(); ++from) {
-    while (const std::size_t count = hub_->ring(from, worker_).pop(left)) {
-      for (std::size_t i = 0; i < count; ++i) drop(std::bit_cast<Handle>(left[i]) & ~Handle{1});
-    }
-  }
 }
 
 /// On the worker's own thread.
@@ -80,7 +66,7 @@ bool LivePort::receive(Burst& burst) {
       std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
   burst.now = now_;
   host_.tick(now_, *this);
-  take_in(burst);
+  exchange_.take_in(burst);
   arrived_ = 0;
   if (backlog_ > 0) [[likely]]
     poll(burst);
@@ -126,36 +112,12 @@ void LivePort::show_to_kernel(Handle handle, unsigned link) {
 }
 
 bool LivePort::is_drained() const {
-  if (backlog_ > 0 || empty_ <= kDrained || hub_->devices().has_waiting(worker_)) return false;
-  for (unsigned from = 0; from < hub_->workers(); ++from) {
-    if (!hub_->ring(from, worker_).is_empty()) return false;
-  }
-  return true;
+  return backlog_ == 0 && empty_ > kDrained && !hub_->devices().has_waiting(worker_) &&
+         exchange_.is_at_rest();
 }
 
-/// From other workers: half a burst at most, so that the worker's own queues have their turn.
-void LivePort::take_in(Burst& burst) {
-  constexpr std::size_t kMost = Burst::kMax / 2;
-  std::array<void*, kMost> come{};
-  for (unsigned n = 0; n < hub_->workers() && burst.size < kMost; ++n) {
-    const unsigned from = (first_ + n) % hub_->workers();
-    const std::size_t count =
-        hub_->ring(from, worker_).pop(std::span(come).first(kMost - burst.size));
-    for (std::size_t i = 0; i < count; ++i) take_in(burst, std::bit_cast<Handle>(come[i]));
-  }
-  if (++first_ == hub_->workers()) first_ = 0;
-}
-
-void LivePort::take_in(Burst& burst, Handle tag) {
-  const Handle handle = tag & ~Handle{1};
-  const unsigned at = burst.size;
-  Devices::place(burst, at, handle);
-  if ((tag & 1) == 0) {
-    ++burst.size;
-    return;
-  }
-  host_.hear({burst.data[at], burst.length[at]}, link_of(handle), now_, *this);
-  drop(handle);
+void LivePort::hear(const Burst& burst, unsigned at, Handle packet) {
+  host_.hear({burst.data[at], burst.length[at]}, link_of(packet), now_, *this);
 }
 
 /// The longer nothing comes, the longer. Who has paused leaves its processor to those who tell what
@@ -166,53 +128,24 @@ void LivePort::wait() {
     std::this_thread::sleep_for(kShortestNap);
     return;
   }
+  if (exchange_.is_moving()) return;
   if (!options_.sleeps || empty_ < kPatience) return;
   const unsigned doublings = std::min((empty_ - kPatience) / kPatience, 4U);
   std::this_thread::sleep_for(std::min(kShortestNap * (1U << doublings), kLongestNap));
 }
 
-template <class K>
-void LivePort::find_owners(const Lane<K>& lane, const Steering& steering) {
-  if (lane.size == 0) return;
-  std::array<std::uint32_t, Burst::kMax> hashes;
-  hub_->owners().spread()->hash(steering.steer(lane.keys()), lane.keys(),
-                                std::span(hashes).first(lane.size));
-  const Indirection& indirection = hub_->owners().indirection();
-  for (unsigned i = 0; i < lane.size; ++i) {
-    const unsigned entry = indirection.entry_of(hashes[i]);
-    owner_[lane.packet[i]] = static_cast<std::uint8_t>(indirection.worker_of(entry));
-  }
-}
-
 void LivePort::filed(Burst& burst, const Steering& steering) {
-  const bool hands_over = hub_->workers() > 1 && hub_->owners().spread() != nullptr;
+  const bool hands_over = exchange_.hands_over();
   host_.filed(burst, steering, !hands_over);
   if (completes_checksums_) complete_checksums(burst);
-  if (hub_->workers() > 1 && burst.size > 0) {
-    tell_others(burst);
-    if (hands_over) hand_over(burst, steering);
-  }
+  if (exchange_.workers() > 1 && burst.size > 0) tell_others(burst);
+  if (hands_over) exchange_.hand_over(burst, steering);
   if (tracer_ != nullptr) [[unlikely]]
     tracer_->received(burst, [this](Handle handle) { return link_of(handle); });
 }
 
 std::uint64_t LivePort::looked_up(Burst& burst, const Steering& steering) {
   return host_.looked_up(burst, steering);
-}
-
-void LivePort::hand_over(Burst& burst, const Steering& steering) {
-  std::fill_n(owner_.begin(), burst.size, static_cast<std::uint8_t>(worker_));
-  find_owners(burst.v4, steering);
-  find_owners(burst.v6, steering);
-  find_owners(burst.quoted_v4, steering);
-  find_owners(burst.quoted_v6, steering);
-  std::uint64_t others = 0;
-  for (unsigned i = 0; i < burst.size; ++i) {
-    if (owner_[i] == worker_) continue;
-    others |= std::uint64_t{1} << i;
-    give(owner_[i], burst.handle[i], false);
-  }
-  take_out(burst, others);
 }
 
 /// What neighbours say, each worker's host must know.
@@ -222,20 +155,10 @@ void LivePort::tell_others(const Burst& burst) {
     if (verdict != Verdict::not_ip && verdict != Verdict::icmp_control) [[likely]]
       continue;
     if (!Host::concerns_all({burst.data[i], burst.length[i]}, burst.headers[i])) continue;
-    Devices::share(burst.handle[i], hub_->workers() - 1);
-    for (unsigned n = 0; n < hub_->workers(); ++n) {
-      if (n != worker_) give(n, burst.handle[i], true);
+    Devices::share(burst.handle[i], exchange_.workers() - 1);
+    for (unsigned n = 0; n < exchange_.workers(); ++n) {
+      if (n != worker_) exchange_.tell(n, burst.handle[i]);
     }
-  }
-}
-
-void LivePort::give(unsigned worker, Handle handle, bool is_news) {
-  void* const pointer = tagged(handle, is_news);
-  if (hub_->ring(worker_, worker).push({&pointer, 1}) == 1) {
-    counters_.handed_over.add(is_news ? 0 : 1);
-  } else {
-    counters_.not_handed.add(is_news ? 0 : 1);
-    drop(handle);
   }
 }
 

@@ -20,61 +20,49 @@
 #include "port/devices.h"
 #include "port/kernel_side.h"
 #include "port/port.h"
-#include "port/ring.h"
-#include "shard/owners.h"
+#include "worker/exchange.h"
 
 namespace millrace {
 
 /// What the ports of all workers share. Outlives them.
 class LiveHub {
  public:
-  /// Packets that may wait, from one worker to another.
-  static constexpr unsigned kRing = 1023;
-
   /// `kernel` may be null. Errors (failed): no memory.
   static Result<std::unique_ptr<LiveHub>> create(Devices& devices, KernelSide* kernel,
-                                                 unsigned workers,
-                                                 std::shared_ptr<const Owners> owners);
+                                                 unsigned workers, std::shared_ptr<Owners> owners);
 
   Devices& devices() const { return *devices_; }
   KernelSide* kernel() const { return kernel_; }
-  unsigned workers() const { return workers_; }
-  const Owners& owners() const { return *owners_; }
-  PointerRing& ring(unsigned from, unsigned to) { return rings_[from * workers_ + to]; }
+  Exchange& exchange() const { return *exchange_; }
 
   /// A worker has ended, or has failed: nobody serves its packets, so all end. Any thread.
   void end() { is_ending_.store(true, std::memory_order_relaxed); }
   bool is_ending() const { return is_ending_.load(std::memory_order_relaxed); }
 
  private:
-  LiveHub(Devices& devices, KernelSide* kernel, unsigned workers,
-          std::shared_ptr<const Owners> owners)
-      : devices_(&devices), kernel_(kernel), workers_(workers), owners_(std::move(owners)) {}
+  LiveHub(Devices& devices, KernelSide* kernel, std::unique_ptr<Exchange> exchange)
+      : devices_(&devices), kernel_(kernel), exchange_(std::move(exchange)) {}
 
   Devices* devices_;
   KernelSide* kernel_;
-  unsigned workers_;
-  std::shared_ptr<const Owners> owners_;
-  std::vector<PointerRing> rings_;  // from each worker to each
+  std::unique_ptr<Exchange> exchange_;
   std::atomic<bool> is_ending_ = false;
 };
 
 /// Of one port; beside what its host counts.
 struct alignas(64) LivePortCounters {
-  Counter not_sent;     ///< a device had no room for them
-  Counter handed_over;  ///< given to the workers that own them
-  Counter not_handed;   ///< these had no room
-  Counter idle_ns;      ///< without a packet: it looked for some, or slept
+  Counter not_sent;  ///< a device had no room for them
+  Counter idle_ns;   ///< without a packet: it looked for some, or slept
 };
 
-class LivePort final : public Port, private Wire {
+class LivePort final : public Port, private Wire, private WorkersExchange::Packets {
  public:
   struct Options {
     bool sleeps = false;                      ///< where nothing comes
     const std::atomic<bool>* stop = nullptr;  ///< ends `receive`
   };
   LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options);
-  ~LivePort() override;
+  ~LivePort() override = default;
   LivePort(const LivePort&) = delete;
   LivePort& operator=(const LivePort&) = delete;
 
@@ -108,6 +96,8 @@ class LivePort final : public Port, private Wire {
   void know(const KnownNeighbour& neighbour) { host_.know(neighbour, now_, *this); }
 
   const LivePortCounters& counters() const { return counters_; }
+  const WorkersExchange& exchange() const { return exchange_; }
+  WorkersExchange& exchange() { return exchange_; }
   const Host& host() const { return host_; }
 
  private:
@@ -118,6 +108,11 @@ class LivePort final : public Port, private Wire {
   Outgoing make(unsigned bytes) override { return hub_->devices().make(bytes); }
   void send(const Outgoing& frame) override;
   void drop(Handle handle) override { Devices::free({&handle, 1}); }
+  // The exchange's packets.
+  void place(Burst& burst, unsigned at, Handle packet) override {
+    Devices::place(burst, at, packet);
+  }
+  void hear(const Burst& burst, unsigned at, Handle packet) override;
   bool give_to_kernel(Handle handle, unsigned link) override;
   void show_to_kernel(Handle handle, unsigned link) override;
   unsigned link_of(Handle handle) const override { return hub_->devices().device_of(handle); }
@@ -125,14 +120,8 @@ class LivePort final : public Port, private Wire {
   void join();
   void poll(Burst& burst);
   void send_for_kernel();
-  void take_in(Burst& burst);
-  void take_in(Burst& burst, Handle tag);
   void wait();
-  template <class K>
-  void find_owners(const Lane<K>& lane, const Steering& steering);
-  void hand_over(Burst& burst, const Steering& steering);
   void tell_others(const Burst& burst);
-  void give(unsigned worker, Handle handle, bool is_news);
   void flush();
 
   LiveHub* hub_;
@@ -149,13 +138,12 @@ class LivePort final : public Port, private Wire {
   Tick now_;
   unsigned empty_ = 0;          // bursts in a row
   unsigned backlog_ = kGoesOn;  // bursts until it has paused
-  unsigned first_ = 0;          // whose ring is looked into first
-  std::array<std::uint8_t, Burst::kMax> owner_;
   std::array<Outgoing, Burst::kMax> out_;
   std::uint64_t taken_ = 0;
   std::vector<Outgoing> own_;  // that the host sends
   Tracer* tracer_ = nullptr;
   LivePortCounters counters_;
+  WorkersExchange exchange_;
 };
 
 }  // namespace millrace

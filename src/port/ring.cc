@@ -4,6 +4,7 @@
 #define RTE_USE_C11_MEM_MODEL
 #include <rte_ring.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
@@ -31,6 +32,15 @@ std::size_t PointerRing::pop(std::span<void*> pointers) {
                                    static_cast<unsigned>(pointers.size()), nullptr);
 }
 
-bool PointerRing::is_empty() const { return rte_ring_empty(ring_.get()) == 1; }
+/// DPDK's own look at a ring reads what another thread writes without an order.
+std::uint32_t PointerRing::count() const {
+  const std::uint32_t popped = __atomic_load_n(&ring_->cons.tail, __ATOMIC_ACQUIRE);
+  const std::uint32_t pushed = __atomic_load_n(&ring_->prod.tail, __ATOMIC_ACQUIRE);
+  return (pushed - popped) & ring_->mask;
+}
+
+bool PointerRing::has_room() const { return count() < ring_->capacity; }
+
+bool PointerRing::is_empty() const { return count() == 0; }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -27,12 +28,15 @@ class PointerRing {
   std::size_t pop(std::span<void*> pointers);
   /// Any thread; of the one that pops it is the truth.
   bool is_empty() const;
+  /// For one more; of the one that pushes.
+  bool has_room() const;
 
  private:
   struct Free {
     void operator()(rte_ring* ring) const;
   };
   explicit PointerRing(std::unique_ptr<rte_ring, Free> ring) : ring_(std::move(ring)) {}
+  std::uint32_t count() const;
 
   std::unique_ptr<rte_ring, Free> ring_;
 };

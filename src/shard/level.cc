@@ -63,4 +63,17 @@ std::vector<Move> level(const Indirection& indirection, std::span<const double> 
   return moves;
 }
 
+std::vector<Move> Leveller::decide(const Indirection& now, std::span<const std::uint64_t> packets) {
+  before_.resize(packets.size());
+  std::vector<double> load;
+  double sum = 0;
+  for (std::size_t shard = 0; shard < packets.size(); ++shard) {
+    load.push_back(static_cast<double>(packets[shard] - before_[shard]));
+    sum += load.back();
+  }
+  if (workers_ < 2 || sum < static_cast<double>(kLeastPackets * workers_)) return {};
+  before_.assign(packets.begin(), packets.end());
+  return level(now, load, workers_);
+}
+
 }  // namespace millrace

@@ -35,4 +35,20 @@ std::vector<double> loads_of(const Indirection& indirection, std::span<const dou
 std::vector<Move> level(const Indirection& indirection, std::span<const double> load_of_entry,
                         unsigned workers);
 
+/// Decides now and again, by what each shard has had since it decided last. Used by one thread.
+class Leveller {
+ public:
+  /// Packets for each worker, below which loads differ by chance: then it waits for more.
+  static constexpr std::uint64_t kLeastPackets = 4096;
+
+  explicit Leveller(unsigned workers) : workers_(workers) {}
+
+  /// `packets`: of each shard, so far.
+  std::vector<Move> decide(const Indirection& now, std::span<const std::uint64_t> packets);
+
+ private:
+  unsigned workers_;
+  std::vector<std::uint64_t> before_;  // of each shard, when it decided last
+};
+
 }  // namespace millrace

@@ -86,5 +86,20 @@ TEST(Level, NeverMakesItWorseAndEndsLevelWhereItCan) {
   }
 }
 
+TEST(Leveller, DecidesByWhatHasComeSince) {
+  const Indirection indirection(128, 2);
+  Leveller leveller(2);
+  std::vector<std::uint64_t> packets(128, 100);
+  EXPECT_TRUE(leveller.decide(indirection, packets).empty());
+  packets[0] += 6'000;
+  EXPECT_TRUE(leveller.decide(indirection, packets).empty()) << "too few to tell";
+  packets[2] += 6'000;
+  const auto moves = leveller.decide(indirection, packets);
+  ASSERT_EQ(moves.size(), 1U);
+  EXPECT_EQ(moves.front().from, 0U);
+  for (auto& one : packets) one += 100;
+  EXPECT_TRUE(leveller.decide(indirection, packets).empty()) << "it has decided about these";
+}
+
 }  // namespace
 }  // namespace millrace

@@ -7,32 +7,38 @@
 #include <utility>
 
 #include "shard/indirection.h"
+#include "shard/moving.h"
 #include "shard/spread.h"
 
 namespace millrace {
 
-/// Immutable; any thread may ask.
+/// Any thread may ask. Shards may move meanwhile.
 class Owners {
  public:
   /// Without `spread`, whoever receives a packet serves it.
-  Owners(std::unique_ptr<const Spread> spread, Indirection indirection)
-      : spread_(std::move(spread)), indirection_(std::move(indirection)) {}
+  Owners(std::unique_ptr<const Spread> spread, const Indirection& first, unsigned workers)
+      : spread_(std::move(spread)), moves_(first, workers) {}
 
-  /// By a key of either side of the connection, as a function steers it.
+  const Spread* spread() const { return spread_.get(); }
+  unsigned shard_of(std::uint32_t hash) const { return hash & (moves_.shards() - 1); }
+
+  /// Returns the shard of a connection, by a key of either side as a function steers it; none
+  /// without `spread`.
   template <class K>
-  std::optional<unsigned> of(const Steered& steered, const K& key) const {
+  std::optional<unsigned> shard_of(const Steered& steered, const K& key) const {
     if (spread_ == nullptr) return std::nullopt;
     std::uint32_t hash = 0;
     spread_->hash(steered, std::span(&key, 1), {&hash, 1});
-    return indirection_.worker_of(indirection_.entry_of(hash));
+    return shard_of(hash);
   }
+  /// Returns the worker that has the shard.
+  unsigned worker_of(unsigned shard) const { return moves_.worker_of(shard); }
 
-  const Spread* spread() const { return spread_.get(); }
-  const Indirection& indirection() const { return indirection_; }
+  ShardMoves& moves() { return moves_; }
 
  private:
   std::unique_ptr<const Spread> spread_;
-  Indirection indirection_;
+  ShardMoves moves_;
 };
 
 }  // namespace millrace

@@ -27,11 +27,11 @@ class Workers {
  public:
   /// As many as the smallest indirection table has entries.
   static constexpr unsigned kMost = Indirection::kLeast;
-  /// Where entries move, no worker is given more than so many times its share of the connections.
+  /// Where shards move, no worker is given more than so many times its share of the connections.
   static constexpr unsigned kMostShares = 2;
 
   /// `config.capacity` is what all promise together, where connections are spread by `entries` of
-  /// an indirection table. Where entries move, each worker has room for `kMostShares`. Where tables
+  /// an indirection table. Where shards move, each worker has room for `kMostShares`. Where tables
   /// are not shared, several workers' parts are made each on its own processor, so that their
   /// memory is near. Limits hold for all together. Of `run` counts what this does not know itself.
   /// Errors: as `make_line` and `FunctionKind::deploy`, or no memory was left.

@@ -67,6 +67,18 @@ func (c *Client) Explain(ctx context.Context, flow url.Values) (answer Explanati
 	return answer, err
 }
 
+// Shards is GET /shards: which worker has which shard.
+func (c *Client) Shards(ctx context.Context) (shards Shards, err error) {
+	err = c.Call(ctx, http.MethodGet, "/shards", nil, &shards)
+	return shards, err
+}
+
+// MoveShard is POST /shards/move.
+func (c *Client) MoveShard(ctx context.Context, shard, to string) (moved MovedShard, err error) {
+	err = c.Call(ctx, http.MethodPost, "/shards/move", url.Values{"shard": {shard}, "to": {to}}, &moved)
+	return moved, err
+}
+
 // Reload is POST /reload.
 func (c *Client) Reload(ctx context.Context) (done Reloaded, err error) {
 	err = c.Call(ctx, http.MethodPost, "/reload", nil, &done)

@@ -144,3 +144,25 @@ type Reloaded struct {
 	TookMs             float64 `json:"took_ms"`
 	Warnings           []string
 }
+
+// Shards is what GET /shards answers. There are none where each worker serves what it receives.
+type Shards struct {
+	Workers int     `json:"workers"`
+	Level   bool    `json:"level"` // they may move, and do so by themselves
+	Shards  []Shard `json:"shards"`
+}
+
+// Shard is an entry of the indirection table.
+type Shard struct {
+	Shard   int    `json:"shard"`
+	Worker  int    `json:"worker"`
+	Packets uint64 `json:"packets"` // served so far
+	Moves   uint64 `json:"moves"`
+}
+
+// MovedShard is what POST /shards/move answers.
+type MovedShard struct {
+	Shard  int     `json:"shard"`
+	Worker int     `json:"worker"`
+	TookMs float64 `json:"took_ms"`
+}

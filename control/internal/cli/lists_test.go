@@ -34,6 +34,32 @@ func TestMoreOutThanIn(t *testing.T) {
 	}
 }
 
+func TestShards(t *testing.T) {
+	server := apitest.New(t)
+	server.On("GET /shards", apitest.Text(200, `{"workers": 2, "level": true, "shards": [
+		{"shard": 0, "worker": 1, "packets": 1000, "moves": 2}, {"shard": 1, "worker": 1, "packets": 0, "moves": 0},
+		{"shard": 2, "worker": 0, "packets": 3000, "moves": 0}, {"shard": 3, "worker": 1, "packets": 0, "moves": 1}]}`))
+	expect(t, run(t, server.Socket, "shards"), result{done, `worker  shards  packets   share
+0            1    3,000  75.0 %
+1            3    1,000  25.0 %
+
+shard  worker  packets   share  moves
+2      0         3,000  75.0 %      0
+0      1         1,000  25.0 %      2
+3      1             0   0.0 %      1
+`, ""})
+	server.On("POST /shards/move", apitest.Text(200, `{"shard": 17, "worker": 0, "took_ms": 1.25}`))
+	expect(t, run(t, server.Socket, "shards", "move", "17", "0"), result{done, "worker 0 has shard 17, after 1.2 ms\n", ""})
+	if asked := server.Asked()[1].Query.Encode(); asked != "shard=17&to=0" {
+		t.Errorf("asked for %s", asked)
+	}
+	if got := run(t, server.Socket, "shards", "move", "x", "0"); got.status != 2 {
+		t.Errorf("%+v", got)
+	}
+	server.On("GET /shards", apitest.Text(200, `{"workers": 2, "level": false, "shards": []}`))
+	expect(t, run(t, server.Socket, "shards"), result{done, "no shards: each worker serves what it receives\n", ""})
+}
+
 func TestConnections(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /connections", apitest.Text(200, testdata(t, "connections.jsonl")))

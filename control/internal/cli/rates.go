@@ -60,13 +60,19 @@ func (r rates) head(out *bytes.Buffer) {
 }
 
 func (r rates) workers(t *table) {
-	t.columns(">worker", ">packets/s", ">connections/s", ">busy")
+	t.columns(">worker", ">packets/s", ">share", ">connections/s", ">busy")
+	workers := make([]api.Worker, len(r.after.Workers)) // as they were
+	copy(workers, r.before.Workers)
+	var all float64
 	for n, w := range r.after.Workers {
-		var was api.Worker
-		if n < len(r.before.Workers) {
-			was = r.before.Workers[n]
+		all += r.rate(workers[n].Packets, w.Packets)
+	}
+	for n, w := range r.after.Workers {
+		was, part := workers[n], ""
+		if all > 0 {
+			part = fmt.Sprintf("%.1f %%", 100*r.rate(was.Packets, w.Packets)/all)
 		}
-		t.hold(fmt.Sprint(n), r.text(was.Packets, w.Packets), r.text(was.Connections, w.Connections),
+		t.hold(fmt.Sprint(n), r.text(was.Packets, w.Packets), part, r.text(was.Connections, w.Connections),
 			fmt.Sprintf("%.1f %%", 100*math.Max(0, 1-r.rate(was.WaitedNs, w.WaitedNs)/1e9)))
 	}
 }

@@ -1,15 +1,6 @@
 package cli
 
-import (
-	"encoding/json"
-	"fmt"
-	"io"
-	"strings"
-
-	"github.com/spf13/cobra"
-
-	"millrace/control/internal/balance"
-)
+import "github.com/spf13/cobra"
 
 func (a *app) stats() *cobra.Command {
 	asJSON := false
@@ -22,22 +13,12 @@ reason; the connections; each service with its backends; ports and workers.`,
   millctl stats --json | jq .packets.dropped`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			body, err := a.client().Get(command.Context(), "/stats", nil)
+			if asJSON {
+				return a.passOn(command, "/stats")
+			}
+			stats, err := a.client().Stats(command.Context())
 			if err != nil {
 				return err
-			}
-			defer body.Close()
-			text, err := io.ReadAll(body)
-			if err != nil {
-				return brokeOff(err)
-			}
-			if asJSON {
-				a.say("%s", strings.TrimRight(string(text), "\n"))
-				return nil
-			}
-			var stats balance.Stats
-			if err := json.Unmarshal(text, &stats); err != nil {
-				return fmt.Errorf("the statistics were not understood: %w", err)
 			}
 			services, err := a.client().Services(command.Context())
 			if err != nil {

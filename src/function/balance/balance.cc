@@ -98,7 +98,7 @@ void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
     return;
   }
   service->collisions.add(1);
-  if (service->overflowed) {
+  if (service->overflow.is_there()) {
     // It may have been served without an entry before: it stays where Maglev sent it, without one.
     refuse(opening, nullptr, Verdict::table_full);
     return;
@@ -149,10 +149,7 @@ template <class K>
 bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
                               const Opening<K>& opening) const {
   if (opening.by_reply) return true;
-  if (service.overflowed) {
-    service.overflowed = burst.now.ms - service.overflowed_at.ms < quiet_ms_;
-    if (service.overflowed) return true;
-  }
+  if (service.overflow.expire(burst.now, quiet_ms_)) return true;
   return opening.key.protocol == kProtocolTcp && burst.signal[opening.packet] != Signal::syn;
 }
 
@@ -321,13 +318,8 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
 template <class K>
 void BalanceFor<K>::follow(const FunctionFor<K>& other) {
   const auto& theirs = static_cast<const BalanceFor&>(other).services_;
-  for (std::size_t i = 0; i < services_.size(); ++i) {
-    if (!theirs[i]->overflowed) continue;
-    Service& service = *services_[i];
-    const Tick at = theirs[i]->overflowed_at;
-    if (!service.overflowed || at - service.overflowed_at > 0) service.overflowed_at = at;
-    service.overflowed = true;
-  }
+  for (std::size_t i = 0; i < services_.size(); ++i)
+    services_[i]->overflow.follow(theirs[i]->overflow);
 }
 
 // --- serve

@@ -32,6 +32,7 @@
 #include "core/of_family.h"
 #include "function/balance/backends_by_id.h"
 #include "function/balance/maglev_tables.h"
+#include "function/balance/overflow.h"
 #include "function/balance/plan.h"
 #include "function/balance/scheduler.h"
 #include "function/balance/service.h"
@@ -117,7 +118,7 @@ class BalanceFor final : public FunctionFor<K> {
   void follow(const FunctionFor<K>& other) override;
   /// Returns true if packets of that service may have been served without an entry lately.
   bool is_overflowed(std::size_t service) const {
-    return !stateful_ || services_[service]->overflowed;
+    return !stateful_ || services_[service]->overflow.is_there();
   }
   /// Returns false for what `write` says of a connection that goes to no service.
   static bool is_served(const std::byte* image) {
@@ -125,10 +126,7 @@ class BalanceFor final : public FunctionFor<K> {
     std::memcpy(&is, image, sizeof(is));
     return is.address != Address{};
   }
-  void set_overflowed(std::size_t service) {
-    services_[service]->overflowed = true;
-    services_[service]->overflowed_at = {};
-  }
+  void set_overflowed(std::size_t service) { services_[service]->overflow.note({}); }
 
  private:
   // A record's state, in both directions: an id. What to write into packets is read from the
@@ -178,8 +176,7 @@ class BalanceFor final : public FunctionFor<K> {
         plan;  ///< of the plan that is taken on, or learned
     std::shared_ptr<Pooled> pooled;
     const Maglev* maglev = nullptr;  ///< null: not asked for, or not made yet
-    bool overflowed = false;         ///< `quiet_ms` have not yet passed since `overflowed_at`
-    Tick overflowed_at;
+    Overflow overflow;
     Counter limited;
     Counter refused;
     Counter collisions;

@@ -45,8 +45,7 @@ template <bool kStateful>
       verdict = Verdict::service_limit;
       return;
     }
-    service->overflowed = true;
-    service->overflowed_at = burst.now;
+    service->overflow.note(burst.now);
   }
   const Maglev* const table = table_of(*service);
   if (table == nullptr) {

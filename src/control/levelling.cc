@@ -1,0 +1,114 @@
+// Shards of a running dataplane move between its workers.
+#include <algorithm>
+#include <chrono>
+#include <stop_token>
+#include <thread>
+
+#include "control/control.h"
+#include "shard/indirection.h"
+
+namespace millrace {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+Refusal refusal(Refusal::Kind kind, const std::string& why) { return {kind, why}; }
+
+}  // namespace
+
+auto Control::shards() -> Shards {
+  const std::lock_guard guard(mutex_);
+  const Owners& owners = live_->owners();
+  Shards shards{.workers = workers_->count(), .all = {}, .is_levelled = false};
+  if (owners.spread() == nullptr) return shards;
+  shards.is_levelled = workers_->count() > 1 && config_.spread.level;
+  for (unsigned shard = 0; shard < moves_of_.size(); ++shard) {
+    Shard one{.worker = owners.worker_of(shard), .packets = 0, .moves = moves_of_[shard]};
+    for (unsigned n = 0; n < workers_->count(); ++n)
+      one.packets += live_->port(n).exchange().packets_of(shard);
+    shards.all.push_back(one);
+  }
+  return shards;
+}
+
+/// Under the lock.
+std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
+  using Kind = Refusal::Kind;
+  if (auto no = refusal_while_handing_over()) return no;
+  if (workers_->count() < 2) return refusal(Kind::not_now, "there is one worker only");
+  if (!config_.spread.level)
+    return refusal(Kind::not_now,
+                   "shards stay where they are: give spread.level = true, and restart");
+  if (shard >= moves_of_.size())
+    return refusal(Kind::absent, "there are shards 0 to " + std::to_string(moves_of_.size() - 1));
+  if (to >= workers_->count())
+    return refusal(Kind::absent, "there are workers 0 to " + std::to_string(workers_->count() - 1));
+  bool has_room = false;
+  const bool asked = workers_->ask(to, [&] {
+    const auto has = [](const TableReport& table) {
+      constexpr std::size_t kFullPercent = 95;
+      return table.live * 100 <= table.capacity * kFullPercent;
+    };
+    const Line& line = workers_->line(to);
+    has_room = has(line.report_v4()) && has(line.report_v6());
+  });
+  if (!asked) return refusal(Kind::not_now, "millrace is ending");
+  if (!has_room) return refusal(Kind::not_now, "the tables of that worker are full");
+  return std::nullopt;
+}
+
+/// Under the lock: until the move is done. False: workers end.
+bool Control::wait_for_move() {
+  constexpr std::chrono::microseconds kPause{20};
+  while (live_->owners().moves().is_under_way()) {
+    if (live_->is_ending()) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+Answer<double> Control::move_shard(unsigned shard, unsigned to) {
+  const std::lock_guard guard(mutex_);
+  if (auto no = refusal_to_move(shard, to)) return std::unexpected(*no);
+  ShardMoves& moves = live_->owners().moves();
+  if (moves.worker_of(shard) == to) return 0.0;
+  const auto start = SteadyClock::now();
+  moves.begin(shard, to);
+  if (!wait_for_move())
+    return std::unexpected(refusal(Refusal::Kind::not_now, "millrace is ending"));
+  ++moves_of_[shard];
+  return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
+}
+
+void Control::level_once(Leveller& leveller) {
+  const Shards is = shards();
+  Indirection now(static_cast<unsigned>(is.all.size()), workers_->count());
+  std::vector<std::uint64_t> packets;
+  for (unsigned shard = 0; shard < is.all.size(); ++shard) {
+    now.give(shard, is.all[shard].worker);
+    packets.push_back(is.all[shard].packets);
+  }
+  for (const Move& move : leveller.decide(now, packets))
+    static_cast<void>(move_shard(move.entry, move.to));
+}
+
+void Control::level() {
+  levelling_ = std::jthread([this](const std::stop_token& stop) {
+    wait_until_ready();
+    Leveller leveller(workers_->count());
+    std::mutex waiting;
+    std::condition_variable_any never;
+    while (!stop.stop_requested()) {
+      std::chrono::milliseconds interval{};
+      {
+        const std::lock_guard guard(mutex_);
+        interval = std::chrono::milliseconds(config_.spread.level_interval_ms);
+      }
+      std::unique_lock lock(waiting);
+      never.wait_for(lock, stop, interval, [] { return false; });
+      if (!stop.stop_requested()) level_once(leveller);
+    }
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,23 @@
+// Seeds of random tests, which are printed.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+namespace millrace::test {
+
+/// Another one on every run; MILLRACE_TEST_SEED repeats one.
+inline std::uint64_t seed() {
+  static const std::uint64_t value = [] {
+    const char* given = std::getenv("MILLRACE_TEST_SEED");
+    return given != nullptr ? std::strtoull(given, nullptr, 0) : std::random_device{}();
+  }();
+  return value;
+}
+
+/// To be streamed into a SCOPED_TRACE at the head of every random test.
+inline std::string repeat() { return "repeat with MILLRACE_TEST_SEED=" + std::to_string(seed()); }
+
+}  // namespace millrace::test

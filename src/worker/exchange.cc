@@ -1,0 +1,196 @@
+#include "worker/exchange.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace millrace {
+namespace {
+
+/// Returns the packets of a shard, a bit each.
+std::uint64_t packets_of_shard(const Burst& burst, unsigned shard) {
+  std::uint64_t packets = 0;
+  const auto add = [&](const auto& lane) {
+    for (unsigned i = 0; i < lane.size; ++i) {
+      const unsigned packet = lane.packet[i];
+      packets |= std::uint64_t{burst.entry[packet] == shard} << packet;
+    }
+  };
+  add(burst.v4);
+  add(burst.v6);
+  add(burst.quoted_v4);
+  add(burst.quoted_v6);
+  return packets;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Exchange>> Exchange::create(unsigned workers,
+                                                   std::shared_ptr<Owners> owners) {
+  std::unique_ptr<Exchange> exchange(new Exchange(workers, std::move(owners)));
+  for (unsigned n = 0; n < workers * workers; ++n) {
+    auto ring = PointerRing::create(kRing);
+    if (!ring) return std::unexpected(ring.error());
+    exchange->rings_.push_back(std::move(*ring));
+  }
+  return exchange;
+}
+
+WorkersExchange::WorkersExchange(Exchange& exchange, unsigned worker, Packets& packets)
+    : exchange_(&exchange),
+      worker_(worker),
+      port_(&packets),
+      owners_(&exchange.owners()),
+      shards_(owners_->moves(), *this, worker),
+      packets_of_(owners_->moves().shards()) {}
+
+/// Packets go back to where their memory came from.
+WorkersExchange::~WorkersExchange() {
+  std::array<void*, Burst::kMax> left{};
+  for (unsigned from = 0; from < workers(); ++from) {
+    while (const std::size_t count = exchange_->ring(from, worker_).pop(left)) {
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto item = std::bit_cast<std::uintptr_t>(left[i]);
+        if ((item & kMessage) == 0) port_->drop(item & ~std::uintptr_t{kTags});
+      }
+    }
+  }
+  shards_.let_go([this](Handle packet) { port_->drop(packet); });
+}
+
+void WorkersExchange::set_lines(std::vector<Line*> lines) {
+  lines_ = std::move(lines);
+  lines_[worker_]->set_between(this);
+}
+
+bool WorkersExchange::is_at_rest() const {
+  if (is_moving()) return false;
+  for (unsigned from = 0; from < workers(); ++from) {
+    if (!exchange_->ring(from, worker_).is_empty()) return false;
+  }
+  return true;
+}
+
+// --- packets
+
+void WorkersExchange::take_in(Burst& burst) {
+  constexpr std::size_t kMost = Burst::kMax / 2;
+  while (shards_.has_released() && burst.size < Burst::kMax)
+    port_->place(burst, burst.size++, shards_.release());
+  released_ = burst.size;
+  std::array<void*, kMost> come{};
+  for (unsigned n = 0; n < workers() && burst.size < kMost; ++n) {
+    const unsigned from = (first_ + n) % workers();
+    const std::size_t count =
+        exchange_->ring(from, worker_).pop(std::span(come).first(kMost - burst.size));
+    for (std::size_t i = 0; i < count; ++i)
+      take_in(burst, std::bit_cast<std::uintptr_t>(come[i]), from);
+  }
+  if (++first_ == workers()) first_ = 0;
+  taken_ = burst.size;
+}
+
+void WorkersExchange::take_in(Burst& burst, std::uintptr_t item, unsigned from) {
+  if ((item & kMessage) != 0) {
+    shards_.come(*std::bit_cast<MoveMessage*>(item & ~std::uintptr_t{kTags}));
+    return;
+  }
+  const Handle packet = item & ~std::uintptr_t{kTags};
+  const unsigned at = burst.size;
+  port_->place(burst, at, packet);
+  if ((item & kNews) == 0) {
+    from_[at] = static_cast<std::uint8_t>(from);
+    ++burst.size;
+    return;
+  }
+  port_->hear(burst, at, packet);
+  port_->drop(packet);
+}
+
+template <class K>
+void WorkersExchange::find_ways(Burst& burst, const Lane<K>& lane, const Steering& steering) {
+  if (lane.size == 0) return;
+  std::array<std::uint32_t, Burst::kMax> hashes;
+  owners_->spread()->hash(steering.steer(lane.keys()), lane.keys(),
+                          std::span(hashes).first(lane.size));
+  for (unsigned i = 0; i < lane.size; ++i) {
+    const unsigned packet = lane.packet[i];
+    const unsigned shard = owners_->shard_of(hashes[i]);
+    burst.entry[packet] = static_cast<std::uint16_t>(shard);
+    if (packet >= released_) [[likely]]
+      way_[packet] = shards_.way_of(shard, packet < taken_ ? from_[packet] : worker_);
+    if (way_[packet].worker == worker_ && !way_[packet].holds) packets_of_[shard].add(1);
+  }
+}
+
+void WorkersExchange::hand_over(Burst& burst, const Steering& steering) {
+  shards_.look();
+  std::fill_n(way_.begin(), burst.size, ShardsOfWorker::Way{worker_, false});
+  find_ways(burst, burst.v4, steering);
+  find_ways(burst, burst.v6, steering);
+  find_ways(burst, burst.quoted_v4, steering);
+  find_ways(burst, burst.quoted_v6, steering);
+  std::uint64_t others = 0;
+  for (unsigned i = 0; i < burst.size; ++i) {
+    if (way_[i].worker == worker_ && !way_[i].holds) continue;
+    others |= std::uint64_t{1} << i;
+    if (!way_[i].holds) {
+      give(way_[i].worker, burst.handle[i], kPacket);
+    } else if (!shards_.hold(burst.handle[i], i < taken_ ? from_[i] : worker_)) {
+      counters_.not_handed.add(1);
+      port_->drop(burst.handle[i]);
+    }
+  }
+  take_out(burst, others);
+}
+
+void WorkersExchange::give(unsigned worker, Handle packet, Tag tag) {
+  void* const pointer = std::bit_cast<void*>(packet | tag);
+  if (exchange_->ring(worker_, worker).push({&pointer, 1}) == 1) {
+    counters_.handed_over.add(tag == kPacket ? 1 : 0);
+  } else {
+    counters_.not_handed.add(tag == kPacket ? 1 : 0);
+    port_->drop(packet);
+  }
+}
+
+void WorkersExchange::pass_on(Burst& burst, std::uint64_t packets, unsigned to) {
+  for_each_bit(packets, [&](unsigned i) { give(to, burst.handle[i], kPacket); });
+  take_out(burst, packets);
+}
+
+// --- shards
+
+void WorkersExchange::between_bursts(Burst& next, Burst& after) {
+  next_ = &next;
+  after_ = &after;
+  shards_.between_bursts();
+}
+
+bool WorkersExchange::has_room(unsigned to) const {
+  return exchange_->ring(worker_, to).has_room();
+}
+
+bool WorkersExchange::send(unsigned to, MoveMessage& message) {
+  void* const pointer = std::bit_cast<void*>(std::bit_cast<std::uintptr_t>(&message) | kMessage);
+  return exchange_->ring(worker_, to).push({&pointer, 1}) == 1;
+}
+
+bool WorkersExchange::give(unsigned shard, std::vector<std::byte>& parcel) {
+  const bool is_idle = next_->size == 0 && after_->size == 0;
+  return lines_[worker_]->give(shard, is_idle ? kGivenWhileIdle : kGivenWhileBusy, parcel);
+}
+
+void WorkersExchange::take(unsigned shard, unsigned from, std::span<const std::byte> parcel) {
+  lines_[worker_]->take(shard, *lines_[from], parcel);
+}
+
+void WorkersExchange::pass_on_unknown(unsigned shard, unsigned to) {
+  const std::uint64_t packets = packets_of_shard(*next_, shard);
+  if (packets != 0) pass_on(*next_, lines_[worker_]->without_connection(*next_, packets), to);
+}
+
+void WorkersExchange::pass_on_all(unsigned shard, unsigned to) {
+  for (Burst* const burst : {next_, after_}) pass_on(*burst, packets_of_shard(*burst, shard), to);
+}
+
+}  // namespace millrace

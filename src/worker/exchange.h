@@ -1,0 +1,132 @@
+// What workers pass each other: packets of connections that another one has, what all must hear,
+// and shards that move (shard/moving.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/burst.h"
+#include "core/counter.h"
+#include "line/line.h"
+#include "millrace/types.h"
+#include "port/ring.h"
+#include "shard/moving.h"
+#include "shard/owners.h"
+
+namespace millrace {
+
+/// What all workers share. Outlives each one's part.
+class Exchange {
+ public:
+  /// What may wait, from one worker to another.
+  static constexpr unsigned kRing = 1023;
+
+  /// Errors (failed): no memory.
+  static Result<std::unique_ptr<Exchange>> create(unsigned workers, std::shared_ptr<Owners> owners);
+
+  unsigned workers() const { return workers_; }
+  Owners& owners() const { return *owners_; }
+  PointerRing& ring(unsigned from, unsigned to) { return rings_[from * workers_ + to]; }
+
+ private:
+  Exchange(unsigned workers, std::shared_ptr<Owners> owners)
+      : workers_(workers), owners_(std::move(owners)) {}
+
+  unsigned workers_;
+  std::shared_ptr<Owners> owners_;
+  std::vector<PointerRing> rings_;  // from each worker to each
+};
+
+/// One worker's part. Its thread calls.
+class WorkersExchange final : public Line::Between, private MovingWorker {
+ public:
+  /// What it asks of the worker's port.
+  class Packets {
+   public:
+    virtual ~Packets() = default;
+    /// Writes the columns of a burst that a port writes of each packet.
+    virtual void place(Burst& burst, unsigned at, Handle packet) = 0;
+    virtual void drop(Handle packet) = 0;
+    /// Another worker says that this one should hear it; it stands in the burst at `at`.
+    virtual void hear(const Burst& burst, unsigned at, Handle packet) = 0;
+  };
+  struct alignas(64) Counters {
+    Counter handed_over;  ///< packets given to the workers that own them
+    Counter not_handed;   ///< these had no room
+  };
+
+  WorkersExchange(Exchange& exchange, unsigned worker, Packets& packets);
+  ~WorkersExchange() override;
+  WorkersExchange(const WorkersExchange&) = delete;
+  WorkersExchange& operator=(const WorkersExchange&) = delete;
+
+  /// Before the workers run: the lines of all, in their order, so that shards may move.
+  void set_lines(std::vector<Line*> lines);
+
+  /// Adds what others have passed on to an empty burst: half of one at most, so that the worker's
+  /// own queues have their turn; but all that was held and may go on.
+  void take_in(Burst& burst);
+  /// Passes on, or holds, packets of a filed burst, and takes them out. Those behind what `take_in`
+  /// has added have come by the worker's own queues.
+  void hand_over(Burst& burst, const Steering& steering);
+  /// Says to a worker that it should hear this packet, which is its own from then on.
+  void tell(unsigned worker, Handle packet) { give(worker, packet, kNews); }
+
+  void between_bursts(Burst& next, Burst& after) override;
+
+  /// Whether packets are passed on at all.
+  bool hands_over() const { return workers() > 1 && owners_->spread() != nullptr; }
+  unsigned workers() const { return exchange_->workers(); }
+  /// Nothing waits for this worker, and no shard moves to it or from it.
+  bool is_at_rest() const;
+  bool is_moving() const { return !shards_.is_at_rest(); }
+
+  const Counters& counters() const { return counters_; }
+  /// Packets of a shard that this worker has served so far; any thread.
+  std::uint64_t packets_of(unsigned shard) const { return packets_of_[shard].value(); }
+
+ private:
+  /// What a ring carries: a packet, or what its lowest bits say.
+  enum Tag : std::uintptr_t { kPacket = 0, kNews = 1, kMessage = 2, kTags = 3 };
+  /// Connections of each family that are let go between two bursts: few where packets wait for it.
+  static constexpr std::size_t kGivenWhileBusy = 2;
+  static constexpr std::size_t kGivenWhileIdle = 32;
+
+  // Moving.
+  bool has_room(unsigned to) const override;
+  bool send(unsigned to, MoveMessage& message) override;
+  bool give(unsigned shard, std::vector<std::byte>& parcel) override;
+  void take(unsigned shard, unsigned from, std::span<const std::byte> parcel) override;
+  void pass_on_unknown(unsigned shard, unsigned to) override;
+  void pass_on_all(unsigned shard, unsigned to) override;
+
+  void take_in(Burst& burst, std::uintptr_t item, unsigned from);
+  template <class K>
+  void find_ways(Burst& burst, const Lane<K>& lane, const Steering& steering);
+  void give(unsigned worker, Handle packet, Tag tag);
+  void pass_on(Burst& burst, std::uint64_t packets, unsigned to);
+
+  Exchange* exchange_;
+  unsigned worker_;
+  Packets* port_;
+  Owners* owners_;
+  ShardsOfWorker shards_;
+  std::vector<Line*> lines_;
+  std::vector<Counter> packets_of_;  // by shard
+  unsigned first_ = 0;               // whose ring is looked into first
+  // Of the burst that is received.
+  unsigned released_ = 0;                       // first so many were held
+  unsigned taken_ = 0;                          // and so many have come by rings, or were held
+  std::array<std::uint8_t, Burst::kMax> from_;  // whose ring they came by
+  std::array<ShardsOfWorker::Way, Burst::kMax> way_;
+  // Between two bursts.
+  Burst* next_ = nullptr;
+  Burst* after_ = nullptr;
+  Counters counters_;
+};
+
+}  // namespace millrace
