@@ -54,6 +54,18 @@ class BenchCli(Case):
         self.refuse(USAGE, ["--table", "chained"], "bench", "path", "--table", "chain")
         self.refuse(USAGE, ["--live", "1 to"], "bench", "path", "--live", "0")
 
+    def test_the_bench_of_levelling(self):
+        result = json.loads(self.run_ok("bench", "level", "--quick", "--json", "-", "--live", "5000").stdout)
+        self.assertEqual((result["suite"], result["complete"]), ("level", True))
+        of = {row["case"]: row for row in result["results"]}
+        self.assertEqual(list(of), ["even", "moving", "skewed", "levelled"])
+        self.assertGreater(min(row["mpps_median"] for row in of.values()), 0)
+        self.assertGreater(of["moving"]["moves"], 0)
+        self.assertGreater(of["moving"]["connections_per_move"], 0)
+        self.assertEqual({of[case]["moves"] for case in ("even", "skewed", "levelled")}, {0})
+        self.assertLess(of["levelled"]["busiest_median"], 1.2)
+        self.refuse(USAGE, ["--workers", "2 to 4"], "bench", "level", "--workers", "1")
+
     def test_the_bench_of_the_pipeline(self):
         run = lambda *arguments: json.loads(self.run_ok("bench", "pipeline", "--quick", "--repetitions", "1", "--json",
                                                         "-", *arguments).stdout)

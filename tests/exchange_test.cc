@@ -170,6 +170,7 @@ class MemoryPort final : public Port, private WorkersExchange::Packets {
     ++traffic_->dropped;
     packet_of(handle).is_free.store(true, std::memory_order_release);
   }
+  void passed_on(Handle) override {}
   void hear(const Burst&, unsigned, Handle) override {}
 
   Traffic* traffic_;

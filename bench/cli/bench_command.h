@@ -30,6 +30,7 @@ void add_advise(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_advise(CLI::App& bench, Run& run);
 void add_bench_ageing(CLI::App& bench, Run& run);
+void add_bench_level(CLI::App& bench, Run& run);
 void add_bench_lines(CLI::App& bench, Run& run);
 void add_bench_overload(CLI::App& bench, Run& run);
 void add_bench_path(CLI::App& bench, Run& run);

@@ -1,4 +1,4 @@
-// The part of the tracker by which connections move from one process to another.
+// The part of the tracker by which connections move from one worker, or process, to another.
 #pragma once
 
 #include <algorithm>
@@ -114,7 +114,7 @@ ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, con
                     .owner_or_windows = windows.byte()};
     Entry made{};
     std::memcpy(made.data(), &life, kLifeBytes);
-    std::memcpy(made.data() + own_bytes_, state.data(), state.size());
+    std::ranges::copy(state, made.begin() + static_cast<std::ptrdiff_t>(own_bytes_));
     return made;
   };
   const Entry own = entry(image.mark, image.standing, {}, connection.state);

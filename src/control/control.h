@@ -173,7 +173,7 @@ class Control {
   void watch(const std::stop_token& stop);
   std::optional<Refusal> refusal_to_move(unsigned shard, unsigned to);
   bool wait_for_move();
-  void level_once(Leveller& leveller);
+  void level_once(Leveller& leveller, const std::stop_token& stop);
 
   Result<void> take_on(Config config);
 

@@ -72,6 +72,8 @@ Answer<double> Control::move_shard(unsigned shard, unsigned to) {
   if (auto no = refusal_to_move(shard, to)) return std::unexpected(*no);
   ShardMoves& moves = live_->owners().moves();
   if (moves.worker_of(shard) == to) return 0.0;
+  if (moves.is_under_way())
+    return std::unexpected(refusal(Refusal::Kind::not_now, "millrace is ending"));
   const auto start = SteadyClock::now();
   moves.begin(shard, to);
   if (!wait_for_move())
@@ -80,7 +82,7 @@ Answer<double> Control::move_shard(unsigned shard, unsigned to) {
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
 }
 
-void Control::level_once(Leveller& leveller) {
+void Control::level_once(Leveller& leveller, const std::stop_token& stop) {
   const Shards is = shards();
   Indirection now(static_cast<unsigned>(is.all.size()), workers_->count());
   std::vector<std::uint64_t> packets;
@@ -88,13 +90,13 @@ void Control::level_once(Leveller& leveller) {
     now.give(shard, is.all[shard].worker);
     packets.push_back(is.all[shard].packets);
   }
-  for (const Move& move : leveller.decide(now, packets))
-    static_cast<void>(move_shard(move.entry, move.to));
+  for (const Move& move : leveller.decide(now, packets)) {
+    if (stop.stop_requested() || !move_shard(move.entry, move.to)) return;
+  }
 }
 
 void Control::level() {
   levelling_ = std::jthread([this](const std::stop_token& stop) {
-    wait_until_ready();
     Leveller leveller(workers_->count());
     std::mutex waiting;
     std::condition_variable_any never;
@@ -106,7 +108,7 @@ void Control::level() {
       }
       std::unique_lock lock(waiting);
       never.wait_for(lock, stop, interval, [] { return false; });
-      if (!stop.stop_requested()) level_once(leveller);
+      if (!stop.stop_requested()) level_once(leveller, stop);
     }
   });
 }

@@ -112,6 +112,9 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   void place(Burst& burst, unsigned at, Handle packet) override {
     Devices::place(burst, at, packet);
   }
+  void passed_on(Handle packet) override {
+    if (tracer_ != nullptr) tracer_->forget(packet);
+  }
   void hear(const Burst& burst, unsigned at, Handle packet) override;
   bool give_to_kernel(Handle handle, unsigned link) override;
   void show_to_kernel(Handle handle, unsigned link) override;

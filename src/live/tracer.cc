@@ -168,6 +168,13 @@ void Tracer::received(const Burst& burst, const std::function<unsigned(Handle)>&
   }
 }
 
+void Tracer::forget(Handle packet) {
+  const auto came = std::ranges::find(pending_, packet, &Pending::handle);
+  if (came == pending_.end()) return;
+  spare_.push_back(came->packet);
+  pending_.erase(came);
+}
+
 void Tracer::served(const Burst& burst, std::uint64_t forward, std::span<const Outgoing> out) {
   if (pending_.empty()) return;
   const std::uint64_t wanted = matches(filter_, burst, burst.v4, burst.quoted_v4) |

@@ -46,6 +46,8 @@ class Tracer {
   /// @{
   /// The burst's packets have come, `link_of(handle)` says where; its keys are filed.
   void received(const Burst& burst, const std::function<unsigned(Handle)>& link_of);
+  /// A packet that was received goes to another worker, which will have received it.
+  void forget(Handle packet);
   /// And have been served: those whose bit in `forward` is set leave as `out` says.
   void served(const Burst& burst, std::uint64_t forward, std::span<const Outgoing> out);
   /// @}

@@ -44,18 +44,21 @@ void ShardsOfWorker::begin() {
   role_ = number_ == moves_->from_ ? Role::gives
           : number_ == moves_->to_ ? Role::takes
                                    : Role::turns;
-  has_turned_ = false;
+  has_given_ = has_turned_ = false;
   markers_ = 0;
   is_marked_.assign(is_marked_.size(), false);
 }
 
-/// Once the shard has changed hands, sends its packets to the taker.
+/// Once the shard has changed hands, sends its packets to the taker. The marker may be the last
+/// thing that the move waits for: behind it the members may be those of the next one.
 void ShardsOfWorker::turn() {
   if (role_ == Role::gives ||
-      moves_->stage_.load(std::memory_order_acquire) != ShardMoves::Stage::given ||
-      !worker_->send(moves_->from_, moves_->markers_[number_]))
+      moves_->stage_.load(std::memory_order_acquire) != ShardMoves::Stage::given)
     return;
-  worker_of_[moves_->shard_] = static_cast<std::uint16_t>(moves_->to_);
+  const unsigned shard = moves_->shard_;
+  const unsigned to = moves_->to_;
+  if (!worker_->send(moves_->from_, moves_->markers_[number_])) return;
+  worker_of_[shard] = static_cast<std::uint16_t>(to);
   has_turned_ = true;
   if (role_ == Role::turns) role_ = Role::none;
 }
@@ -137,7 +140,7 @@ void ShardsOfWorker::pass_markers() {
 void ShardsOfWorker::give() {
   const unsigned shard = moves_->shard_;
   const unsigned to = moves_->to_;
-  const auto parcel = std::ranges::find_if(moves_->parcels_, [](const MoveMessage& one) {
+  auto* const parcel = std::ranges::find_if(moves_->parcels_, [](const MoveMessage& one) {
     return one.is_free.load(std::memory_order_acquire);
   });
   bool is_last = false;
@@ -146,8 +149,11 @@ void ShardsOfWorker::give() {
     if (is_last || !parcel->connections.empty()) {
       parcel->is_free.store(false, std::memory_order_relaxed);
       static_cast<void>(worker_->send(to, *parcel));
+      has_given_ = true;
     }
   }
+  // Before the first parcel the taker does not know how the giver serves what has no entry.
+  if (!has_given_) return;
   if (!is_last) return worker_->pass_on_unknown(shard, to);
   worker_->pass_on_all(shard, to);
   worker_of_[shard] = static_cast<std::uint16_t>(to);

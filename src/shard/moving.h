@@ -9,7 +9,8 @@
 //      or one that begins. The others it serves.
 //   2. When none is left, the shard changes hands: the giver passes on all its packets, and the
 //      table says that the taker has it.
-//   3. Every other worker that sees this writes a marker into its ring to the giver, behind the
+//   3. Every other worker, the taker included, that sees this writes a marker into its ring to the
+//   giver, behind the
 //      packets that it has sent there, and sends the shard's packets to the taker from then on. The
 //      giver passes the marker on to the taker.
 //   4. The taker holds the packets that a worker sends it, or that come by its own queues, until
@@ -122,8 +123,8 @@ class ShardsOfWorker {
       turn();
   }
 
-  /// Who is to have a packet of that shard, whose hands it came from last: another worker's, or
-  /// `own` number where it came by a queue of a device. `holds`: this worker, later.
+  /// Returns which worker is to get a packet of that shard. `from`: the worker whose ring it came
+  /// by, or this one where a device gave it. `holds`: this worker, later.
   struct Way {
     unsigned worker = 0;
     bool holds = false;
@@ -133,7 +134,6 @@ class ShardsOfWorker {
       return {worker_of_[shard], false};
     return way_of_moving(from);
   }
-  bool is_moving(unsigned shard) const { return role_ != Role::none && shard == moves_->shard_; }
 
   /// A message has come. It takes effect at the end of the burst that is being received.
   void come(MoveMessage& message) { come_.push_back(&message); }
@@ -189,11 +189,12 @@ class ShardsOfWorker {
   std::vector<std::uint16_t> worker_of_;  // as this worker sends packets
   std::uint32_t seen_ = 0;                // the latest move that it knows
   Role role_ = Role::none;                // in that one
-  bool has_turned_ = false;            // it has written its marker; of the giver: it has given all
-  std::vector<MoveMessage*> come_;     // since the last step
-  std::vector<MoveMessage*> to_pass_;  // markers, of the giver
-  unsigned markers_ = 0;               // passed on by the giver, or come to the taker
-  std::vector<bool> is_marked_;        // by worker, of the taker
+  bool has_given_ = false;                // a parcel, as the giver
+  bool has_turned_ = false;               // it sends the shard's packets to the taker
+  std::vector<MoveMessage*> come_;        // since the last step
+  std::vector<MoveMessage*> to_pass_;     // markers, of the giver
+  unsigned markers_ = 0;                  // passed on by the giver, or come to the taker
+  std::vector<bool> is_marked_;           // by worker, of the taker
   std::vector<Held> held_;
   std::uint32_t first_free_ = 0;  // of `held_`
   std::vector<Queue> queues_;     // of `held_`, by the worker they came from

@@ -154,7 +154,11 @@ void WorkersExchange::give(unsigned worker, Handle packet, Tag tag) {
 }
 
 void WorkersExchange::pass_on(Burst& burst, std::uint64_t packets, unsigned to) {
-  for_each_bit(packets, [&](unsigned i) { give(to, burst.handle[i], kPacket); });
+  for_each_bit(packets, [&](unsigned i) {
+    packets_of_[burst.entry[i]].subtract(1);
+    port_->passed_on(burst.handle[i]);
+    give(to, burst.handle[i], kPacket);
+  });
   take_out(burst, packets);
 }
 

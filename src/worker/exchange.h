@@ -22,7 +22,7 @@ namespace millrace {
 /// What all workers share. Outlives each one's part.
 class Exchange {
  public:
-  /// What may wait, from one worker to another.
+  /// Packets and messages that may wait, from one worker to another.
   static constexpr unsigned kRing = 1023;
 
   /// Errors (failed): no memory.
@@ -51,7 +51,9 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
     /// Writes the columns of a burst that a port writes of each packet.
     virtual void place(Burst& burst, unsigned at, Handle packet) = 0;
     virtual void drop(Handle packet) = 0;
-    /// Another worker says that this one should hear it; it stands in the burst at `at`.
+    /// The packet, which has been filed here, goes to another worker.
+    virtual void passed_on(Handle packet) = 0;
+    /// The hosts of all workers should hear this packet. It stands in the burst at `at`.
     virtual void hear(const Burst& burst, unsigned at, Handle packet) = 0;
   };
   struct alignas(64) Counters {

@@ -17,8 +17,8 @@ func (a *app) shards() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "shards [--json]",
 		Short: "Which worker has which shard, and how busy they are",
-		Long: `Shows each worker's share of the packets, and below it the shards that had any, the
-busiest first. A shard is an entry of the indirection table: all connections whose
+		Long: `Shows each worker with the packets so far of the shards that it has now, and below it
+the shards that had any, the busiest first. A shard is an entry of the indirection table: all connections whose
 hash leads there. With spread.level = true shards move from busy workers to idle ones.`,
 		Example: `  millctl shards
   millctl shards --json | jq '.shards[] | select(.moves > 0)'
@@ -44,8 +44,8 @@ func (a *app) moveShard() *cobra.Command {
 	return &cobra.Command{
 		Use:   "move SHARD WORKER",
 		Short: "Give a shard to a worker",
-		Long: `Moves a shard, with its connections, to a worker, while packets flow. With
-spread.level = true it may move on by itself.`,
+		Long: `Moves a shard, with its connections, to a worker, while packets flow. Needs
+spread.level = true, with which it may also move on by itself.`,
 		Example: `  millctl shards move 17 1`,
 		Args:    exactly("SHARD", "WORKER"),
 		RunE: func(command *cobra.Command, args []string) error {

@@ -1,9 +1,9 @@
 // That packets of a service were served without an entry, and when the last one was.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <optional>
 
 #include "millrace/types.h"
 
@@ -22,7 +22,7 @@ class Overflow {
   /// Returns whether there are such packets: lately, as far as `expire` has been asked.
   bool is_there() const { return load() != 0; }
   void note(Tick now) { at_.store(kThere | now.ms, std::memory_order_relaxed); }
-  /// Of another worker: its connections become this one's.
+  /// Takes over another worker's, some of whose connections become this one's.
   void follow(const Overflow& other) {
     const std::uint64_t theirs = other.load();
     const std::uint64_t own = load();
@@ -32,7 +32,9 @@ class Overflow {
   /// Returns whether the last one is less than `quiet_ms` ago; else there is none from now on.
   bool expire(Tick now, std::uint32_t quiet_ms) {
     const std::uint64_t own = load();
-    const bool is_recent = own != 0 && now.ms - tick(own).ms < quiet_ms;
+    // Another worker's tick may be later.
+    const auto age_ms = static_cast<std::uint32_t>(std::max(now - tick(own), 0));
+    const bool is_recent = own != 0 && age_ms < quiet_ms;
     if (own != 0 && !is_recent) at_.store(0, std::memory_order_relaxed);
     return is_recent;
   }

@@ -1,0 +1,133 @@
+// A worker's port over packets in memory, some of which belong to other workers.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/counter.h"
+#include "port/capture.h"
+#include "port/port.h"
+#include "worker/exchange.h"
+
+namespace millrace::bench {
+
+/// One thread receives and sends; any may ask what it has counted.
+class ExchangePort final : public Port, private WorkersExchange::Packets {
+ public:
+  /// Gives the capture's packets at these positions, over and over, until `stop`. All three outlive
+  /// it.
+  ExchangePort(Exchange& exchange, unsigned worker, const Capture& capture,
+               std::vector<std::uint32_t> positions, unsigned burst, const std::atomic<bool>& stop)
+      : capture_(&capture),
+        positions_(std::move(positions)),
+        burst_(burst),
+        stop_(&stop),
+        slots_(std::make_unique<Slot[]>(kSlots)),
+        exchange_(exchange, worker, *this) {}
+
+  LinkType link_type() const override { return capture_->link_type(0); }
+  bool receive(Burst& burst) override {
+    using std::chrono::steady_clock;
+    burst.now = Tick{
+        static_cast<std::uint32_t>((steady_clock::now() - start_) / std::chrono::milliseconds(1))};
+    exchange_.take_in(burst);
+    const bool is_ending = stop_->load(std::memory_order_relaxed);
+    if (!is_ending) fill(burst);
+    // Others may still pass on what they had received.
+    empty_ = is_ending && burst.size == 0 && exchange_.is_at_rest() ? empty_ + 1 : 0;
+    return empty_ < kRest;
+  }
+  void filed(Burst& burst, const Steering& steering) override {
+    exchange_.hand_over(burst, steering);
+  }
+  void send(const Burst& burst, std::uint64_t forward) override {
+    served_.add(static_cast<std::uint64_t>(std::popcount(forward)));
+    for (unsigned i = 0; i < burst.size; ++i) let_go(burst.handle[i]);
+  }
+
+  WorkersExchange& exchange() { return exchange_; }
+  /// Packets that this worker has served.
+  std::uint64_t served() const { return served_.value(); }
+  std::uint64_t dropped() const { return dropped_.value(); }
+  /// How often all of its packets have been given.
+  std::uint64_t rounds() const { return rounds_.value(); }
+
+ private:
+  static constexpr unsigned kHeadroom = 128;
+  static constexpr unsigned kOffered = 256;
+  /// On their way at once. Together with those of other ports they find room in any ring, while
+  /// there are few workers.
+  static constexpr unsigned kSlots = 256;
+  static constexpr unsigned kRest = 1000;
+  struct alignas(64) Slot {
+    std::atomic<bool> is_free{true};
+    std::uint16_t length = 0;
+    std::uint32_t wire_length = 0;
+    alignas(64) std::array<std::byte, kHeadroom + kOffered> bytes;
+  };
+  static Slot& slot_of(Handle packet) { return *std::bit_cast<Slot*>(packet); }
+  static void let_go(Handle packet) {
+    slot_of(packet).is_free.store(true, std::memory_order_release);
+  }
+
+  void fill(Burst& burst) {
+    constexpr std::size_t kAhead = 16;
+    if (positions_.empty()) return;
+    for (unsigned left = burst_; left > 0 && burst.size < Burst::kMax; --left) {
+      Slot& slot = slots_[slot_];
+      if (!slot.is_free.load(std::memory_order_acquire)) return;
+      slot.is_free.store(false, std::memory_order_relaxed);
+      slot_ = (slot_ + 1) % kSlots;
+      const auto& ahead =
+          capture_->packet(positions_[std::min(next_ + kAhead, positions_.size() - 1)]);
+      __builtin_prefetch(ahead.data);
+      __builtin_prefetch(ahead.data + 64);
+      const auto& packet = capture_->packet(positions_[next_]);
+      slot.length = static_cast<std::uint16_t>(std::min(packet.captured, kOffered));
+      slot.wire_length = std::max<std::uint32_t>(packet.wire_length, slot.length);
+      std::memcpy(slot.bytes.data() + kHeadroom, packet.data, slot.length);
+      place(burst, burst.size++, std::bit_cast<Handle>(&slot));
+      if (++next_ < positions_.size()) continue;
+      next_ = 0;
+      rounds_.add(1);
+    }
+  }
+
+  void place(Burst& burst, unsigned at, Handle packet) override {
+    Slot& slot = slot_of(packet);
+    burst.data[at] = slot.bytes.data() + kHeadroom;
+    burst.length[at] = slot.length;
+    burst.wire_length[at] = slot.wire_length;
+    burst.handle[at] = packet;
+  }
+  void drop(Handle packet) override {
+    dropped_.add(1);
+    let_go(packet);
+  }
+  void passed_on(Handle) override {}
+  void hear(const Burst&, unsigned, Handle) override {}
+
+  const Capture* capture_;
+  std::vector<std::uint32_t> positions_;
+  unsigned burst_;
+  const std::atomic<bool>* stop_;
+  std::unique_ptr<Slot[]> slots_;
+  unsigned slot_ = 0;
+  std::size_t next_ = 0;
+  unsigned empty_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Counter served_;
+  Counter dropped_;
+  Counter rounds_;
+  WorkersExchange exchange_;
+};
+
+}  // namespace millrace::bench
