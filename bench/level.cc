@@ -48,7 +48,7 @@ struct Samples {
 class Run {
  public:
   static Result<std::unique_ptr<Run>> create(const LevelOptions& options, const Capture& capture);
-  ~Run() { end(); }
+  ~Run() { static_cast<void>(end()); }
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
