@@ -266,7 +266,7 @@ class ExchangeTest : public testing::TestWithParam<std::string> {
 
 TEST_P(ExchangeTest, ConversationsGoOnWhileShardsMove) {
   // Several are made at once, under a lock within DPDK that the sanitizer does not see.
-  if (kThreadSanitized && GetParam() == "cuckoo") GTEST_SKIP() << "not under this sanitizer";
+  if (kThreadSanitized && GetParam() == "cuckoo") GTEST_SKIP() << "it takes DPDK's locks for races";
   SCOPED_TRACE(test::repeat());
   for (const unsigned count : {2U, 3U}) {
     SCOPED_TRACE(std::to_string(count) + " workers");

@@ -10,9 +10,8 @@
 //   2. When none is left, the shard changes hands: the giver passes on all its packets, and the
 //      table says that the taker has it.
 //   3. Every other worker, the taker included, that sees this writes a marker into its ring to the
-//   giver, behind the
-//      packets that it has sent there, and sends the shard's packets to the taker from then on. The
-//      giver passes the marker on to the taker.
+//      giver, behind the packets that it has sent there, and sends the shard's packets to the taker
+//      from then on. The giver passes the marker on to the taker.
 //   4. The taker holds the packets that a worker sends it, or that come by its own queues, until
 //      the marker of that worker has come by way of the giver: then nothing older can come.
 //
@@ -49,7 +48,7 @@ struct MoveMessage {
 class ShardMoves {
  public:
   /// Bytes for which a parcel has memory beforehand.
-  static constexpr std::size_t kParcelBytes = 4096;
+  static constexpr std::size_t kParcelBytes = 8192;
 
   ShardMoves(const Indirection& first, unsigned workers);
 
