@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,6 +19,52 @@
 #include "worker/exchange.h"
 
 namespace millrace::bench {
+
+/// Moves shards drawn at random without a pause, while it is wanted. A worker calls `step` between
+/// two bursts: a thread that waits for moves would take the workers' cores from them.
+class Mover {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Mover(ShardMoves& moves, std::uint64_t seed) : moves_(&moves), random_(seed) {}
+
+  void step() {
+    if (moves_->is_under_way()) return;
+    const bool is_wanted = is_wanted_.load(std::memory_order_acquire);
+    if (!is_wanted && !has_begun_) return;
+    const auto now = Clock::now();
+    if (has_begun_)
+      took_ms_.push_back(std::chrono::duration<float, std::milli>(now - began_).count());
+    if ((has_begun_ = is_wanted)) {
+      const auto shard = static_cast<unsigned>(random_() % moves_->shards());
+      const unsigned others = moves_->workers() - 1;
+      began_ = now;
+      moves_->begin(shard, static_cast<unsigned>(
+                               (moves_->worker_of(shard) + 1 + random_() % others) % (others + 1)));
+    }
+    is_at_rest_.store(!has_begun_, std::memory_order_release);
+  }
+
+  /// Any thread.
+  void start() {
+    is_at_rest_.store(false, std::memory_order_relaxed);
+    is_wanted_.store(true, std::memory_order_release);
+  }
+  void stop() { is_wanted_.store(false, std::memory_order_release); }
+  /// Once true after `stop`, `took_ms` may be read.
+  bool is_at_rest() const { return is_at_rest_.load(std::memory_order_acquire); }
+  /// How long each move took.
+  const std::vector<float>& took_ms() const { return took_ms_; }
+
+ private:
+  ShardMoves* moves_;
+  std::mt19937_64 random_;
+  Clock::time_point began_;
+  bool has_begun_ = false;
+  std::vector<float> took_ms_;
+  std::atomic<bool> is_wanted_ = false;
+  std::atomic<bool> is_at_rest_ = true;
+};
 
 /// One thread receives and sends; any may ask what it has counted.
 class ExchangePort final : public Port, private WorkersExchange::Packets {
@@ -38,7 +85,8 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     using std::chrono::steady_clock;
     burst.now = Tick{
         static_cast<std::uint32_t>((steady_clock::now() - start_) / std::chrono::milliseconds(1))};
-    exchange_.take_in(burst);
+    if (mover_ != nullptr) mover_->step();
+    exchange_.receive(burst);
     const bool is_ending = stop_->load(std::memory_order_relaxed);
     if (!is_ending) fill(burst);
     // Others may still pass on what they had received.
@@ -53,6 +101,8 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     for (unsigned i = 0; i < burst.size; ++i) let_go(burst.handle[i]);
   }
 
+  /// Before it runs: its worker is the one that moves shards. `mover` outlives it.
+  void set_mover(Mover& mover) { mover_ = &mover; }
   WorkersExchange& exchange() { return exchange_; }
   /// Packets that this worker has served.
   std::uint64_t served() const { return served_.value(); }
@@ -82,8 +132,14 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     constexpr std::size_t kAhead = 16;
     if (positions_.empty()) return;
     for (unsigned left = burst_; left > 0 && burst.size < Burst::kMax; --left) {
+      // A packet that another worker holds must not stop those behind it.
+      unsigned tries = kSlots;
+      while (tries > 0 && !slots_[slot_].is_free.load(std::memory_order_acquire)) {
+        slot_ = (slot_ + 1) % kSlots;
+        --tries;
+      }
+      if (tries == 0) return;
       Slot& slot = slots_[slot_];
-      if (!slot.is_free.load(std::memory_order_acquire)) return;
       slot.is_free.store(false, std::memory_order_relaxed);
       slot_ = (slot_ + 1) % kSlots;
       const auto& ahead =
@@ -124,6 +180,7 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
   std::size_t next_ = 0;
   unsigned empty_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  Mover* mover_ = nullptr;
   Counter served_;
   Counter dropped_;
   Counter rounds_;

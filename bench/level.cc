@@ -6,10 +6,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -36,12 +37,13 @@ constexpr std::array<std::pair<std::string_view, LevelCase>, 4> kCases{{
 /// Until it is level, or longer than that.
 constexpr Seconds kMostLevelling{20};
 constexpr std::chrono::milliseconds kInterval{100};
+/// Of each measurement; cases that can take turns do so by slices, since machines change.
+constexpr unsigned kSlices = 10;
 
 struct Samples {
   std::vector<double> mpps;
   std::vector<double> busiest;
   std::vector<float> move_ms;
-  std::uint64_t moved_connections = 0;
 };
 
 /// Workers that serve one case, on threads of their own, from its beginning to its end.
@@ -56,8 +58,12 @@ class Run {
   bool warm();
   /// Moves shards until all workers have as much to do.
   void level();
-  /// So long, while shards move or do not.
-  void measure(double seconds, bool moves, std::uint64_t seed, Samples& samples);
+  /// Measures a slice, while shards move without a pause or do not.
+  void measure(bool moves, Samples& samples);
+  /// Adds how long each move took; while none is under way.
+  void add_moves(std::vector<float>& ms) const {
+    ms.insert(ms.end(), mover_->took_ms().begin(), mover_->took_ms().end());
+  }
   Result<void> end();
   Pages pages() const { return workers_->report_v4().pages; }
 
@@ -67,13 +73,12 @@ class Run {
   void start();
   std::vector<std::uint64_t> served() const;
   std::vector<std::uint64_t> packets_of_shards() const;
-  double move(unsigned shard, unsigned to);
-  std::size_t live_at(unsigned worker);
 
   const LevelOptions& options_;
   std::optional<Workers> workers_;
   std::shared_ptr<Owners> owners_;
   std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<Mover> mover_;
   std::vector<std::unique_ptr<ExchangePort>> ports_;
   std::atomic<bool> stop_ = false;
   std::optional<Result<void>> ran_;
@@ -95,7 +100,7 @@ Result<std::unique_ptr<Run>> Run::create(const LevelOptions& options, const Capt
     return spread_named("keyed")->create(Secret::from_seed(options.seed + more));
   };
   const Indirection indirection(options.shards, options.workers);
-  auto entries = entries_of(capture, *spread(1), indirection, workers->steering());
+  auto entries = shards_of(capture, *spread(1), indirection, workers->steering());
   if (!entries) return std::unexpected(entries.error());
   std::unique_ptr<Run> run(new Run(options, std::move(*workers)));
   run->owners_ = std::make_shared<Owners>(spread(2), indirection, options.workers);
@@ -110,6 +115,8 @@ Result<std::unique_ptr<Run>> Run::create(const LevelOptions& options, const Capt
     lines.push_back(&run->workers_->line(n));
   }
   for (const auto& port : run->ports_) port->exchange().set_lines(lines);
+  run->mover_ = std::make_unique<Mover>(run->owners_->moves(), options.seed);
+  run->ports_.front()->set_mover(*run->mover_);
   run->start();
   return run;
 }
@@ -149,16 +156,6 @@ std::vector<std::uint64_t> Run::packets_of_shards() const {
   return all;
 }
 
-/// Returns how long it took, in milliseconds.
-double Run::move(unsigned shard, unsigned to) {
-  ShardMoves& moves = owners_->moves();
-  const auto start = SteadyClock::now();
-  moves.begin(shard, to);
-  while (moves.is_under_way() && !has_ended_)
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-  return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
-}
-
 void Run::level() {
   Leveller leveller(options_.workers);
   const auto until = SteadyClock::now() + kMostLevelling;
@@ -170,43 +167,35 @@ void Run::level() {
     for (unsigned shard = 0; shard < options_.shards; ++shard)
       now.give(shard, owners_->worker_of(shard));
     const auto moves = leveller.decide(now, packets_of_shards());
-    for (const Move& one : moves) move(one.entry, one.to);
+    for (const Move& one : moves) {
+      owners_->moves().begin(one.shard, one.to);
+      while (owners_->moves().is_under_way() && !has_ended_)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
     quiet = moves.empty() ? quiet + 1 : 0;
   }
 }
 
-void Run::measure(double seconds, bool moves, std::uint64_t seed, Samples& samples) {
-  std::mt19937_64 random(seed);
+void Run::measure(bool moves, Samples& samples) {
   const auto before = served();
   const auto start = SteadyClock::now();
-  const auto passed = [&start] { return Seconds(SteadyClock::now() - start).count(); };
-  while (moves && passed() < seconds) {
-    const auto shard = static_cast<unsigned>(random() % options_.shards);
-    const unsigned from = owners_->worker_of(shard);
-    const auto to =
-        static_cast<unsigned>((from + 1 + random() % (options_.workers - 1)) % options_.workers);
-    const std::size_t had = live_at(from);
-    samples.move_ms.push_back(static_cast<float>(move(shard, to)));
-    samples.moved_connections += had - std::min(had, live_at(from));
+  if (moves) mover_->start();
+  std::this_thread::sleep_for(Seconds(options_.seconds / kSlices));
+  const double took = Seconds(SteadyClock::now() - start).count();
+  const auto after = served();
+  if (moves) {
+    mover_->stop();
+    while (!mover_->is_at_rest() && !has_ended_)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  if (!moves) std::this_thread::sleep_for(Seconds(seconds));
-  const double took = passed();
   std::uint64_t sum = 0;
   std::uint64_t most = 0;
-  const auto after = served();
   for (std::size_t n = 0; n < after.size(); ++n) {
     sum += after[n] - before[n];
     most = std::max(most, after[n] - before[n]);
   }
   samples.mpps.push_back(static_cast<double>(sum) / took / 1e6);
   samples.busiest.push_back(static_cast<double>(most * after.size()) / static_cast<double>(sum));
-}
-
-/// Connections that a worker has.
-std::size_t Run::live_at(unsigned worker) {
-  std::size_t live = 0;
-  static_cast<void>(workers_->ask(worker, [&] { live = workers_->line(worker).live().v4; }));
-  return live;
 }
 
 Result<void> Run::end() {
@@ -259,23 +248,33 @@ Result<LevelReport> run_level(const LevelOptions& options, const Progress& progr
       if (!run) return std::unexpected(run.error());
       if (!(*run)->warm())
         return std::unexpected(Error{"workers did not serve all packets twice in ten minutes"});
-      (*run)->measure(options.seconds, false, 0, samples[still]);
+      for (unsigned slice = 0; slice < kSlices; ++slice) {
+        (*run)->measure(false, samples[still]);
+        if (is_even) (*run)->measure(true, samples[other]);
+      }
       progress.seen(to_string(still), samples[still].mpps.back());
       if (!is_even) (*run)->level();
-      (*run)->measure(options.seconds, is_even, options.seed + repetition, samples[other]);
+      for (unsigned slice = 0; slice < kSlices && !is_even; ++slice)
+        (*run)->measure(false, samples[other]);
       progress.seen(to_string(other), samples[other].mpps.back());
+      (*run)->add_moves(samples[other].move_ms);
       if (auto ok = (*run)->end(); !ok) return std::unexpected(ok.error());
       report.pages = std::max(report.pages, (*run)->pages());
     }
   }
+  const std::vector<double>& even = samples.at(LevelCase::even).mpps;
   for (const auto& [name, of] : kCases) {
     Samples& all = samples.at(of);
-    LevelResult result{
-        .of = of, .mpps = spread_of(all.mpps), .busiest = spread_of(all.busiest), .move_ms = {}};
+    std::vector<double> of_even;
+    std::ranges::transform(all.mpps, even, std::back_inserter(of_even), std::divides());
+    LevelResult result{.of = of,
+                       .mpps = spread_of(all.mpps),
+                       .of_even = spread_of(of_even),
+                       .busiest = spread_of(all.busiest),
+                       .move_ms = {}};
     if (!all.move_ms.empty()) {
       result.moves = all.move_ms.size();
-      result.connections_per_move =
-          static_cast<double>(all.moved_connections) / static_cast<double>(result.moves);
+      result.connections_per_move = static_cast<double>(options.live) / options.shards;
       result.move_ms = percentiles_of(std::move(all.move_ms), {50, 99, 100});
     }
     report.results.push_back(std::move(result));

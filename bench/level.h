@@ -40,7 +40,8 @@ struct LevelOptions : Settings {
 
 struct LevelResult {
   LevelCase of = LevelCase::even;
-  Spread mpps;     ///< of all workers together
+  Spread mpps;     ///< of all workers together, in slices of the measurements
+  Spread of_even;  ///< in the even case's: each slice in its own
   Spread busiest;  ///< the busiest worker's packets, in the mean's
   // Of all repetitions together; 0 where nothing moves.
   std::uint64_t moves = 0;

@@ -72,7 +72,7 @@ std::vector<std::vector<std::uint32_t>> clients_by_worker(const Crowd& crowd,
     const KeyV4 key = key_of(number);
     std::uint32_t hash = 0;
     spread.hash({}, {&key, 1}, {&hash, 1});
-    clients[indirection.worker_of(indirection.entry_of(hash))].push_back(number);
+    clients[indirection.worker_of(indirection.shard_of(hash))].push_back(number);
   }
   return clients;
 }

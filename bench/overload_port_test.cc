@@ -169,7 +169,7 @@ TEST_F(OverloadPorts, HaveTheClientsThatTheirWorkerIsGiven) {
       spread->hash({.by_source = lane.originators(), .by_destination = lane.replies}, lane.keys(),
                    std::span(hashes).first(lane.size));
       for (unsigned i = 0; i < lane.size; ++i)
-        EXPECT_EQ(indirection.worker_of(indirection.entry_of(hashes[i])), worker);
+        EXPECT_EQ(indirection.worker_of(indirection.shard_of(hashes[i])), worker);
     };
     OverloadPort port = port_of(crowd, clients[worker]);
     port.play(OverloadPort::Act::opening);

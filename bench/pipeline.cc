@@ -100,7 +100,7 @@ class ReadingPort final : public Port {
     std::array<std::uint32_t, Burst::kMax> hashes;
     spread_->hash({}, lane.keys(), std::span(hashes).first(lane.size));
     for (unsigned i = 0; i < lane.size; ++i)
-      ++to_[indirection_.worker_of(indirection_.entry_of(hashes[i]))];
+      ++to_[indirection_.worker_of(indirection_.shard_of(hashes[i]))];
   }
 
   ReplayPort port_;

@@ -49,7 +49,7 @@ Result<std::vector<CapturePart>> parts_for(Workers& workers, const Capture& capt
                                            std::uint64_t seed) {
   const auto spread = spreads().front().create(Secret::from_seed(seed));
   const Indirection indirection(512, workers.count());
-  const auto entries = entries_of(capture, *spread, indirection, workers.steering());
+  const auto entries = shards_of(capture, *spread, indirection, workers.steering());
   if (!entries) return std::unexpected(entries.error());
   return split(*entries, indirection, workers.count());
 }

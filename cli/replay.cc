@@ -169,7 +169,7 @@ Result<Parts> ReplayCommand::divide(const Capture& capture, const Config& config
   if (count == 1) return parts;
   const auto spread = spread_named(config.spread.scheme)->create(common.spread_secret());
   const Indirection indirection(config.spread.entries, count);
-  auto entries = entries_of(capture, *spread, indirection, workers.steering());
+  auto entries = shards_of(capture, *spread, indirection, workers.steering());
   if (!entries) return std::unexpected(entries.error());
   std::ranges::move(split(*entries, indirection, count), parts.begin());
   return parts;

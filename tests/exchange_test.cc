@@ -35,7 +35,7 @@ using test::Endpoint;
 constexpr unsigned kShards = 128;
 constexpr unsigned kConversations = 600;
 constexpr unsigned kPackets = 200;  ///< that each port has at most, wherever they are
-constexpr std::uint64_t kMoves = kSanitized ? 100 : 500;
+constexpr std::uint64_t kMoves = kSanitized ? 100 : 200;
 constexpr Endpoint kService{{203, 0, 113, 10}, 80};
 
 Endpoint client(unsigned n) {
@@ -81,7 +81,7 @@ class MemoryPort final : public Port, private WorkersExchange::Packets {
   bool receive(Burst& burst) override {
     burst.now = Tick{static_cast<std::uint32_t>(
         std::chrono::steady_clock::now().time_since_epoch() / std::chrono::milliseconds(1))};
-    exchange_.take_in(burst);
+    exchange_.receive(burst);
     const bool is_ending = traffic_->is_ending.load();
     if (!is_ending) {
       for (auto left = random_() % 16; left > 0 && burst.size < Burst::kMax; --left) make(burst);

@@ -50,8 +50,8 @@ void serve(Workers& workers, const TrafficPlan& plan, While&& during,
   const auto capture = generate(plan);
   ASSERT_TRUE(capture.has_value());
   const Indirection indirection(kServingEntries, workers.count());
-  const auto entries = entries_of(*capture, *spread_named("keyed")->create(serving_secret()),
-                                  indirection, workers.steering());
+  const auto entries = shards_of(*capture, *spread_named("keyed")->create(serving_secret()),
+                                 indirection, workers.steering());
   ASSERT_TRUE(entries.has_value());
   auto parts = split(*entries, indirection, workers.count());
   std::atomic<bool> stop = false;

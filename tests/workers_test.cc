@@ -60,8 +60,8 @@ class WorkersTest : public testing::Test {
     auto workers = make_workers(count, line_, balance_);
     EXPECT_TRUE(workers.has_value()) << workers.error().message;
     const Indirection indirection(512, count);
-    auto entries = entries_of(capture, *spread_named(spread_name)->create(Secret::from_seed(2)),
-                              indirection, workers->steering());
+    auto entries = shards_of(capture, *spread_named(spread_name)->create(Secret::from_seed(2)),
+                             indirection, workers->steering());
     auto writer = CaptureWriter::create(directory_ / "out", capture.format());
     CaptureOutput output(std::move(*writer), count);
     std::vector<ReplayPort> ports;
@@ -300,8 +300,8 @@ TEST_F(WorkersTest, NobodyWaitsForOneThatFailed) {
   const Indirection indirection(512, kWorkers);
   for (const int after : {0, 1, 100}) {
     auto workers = make_workers(kWorkers, line_, balance_);
-    auto entries = entries_of(*capture, *spread_named("keyed")->create(Secret::from_seed(2)),
-                              indirection, workers->steering());
+    auto entries = shards_of(*capture, *spread_named("keyed")->create(Secret::from_seed(2)),
+                             indirection, workers->steering());
     const test::Directory directory;
     auto writer = CaptureWriter::create(directory / "out", capture->format());
     CaptureOutput output(std::move(*writer), kWorkers);
@@ -346,7 +346,7 @@ TEST(CapacityOfOne, TogetherTheyKeepThePromise) {
     for (const unsigned workers : {2U, 3U, 5U, 7U, 50U, 100U, 128U}) {
       const Indirection indirection(entries, workers);
       std::vector<std::size_t> count(workers);
-      for (const auto hash : hashes) ++count[indirection.worker_of(indirection.entry_of(hash))];
+      for (const auto hash : hashes) ++count[indirection.worker_of(indirection.shard_of(hash))];
       EXPECT_LE(std::ranges::max(count), capacity_of_one(kConnections, workers, entries))
           << workers << " workers, " << entries << " entries";
     }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "millrace/detail/prefetch.h"
 #include "millrace/memory.h"
 #include "millrace/types.h"
 
@@ -36,6 +37,8 @@ class Rings {
     const std::uint32_t at = link(index(id)).next;
     return at < ids_ ? ConnId{at} : ConnId::none;
   }
+  /// Asks memory for what `next` and `unlink` read of it.
+  void prefetch(ConnId id) const { detail::prefetch(&link(index(id))); }
   /// `id` is alone before.
   void append(std::uint32_t ring, ConnId id) {
     const std::uint32_t head = ids_ + ring;

@@ -17,7 +17,7 @@
 // What others may write meanwhile, when it was last seen, is accessed atomically.
 //
 // Connections that may move to another worker's tracker, over tables of its own, are kept in
-// groups.
+// shards.
 //
 // A tracker that follows packets (`follow`) keeps a state for each connection, by which it ages
 // (state.h); others have one timeout for all.
@@ -96,7 +96,7 @@ class Tracker {
   std::size_t live() const { return live_; }
   std::size_t memory_bytes() const {
     return table().memory_bytes() + (pair().replies ? pair().replies->memory_bytes() : 0) +
-           ageing_->memory_bytes() + (groups_ ? groups_->memory_bytes() : 0);
+           ageing_->memory_bytes() + (shards_ ? shards_->memory_bytes() : 0);
   }
 
   /// Calls `each(id)` for the originators' entries of all in its tables; at rest.
@@ -198,8 +198,8 @@ class Tracker {
                  Newcomer newcomer = Newcomer::unproved);
 
   /// The connection and its reply's entry, if it has one, stay: from now on it ages, and everybody
-  /// sees it. It belongs to that group, if there are any.
-  void confirm(ConnId id, ConnId reply = ConnId::none, unsigned group = 0);
+  /// sees it. It belongs to that shard, if there are any.
+  void confirm(ConnId id, ConnId reply = ConnId::none, unsigned shard = 0);
   /// Gives a confirmed connection a reply's entry.
   void join(ConnId id, ConnId reply) {
     if (reply != ConnId::none) set_peer(replies().header(reply), id);
@@ -281,10 +281,14 @@ class Tracker {
 
   /// @name Moving to another worker, or process
   /// @{
-  /// The first connection of a group; none: it is empty.
-  ConnId first_of(unsigned group) const {
-    return groups_->is_empty(group) ? ConnId::none : groups_->first(group);
+  /// The first connection of a shard; none: it is empty.
+  ConnId first_of(unsigned shard) const {
+    return shards_->is_empty(shard) ? ConnId::none : shards_->first(shard);
   }
+  /// Asks memory for what closing the next connections of a shard will need. What one needs is
+  /// known a step at a time, so the next three are each a step further: call it once for each that
+  /// is closed.
+  void prefetch_leaving(unsigned shard) const;
   /// The entries of a connection, but for the keys and what the function knows.
   LifeImage image(ConnId id, Tick now) const;
   /// Never 0. Almost surely another one where the image or the keys have changed; but so long as
@@ -300,8 +304,11 @@ class Tracker {
     std::optional<K> reply_key;  ///< none: it has no such entry
     std::span<const std::byte> reply_state;
   };
-  /// Opens a connection that another one had, in that group; none where its keys have no place.
-  ConnId restore(const Restoring& connection, const LifeImage& image, Tick now, unsigned group = 0);
+  /// Opens a connection that another tracker had, in that shard; none where its keys have no place.
+  /// For what gives way `closed(id)` is called as in `open`.
+  template <class Closed>
+  ConnId restore(const Restoring& connection, const LifeImage& image, Tick now, unsigned shard,
+                 Newcomer newcomer, Closed&& closed);
   /// @}
 
   /// Ends the burst: its worker keeps no id that was removed.
@@ -334,7 +341,7 @@ class Tracker {
   auto worth(Side side, Tick now, Newcomer newcomer, std::uint8_t protocol);
 
   Tracker(const TrackerConfig& config, std::uint8_t worker, std::shared_ptr<Shared> shared,
-          Settling settling, std::unique_ptr<Ageing> ageing, std::optional<Rings> groups)
+          Settling settling, std::unique_ptr<Ageing> ageing, std::optional<Rings> shards)
       : follows_(config.follows),
         evicts_(config.evicts),
         worker_(worker),
@@ -349,7 +356,7 @@ class Tracker {
         settling_(std::move(settling)),
         ageing_(std::move(ageing)),
         leaves_expired_(!Guarding::kShared && ageing_->leaves_expired()),
-        groups_(std::move(groups)) {}
+        shards_(std::move(shards)) {}
 
   TablePair<Table>& pair() const { return shared_->pair; }
   void count_unproved(ConnId id, std::int64_t more) const {
@@ -431,7 +438,9 @@ class Tracker {
     const std::byte* reply_entry;
     Tick seen;
   };
-  ConnId place(const Copied& connection, Hash hash, unsigned group);
+  template <class Closed>
+  ConnId place(const Copied& connection, Tick now, unsigned shard, Newcomer newcomer,
+               Closed&& closed);
 
   Hash hash_of(Side side, ConnId id) const {
     return hasher()(table_of(side).records().header(id).key);
@@ -470,7 +479,7 @@ class Tracker {
   [[no_unique_address]] Settling settling_;
   std::unique_ptr<Ageing> ageing_;
   bool leaves_expired_;
-  std::optional<Rings> groups_;  // of this worker's connections
+  std::optional<Rings> shards_;  // of this worker's connections
   std::size_t live_ = 0;
   ConnId leaving_ = ConnId::none;  // whose key is not in its record any more, but here
   K left_;

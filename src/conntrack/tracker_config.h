@@ -47,7 +47,7 @@ struct TrackerConfig {
   Timeouts timeouts;
   MakeAgeing* ageing = nullptr;
   std::uint32_t interval_ms = 10;     ///< of ageing
-  unsigned groups = 0;                ///< of connections that may move; 0: none may
+  unsigned shards = 0;                ///< of connections that may move; 0: none may
   std::size_t half_open = INT64_MAX;  ///< connections that nothing has proved, at most
   bool evicts = false;  ///< who is proved finds room at the cost of who would be missed less
   Pages pages = Pages::huge;

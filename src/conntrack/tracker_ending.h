@@ -101,7 +101,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 void Tracker<TableOf, GuardsType, K>::leave_life(ConnId id) {
   --live_;
-  if (groups_) groups_->unlink(id);
+  if (shards_) shards_->unlink(id);
   if (!follows_) return;
   const Standing last = mark_ended<Guarding::kShared>(life(originators(), id));
   count_unproved(id, last.proof() == Proof::none ? -1 : 0);

@@ -52,16 +52,16 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
                                          config.half_open, workers);
   std::vector<Tracker> trackers;
   for (unsigned n = 0; n < workers; ++n) {
-    std::optional<Rings> groups;
-    if (config.groups > 0) {
+    std::optional<Rings> shards;
+    if (config.shards > 0) {
       auto made =
-          Rings::create(shared->pair.originators.records().count(), config.groups, config.pages);
+          Rings::create(shared->pair.originators.records().count(), config.shards, config.pages);
       if (!made) return std::unexpected(made.error());
-      groups = std::move(*made);
+      shards = std::move(*made);
     }
     trackers.push_back(Tracker(config, static_cast<std::uint8_t>(n), shared,
                                std::move((*settling)[n]), std::move((*ageing)[n]),
-                               std::move(groups)));
+                               std::move(shards)));
   }
   return trackers;
 }
@@ -71,8 +71,8 @@ template <template <class> class TableOf, Guards GuardsType, class K>
 Result<void> Tracker<TableOf, GuardsType, K>::check_invariants() const {
   if (auto ok = table().check_invariants(); !ok) return ok;
   if (auto ok = ageing_->check_invariants(); !ok) return ok;
-  if (groups_) {
-    if (auto ok = groups_->check_invariants(); !ok) return ok;
+  if (shards_) {
+    if (auto ok = shards_->check_invariants(); !ok) return ok;
   }
   std::int64_t half_open = 0;
   for_each([&](ConnId id) { half_open += follows_ && proof_of(id) == Proof::none ? 1 : 0; });

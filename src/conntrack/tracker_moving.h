@@ -15,24 +15,28 @@ namespace millrace {
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-ConnId Tracker<TableOf, GuardsType, K>::place(const Copied& connection, Hash hash, unsigned group) {
-  const auto nobody = [](ConnId) {};
-  const Insertion in = open(connection.key, hash, connection.seen, nobody, Newcomer::adopted);
+template <class Closed>
+ConnId Tracker<TableOf, GuardsType, K>::place(const Copied& connection, Tick now, unsigned shard,
+                                              Newcomer newcomer, Closed&& closed) {
+  const Insertion in = open(connection.key, hasher()(connection.key), now, closed, newcomer);
   if (in.outcome != Insertion::Outcome::inserted) return ConnId::none;
   std::memcpy(originators().state(in.id), connection.entry, own_bytes_ + state_bytes_);
   ConnId reply = ConnId::none;
   if (connection.reply_key != nullptr) {
     const Insertion linked =
-        link(*connection.reply_key, connection.seen,
-             {connection.reply_entry + own_bytes_, reply_state_bytes_}, nobody, Newcomer::adopted);
+        link(*connection.reply_key, now, {connection.reply_entry + own_bytes_, reply_state_bytes_},
+             closed, newcomer);
     if (linked.outcome != Insertion::Outcome::inserted) {
       abandon(in.id);
       return ConnId::none;
     }
     reply = linked.id;
+    see(replies().header(reply), connection.seen);
     std::memcpy(replies().state(reply), connection.reply_entry, own_bytes_);
   }
-  confirm(in.id, reply, group);
+  // Only now: an entry that seems old may give way to its own reply's.
+  see(originators().header(in.id), connection.seen);
+  confirm(in.id, reply, shard);
   return in.id;
 }
 
@@ -71,6 +75,26 @@ void Tracker<TableOf, GuardsType, K>::prefetch_entries(ConnId id, Tick now) cons
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
+void Tracker<TableOf, GuardsType, K>::prefetch_leaving(unsigned shard) const {
+  const auto prefetch_bucket = [this](Side side, ConnId id) {
+    const Hash hash = hash_of(side, id);
+    table_of(side).prefetch(std::span(&hash, 1));
+  };
+  ConnId id = first_of(shard);
+  if (id == ConnId::none) return;
+  if (const ConnId reply = peer_of(originators().header(id)); reply != ConnId::none)
+    prefetch_bucket(Side::reply, reply);
+  if ((id = shards_->next(id)) == ConnId::none) return;
+  prefetch_reply(id);
+  prefetch_bucket(Side::originator, id);
+  if ((id = shards_->next(id)) == ConnId::none) return;
+  originators().prefetch(id);
+  ageing_->approach(id);
+  shards_->prefetch(id);
+}
+
+template <template <class> class TableOf, Guards GuardsType, class K>
+  requires ConnectionTable<TableOf<K>, K>
 std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) const {
   const auto& header = originators().header(id);
   std::uint64_t sum = hash_of(Side::originator, id);
@@ -102,8 +126,10 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) 
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
+template <class Closed>
 ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, const LifeImage& image,
-                                                Tick now, unsigned group) {
+                                                Tick now, unsigned shard, Newcomer newcomer,
+                                                Closed&& closed) {
   const bool is_tcp = connection.key.protocol == kProtocolTcp;
   // As they lie in a record.
   using Entry = std::array<std::byte, 8 + TrackerConfig::kStateMax>;
@@ -126,7 +152,7 @@ ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, con
                 .reply_key = reply_key,
                 .reply_entry = reply.data(),
                 .seen = Tick{now.ms - image.idle_ms}},
-               hasher()(connection.key), group);
+               now, shard, newcomer, closed);
 }
 
 }  // namespace millrace

@@ -114,11 +114,11 @@ Insertion Tracker<TableOf, GuardsType, K>::link(const K& reply_key, Tick now,
 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
-void Tracker<TableOf, GuardsType, K>::confirm(ConnId id, ConnId reply, unsigned group) {
+void Tracker<TableOf, GuardsType, K>::confirm(ConnId id, ConnId reply, unsigned shard) {
   auto& header = originators().header(id);
   ageing_->born(id, seen(header),
                 capped(seen(header), seen(header) + timeout_of(Side::originator, id)));
-  if (groups_) groups_->append(group, id);
+  if (shards_) shards_->append(shard, id);
   ++live_;
   if (follows_) {
     life(originators(), id).owner_or_windows = worker_;

@@ -81,7 +81,7 @@ class TrackerTest : public testing::TestWithParam<std::tuple<AgeingTraits, bool>
                          .timeouts = Timeouts::all(timeout_ms),
                          .ageing = ageing_.create,
                          .interval_ms = kIntervalMs,
-                         .groups = 1,
+                         .shards = 1,
                          .pages = Pages::small,
                          .secret = Secret::from_seed(test::seed())};
     if (replies) config.reply_state_bytes = 8;
@@ -364,7 +364,8 @@ TEST_P(TrackerTest, NobodyGivesWayToWhatIsRestored) {
   std::size_t restored = 0;
   for (std::uint64_t n = 10'000; n < 12'000; ++n) {
     const ConnId id = tracker.restore(
-        {.key = nth_key<K>(n), .state = state, .reply_key = {}, .reply_state = {}}, {}, late);
+        {.key = nth_key<K>(n), .state = state, .reply_key = {}, .reply_state = {}}, {}, late, 0,
+        Tracked::Newcomer::adopted, [](ConnId) { ADD_FAILURE() << "one gives way"; });
     restored += id != ConnId::none;
   }
   EXPECT_LT(restored, 2000U);

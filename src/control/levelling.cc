@@ -91,7 +91,7 @@ void Control::level_once(Leveller& leveller, const std::stop_token& stop) {
     packets.push_back(is.all[shard].packets);
   }
   for (const Move& move : leveller.decide(now, packets)) {
-    if (stop.stop_requested() || !move_shard(move.entry, move.to)) return;
+    if (stop.stop_requested() || !move_shard(move.shard, move.to)) return;
   }
 }
 

@@ -51,7 +51,7 @@ void take_out(Burst& burst, std::uint64_t out) {
     burst.length[kept] = burst.length[i];
     burst.wire_length[kept] = burst.wire_length[i];
     burst.handle[kept] = burst.handle[i];
-    burst.entry[kept] = burst.entry[i];
+    burst.shard[kept] = burst.shard[i];
     burst.headers[kept] = burst.headers[i];
     burst.signal[kept] = burst.signal[i];
     burst.verdict[kept] = burst.verdict[i];

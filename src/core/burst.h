@@ -116,7 +116,7 @@ struct Burst {
   std::array<std::uint16_t, kMax> length;  ///< bytes present at `data`
   std::array<std::uint32_t, kMax> wire_length;  ///< bytes on the wire, `length` or more
   std::array<Handle, kMax> handle;
-  std::array<std::uint16_t, kMax> entry;  ///< of the indirection table, where connections may move
+  std::array<std::uint16_t, kMax> shard;  ///< where connections may move
   std::array<Headers, kMax> headers;
   std::array<Signal, kMax> signal;  ///< of packets in a lane
   std::array<Verdict, kMax> verdict;

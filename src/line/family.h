@@ -78,11 +78,12 @@ class Family {
                                    CarryingFor<K>& carrying);
   ConnId resume(const CarriedConnection<K>& carried, Line::Images images, Tick now, unsigned shard);
   void forget(ConnId id);
-  /// Lets `most` connections of a shard go, and adds them to `to` as a block. True: none is left.
-  bool give(unsigned shard, std::size_t most, Tick now, std::vector<std::byte>& to);
+  /// Removes `most` connections of a shard, and appends them to `parcel` as a block. True: none is
+  /// left.
+  bool pack(unsigned shard, std::size_t most, Tick now, std::vector<std::byte>& parcel);
   /// Opens the connections of such a block, behind its head; returns what follows.
-  std::span<const std::byte> take(unsigned shard, std::size_t count,
-                                  std::span<const std::byte> records, Tick now);
+  std::span<const std::byte> unpack(unsigned shard, std::size_t count,
+                                    std::span<const std::byte> records, Tick now);
   /// What is served without an entry goes on here as there.
   void follow(const Family& other) { function_->follow(*other.function_); }
   /// Returns which of the lane's packets, by place, have no connection here.
@@ -202,7 +203,7 @@ class Family {
     Ending why = Ending::moved;  ///< where it has no place
   };
   Placed place(const CarriedConnection<K>& carried, const LifeImage& life, Line::Images images,
-               Tick now, unsigned shard);
+               Tick now, unsigned shard, Newcomer newcomer);
   CarriedConnection<K> carried(ConnId id, Tick now) const;
   ListedConnection listed(ConnId id, Tick now) const {
     const K& key = tracker_->originators().header(id).key;
@@ -251,7 +252,7 @@ class Family {
         .timeouts = config.timeouts,
         .ageing = &ageing,
         .interval_ms = config.interval_ms,
-        .groups = Guarding::kShared ? 0 : config.shards_that_move,
+        .shards = Guarding::kShared ? 0 : config.shards_that_move,
         .half_open = config.half_open_percent == 100
                          ? std::size_t{INT64_MAX}
                          : std::max<std::size_t>(capacity * config.half_open_percent / 100, 1),

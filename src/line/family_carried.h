@@ -53,35 +53,36 @@ CarriedConnection<K> Family<TrackerType, K>::carried(ConnId id, Tick now) const 
 }
 
 template <class TrackerType, class K>
-bool Family<TrackerType, K>::give(unsigned shard, std::size_t most, Tick now,
-                                  std::vector<std::byte>& to) {
+bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
+                                  std::vector<std::byte>& parcel) {
   if (!tracker_ || tracker_->first_of(shard) == ConnId::none) return true;
   const std::size_t image_bytes = function_->part().image_bytes;
-  const std::size_t at = to.size();
+  const std::size_t at = parcel.size();
   CarriedBlock block{.family = kCarriedFamily<K>};
-  to.resize(at + sizeof(block));
+  parcel.resize(at + sizeof(block));
   {
     [[maybe_unused]] const auto guard = tracker_->writing();
     ConnId id = tracker_->first_of(shard);
     for (; block.count < most && id != ConnId::none; id = tracker_->first_of(shard)) {
       const auto record = carried(id, now);
-      function_->write(record.key, state_of(id), append_record(to, record, image_bytes));
+      function_->write(record.key, state_of(id), append_record(parcel, record, image_bytes));
       // Its source has it still.
       tracker_->close(id, [this](ConnId gone) {
         function_->event(Event::closed, state_of(gone), holds(tracker_->proof_of(gone)));
       });
+      tracker_->prefetch_leaving(shard);
       ++block.count;
     }
   }
   tracker_->settle();
-  std::memcpy(&to[at], &block, sizeof(block));
+  std::memcpy(&parcel[at], &block, sizeof(block));
   return tracker_->first_of(shard) == ConnId::none;
 }
 
 template <class TrackerType, class K>
-std::span<const std::byte> Family<TrackerType, K>::take(unsigned shard, std::size_t count,
-                                                        std::span<const std::byte> records,
-                                                        Tick now) {
+std::span<const std::byte> Family<TrackerType, K>::unpack(unsigned shard, std::size_t count,
+                                                          std::span<const std::byte> records,
+                                                          Tick now) {
   const std::size_t each = sizeof(CarriedConnection<K>) + function_->part().image_bytes;
   std::vector<const std::byte*>& images = images_;
   for (; count > 0; --count, records = records.subspan(each)) {
@@ -89,12 +90,15 @@ std::span<const std::byte> Family<TrackerType, K>::take(unsigned shard, std::siz
     std::memcpy(&carried, records.data(), sizeof(carried));
     const std::byte* image = records.data() + sizeof(carried);
     for (std::size_t n = 0; n < images.size(); image += image_bytes_[n++]) images[n] = image;
-    const Placed placed = place(carried, carried.life, images, now, shard);
+    const bool is_proved = carried.life.standing.proof() != Proof::none;
+    const Placed placed = place(carried, carried.life, images, now, shard,
+                                is_proved ? Newcomer::proved : Newcomer::unproved);
     if (placed.id != ConnId::none) continue;
     counters_->closed[static_cast<std::size_t>(placed.why)].add(1);
     if (carried.life.standing.proof() == Proof::service_and_source)
       static_cast<void>(sources_->give_back(sources_->source_of(carried.key)));
   }
+  tracker_->settle();
   return records;
 }
 
@@ -110,7 +114,8 @@ Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
 /// Opens a connection that was another one's, with that life.
 template <class TrackerType, class K>
 auto Family<TrackerType, K>::place(const CarriedConnection<K>& carried, const LifeImage& life,
-                                   Line::Images images, Tick now, unsigned shard) -> Placed {
+                                   Line::Images images, Tick now, unsigned shard, Newcomer newcomer)
+    -> Placed {
   static_assert(Part::kMost <= TrackerConfig::kStateMax);
   alignas(8) std::array<std::byte, Part::kMost> state{};
   Opening<K> opening{.key = carried.key,
@@ -131,7 +136,7 @@ auto Family<TrackerType, K>::place(const CarriedConnection<K>& carried, const Li
        .state = std::span(state).first(part.originator_bytes),
        .reply_key = is_linked ? std::optional(opening.reply_key) : std::nullopt,
        .reply_state = std::span(std::as_const(reply_state_)).first(part.reply_bytes)},
-      life, now, shard);
+      life, now, shard, newcomer, gives_way(now));
   if (id == ConnId::none) return {ConnId::none, Ending::evicted};
   function_->event(Event::adopted, state_of(id), holds(life.standing.proof()));
   watch_level();
@@ -144,7 +149,8 @@ ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Line:
   if (!tracker_) return ConnId::none;
   LifeImage life = carried.life;
   life.standing = Standing(life.standing.state(), take_again(carried.key, life.standing.proof()));
-  const ConnId id = place(carried, life, images, now, shard).id;
+  // What this line has been told is known by its entry, so nothing of it may give way.
+  const ConnId id = place(carried, life, images, now, shard, Newcomer::adopted).id;
   if (id != ConnId::none) {
     counters_->taken_over.add(1);
   } else if (life.standing.proof() == Proof::service_and_source) {

@@ -148,7 +148,7 @@ Insertion Family<TrackerType, K>::link(const Burst& burst) {
 
 template <class TrackerType, class K>
 void Family<TrackerType, K>::confirm(const Burst& burst, ConnId id, ConnId reply) {
-  tracker_->confirm(id, reply, burst.entry[opening_.packet]);
+  tracker_->confirm(id, reply, burst.shard[opening_.packet]);
   counters_->opened.add(1);
 }
 

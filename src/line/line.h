@@ -114,12 +114,12 @@ class Line {
   /// To be called at rest; `between` outlives each run. Null: nothing.
   void set_between(Between* between) { between_ = between; }
 
-  /// Lets some connections of a shard go, `most` of each family, and adds them to `to` (carried.h).
-  /// True: none is left. Between two bursts.
-  virtual bool give(unsigned shard, std::size_t most, std::vector<std::byte>& to) = 0;
-  /// Opens connections of a shard which `from`, a line of the same combination, has let go. What
-  /// that served without an entry goes on here. Between two bursts.
-  virtual void take(unsigned shard, const Line& from, std::span<const std::byte> given) = 0;
+  /// Removes some connections of a shard, at most `most` of each family, and appends them to
+  /// `parcel` (carried.h). True: none is left. Between two bursts.
+  virtual bool pack(unsigned shard, std::size_t most, std::vector<std::byte>& parcel) = 0;
+  /// Opens the connections of a shard that `from`, a line of the same combination, has packed. What
+  /// `from` served without an entry goes on here. Between two bursts.
+  virtual void unpack(unsigned shard, const Line& from, std::span<const std::byte> parcel) = 0;
   /// Returns which of those packets have no connection here, or are errors about one that is not
   /// here; a bit each. The burst has not been looked up.
   virtual std::uint64_t without_connection(const Burst& burst, std::uint64_t packets) const = 0;

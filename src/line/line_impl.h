@@ -72,20 +72,20 @@ class LineOf final : public Line {
     port.finish();
   }
 
-  bool give(unsigned shard, std::size_t most, std::vector<std::byte>& to) override {
-    const bool is_last = v4_.give(shard, most, now_, to);
-    return v6_.give(shard, most, now_, to) && is_last;
+  bool pack(unsigned shard, std::size_t most, std::vector<std::byte>& parcel) override {
+    const bool is_last = v4_.pack(shard, most, now_, parcel);
+    return v6_.pack(shard, most, now_, parcel) && is_last;
   }
-  void take(unsigned shard, const Line& from, std::span<const std::byte> given) override {
+  void unpack(unsigned shard, const Line& from, std::span<const std::byte> parcel) override {
     const auto& other = static_cast<const LineOf&>(from);
     v4_.follow(other.v4_);
     v6_.follow(other.v6_);
-    while (!given.empty()) {
+    while (!parcel.empty()) {
       CarriedBlock block;
-      std::memcpy(&block, given.data(), sizeof(block));
-      given = given.subspan(sizeof(block));
-      given = block.family == kCarriedFamily<KeyV4> ? v4_.take(shard, block.count, given, now_)
-                                                    : v6_.take(shard, block.count, given, now_);
+      std::memcpy(&block, parcel.data(), sizeof(block));
+      parcel = parcel.subspan(sizeof(block));
+      parcel = block.family == kCarriedFamily<KeyV4> ? v4_.unpack(shard, block.count, parcel, now_)
+                                                     : v6_.unpack(shard, block.count, parcel, now_);
     }
   }
   std::uint64_t without_connection(const Burst& burst, std::uint64_t packets) const override {

@@ -66,7 +66,7 @@ bool LivePort::receive(Burst& burst) {
       std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
   burst.now = now_;
   host_.tick(now_, *this);
-  exchange_.take_in(burst);
+  exchange_.receive(burst);
   arrived_ = 0;
   if (backlog_ > 0) [[likely]]
     poll(burst);

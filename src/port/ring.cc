@@ -39,8 +39,6 @@ std::uint32_t PointerRing::count() const {
   return (pushed - popped) & ring_->mask;
 }
 
-bool PointerRing::has_room() const { return count() < ring_->capacity; }
-
 bool PointerRing::is_empty() const { return count() == 0; }
 
 }  // namespace millrace

@@ -28,8 +28,6 @@ class PointerRing {
   std::size_t pop(std::span<void*> pointers);
   /// Any thread; of the one that pops it is the truth.
   bool is_empty() const;
-  /// For one more; of the one that pushes.
-  bool has_room() const;
 
  private:
   struct Free {

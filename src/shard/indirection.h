@@ -1,4 +1,5 @@
-// From a hash to a worker by way of a table, as NICs have one.
+// From a hash to a worker by way of a table, as NICs have one: the indirection table, whose entries
+// are called shards here.
 #pragma once
 
 #include <cstddef>
@@ -12,17 +13,17 @@ class Indirection {
   static constexpr unsigned kLeast = 128;
   static constexpr unsigned kMost = 512;
 
-  /// Entries, a power of two, `kLeast` to `kMost` as NICs have; by turns over `workers`, 1 or more.
-  Indirection(unsigned entries, unsigned workers) : worker_of_(entries) {
-    for (unsigned entry = 0; entry < entries; ++entry)
-      worker_of_[entry] = static_cast<std::uint16_t>(entry % workers);
+  /// Shards, a power of two, `kLeast` to `kMost` as NICs have; by turns over `workers`, 1 or more.
+  Indirection(unsigned shards, unsigned workers) : worker_of_(shards) {
+    for (unsigned shard = 0; shard < shards; ++shard)
+      worker_of_[shard] = static_cast<std::uint16_t>(shard % workers);
   }
 
-  unsigned entries() const { return static_cast<unsigned>(worker_of_.size()); }
-  unsigned entry_of(std::uint32_t hash) const { return hash & (entries() - 1); }
-  unsigned worker_of(unsigned entry) const { return worker_of_[entry]; }
-  void give(unsigned entry, unsigned worker) {
-    worker_of_[entry] = static_cast<std::uint16_t>(worker);
+  unsigned shards() const { return static_cast<unsigned>(worker_of_.size()); }
+  unsigned shard_of(std::uint32_t hash) const { return hash & (shards() - 1); }
+  unsigned worker_of(unsigned shard) const { return worker_of_[shard]; }
+  void give(unsigned shard, unsigned worker) {
+    worker_of_[shard] = static_cast<std::uint16_t>(worker);
   }
 
  private:

@@ -8,34 +8,34 @@
 namespace millrace {
 namespace {
 
-/// The entry of `worker` that comes closest to half of `gap`, and is smaller than it.
-std::optional<unsigned> best_entry(const Indirection& indirection,
-                                   std::span<const double> load_of_entry, unsigned worker,
+/// The shard of `worker` that comes closest to half of `gap`, and is smaller than it.
+std::optional<unsigned> best_shard(const Indirection& indirection,
+                                   std::span<const double> load_of_shard, unsigned worker,
                                    double gap) {
   std::optional<unsigned> best;
-  const auto off = [&](unsigned entry) { return std::abs(load_of_entry[entry] - gap / 2); };
-  for (unsigned entry = 0; entry < indirection.entries(); ++entry) {
-    if (indirection.worker_of(entry) != worker) continue;
-    if (load_of_entry[entry] <= 0 || load_of_entry[entry] >= gap) continue;
-    if (!best || off(entry) < off(*best)) best = entry;
+  const auto off = [&](unsigned shard) { return std::abs(load_of_shard[shard] - gap / 2); };
+  for (unsigned shard = 0; shard < indirection.shards(); ++shard) {
+    if (indirection.worker_of(shard) != worker) continue;
+    if (load_of_shard[shard] <= 0 || load_of_shard[shard] >= gap) continue;
+    if (!best || off(shard) < off(*best)) best = shard;
   }
   return best;
 }
 
 }  // namespace
 
-std::vector<double> loads_of(const Indirection& indirection, std::span<const double> load_of_entry,
+std::vector<double> loads_of(const Indirection& indirection, std::span<const double> load_of_shard,
                              unsigned workers) {
   std::vector<double> loads(workers);
-  for (unsigned entry = 0; entry < indirection.entries(); ++entry)
-    loads[indirection.worker_of(entry)] += load_of_entry[entry];
+  for (unsigned shard = 0; shard < indirection.shards(); ++shard)
+    loads[indirection.worker_of(shard)] += load_of_shard[shard];
   return loads;
 }
 
-std::vector<Move> level(const Indirection& indirection, std::span<const double> load_of_entry,
+std::vector<Move> level(const Indirection& indirection, std::span<const double> load_of_shard,
                         unsigned workers) {
   std::vector<Move> moves;
-  std::vector<double> loads = loads_of(indirection, load_of_entry, workers);
+  std::vector<double> loads = loads_of(indirection, load_of_shard, workers);
   const double mean = std::accumulate(loads.begin(), loads.end(), 0.0) / workers;
   if (std::ranges::max(loads) <= kUnlevel * mean) return moves;
 
@@ -50,15 +50,15 @@ std::vector<Move> level(const Indirection& indirection, std::span<const double> 
     const unsigned to = *std::ranges::min_element(takers, {}, load);
     const unsigned from = *busiest;
     if (loads[from] <= kLevel * mean) break;
-    const auto entry = best_entry(after, load_of_entry, from, loads[from] - loads[to]);
-    if (!entry) {
+    const auto shard = best_shard(after, load_of_shard, from, loads[from] - loads[to]);
+    if (!shard) {
       givers.erase(busiest);  // what it has cannot be divided any further
       continue;
     }
-    after.give(*entry, to);
-    loads[from] -= load_of_entry[*entry];
-    loads[to] += load_of_entry[*entry];
-    moves.push_back({*entry, from, to});
+    after.give(*shard, to);
+    loads[from] -= load_of_shard[*shard];
+    loads[to] += load_of_shard[*shard];
+    moves.push_back({*shard, from, to});
   }
   return moves;
 }

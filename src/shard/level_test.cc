@@ -16,7 +16,7 @@ double mean_of(const std::vector<double>& loads) {
 }
 
 Indirection after(Indirection indirection, const std::vector<Move>& moves) {
-  for (const Move& move : moves) indirection.give(move.entry, move.to);
+  for (const Move& move : moves) indirection.give(move.shard, move.to);
   return indirection;
 }
 
@@ -30,12 +30,12 @@ TEST(Level, LeavesAloneWhatIsLevel) {
   EXPECT_TRUE(level(Indirection(128, 1), load, 1).empty());
 }
 
-TEST(Level, OneHeavyEntryOfTwoMoves) {
+TEST(Level, OneHeavyShardOfTwoMoves) {
   std::vector load(128, 1.0);
   load[0] = load[2] = 200;
   const auto moves = level(Indirection(128, 2), load, 2);
   ASSERT_EQ(moves.size(), 1U);
-  EXPECT_TRUE(moves[0].entry == 0 || moves[0].entry == 2);
+  EXPECT_TRUE(moves[0].shard == 0 || moves[0].shard == 2);
   EXPECT_EQ(moves[0].from, 0U);
   EXPECT_EQ(moves[0].to, 1U);
 }
@@ -48,7 +48,7 @@ TEST(Level, WhatOneEntryHasTooMuchOfStaysAndAllElseLeaves) {
   EXPECT_EQ(levelled.worker_of(0), 0U);
   const auto loads = loads_of(levelled, load, 4);
   EXPECT_EQ(loads[0], 1000);
-  // The others are as level as entries of one allow.
+  // The others are as level as shards of one allow.
   EXPECT_LE(std::ranges::max(std::span(loads).subspan(1)),
             std::ranges::min(std::span(loads).subspan(1)) + 2);
 }
@@ -59,14 +59,14 @@ TEST(Level, NeverMakesItWorseAndEndsLevelWhereItCan) {
   std::mt19937 random(seed);
   for (int trial = 0; trial < 500; ++trial) {
     const auto workers = static_cast<unsigned>(1 + random() % 16);
-    const unsigned entries = 128U << random() % 3;
-    Indirection indirection(entries, workers);
-    for (unsigned entry = 0; entry < entries; ++entry)
-      indirection.give(entry, static_cast<unsigned>(random()) % workers);
-    std::vector<double> load(entries);
-    for (auto& of_entry : load) {
+    const unsigned shards = 128U << random() % 3;
+    Indirection indirection(shards, workers);
+    for (unsigned shard = 0; shard < shards; ++shard)
+      indirection.give(shard, static_cast<unsigned>(random()) % workers);
+    std::vector<double> load(shards);
+    for (auto& of_shard : load) {
       // Between even and very uneven.
-      of_entry = static_cast<double>(random() % 100) * (random() % 8 == 0 ? 20 : 1);
+      of_shard = static_cast<double>(random() % 100) * (random() % 8 == 0 ? 20 : 1);
     }
     const auto before = loads_of(indirection, load, workers);
     const auto moves = level(indirection, load, workers);
@@ -77,8 +77,8 @@ TEST(Level, NeverMakesItWorseAndEndsLevelWhereItCan) {
     std::set<unsigned> givers;
     std::set<unsigned> takers;
     for (const Move& move : moves) {
-      EXPECT_EQ(indirection.worker_of(move.entry), move.from);
-      EXPECT_TRUE(moved.insert(move.entry).second);
+      EXPECT_EQ(indirection.worker_of(move.shard), move.from);
+      EXPECT_TRUE(moved.insert(move.shard).second);
       givers.insert(move.from);
       takers.insert(move.to);
     }

@@ -6,7 +6,7 @@
 namespace millrace {
 
 ShardMoves::ShardMoves(const Indirection& first, unsigned workers)
-    : worker_of_(first.entries()), markers_(workers) {
+    : worker_of_(first.shards()), markers_(workers) {
   for (unsigned shard = 0; shard < shards(); ++shard)
     worker_of_[shard] = static_cast<std::uint16_t>(first.worker_of(shard));
   for (MoveMessage& parcel : parcels_) parcel.connections.reserve(kParcelBytes);
@@ -35,11 +35,11 @@ ShardsOfWorker::ShardsOfWorker(ShardMoves& moves, MovingWorker& worker, unsigned
   for (unsigned shard = 0; shard < moves.shards(); ++shard)
     worker_of_[shard] = static_cast<std::uint16_t>(moves.worker_of(shard));
   for (std::uint32_t n = 0; n < kMostHeld; ++n) held_[n].next = n + 1 < kMostHeld ? n + 1 : kNone;
-  come_.reserve(ShardMoves::kParcels + moves.workers());
+  received_.reserve(ShardMoves::kParcels + moves.workers());
   to_pass_.reserve(moves.workers());
 }
 
-void ShardsOfWorker::begin() {
+void ShardsOfWorker::join() {
   seen_ = moves_->number_.load(std::memory_order_acquire);
   role_ = number_ == moves_->from_ ? Role::gives
           : number_ == moves_->to_ ? Role::takes
@@ -99,8 +99,8 @@ Handle ShardsOfWorker::release() {
 }
 
 void ShardsOfWorker::step() {
-  for (MoveMessage* const message : come_) take_in(*message);
-  come_.clear();
+  for (MoveMessage* const message : received_) apply(*message);
+  received_.clear();
   if (role_ == Role::gives) {
     if (!has_turned_) give();
     pass_markers();
@@ -110,9 +110,9 @@ void ShardsOfWorker::step() {
   }
 }
 
-void ShardsOfWorker::take_in(MoveMessage& message) {
+void ShardsOfWorker::apply(MoveMessage& message) {
   if (message.kind == MoveMessage::Kind::parcel) {
-    worker_->take(moves_->shard_, moves_->from_, message.connections);
+    worker_->unpack(moves_->shard_, moves_->from_, message.connections);
     message.connections.clear();
     message.is_free.store(true, std::memory_order_release);
   } else if (role_ == Role::gives) {
@@ -137,29 +137,53 @@ void ShardsOfWorker::pass_markers() {
   if (markers_ + 1 == moves_->workers()) role_ = Role::none;
 }
 
+/// Sends the parcel that is being filled, or an empty one. False: there is none, or no room.
+bool ShardsOfWorker::send_parcel() {
+  if (filling_ == nullptr) return false;
+  filling_->is_free.store(false, std::memory_order_relaxed);
+  if (!worker_->send(moves_->to_, *filling_)) {
+    filling_->is_free.store(true, std::memory_order_relaxed);
+    return false;
+  }
+  filling_ = nullptr;
+  has_given_ = true;
+  return true;
+}
+
+/// Packs a few connections. True: none is left, and the last parcel has been sent.
+bool ShardsOfWorker::pack() {
+  if (filling_ == nullptr) {
+    auto* const free = std::ranges::find_if(moves_->parcels_, [](const MoveMessage& one) {
+      return one.is_free.load(std::memory_order_acquire);
+    });
+    if (free == moves_->parcels_.end()) return false;
+    filling_ = free;
+  }
+  const auto is_full = [this] { return filling_->connections.size() >= ShardMoves::kFull; };
+  const bool is_last = !is_full() && worker_->pack(moves_->shard_, filling_->connections);
+  return (is_last || is_full()) && send_parcel() && is_last;
+}
+
 void ShardsOfWorker::give() {
   const unsigned shard = moves_->shard_;
   const unsigned to = moves_->to_;
-  auto* const parcel = std::ranges::find_if(moves_->parcels_, [](const MoveMessage& one) {
-    return one.is_free.load(std::memory_order_acquire);
-  });
-  bool is_last = false;
-  if (parcel != moves_->parcels_.end() && worker_->has_room(to)) {
-    is_last = worker_->give(shard, parcel->connections);
-    if (is_last || !parcel->connections.empty()) {
-      parcel->is_free.store(false, std::memory_order_relaxed);
-      static_cast<void>(worker_->send(to, *parcel));
-      has_given_ = true;
-    }
+  if (pack()) {
+    worker_->pass_on_all(shard, to);
+    worker_of_[shard] = static_cast<std::uint16_t>(to);
+    has_turned_ = true;
+    moves_->worker_of_[shard].store(static_cast<std::uint16_t>(to), std::memory_order_release);
+    moves_->stage_.store(ShardMoves::Stage::given, std::memory_order_release);
+    return;
   }
+  const std::uint64_t unknown = worker_->without_connection(shard);
+  if (unknown == 0) return;
   // Before the first parcel the taker does not know how the giver serves what has no entry.
-  if (!has_given_) return;
-  if (!is_last) return worker_->pass_on_unknown(shard, to);
-  worker_->pass_on_all(shard, to);
-  worker_of_[shard] = static_cast<std::uint16_t>(to);
-  has_turned_ = true;
-  moves_->worker_of_[shard].store(static_cast<std::uint16_t>(to), std::memory_order_release);
-  moves_->stage_.store(ShardMoves::Stage::given, std::memory_order_release);
+  const bool is_in_order = has_given_ && (filling_ == nullptr || filling_->connections.empty());
+  if (is_in_order || send_parcel()) {
+    worker_->pass_on(unknown, to);
+  } else {
+    worker_->drop(unknown);
+  }
 }
 
 }  // namespace millrace

@@ -3,10 +3,11 @@
 // A shard is an entry of the indirection table, with all connections behind it. Workers pass each
 // other packets through rings, one for each ordered pair, and in these also what is told here:
 //
-//   1. The worker that has the shard, the *giver*, lets its connections go, a few between two
-//      bursts, and sends them to the *taker* as parcels. From then on it passes the taker, behind
-//      the parcels, every packet of the shard whose connection it does not have: one that has gone,
-//      or one that begins. The others it serves.
+//   1. The worker that has the shard, the *giver*, packs its connections into parcels, a few
+//   between
+//      two bursts, and sends these to the *taker*. From then on it passes the taker every packet of
+//      the shard whose connection it does not have: one that has gone, or one that begins. The
+//      parcel that is being filled goes before such a packet. The others it serves.
 //   2. When none is left, the shard changes hands: the giver passes on all its packets, and the
 //      table says that the taker has it.
 //   3. Every other worker, the taker included, that sees this writes a marker into its ring to the
@@ -47,7 +48,9 @@ struct MoveMessage {
 /// Who has which shard, and the move under way: what all workers share.
 class ShardMoves {
  public:
-  /// Bytes for which a parcel has memory beforehand.
+  /// A parcel of so many bytes is sent.
+  static constexpr std::size_t kFull = 1024;
+  /// Bytes for which a parcel has memory beforehand: also for the connections that fill it.
   static constexpr std::size_t kParcelBytes = 8192;
 
   ShardMoves(const Indirection& first, unsigned workers);
@@ -83,24 +86,28 @@ class ShardMoves {
   std::vector<MoveMessage> markers_;  // by worker
 };
 
-/// What moving asks of a worker: its rings, its tables, and packets on their way through it.
+/// A worker as its part in moves sees it: its rings, its tables, and packets on their way through
+/// it. The worker's thread calls.
 class MovingWorker {
  public:
   virtual ~MovingWorker() = default;
-  /// Whether its ring to that worker has room for a message.
-  virtual bool has_room(unsigned to) const = 0;
   /// Sends the message to another worker, behind all that it was sent before. False: its ring has
   /// no room; then it was not sent.
   virtual bool send(unsigned to, MoveMessage& message) = 0;
-  /// Lets a few connections of the shard go, and adds them to `parcel`. True: none is left.
-  virtual bool give(unsigned shard, std::vector<std::byte>& parcel) = 0;
-  /// Opens connections that worker `from` has let go. Called at least once in each move; the last
+  /// Removes a few connections of the shard from its tables, none in some calls, and appends them
+  /// to `parcel`. True: none is left.
+  virtual bool pack(unsigned shard, std::vector<std::byte>& parcel) = 0;
+  /// Opens connections that worker `from` has packed. Called at least once in each move; the last
   /// parcel may be empty.
-  virtual void take(unsigned shard, unsigned from, std::span<const std::byte> parcel) = 0;
-  /// Sends that worker those packets of the shard whose connection it does not have, of the burst
-  /// that is looked up next.
-  virtual void pass_on_unknown(unsigned shard, unsigned to) = 0;
-  /// Sends that worker all packets of the shard that have not been looked up, in their order.
+  virtual void unpack(unsigned shard, unsigned from, std::span<const std::byte> parcel) = 0;
+  /// Returns the packets of the shard in the burst that is looked up next whose connection it does
+  /// not have: a bit each, by their places there.
+  virtual std::uint64_t without_connection(unsigned shard) const = 0;
+  /// Sends another worker these packets of the burst that is looked up next, in their order.
+  virtual void pass_on(std::uint64_t packets, unsigned to) = 0;
+  /// Drops these.
+  virtual void drop(std::uint64_t packets) = 0;
+  /// Sends another worker all packets of the shard that have not been looked up, in their order.
   virtual void pass_on_all(unsigned shard, unsigned to) = 0;
 };
 
@@ -115,9 +122,9 @@ class ShardsOfWorker {
 
   /// To be called once a burst, when messages and packets have been taken from rings, before the
   /// first `way_of`.
-  void look() {
+  void begin_burst() {
     if (seen_ != moves_->number_.load(std::memory_order_acquire)) [[unlikely]]
-      begin();
+      join();
     if (role_ != Role::none && !has_turned_) [[unlikely]]
       turn();
   }
@@ -134,8 +141,8 @@ class ShardsOfWorker {
     return way_of_moving(from);
   }
 
-  /// A message has come. It takes effect at the end of the burst that is being received.
-  void come(MoveMessage& message) { come_.push_back(&message); }
+  /// Notes a message that has come. It takes effect at the end of the burst that is being received.
+  void receive(MoveMessage& message) { received_.push_back(&message); }
   /// Keeps a packet, whose way said so. False: there are too many already.
   bool hold(Handle packet, unsigned from);
   /// Whether a packet need not be held any more.
@@ -145,7 +152,7 @@ class ShardsOfWorker {
   Handle release();
   /// Calls `each(packet)` for all that it holds, and holds them no more.
   template <class Each>
-  void let_go(Each&& each) {
+  void release_all(Each&& each) {
     for (Queue& queue : queues_) {
       for (; queue.first != kNone; queue.first = held_[queue.first].next)
         each(held_[queue.first].packet);
@@ -154,11 +161,11 @@ class ShardsOfWorker {
 
   /// To be called between two bursts.
   void between_bursts() {
-    if (role_ != Role::none || !come_.empty()) [[unlikely]]
+    if (role_ != Role::none || !received_.empty()) [[unlikely]]
       step();
   }
   /// Nothing that concerns this worker is under way.
-  bool is_at_rest() const { return role_ == Role::none && come_.empty(); }
+  bool is_at_rest() const { return role_ == Role::none && received_.empty(); }
 
  private:
   enum class Role : std::uint8_t { none, gives, takes, turns };
@@ -173,13 +180,15 @@ class ShardsOfWorker {
     std::uint32_t count = 0;
   };
 
-  void begin();
+  void join();
   void turn();
   void step();
-  void take_in(MoveMessage& message);
+  void apply(MoveMessage& message);
   void mark(unsigned worker);
   void pass_markers();
   void give();
+  bool pack();
+  bool send_parcel();
   Way way_of_moving(unsigned from) const;
 
   ShardMoves* moves_;
@@ -188,9 +197,10 @@ class ShardsOfWorker {
   std::vector<std::uint16_t> worker_of_;  // as this worker sends packets
   std::uint32_t seen_ = 0;                // the latest move that it knows
   Role role_ = Role::none;                // in that one
-  bool has_given_ = false;                // a parcel, as the giver
+  MoveMessage* filling_ = nullptr;        // the giver's parcel that has not been sent
+  bool has_given_ = false;                // the giver has sent one
   bool has_turned_ = false;               // it sends the shard's packets to the taker
-  std::vector<MoveMessage*> come_;        // since the last step
+  std::vector<MoveMessage*> received_;    // since the last step
   std::vector<MoveMessage*> to_pass_;     // markers, of the giver
   unsigned markers_ = 0;                  // passed on by the giver, or come to the taker
   std::vector<bool> is_marked_;           // by worker, of the taker

@@ -29,6 +29,8 @@ enum class Mistake : std::uint8_t {
 };
 
 constexpr unsigned kShards = 128;
+/// Bytes of a connection in a parcel: a few fill it.
+constexpr std::size_t kRecord = ShardMoves::kFull / 4;
 
 struct Packet {
   std::uint32_t flow = 0;  // a direction of a connection
@@ -49,11 +51,12 @@ class Worker final : public MovingWorker {
   void step();
   bool is_empty() const;
 
-  bool has_room(unsigned to) const override;
   bool send(unsigned to, MoveMessage& message) override;
-  bool give(unsigned shard, std::vector<std::byte>& parcel) override;
-  void take(unsigned shard, unsigned from, std::span<const std::byte> parcel) override;
-  void pass_on_unknown(unsigned shard, unsigned to) override;
+  bool pack(unsigned shard, std::vector<std::byte>& parcel) override;
+  void unpack(unsigned shard, unsigned from, std::span<const std::byte> parcel) override;
+  std::uint64_t without_connection(unsigned shard) const override;
+  void pass_on(std::uint64_t packets, unsigned to) override;
+  void drop(std::uint64_t packets) override;
   void pass_on_all(unsigned shard, unsigned to) override;
 
  private:
@@ -65,7 +68,10 @@ class Worker final : public MovingWorker {
   void receive();
   void file();
   void serve(std::vector<Packet>& burst);
-  void pass_on(const Packet& packet, unsigned to);
+  bool has_room(unsigned to) const;
+  void push(const Packet& packet, unsigned to);
+  template <class With>
+  void withdraw(std::uint64_t packets, With&& with);
 
   World& world_;
   unsigned number_;
@@ -219,29 +225,29 @@ bool Worker::send(unsigned to, MoveMessage& message) {
   return true;
 }
 
-bool Worker::give(unsigned shard, std::vector<std::byte>& parcel) {
+bool Worker::pack(unsigned shard, std::vector<std::byte>& parcel) {
   const auto& there = world_.of_shard[shard];
-  unsigned left = 1 + world_.below(3);
+  unsigned left = world_.below(4);
   for (const std::uint32_t connection : there) {
     if (!world_.has(number_, 2 * connection)) continue;
     if (left == 0) return false;
     --left;
     world_.carry(connection, number_, World::kInParcel);
-    const auto* const bytes = reinterpret_cast<const std::byte*>(&connection);
-    parcel.insert(parcel.end(), bytes, bytes + sizeof(connection));
+    parcel.resize(parcel.size() + kRecord);
+    std::memcpy(&parcel[parcel.size() - kRecord], &connection, sizeof(connection));
   }
   return true;
 }
 
-void Worker::take(unsigned, unsigned, std::span<const std::byte> parcel) {
-  for (; !parcel.empty(); parcel = parcel.subspan(sizeof(std::uint32_t))) {
+void Worker::unpack(unsigned, unsigned, std::span<const std::byte> parcel) {
+  for (; !parcel.empty(); parcel = parcel.subspan(kRecord)) {
     std::uint32_t connection = 0;
     std::memcpy(&connection, parcel.data(), sizeof(connection));
     world_.carry(connection, World::kInParcel, number_);
   }
 }
 
-void Worker::pass_on(const Packet& packet, unsigned to) {
+void Worker::push(const Packet& packet, unsigned to) {
   if (has_room(to)) {
     world_.ring(number_, to).push_back({packet, nullptr});
   } else {
@@ -249,14 +255,36 @@ void Worker::pass_on(const Packet& packet, unsigned to) {
   }
 }
 
-void Worker::pass_on_unknown(unsigned shard, unsigned to) {
-  if (world_.mistake == Mistake::serves_unknown) return;
-  std::erase_if(bursts_[2], [&](const Packet& packet) {
-    const bool goes =
-        world_.shard_of(packet.flow / 2) == shard && !world_.has(number_, packet.flow);
-    if (goes) pass_on(packet, to);
-    return goes;
-  });
+std::uint64_t Worker::without_connection(unsigned shard) const {
+  std::uint64_t without = 0;
+  if (world_.mistake == Mistake::serves_unknown) return without;
+  for (std::size_t i = 0; i < bursts_[2].size(); ++i) {
+    const std::uint32_t flow = bursts_[2][i].flow;
+    if (world_.shard_of(flow / 2) == shard && !world_.has(number_, flow))
+      without |= std::uint64_t{1} << i;
+  }
+  return without;
+}
+
+template <class With>
+void Worker::withdraw(std::uint64_t packets, With&& with) {
+  std::vector<Packet> left;
+  for (std::size_t i = 0; i < bursts_[2].size(); ++i) {
+    if ((packets >> i & 1) != 0) {
+      with(bursts_[2][i]);
+    } else {
+      left.push_back(bursts_[2][i]);
+    }
+  }
+  bursts_[2] = left;
+}
+
+void Worker::pass_on(std::uint64_t packets, unsigned to) {
+  withdraw(packets, [&](const Packet& packet) { push(packet, to); });
+}
+
+void Worker::drop(std::uint64_t packets) {
+  withdraw(packets, [&](const Packet&) { world_.drop(); });
 }
 
 void Worker::pass_on_all(unsigned shard, unsigned to) {
@@ -264,7 +292,7 @@ void Worker::pass_on_all(unsigned shard, unsigned to) {
   for (auto* const burst : {&bursts_[2], &bursts_[1]}) {
     std::erase_if(*burst, [&](const Packet& packet) {
       const bool goes = world_.shard_of(packet.flow / 2) == shard;
-      if (goes) pass_on(packet, to);
+      if (goes) push(packet, to);
       return goes;
     });
   }
@@ -290,11 +318,11 @@ void Worker::receive() {
       if (item.message == nullptr) {
         come_.push_back({item.packet, from, false});
       } else if (world_.mistake == Mistake::marks_at_once) {
-        shards_.look();
-        shards_.come(*item.message);
+        shards_.begin_burst();
+        shards_.receive(*item.message);
         shards_.between_bursts();
       } else {
-        shards_.come(*item.message);
+        shards_.receive(*item.message);
       }
     }
   }
@@ -305,13 +333,13 @@ void Worker::receive() {
 
 void Worker::file() {
   bursts_[0].clear();
-  shards_.look();
+  shards_.begin_burst();
   for (const Came& one : come_) {
     ShardsOfWorker::Way way{number_, false};
     if (!one.is_released) way = shards_.way_of(world_.shard_of(one.packet.flow / 2), one.from);
     if (world_.mistake == Mistake::holds_nothing) way.holds = false;
     if (way.worker != number_) {
-      pass_on(one.packet, way.worker);
+      push(one.packet, way.worker);
     } else if (!way.holds) {
       bursts_[0].push_back(one.packet);
     } else if (!shards_.hold(Handle{one.packet.flow} << 32 | one.packet.number, one.from)) {

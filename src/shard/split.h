@@ -15,14 +15,14 @@
 
 namespace millrace {
 
-/// Each packet's entry of an indirection table, by its position in the capture. A packet without a
-/// key has entry 0, as NICs send to their first queue what they cannot hash.
-Result<std::vector<std::uint16_t>> entries_of(const Capture& capture, const Spread& spread,
-                                              const Indirection& indirection,
-                                              const Steering& steering);
+/// Each packet's shard, by its position in the capture. A packet without a
+/// key has shard 0, as NICs send to their first queue what they cannot hash.
+Result<std::vector<std::uint16_t>> shards_of(const Capture& capture, const Spread& spread,
+                                             const Indirection& indirection,
+                                             const Steering& steering);
 
 /// The parts of that capture for `workers` ports, 1 or more.
-std::vector<CapturePart> split(std::span<const std::uint16_t> entries,
+std::vector<CapturePart> split(std::span<const std::uint16_t> shards,
                                const Indirection& indirection, unsigned workers);
 
 }  // namespace millrace

@@ -57,10 +57,10 @@ class SplitTest : public testing::Test {
   SplitTest() : spread_(spreads().front().create(Secret::from_seed(3))), indirection_(128, 3) {}
 
   std::vector<CapturePart> parts_of(const Capture& capture) {
-    const auto entries = entries_of(capture, *spread_, indirection_, RepliesFrom53());
-    EXPECT_TRUE(entries.has_value());
-    EXPECT_EQ(entries->size(), capture.size());
-    return split(*entries, indirection_, 3);
+    const auto shards = shards_of(capture, *spread_, indirection_, RepliesFrom53());
+    EXPECT_TRUE(shards.has_value());
+    EXPECT_EQ(shards->size(), capture.size());
+    return split(*shards, indirection_, 3);
   }
 
   std::unique_ptr<Spread> spread_;

@@ -70,7 +70,7 @@ TEST_P(SpreadTest, WorkersGetEqualShares) {
   constexpr unsigned kKeys = 30000;
   for (unsigned i = 0; i < kKeys; ++i) {
     const auto hash = hash_one(*spread_, Side::originator, random_key<KeyV6>(random_));
-    ++count[indirection.worker_of(indirection.entry_of(hash))];
+    ++count[indirection.worker_of(indirection.shard_of(hash))];
   }
   for (const unsigned n : count) EXPECT_NEAR(n, kKeys / 3, kKeys / 30);
 }
@@ -110,7 +110,7 @@ TEST(SpreadAttack, FlowsAimedAtSymmetricKeysSpreadByDefault) {
   std::array<unsigned, 8> count{};
   for (const KeyV4& key : flows) {
     const auto hash = hash_one(*spread, Side::originator, key);
-    ++count[indirection.worker_of(indirection.entry_of(hash))];
+    ++count[indirection.worker_of(indirection.shard_of(hash))];
   }
   // 250 each, with a standard deviation of 15.
   for (const unsigned n : count) EXPECT_NEAR(n, 250, 90);

@@ -12,7 +12,7 @@ std::uint64_t packets_of_shard(const Burst& burst, unsigned shard) {
   const auto add = [&](const auto& lane) {
     for (unsigned i = 0; i < lane.size; ++i) {
       const unsigned packet = lane.packet[i];
-      packets |= std::uint64_t{burst.entry[packet] == shard} << packet;
+      packets |= std::uint64_t{burst.shard[packet] == shard} << packet;
     }
   };
   add(burst.v4);
@@ -54,7 +54,7 @@ WorkersExchange::~WorkersExchange() {
       }
     }
   }
-  shards_.let_go([this](Handle packet) { port_->drop(packet); });
+  shards_.release_all([this](Handle packet) { port_->drop(packet); });
 }
 
 void WorkersExchange::set_lines(std::vector<Line*> lines) {
@@ -72,7 +72,7 @@ bool WorkersExchange::is_at_rest() const {
 
 // --- packets
 
-void WorkersExchange::take_in(Burst& burst) {
+void WorkersExchange::receive(Burst& burst) {
   constexpr std::size_t kMost = Burst::kMax / 2;
   while (shards_.has_released() && burst.size < Burst::kMax)
     port_->place(burst, burst.size++, shards_.release());
@@ -83,15 +83,15 @@ void WorkersExchange::take_in(Burst& burst) {
     const std::size_t count =
         exchange_->ring(from, worker_).pop(std::span(come).first(kMost - burst.size));
     for (std::size_t i = 0; i < count; ++i)
-      take_in(burst, std::bit_cast<std::uintptr_t>(come[i]), from);
+      receive(burst, std::bit_cast<std::uintptr_t>(come[i]), from);
   }
   if (++first_ == workers()) first_ = 0;
   taken_ = burst.size;
 }
 
-void WorkersExchange::take_in(Burst& burst, std::uintptr_t item, unsigned from) {
+void WorkersExchange::receive(Burst& burst, std::uintptr_t item, unsigned from) {
   if ((item & kMessage) != 0) {
-    shards_.come(*std::bit_cast<MoveMessage*>(item & ~std::uintptr_t{kTags}));
+    shards_.receive(*std::bit_cast<MoveMessage*>(item & ~std::uintptr_t{kTags}));
     return;
   }
   const Handle packet = item & ~std::uintptr_t{kTags};
@@ -115,7 +115,7 @@ void WorkersExchange::find_ways(Burst& burst, const Lane<K>& lane, const Steerin
   for (unsigned i = 0; i < lane.size; ++i) {
     const unsigned packet = lane.packet[i];
     const unsigned shard = owners_->shard_of(hashes[i]);
-    burst.entry[packet] = static_cast<std::uint16_t>(shard);
+    burst.shard[packet] = static_cast<std::uint16_t>(shard);
     if (packet >= released_) [[likely]]
       way_[packet] = shards_.way_of(shard, packet < taken_ ? from_[packet] : worker_);
     if (way_[packet].worker == worker_ && !way_[packet].holds) packets_of_[shard].add(1);
@@ -123,7 +123,7 @@ void WorkersExchange::find_ways(Burst& burst, const Lane<K>& lane, const Steerin
 }
 
 void WorkersExchange::hand_over(Burst& burst, const Steering& steering) {
-  shards_.look();
+  shards_.begin_burst();
   std::fill_n(way_.begin(), burst.size, ShardsOfWorker::Way{worker_, false});
   find_ways(burst, burst.v4, steering);
   find_ways(burst, burst.v6, steering);
@@ -134,7 +134,7 @@ void WorkersExchange::hand_over(Burst& burst, const Steering& steering) {
     if (way_[i].worker == worker_ && !way_[i].holds) continue;
     others |= std::uint64_t{1} << i;
     if (!way_[i].holds) {
-      give(way_[i].worker, burst.handle[i], kPacket);
+      push(way_[i].worker, burst.handle[i], kPacket);
     } else if (!shards_.hold(burst.handle[i], i < taken_ ? from_[i] : worker_)) {
       counters_.not_handed.add(1);
       port_->drop(burst.handle[i]);
@@ -143,7 +143,7 @@ void WorkersExchange::hand_over(Burst& burst, const Steering& steering) {
   take_out(burst, others);
 }
 
-void WorkersExchange::give(unsigned worker, Handle packet, Tag tag) {
+void WorkersExchange::push(unsigned worker, Handle packet, Tag tag) {
   void* const pointer = std::bit_cast<void*>(packet | tag);
   if (exchange_->ring(worker_, worker).push({&pointer, 1}) == 1) {
     counters_.handed_over.add(tag == kPacket ? 1 : 0);
@@ -153,13 +153,19 @@ void WorkersExchange::give(unsigned worker, Handle packet, Tag tag) {
   }
 }
 
-void WorkersExchange::pass_on(Burst& burst, std::uint64_t packets, unsigned to) {
+/// Takes packets out that were to be served here, and does `with(packet)` with each.
+template <class With>
+void WorkersExchange::withdraw(Burst& burst, std::uint64_t packets, With&& with) {
   for_each_bit(packets, [&](unsigned i) {
-    packets_of_[burst.entry[i]].subtract(1);
+    packets_of_[burst.shard[i]].subtract(1);
     port_->passed_on(burst.handle[i]);
-    give(to, burst.handle[i], kPacket);
+    with(burst.handle[i]);
   });
   take_out(burst, packets);
+}
+
+void WorkersExchange::pass_on(Burst& burst, std::uint64_t packets, unsigned to) {
+  withdraw(burst, packets, [&](Handle packet) { push(to, packet, kPacket); });
 }
 
 // --- shards
@@ -170,27 +176,34 @@ void WorkersExchange::between_bursts(Burst& next, Burst& after) {
   shards_.between_bursts();
 }
 
-bool WorkersExchange::has_room(unsigned to) const {
-  return exchange_->ring(worker_, to).has_room();
-}
-
 bool WorkersExchange::send(unsigned to, MoveMessage& message) {
   void* const pointer = std::bit_cast<void*>(std::bit_cast<std::uintptr_t>(&message) | kMessage);
   return exchange_->ring(worker_, to).push({&pointer, 1}) == 1;
 }
 
-bool WorkersExchange::give(unsigned shard, std::vector<std::byte>& parcel) {
+bool WorkersExchange::pack(unsigned shard, std::vector<std::byte>& parcel) {
   const bool is_idle = next_->size == 0 && after_->size == 0;
-  return lines_[worker_]->give(shard, is_idle ? kGivenWhileIdle : kGivenWhileBusy, parcel);
+  if (!is_idle && ++busy_bursts_ < kBusyBursts) return false;
+  busy_bursts_ = 0;
+  return lines_[worker_]->pack(shard, is_idle ? kPackedWhileIdle : 1, parcel);
 }
 
-void WorkersExchange::take(unsigned shard, unsigned from, std::span<const std::byte> parcel) {
-  lines_[worker_]->take(shard, *lines_[from], parcel);
+void WorkersExchange::unpack(unsigned shard, unsigned from, std::span<const std::byte> parcel) {
+  lines_[worker_]->unpack(shard, *lines_[from], parcel);
 }
 
-void WorkersExchange::pass_on_unknown(unsigned shard, unsigned to) {
+std::uint64_t WorkersExchange::without_connection(unsigned shard) const {
   const std::uint64_t packets = packets_of_shard(*next_, shard);
-  if (packets != 0) pass_on(*next_, lines_[worker_]->without_connection(*next_, packets), to);
+  return packets == 0 ? 0 : lines_[worker_]->without_connection(*next_, packets);
+}
+
+void WorkersExchange::pass_on(std::uint64_t packets, unsigned to) { pass_on(*next_, packets, to); }
+
+void WorkersExchange::drop(std::uint64_t packets) {
+  withdraw(*next_, packets, [&](Handle packet) {
+    counters_.not_handed.add(1);
+    port_->drop(packet);
+  });
 }
 
 void WorkersExchange::pass_on_all(unsigned shard, unsigned to) {

@@ -26,7 +26,7 @@ void copy_parsed(const Burst& from, Burst& to) {
   copy(&Burst::length);
   copy(&Burst::wire_length);
   copy(&Burst::handle);
-  copy(&Burst::entry);
+  copy(&Burst::shard);
   copy(&Burst::headers);
   copy(&Burst::signal);
   copy(&Burst::verdict);
