@@ -12,15 +12,14 @@
 #include <span>
 #include <utility>
 
+#include "bench/pipeline_run.h"
 #include "bench/timed_run.h"
 #include "function/kinds.h"
 #include "line/probe.h"
 #include "millrace/detail/waiting.h"
 #include "parse/parse.h"
-#include "port/ring.h"
 #include "shard/spread.h"
 #include "traffic/generate.h"
-#include "worker/pipeline.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
@@ -219,7 +218,8 @@ class Experiment {
   Result<Workers> make_workers(unsigned count);
   Result<void> check(const Contender& contender, const Workers& workers);
   void note(Part part, const Lap& lap, double of_packets);
-  double note(const Contender& contender, const Workers& workers);
+  double note(const Contender& contender, const Workers& workers,
+              const std::optional<Workers::Time>& reading);
   std::vector<PipelineResult> results_of(std::string_view model, const StageTimes& ns,
                                          unsigned most) const;
 
@@ -312,17 +312,17 @@ Result<double> Experiment::measure_model(const Contender& contender) {
   }
   std::vector<Port*> pointers;
   for (ReplayPort& port : ports) pointers.push_back(&port);
-  std::optional<Pipeline> pipeline;
+  std::optional<Workers::Time> reading;
   if (piped) {
-    auto made = Pipeline::create(pointers);
-    if (!made) return std::unexpected(made.error());
-    pipeline = std::move(*made);
-    pointers = pipeline->ports();
-  }
-  if (auto ok = workers->run(pointers, pipeline ? &*pipeline : nullptr); !ok)
+    auto pipeline = Pipeline::create(pointers);
+    if (!pipeline) return std::unexpected(pipeline.error());
+    if (auto ok = pipeline->run(*workers); !ok) return std::unexpected(ok.error());
+    reading = pipeline->reading_time();
+  } else if (auto ok = workers->run(pointers); !ok) {
     return std::unexpected(ok.error());
+  }
   if (auto ok = check(contender, *workers); !ok) return std::unexpected(ok.error());
-  return note(contender, *workers);
+  return note(contender, *workers, reading);
 }
 
 /// Whatever the model: the same connections, and every packet served.
@@ -346,7 +346,8 @@ void Experiment::note(Part part, const Lap& lap, double of_packets) {
   of.cycles.push_back(lap.ticks / of_packets);
 }
 
-double Experiment::note(const Contender& contender, const Workers& workers) {
+double Experiment::note(const Contender& contender, const Workers& workers,
+                        const std::optional<Workers::Time>& reading) {
   ModelSamples& of = samples_[contender];
   const auto packets = static_cast<double>(this->packets());
   std::uint64_t longest = 0;
@@ -357,10 +358,9 @@ double Experiment::note(const Contender& contender, const Workers& workers) {
     busy += time.elapsed_ns - time.waited_ns;
   }
   of.worker_ns.push_back(static_cast<double>(busy) / packets);
-  if (contender.what == What::pipeline) {
-    const Workers::Time time = workers.reading_time();
-    longest = std::max(longest, time.elapsed_ns);
-    of.reader_ns.push_back(static_cast<double>(time.elapsed_ns - time.waited_ns) / packets);
+  if (reading) {
+    longest = std::max(longest, reading->elapsed_ns);
+    of.reader_ns.push_back(static_cast<double>(reading->elapsed_ns - reading->waited_ns) / packets);
   }
   of.mpps.push_back(1000 * packets / static_cast<double>(longest));
   return of.mpps.back();

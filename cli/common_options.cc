@@ -30,16 +30,6 @@ CLI::Validator table_name() {
       one.get_description());
 }
 
-std::vector<std::string> model_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, model] : models()) names.emplace_back(name);
-  return names;
-}
-
-Config::Model model_named(std::string_view wanted) {
-  return std::ranges::find(models(), wanted, [](const auto& known) { return known.first; })->second;
-}
-
 std::uint32_t milliseconds(double seconds) {
   return static_cast<std::uint32_t>(std::max(1.0, std::round(seconds * 1000.0)));
 }
@@ -62,11 +52,6 @@ void CommonOptions::add_to(CLI::App& command) {
   command.add_option("--workers", workers, "Worker threads, each on a core of its own; 1")
       ->check(whole_number(1, Workers::kMost))
       ->type_name("N");
-  command
-      .add_option("--model", model,
-                  "run-to-completion, or pipeline: one more thread receives and parses for all; "
-                  "run-to-completion")
-      ->check(one_of(model_names()));
   command.add_option("--spread", spread, "How packets are spread over workers; keyed")
       ->check(one_of(spread_names()));
   command.add_option("--pages", pages, "Best memory to try: huge, transparent or small")
@@ -82,7 +67,6 @@ void CommonOptions::apply_to(Config& config) const {
   if (table) config.table.scheme = *table;
   if (sharing) config.sharing = *sharing;
   if (workers) config.workers = *workers;
-  if (model) config.model = model_named(*model);
   if (spread) config.spread.scheme = *spread;
   if (ageing) config.ageing.scheme = *ageing;
   if (capacity) {

@@ -20,7 +20,6 @@ struct CommonOptions {
   std::optional<std::size_t> capacity;
   std::optional<double> timeout_s;
   std::optional<unsigned> workers;
-  std::optional<std::string> model;
   std::optional<std::string> spread;
   std::string pages = "huge";
   std::optional<std::uint64_t> seed;

@@ -22,7 +22,6 @@
 #include "report.h"
 #include "shard/split.h"
 #include "traffic/windows.h"
-#include "worker/pipeline.h"
 #include "worker/threads.h"
 #include "worker/workers.h"
 
@@ -66,7 +65,7 @@ struct ReplayCommand {
   Result<Config> read() const;
   Result<Loaded> load(const Config& config) const;
   Result<Parts> divide(const Capture& capture, const Config& config, const Workers& workers) const;
-  Result<Ports> open_ports(const Capture& capture, const Config& config, Parts parts) const;
+  Result<Ports> open_ports(const Capture& capture, Parts parts) const;
   std::optional<std::string> small_pages(const Workers& workers) const;
   Result<int> replay() const;
   Result<int> show(const RunReport& report) const;
@@ -175,8 +174,7 @@ Result<Parts> ReplayCommand::divide(const Capture& capture, const Config& config
   return parts;
 }
 
-Result<Ports> ReplayCommand::open_ports(const Capture& capture, const Config& config,
-                                        Parts parts) const {
+Result<Ports> ReplayCommand::open_ports(const Capture& capture, Parts parts) const {
   Ports ports;
   if (!out.empty()) {
     CaptureFormat format = capture.format();
@@ -186,12 +184,10 @@ Result<Ports> ReplayCommand::open_ports(const Capture& capture, const Config& co
     ports.output =
         std::make_unique<CaptureOutput>(std::move(*writer), static_cast<unsigned>(parts.size()));
   }
-  const ReplayOptions options{
-      .burst = burst,
-      .loops = loops,
-      .clock = clock == "wall" ? Clock::wall : Clock::capture,
-      .in_flight = config.model == Config::Model::pipeline ? Pipeline::kInFlight : kBurstsInFlight,
-      .stop = &interrupted};
+  const ReplayOptions options{.burst = burst,
+                              .loops = loops,
+                              .clock = clock == "wall" ? Clock::wall : Clock::capture,
+                              .stop = &interrupted};
   for (auto& part : parts) {
     auto port = ReplayPort::create(capture, options, ports.output.get(), std::move(part));
     if (!port) return std::unexpected(port.error());
@@ -200,16 +196,11 @@ Result<Ports> ReplayCommand::open_ports(const Capture& capture, const Config& co
   return ports;
 }
 
-/// A warning where threads outnumber processors.
-std::optional<std::string> too_many_threads(const Config& config) {
-  const bool pipeline = config.model == Config::Model::pipeline;
-  const unsigned threads = config.workers + (pipeline ? 1 : 0);
-  if (threads <= processors()) return std::nullopt;
-  std::string warning = fmt::format("{} workers{} take turns on {} processors", config.workers,
-                                    pipeline ? " and a reader" : "", processors());
-  if (const unsigned right = processors() - (pipeline ? 1 : 0); right > 0)
-    warning += fmt::format(": --workers {} has one for each", right);
-  return warning;
+/// A warning where workers outnumber processors.
+std::optional<std::string> too_many_workers(unsigned workers) {
+  if (workers <= processors()) return std::nullopt;
+  return fmt::format("{} workers take turns on {} processors: --workers {} has one for each",
+                     workers, processors(), processors());
 }
 
 /// A warning where tables filled to the highest of their marks that they met.
@@ -256,7 +247,7 @@ Result<int> ReplayCommand::replay() const {
   if (!parts) return std::unexpected(parts.error());
 
   catch_interrupts();
-  auto ports = open_ports(*capture, *config, std::move(*parts));
+  auto ports = open_ports(*capture, std::move(*parts));
   if (!ports) return std::unexpected(ports.error());
   if (interrupted) return kInterrupted;
   RunReport report{.input = in,
@@ -271,22 +262,14 @@ Result<int> ReplayCommand::replay() const {
   report.loss = loaded->loss;
   std::ranges::copy(doubts(*config), std::back_inserter(report.warnings));
   if (auto warning = small_pages(*workers)) report.warnings.push_back(std::move(*warning));
-  if (auto warning = too_many_threads(*config)) report.warnings.push_back(std::move(*warning));
+  if (auto warning = too_many_workers(config->workers))
+    report.warnings.push_back(std::move(*warning));
   {
     const Progress progress(common.quiet, "replaying", capture->size() * loops,
                             [&workers] { return workers->counters().in.value(); });
     std::vector<Port*> pointers;
     for (ReplayPort& port : ports->all) pointers.push_back(&port);
-    std::optional<Pipeline> pipeline;
-    if (config->model == Config::Model::pipeline) {
-      auto made = Pipeline::create(pointers);
-      if (!made) return std::unexpected(made.error());
-      pipeline = std::move(*made);
-      pointers = pipeline->ports();
-    }
-    if (auto ok = workers->run(pointers, pipeline ? &*pipeline : nullptr); !ok)
-      return std::unexpected(ok.error());
-    if (pipeline) report.reading = workers->reading_time();
+    if (auto ok = workers->run(pointers); !ok) return std::unexpected(ok.error());
   }
   for (unsigned n = 0; n < workers->count(); ++n) {
     Workers::Time time = workers->time(n);

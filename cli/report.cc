@@ -111,14 +111,13 @@ std::uint64_t busy_ns(const RunReport& report, const Workers::Time& of_one) {
 
 /// Of all threads together.
 double ns_per_packet(const RunReport& report) {
-  std::uint64_t ns = report.reading ? report.reading->elapsed_ns : 0;
+  std::uint64_t ns = 0;
   for (const Workers::Time& of_one : report.times) ns += busy_ns(report, of_one);
   return quotient(ns, report.workers->counters().in.value());
 }
 
 std::uint64_t elapsed_ns(const RunReport& report) {
-  const auto of_workers = std::ranges::max(report.times, {}, &Workers::Time::elapsed_ns).elapsed_ns;
-  return std::max(of_workers, report.reading ? report.reading->elapsed_ns : 0);
+  return std::ranges::max(report.times, {}, &Workers::Time::elapsed_ns).elapsed_ns;
 }
 
 double mpps(const RunReport& report) {
@@ -146,14 +145,6 @@ Json workers_of(const RunReport& report) {
          {"waited_ns", time.waited_ns}});
   }
   return list;
-}
-
-Json reader_of(const RunReport& report) {
-  if (!report.reading) return nullptr;
-  const std::uint64_t in = report.workers->counters().in.value();
-  const Workers::Time& time = *report.reading;
-  return {{"ns_per_packet", rounded(quotient(time.elapsed_ns, in), 2)},
-          {"waited", rounded(quotient(time.waited_ns, time.elapsed_ns), 4)}};
 }
 
 /// How connections ended: every way that some did, and idling, the usual one.
@@ -243,13 +234,7 @@ void print_memory(Table& table, const RunReport& report) {
 void print_workers(Table& table, const RunReport& report) {
   const unsigned count = report.workers->count();
   const std::uint64_t in = report.workers->counters().in.value();
-  if (report.reading) {
-    table.line(
-        "  reader          {:>10} packets           {:.1f} ns each, {:.0f} % of them waiting",
-        grouped(in), quotient(report.reading->elapsed_ns, in),
-        100.0 * quotient(report.reading->waited_ns, report.reading->elapsed_ns));
-  }
-  if (count == 1 && !report.reading) return;
+  if (count == 1) return;
   for (unsigned n = 0; n < count; ++n) {
     const WorkerCounters& counters = report.workers->line(n).counters();
     table.line("  worker {:<9}{:>10} packets  {:>5.1f} %  {:.1f} ns each, {} connections", n,
@@ -308,7 +293,6 @@ Json to_json(const RunReport& report) {
       {"ns_per_packet", rounded(ns_per_packet(report), 2)},
       {"mpps", rounded(mpps(report), 3)},
       {"spread", {{"scheme", report.spread.scheme}, {"entries", report.spread.entries}}},
-      {"reader", reader_of(report)},
       {"workers", workers_of(report)},
       {"ports", ports_of(report)},
   };

@@ -22,8 +22,7 @@ struct RunReport {
   std::vector<Rival> rivals;            ///< as `Host::rivals`
   LineConfig config;
   Config::Spread spread;
-  std::vector<Workers::Time> times;      ///< each worker's on the packets' way, output left out
-  std::optional<Workers::Time> reading;  ///< of the pipeline's reader
+  std::vector<Workers::Time> times;  ///< each worker's on the packets' way, output left out
   std::optional<std::uint64_t> seed;
   bool is_configured = true;  ///< false: the function takes all traffic, whatever the direction
   bool interrupted = false;

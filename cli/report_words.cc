@@ -11,7 +11,6 @@
 namespace millrace::cli {
 
 std::string of_workers(const RunReport& report) {
-  if (report.reading) return fmt::format("by a reader and {} workers", report.times.size());
   return report.times.size() == 1 ? "a core" : fmt::format("by {} workers", report.times.size());
 }
 

@@ -164,7 +164,7 @@ class Interfaces(CaptureCase):
             data.packet(on, framed(links[on], udp(i % 300)), START + 500 * i)
         self.write("in.pcapng", data.data)
         outs = set()
-        for how in ((), ("--workers", "3"), ("--workers", "2", "--model", "pipeline")):
+        for how in ((), ("--workers", "3")):
             stats, _ = self.stats_of(data.data, "--out", self.path("out"), "--loops", "2", *how)
             self.assertEqual((stats["packets"]["in"], stats["packets"]["tracked"]), (6000, 6000))
             with open(self.path("out"), "rb") as file:
@@ -287,7 +287,6 @@ class Streams(CaptureCase):
                      f"{replay} --in good.pcap --out /dev/stdout | cat", f"cat good.pcap | {replay} --in - --out - | cat",
                      f"{replay} --in <(cat good.pcap) --out -", f"{replay} --in /dev/stdin --out - < good.pcap",
                      f"cat good.pcap | {replay} --in - --workers 3 --out -",
-                     f"cat good.pcap | {replay} --in - --workers 2 --model pipeline --out -",
                      f"mkfifo i o; timeout 20 cp good.pcap i & {replay} --in i --out o > /dev/null & timeout 20 cat o",
                      f"{replay} --in good.pcap --out - > file; cat file",
                      f"{replay} --in good.pcap --out /dev/stdout > file; cat file"):

@@ -16,7 +16,6 @@ class InterruptsCli(Case):
             with self.subTest(sent):
                 self.interrupt(sent)
         self.interrupt(signal.SIGINT, "--workers", "3")
-        self.interrupt(signal.SIGINT, "--workers", "2", "--model", "pipeline")
 
     def test_interrupted_before_anything_is_written(self):
         fifo = self.path("slow.pcap")

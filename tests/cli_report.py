@@ -20,7 +20,6 @@ class ReportCli(Case):
     def test_workers_are_no_cores(self):
         self.assertIn(" Mpps a core (", self.table())
         self.assertIn(" Mpps by 4 workers (", self.table("--workers", "4"))
-        self.assertIn(" Mpps by a reader and 2 workers (", self.table("--workers", "2", "--model", "pipeline"))
 
     def test_each_direction_for_itself(self):
         words = "opened (each direction is one, without services),"

@@ -209,8 +209,7 @@ class Cli(Case):
     def test_workers_write_what_one_writes(self):
         outs = set()
         for workers, *how in ((1,), (2,), (5,), (3, "--sharing", "mutex"),
-                              (4, "--sharing", "lock-free-race"),
-                              (1, "--model", "pipeline"), (3, "--model", "pipeline")):
+                              (4, "--sharing", "lock-free-race")):
             out = self.path("out.pcap")
             result = self.run_ok(*self.replay("--workers", str(workers), *how,
                                               "--loops", "3", "--out", out, "--stats", "-"))
@@ -276,9 +275,9 @@ class Cli(Case):
         self.refuse(USAGE, ["--config"], "run")
         self.refuse(USAGE, ["--check", "excludes"], "run", "--check", good, "--config", good)
         self.refuse(UNREADABLE, ["gone.toml"], "run", "--check", self.path("gone.toml"))
-        wrong = self.run_it("run", "--check", self.write("f.toml", 'model = "pipeline"\n' + ports))
+        wrong = self.run_it("run", "--check", self.write("f.toml", 'sharing = "mutex"\nspread.level = true\n' + ports))
         self.assertEqual((wrong.returncode, wrong.stdout), (USAGE, ""))
-        for words in ("no service", "pipeline"):
+        for words in ("no service", "spread.level"):
             self.assertIn(words, wrong.stderr)
         self.assertTrue(all("f.toml: " in line for line in wrong.stderr.splitlines()), wrong.stderr)
 
@@ -382,7 +381,6 @@ class Cli(Case):
         for arguments in (self.replay(), self.replay("--seed", "1", "--capacity", "50"),
                           self.replay("--workers", "2"),
                           self.replay("--workers", "2", "--sharing", "mutex"),
-                          self.replay("--workers", "2", "--model", "pipeline"),
                           self.replay("--config", forward),
                           ("replay", "--in", capture, "--config", two_way)):
             stats = json.loads(self.run_ok(*arguments, "--stats", "-").stdout)

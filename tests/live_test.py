@@ -323,7 +323,6 @@ backends = [{{ address = "10.0.0.1" }}]
         self.refused(network, USAGE, ["no port", "[[port]]"], GOOD.replace("[[port]]", "[[prt]]", 0)
                      .split("[[port]]")[0] + "[[service]]" + GOOD.split("[[service]]", 1)[1])
         self.refused(network, USAGE, ["no service", "[[service]]"], GOOD.split("[[service]]")[0])
-        self.refused(network, USAGE, ["pipeline"], 'model = "pipeline"\n' + GOOD)
 
 
 if __name__ == "__main__":

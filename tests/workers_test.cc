@@ -1,5 +1,4 @@
-// Several workers against one, each for itself and in a pipeline: the same packets out, in the same
-// order, and the same counts.
+// Several workers against one: the same packets out, in the same order, and the same counts.
 #include "worker/workers.h"
 
 #include <gtest/gtest.h>
@@ -66,17 +65,11 @@ class WorkersTest : public testing::Test {
     CaptureOutput output(std::move(*writer), count);
     std::vector<ReplayPort> ports;
     for (CapturePart& part : split(*entries, indirection, count)) {
-      ports.push_back(*ReplayPort::create(
-          capture, {.loops = loops_, .in_flight = Pipeline::kInFlight}, &output, std::move(part)));
+      ports.push_back(*ReplayPort::create(capture, {.loops = loops_}, &output, std::move(part)));
     }
     std::vector<Port*> pointers;
     for (auto& port : ports) pointers.push_back(&port);
-    std::optional<Pipeline> pipeline;
-    if (pipeline_) {
-      pipeline = *Pipeline::create(pointers);
-      pointers = pipeline->ports();
-    }
-    EXPECT_TRUE(workers->run(pointers, pipeline ? &*pipeline : nullptr).has_value());
+    EXPECT_TRUE(workers->run(pointers).has_value());
     EXPECT_TRUE(output.finish().has_value());
     return outcome_of(*workers);
   }
@@ -90,7 +83,6 @@ class WorkersTest : public testing::Test {
                    .catch_up = true};
   BalanceConfig balance_;
   std::uint32_t loops_ = 1;
-  bool pipeline_ = false;
 
  private:
   Outcome outcome_of(const Workers& workers) {
@@ -269,9 +261,6 @@ TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
       EXPECT_EQ(run(all, 3, kind.name), one) << kind.name;
     }
   }
-  pipeline_ = true;
-  EXPECT_EQ(run(all, 3), one);
-  pipeline_ = false;
   line_.sharing = "lock-free-race";
   EXPECT_EQ(run(all, 3), one);
 }
@@ -315,17 +304,6 @@ TEST_F(WorkersTest, NobodyWaitsForOneThatFailed) {
     EXPECT_NE(ran.error().message.find("memory"), std::string::npos);
     EXPECT_LT(workers->counters().in.value(), capture->size());
   }
-}
-
-TEST_F(WorkersTest, APipelineDoesWhatWorkersAloneDo) {
-  const auto capture =
-      generate({.connections = part_of(4000), .packets = part_of(40'000), .seed = 5});
-  ASSERT_TRUE(capture.has_value());
-  const Outcome one = run(*capture, 1);
-  pipeline_ = true;
-  for (const unsigned count : {1U, 2U, 5U}) EXPECT_EQ(run(*capture, count), one) << count;
-  line_.sharing = "lock-free-race";
-  EXPECT_EQ(run(*capture, 3), one);
 }
 
 TEST_F(WorkersTest, AnErrorOfOneIsTheErrorOfAll) {

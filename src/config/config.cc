@@ -35,10 +35,6 @@ struct RawConfig {
   std::vector<config::RawRoute> routes;
 };
 
-std::vector<std::pair<std::string, Config::Model>> model_choices() {
-  return {models().begin(), models().end()};
-}
-
 /// Reads what belongs to Config itself.
 template <class Read>
 auto in_config(const Read& read) {
@@ -126,7 +122,6 @@ Keys<RawConfig> root_keys(const SchemeNames& schemes, config::ChainReader& chain
       {"function", skip},
       {"chain", skip},
       {"workers", in_config(config::integer(&Config::workers, 1, Indirection::kLeast, "threads"))},
-      {"model", in_config(config::choice(&Config::model, model_choices()))},
       {"sharing", in_config(config::name(&Config::sharing, schemes.sharing))},
       {"spread", in_config(config::table(&Config::spread, spread_keys()))},
       {"table", in_config(config::table(&Config::table, table_keys(schemes)))},
@@ -267,13 +262,6 @@ FunctionRun function_run(const Config& config) {
       std::max(config.ageing.timeout_s.longest_without_syn(), kSynRetransmissions);
   return {.stateless_when_full = config.table.when_full != Config::WhenFull::drop,
           .quiet_ms = config.ageing.scheme == "none" ? kForever : longest * 1000};
-}
-
-std::span<const std::pair<std::string_view, Config::Model>> models() {
-  using M = Config::Model;
-  static constexpr std::array<std::pair<std::string_view, M>, 2> kModels{
-      {{"run-to-completion", M::run_to_completion}, {"pipeline", M::pipeline}}};
-  return kModels;
 }
 
 Result<void> check_spread(const Config& config) {

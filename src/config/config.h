@@ -84,16 +84,10 @@ struct Config {
     Idle idle = Idle::by_device;
   };
 
-  enum class Model : std::uint8_t {
-    run_to_completion,  ///< each worker does everything for its packets
-    pipeline,           ///< one more thread receives and parses for all
-  };
-
   /// The function that packets meet, or a chain of several (chained.h).
   std::shared_ptr<const FunctionSettings> function = default_function();
 
   unsigned workers = 1;
-  Model model = Model::run_to_completion;
   std::optional<std::string> sharing;  ///< else `sharing_of` decides
   Spread spread;
   Table table;
@@ -127,9 +121,6 @@ Surroundings surroundings(const Config& config);
 std::vector<std::string> doubts(const Config& config);
 
 // Settings for the parts of a line, after the command line has had its say.
-
-/// The models, by name.
-std::span<const std::pair<std::string_view, Config::Model>> models();
 
 /// Whether the packets of every connection reach one worker, and can be moved where that is asked
 /// for. Errors are of kind `usage`.

@@ -53,7 +53,6 @@ TEST(Config, NothingMeansTheDefaults) {
 constexpr std::string_view kEverything = R"(
 function = "balance"
 workers = 3
-model = "pipeline"
 sharing = "sharded"
 
 [spread]
@@ -113,7 +112,6 @@ TEST(Config, EverySettingArrives) {
   EXPECT_EQ(config.spread.entries, 128U);
   EXPECT_TRUE(config.spread.level);
   EXPECT_EQ(config.spread.level_interval_ms, 7U);
-  EXPECT_EQ(config.model, Config::Model::pipeline);
   const LineConfig line = line_config(config);
   EXPECT_EQ(line.table, "std");
   EXPECT_EQ(line.ageing, "none");

@@ -80,8 +80,6 @@ Result<void> check_live(const Config& config) {
             "the configuration has no port: give [[port]] with name, device and addresses");
   const std::string missing(config.function->facts().missing);
   refuse_if(!missing.empty(), "the configuration has " + missing);
-  refuse_if(config.model != Config::Model::run_to_completion,
-            "model = \"pipeline\" is for captures: give \"run-to-completion\", or leave it out");
   refuse_if(config.spread.level && shares_tables(sharing_of(config)),
             "spread.level moves connections between tables, and sharing = \"" + sharing_of(config) +
                 "\" has one for all workers: give sharing = \"sharded\", or leave it out");

@@ -1,5 +1,5 @@
-// Bursts, or packets, on their way from one thread to another: DPDK's rte_ring, behind a class that
-// shows none of DPDK's types.
+// Packets, or other things, on their way from one thread to another: DPDK's rte_ring, behind a
+// class that shows none of DPDK's types.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 
-#include "core/burst.h"
 #include "millrace/types.h"
 
 struct rte_ring;
@@ -37,32 +36,6 @@ class PointerRing {
   std::uint32_t count() const;
 
   std::unique_ptr<rte_ring, Free> ring_;
-};
-
-class BurstRing {
- public:
-  static Result<BurstRing> create(unsigned capacity) {
-    auto ring = PointerRing::create(capacity);
-    if (!ring) return std::unexpected(ring.error());
-    return BurstRing(std::move(*ring));
-  }
-
-  /// False where there is no room.
-  bool push(Burst* burst) {
-    void* const pointer = burst;
-    return ring_.push({&pointer, 1}) == 1;
-  }
-  /// The one pushed first, or null.
-  Burst* pop() {
-    void* pointer = nullptr;
-    ring_.pop({&pointer, 1});
-    return static_cast<Burst*>(pointer);
-  }
-
- private:
-  explicit BurstRing(PointerRing ring) : ring_(std::move(ring)) {}
-
-  PointerRing ring_;
 };
 
 }  // namespace millrace

@@ -199,7 +199,11 @@ void Workers::review(Do&& do_it) {
   }
 }
 
-Result<void> Workers::run(std::span<Port* const> ports, Pipeline* pipeline) {
+Result<void> Workers::run(std::span<Port* const> ports) {
+  return on_threads(count(), [&](unsigned n) { serve(n, *ports[n]); });
+}
+
+void Workers::serve(unsigned worker, Port& port) {
   struct Open {
     Mailbox& mailbox;
     explicit Open(Mailbox& of) : mailbox(of) { mailbox.open(); }
@@ -207,31 +211,17 @@ Result<void> Workers::run(std::span<Port* const> ports, Pipeline* pipeline) {
     Open(const Open&) = delete;
     Open& operator=(const Open&) = delete;
   };
-  const auto serve = [&](unsigned n) {
-    try {
-      all_[n].line->run(*ports[n]);
-    } catch (...) {
-      ports[n]->finish();  // nobody shall wait for what it would have sent
-      throw;
-    }
-  };
-  const auto timed = [](Timer& timer, const auto& work) {
-    timer.begin();
-    work();
-    timer.end();
-  };
-  return on_threads(count() + (pipeline != nullptr ? 1 : 0), [&](unsigned n) {
-    if (n == count()) {
-      timed(reading_, [&] { pipeline->read(); });
-    } else {
-      // Opened when it can say since when, and closed when it has said how long.
-      std::optional<Open> open;
-      timed(all_[n].timer, [&] {
-        open.emplace(all_[n].line->mailbox());
-        serve(n);
-      });
-    }
-  });
+  Worker& one = all_[worker];
+  one.timer.begin();
+  // Opened when it can say since when, and closed when it has said how long.
+  const Open open(one.line->mailbox());
+  try {
+    one.line->run(port);
+  } catch (...) {
+    port.finish();  // nobody shall wait for what it would have sent
+    throw;
+  }
+  one.timer.end();
 }
 
 }  // namespace millrace

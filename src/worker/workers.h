@@ -13,7 +13,6 @@
 #include "function/kind.h"
 #include "line/line.h"
 #include "shard/indirection.h"
-#include "worker/pipeline.h"
 
 namespace millrace {
 
@@ -81,10 +80,12 @@ class Workers {
   bool is_shared() const { return shared_; }
   /// @}
 
-  /// Each worker serves its port, the n-th of `ports`, until all are at their ends. Where there is
-  /// a `pipeline`, the ports are its own, and one thread more reads it. Errors (failed): a thread
-  /// could not be started, or no memory was left.
-  Result<void> run(std::span<Port* const> ports, Pipeline* pipeline = nullptr);
+  /// Each worker serves its port, the n-th of `ports`, until all are at their ends. Errors
+  /// (failed): a thread could not be started, or no memory was left.
+  Result<void> run(std::span<Port* const> ports);
+  /// Serves a port with that worker on the calling thread, for a caller that starts threads itself.
+  /// Throws std::bad_alloc.
+  void serve(unsigned worker, Port& port);
 
   struct Time {
     std::uint64_t elapsed_ns = 0;
@@ -93,8 +94,6 @@ class Workers {
   /// What the last run took a worker, from its first burst to its last; while it runs, so far (as
   /// `ask`).
   Time time(unsigned worker) const;
-  /// And the thread that read.
-  Time reading_time() const { return reading_.time; }
 
  private:
   /// Of the thread that starts it.
@@ -130,7 +129,6 @@ class Workers {
 
   std::unique_ptr<FunctionDeployment> deployment_;  // of `all_`
   std::vector<Worker> all_;
-  Timer reading_;
   std::size_t capacity_;  // that all promise together
   std::size_t capacity_v6_;
   std::shared_ptr<SourceCounts> sources_;

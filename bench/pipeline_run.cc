@@ -1,11 +1,12 @@
-#include "worker/pipeline.h"
+#include "pipeline_run.h"
 
 #include <algorithm>
-#include <utility>
+#include <chrono>
 
 #include "parse/parse.h"
+#include "worker/threads.h"
 
-namespace millrace {
+namespace millrace::bench {
 namespace {
 
 template <class K>
@@ -37,6 +38,12 @@ void copy_parsed(const Burst& from, Burst& to) {
 }
 
 }  // namespace
+
+Result<BurstRing> BurstRing::create(unsigned capacity) {
+  auto ring = PointerRing::create(capacity);
+  if (!ring) return std::unexpected(ring.error());
+  return BurstRing(std::move(*ring));
+}
 
 ParsedPort::ParsedPort(Port& source, BurstRing parsed, BurstRing free)
     : source_(&source),
@@ -107,10 +114,16 @@ Result<Pipeline> Pipeline::create(std::span<Port* const> sources) {
   return pipeline;
 }
 
-std::vector<Port*> Pipeline::ports() const {
-  std::vector<Port*> all;
-  for (const auto& port : ports_) all.push_back(port.get());
-  return all;
+Result<void> Pipeline::run(Workers& workers) {
+  return on_threads(workers.count() + 1, [&](unsigned n) {
+    if (n < workers.count()) return workers.serve(n, *ports_[n]);
+    const auto start = std::chrono::steady_clock::now();
+    const std::uint64_t waited_before = detail::Waiting::sum_ns();
+    read();
+    const std::chrono::nanoseconds passed = std::chrono::steady_clock::now() - start;
+    reading_time_ = {.elapsed_ns = static_cast<std::uint64_t>(passed.count()),
+                     .waited_ns = detail::Waiting::sum_ns() - waited_before};
+  });
 }
 
 void Pipeline::read() {
@@ -132,4 +145,4 @@ void Pipeline::read() {
   }
 }
 
-}  // namespace millrace
+}  // namespace millrace::bench

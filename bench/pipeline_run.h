@@ -10,14 +10,39 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "millrace/detail/waiting.h"
-
 #include "port/port.h"
 #include "port/ring.h"
+#include "worker/workers.h"
 
-namespace millrace {
+namespace millrace::bench {
+
+/// A ring of bursts. One thread pushes, one pops.
+class BurstRing {
+ public:
+  /// Makes room for `capacity`, 1 or more. Errors (failed): no memory.
+  static Result<BurstRing> create(unsigned capacity);
+
+  /// Returns false where there is no room.
+  bool push(Burst* burst) {
+    void* const pointer = burst;
+    return ring_.push({&pointer, 1}) == 1;
+  }
+  /// Returns the burst that was pushed first, or null.
+  Burst* pop() {
+    void* pointer = nullptr;
+    ring_.pop({&pointer, 1});
+    return static_cast<Burst*>(pointer);
+  }
+
+ private:
+  explicit BurstRing(PointerRing ring) : ring_(std::move(ring)) {}
+
+  PointerRing ring_;
+};
 
 /// A worker's end of the pipeline.
 class ParsedPort final : public Port {
@@ -25,23 +50,23 @@ class ParsedPort final : public Port {
   /// Bursts that may wait for the worker.
   static constexpr unsigned kBursts = 16;
 
-  /// `source` outlives it, and lets one thread receive while another sends. Errors (failed): no
-  /// memory.
+  /// `source` outlives the port, and lets one thread receive while another sends. Errors (failed):
+  /// no memory.
   static Result<std::unique_ptr<ParsedPort>> create(Port& source);
 
-  // By the worker.
+  // The worker calls these.
   LinkType link_type() const override { return source_->link_type(); }
   bool receives_parsed() const override { return true; }
-  /// An empty burst while none is ready.
+  /// Gives an empty burst while none is ready.
   bool receive(Burst& burst) override;
   void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;
 
-  // By the reading thread.
+  // The reading thread calls these.
   enum class Fed : std::uint8_t { burst, full, end };
   /// Receives a burst from the source, and parses it. Ends a wait for room before that.
   Fed feed(std::optional<detail::Backoff>& waiting);
-  /// Nothing more will come.
+  /// Says that nothing more will come.
   void end() { ended_.store(true, std::memory_order_release); }
 
  private:
@@ -63,15 +88,21 @@ class Pipeline {
   /// Bursts of a worker's port that are in flight at once, at most: so many must its memory last.
   static constexpr unsigned kInFlight = ParsedPort::kBursts + kBurstsInFlight;
 
+  /// `sources` are the workers' ports, and outlive the pipeline. Errors (failed): no memory.
   static Result<Pipeline> create(std::span<Port* const> sources);
-  /// What workers are given in place of the sources.
-  std::vector<Port*> ports() const;
-  /// On the reading thread, once: until all sources are at their ends. Throws nothing.
-  void read();
+
+  /// Runs the workers until all sources are at their ends, with one thread more, which reads.
+  /// Errors: as `Workers::run`.
+  Result<void> run(Workers& workers);
+  /// Returns what the last run took the reading thread.
+  Workers::Time reading_time() const { return reading_time_; }
 
  private:
+  void read();
+
   std::vector<std::unique_ptr<ParsedPort>> ports_;
   std::vector<ParsedPort*> open_;  // whose sources are not at their ends
+  Workers::Time reading_time_;
 };
 
-}  // namespace millrace
+}  // namespace millrace::bench
