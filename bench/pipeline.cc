@@ -14,6 +14,7 @@
 
 #include "bench/pipeline_run.h"
 #include "bench/timed_run.h"
+#include "core/processors.h"
 #include "function/kinds.h"
 #include "line/probe.h"
 #include "millrace/detail/waiting.h"

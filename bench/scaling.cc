@@ -13,9 +13,9 @@
 #include "bench/pairs.h"
 #include "bench/timed_run.h"
 #include "conntrack/schemes.h"
+#include "core/processors.h"
 #include "function/kinds.h"
 #include "traffic/generate.h"
-#include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace::bench {

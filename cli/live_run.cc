@@ -16,7 +16,7 @@
 #include "command_line/output.h"
 #include "common_options.h"
 #include "core/json.h"
-#include "worker/threads.h"
+#include "core/processors.h"
 
 namespace millrace::cli {
 namespace {

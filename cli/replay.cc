@@ -17,12 +17,12 @@
 #include "config/config.h"
 #include "control/connections.h"
 #include "core/address.h"
+#include "core/processors.h"
 #include "port/replay_port.h"
 #include "progress.h"
 #include "report.h"
 #include "shard/split.h"
 #include "traffic/windows.h"
-#include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {

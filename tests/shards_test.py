@@ -4,6 +4,7 @@
     shards_test.py MILLRACE [TEST...]
 """
 
+import os
 import random
 import socket
 import threading
@@ -85,6 +86,44 @@ class Shards(Asked):
 
         self.wait_until(is_level)
 
+    def test_as_few_workers_as_the_load_needs(self):
+        """One while there is little to do, more under load, and nobody notices."""
+        self.serve_with(GOOD.replace("workers = 2", 'workers = "auto"'))
+        before = self.clients(20)
+        met = [client.get(1) for client in before]
+
+        def is_in_use(workers):
+            shards = self.ask("GET /shards")
+            return shards["in_use"] == workers and {s["worker"] for s in shards["shards"]} == set(range(workers))
+
+        def flood(sockets):
+            while not ended.is_set():
+                for one in sockets:
+                    try:
+                        one.send(payload(10))
+                    except OSError:  # its queue is full, or nobody listens
+                        pass
+
+        workers = self.ask("GET /shards")["workers"]
+        self.assertEqual(workers, min(len(os.sched_getaffinity(0)), 128))
+        if workers == 1:
+            self.skipTest("one processor: there is no other worker")
+        self.wait_until(lambda: is_in_use(1))
+        end = self.transferring(5)
+        ended = threading.Event()
+        senders = [threading.Thread(target=flood, args=(self.datagram_sockets(50),)) for _ in range(2)]
+        self.addCleanup(ended.set)
+        for sender in senders:
+            sender.start()
+        self.wait_until(lambda: self.ask("GET /shards")["in_use"] > 1)
+        ended.set()
+        for sender in senders:
+            sender.join()
+        self.wait_until(lambda: is_in_use(1))
+        self.assertEqual(end(), [])
+        self.assertEqual([client.get(1) for client in before], met)
+        self.stop()
+
     def datagram_sockets(self, count):
         with self.network_.client:
             sockets = [socket.socket(FAMILIES[4], socket.SOCK_DGRAM) for _ in range(count)]
@@ -109,7 +148,7 @@ class Shards(Asked):
         self.refused(409, ["spread.level = true"], "POST /shards/move", shard=0, to=1)
         self.stop()
         self.serve_with()
-        self.assertEqual(self.ask("GET /shards"), {"workers": 2, "level": False, "shards": []})
+        self.assertEqual(self.ask("GET /shards"), {"workers": 2, "in_use": 2, "level": False, "shards": []})
         self.refused(409, ["spread.level = true"], "POST /shards/move", shard=0, to=1)
         self.stop()
         check = self.run_it("run", "--check", self.write("f.toml", 'sharing = "lock-free-race"\n' + BY_HAND))

@@ -1,5 +1,6 @@
 // Several workers against one: the same packets out, in the same order, and the same counts.
 #include "worker/workers.h"
+#include "core/processors.h"
 
 #include <gtest/gtest.h>
 

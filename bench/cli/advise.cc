@@ -16,8 +16,8 @@
 #include "command_line/interrupt.h"
 #include "command_line/output.h"
 #include "core/grouped.h"
+#include "core/processors.h"
 #include "live_table.h"
-#include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {

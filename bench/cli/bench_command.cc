@@ -5,7 +5,7 @@
 #include "command_line/handed_over.h"
 #include "command_line/interrupt.h"
 #include "command_line/output.h"
-#include "worker/threads.h"
+#include "core/processors.h"
 
 namespace millrace::cli {
 

@@ -6,9 +6,9 @@
 
 #include "bench_command.h"
 #include "conntrack/schemes.h"
+#include "core/processors.h"
 #include "live_table.h"
 #include "shard/indirection.h"
-#include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {

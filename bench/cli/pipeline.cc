@@ -5,8 +5,8 @@
 #include "bench/pipeline.h"
 #include "bench_command.h"
 #include "conntrack/schemes.h"
+#include "core/processors.h"
 #include "live_table.h"
-#include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {

@@ -6,8 +6,8 @@
 #include "bench/scaling.h"
 #include "bench_command.h"
 #include "conntrack/schemes.h"
+#include "core/processors.h"
 #include "live_table.h"
-#include "worker/threads.h"
 #include "worker/workers.h"
 
 namespace millrace::cli {

@@ -14,6 +14,7 @@
 
 #include "config/chain.h"
 #include "config/ports.h"
+#include "core/processors.h"
 #include "function/chained.h"
 #include "shard/indirection.h"
 #include "shard/spread.h"
@@ -114,6 +115,16 @@ void read_limits(const Context& context, const toml::node& node, RawConfig& out)
   }
 }
 
+void read_workers(const Context& context, const toml::node& node, Config& out) {
+  const auto* const word = node.as_string();
+  if (word == nullptr)
+    return config::integer(&Config::workers, 1, Indirection::kLeast, "threads")(context, node, out);
+  if (word->get() != "auto")
+    return context.problem(node, in_quotes(word->get()) + " is no number: give one, or \"auto\"");
+  out.workers = std::min(processors(), Indirection::kLeast);
+  out.uses_few_workers = true;
+}
+
 /// Passes over a key that `ChainReader` has read.
 void skip(const Context&, const toml::node&, RawConfig&) {}
 
@@ -121,7 +132,7 @@ Keys<RawConfig> root_keys(const SchemeNames& schemes, config::ChainReader& chain
   Keys<RawConfig> keys{
       {"function", skip},
       {"chain", skip},
-      {"workers", in_config(config::integer(&Config::workers, 1, Indirection::kLeast, "threads"))},
+      {"workers", in_config(read_workers)},
       {"sharing", in_config(config::name(&Config::sharing, schemes.sharing))},
       {"spread", in_config(config::table(&Config::spread, spread_keys()))},
       {"table", in_config(config::table(&Config::table, table_keys(schemes)))},
@@ -226,6 +237,7 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
   config::ChainReader chain(problems, *parsed, schemes.functions);
   config::read_keys({problems, ""}, *parsed, root_keys(schemes, chain), raw);
   config::read_live(problems, raw.ports, raw.routes, raw.config.live);
+  if (raw.config.uses_few_workers) raw.config.spread.level = true;
   raw.config.function = chained(chain.finish(problems, surroundings(raw.config)));
   const std::string_view wrong = raw.config.function->facts().counts_nothing;
   if (raw.limits_line != 0 && !wrong.empty()) problems.add(raw.limits_line, "limits", wrong);

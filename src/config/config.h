@@ -88,6 +88,9 @@ struct Config {
   std::shared_ptr<const FunctionSettings> function = default_function();
 
   unsigned workers = 1;
+  /// `workers = "auto"`: `workers` are as many as the processors, and of these `millrace run` uses
+  /// as many as its load needs, by moving shards.
+  bool uses_few_workers = false;
   std::optional<std::string> sharing;  ///< else `sharing_of` decides
   Spread spread;
   Table table;

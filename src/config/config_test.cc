@@ -200,6 +200,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"\n[table]\ncapacty = 1",
               "f.toml:3: table.capacty: unknown key: the nearest known is \"capacity\""},
         Wrong{"tabel = 1", "f.toml:1: tabel: unknown key: the nearest known is \"table\""},
+        Wrong{"workers = \"many\"",
+              "f.toml:1: workers: \"many\" is no number: give one, or \"auto\""},
         Wrong{"workers = 129", "f.toml:1: workers: 129 is out of range: give 1 to 128 threads"},
         Wrong{"[spread]\nscheme = \"rss\"",
               "f.toml:2: spread.scheme: \"rss\" is not known: give \"keyed\" or \"toeplitz\" or "

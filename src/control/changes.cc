@@ -44,7 +44,7 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   const auto compare = [&](const char* key, const auto& of) {
     if (of(was) != of(is)) differ.emplace_back(key);
   };
-  compare("workers", [](const Config& c) { return c.workers; });
+  compare("workers", [](const Config& c) { return std::pair(c.workers, c.uses_few_workers); });
   // Left open in both it follows from others, which are named.
   if (was.sharing || is.sharing) compare("sharing", sharing_of);
   compare("spread.scheme", [](const Config& c) { return c.spread.scheme; });

@@ -115,6 +115,7 @@ class Control {
   };
   struct Shards {
     unsigned workers = 0;
+    unsigned in_use = 0;       ///< the first so many are meant to have shards
     std::vector<Shard> all;    ///< none where whoever receives a packet serves it
     bool is_levelled = false;  ///< they may move, and do so by themselves
   };
@@ -172,7 +173,20 @@ class Control {
   void go_on_alone();
   void watch(const std::stop_token& stop);
   std::optional<Refusal> refusal_to_move(unsigned shard, unsigned to);
-  bool wait_for_move();
+  /// How busy workers have been.
+  class BusyTimes {
+   public:
+    BusyTimes(const Live& live, unsigned workers) : live_(&live), idle_ns_(workers) { since(); }
+    std::vector<double> since();
+
+   private:
+    const Live* live_;
+    std::vector<std::uint64_t> idle_ns_;  // by worker, so far
+    std::chrono::steady_clock::time_point at_;
+  };
+  template <class IsDone>
+  bool wait_for(std::unique_lock<std::mutex>& lock, const IsDone& is_done);
+  unsigned use(unsigned workers);
   void level_once(Leveller& leveller, const std::stop_token& stop);
 
   Result<void> take_on(Config config);

@@ -329,7 +329,9 @@ void ControlServer::Implementation::shards(Response& response) {
                    {"packets", is.all[shard].packets},
                    {"moves", is.all[shard].moves}});
   }
-  answer(response, {{"workers", is.workers}, {"level", is.is_levelled}, {"shards", all}});
+  answer(
+      response,
+      {{"workers", is.workers}, {"in_use", is.in_use}, {"level", is.is_levelled}, {"shards", all}});
 }
 
 void ControlServer::Implementation::move_shard(const Request& request, Response& response) {

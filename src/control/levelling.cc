@@ -19,7 +19,7 @@ Refusal refusal(Refusal::Kind kind, const std::string& why) { return {kind, why}
 auto Control::shards() -> Shards {
   const std::lock_guard guard(mutex_);
   const Owners& owners = live_->owners();
-  Shards shards{.workers = workers_->count(), .all = {}, .is_levelled = false};
+  Shards shards{.workers = workers_->count(), .in_use = live_->in_use(), .all = {}};
   if (owners.spread() == nullptr) return shards;
   shards.is_levelled = workers_->count() > 1 && config_.spread.level;
   for (unsigned shard = 0; shard < moves_of_.size(); ++shard) {
@@ -57,29 +57,61 @@ std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
   return std::nullopt;
 }
 
-/// Under the lock: until the move is done. False: workers end.
-bool Control::wait_for_move() {
+/// Waits until `is_done`, for some seconds; without the lock, so that whoever asks is answered.
+template <class IsDone>
+bool Control::wait_for(std::unique_lock<std::mutex>& lock, const IsDone& is_done) {
   constexpr std::chrono::microseconds kPause{20};
-  while (live_->owners().moves().is_under_way()) {
-    if (live_->is_ending()) return false;
+  const auto until = SteadyClock::now() + std::chrono::seconds(5);
+  lock.unlock();
+  while (!is_done() && !live_->is_ending() && SteadyClock::now() < until)
     std::this_thread::sleep_for(kPause);
-  }
-  return true;
+  lock.lock();
+  return is_done();
 }
 
 Answer<double> Control::move_shard(unsigned shard, unsigned to) {
-  const std::lock_guard guard(mutex_);
-  if (auto no = refusal_to_move(shard, to)) return std::unexpected(*no);
+  std::unique_lock lock(mutex_);
   ShardMoves& moves = live_->owners().moves();
+  const auto is_done = [&moves] { return !moves.is_under_way(); };
+  if (!is_done() && !wait_for(lock, is_done))
+    return std::unexpected(refusal(Refusal::Kind::not_now, "another shard is on its way"));
+  if (auto no = refusal_to_move(shard, to)) return std::unexpected(*no);
   if (moves.worker_of(shard) == to) return 0.0;
-  if (moves.is_under_way())
-    return std::unexpected(refusal(Refusal::Kind::not_now, "millrace is ending"));
   const auto start = SteadyClock::now();
   moves.begin(shard, to);
-  if (!wait_for_move())
-    return std::unexpected(refusal(Refusal::Kind::not_now, "millrace is ending"));
   ++moves_of_[shard];
+  if (!wait_for(lock, is_done))
+    return std::unexpected(refusal(Refusal::Kind::not_now, "it is on its way still"));
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
+}
+
+/// Returns how much of the time since it was asked last each worker had packets, 0 to 1.
+std::vector<double> Control::BusyTimes::since() {
+  std::vector<double> busy;
+  const auto now = SteadyClock::now();
+  const auto passed = std::chrono::duration<double, std::nano>(now - at_).count();
+  for (unsigned n = 0; n < idle_ns_.size(); ++n) {
+    const std::uint64_t idle_ns = live_->idle_ns(n);
+    busy.push_back(std::clamp(1 - static_cast<double>(idle_ns - idle_ns_[n]) / passed, 0.0, 1.0));
+    idle_ns_[n] = idle_ns;
+  }
+  at_ = now;
+  return busy;
+}
+
+/// Lets the first so many workers receive, and no others; returns how many are to have shards. No
+/// shard moves meanwhile: so a packet that waits for a move came behind those that the former
+/// worker of its queue had received.
+unsigned Control::use(unsigned workers) {
+  std::unique_lock lock(mutex_);
+  const unsigned before = live_->in_use();
+  const auto is_done = [this] { return !live_->owners().moves().is_under_way(); };
+  if (workers == before || refusal_while_handing_over() || (!is_done() && !wait_for(lock, is_done)))
+    return before;
+  live_->use(workers);
+  if (wait_for(lock, [this] { return live_->has_settled(); }))
+    static_cast<void>(workers_->ask_all([](unsigned) {}));
+  return workers;
 }
 
 void Control::level_once(Leveller& leveller, const std::stop_token& stop) {
@@ -96,8 +128,10 @@ void Control::level_once(Leveller& leveller, const std::stop_token& stop) {
 }
 
 void Control::level() {
-  levelling_ = std::jthread([this](const std::stop_token& stop) {
+  const bool uses_few = config_.uses_few_workers;
+  levelling_ = std::jthread([this, uses_few](const std::stop_token& stop) {
     Leveller leveller(workers_->count());
+    BusyTimes busy(*live_, workers_->count());
     std::mutex waiting;
     std::condition_variable_any never;
     while (!stop.stop_requested()) {
@@ -108,6 +142,7 @@ void Control::level() {
       }
       std::unique_lock lock(waiting);
       never.wait_for(lock, stop, interval, [] { return false; });
+      if (uses_few) leveller.use(use(workers_needed(busy.since(), leveller.workers())));
       if (!stop.stop_requested()) level_once(leveller, stop);
     }
   });

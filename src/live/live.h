@@ -57,6 +57,12 @@ class Live {
   Owners& owners() const { return hub_->exchange().owners(); }
   /// Shards may move between these workers; before they run.
   void set_workers(Workers& workers);
+  /// From now on only the first so many workers receive; the others sleep while no other worker
+  /// sends them anything. One thread at a time.
+  void use(unsigned workers) { hub_->use(workers); }
+  /// How many are meant to receive; and whether only these do.
+  unsigned in_use() const { return hub_->in_use(); }
+  bool has_settled() const { return hub_->has_settled(); }
   /// That worker's port; between two of its bursts.
   LivePort& port(unsigned worker) { return *ports_[worker]; }
 

@@ -41,8 +41,6 @@ LivePort::LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const 
       options_(options),
       host_(host),
       exchange_(hub.exchange(), worker, *this) {
-  for (unsigned q = worker; q < hub.devices().receive_queues(); q += hub.exchange().workers())
-    queues_.push_back(q);
   for (std::size_t d = 0; d < hub.devices().count(); ++d)
     completes_checksums_ |= is_of_kernel(hub.devices().name(d).kind);
 }
@@ -80,7 +78,34 @@ bool LivePort::receive(Burst& burst) {
   return true;
 }
 
+/// While a queue is to go to another worker, it receives by none, until others have taken all that
+/// it has sent them: so no later packet overtakes one of these.
+void LivePort::choose_queues() {
+  const std::uint32_t changes = hub_->changes();
+  const bool may_pass = exchange_.has_sent_all();
+  bool is_passing = false;
+  queues_.clear();
+  for (unsigned queue = 0; queue < hub_->devices().receive_queues(); ++queue) {
+    if (hub_->receiver_of(queue) != worker_) continue;
+    const unsigned to = hub_->meant_for(queue);
+    if (to == worker_) {
+      queues_.push_back(queue);
+    } else if (may_pass) {
+      hub_->pass(queue, to);
+    } else {
+      is_passing = true;
+    }
+  }
+  if (is_passing) {
+    queues_.clear();
+  } else {
+    changes_ = changes;
+  }
+}
+
 void LivePort::poll(Burst& burst) {
+  if (changes_ != hub_->changes()) [[unlikely]]
+    choose_queues();
   const unsigned before = burst.size;
   for (const unsigned queue : queues_) {
     if (burst.size == Burst::kMax) break;
@@ -129,7 +154,8 @@ void LivePort::wait() {
     return;
   }
   if (exchange_.is_moving()) return;
-  if (!options_.sleeps || empty_ < kPatience) return;
+  const bool is_in_use = worker_ < hub_->in_use();
+  if ((is_in_use && !options_.sleeps) || empty_ < kPatience) return;
   const unsigned doublings = std::min((empty_ - kPatience) / kPatience, 4U);
   std::this_thread::sleep_for(std::min(kShortestNap * (1U << doublings), kLongestNap));
 }

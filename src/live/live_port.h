@@ -35,17 +35,57 @@ class LiveHub {
   KernelSide* kernel() const { return kernel_; }
   Exchange& exchange() const { return *exchange_; }
 
+  /// @name Which worker receives by which queue
+  /// Of the first `in_use` workers each has every `in_use`-th. A queue passes from one to another
+  /// when all that the one has received by it has reached those that serve it.
+  /// @{
+  unsigned in_use() const { return in_use_.load(std::memory_order_acquire); }
+  /// One thread at a time.
+  void use(unsigned workers) {
+    in_use_.store(workers, std::memory_order_release);
+    changes_.fetch_add(1, std::memory_order_release);
+  }
+  unsigned receiver_of(unsigned queue) const {
+    return receiver_of_[queue].load(std::memory_order_acquire);
+  }
+  unsigned meant_for(unsigned queue) const { return queue % in_use(); }
+  /// By its receiver.
+  void pass(unsigned queue, unsigned to) {
+    receiver_of_[queue].store(static_cast<std::uint16_t>(to), std::memory_order_release);
+    changes_.fetch_add(1, std::memory_order_release);
+  }
+  /// Each queue is with the worker that it is meant for.
+  bool has_settled() const {
+    for (unsigned queue = 0; queue < receiver_of_.size(); ++queue) {
+      if (receiver_of(queue) != meant_for(queue)) return false;
+    }
+    return true;
+  }
+  /// Another number whenever something of this has changed.
+  std::uint32_t changes() const { return changes_.load(std::memory_order_acquire); }
+  /// @}
+
   /// A worker has ended, or has failed: nobody serves its packets, so all end. Any thread.
   void end() { is_ending_.store(true, std::memory_order_relaxed); }
   bool is_ending() const { return is_ending_.load(std::memory_order_relaxed); }
 
  private:
   LiveHub(Devices& devices, KernelSide* kernel, std::unique_ptr<Exchange> exchange)
-      : devices_(&devices), kernel_(kernel), exchange_(std::move(exchange)) {}
+      : devices_(&devices),
+        kernel_(kernel),
+        exchange_(std::move(exchange)),
+        in_use_(exchange_->workers()),
+        receiver_of_(devices.receive_queues()) {
+    for (unsigned queue = 0; queue < receiver_of_.size(); ++queue)
+      receiver_of_[queue] = static_cast<std::uint16_t>(meant_for(queue));
+  }
 
   Devices* devices_;
   KernelSide* kernel_;
   std::unique_ptr<Exchange> exchange_;
+  std::atomic<unsigned> in_use_;
+  std::vector<std::atomic<std::uint16_t>> receiver_of_;  // by queue
+  std::atomic<std::uint32_t> changes_ = 1;
   std::atomic<bool> is_ending_ = false;
 };
 
@@ -121,6 +161,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   unsigned link_of(Handle handle) const override { return hub_->devices().device_of(handle); }
 
   void join();
+  void choose_queues();
   void poll(Burst& burst);
   void send_for_kernel();
   void wait();
@@ -131,7 +172,8 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   unsigned worker_;
   Options options_;
   Host host_;
-  std::vector<unsigned> queues_;
+  std::vector<unsigned> queues_;  // by which it receives
+  std::uint32_t changes_ = 0;     // of the hub, that `queues_` is up to
   std::array<Arrival, Burst::kMax> arrivals_;
   unsigned arrived_ = 0;
   bool completes_checksums_ = false;

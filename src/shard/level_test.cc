@@ -8,6 +8,8 @@
 #include <set>
 #include <vector>
 
+#include "core/test_seed.h"
+
 namespace millrace {
 namespace {
 
@@ -84,6 +86,73 @@ TEST(Level, NeverMakesItWorseAndEndsLevelWhereItCan) {
     }
     for (const unsigned giver : givers) EXPECT_FALSE(takers.contains(giver));
   }
+}
+
+TEST(Level, OthersGiveAllTheyHave) {
+  SCOPED_TRACE(test::repeat());
+  std::mt19937_64 random(test::seed());
+  for (unsigned repetition = 0; repetition < 100; ++repetition) {
+    const auto workers = static_cast<unsigned>(1 + random() % 4);
+    const bool has_load = random() % 4 != 0;
+    const Indirection indirection(128, 6);
+    std::vector<double> load(128);
+    for (double& of_shard : load) of_shard = has_load ? static_cast<double>(random() % 100) : 0;
+    const Indirection now = after(indirection, level(indirection, load, workers));
+    std::vector<unsigned> shards(workers);
+    for (unsigned shard = 0; shard < 128; ++shard) {
+      ASSERT_LT(now.worker_of(shard), workers);
+      ++shards[now.worker_of(shard)];
+    }
+    const auto loads = loads_of(now, load, workers);
+    EXPECT_LE(std::ranges::max(loads), kUnlevel * mean_of(loads));
+    if (!has_load) {
+      EXPECT_LE(std::ranges::max(shards), 128 / workers + 22);
+    }
+  }
+}
+
+TEST(WorkersNeeded, AsFewAsCanDoIt) {
+  const auto needed = [](std::vector<double> busy, unsigned in_use) {
+    return workers_needed(busy, in_use);
+  };
+  EXPECT_EQ(needed({0, 0, 0, 0}, 4), 1U);
+  EXPECT_EQ(needed({0, 0, 0, 0}, 1), 1U);
+  EXPECT_EQ(needed({0.75, 0, 0, 0}, 1), 1U);
+  EXPECT_EQ(needed({1, 0, 0, 0}, 1), 2U) << "what is full may want more than one more";
+  EXPECT_EQ(needed({1, 1, 0, 0}, 2), 3U);
+  EXPECT_EQ(needed({1, 1, 1, 0}, 3), 4U);
+  EXPECT_EQ(needed({1, 1, 1, 1}, 4), 4U) << "there are no more";
+  EXPECT_EQ(needed({0.3, 0.3, 0, 0}, 2), 2U) << "one would be too busy before long";
+  EXPECT_EQ(needed({0.2, 0.2, 0, 0}, 2), 1U);
+  EXPECT_EQ(needed({0.1, 0.1, 0.1, 0.1}, 4), 1U);
+  EXPECT_EQ(needed({}, 1), 1U);
+}
+
+// Load that does not change does not make workers come and go.
+TEST(WorkersNeeded, ComesToRest) {
+  constexpr unsigned kWorkers = 16;
+  for (double load = 0; load <= kWorkers; load += 0.01) {
+    for (unsigned first = 1; first <= kWorkers; ++first) {
+      const auto next = [load](unsigned in_use) {
+        std::vector<double> busy(kWorkers);
+        std::fill_n(busy.begin(), in_use, std::min(load / in_use, 1.0));
+        return workers_needed(busy, in_use);
+      };
+      unsigned in_use = first;
+      for (unsigned n = 0; n < 10; ++n) in_use = next(in_use);
+      ASSERT_EQ(next(in_use), in_use) << load << " from " << first;
+      ASSERT_TRUE(in_use == kWorkers || load <= kTooBusy * in_use + 1e-9) << load;
+    }
+  }
+}
+
+TEST(Leveller, GivesUpWorkersWithoutPackets) {
+  const Indirection indirection(128, 2);
+  Leveller leveller(2);
+  const std::vector<std::uint64_t> packets(128, 0);
+  EXPECT_TRUE(leveller.decide(indirection, packets).empty());
+  leveller.use(1);
+  EXPECT_EQ(leveller.decide(indirection, packets).size(), 64U);
 }
 
 TEST(Leveller, DecidesByWhatHasComeSince) {

@@ -70,6 +70,13 @@ bool WorkersExchange::is_at_rest() const {
   return true;
 }
 
+bool WorkersExchange::has_sent_all() const {
+  for (unsigned to = 0; to < workers(); ++to) {
+    if (!exchange_->ring(worker_, to).is_empty()) return false;
+  }
+  return true;
+}
+
 // --- packets
 
 void WorkersExchange::receive(Burst& burst) {

@@ -83,6 +83,8 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// Whether packets are passed on at all.
   bool hands_over() const { return workers() > 1 && owners_->spread() != nullptr; }
   unsigned workers() const { return exchange_->workers(); }
+  /// Others have taken all that this worker has sent them.
+  bool has_sent_all() const;
   /// Nothing waits for this worker, and no shard moves to it or from it.
   bool is_at_rest() const;
   bool is_moving() const { return !shards_.is_at_rest(); }

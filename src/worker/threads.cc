@@ -12,21 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "core/processors.h"
+
 namespace millrace {
 namespace {
-
-/// Numbers of the processors that this process may use.
-std::vector<unsigned> allowed() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<unsigned> numbers;
-  // It fails on machines of more than 1024 processors.
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0) return numbers;
-  for (unsigned n = 0; n < CPU_SETSIZE; ++n) {
-    if (CPU_ISSET(n, &set)) numbers.push_back(n);
-  }
-  return numbers;
-}
 
 /// A thread that may not keep to a processor works all the same.
 void keep_to(unsigned processor) {
@@ -37,12 +26,6 @@ void keep_to(unsigned processor) {
 }
 
 }  // namespace
-
-unsigned processors() {
-  const auto numbers = allowed();
-  return numbers.empty() ? std::max(std::thread::hardware_concurrency(), 1U)
-                         : static_cast<unsigned>(numbers.size());
-}
 
 Result<void> on_threads(unsigned count, const std::function<void(unsigned)>& work) {
   enum class Start : std::uint8_t { wait, go, do_not };
@@ -58,7 +41,7 @@ Result<void> on_threads(unsigned count, const std::function<void(unsigned)>& wor
   if (count == 1) {
     work_on(0);
   } else {
-    const auto numbers = allowed();
+    const auto numbers = allowed_processors();
     std::vector<std::jthread> threads;
     threads.reserve(count);
     const auto end_waiting = [&start](Start how) {

@@ -7,9 +7,6 @@
 
 namespace millrace {
 
-/// Processors that this process may use.
-unsigned processors();
-
 /// Calls `work(n)` for n from 0 to `count` - 1, each on a thread of its own that keeps to one
 /// processor, the n-th that this process may use (from the first again where they are fewer), and
 /// waits for all. They begin together, or, where one could not be started, none does. One alone

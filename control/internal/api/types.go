@@ -148,7 +148,8 @@ type Reloaded struct {
 // Shards is what GET /shards answers. There are none where each worker serves what it receives.
 type Shards struct {
 	Workers int     `json:"workers"`
-	Level   bool    `json:"level"` // they may move, and do so by themselves
+	InUse   int     `json:"in_use"` // the first so many are meant to have shards
+	Level   bool    `json:"level"`  // they may move, and do so by themselves
 	Shards  []Shard `json:"shards"`
 }
 

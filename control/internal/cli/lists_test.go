@@ -36,7 +36,7 @@ func TestMoreOutThanIn(t *testing.T) {
 
 func TestShards(t *testing.T) {
 	server := apitest.New(t)
-	server.On("GET /shards", apitest.Text(200, `{"workers": 2, "level": true, "shards": [
+	server.On("GET /shards", apitest.Text(200, `{"workers": 2, "in_use": 2, "level": true, "shards": [
 		{"shard": 0, "worker": 1, "packets": 1000, "moves": 2}, {"shard": 1, "worker": 1, "packets": 0, "moves": 0},
 		{"shard": 2, "worker": 0, "packets": 3000, "moves": 0}, {"shard": 3, "worker": 1, "packets": 0, "moves": 1}]}`))
 	expect(t, run(t, server.Socket, "shards"), result{done, `worker  shards  packets   share
@@ -56,7 +56,7 @@ shard  worker  packets   share  moves
 	if got := run(t, server.Socket, "shards", "move", "x", "0"); got.status != 2 {
 		t.Errorf("%+v", got)
 	}
-	server.On("GET /shards", apitest.Text(200, `{"workers": 2, "level": false, "shards": []}`))
+	server.On("GET /shards", apitest.Text(200, `{"workers": 2, "in_use": 2, "level": false, "shards": []}`))
 	expect(t, run(t, server.Socket, "shards"), result{done, "no shards: each worker serves what it receives\n", ""})
 }
 

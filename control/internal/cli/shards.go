@@ -92,6 +92,9 @@ func showShards(out io.Writer, shards *api.Shards) error {
 		workers[shard.Worker] = work{of.shards + 1, of.packets + shard.Packets}
 		all = work{all.shards + 1, all.packets + shard.Packets}
 	}
+	if shards.InUse < shards.Workers {
+		fmt.Fprintf(out, "%d of %d workers in use\n\n", shards.InUse, shards.Workers)
+	}
 	byWorker := newTable(out, "", "worker", ">shards", ">packets", ">share")
 	for worker := 0; worker < shards.Workers; worker++ {
 		of := workers[worker]
