@@ -80,6 +80,11 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
         slots_(std::make_unique<Slot[]>(kSlots)),
         exchange_(exchange, worker, *this) {}
 
+  /// What is left in rings is others', who may be gone.
+  ~ExchangePort() override { is_gone_ = true; }
+  ExchangePort(const ExchangePort&) = delete;
+  ExchangePort& operator=(const ExchangePort&) = delete;
+
   LinkType link_type() const override { return capture_->link_type(0); }
   bool receive(Burst& burst) override {
     using std::chrono::steady_clock;
@@ -165,6 +170,7 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     burst.handle[at] = packet;
   }
   void drop(Handle packet) override {
+    if (is_gone_) return;
     dropped_.add(1);
     let_go(packet);
   }
@@ -181,6 +187,7 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
   unsigned empty_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   Mover* mover_ = nullptr;
+  bool is_gone_ = false;
   Counter served_;
   Counter dropped_;
   Counter rounds_;

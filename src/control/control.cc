@@ -114,10 +114,18 @@ std::vector<std::string> Control::ports() {
   return names;
 }
 
+/// While a shard is on its way, its new worker reads what the function of its old one knows.
+std::optional<Refusal> Control::refusal_to_change() const {
+  if (auto no = refusal_while_handing_over()) return no;
+  if (live_->owners().moves().is_under_way())
+    return Refusal{Refusal::Kind::not_now, "a shard is on its way to another worker"};
+  return std::nullopt;
+}
+
 Answer<Json> Control::command(const FunctionCommand& command, Parameters given) {
   const std::lock_guard guard(mutex_);
   if (command.changes) {
-    if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
+    if (auto no = refusal_to_change()) return std::unexpected(*no);
   }
   return workers_->command(command.path, given);
 }
@@ -162,7 +170,7 @@ auto Control::reload() -> Answer<Reloaded> {
   if (auto ok = check_live(*config); !ok) return wrong_together(ok.error());
   if (auto ok = check_spread(*config); !ok) return wrong_together(ok.error());
   const std::lock_guard guard(mutex_);
-  if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
+  if (auto no = refusal_to_change()) return std::unexpected(*no);
   if (const auto differ = unchangeable(config_, *config); !differ.empty()) {
     std::string message;
     for (const std::string& key : differ) {

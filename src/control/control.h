@@ -185,7 +185,8 @@ class Control {
     std::chrono::steady_clock::time_point at_;
   };
   template <class IsDone>
-  bool wait_for(std::unique_lock<std::mutex>& lock, const IsDone& is_done);
+  bool wait_for(const IsDone& is_done);
+  std::optional<Refusal> refusal_to_change() const;
   unsigned use(unsigned workers);
   void level_once(Leveller& leveller, const std::stop_token& stop);
 

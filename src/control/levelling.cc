@@ -57,30 +57,28 @@ std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
   return std::nullopt;
 }
 
-/// Waits until `is_done`, for some seconds; without the lock, so that whoever asks is answered.
+/// Under the lock: waits until `is_done`, for some seconds.
 template <class IsDone>
-bool Control::wait_for(std::unique_lock<std::mutex>& lock, const IsDone& is_done) {
+bool Control::wait_for(const IsDone& is_done) {
   constexpr std::chrono::microseconds kPause{20};
   const auto until = SteadyClock::now() + std::chrono::seconds(5);
-  lock.unlock();
   while (!is_done() && !live_->is_ending() && SteadyClock::now() < until)
     std::this_thread::sleep_for(kPause);
-  lock.lock();
   return is_done();
 }
 
 Answer<double> Control::move_shard(unsigned shard, unsigned to) {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   ShardMoves& moves = live_->owners().moves();
   const auto is_done = [&moves] { return !moves.is_under_way(); };
-  if (!is_done() && !wait_for(lock, is_done))
+  if (!wait_for(is_done))
     return std::unexpected(refusal(Refusal::Kind::not_now, "another shard is on its way"));
   if (auto no = refusal_to_move(shard, to)) return std::unexpected(*no);
   if (moves.worker_of(shard) == to) return 0.0;
   const auto start = SteadyClock::now();
   moves.begin(shard, to);
   ++moves_of_[shard];
-  if (!wait_for(lock, is_done))
+  if (!wait_for(is_done))
     return std::unexpected(refusal(Refusal::Kind::not_now, "it is on its way still"));
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
 }
@@ -103,13 +101,12 @@ std::vector<double> Control::BusyTimes::since() {
 /// shard moves meanwhile: so a packet that waits for a move came behind those that the former
 /// worker of its queue had received.
 unsigned Control::use(unsigned workers) {
-  std::unique_lock lock(mutex_);
+  const std::lock_guard guard(mutex_);
   const unsigned before = live_->in_use();
   const auto is_done = [this] { return !live_->owners().moves().is_under_way(); };
-  if (workers == before || refusal_while_handing_over() || (!is_done() && !wait_for(lock, is_done)))
-    return before;
+  if (workers == before || refusal_while_handing_over() || !wait_for(is_done)) return before;
   live_->use(workers);
-  if (wait_for(lock, [this] { return live_->has_settled(); }))
+  if (wait_for([this] { return live_->has_settled(); }))
     static_cast<void>(workers_->ask_all([](unsigned) {}));
   return workers;
 }
