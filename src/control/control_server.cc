@@ -14,6 +14,7 @@
 #include "control/offer_json.h"
 #include "control/unix_http.h"
 #include "core/json.h"
+#include "function/kinds.h"
 #include "port/pcapng.h"
 
 namespace millrace {
@@ -180,6 +181,19 @@ void ControlServer::Implementation::route() {
     };
     const std::string path(one.path);
     one.changes ? http.Post(path, handle) : http.Get(path, handle);
+  }
+  for (const FunctionKind* const kind : kinds()) {
+    for (const FunctionCommand& one : kind->commands) {
+      // The handlers above come first.
+      const auto refuses = [&one, kind](const Request&, Response& response) {
+        refuse(response,
+               Refusal{Refusal::Kind::absent, std::string(one.path) + " needs the function \"" +
+                                                  std::string(kind->name) +
+                                                  "\", which the configuration does not choose"});
+      };
+      const std::string path(one.path);
+      one.changes ? http.Post(path, refuses) : http.Get(path, refuses);
+    }
   }
   http.set_pre_routing_handler([this](const Request& request, Response& response) {
     using Handled = httplib::Server::HandlerResponse;

@@ -23,8 +23,9 @@ func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
 	return stats, err
 }
 
-// Services is GET /services. A millrace without a load balancer has none.
+// Services is GET /services. A millrace without a load balancer has none: nil, where one without any has an empty list.
 func (c *Client) Services(ctx context.Context) (services []Service, err error) {
+	services = []Service{}
 	err = c.Call(ctx, http.MethodGet, "/services", nil, &services)
 	var refused *api.Refused
 	if errors.As(err, &refused) && refused.Status == http.StatusNotFound {

@@ -100,6 +100,18 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// A value that only millrace can judge has the exit status of every wrong command line. Something that is not there has not.
+func TestWhoseMistakeItIs(t *testing.T) {
+	server := apitest.New(t)
+	for _, c := range []struct{ httpStatus, status int }{{400, wrongUsage}, {404, failed}, {409, failed}, {422, failed}} {
+		server.On("POST /drain", apitest.Text(c.httpStatus, `{"error": "no"}`))
+		server.On("GET /connections", apitest.Text(c.httpStatus, `{"error": "no"}`))
+		for _, args := range [][]string{{"drain", "x"}, {"connections", "--protocol", "tpc"}} {
+			expect(t, run(t, server.Socket, args...), result{c.status, "", "millctl: no\n"})
+		}
+	}
+}
+
 // Nobody is asked where the command line is wrong.
 func TestWrongCommandLines(t *testing.T) {
 	server := apitest.New(t)
@@ -115,6 +127,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"stats", "--sock", "x"}, "--sock is no option: the nearest is --socket (millctl stats --help shows what there is)"},
 		{[]string{"stats", "--yaml"}, "--yaml is no option (millctl stats --help shows what there is)"},
 		{[]string{"stats", "-x"}, "unknown shorthand flag: 'x' in -x (millctl stats --help shows what there is)"},
+		{[]string{"shards", "move", "-1", "0"}, "-1 is no number here: give one from 0 on (millctl shards move --help shows what there is)"},
 		{[]string{"explain", "tcp", "10.0.0.1:80"}, "2 given: give PROTOCOL SOURCE:PORT DESTINATION:PORT (millctl explain --help shows what there is)"},
 		{[]string{"drain", "10.0.0.1", "10.0.0.2"}, "2 given: give BACKEND (millctl drain --help shows what there is)"},
 		{[]string{"explain", "udp", "10.0.0.1:53", "10.0.0.2"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"millrace/control/internal/api"
@@ -39,8 +40,9 @@ func (a *app) status(ctx context.Context, err error) int {
 		fmt.Fprintf(a.err, "millctl: %s\n", line)
 	}
 	var unreachable *api.Unreachable
+	var refused *api.Refused
 	switch {
-	case errors.As(err, &usageError{}):
+	case errors.As(err, &usageError{}) || (errors.As(err, &refused) && refused.Status == http.StatusBadRequest):
 		return wrongUsage
 	case errors.As(err, &unreachable) || errors.As(err, &unopenedFile{}):
 		return unopened

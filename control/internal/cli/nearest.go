@@ -26,7 +26,13 @@ func noCommand(root *cobra.Command, args []string) error {
 // noOption does so for an option.
 func noOption(command *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) == 1 {
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	if shorts := unknown.GetSpecifiedShortnames(); shorts != "" && shorts[0] >= '0' && shorts[0] <= '9' {
+		return fmt.Errorf("-%s is no number here: give one from 0 on", shorts)
+	}
+	if len(unknown.GetSpecifiedName()) == 1 {
 		return err
 	}
 	var known []string

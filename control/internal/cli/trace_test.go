@@ -106,7 +106,7 @@ func TestTraceLeavesTheFileAlone(t *testing.T) {
 	server.On("GET /trace", apitest.Text(400, `{"error": "source: no address"}`))
 	file := filepath.Join(t.TempDir(), "t.pcapng")
 	os.WriteFile(file, []byte("mine"), 0o600)
-	expect(t, run(t, server.Socket, "trace", "-w", file), result{failed, "", "millctl: source: no address\n"})
+	expect(t, run(t, server.Socket, "trace", "-w", file), result{wrongUsage, "", "millctl: source: no address\n"})
 	if got, _ := os.ReadFile(file); string(got) != "mine" {
 		t.Errorf("the file is %q", got)
 	}

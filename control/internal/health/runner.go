@@ -75,6 +75,9 @@ func welcome(services []balance.Service) string {
 			backends += len(service.Backends)
 		}
 	}
+	if services == nil {
+		return "no service is there to check: this millrace runs without the function balance; waiting for one that has it"
+	}
 	if checked == 0 {
 		return "no service has `health` in its configuration; waiting for one"
 	}

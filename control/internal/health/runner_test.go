@@ -152,3 +152,29 @@ func TestTheShortestInterval(t *testing.T) {
 		t.Errorf("%d checks in a second, want 100", checks)
 	}
 }
+
+// What was chosen at the start does not change, but another millrace may come with services.
+func TestAMillraceWithoutServices(t *testing.T) {
+	const needs = `{"error": "/services needs the function \"balance\", which the configuration does not choose"}`
+	for _, c := range []struct {
+		status     int
+		body, says string
+	}{
+		{404, needs, "no service is there to check: this millrace runs without the function balance; waiting for one that has it"},
+		{200, "[]", "no service has `health` in its configuration; waiting for one"},
+	} {
+		server := apitest.New(t)
+		server.On("GET /services", apitest.Text(c.status, c.body))
+		ctx, cancel := context.WithCancel(context.Background())
+		var said []string
+		runner := Runner{Client: balance.New(server.Socket), Log: func(line string) {
+			said = append(said, line)
+			cancel()
+		}}
+		runner.Run(ctx)
+		cancel()
+		if len(said) == 0 || said[0] != c.says {
+			t.Errorf("%d: said %q, want %q", c.status, said, c.says)
+		}
+	}
+}
