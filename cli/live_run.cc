@@ -394,8 +394,8 @@ void LiveRun::reload() {
   } else {
     std::string counts;
     for (const auto& [what, count] : is->counts)
-      counts += fmt::format("{}{} {}s", counts.empty() ? "" : ", ", count, what);
-    note(fmt::format("reloaded {}: {}", path_, counts));
+      counts += fmt::format("{}{} {}s", counts.empty() ? ": " : ", ", count, what);
+    note(fmt::format("reloaded {}{}", path_, counts));
     for (const std::string& warning : is->warnings) note("warning: " + warning);
   }
 }

@@ -365,6 +365,8 @@ void add_replay(CLI::App& app, Run& run) {
       ->capture_default_str();
   replay->common.add_to(*command);
   command->footer(
+      "\nWhat is done with packets is `function`, or `chain`, in the configuration: millrace "
+      "schemes lists functions.\n"
       "\nExample: millrace replay --in capture.pcap --out balanced.pcap --stats stats.json");
   command->callback([&run, replay] { run = [replay] { return replay->run(); }; });
 }

@@ -87,9 +87,10 @@ Result<void> RunCommand::check() const {
   const auto counted = [](std::size_t n, std::string_view what) {
     return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
   };
-  const FunctionFacts::Count first = config->function->facts().counts.front();
-  fmt::print("{} is good: {}, {} (interfaces were not looked at)\n", check_path,
-             counted(config->live.ports.size(), "port"), counted(first.count, first.what));
+  std::string there = counted(config->live.ports.size(), "port");
+  if (const auto counts = config->function->facts().counts; !counts.empty())
+    there += ", " + counted(counts.front().count, counts.front().what);
+  fmt::print("{} is good: {} (interfaces were not looked at)\n", check_path, there);
   return {};
 }
 
@@ -177,7 +178,10 @@ void add_run(CLI::App& app, Run& run) {
       ->add_option("eal", live->options.eal_options,
                    "After --: options for DPDK's environment (EAL)")
       ->type_name("EAL_OPTION");
-  command->footer("\nExample: millrace run --config two-ports.toml");
+  command->footer(
+      "\nWhat is done with packets is `function`, or `chain`, in the configuration: millrace "
+      "schemes lists functions.\n"
+      "\nExample: millrace run --config two-ports.toml");
   command->callback([&run, live, config] {
     if (live->config_path.empty() && live->check_path.empty())
       throw CLI::RequiredError(config->get_name());

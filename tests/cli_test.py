@@ -273,6 +273,10 @@ class Cli(Case):
         good = self.write("good.toml", ports + service)
         self.assertIn("1 port, 1 service (interfaces were not looked at)\n", self.run_ok("run", "--check", good).stdout)
         self.refuse(USAGE, ["--config"], "run")
+        for functions, has in ((f'function = "forward"\n{ports}', "1 port"), (f'chain = ["forward"]\n{ports}', "1 port"),
+                               (f'chain = ["forward", "balance"]\n{ports}{service}', "1 port, 1 service")):
+            path = self.write("forward.toml", functions)
+            self.assertIn(f" is good: {has} (interfaces", self.run_ok("run", "--check", path).stdout)
         self.refuse(USAGE, ["--check", "excludes"], "run", "--check", good, "--config", good)
         self.refuse(UNREADABLE, ["gone.toml"], "run", "--check", self.path("gone.toml"))
         wrong = self.run_it("run", "--check", self.write("f.toml", 'sharing = "mutex"\nspread.level = true\n' + ports))

@@ -11,19 +11,30 @@ ChainReader::ChainReader(Problems& problems, const toml::table& file,
   const Context root{problems, ""};
   const toml::node* const function = file.get("function");
   const toml::node* const chain = file.get("chain");
-  if (function != nullptr) {
-    if (const FunctionKind* kind = named(root.sub("function"), *function)) choose(*kind);
-  }
+  if (function != nullptr) read_function(root.sub("function"), *function);
   if (chain != nullptr && function != nullptr) {
     root.sub("chain").problem(*chain, "function is given, too: leave function out");
+    is_wrong_ = true;
   } else if (chain != nullptr) {
     read_chain(root.sub("chain"), *chain);
   }
   if (chosen_.empty()) choose(*known.front());
+  for (const FunctionKind* const kind : known) {
+    if (is_wrong_ && reader_of(*kind) == nullptr) choose(*kind);
+  }
+}
+
+void ChainReader::read_function(const Context& context, const toml::node& node) {
+  if (node.is_array()) {
+    is_wrong_ = true;
+    context.problem(node, "is an array: give one function, or a list of them as chain");
+  } else if (const FunctionKind* kind = named(context, node)) {
+    choose(*kind);
+  }
 }
 
 /// Returns the function of that name; null, and the problem is noted: there is none.
-const FunctionKind* ChainReader::named(const Context& context, const toml::node& node) const {
+const FunctionKind* ChainReader::named(const Context& context, const toml::node& node) {
   struct Named {
     std::string name;
   } is;
@@ -31,6 +42,7 @@ const FunctionKind* ChainReader::named(const Context& context, const toml::node&
   for (const FunctionKind* const kind : known_) names.emplace_back(kind->name);
   name(&Named::name, names)(context, node, is);
   const auto at = std::ranges::find(known_, is.name, &FunctionKind::name);
+  is_wrong_ = is_wrong_ || at == known_.end();
   return at != known_.end() ? *at : nullptr;
 }
 
@@ -38,6 +50,7 @@ void ChainReader::read_chain(const Context& context, const toml::node& node) {
   line_ = node.source().begin.line;
   const toml::array* const list = node.as_array();
   if (list == nullptr || list->empty()) {
+    is_wrong_ = true;
     context.problem(node, (list == nullptr ? kind_of(node) : "is empty") +
                               ": give a list of functions, as [" + in_quotes(known_.front()->name) +
                               "]");
@@ -72,7 +85,7 @@ std::vector<std::shared_ptr<const FunctionSettings>> ChainReader::finish(
   for (const Chosen& one : chosen_) {
     all.push_back(one.reader->finish(problems, around));
     const std::string_view why = all.back()->facts().counts_nothing;
-    if (chosen_.size() > 1 && !why.empty())
+    if (chosen_.size() > 1 && !why.empty() && !is_wrong_)
       problems.add(line_, "chain", in_quotes(one.kind->name) + " " + std::string(why));
   }
   return all;

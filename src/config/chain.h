@@ -21,7 +21,7 @@ class ChainReader {
               std::span<const FunctionKind* const> known);
 
   /// Calls `each(key, read)` for each key of the functions that there are: those that are not
-  /// chosen refuse theirs.
+  /// chosen refuse theirs. Where names are wrong, nobody knows which are not chosen: all read.
   template <class Each>
   void for_each_key(Each&& each) {
     for (const FunctionKind* const kind : known_) {
@@ -49,7 +49,8 @@ class ChainReader {
     const FunctionKind* kind;
     std::unique_ptr<SettingsReader> reader;
   };
-  const FunctionKind* named(const Context& context, const toml::node& node) const;
+  const FunctionKind* named(const Context& context, const toml::node& node);
+  void read_function(const Context& context, const toml::node& node);
   void read_chain(const Context& context, const toml::node& node);
   void choose(const FunctionKind& kind) { chosen_.push_back({&kind, kind.reader()}); }
   SettingsReader* reader_of(const FunctionKind& kind) const;
@@ -57,6 +58,7 @@ class ChainReader {
 
   std::span<const FunctionKind* const> known_;
   std::vector<Chosen> chosen_;
+  bool is_wrong_ = false;   // the names are
   std::uint32_t line_ = 0;  // of the chain
 };
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <ostream>
@@ -114,7 +115,8 @@ INSTANTIATE_TEST_SUITE_P(
         WrongNames{"function = \"nat\"",
                    "f.toml:1: function: \"nat\" is not known: give \"balance\" or \"forward\""},
         WrongNames{"function = [\"nat\", \"balance\"]",
-                   "f.toml:1: function: is an array: give \"balance\" or \"forward\""},
+                   "f.toml:1: function: is an array: give one function, or a list of them as "
+                   "chain"},
         WrongNames{"function = \"blance\"",
                    "f.toml:1: function: \"blance\" is not known: give \"balance\" or \"forward\""},
         WrongNames{"chain = \"balance\"",
@@ -152,6 +154,31 @@ TEST(Chain, EachFunctionReadsItsOwnKeys) {
   EXPECT_EQ(message(parse_with_toy("[part]\n[[part]]")),
             "f.toml:2: Error while parsing table header: cannot redefine existing table 'part' as "
             "array-of-tables: write [[part]] each time, in double brackets");
+}
+
+// A function that is misspelt may be the one that a key belongs to: what is wrong with the keys
+// themselves is told.
+TEST(Chain, WhereNamesAreWrongAllKeysAreReadAndNoneIsRefused) {
+  for (const std::string names :
+       {"chain = [\"balance\", \"to\"]", "chain = [\"balance\", 3]", "chain = \"toy\"",
+        "chain = []", "function = \"balanc\"", "function = [\"toy\"]",
+        "function = \"balance\";chain = [\"toy\"]"}) {
+    std::string text = names;
+    std::ranges::replace(text, ';', '\n');
+    const auto said = message(parse_with_toy(text + "\ntoy.size = 10\n[[part]]\n"));
+    EXPECT_TRUE(said.contains("toy.size: 10 is out of range: give 1 to 9")) << said;
+    EXPECT_FALSE(said.contains("not chosen")) << said;
+  }
+  EXPECT_EQ(message(parse_with_toy("chain = [\"balance\", \"to\"]\nbalance.stateful = false")),
+            "f.toml:1: chain: \"to\" is not known: give \"balance\" or \"toy\"");
+}
+
+TEST(Chain, KeysOfTheFileBelowATableAreNotTheTables) {
+  EXPECT_EQ(message(parse_chain("[table]\nfunction = \"forward\"")),
+            "f.toml:2: table.function: unknown key: \"function\" stands above all tables: move it "
+            "there");
+  EXPECT_EQ(message(parse_chain("[table]\nchian = 1")),
+            "f.toml:2: table.chian: unknown key: the nearest known is \"scheme\"");
 }
 
 TEST(Chain, KeysOfAFunctionThatIsNotChosenAreRefused) {

@@ -50,8 +50,9 @@ struct FunctionFacts {
     std::string_view what;  ///< in the singular: "service"
     std::size_t count = 0;
   };
-  std::vector<Count> counts;  ///< what a reload reports; the first is what `run --check` says
-  std::string_view missing;   ///< what the file lacks for a live run; empty: nothing
+  /// What a reload reports; the first, if there is one, is what `run --check` says.
+  std::vector<Count> counts;
+  std::string_view missing;  ///< what the file lacks for a live run; empty: nothing
   std::string_view
       counts_nothing;  ///< why, and what would be right; empty: connections are tracked
   /// By this key packets that concern no function are dropped; empty: they go on.

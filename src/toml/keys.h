@@ -42,6 +42,10 @@ class Problems {
   }
   bool none() const { return found_.empty(); }
 
+  /// Names keys that stand above all tables: in TOML, one below a table's header is the table's.
+  void set_top(std::vector<std::string_view> names) { top_ = std::move(names); }
+  bool is_top(std::string_view name) const { return std::ranges::find(top_, name) != top_.end(); }
+
   /// All of them, in the order of the file.
   Error error() {
     std::ranges::stable_sort(found_, {}, [](const auto& problem) { return problem.first; });
@@ -55,6 +59,7 @@ class Problems {
 
  private:
   std::string file_;
+  std::vector<std::string_view> top_;
   std::vector<std::pair<std::uint32_t, std::string>> found_;
 };
 
@@ -126,6 +131,11 @@ void read_keys(const Context& context, const toml::table& table, const Keys<T>& 
     const Context here = context.sub(name.str());
     if (known != keys.end()) {
       known->read(here, node, out);
+      continue;
+    }
+    if (!context.key.empty() && context.problems.is_top(name.str())) {
+      here.problem(node, "unknown key: " + in_quotes(name.str()) +
+                             " stands above all tables: move it there");
       continue;
     }
     const auto nearest = std::ranges::min_element(
