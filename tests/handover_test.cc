@@ -16,7 +16,9 @@
 #include "balance_workers.h"
 #include "control/taking_over.h"
 #include "function/balance/kind.h"
+#include "function/chained.h"
 #include "function/command_done.h"
+#include "function/forward/kind.h"
 #include "serving.h"
 
 namespace millrace {
@@ -43,7 +45,7 @@ struct Scheme {
   unsigned workers;
   std::uint32_t most_of_source = 0;
 
-  Workers make(const Services& of = services()) const {
+  LineConfig line() const {
     LineConfig line{.table = table,
                     .sharing = sharing,
                     .capacity = 20'000,
@@ -52,7 +54,15 @@ struct Scheme {
                     .pages = Pages::small,
                     .secret = Secret::random()};
     line.source_limit.most = most_of_source;
-    auto made = make_workers(workers, line, {.services = of}, kServingEntries);
+    return line;
+  }
+  Workers make(const Services& of = services()) const {
+    auto made = make_workers(workers, line(), {.services = of}, kServingEntries);
+    EXPECT_TRUE(made.has_value()) << made.error().message;
+    return std::move(*made);
+  }
+  Workers make_with(std::shared_ptr<const FunctionSettings> settings) const {
+    auto made = Workers::create(workers, line(), std::move(settings), {}, kServingEntries);
     EXPECT_TRUE(made.has_value()) << made.error().message;
     return std::move(*made);
   }
@@ -304,6 +314,35 @@ TEST_P(HandoverTest, WhatHasNoPlaceIsLeftBehind) {
   EXPECT_EQ(taking_over.left_behind(), from.report_v4().live);
 }
 
+/// Without its function, a connection that this translates would go on as it comes.
+TEST_P(HandoverTest, WhatAFunctionServedThatIsNotHereIsLeftBehind) {
+  const auto& [one, other] = GetParam();
+  Services some = services();
+  some.v4.erase(some.v4.begin());
+  some.v6.clear();
+  const auto forwards = forward_kind().defaults();
+  const auto both = chained({forwards, settings_of(some)});
+  Workers from = one.make_with(both);
+  serve_some(from, 7);
+  const auto theirs = list(from);
+  const auto served = static_cast<std::size_t>(std::ranges::count_if(
+      theirs, [](const auto& of) { return of.second.translated != of.second.key; }));
+  EXPECT_GT(served, 0U);
+  Workers to = other.make_with(forwards);
+  TakingOver taking_over(to, other.owners());
+  std::vector<Carrying> carrying(from.count());
+  tell(from, carrying, taking_over, false);
+  EXPECT_EQ(taking_over.left_behind(), served);
+  EXPECT_EQ(list(to).size(), theirs.size() - served);
+  // Whoever has more functions takes over all.
+  Workers back = one.make_with(both);
+  TakingOver taking_back(back, one.owners());
+  std::vector<Carrying> carrying_back(to.count());
+  tell(to, carrying_back, taking_back, false);
+  EXPECT_EQ(taking_back.left_behind(), 0U);
+  EXPECT_EQ(list(back).size(), theirs.size() - served);
+}
+
 TEST(TakingOverTest, ABackendThatDrainsBesideItselfIsAddedOnce) {
   BalanceOffer offer;
   offer.services = services();
@@ -395,8 +434,8 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   EXPECT_TRUE(refuses(odd, false, own)) << "another protocol's state";
 }
 
-// What a function knows of connections is read in its own version only; what one knows that is not
-// here is passed over.
+// What a function knows of connections is read in its own version only; one that is not here may
+// have a part.
 TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   const Scheme scheme{"race", "sharded", 1};
   const auto take = [&](const std::vector<CarriedPart>& parts,

@@ -119,6 +119,18 @@ class Restart(Asked):
         self.assertEqual(self.take_over('chain = ["forward", "balance"]\n' + GOOD), 0)
         self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
 
+    def test_a_load_balancer_goes(self):
+        """What it has translated cannot go on without it. Others do not know its commands."""
+        ports, _, _ = GOOD.partition("[[service]]")
+        for functions in ('function = "balance"', 'chain = ["forward", "balance"]'):
+            with self.subTest(functions):
+                self.serve_with(f"{functions}\n" + GOOD)
+                for client in self.clients(20):
+                    client.get(1)
+                self.assertEqual(self.take_over('function = "forward"\n' + ports, left_behind=20), 0)
+                self.refused(404, ['/drain needs the function "balance"'], "POST /drain", backend=FIRST, drained="true")
+                self.stop()
+
     def test_another_configuration(self):
         """Whatever a reload cannot change."""
         self.serve_with()

@@ -81,13 +81,14 @@ std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
   return count * sizeof(CarriedPart);
 }
 
-/// A function of the same name must tell what is understood here; what one tells that is not here
-/// is passed over, and one that told nothing opens without an image.
+/// A function of the same name must tell what is understood here; one that told nothing opens
+/// without an image.
 template <class K>
 void TakingOver::find_images() {
   auto& offsets = of<K>().images_at;
   offsets.clear();
-  for (const CarriedPart& own : workers_->line(0).carried_parts()) {
+  const auto own_parts = workers_->line(0).carried_parts();
+  for (const CarriedPart& own : own_parts) {
     if (own.family != kCarriedFamily<K>) continue;
     std::size_t at = 0;
     std::size_t found = kNoImage;
@@ -106,9 +107,14 @@ void TakingOver::find_images() {
     }
     offsets.push_back(found);
   }
+  of<K>().strangers.clear();
   std::size_t bytes = 0;
-  for (const CarriedPart& told : told_parts_)
-    bytes += told.family == kCarriedFamily<K> ? std::size_t{told.image_bytes} : 0;
+  for (const CarriedPart& told : told_parts_) {
+    if (told.family != kCarriedFamily<K>) continue;
+    if (std::ranges::find(own_parts, told.name(), &CarriedPart::name) == own_parts.end())
+      of<K>().strangers.push_back({bytes, told.image_bytes});
+    bytes += told.image_bytes;
+  }
   is_wrong_ |= bytes > kMostImageBytes;
   of<K>().image_bytes = bytes;
 }
@@ -160,8 +166,17 @@ bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried
 }
 
 template <class K>
+bool TakingOver::needs_stranger(std::span<const std::byte> images) {
+  return std::ranges::any_of(of<K>().strangers, [&](const Range& range) {
+    return std::ranges::any_of(images.subspan(range.at, range.bytes),
+                               [](std::byte one) { return one != std::byte{0}; });
+  });
+}
+
+template <class K>
 bool TakingOver::place(std::uint32_t worker, const CarriedConnection<K>& carried,
                        std::span<const std::byte> images) {
+  if (needs_stranger<K>(images)) return false;
   const auto shard =
       owners_->shard_of(workers_->steering().steer(std::span(&carried.key, 1)), carried.key);
   const unsigned line = shard ? owners_->worker_of(*shard) : worker % workers_->count();

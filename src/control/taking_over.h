@@ -32,7 +32,7 @@ class TakingOver {
   /// Entries that it was told of since it was asked last.
   std::uint64_t told() { return std::exchange(told_, 0); }
   std::uint64_t connections() const { return connections_; }
-  /// Those that have no place here, or no backend.
+  /// Those that have no place here, no backend, or no function that serves them.
   std::uint64_t left_behind() const {
     return std::get<0>(families_).pending.size() + std::get<1>(families_).pending.size();
   }
@@ -49,6 +49,10 @@ class TakingOver {
     CarriedConnection<K> carried;
     std::vector<std::byte> images;
   };
+  struct Range {
+    std::size_t at;
+    std::size_t bytes;
+  };
   /// A family's connections.
   template <class K>
   struct Family {
@@ -59,6 +63,8 @@ class TakingOver {
     /// Where in `Told::images` those of each own part begin, or `kNoImage`.
     std::vector<std::size_t> images_at;
     std::optional<std::size_t> image_bytes;  ///< in a record; none before parts were told
+    /// Where in `Told::images` those of functions stand that this process does not have.
+    std::vector<Range> strangers;
   };
   static constexpr std::size_t kNoImage = SIZE_MAX;
   static constexpr std::size_t kMostImageBytes = 4096;
@@ -74,6 +80,9 @@ class TakingOver {
   template <class K>
   bool place(std::uint32_t worker, const CarriedConnection<K>& carried,
              std::span<const std::byte> images);
+  /// True if a function that this process does not have serves the connection with these images.
+  template <class K>
+  bool needs_stranger(std::span<const std::byte> images);
   template <class K>
   void place_pending();
   template <class K>

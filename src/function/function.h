@@ -58,7 +58,8 @@ struct Part {
   std::uint16_t originator_bytes = 0;  ///< in the originator's entry
   std::uint16_t reply_bytes = 0;       ///< in the reply's
   std::uint16_t alignment = 2;         ///< of both: 1, 2, 4 or 8
-  /// Bytes of what `write` writes, and `open` reads in another process; not aligned.
+  /// Bytes of what `write` writes, and `open` reads in another process; not aligned. A process
+  /// without this function takes over only connections whose image has no byte but 0.
   std::uint16_t image_bytes = 0;
   bool replies = true;  ///< false: no connection has a reply's entry, so none is looked up
 };
@@ -179,7 +180,8 @@ class FunctionFor {
   }
 
   /// Writes the image of the connection with this originator's key and state for another worker, or
-  /// process, in so many bytes as `part` says.
+  /// process, in so many bytes as `part` says. All 0 is the image of a connection that goes on the
+  /// same without this function.
   virtual void write(const K&, const std::byte* /*state*/, std::byte* /*image*/) const {}
 
   /// Returns what is to be done with the connection with this originator's key and state, which any
