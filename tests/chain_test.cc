@@ -99,9 +99,10 @@ struct Played {
   std::vector<Bytes> sent;
 
   /// `order`: b is the balancer, f `forward`, c `count`.
-  explicit Played(const std::string& order) {
+  explicit Played(const std::string& order, bool is_direct = false) {
     BalanceConfig config;
     config.services = {.v4 = {service(kVirtual, {1, 2, 3}), service(kVirtual2, {1, 4})}};
+    for (auto& one : config.services.v4) one.direct = is_direct;
     balance = std::move(*Balance::create(config));
     std::vector<Function*> functions;
     for (const char name : order) {
@@ -282,6 +283,24 @@ TEST(Chain, NobodyOpensInAServicesName) {
     EXPECT_EQ(chain.line->report_v4().live, 2U) << order;
     EXPECT_EQ(chain.line->counters().refused.value(), 0U) << order;
     chain.check();
+  }
+}
+
+// A backend begins connections from every port but those where it serves: these packets would look
+// like late answers, and without an entry they are no part of a connection.
+TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
+  for (const char* order : {"b", "fb", "bf"}) {
+    for (const bool is_direct : {false, true}) {
+      Played chain(order, is_direct);
+      chain.play(
+          {packet({{10, 0, 0, 1}, 8080}, client(1)), packet({{10, 0, 0, 1}, 9000}, client(1))});
+      const bool tracks = order[1] != 0;
+      EXPECT_EQ(chain.sent.size(), is_direct ? 2U : 1U) << order;
+      EXPECT_EQ(chain.verdicts(Verdict::stray_reply), is_direct ? 0U : 1U) << order;
+      EXPECT_EQ(chain.verdicts(Verdict::tracked), tracks ? 1U : 0U) << order;
+      EXPECT_EQ(chain.line->report_v4().live, tracks ? 1U : 0U) << order;
+      chain.check();
+    }
   }
 }
 

@@ -90,14 +90,16 @@ class ChainView final : public FunctionView {
         if (all.why.empty()) all.why = std::move(one.why);
         continue;
       }
+      if (all.side && one.changes_nothing) continue;
       is_dropped = is_drop(one.verdict);
-      if (!all.side || is_dropped) {
+      if (!all.side || is_dropped || all.changes_nothing) {
         all.why = std::move(one.why);
       } else {
         all.why += "; " + one.why;
       }
       all.side = one.side;
       all.verdict = one.verdict;
+      all.changes_nothing = one.changes_nothing;
       if (one.sent_to) all.sent_to = one.sent_to;
     }
     return all;
@@ -155,20 +157,22 @@ class ChainDeployment final : public FunctionDeployment {
     return *all_[worker];
   }
 
-  /// If one function refuses its settings, the functions before it get their old ones back. All
-  /// connections are to be reviewed: what concerned one function alone may concern another now.
-  Result<bool> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
-                      const OnEachWorker& on_each) override {
+  /// If one function refuses its settings, the functions before it get their old ones back. A
+  /// connection that concerned one function alone may concern another now.
+  Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
+                        const OnEachWorker& on_each) override {
+    Review review = Review::none;
     const auto chain = std::static_pointer_cast<const ChainSettings>(std::move(settings));
     for (std::size_t n = 0; n < functions_.size(); ++n) {
       const auto one = functions_[n]->update(chain->functions()[n], run, on_each);
+      if (one && *one != Review::none) review = Review::all;
       if (one) continue;
       while (n-- > 0)
         static_cast<void>(functions_[n]->update(settings_->functions()[n], run, on_each));
       return one;
     }
     settings_ = chain;
-    return true;
+    return review;
   }
 
   std::shared_ptr<const FunctionView> view() const override {

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "core/json.h"
+#include "function/deployment.h"
 
 namespace millrace {
 
 struct CommandDone {
   Json answer;
-  bool review = false;  ///< as `FunctionDeployment::update` returns it
+  Review review = Review::none;  ///< as `FunctionDeployment::update` returns it
 };
 
 }  // namespace millrace

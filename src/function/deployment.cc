@@ -6,7 +6,7 @@
 namespace millrace {
 
 Explained FunctionView::explain(const AnyKey& key, const Flow* connection) const {
-  Explained out{.side = Side::originator, .verdict = Verdict::tracked};
+  Explained out{.side = Side::originator, .verdict = Verdict::tracked, .changes_nothing = true};
   if (connection == nullptr) {
     out.why = "it has no connection yet: it goes on as it comes";
     return out;

@@ -55,6 +55,9 @@ struct Explained {
   std::optional<AnyAddress> sent_to;
   Verdict verdict = Verdict::no_service;
   std::string why;  ///< a sentence that has not ended
+  /// The function says no more than that packets go on as they come: in a chain what others say
+  /// stands alone.
+  bool changes_nothing = false;
 };
 
 /// What holds at one moment, for any thread and as long as it likes. By default that of a function
@@ -87,10 +90,10 @@ class FunctionDeployment {
   virtual Function& make(unsigned worker) = 0;
 
   /// Goes by other settings of the same kind from now on; what `FunctionSettings::unchangeable`
-  /// names is as before. Returns true if the `fate` of all connections is to be asked for then.
-  /// Errors say what is wrong.
-  virtual Result<bool> update(std::shared_ptr<const FunctionSettings> settings,
-                              const FunctionRun& run, const OnEachWorker& on_each) = 0;
+  /// names is as before. Returns for which connections the `fate` is to be asked for then. Errors
+  /// say what is wrong.
+  virtual Result<Review> update(std::shared_ptr<const FunctionSettings> settings,
+                                const FunctionRun& run, const OnEachWorker& on_each) = 0;
 
   virtual std::shared_ptr<const FunctionView> view() const;
   /// Returns members of the statistics' object: sums so far, of all workers.

@@ -126,6 +126,14 @@ enum class Fate : std::uint8_t {
   reset,        ///< it ends, and both sides are told
 };
 
+/// For which connections a change asks for the `fate`.
+enum class Review : std::uint8_t {
+  none,
+  /// Those that the function has no part in, if others in its chain have (`Answer::unconcerned`).
+  unconcerned,
+  all,
+};
+
 /// What a function does for one address family.
 template <class K>
 class FunctionFor {

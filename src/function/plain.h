@@ -44,9 +44,9 @@ class PlainDeployment final : public FunctionDeployment {
     all_[worker] = std::make_unique<F>(run_);
     return *all_[worker];
   }
-  Result<bool> update(std::shared_ptr<const FunctionSettings>, const FunctionRun&,
-                      const OnEachWorker&) override {
-    return false;
+  Result<Review> update(std::shared_ptr<const FunctionSettings>, const FunctionRun&,
+                        const OnEachWorker&) override {
+    return Review::none;
   }
 
   static Result<std::unique_ptr<FunctionDeployment>> deploy(std::shared_ptr<const FunctionSettings>,

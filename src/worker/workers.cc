@@ -156,12 +156,12 @@ bool Workers::ask_all(const std::function<void(unsigned)>& task) {
 
 Result<void> Workers::prepare(std::shared_ptr<const FunctionSettings> settings,
                               const FunctionRun& run) {
-  const auto has_lost = deployment_->update(std::move(settings), run, [this](const auto& step) {
+  const auto whose = deployment_->update(std::move(settings), run, [this](const auto& step) {
     for (unsigned n = 0; n < count(); ++n) step(n);
     return true;
   });
-  if (!has_lost) return std::unexpected(has_lost.error());
-  if (*has_lost) {
+  if (!whose) return std::unexpected(whose.error());
+  if (*whose == Review::all) {
     review([](unsigned, const auto& task) {
       task();
       return true;
@@ -172,16 +172,16 @@ Result<void> Workers::prepare(std::shared_ptr<const FunctionSettings> settings,
 
 Result<void> Workers::update(std::shared_ptr<const FunctionSettings> settings,
                              const FunctionRun& run) {
-  const auto has_lost = deployment_->update(std::move(settings), run, on_each());
-  if (!has_lost) return std::unexpected(has_lost.error());
-  if (*has_lost) review_while_serving();
+  const auto whose = deployment_->update(std::move(settings), run, on_each());
+  if (!whose) return std::unexpected(whose.error());
+  if (*whose == Review::all) review_while_serving();
   return {};
 }
 
 Answer<Json> Workers::command(std::string_view path, Parameters given) {
   auto done = deployment_->command(path, given, on_each());
   if (!done) return std::unexpected(done.error());
-  if (done->review) review_while_serving();
+  if (done->review == Review::all) review_while_serving();
   return std::move(done->answer);
 }
 

@@ -334,11 +334,12 @@ class Balance final : public Function {
 /// when all have been called. False: some worker serves no more.
 using OnEachBalance = std::function<bool(const std::function<void(Balance&)>&)>;
 
-/// Replaces all services and backends of `all`, the functions of all workers. Returns true if
-/// connections live on a backend that is gone now: then the `fate` of all is to be asked for. After
-/// an error nothing has changed. The first two-way service cannot come by an update: it needs reply
-/// entries from the start. One thread updates at a time; that thread may also ask for statistics.
-Result<bool> update(std::span<Balance* const> all, const Services& services,
-                    const OnEachBalance& on_each);
+/// Replaces all services and backends of `all`, the functions of all workers. Returns whose `fate`
+/// is to be asked for: of all connections, if some live on a backend that is gone now; of those to
+/// no service, if there is a service that was not there. After an error nothing has changed. The
+/// first two-way service cannot come by an update: it needs reply entries from the start. One
+/// thread updates at a time; that thread may also ask for statistics.
+Result<Review> update(std::span<Balance* const> all, const Services& services,
+                      const OnEachBalance& on_each);
 
 }  // namespace millrace

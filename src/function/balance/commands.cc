@@ -133,12 +133,12 @@ auto BalanceDeployment::mark(Mark mark, Parameters given, const OnEachWorker& on
   }
   CommandDone done{.answer = {{"backends", count}}};
   if (marked == before) return done;
-  const auto has_lost = make_plan(on_each);
-  if (!has_lost) {
+  const auto review = make_plan(on_each);
+  if (!review) {
     marked = before;
-    return std::unexpected(Refusal{Refusal::Kind::not_now, has_lost.error().message});
+    return std::unexpected(Refusal{Refusal::Kind::not_now, review.error().message});
   }
-  done.review = *has_lost;
+  done.review = *review;
   return done;
 }
 

@@ -57,30 +57,30 @@ Function& BalanceDeployment::make(unsigned worker) {
 }
 
 /// Marks that nobody would take back any more must not weigh.
-Result<bool> BalanceDeployment::update(std::shared_ptr<const FunctionSettings> settings,
-                                       const FunctionRun& run, const OnEachWorker& on_each) {
+Result<Review> BalanceDeployment::update(std::shared_ptr<const FunctionSettings> settings,
+                                         const FunctionRun& run, const OnEachWorker& on_each) {
   auto before = std::exchange(settings_,
                               std::static_pointer_cast<const BalanceSettings>(std::move(settings)));
   Marked marked_before = marked_;
   forget_health();
-  auto has_lost = make_plan(on_each);
-  if (!has_lost) {
+  auto review = make_plan(on_each);
+  if (!review) {
     settings_ = std::move(before);
     marked_ = std::move(marked_before);
-    return has_lost;
+    return review;
   }
   on_each([&](unsigned n) { all_[n]->set_quiet_ms(run.quiet_ms); });
-  return has_lost;
+  return review;
 }
 
-Result<bool> BalanceDeployment::make_plan(const OnEachWorker& on_each) {
+Result<Review> BalanceDeployment::make_plan(const OnEachWorker& on_each) {
   std::vector<Balance*> all;
   for (const auto& one : all_) all.push_back(one.get());
-  const auto has_lost = millrace::update(all, effective(), [&](const auto& step) {
+  const auto review = millrace::update(all, effective(), [&](const auto& step) {
     return on_each([&](unsigned n) { step(*all_[n]); });
   });
   plan_ = all_.front()->plan();
-  return has_lost;
+  return review;
 }
 
 std::shared_ptr<const FunctionView> BalanceDeployment::view() const { return view_of(plan_); }

@@ -19,8 +19,8 @@ class BalanceDeployment final : public FunctionDeployment {
       std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
 
   Function& make(unsigned worker) override;
-  Result<bool> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
-                      const OnEachWorker& on_each) override;
+  Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
+                        const OnEachWorker& on_each) override;
   std::shared_ptr<const FunctionView> view() const override;
   Json statistics() const override;
   std::string table() const override;
@@ -54,7 +54,7 @@ class BalanceDeployment final : public FunctionDeployment {
     return marked_[static_cast<std::size_t>(mark)].contains({service, backend});
   }
   void forget_health();
-  Result<bool> make_plan(const OnEachWorker& on_each);
+  Result<Review> make_plan(const OnEachWorker& on_each);
   Answer<CommandDone> mark(Mark mark, Parameters given, const OnEachWorker& on_each);
   Json list() const;
   bool find_overflowed(std::set<std::string>& all, const OnEachWorker& on_each) const;

@@ -86,8 +86,8 @@ TYPED_TEST(GoneTest, AnUpdateTellsWhetherConnectionsHaveLostTheirBackend) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::service("ab")}));
   line.send(TestFixture::tcp("x:1"));  // to a
   const auto loses = [&line](const typename TestFixture::Spec& spec) {
-    const auto has_lost = line.try_update(TestFixture::only({spec}));
-    return has_lost.has_value() && *has_lost;
+    const auto review = line.try_update(TestFixture::only({spec}));
+    return review.has_value() && *review == Review::all;
   };
   EXPECT_FALSE(loses(TestFixture::service("ac"))) << "nobody is on b";
   EXPECT_TRUE(loses(TestFixture::service("c")));
@@ -96,6 +96,25 @@ TYPED_TEST(GoneTest, AnUpdateTellsWhetherConnectionsHaveLostTheirBackend) {
   EXPECT_FALSE(loses(unhealthy)) << "a came back";
   unhealthy.backends[0].is_healthy = false;
   EXPECT_TRUE(loses(unhealthy));
+}
+
+// In a chain, connections to no service may go to one that comes.
+TYPED_TEST(GoneTest, AnUpdateTellsWhetherAServiceHasCome) {
+  auto other = TestFixture::service("c");
+  other.port = 8080;
+  const auto one = TestFixture::service("ab");
+  typename TestFixture::Line line(TestFixture::config({one}));
+  line.send(TestFixture::tcp("x:1"));
+  const auto review = [&line](std::vector<typename TestFixture::Spec> specs) {
+    const auto is = line.try_update(TestFixture::only(std::move(specs)));
+    return is.has_value() ? *is : Review::all;
+  };
+  EXPECT_EQ(review({one}), Review::none);
+  EXPECT_EQ(review({TestFixture::service("abd")}), Review::none);
+  EXPECT_EQ(review({other, TestFixture::service("a")}), Review::unconcerned);
+  EXPECT_EQ(review({one, other}), Review::none) << "in another order";
+  EXPECT_EQ(review({one}), Review::none) << "what only drains takes nothing";
+  EXPECT_EQ(review({one, other}), Review::unconcerned) << "again";
 }
 
 TYPED_TEST(GoneTest, ABackendsStrayPacketsStay) {

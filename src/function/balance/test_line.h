@@ -49,7 +49,7 @@ class BalanceLine : public TestLine<K> {
     const auto ok = try_update(services);
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
   }
-  Result<bool> try_update(const Services& services) {
+  Result<Review> try_update(const Services& services) {
     Balance* const all = balance_.get();
     return millrace::update({&all, 1}, services, [this](const auto& step) {
       step(*balance_);

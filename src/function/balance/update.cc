@@ -1,5 +1,6 @@
 // How the load balancer takes on services and backends, at start and later.
 #include <algorithm>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -234,10 +235,23 @@ bool has_lost(const PlanFor<K>& was, const PlanFor<K>& is,
   return false;
 }
 
+/// True if some service takes new connections that did not in the plan `was`.
+template <class K>
+bool has_gained(const PlanFor<K>& was, const PlanFor<K>& is) {
+  std::set<std::uint64_t> removed;
+  for (const auto& service : was.services) {
+    if (service->removed) removed.insert(service->identity);
+  }
+  return std::ranges::any_of(is.services, [&](const auto& service) {
+    return !service->removed &&
+           (service->identity >= was.identities || removed.contains(service->identity));
+  });
+}
+
 }  // namespace
 
-Result<bool> update(std::span<Balance* const> all, const Services& services,
-                    const OnEachBalance& on_each) {
+Result<Review> update(std::span<Balance* const> all, const Services& services,
+                      const OnEachBalance& on_each) {
   const auto live = [all]<class K>(std::uint16_t id) {
     std::uint64_t sum = 0;
     for (const Balance* one : all) sum += one->live_on<K>(id);
@@ -259,7 +273,10 @@ Result<bool> update(std::span<Balance* const> all, const Services& services,
     forgets = (*plan)->v4.forgets(live_v4) || (*plan)->v6.forgets(live_v6);
   }
   const BalancePlan& now = *all.front()->plan();
-  return has_lost(before->v4, now.v4, live_v4) || has_lost(before->v6, now.v6, live_v6);
+  if (has_lost(before->v4, now.v4, live_v4) || has_lost(before->v6, now.v6, live_v6))
+    return Review::all;
+  const bool gains = has_gained(before->v4, now.v4) || has_gained(before->v6, now.v6);
+  return gains ? Review::unconcerned : Review::none;
 }
 
 std::vector<ServiceStatistics> Balance::statistics() const {

@@ -37,7 +37,12 @@ Explained explain_by(const PlanFor<K>& plan, const K& key) {
   Explained out = explained(side, "", "");
   if (is_reply) {
     const auto* const there = plan.serving_at(key);
-    const bool is_stray = there != nullptr && !there->is_direct;
+    if (there == nullptr) {
+      out.side.reset();
+      out.why = "it comes from a backend, and from no port at which that serves: ";
+      return out;
+    }
+    const bool is_stray = !there->is_direct;
     if (is_stray) out.verdict = Verdict::stray_reply;
     out.why = std::string("it comes from a backend, and answers no connection: ") +
               (is_stray ? "it is dropped" : "it is routed") +

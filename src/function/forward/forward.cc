@@ -22,6 +22,8 @@ void ForwarderFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>&
     const bool may_go_on = verdict == Verdict::no_connection || verdict == Verdict::over_budget ||
                            (verdict == Verdict::table_full && stateless_when_full_);
     if (may_go_on) verdict = Verdict::stateless;
+    // Another function in the chain takes it for a reply, and it has no connection.
+    if (verdict == Verdict::tracked) verdict = Verdict::no_service;
   });
 }
 

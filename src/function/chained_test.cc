@@ -1,0 +1,98 @@
+// Several functions as one, to the rest of the program: what is asked of them, and reloads.
+#include "function/chained.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/address.h"
+#include "core/json.h"
+#include "function/balance/settings.h"
+#include "function/forward/kind.h"
+#include "function/kind.h"
+
+namespace millrace {
+namespace {
+
+ServiceSpec<AddressV4> service(const std::string& address) {
+  return {.address = *parse_address<AddressV4>(address),
+          .port = 80,
+          .protocol = kProtocolTcp,
+          .scheduler = "round-robin",
+          .backends = {{.address = *parse_address<AddressV4>("10.0.0.1"), .port = 8000}}};
+}
+
+/// `forward` and the load balancer, in one of both orders, in one worker.
+class ChainedTest : public testing::TestWithParam<bool> {
+ protected:
+  ChainedTest() : deployment_(deploy({service("203.0.113.10")})) { deployment_->make(0); }
+
+  static std::shared_ptr<const FunctionSettings> settings(
+      std::vector<ServiceSpec<AddressV4>> services) {
+    BalanceSettings balance;
+    balance.services = {.v4 = std::move(services), .v6 = {}};
+    std::vector<std::shared_ptr<const FunctionSettings>> all{
+        forward_kind().defaults(), std::make_shared<const BalanceSettings>(std::move(balance))};
+    if (GetParam()) std::swap(all.front(), all.back());
+    return chained(std::move(all));
+  }
+  static std::unique_ptr<FunctionDeployment> deploy(std::vector<ServiceSpec<AddressV4>> services) {
+    const auto of = settings(std::move(services));
+    return std::move(*of->kind().deploy(of, {}));
+  }
+  Explained explain(const std::string& from, std::uint16_t port, const std::string& to,
+                    std::uint16_t to_port) const {
+    return deployment_->view()->explain(KeyV4{.source = *parse_address<AddressV4>(from),
+                                              .destination = *parse_address<AddressV4>(to),
+                                              .source_port = port,
+                                              .destination_port = to_port,
+                                              .protocol = kProtocolTcp},
+                                        nullptr);
+  }
+  Review reload(std::vector<ServiceSpec<AddressV4>> services) {
+    const auto is = deployment_->update(settings(std::move(services)), {}, [](const auto& step) {
+      step(0);
+      return true;
+    });
+    EXPECT_TRUE(is.has_value());
+    return is.value_or(Review::none);
+  }
+
+  std::unique_ptr<FunctionDeployment> deployment_;
+};
+
+TEST_P(ChainedTest, WhoChangesAPacketExplainsIt) {
+  const Explained served = explain("198.51.100.7", 1234, "203.0.113.10", 80);
+  EXPECT_EQ(served.verdict, Verdict::tracked);
+  EXPECT_EQ(served.why.find("it has no connection yet: a SYN goes to the backend"), 0U)
+      << served.why;
+  EXPECT_FALSE(served.why.contains("as it comes")) << served.why;
+  const Explained other = explain("198.51.100.7", 1234, "192.0.2.9", 80);
+  EXPECT_EQ(other.verdict, Verdict::tracked);
+  EXPECT_EQ(other.why, "it has no connection yet: it goes on as it comes");
+}
+
+// A late answer must not reach a client from an address that the client never spoke to.
+TEST_P(ChainedTest, ABackendBeginsNoConnectionFromItsServicePort) {
+  const Explained stray = explain("10.0.0.1", 8000, "198.51.100.7", 1234);
+  EXPECT_EQ(stray.verdict, Verdict::stray_reply);
+  const Explained own = explain("10.0.0.1", 9000, "198.51.100.7", 1234);
+  EXPECT_EQ(own.verdict, Verdict::tracked);
+}
+
+// What asks for every connection takes as long as the tables are large.
+TEST_P(ChainedTest, AReloadAsksForConnectionsWhereOneMayChange) {
+  const auto one = service("203.0.113.10");
+  const auto other = service("203.0.113.11");
+  EXPECT_EQ(reload({one}), Review::none);
+  EXPECT_EQ(reload({one, other}), Review::all) << "it may take connections to no service";
+  EXPECT_EQ(reload({other}), Review::none) << "nothing lived there";
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, ChainedTest, testing::Bool());
+
+}  // namespace
+}  // namespace millrace
