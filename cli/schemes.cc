@@ -46,7 +46,10 @@ void add_schemes(CLI::App& app, Run& run) {
       fmt::print(
           "Any table goes with any ageing scheme, and with the sharing schemes sharded, spinlock "
           "and\n"
-          "mutex; the others go with the table that their name or description has.\n");
+          "mutex; the others go with the table that their name or description has.\n"
+          "With the table race, and several workers to whom the kernel brings packets, the "
+          "default\n"
+          "is lock-free-race (docs/sharing.md).\n");
       print_names(all_spreads());
       print_names(all_functions());
       for (const FunctionKind* const kind : kinds()) {
