@@ -233,7 +233,7 @@ Result<Config> parse_config(std::string_view text, std::string_view name,
   config::Problems problems(name);
   const auto parsed = parse_toml(text, name, schemes, problems);
   if (!parsed) return std::unexpected(problems.error());
-  problems.set_top({"function", "chain", "workers", "model", "sharing"});
+  problems.set_top({"function", "chain", "workers", "sharing"});
   RawConfig raw;
   config::ChainReader chain(problems, *parsed, schemes.functions);
   config::read_keys({problems, ""}, *parsed, root_keys(schemes, chain), raw);
