@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
-"""What reloads and restarts of a running millrace cost those whose packets it forwards.
+"""What reloads, restarts and moving shards of a running millrace cost those whose packets it forwards.
 
     changes.py MILLRACE QUESTION [OPTION...]
 
     datagrams  UDP conversations that are echoed over veth, 15,000 datagrams a second
     requests   a thousand TCP connections that ask for 2000 bytes twice a second, over veth
+    both       these two at once
     memory     a million UDP connections over memif, from a program that sends from memory
 
-Each runs for a while with nothing changed (--change none), with a reload every second, or with a restart now and
-again. Prints what was sent and lost, and how long the slowest took. Needs root, and ethtool; `memory` needs 1500 huge
-pages.
+Each runs for a while with nothing changed (--change none), with a reload every second, with a restart now and
+again, or while a random shard moves to another worker every 10 ms. Prints what was sent, lost and out of order, how
+long the slowest took, and what the kernel counted at both ends that says whose fault a loss was. Needs root, and
+ethtool; `memory` needs 1500 huge pages.
 """
 
 import argparse
 import asyncio
+import collections
 import json
 import os
+import random
 import signal
 import subprocess
 import tempfile
@@ -23,10 +27,16 @@ import threading
 import time
 
 from place import SERVER, Place, memif_configuration, memif_devices  # first: it knows where tests are
+from asked import Connection
 from cli_case import MILLRACE
 
 PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "live")
 ASKED = 2000  # bytes
+LEVEL = "[spread]\nlevel = true\nlevel_interval_ms = 60000"  # too seldom to matter beside moves by hand
+# Counters of the kernel. A TCP segment that comes behind a gap is `TCPOFOQueue`; of those sent again (`RetransSegs`)
+# the other end had `TCPDSACKRecv`: these were late, not lost.
+OF_THE_KERNEL = ("AttemptFails", "EstabResets", "OutRsts", "RetransSegs", "TCPDSACKRecv", "TCPLossProbes", "TCPTimeouts",
+                 "TCPOFOQueue", "InDatagrams", "RcvbufErrors", "SndbufErrors", "InDiscards")
 
 
 class Forwarder:
@@ -36,6 +46,8 @@ class Forwarder:
         self._path, self._control, self._namespace = path, control, namespace
         self._stats = path + ".json"
         self.changes = 0
+        self.failed = []  # moves
+        self._connection = self._shards = None
         self._process = self._start()
 
     def _start(self, *more):
@@ -68,70 +80,135 @@ class Forwarder:
         self._process.send_signal(signal.SIGHUP)
         self.changes += 1
 
+    def _ask(self, what):
+        """By one connection, which is kept."""
+        self._connection.request(*what.split())
+        answer = self._connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def move(self):
+        if self._shards is None:
+            self._connection = Connection(self._control)
+            self._shards = self._ask("GET /shards")[1]
+        shard, workers = random.choice(self._shards["shards"]), self._shards["workers"]
+        to = (shard["worker"] + random.randrange(1, workers)) % workers
+        status, answer = self._ask(f"POST /shards/move?shard={shard['shard']}&to={to}")
+        if status != 200:
+            self.failed.append(answer)
+            return
+        shard["worker"] = to
+        self.changes += 1
+
     def stop(self):
-        """What the last of them dropped."""
+        """What the last of them counted that tells of losses, where it is not 0."""
         self._process.terminate()
         self._process.wait(60)
         with open(self._stats, encoding="utf-8") as said:
-            return {why: n for why, n in json.load(said)["packets"]["dropped"].items() if n}
+            stats = json.load(said)
+        return {"times": self.changes, "failed_moves": self.failed, "dropped": without_zeros(stats["packets"]["dropped"]),
+                "missed": without_zeros({port["name"]: port["missed"] for port in stats["ports"]}),
+                "closed": without_zeros(stats["connections"]["closed"]),
+                "busiest": max(worker["share"] for worker in stats["workers"])}
 
 
-def changing(forwarder, options, process):
-    """Until the process ends: what it printed."""
-    every = {"none": None, "reload": 1, "restart": options.every}[options.change]
-    while every is not None:
-        try:
-            process.wait(every)
-            break
-        except subprocess.TimeoutExpired:
-            getattr(forwarder, options.change)()
-    return json.loads(process.communicate(timeout=600)[0])
+def without_zeros(counts):
+    return {name: n for name, n in counts.items() if n}
 
 
-def over_veth(options, folder, serve, send):
-    place = Place(MILLRACE, options.device, folder, ports=(8080,), extra="[table]\ncapacity = 40000")
+def kernel_counts(namespace):
+    counts = collections.Counter()
+    with namespace:
+        for file_name in "snmp", "netstat":
+            with open("/proc/thread-self/net/" + file_name, encoding="ascii") as file:
+                lines = [line.split()[1:] for line in file]
+            for names, values in zip(lines[::2], lines[1::2]):
+                for name, value in zip(names, values):
+                    if name in OF_THE_KERNEL:
+                        counts[name] += int(value)
+    return without_zeros(counts)
+
+
+def changing(forwarder, options, processes):
+    """Until these end: what they printed, together."""
+    every = {"none": None, "reload": 1, "restart": options.every, "move": 0.01}[options.change]
+    pause = every
+    for process in processes:
+        while every is not None:
+            try:
+                process.wait(pause)
+                break
+            except subprocess.TimeoutExpired:
+                start = time.monotonic()
+                getattr(forwarder, options.change)()
+                if options.change == "move":
+                    pause = max(0, start + every - time.monotonic())
+    said = {}
+    for process in processes:
+        said |= json.loads(process.communicate(timeout=600)[0])
+    return said
+
+
+def wait_for_servers(namespace, count):
+    """Until so many sockets listen, or are bound, at port 8080."""
+    found = 0
+    while found < count:
+        time.sleep(0.1)
+        with namespace:
+            found = 0
+            for name in "tcp", "udp":
+                with open("/proc/thread-self/net/" + name, encoding="ascii") as file:
+                    found += any(f":{8080:04X} 00000000:0000" in line for line in file)
+
+
+def over_veth(options, folder, pairs):
+    """`pairs`: what serves, and what sends."""
+    level = LEVEL if options.level or options.change == "move" else ""
+    place = Place(MILLRACE, options.device, folder, ports=(8080,), extra="[table]\ncapacity = 40000\n" + level)
     place.know_middle()
     path = os.path.join(folder, "f.toml")
     with open(path, "w", encoding="ascii") as file:
-        file.write(place.configuration())
-    forwarder = Forwarder(path, os.path.join(folder, "control"), place.network.middle)
-    with place.network.servers:
-        server = subprocess.Popen(serve)
+        file.write(place.configuration(options.workers))
+    network = place.network
+    forwarder = Forwarder(path, os.path.join(folder, "control"), network.middle)
+    servers = []
     try:
-        time.sleep(0.5)
-        with place.network.client:
-            client = subprocess.Popen(send, stdout=subprocess.PIPE, text=True)
-        said = changing(forwarder, options, client)
+        with network.servers:
+            servers += [subprocess.Popen(serve) for serve, _ in pairs]
+        wait_for_servers(network.servers, len(pairs))
+        with network.client:
+            clients = [subprocess.Popen(send, stdout=subprocess.PIPE, text=True) for _, send in pairs]
+        said = changing(forwarder, options, clients)
     finally:
-        server.kill()
-        server.wait()
-        dropped = forwarder.stop()
-    return {**said, "times": forwarder.changes, "dropped": dropped}
+        for server in servers:
+            server.kill()
+            server.wait()
+        counted = forwarder.stop()
+    return {**said, **counted, "kernel": {"client": kernel_counts(network.client), "servers": kernel_counts(network.servers)}}
 
 
-def datagrams(options, folder):
+def of_datagrams(options):
     program = os.path.join(PROGRAMS, "datagrams")
-    return over_veth(options, folder, [program, "serve", SERVER, "8080"],
-                     [program, "send", "203.0.113.10", "8080", str(options.connections or 10_000), "15000", str(options.seconds)])
+    return ([program, "serve", SERVER, "8080"],
+            [program, "send", "203.0.113.10", "8080", str(options.conversations), str(options.rate or 15_000), str(options.seconds),
+             str(options.in_a_row)])
 
 
-def requests(options, folder):
+def of_requests(options):
     own = ["python3", os.path.abspath(__file__), MILLRACE]
-    return over_veth(options, folder, [*own, "serve"],
-                     [*own, "ask", "--connections", str(options.connections or 1000), "--seconds", str(options.seconds)])
+    return [*own, "serve"], [*own, "ask", "--connections", str(options.connections or 1000), "--seconds", str(options.seconds)]
 
 
 def memory(options, folder):
     sockets, path = memif_configuration(folder)
     forwarder = Forwarder(path, os.path.join(folder, "control"))
     words = [os.path.join(PROGRAMS, "frames"), "--no-pci", "--no-telemetry", "--in-memory", "-l", "1", *memif_devices(sockets, "client"),
-             "--log-level=1", "--", str(options.connections or 1_000_000), str(options.rate), str(options.seconds)]
+             "--log-level=1", "--", str(options.connections or 1_000_000), str(options.rate or 500_000), str(options.seconds)]
     try:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        said = changing(forwarder, options, process)
+        said = changing(forwarder, options, [process])
     finally:
-        dropped = forwarder.stop()
-    return {**said, "times": forwarder.changes, "dropped": dropped}
+        counted = forwarder.stop()
+    return {**said, **counted}
 
 
 async def serve():
@@ -169,19 +246,30 @@ async def ask(options):
                       "ms_most": took[-1]}))
 
 
-QUESTIONS = {"datagrams": datagrams, "requests": requests, "memory": memory}
+QUESTIONS = {
+    "datagrams": lambda options, folder: over_veth(options, folder, [of_datagrams(options)]),
+    "requests": lambda options, folder: over_veth(options, folder, [of_requests(options)]),
+    "both": lambda options, folder: over_veth(options, folder, [of_datagrams(options), of_requests(options)]),
+    "memory": memory,
+}
 
 
 def main():
     parser = argparse.ArgumentParser(prog="changes.py MILLRACE", description=__doc__.partition("\n")[0])
     parser.add_argument("question", choices=[*QUESTIONS, "serve", "ask"])
-    parser.add_argument("--change", choices=["none", "reload", "restart"], default="restart")
+    parser.add_argument("--change", choices=["none", "reload", "restart", "move"], default="restart")
     parser.add_argument("--device", choices=["af_packet", "af_xdp"], default="af_packet")
     parser.add_argument("--seconds", type=int, default=24)
     parser.add_argument("--every", type=float, default=4, help="seconds between restarts")
-    parser.add_argument("--connections", type=int)
-    parser.add_argument("--rate", type=int, default=500_000, help="packets a second, of memory")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--level", action="store_true", help="let shards move, as --change move does")
+    parser.add_argument("--connections", type=int, help="of TCP, or of memory")
+    parser.add_argument("--conversations", type=int, default=10_000, help="of UDP")
+    parser.add_argument("--in-a-row", type=int, default=1, help="datagrams that a conversation sends before the next one does")
+    parser.add_argument("--rate", type=int, help="packets a second, of datagrams and memory")
     options = parser.parse_args()
+    if options.change == "move" and (options.question == "memory" or options.workers < 2):
+        parser.error("shards move between workers: over veth, with --workers 2 or more")
     if options.question == "serve":
         asyncio.run(serve())
     elif options.question == "ask":

@@ -2,10 +2,14 @@
 // took:
 //
 //   datagrams serve ADDRESS PORT             echoes, until it is killed
-//   datagrams send ADDRESS PORT FLOWS PACKETS_A_SECOND SECONDS
+//   datagrams send ADDRESS PORT FLOWS PACKETS_A_SECOND SECONDS IN_A_ROW
 //
-// Prints a JSON object: what was sent and answered, microseconds there and back, and the longest
-// time in which a conversation that was asked got no answer.
+// Each conversation in turn sends so many datagrams in a row: order can only be lost where one
+// follows another closely.
+//
+// Prints a JSON object: what was sent and answered, how many answers came behind one to a later
+// datagram of their conversation, microseconds there and back, and the longest time in which a
+// conversation that was asked got no answer.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -83,12 +87,14 @@ struct Message {
 
 struct Flow {
   int socket = -1;
+  std::uint64_t next_number = 0;         // above those of all its answers
   std::int64_t unanswered_since_ns = 0;  // 0: nothing is
 };
 
 class Client {
  public:
-  Client(const Address& to, unsigned flows) : flows_(flows), epoll_(::epoll_create1(0)) {
+  Client(const Address& to, unsigned flows, unsigned in_a_row)
+      : flows_(flows), in_a_row_(in_a_row), epoll_(::epoll_create1(0)) {
     for (unsigned n = 0; n < flows; ++n) {
       const int socket = ::socket(to.get()->sa_family, SOCK_DGRAM | SOCK_NONBLOCK, 0);
       if (socket < 0) fail("socket");
@@ -108,8 +114,8 @@ class Client {
       for (unsigned n = 0; n < 32 && sent < due; ++n) send(sent++);
       receive(0);
     }
-    // What is on its way.
-    const std::int64_t last = now_ns() + 500'000'000;
+    // What is on its way: late is not lost.
+    const std::int64_t last = now_ns() + 5'000'000'000;
     while (now_ns() < last && answered_ < sent_) receive(10);
     for (const Flow& flow : flows_) {
       if (flow.unanswered_since_ns != 0)
@@ -125,17 +131,18 @@ class Client {
       return took_us_[std::min(place, took_us_.size() - 1)];
     };
     fmt::print(
-        "{{\"sent\": {}, \"answered\": {}, \"lost\": {}, \"twice\": {}, \"not_sent\": {}, "
-        "\"us_50\": {}, "
-        "\"us_90\": {}, \"us_99\": {}, \"us_99.9\": {}, \"us_99.99\": {}, \"us_most\": {}, "
+        "{{\"sent\": {}, \"answered\": {}, \"lost\": {}, \"twice\": {}, "
+        "\"out_of_order\": {}, \"not_sent\": {}, "
+        "\"us_50\": {}, \"us_90\": {}, \"us_99\": {}, \"us_99.9\": {}, \"us_99.99\": {}, "
+        "\"us_most\": {}, "
         "\"longest_gap_ms\": {:.1f}}}\n",
-        sent_, answered_, sent_ - answered_, twice_, not_sent_, at(0.5), at(0.9), at(0.99),
-        at(0.999), at(0.9999), at(1), static_cast<double>(longest_gap_ns_) * 1e-6);
+        sent_, answered_, sent_ - answered_, twice_, out_of_order_, not_sent_, at(0.5), at(0.9),
+        at(0.99), at(0.999), at(0.9999), at(1), static_cast<double>(longest_gap_ns_) * 1e-6);
   }
 
  private:
   void send(std::uint64_t number) {
-    const auto n = static_cast<std::uint32_t>(number % flows_.size());
+    const auto n = static_cast<std::uint32_t>(number / in_a_row_ % flows_.size());
     Flow& flow = flows_[n];
     const Message message{sent_, now_ns()};
     if (::send(flow.socket, &message, sizeof(message), 0) != sizeof(message)) {
@@ -161,6 +168,8 @@ class Client {
         }
         is_answered_[message.number] = true;
         ++answered_;
+        if (message.number < flow.next_number) ++out_of_order_;
+        flow.next_number = std::max(flow.next_number, message.number + 1);
         took_us_.push_back(static_cast<std::uint32_t>((now - message.sent_ns) / 1000));
         if (flow.unanswered_since_ns == 0) continue;
         longest_gap_ns_ = std::max(longest_gap_ns_, now - flow.unanswered_since_ns);
@@ -170,11 +179,13 @@ class Client {
   }
 
   std::vector<Flow> flows_;
+  unsigned in_a_row_;
   int epoll_;
   std::uint64_t sent_ = 0;
   std::uint64_t not_sent_ = 0;
   std::uint64_t answered_ = 0;
-  std::uint64_t twice_ = 0;  // answers that had come before
+  std::uint64_t twice_ = 0;         // answers that had come before
+  std::uint64_t out_of_order_ = 0;  // answers that came behind a later one
   std::vector<bool> is_answered_;
   std::int64_t longest_gap_ns_ = 0;
   std::vector<std::uint32_t> took_us_;
@@ -186,15 +197,17 @@ int main(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() == 3 && words[0] == "serve") {
     serve(Address(words[1].c_str(), std::stoi(words[2])));
-  } else if (words.size() == 6 && words[0] == "send") {
+  } else if (words.size() == 7 && words[0] == "send") {
     const rlimit files{1 << 17, 1 << 17};
     ::setrlimit(RLIMIT_NOFILE, &files);
     Client client(Address(words[1].c_str(), std::stoi(words[2])),
-                  static_cast<unsigned>(std::stoul(words[3])));
+                  static_cast<unsigned>(std::stoul(words[3])),
+                  static_cast<unsigned>(std::stoul(words[6])));
     client.run(std::stod(words[4]), std::stod(words[5]));
     client.print();
   } else {
-    fmt::print(stderr, "datagrams serve ADDRESS PORT | send ADDRESS PORT FLOWS RATE SECONDS\n");
+    fmt::print(stderr,
+               "datagrams serve ADDRESS PORT | send ADDRESS PORT FLOWS RATE SECONDS IN_A_ROW\n");
     return 2;
   }
 }
