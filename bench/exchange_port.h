@@ -35,7 +35,8 @@ class Mover {
     const auto now = Clock::now();
     if (has_begun_)
       took_ms_.push_back(std::chrono::duration<float, std::milli>(now - began_).count());
-    if ((has_begun_ = is_wanted)) {
+    has_begun_ = is_wanted;
+    if (has_begun_) {
       const auto shard = static_cast<unsigned>(random_() % moves_->shards());
       const unsigned others = moves_->workers() - 1;
       began_ = now;

@@ -80,17 +80,19 @@ void Tracker<TableOf, GuardsType, K>::prefetch_leaving(unsigned shard) const {
     const Hash hash = hash_of(side, id);
     table_of(side).prefetch(std::span(&hash, 1));
   };
-  ConnId id = first_of(shard);
-  if (id == ConnId::none) return;
-  if (const ConnId reply = peer_of(originators().header(id)); reply != ConnId::none)
+  const ConnId first = first_of(shard);
+  if (first == ConnId::none) return;
+  if (const ConnId reply = peer_of(originators().header(first)); reply != ConnId::none)
     prefetch_bucket(Side::reply, reply);
-  if ((id = shards_->next(id)) == ConnId::none) return;
-  prefetch_reply(id);
-  prefetch_bucket(Side::originator, id);
-  if ((id = shards_->next(id)) == ConnId::none) return;
-  originators().prefetch(id);
-  ageing_->approach(id);
-  shards_->prefetch(id);
+  const ConnId second = shards_->next(first);
+  if (second == ConnId::none) return;
+  prefetch_reply(second);
+  prefetch_bucket(Side::originator, second);
+  const ConnId third = shards_->next(second);
+  if (third == ConnId::none) return;
+  originators().prefetch(third);
+  ageing_->approach(third);
+  shards_->prefetch(third);
 }
 
 template <template <class> class TableOf, Guards GuardsType, class K>
