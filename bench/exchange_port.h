@@ -81,7 +81,7 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
         slots_(std::make_unique<Slot[]>(kSlots)),
         exchange_(exchange, worker, *this) {}
 
-  /// What is left in rings is others', who may be gone.
+  /// Packets that are left in rings belong to other ports, which may be gone.
   ~ExchangePort() override { is_gone_ = true; }
   ExchangePort(const ExchangePort&) = delete;
   ExchangePort& operator=(const ExchangePort&) = delete;

@@ -37,7 +37,7 @@ constexpr std::array<std::pair<std::string_view, LevelCase>, 4> kCases{{
 /// Until it is level, or longer than that.
 constexpr Seconds kMostLevelling{20};
 constexpr std::chrono::milliseconds kInterval{100};
-/// Of each measurement; cases that can take turns do so by slices, since machines change.
+/// Slices of a measurement: cases that can take turns do so slice by slice, since machines change.
 constexpr unsigned kSlices = 10;
 
 struct Samples {

@@ -20,7 +20,7 @@
 
 namespace millrace::bench {
 
-/// What is measured beside each other.
+/// The cases that are measured beside each other.
 enum class LevelCase : std::uint8_t {
   even,      ///< all connections have as many packets; nothing moves
   moving,    ///< the same, while shards drawn at random move without a pause
@@ -43,7 +43,7 @@ struct LevelResult {
   Spread mpps;     ///< of all workers together, in slices of the measurements
   Spread of_even;  ///< in the even case's: each slice in its own
   Spread busiest;  ///< the busiest worker's packets, in the mean's
-  // Of all repetitions together; 0 where nothing moves.
+  // These count all repetitions together; 0 where nothing moves.
   std::uint64_t moves = 0;
   double connections_per_move = 0;
   Percentiles move_ms;  ///< from the decision to the last worker's marker

@@ -203,7 +203,7 @@ void print_packets(Table& table, const RunReport& report) {
              grouped(totals.out), grouped(sum(totals.dropped)));
   table.line("{:<14}{:>14} in, {} out", "bytes", grouped(totals.bytes_in),
              grouped(totals.bytes_out));
-  // What was made here may be held, or not sent, too.
+  // Packets made here may be held, or not sent, too.
   const std::uint64_t all = totals.in + totals.generated;
   const auto row = [&](std::string_view name, std::uint64_t count, std::string_view what) {
     table.line("  {:<16}{:>10}  {:>5.1f} %{}{}", name, grouped(count), 100.0 * quotient(count, all),

@@ -114,7 +114,7 @@ class Client {
       for (unsigned n = 0; n < 32 && sent < due; ++n) send(sent++);
       receive(0);
     }
-    // What is on its way: late is not lost.
+    // A datagram that is still on its way is late, not lost.
     const std::int64_t last = now_ns() + 5'000'000'000;
     while (now_ns() < last && answered_ < sent_) receive(10);
     for (const Flow& flow : flows_) {

@@ -32,7 +32,7 @@ class TakingOver {
   /// Entries that it was told of since it was asked last.
   std::uint64_t told() { return std::exchange(told_, 0); }
   std::uint64_t connections() const { return connections_; }
-  /// Those that have no place here, no backend, or no function that serves them.
+  /// Connections without a place here, without a backend, or without a function that serves them.
   std::uint64_t left_behind() const {
     return std::get<0>(families_).pending.size() + std::get<1>(families_).pending.size();
   }

@@ -153,7 +153,7 @@ func TestTheShortestInterval(t *testing.T) {
 	}
 }
 
-// What was chosen at the start does not change, but another millrace may come with services.
+// The functions of a process do not change, but another process may take over, with services.
 func TestAMillraceWithoutServices(t *testing.T) {
 	const needs = `{"error": "/services needs the function \"balance\", which the configuration does not choose"}`
 	for _, c := range []struct {
