@@ -145,18 +145,18 @@ void LivePort::hear(const Burst& burst, unsigned at, Handle packet) {
   host_.hear({burst.data[at], burst.length[at]}, link_of(packet), now_, *this);
 }
 
-/// The longer nothing comes, the longer. Who has paused leaves its processor to those who tell what
-/// it had.
+/// The longer nothing comes, the longer; but others wait for a worker that takes part in a move.
+/// One that has paused leaves its processor to those who tell what it had.
 void LivePort::wait() {
   flush();
   if (backlog_ == 0) {
     std::this_thread::sleep_for(kShortestNap);
     return;
   }
-  if (exchange_.is_moving()) return;
   const bool is_in_use = worker_ < hub_->in_use();
-  if ((is_in_use && !options_.sleeps) || empty_ < kPatience) return;
-  const unsigned doublings = std::min((empty_ - kPatience) / kPatience, 4U);
+  if ((is_in_use && !options_.sleeps) || empty_ < kPatience || exchange_.is_packing()) return;
+  const unsigned doublings =
+      exchange_.is_moving() ? 0 : std::min((empty_ - kPatience) / kPatience, 4U);
   std::this_thread::sleep_for(std::min(kShortestNap * (1U << doublings), kLongestNap));
 }
 

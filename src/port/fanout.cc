@@ -14,8 +14,9 @@
 namespace millrace {
 namespace {
 
-/// The flag, at its place in the value of PACKET_FANOUT.
+// Flags, at their places in the value of PACKET_FANOUT.
 constexpr unsigned kJoins = unsigned{PACKET_FANOUT_FLAG_DEFRAG} << 16;
+constexpr unsigned kRollsOver = unsigned{PACKET_FANOUT_FLAG_ROLLOVER} << 16;
 
 /// Returns 0 where the file is no such socket, or is in no group.
 unsigned fanout_of(int file, unsigned interface) {
@@ -54,7 +55,7 @@ extern "C" __attribute__((visibility("default"))) int setsockopt(int file, int l
   unsigned fanout = 0;
   if (level == SOL_PACKET && name == PACKET_FANOUT && size == sizeof(fanout)) {
     std::memcpy(&fanout, value, sizeof(fanout));
-    fanout &= ~millrace::kJoins;
+    fanout &= ~(millrace::kJoins | millrace::kRollsOver);
     value = &fanout;
   }
   return static_cast<int>(::syscall(SYS_setsockopt, file, level, name, value, size));

@@ -1,9 +1,12 @@
-// Fragments on packet sockets. DPDK's driver `af_packet` asks the kernel to join IPv4 fragments
-// before it gives them to a socket (PACKET_FANOUT_FLAG_DEFRAG), and no argument of the driver says
-// otherwise. What is joined exceeds the MTU, and a router could not pass it on.
+// How the kernel gives packets to the sockets of an interface. DPDK's driver `af_packet` asks for
+// two things that a router cannot have, and no argument of the driver says otherwise:
+//   - that IPv4 fragments are joined first (PACKET_FANOUT_FLAG_DEFRAG). What is joined exceeds the
+//     MTU, and could not be passed on;
+//   - that a packet whose socket is nearly full goes to another one (PACKET_FANOUT_FLAG_ROLLOVER).
+//     It overtakes those of its connection that wait.
 //
 // So fanout.cc defines `setsockopt`, which every library of the process then calls in place of
-// libc's: it does the same, but that it leaves that flag out. For that to hold the program must
+// libc's: it does the same, but that it leaves these flags out. For that to hold the program must
 // show the symbol to libraries that are loaded later, as CMake tells the linker.
 #pragma once
 

@@ -164,6 +164,8 @@ class ShardsOfWorker {
     if (role_ != Role::none || !received_.empty()) [[unlikely]]
       step();
   }
+  /// It has connections to pack, so it had better go on.
+  bool is_packing() const { return role_ == Role::gives && !has_turned_; }
   /// Nothing that concerns this worker is under way.
   bool is_at_rest() const { return role_ == Role::none && received_.empty(); }
 

@@ -22,8 +22,10 @@ namespace millrace {
 /// What all workers share. Outlives each one's part.
 class Exchange {
  public:
-  /// Packets and messages that may wait, from one worker to another.
-  static constexpr unsigned kRing = 1023;
+  /// Packets and messages that may wait, from one worker to another: as many as in a queue of the
+  /// kernel's devices, so that a worker that gets no processor for a while loses none of them
+  /// first.
+  static constexpr unsigned kRing = 4095;
 
   /// Errors (failed): no memory.
   static Result<std::unique_ptr<Exchange>> create(unsigned workers, std::shared_ptr<Owners> owners);
@@ -88,6 +90,7 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// Nothing waits for this worker, and no shard moves to it or from it.
   bool is_at_rest() const;
   bool is_moving() const { return !shards_.is_at_rest(); }
+  bool is_packing() const { return shards_.is_packing(); }
 
   const Counters& counters() const { return counters_; }
   /// Packets of a shard that this worker has served so far; any thread.
