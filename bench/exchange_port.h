@@ -31,7 +31,7 @@ class Mover {
   void step() {
     if (moves_->is_under_way()) return;
     const bool is_wanted = is_wanted_.load(std::memory_order_acquire);
-    if (!is_wanted && !has_begun_) return;
+    if (!is_wanted && !has_begun_) return is_at_rest_.store(true, std::memory_order_release);
     const auto now = Clock::now();
     if (has_begun_)
       took_ms_.push_back(std::chrono::duration<float, std::milli>(now - began_).count());
@@ -43,15 +43,14 @@ class Mover {
       moves_->begin(shard, static_cast<unsigned>(
                                (moves_->worker_of(shard) + 1 + random_() % others) % (others + 1)));
     }
-    is_at_rest_.store(!has_begun_, std::memory_order_release);
   }
 
   /// Any thread.
-  void start() {
-    is_at_rest_.store(false, std::memory_order_relaxed);
-    is_wanted_.store(true, std::memory_order_release);
+  void start() { is_wanted_.store(true, std::memory_order_release); }
+  void stop() {
+    is_wanted_.store(false, std::memory_order_release);
+    is_at_rest_.store(false, std::memory_order_release);
   }
-  void stop() { is_wanted_.store(false, std::memory_order_release); }
   /// Once true after `stop`, `took_ms` may be read.
   bool is_at_rest() const { return is_at_rest_.load(std::memory_order_acquire); }
   /// How long each move took.

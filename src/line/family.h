@@ -81,6 +81,8 @@ class Family {
   /// Removes `most` connections of a shard, and appends them to `parcel` as a block. True: none is
   /// left.
   bool pack(unsigned shard, std::size_t most, Tick now, std::vector<std::byte>& parcel);
+  /// Begins to fetch where the connections of such a block will stand; returns what follows.
+  std::span<const std::byte> approach(std::size_t count, std::span<const std::byte> records) const;
   /// Opens the connections of such a block, behind its head; returns what follows.
   std::span<const std::byte> unpack(unsigned shard, std::size_t count,
                                     std::span<const std::byte> records, Tick now);
@@ -261,6 +263,11 @@ class Family {
         .secret = config.secret};
     if (part.replies) tracker.reply_state_bytes = part.reply_bytes;
     return tracker;
+  }
+
+  /// Bytes of a connection in a parcel.
+  std::size_t record_bytes() const {
+    return sizeof(CarriedConnection<K>) + function_->part().image_bytes;
   }
 
   static bool is_empty(Burst& burst) {

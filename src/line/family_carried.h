@@ -80,10 +80,23 @@ bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
 }
 
 template <class TrackerType, class K>
+std::span<const std::byte> Family<TrackerType, K>::approach(
+    std::size_t count, std::span<const std::byte> records) const {
+  const std::size_t each = record_bytes();
+  for (std::size_t n = 0; n < count; ++n) {
+    CarriedConnection<K> carried;
+    std::memcpy(&carried, records.data() + n * each, sizeof(carried));
+    const Hash hash = tracker_->hasher()(carried.key);
+    tracker_->prefetch({&hash, 1});
+  }
+  return records.subspan(count * each);
+}
+
+template <class TrackerType, class K>
 std::span<const std::byte> Family<TrackerType, K>::unpack(unsigned shard, std::size_t count,
                                                           std::span<const std::byte> records,
                                                           Tick now) {
-  const std::size_t each = sizeof(CarriedConnection<K>) + function_->part().image_bytes;
+  const std::size_t each = record_bytes();
   std::vector<const std::byte*>& images = images_;
   for (; count > 0; --count, records = records.subspan(each)) {
     CarriedConnection<K> carried;

@@ -80,13 +80,12 @@ class LineOf final : public Line {
     const auto& other = static_cast<const LineOf&>(from);
     v4_.follow(other.v4_);
     v6_.follow(other.v6_);
-    while (!parcel.empty()) {
-      CarriedBlock block;
-      std::memcpy(&block, parcel.data(), sizeof(block));
-      parcel = parcel.subspan(sizeof(block));
-      parcel = block.family == kCarriedFamily<KeyV4> ? v4_.unpack(shard, block.count, parcel, now_)
-                                                     : v6_.unpack(shard, block.count, parcel, now_);
-    }
+    for_each_block(parcel, [](auto& family, std::size_t count, auto records) {
+      return family.approach(count, records);
+    });
+    for_each_block(parcel, [&](auto& family, std::size_t count, auto records) {
+      return family.unpack(shard, count, records, now_);
+    });
   }
   std::uint64_t without_connection(const Burst& burst, std::uint64_t packets) const override {
     return without(v4_, burst.v4, packets) | without(v4_, burst.quoted_v4, packets) |
@@ -168,6 +167,17 @@ class LineOf final : public Line {
     const auto next = from.at == At::v4 ? work(v4_, from.id) : work(v6_, from.id);
     if (next) return {from.at, *next};
     return {from.at == At::v4 ? At::v6 : At::end, 0};
+  }
+  /// Calls `each(family, count, records)` for the blocks of a parcel; it returns what follows.
+  template <class Each>
+  void for_each_block(std::span<const std::byte> parcel, Each&& each) {
+    while (!parcel.empty()) {
+      CarriedBlock block;
+      std::memcpy(&block, parcel.data(), sizeof(block));
+      parcel = parcel.subspan(sizeof(block));
+      parcel = block.family == kCarriedFamily<KeyV4> ? each(v4_, block.count, parcel)
+                                                     : each(v6_, block.count, parcel);
+    }
   }
   /// Returns which of the lane's packets have no connection, by their places in the burst.
   template <class FamilyType, class K>

@@ -24,6 +24,7 @@
 #include "port/fanout.h"
 #include "port/memif_socket.h"
 #include "port/receive_queue.h"
+#include "port/receive_side_scaling.h"
 #include "port/send_queue.h"
 
 namespace millrace {
@@ -95,6 +96,7 @@ struct Devices::Impl {
   std::vector<Source> queues;
   std::array<std::uint8_t, RTE_MAX_ETHPORTS> device_of{};
   std::vector<std::string> warnings;
+  ReceiveSideScaling scaling;
   Memory memory;
   rte_mempool* pool = nullptr;
 
@@ -215,6 +217,9 @@ Result<void> Devices::Impl::configure(Device& device) {
 Result<void> Devices::Impl::configure_one(Device& device, Ethernet& ethernet) {
   const std::string name = to_string(device.settings.device);
   rte_eth_conf conf{};
+  rte_eth_dev_info info{};
+  if (rte_eth_dev_info_get(ethernet.id, &info) == 0)
+    scaling.add_to(conf, info, ethernet.receive_queues);
   if (const int error =
           rte_eth_dev_configure(ethernet.id, ethernet.receive_queues, ethernet.send_queues, &conf);
       error != 0)

@@ -102,7 +102,7 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// Connections of each family that are packed between two bursts while nothing waits. While
   /// packets do, one is after so many bursts: then others' packets are some 3 % dearer.
   static constexpr std::size_t kPackedWhileIdle = 32;
-  static constexpr unsigned kBusyBursts = 4;
+  static constexpr unsigned kBusyBursts = 8;
 
   // Moving.
   bool send(unsigned to, MoveMessage& message) override;

@@ -261,20 +261,6 @@ Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered)
 }
 
 template <class K>
-void BalanceFor<K>::know_backends() {
-  if (known_of_ == plan_->number) return;
-  known_of_ = plan_->number;
-  known_.clear();
-  for (std::uint32_t i = 0; i < plan_->services.size(); ++i) {
-    const auto& service = *plan_->services[i];
-    for (const auto* ids : {&service.draining, &service.listed}) {
-      for (const std::uint16_t id : *ids)
-        known_[{i, plan_->backends[id].address, plan_->backends[id].port}] = id;
-    }
-  }
-}
-
-template <class K>
 void BalanceFor<K>::write(const K& key, const std::byte* state, std::byte* image) const {
   Image is{};
   if (const State id = state_at(state); id != kUnconcerned)
@@ -289,20 +275,17 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
   if (opening.image == nullptr) return;
   Image was;
   std::memcpy(&was, opening.image, sizeof(was));
-  know_backends();
   const K& key = opening.key;
   const bool keeps_port = was.port == key.destination_port;
   const auto serve_by = [&](std::uint32_t place) {
-    auto found = known_.find({place, was.address, was.port});
-    if (found == known_.end() && keeps_port && has_ports(key.protocol))
-      found = known_.find({place, was.address, 0});
+    const auto& service = *plan_->services[place];
     // What has no port shows none of its backend's.
-    if (!has_ports(key.protocol)) found = known_.lower_bound({place, was.address, 0});
-    if (found == known_.end() || std::get<0>(found->first) != place ||
-        std::get<1>(found->first) != was.address)
-      return false;
-    fill(found->second, opening);
-    return true;
+    const bool has_port = has_ports(key.protocol);
+    auto id =
+        plan_->backend_at(service, was.address, has_port ? std::optional(was.port) : std::nullopt);
+    if (!id && has_port && keeps_port) id = plan_->backend_at(service, was.address, 0);
+    if (id) fill(*id, opening);
+    return id.has_value();
   };
   if (serve_by(plan_->serving_for(opening.key))) return;
   // A more specific service may have come since it began.

@@ -20,12 +20,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <tuple>
 #include <vector>
 
 #include "core/counter.h"
@@ -253,10 +251,6 @@ class BalanceFor final : public FunctionFor<K> {
   std::vector<Coming> coming_changes_;
   BackendsById<Backend> backends_;
 
-  /// Ids by service, address and port, as the plan of that number has them: for `resume`.
-  std::map<std::tuple<std::uint32_t, Address, std::uint16_t>, std::uint16_t> known_;
-  std::uint64_t known_of_ = 0;
-  void know_backends();
   using Answering = typename Plan::Answering;
   /// Returns the service and backend whose answer a reply without an entry is; null if it is none.
   /// Sets `waits` if that takes a Maglev table which is being made.

@@ -250,6 +250,11 @@ void PlanFor<K>::list(Service& service) {
     service.willing += backends[id].weight > 0 ? 1 : 0;
     service.listed.push_back(id);
   }
+  service.in_order = service.listed;
+  service.in_order.insert(service.in_order.end(), service.draining.begin(), service.draining.end());
+  std::ranges::stable_sort(service.in_order, {}, [this](std::uint16_t id) {
+    return std::pair(backends[id].address, backends[id].port);
+  });
   MaglevTable::Members members;
   for (const std::uint16_t id : service.listed) {
     const Backend& backend = backends[id];
@@ -259,6 +264,19 @@ void PlanFor<K>::list(Service& service) {
   const bool is_used = service.maglev != nullptr && service.maglev->made() != nullptr;
   service.maglev = settings.maglev->of(std::move(members));
   if (is_used) settings.maglev->want(service.maglev);
+}
+
+template <class K>
+std::optional<std::uint16_t> PlanFor<K>::backend_at(const Service& service, const Address& address,
+                                                    std::optional<std::uint16_t> port) const {
+  const auto place = [this](std::uint16_t id) {
+    return std::pair(backends[id].address, backends[id].port);
+  };
+  const auto at =
+      std::ranges::lower_bound(service.in_order, std::pair(address, port.value_or(0)), {}, place);
+  const bool is_it = at != service.in_order.end() && backends[*at].address == address &&
+                     (!port || backends[*at].port == *port);
+  return is_it ? std::optional(*at) : std::nullopt;
 }
 
 /// Returns the id of the backend if it would drain otherwise, or a new id.

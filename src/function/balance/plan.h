@@ -79,6 +79,7 @@ struct PlanFor {
     std::uint64_t identity = 0;           ///< the same from plan to plan
     std::vector<std::uint16_t> listed;    ///< ids of its backends, in the configured order
     std::vector<std::uint16_t> draining;  ///< ids of former backends that have connections
+    std::vector<std::uint16_t> in_order;  ///< of both, by address and port; listed ones first
     std::shared_ptr<MaglevTable> maglev;  ///< of `listed`
     unsigned willing = 0;                 ///< listed backends that have weight
     bool removed = false;                 ///< kept for the connections of `draining` only
@@ -121,6 +122,9 @@ struct PlanFor {
     const std::uint32_t i = current_for(key);
     return i == kNone ? nullptr : services[i].get();
   }
+  /// Returns a backend of the service at that address; without `port`, of whichever port.
+  std::optional<std::uint16_t> backend_at(const Service& service, const Address& address,
+                                          std::optional<std::uint16_t> port) const;
   /// The service of a connection with this key, also one that drains; null: none.
   const Service* serving(const K& key) const {
     const std::uint32_t i = serving_for(key);
