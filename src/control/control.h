@@ -209,6 +209,7 @@ class Control {
   std::condition_variable_any changed_;  // `handing_over_`
   std::jthread watch_;
   std::vector<std::uint64_t> moves_of_;  // by shard
+  bool queues_have_settled_ = true;      // each is with the worker that is to receive by it
   std::jthread levelling_;
 };
 

@@ -39,6 +39,8 @@ std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
   if (!config_.spread.level)
     return refusal(Kind::not_now,
                    "shards stay where they are: give spread.level = true, and restart");
+  if (!queues_have_settled_)
+    return refusal(Kind::not_now, "a device's queue is on its way to another worker");
   if (shard >= moves_of_.size())
     return refusal(Kind::absent, "there are shards 0 to " + std::to_string(moves_of_.size() - 1));
   if (to >= workers_->count())
@@ -97,18 +99,19 @@ std::vector<double> Control::BusyTimes::since() {
   return busy;
 }
 
-/// Lets the first so many workers receive, and no others; returns how many are to have shards. No
-/// shard moves meanwhile: so a packet that waits for a move came behind those that the former
-/// worker of its queue had received.
+/// Lets the first so many workers receive, and no others; returns how many do. No shard moves until
+/// each queue has come to its worker: so a packet that waits for a move came behind those that the
+/// former worker of its queue had received.
 unsigned Control::use(unsigned workers) {
   const std::lock_guard guard(mutex_);
-  const unsigned before = live_->in_use();
   const auto is_done = [this] { return !live_->owners().moves().is_under_way(); };
-  if (workers == before || refusal_while_handing_over() || !wait_for(is_done)) return before;
-  live_->use(workers);
-  if (wait_for([this] { return live_->has_settled(); }))
-    static_cast<void>(workers_->ask_all([](unsigned) {}));
-  return workers;
+  if (workers != live_->in_use() && !refusal_while_handing_over() && wait_for(is_done)) {
+    live_->use(workers);
+    queues_have_settled_ = false;
+  }
+  if (!queues_have_settled_ && wait_for([this] { return live_->has_settled(); }))
+    queues_have_settled_ = workers_->ask_all([](unsigned) {});
+  return live_->in_use();
 }
 
 void Control::level_once(Leveller& leveller, const std::stop_token& stop) {
