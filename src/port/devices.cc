@@ -34,7 +34,8 @@ constexpr unsigned kDescriptors = 1024;
 // Larger where packets come through the kernel: a worker may lose the processor to the senders for
 // milliseconds at a time.
 constexpr unsigned kDescriptorsOfKernel = 4096;
-constexpr unsigned kPacketsAQueue = 8192;  // in its rings, in bursts, and on their way to other workers
+constexpr unsigned kPacketsAQueue =
+    8192;  // in its rings, in bursts, and on their way to other workers
 constexpr unsigned kCache = 256;
 constexpr const char* kHeap = "millrace-packets";
 
@@ -81,8 +82,9 @@ struct Devices::Impl {
     std::vector<Ethernet> ethernet;
     std::vector<SendQueue> send;  ///< one for each worker
     std::deque<std::mutex> locks;
-    std::deque<Passage> passages;                    ///< gates of a memif's queues
-    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< next attempt of `refuse_large`; `kNever` once it has succeeded
+    std::deque<Passage> passages;  ///< gates of a memif's queues
+    std::atomic<SteadyClock::rep> refuses_next =
+        0;  ///< next attempt of `refuse_large`; `kNever` once it has succeeded
 
     void refuse_large();
   };

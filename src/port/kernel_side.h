@@ -84,10 +84,10 @@ class KernelSide {
         : tap(std::move(its_tap)), taken(std::move(to_worker)), bytes(most) {}
 
     KernelTap tap;
-    PointerRing taken;                  ///< to the worker
-    unsigned bytes;                     ///< longest frame
-    Outgoing frame;                     ///< memory for the next frame, or a frame that waits for room
-    bool must_wait = false;             ///< for room or memory
+    PointerRing taken;       ///< to the worker
+    unsigned bytes;          ///< longest frame
+    Outgoing frame;          ///< memory for the next frame, or a frame that waits for room
+    bool must_wait = false;  ///< for room or memory
     std::atomic<bool> is_gone = false;  ///< the interface has been deleted
     Counter given;
     Counter full_there;  ///< the kernel did not accept them
