@@ -118,7 +118,7 @@ class LiveReader {
                         "and digits, like mr0");
     } else if (!has_neighbours(port.device.kind)) {
       problems_.add(raw.kernel.line, "port.kernel",
-                    "nobody answers on " + raw.device.value + ": leave it out");
+                    "no neighbour answers on " + raw.device.value + ": leave it out");
     } else if (is_of_kernel(port.device.kind) && port.device.target == name) {
       problems_.add(raw.kernel.line, "port.kernel",
                     in_quotes(name) + " is the port's own device: give a new name, like mr0");
@@ -229,7 +229,7 @@ class LiveReader {
     }
     if (!via) {
       problems_.add(raw.line, "route",
-                    "says not where to: give via, or port where all is on its link");
+                    "has no next hop: give via, or give port if the prefix is on its link");
       return std::nullopt;
     }
     for (const auto& own : live_.family<A>().own) {

@@ -235,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         WrongPorts{"route = [{ via = \"198.51.100.1\" }]", "route.prefix: is missing: give it"},
         WrongPorts{"route = [{ prefix = \"0.0.0.0/0\" }]",
-                   "route: says not where to: give via, or port where all is on its link"},
+                   "route: has no next hop: give via, or give port if the prefix is on its link"},
         WrongPorts{"route = [{ prefix = \"0.0.0.0/33\", via = \"198.51.100.1\" }]",
                    "route.prefix: \"33\" is no prefix length: give 0 to 32"},
         WrongPorts{"route = [{ prefix = \"10.1.2.3/8\", via = \"198.51.100.1\" }]",

@@ -44,7 +44,8 @@ class IngressFor {
  public:
   explicit IngressFor(const HostTables<A>& tables);
 
-  /// Quick checks without a branch: a packet needs `judge` unless they return 0
+  /// @name Quick checks without a branch: a packet needs `judge` unless they return 0
+  /// @{
   static std::uint8_t odd_class(const A& address) { return kOdd<A>[address.bytes[0]]; }
   std::uint8_t odd_source(const A& source) const { return sources_.may_contain(source); }
   /// @}
@@ -63,8 +64,7 @@ class IngressFor {
   bool may_send(const A& source, bool to_group) const;
 
   const HostTables<A>* tables_;
-  KnownAddresses<A>
-      sources_;  ///< the host's own and virtual addresses, and directed broadcast addresses
+  KnownAddresses<A> sources_;  ///< own, virtual and directed broadcast addresses
   KnownAddresses<A> virtual_;
 };
 

@@ -57,8 +57,7 @@ template <class A>
 void Neighbours<A>::advertised(unsigned link, const A& address, const Heard& heard, Tick now,
                                Listener& listener) {
   const auto known = ids_.find({link, address});
-  if (known == ids_.end())
-    return;  // RFC 4861, 7.2.5: an unexpected advertisement adds no neighbour
+  if (known == ids_.end()) return;  // RFC 4861, 7.2.5: unexpected ones add no neighbour
   const Id id = known->second;
   Neighbour& one = all_[id];
   if (one.state == State::permanent) return;

@@ -18,8 +18,7 @@ namespace millrace {
 /// for a station without an address.
 template <class A>
 struct Notice {
-  bool is_question =
-      false;  ///< true: asks for the MAC of `target`; false: says that `target` is at `mac`
+  bool is_question = false;  ///< asks for the MAC of `target`; else tells that MAC
   A target;
   A sender;                ///< the asking station's address; questions only
   std::optional<Mac> mac;  ///< MAC of the asking station, or of the target; always set in an answer

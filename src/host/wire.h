@@ -14,12 +14,15 @@ class Wire {
   virtual void send(const Outgoing& frame) = 0;
   /// Frees a frame that came from `make` or was held.
   virtual void drop(Handle handle) = 0;
+  /// @name Called only for links with a kernel interface
+  /// @{
   /// Hands the kernel a frame that came on such a link, and frees it. False: there is no room, and
   /// the caller keeps the frame.
   virtual bool give_to_kernel(Handle /*handle*/, unsigned /*link*/) { return false; }
   /// Also gives the frame to the kernel if there is room. From then on the frame must not be
   /// changed.
   virtual void show_to_kernel(Handle /*handle*/, unsigned /*link*/) {}
+  /// @}
   /// Returns the link on which a packet came.
   virtual unsigned link_of(Handle handle) const = 0;
 };

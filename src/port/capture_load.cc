@@ -222,9 +222,8 @@ class CaptureLoader {
   }
 
   const std::string& path_;
-  std::string name_;  // for messages
-  std::vector<char> buffer_ =
-      std::vector<char>(kBufferBytes);  // stdio's buffer: declared first, to outlive the file
+  std::string name_;                                            // for messages
+  std::vector<char> buffer_ = std::vector<char>(kBufferBytes);  // stdio's; must outlive the file
   std::unique_ptr<std::FILE, Close> file_;
   Capture capture_{CaptureFormat{}};
 };

@@ -31,9 +31,8 @@ class CaptureOutput {
     std::uint64_t timestamp_ns;
     std::uint32_t wire_length;
     std::span<const std::byte> head;  ///< first captured bytes: copied if the packet has to wait
-    std::span<const std::byte>
-        tail;           ///< the remaining captured bytes: must stay valid until `finish`
-    unsigned link = 0;  ///< index of its link type in `CaptureFormat::dlts`
+    std::span<const std::byte> tail;  ///< the remaining ones: must stay valid until `finish`
+    unsigned link = 0;                ///< index of its link type in `CaptureFormat::dlts`
   };
 
   CaptureOutput(CaptureWriter writer, unsigned ports);

@@ -86,7 +86,7 @@ Result<DeviceName> parse_device(std::string_view text) {
   if (colon != device.npos) name.target = device.substr(colon + 1);
   if (kind->target.empty() != (colon == device.npos) || kind->target.empty() != name.target.empty())
     return std::unexpected(
-        wrong(text, kind->target.empty() ? "has a name too many" : "says not which"));
+        wrong(text, kind->target.empty() ? "is of a kind without a name" : "lacks its name"));
   name.kind = kind->kind;
   std::string_view why;
   if (is_of_kernel(name.kind)) why = wrong_interface(name);

@@ -46,7 +46,7 @@ Result<void> InterfaceClaims::take(const std::set<std::string>& names,
                                    ": stop it first, or take over from it (--take-over)"});
     if (socket < 0)
       return std::unexpected(
-          Error{"nothing keeps another millrace from " + name + ": " + std::strerror(-socket)});
+          Error{"another millrace cannot be kept from " + name + ": " + std::strerror(-socket)});
     sockets_.emplace(name, socket);
   }
   return {};

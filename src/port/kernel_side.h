@@ -70,6 +70,8 @@ class KernelSide {
   /// Returns the counters of a link that has an interface.
   KernelSideStatistics statistics(unsigned link) const;
 
+  /// @name Called by that worker only
+  /// @{
   /// Hands the kernel a frame that came on a link which has an interface, and frees the frame
   /// afterwards. False: there is no room, and the caller keeps the frame.
   bool give(unsigned worker, Handle frame, unsigned link);

@@ -198,10 +198,8 @@ Result<void> KernelTap::start() {
   // Without promote_secondaries, deleting an address also deletes others of its network, and the
   // last one all routes by the interface.
   configure(name(), "ipv4", "promote_secondaries", "1");
-  configure(name(), "ipv6", "addr_gen_mode",
-            "0");  // the kernel then makes the same link-local address as millrace
-  configure(name(), "ipv6", "autoconf",
-            "0");  // packets to an autoconfigured address would be routed
+  configure(name(), "ipv6", "addr_gen_mode", "0");  // the same link-local address as millrace
+  configure(name(), "ipv6", "autoconf", "0");       // packets to such an address would be routed
   configure(name(), "ipv6", "accept_dad", "0");
   configure(name(), "ipv6", "keep_addr_on_down", "1");
   Netlink netlink;

@@ -75,10 +75,7 @@ void write_ipv4(std::byte* at, const Frame& frame, unsigned l4_length) {
     return (end.side == Endpoint::Side::client ? 0xc6120001 : 0xc6130001) + end.host;
   };
   Writer w(at);
-  w.u16(0x4500)
-      .u16(kIpv4 + l4_length)
-      .u16(0)
-      .u16(0x4000);  // Don't Fragment, so the identification may be 0 (RFC 6864)
+  w.u16(0x4500).u16(kIpv4 + l4_length).u16(0).u16(0x4000);  // Don't Fragment (RFC 6864)
   w.u8(64).u8(protocol_number(frame)).u16(0);
   w.u32(address(frame.from)).u32(address(frame.to));
   Writer(at + 10).u16(folded(sum({at, kIpv4})));

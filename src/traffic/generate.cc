@@ -137,8 +137,7 @@ struct Generator::ToServers : Generator::Source {
   const TrafficPlan& plan() const { return plan_; }
 
  private:
-  static constexpr std::uint16_t kPayload =
-      10;  // 64 bytes on the wire, without the frame check sequence
+  static constexpr std::uint16_t kPayload = 10;  // 64 bytes on the wire
   static constexpr std::uint32_t kServers = 256;
 
   std::uint32_t server(std::uint64_t connection) const {

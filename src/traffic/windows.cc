@@ -95,8 +95,7 @@ class Relabelling {
   }
 
  private:
-  static constexpr std::uint64_t kPatience = std::uint64_t{1}
-                                             << 25;  // candidates refused in a row: two IPv4 /8
+  static constexpr std::uint64_t kPatience = std::uint64_t{1} << 25;  // two IPv4 /8 in a row
 
   static std::uint16_t port(std::uint16_t p, unsigned w) {
     return p == 0 ? p : static_cast<std::uint16_t>(1 + (p - 1U + w % 65535) % 65535);
