@@ -267,8 +267,8 @@ class HostFor {
   /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet of
   /// the host.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
-  /// Bursts that may be between `filed` and `settle`. A fragment that is older has been taken out
-  /// of its burst.
+  /// Number of bursts that may be between `filed` and `settle`. A fragment that is older has been
+  /// taken out of its burst.
   static constexpr unsigned kInFlight = 5;
   /// Fragments with keys that must not be looked up, a bit each.
   struct Apart {
@@ -341,7 +341,7 @@ class HostFor {
     Datagram<A> datagram;
     unsigned burst;
   };
-  std::deque<Pending> pending_;  // in the order in which they reach `settle`
+  std::deque<Pending> pending_;  // ordered by when they reach `settle`
   unsigned bursts_ = 0;          // number of bursts with fragments, or with fragments pending
 };
 

@@ -310,7 +310,7 @@ class HostScenario : public testing::Test, protected Wire {
   bool is_tagged_ = false;
   bool has_kernel_ = false;
   unsigned kernel_room_ = 0;
-  std::string next_hop_;  // of the next packet
+  std::string next_hop_;  // the next packet's next hop
 
   /// Passes one packet through the host, as a worker's line does. `served`: the packet was
   /// rewritten from the virtual address to this one.

@@ -258,7 +258,7 @@ void Ingress::judge(Burst& burst, unsigned i, const Link& link, unsigned number,
     const Verdict header =
         headers.family == 0 ? Verdict::tracked : check_header({frame, burst.length[i]}, headers);
     if (header != Verdict::tracked) {
-      burst.headers[i] = {};  // as the parser does for this verdict
+      burst.headers[i] = {};  // the parser does so for this verdict
       return unfile(header);
     }
   }

@@ -105,8 +105,8 @@ class Capture {
   void note_link(unsigned link);
 
   CaptureFormat format_;
-  std::vector<LinkType> link_types_;  // by index in `format_.dlts`
-  std::vector<std::uint8_t> links_;   // by packet: index in `format_.dlts`; empty: all 0
+  std::vector<LinkType> link_types_;  // same indices as `format_.dlts`
+  std::vector<std::uint8_t> links_;   // each packet's index in `format_.dlts`; empty: all 0
   CaptureClock clock_;
   std::vector<std::unique_ptr<Packet[]>> index_;
   std::vector<std::unique_ptr<std::byte[]>> chunks_;

@@ -55,7 +55,7 @@ class CaptureWriter {
   void remove_temporary();
 
   std::unique_ptr<State> state_;
-  std::string path_;       // as the user gave it, for messages
+  std::string path_;       // the user's spelling, for messages
   std::string final_;      // the final name, symbolic links resolved
   std::string temporary_;  // empty: written directly
   std::uint64_t packets_ = 0;

@@ -25,7 +25,7 @@ class InterfaceClaims {
   Result<void> take(const std::set<std::string>& names, std::chrono::milliseconds patience);
 
  private:
-  std::map<std::string, int> sockets_;  // by interface
+  std::map<std::string, int> sockets_;  // indexed by interface
 };
 
 }  // namespace millrace

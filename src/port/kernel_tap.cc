@@ -199,7 +199,7 @@ Result<void> KernelTap::start() {
   // last one all routes by the interface.
   configure(name(), "ipv4", "promote_secondaries", "1");
   configure(name(), "ipv6", "addr_gen_mode", "0");  // the same link-local address as millrace
-  configure(name(), "ipv6", "autoconf", "0");       // packets to such an address would be routed
+  configure(name(), "ipv6", "autoconf", "0");       // packets to that address would be routed
   configure(name(), "ipv6", "accept_dad", "0");
   configure(name(), "ipv6", "keep_addr_on_down", "1");
   Netlink netlink;

@@ -59,7 +59,8 @@ class KernelTap {
   /// Returns warnings, one a line, about other interfaces that have an address of this one.
   std::vector<std::string> doubts() const;
   /// Returns the interface's addresses that millrace did not set, without IPv6 link-local ones.
-  /// Packets to such addresses do not reach the kernel. Any thread, but not during `set_addresses`.
+  /// Packets to these addresses do not reach the kernel. Any thread, but not during
+  /// `set_addresses`.
   std::vector<std::string> foreign_addresses() const;
   /// Sets the interface's carrier: whether the port's link is up.
   void set_carrier(bool is_up);

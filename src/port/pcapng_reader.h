@@ -72,12 +72,12 @@ class PcapngReader {
   Result<void> read_simple(Packet& packet) const;
 
   std::FILE* file_;
-  bool swapped_ = false;  // the section has the other byte order than this machine
+  bool swapped_ = false;  // the section's byte order is not this machine's
   bool has_begun_ = false;
-  std::uint32_t type_ = 0;  // of the block at hand
+  std::uint32_t type_ = 0;  // type of the current block
   std::vector<std::byte> body_;
-  std::vector<Interface> interfaces_;  // of the section
-  std::size_t interfaces_before_ = 0;  // of earlier sections
+  std::vector<Interface> interfaces_;  // interfaces of this section
+  std::size_t interfaces_before_ = 0;  // interfaces of earlier sections
   std::uint32_t snap_length_ = 0;
   bool unlimited_ = false;
   std::optional<std::uint16_t> first_link_type_;

@@ -126,10 +126,10 @@ class ReplayPort final : public Port {
   std::vector<Capture::Packet> gathered_;  // packets of the part
   std::vector<std::byte> gathered_bytes_;
   std::unique_ptr<Slot[]> slots_;
-  LinkType link_type_;       // of the last received burst
+  LinkType link_type_;       // link type of the last received burst
   unsigned ring_ = 0;        // number of the next burst's slots
   std::size_t next_ = 0;     // next packet, below `size()`
-  std::uint64_t period_ns_;  // by which one loop advances time
+  std::uint64_t period_ns_;  // advance of time in one loop
   std::uint32_t loop_;
   std::uint64_t now_ms_ = 0;
   std::optional<std::chrono::steady_clock::time_point> start_;
