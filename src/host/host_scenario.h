@@ -7,9 +7,8 @@
 //   0 gw answers        `gw` answers a question for its MAC; `tells`: the same unasked
 //                       `tagged` at the end of the line: with a priority tag of VLAN 0
 //   0 c > b1            a packet from c to b1 arrives on link 0; further words: `hops=1`,
-//   `bytes=1600`,
-//                       `served` (to the virtual address, rewritten to b1), `by=b1` (the next hop
-//                       that a function chose), `dropped`
+//                       `bytes=1600`, `served` (to the virtual address, rewritten to b1),
+//                       `by=b1` (the next hop that a function chose), `dropped`
 //   0 c pings vip       an echo request
 //   0 c refuses b1      an ICMP error "port unreachable" about a packet from b1 to c
 //   0 n tells-only b1   IPv6: an advertisement to an address on another link
