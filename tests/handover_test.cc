@@ -462,7 +462,7 @@ TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   EXPECT_EQ(take(parts), "");
   parts[0].version = 9;
   EXPECT_EQ(take(parts),
-            "the running millrace tells of connections what its function balance knows in version "
+            "the running millrace sends the state of its function balance in version "
             "9, and this one reads version 1: end it, and start this one without --take-over");
   parts[0].version = 1;
   parts[0].function.fill('x');

@@ -33,7 +33,7 @@ void ChainReader::read_function(const Context& context, const toml::node& node) 
   }
 }
 
-/// Returns the function of that name; null, and the problem is noted: there is none.
+/// Returns the function of that name; notes a problem and returns null if there is none.
 const FunctionKind* ChainReader::named(const Context& context, const toml::node& node) {
   struct Named {
     std::string name;

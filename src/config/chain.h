@@ -1,5 +1,4 @@
-// Which functions packets meet, and what a file says for them: `function` or `chain`, and the keys
-// that are functions' own.
+// Reads which functions serve packets, from `function` or `chain`, and the functions' own keys.
 #pragma once
 
 #include <algorithm>
@@ -13,15 +12,15 @@
 
 namespace millrace::config {
 
-/// Reads one file; used by one thread.
+/// Reads one file. One thread uses a reader.
 class ChainReader {
  public:
-  /// Reads the names; `known` are the functions that there are, and outlive this.
+  /// Reads the names. `known` are all functions; they must outlive the reader.
   ChainReader(Problems& problems, const toml::table& file,
               std::span<const FunctionKind* const> known);
 
-  /// Calls `each(key, read)` for each key of the functions that there are: those that are not
-  /// chosen refuse theirs. Where names are wrong, nobody knows which are not chosen: all read.
+  /// Calls `each(key, read)` for each key of all functions. `read` refuses the keys of functions
+  /// that are not chosen. If the names are wrong, it reads all keys, since the choice is unknown.
   template <class Each>
   void for_each_key(Each&& each) {
     for (const FunctionKind* const kind : known_) {
@@ -40,7 +39,7 @@ class ChainReader {
     }
   }
 
-  /// Returns the settings of each function that is chosen, in order, once all keys are read.
+  /// Returns the settings of each chosen function, in order, once all keys have been read.
   std::vector<std::shared_ptr<const FunctionSettings>> finish(Problems& problems,
                                                               const Surroundings& around);
 
@@ -58,8 +57,8 @@ class ChainReader {
 
   std::span<const FunctionKind* const> known_;
   std::vector<Chosen> chosen_;
-  bool is_wrong_ = false;   // the names are
-  std::uint32_t line_ = 0;  // of the chain
+  bool is_wrong_ = false;   // the names are wrong
+  std::uint32_t line_ = 0;  // line of `chain`
 };
 
 }  // namespace millrace::config

@@ -1,4 +1,4 @@
-// Which functions a configuration chooses, and whose keys it may have then.
+// Tests which functions a configuration chooses, and which functions' keys it may have then.
 #include "config/chain.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ Result<Config> parse_chain(std::string_view text,
   return parse_config(text, "f.toml", {{"race"}, {"sharded"}, {"wheel"}, known});
 }
 
-/// Where there is the toy, too.
+/// Parses with the toy function known, too.
 Result<Config> parse_with_toy(std::string_view text) {
   static const std::array<const FunctionKind*, 2> kBoth{kinds().front(), &kToy};
   return parse_chain(text, kBoth);
@@ -156,8 +156,8 @@ TEST(Chain, EachFunctionReadsItsOwnKeys) {
             "array-of-tables: write [[part]] each time, in double brackets");
 }
 
-// A function that is misspelt may be the one that a key belongs to: what is wrong with the keys
-// themselves is told.
+// A misspelt function may be the one that a key belongs to, so only problems of the keys' values
+// are reported.
 TEST(Chain, WhereNamesAreWrongAllKeysAreReadAndNoneIsRefused) {
   for (const std::string names :
        {"chain = [\"balance\", \"to\"]", "chain = [\"balance\", 3]", "chain = \"toy\"",

@@ -27,16 +27,16 @@ using config::Context;
 using config::in_quotes;
 using config::Keys;
 
-// --- what a file may say
+// --- the keys of the file
 
 struct RawConfig {
   Config config;
-  std::uint32_t limits_line = 0;  ///< 0: there are none
+  std::uint32_t limits_line = 0;  ///< 0: no limits
   std::vector<config::RawPort> ports;
   std::vector<config::RawRoute> routes;
 };
 
-/// Reads what belongs to Config itself.
+/// Wraps a reader of `Config` as one of `RawConfig`.
 template <class Read>
 auto in_config(const Read& read) {
   return [read](const Context& context, const toml::node& node, RawConfig& out) {
@@ -125,7 +125,7 @@ void read_workers(const Context& context, const toml::node& node, Config& out) {
   out.uses_few_workers = true;
 }
 
-/// Passes over a key that `ChainReader` has read.
+/// Skips a key that `ChainReader` has read.
 void skip(const Context&, const toml::node&, RawConfig&) {}
 
 Keys<RawConfig> root_keys(const SchemeNames& schemes, config::ChainReader& chain) {
@@ -171,10 +171,11 @@ Result<std::string> contents(const std::string& path) {
   return text;
 }
 
-/// The line of a key with so many parts that toml++, which calls itself for each, may run out of
-/// stack; 0: there is none. Nothing that separates keys and values stands within a key.
+/// Returns the line of a key with so many parts that toml++, which recurses for each, may overflow
+/// the stack; 0 if there is none. None of the characters that separate keys and values stands
+/// within a key.
 std::uint32_t line_of_deep_key(std::string_view text) {
-  constexpr unsigned kMostParts = 256;  // as deep as toml++ lets values be nested
+  constexpr unsigned kMostParts = 256;  // toml++'s limit for nested values
   std::uint32_t line = 1;
   unsigned dots = 0;
   bool is_comment = false;
@@ -191,7 +192,7 @@ std::uint32_t line_of_deep_key(std::string_view text) {
   return 0;
 }
 
-/// What toml++ says, and what would be right where that is not plain.
+/// Returns toml++'s message, with a hint about what would be right if the message is not plain.
 std::string with_hint(std::string_view said, const SchemeNames& schemes) {
   std::string text(said);
   std::vector<std::string_view> lists{"port", "route"};
@@ -268,7 +269,7 @@ Surroundings surroundings(const Config& config) {
 }
 
 FunctionRun function_run(const Config& config) {
-  // Connections that never end can resume after any pause.
+  // Connections that never expire can resume after any pause.
   constexpr std::uint32_t kForever = 0xffffffff;
   constexpr std::uint32_t kSynRetransmissions = 128;
   const std::uint32_t longest =

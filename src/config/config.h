@@ -1,5 +1,5 @@
-// The configuration: what a user may set in a TOML file, and what holds where nothing is set.
-// docs/configuration.md says of every key its meaning, unit, default, effect and when to touch it.
+// The configuration: the settings of the TOML file, and their defaults. docs/configuration.md has
+// meaning, unit, default and effect of every key, and when to change it.
 //
 // All problems of a file are reported together, one a line, as
 //   file:line: key: what is wrong: what would be right
@@ -35,8 +35,8 @@ struct Config {
     WhenFull when_full = WhenFull::evict;
     unsigned half_open_percent = 25;
 
-    /// A connection has two entries, ConnId has 32 bits, and a table has more slots than it
-    /// promises.
+    /// The limit: a connection has two entries, ConnId has 32 bits, and a table has more slots than
+    /// its capacity.
     static constexpr std::int64_t kMaxCapacity = 1'800'000'000;
   };
   struct Ageing {
@@ -44,33 +44,33 @@ struct Config {
     std::uint32_t interval_ms = 10;
     TimeoutSeconds timeout_s;
 
-    /// 23 days: ticks compare correctly up to 24.
+    /// 23 days: ticks compare correctly up to 24 days.
     static constexpr std::int64_t kMaxTimeout = 2'000'000;
   };
   struct Spread {
     std::string scheme = "keyed";
     unsigned entries = 512;
-    /// For `millrace run` only: shards move from busy workers to idle ones.
+    /// For `millrace run` only: moves shards from busy workers to idle ones.
     bool level = false;
     std::uint32_t level_interval_ms = 100;
   };
 
-  /// For `millrace run` only.
+  /// A port; for `millrace run` only.
   struct Port {
     std::string name;
     DeviceName device;
-    unsigned mtu = 0;    ///< 0: as the device has it
-    std::string kernel;  ///< its interface of the kernel's; empty: it has none
+    unsigned mtu = 0;    ///< 0: the device's own
+    std::string kernel;  ///< name of the port's kernel interface; empty: none
     ReversePath reverse_path = ReversePath::off;
   };
   enum class Idle : std::uint8_t {
-    by_device,  ///< sleep where packets come through the kernel
-    sleep,      ///< a worker without packets
+    by_device,  ///< sleep if the kernel delivers a port's packets, else spin
+    sleep,      ///< an idle worker sleeps
     spin,
   };
   struct Live {
     std::vector<Port> ports;
-    HostAddresses<AddressV4> v4;  ///< own addresses and routes; their links are places in `ports`
+    HostAddresses<AddressV4> v4;  ///< own addresses and routes; a link is an index in `ports`
     HostAddresses<AddressV6> v6;
     template <class A>
     auto& family() {
@@ -84,14 +84,14 @@ struct Config {
     Idle idle = Idle::by_device;
   };
 
-  /// The function that packets meet, or a chain of several (chained.h).
+  /// The function that serves packets, or a chain of several (chained.h).
   std::shared_ptr<const FunctionSettings> function = default_function();
 
   unsigned workers = 1;
-  /// `workers = "auto"`: `workers` are as many as the processors, and of these `millrace run` uses
-  /// as many as its load needs, by moving shards.
+  /// True for `workers = "auto"`: `workers` is the number of processors, and `millrace run` uses as
+  /// many of them as its load needs, by moving shards.
   bool uses_few_workers = false;
-  std::optional<std::string> sharing;  ///< else `sharing_of` decides
+  std::optional<std::string> sharing;  ///< none: `sharing_of` decides
   Spread spread;
   Table table;
   Ageing ageing;
@@ -99,7 +99,7 @@ struct Config {
   Live live;
 };
 
-/// The schemes and functions that exist; a configuration that names another is refused.
+/// The schemes and functions that exist. A configuration that names another is refused.
 struct SchemeNames {
   std::vector<std::string> tables;
   std::vector<std::string> sharing;
@@ -107,36 +107,38 @@ struct SchemeNames {
   std::span<const FunctionKind* const> functions = kinds();
 };
 
-/// The configuration that `text` describes; `name` stands for the file in messages. Errors are of
-/// kind `usage`.
+/// Parses a configuration from `text`; `name` is the file's name in messages. Errors: usage (all
+/// problems, a line each).
 Result<Config> parse_config(std::string_view text, std::string_view name,
                             const SchemeNames& schemes);
-/// The same of a file; `unreadable` where it cannot be read.
+/// Reads a configuration file. Errors: those of `parse_config`; unreadable (the file cannot be
+/// read).
 Result<Config> read_config(const std::string& path, const SchemeNames& schemes);
 
 /// Returns problems, a line each, with the file's name in front of every line.
 std::string in_file(const std::string& path, std::string_view problems);
 
-/// Returns what a function's settings are read beside. It refers to `config`.
+/// Returns the parts of a configuration that the reading of a function's settings needs. The result
+/// refers to `config`.
 Surroundings surroundings(const Config& config);
 
-/// Returns warnings, a line each, about what the configuration allows and its user may not want.
+/// Returns warnings, a line each, about settings that are allowed but probably not wanted.
 std::vector<std::string> doubts(const Config& config);
 
-// Settings for the parts of a line, after the command line has had its say.
+// --- settings for the parts of a line, after the command line has been applied
 
-/// Whether the packets of every connection reach one worker, and can be moved where that is asked
-/// for. Errors are of kind `usage`.
+/// Checks that the spread brings all packets of every connection to one worker. Errors: usage.
 Result<void> check_spread(const Config& config);
-/// What functions are told beside their settings; not how many workers there are.
+/// Returns what functions need besides their settings, except the number of workers.
 FunctionRun function_run(const Config& config);
-/// Whether the kernel brings the packets of a port.
+/// True if the kernel delivers the packets of at least one port.
 bool comes_by_kernel(const Config::Live& live);
-/// How workers share tables. Where the configuration leaves it open: `lock-free-race` where the
-/// kernel brings packets to several workers and the table is `race`, since half of the packets
-/// would have to be handed over to the worker that knows their connection; else `sharded`.
+/// Returns how workers share tables. If the configuration does not say: `lock-free-race` if the
+/// kernel delivers packets, there are several workers, the table is `race` and shards do not move,
+/// since otherwise half of the packets would have to be handed over to the worker that knows their
+/// connection; else `sharded`.
 std::string sharing_of(const Config& config);
-/// Everything but pages, secret and clock.
+/// Returns the line's configuration, except pages, secret and clock.
 LineConfig line_config(const Config& config);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// The configuration reader on arbitrary text. What it takes must make a balancer, or say why not.
+// Fuzzes the configuration reader with arbitrary text. A configuration that is accepted must make a
+// balancer or give an error with a message.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -18,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto spread = check_spread(*config); !spread && spread.error().message.empty())
     std::abort();
   BalanceConfig balance = balance_config(*config);
-  balance.maglev_table_size = 251;  // building a large one is not what is tested
+  balance.maglev_table_size = 251;  // building a large table is slow and not tested here
   const auto made = Balance::create(balance);
   if (!made && made.error().message.empty()) std::abort();
   return 0;

@@ -157,7 +157,7 @@ TEST(Config, QuietLastsAsLongAsTheLongestTimeoutOfWhatMayBegin) {
   EXPECT_EQ(balance_config(good("ageing.scheme = \"none\"")).quiet_ms, 0xffffffffU);
 }
 
-// Only a spread by the client's end keeps together what a service with replies rewrites.
+// Only a spread by the client's end brings requests and rewritten replies to the same worker.
 TEST(Config, RefusesToTearConnectionsApart) {
   const std::string symmetric = "spread.scheme = \"toeplitz-symmetric\"\n";
   const std::string two_way =
@@ -190,7 +190,7 @@ TEST_P(ConfigErrors, SayWhatIsWrongAndWhatWouldBeRight) {
   EXPECT_EQ(wrong(GetParam().text), GetParam().message);
 }
 
-// Services are written on one line, so that each message's line is 1.
+// Services stand on one line, so that each message's line is 1.
 #define SERVICE(keys) "service = [{ " keys " }]"
 #define BACKENDS(list) SERVICE("address = \"10.0.0.9\", backends = [" list "]")
 
@@ -466,7 +466,7 @@ TEST_F(ConfigFile, ThatCannotBeReadSaysWhy) {
   }
 }
 
-// The examples that ship are right; ctest says where they are.
+// The shipped examples are valid; ctest passes their folder.
 TEST(Config, ExamplesAreGood) {
   const char* const folder = std::getenv("MILLRACE_EXAMPLES");
   if (folder == nullptr) GTEST_SKIP() << "MILLRACE_EXAMPLES names no folder";

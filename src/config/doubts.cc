@@ -1,4 +1,4 @@
-// What a configuration allows, and its user may not want.
+// Warnings about settings that are allowed but probably not wanted.
 #include <map>
 #include <string>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-/// Says which ports have the same network, of which packets leave by the first.
+/// Warns of ports with the same network: packets there leave by the first.
 template <class A>
 void append_twins(const Config& config, std::vector<std::string>& all) {
   std::map<std::pair<A, unsigned>, unsigned> links;

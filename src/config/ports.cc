@@ -12,10 +12,10 @@
 namespace millrace::config {
 namespace {
 
-/// As 02:00:00:00:00:01, of one station.
+/// Parses a unicast MAC like 02:00:00:00:00:01.
 std::optional<Mac> parse_mac(const std::string& text) {
   ether_addr parsed{};
-  // It would not look at what stands behind.
+  // ether_aton_r ignores text behind the MAC.
   if (text.find_first_not_of("0123456789abcdefABCDEF:") != text.npos ||
       std::ranges::count(text, ':') != 5 || text.size() - text.rfind(':') > 3)
     return std::nullopt;
@@ -25,7 +25,8 @@ std::optional<Mac> parse_mac(const std::string& text) {
   return mac.is_unicast() ? std::optional(mac) : std::nullopt;
 }
 
-/// The kernel takes no others, besides `%`, which it would replace by a number.
+/// True for characters that the kernel refuses in an interface's name, and for `%`, which it
+/// replaces by a number.
 bool is_no_part_of_names(char c) {
   const auto byte = static_cast<unsigned char>(c);
   return byte <= ' ' || byte == 0x7f || c == '/' || c == ':' || c == '%';
@@ -48,7 +49,7 @@ void read_addresses(const Context& context, const toml::node& node, RawPort& out
   }
 }
 
-/// Reads what ports and routes say of each other.
+/// Checks ports and routes against each other.
 class LiveReader {
  public:
   LiveReader(Problems& problems, Config::Live& live) : problems_(problems), live_(live) {}
@@ -66,7 +67,7 @@ class LiveReader {
       } else {
         problems_.add(raw.device.line, "port.device", device.error().message);
       }
-      // Drivers differ, and what they are told; an interface is the same.
+      // The same interface by two drivers, or with other arguments, is still the same interface.
       const bool by_target = is_of_kernel(port.device.kind);
       if (!port.device.target.empty())
         once({by_target ? port.device.target : raw.device.value, raw.device.line, true}, devices_,
@@ -117,7 +118,7 @@ class LiveReader {
                         "and digits, like mr0");
     } else if (!has_neighbours(port.device.kind)) {
       problems_.add(raw.kernel.line, "port.kernel",
-                    "nobody answers on " + raw.device.value + ": leave it out");
+                    "no neighbour answers on " + raw.device.value + ": leave it out");
     } else if (is_of_kernel(port.device.kind) && port.device.target == name) {
       problems_.add(raw.kernel.line, "port.kernel",
                     in_quotes(name) + " is the port's own device: give a new name, like mr0");
@@ -214,7 +215,8 @@ class LiveReader {
     live_.family<A>().routes.push_back(route);
   }
 
-  /// The port that the route names, or that is in the network of its next hop.
+  /// Returns the port that the route names, or else the one with its next hop in a network of the
+  /// port.
   template <class A>
   std::optional<unsigned> link_of(const RawRoute& raw, const std::optional<A>& via) {
     if (raw.port.given) {
@@ -227,7 +229,7 @@ class LiveReader {
     }
     if (!via) {
       problems_.add(raw.line, "route",
-                    "says not where to: give via, or port where all is on its link");
+                    "has no next hop: give via, or give port if the prefix is on its link");
       return std::nullopt;
     }
     for (const auto& own : live_.family<A>().own) {

@@ -1,4 +1,4 @@
-// The part of a configuration that `millrace run` needs: ports, routes, what the host does.
+// Reads the part of a configuration that only `millrace run` needs: ports, routes, the host.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ Keys<RawPort> port_keys();
 Keys<RawRoute> route_keys();
 Keys<Config::Live> host_keys();
 
-/// What they say together goes to `live`.
+/// Checks ports and routes together, and stores them in `live`.
 void read_live(Problems& problems, const std::vector<RawPort>& ports,
                const std::vector<RawRoute>& routes, Config::Live& live);
 

@@ -1,4 +1,4 @@
-// What `millrace run` needs of a configuration: ports, routes, the host.
+// Tests the part of a configuration that `millrace run` needs: ports, routes, the host.
 #include "config/ports.h"
 
 #include <gtest/gtest.h>
@@ -16,13 +16,13 @@ Result<Config> parsed(const std::string& text) {
   return parse_config(text, "f.toml", {{"race", "std"}, {"sharded"}, {"wheel"}});
 }
 
-/// Returns what is wrong with it; "" where nothing is.
+/// Returns the problems of a configuration; "" if there are none.
 std::string message(const std::string& text) {
   const auto config = parsed(text);
   return config ? std::string() : config.error().message;
 }
 
-/// Expects that part in what is wrong with it.
+/// Expects that the configuration's problems contain this text.
 void has(const std::string& text, const std::string& part) {
   EXPECT_TRUE(message(text).contains(part)) << message(text);
 }
@@ -39,7 +39,7 @@ mtu = 9000
 rpf = "strict"
 )";
 
-/// Sharing, as it is where only this stands before `kTwoPorts`.
+/// Returns the sharing scheme of a configuration with this text before `kTwoPorts`.
 std::string sharing_with(const std::string& text) {
   return sharing_of(parsed(text + kTwoPorts).value());
 }
@@ -214,7 +214,7 @@ neighbours = [
 }
 
 struct WrongPorts {
-  std::string text;  ///< before the two ports
+  std::string text;  ///< text before the two ports
   std::string message;
 };
 void PrintTo(const WrongPorts& wrong, std::ostream* out) { *out << wrong.text; }
@@ -235,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         WrongPorts{"route = [{ via = \"198.51.100.1\" }]", "route.prefix: is missing: give it"},
         WrongPorts{"route = [{ prefix = \"0.0.0.0/0\" }]",
-                   "route: says not where to: give via, or port where all is on its link"},
+                   "route: has no next hop: give via, or give port if the prefix is on its link"},
         WrongPorts{"route = [{ prefix = \"0.0.0.0/33\", via = \"198.51.100.1\" }]",
                    "route.prefix: \"33\" is no prefix length: give 0 to 32"},
         WrongPorts{"route = [{ prefix = \"10.1.2.3/8\", via = \"198.51.100.1\" }]",
@@ -320,7 +320,7 @@ INSTANTIATE_TEST_SUITE_P(
                    "{ name = \"y\", device = \"af_xdp:a\" }]",
                    "port.device: \"a\" is there already, on line 1: two ports cannot have it"}));
 
-/// A service with that health check.
+/// Returns a service with that health check.
 std::string with_health(const std::string& health, const std::string& port = "port = 80") {
   return "[[service]]\naddress = \"203.0.113.10\"\n" + port + "\nhealth = { " + health +
          " }\nbackends = [{ address = \"10.0.0.1\" }]\n";

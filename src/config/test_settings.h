@@ -1,4 +1,4 @@
-// For tests: what a configuration says of the load balancer.
+// For tests: the load balancer's settings in a configuration.
 #pragma once
 
 #include "config/config.h"
@@ -11,7 +11,7 @@ inline const BalanceSettings& settings_in(const Config& config) {
   return dynamic_cast<const BalanceSettings&>(*config.function);
 }
 
-/// Returns what the balancers of its workers are made of.
+/// Returns the configuration of the workers' balancers.
 inline BalanceConfig balance_config(const Config& config) {
   return balance_config(settings_in(config), function_run(config));
 }

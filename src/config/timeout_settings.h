@@ -1,5 +1,5 @@
-// The timeouts that a user may set, by name, and the states of connections that each holds for.
-// docs/configuration.md says why they are what they are.
+// The timeouts that a user may set, by name, with the connection states that each applies to.
+// docs/configuration.md explains their values.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@ namespace millrace {
 
 struct TimeoutSetting {
   std::string_view name;
-  std::uint32_t seconds;  ///< where nothing is set
-  std::uint32_t states;   ///< a bit each
+  std::uint32_t seconds;  ///< the default
+  std::uint32_t states;   ///< a bit for each state
 
   constexpr TimeoutSetting(std::string_view named, std::uint32_t default_s,
                            std::initializer_list<ConnectionState> of)
@@ -45,7 +45,7 @@ inline constexpr std::array kTimeoutSettings = [] {
   };
 }();
 
-/// Seconds, in the order of `kTimeoutSettings`.
+/// Timeouts in seconds, in the order of `kTimeoutSettings`.
 struct TimeoutSeconds {
   std::array<std::uint32_t, kTimeoutSettings.size()> of;
 
@@ -61,7 +61,8 @@ struct TimeoutSeconds {
     }
     return all;
   }
-  /// The longest of states in which a connection's next packet cannot be told from a first one.
+  /// Returns the longest timeout of the states in which a connection's next packet looks like a
+  /// first one.
   std::uint32_t longest_without_syn() const {
     std::uint32_t longest = 0;
     for (std::size_t i = 0; i < of.size(); ++i) {

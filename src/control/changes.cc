@@ -1,4 +1,4 @@
-// What of a configuration may change while millrace runs.
+// Finds the changes of a configuration that a running dataplane cannot make.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-/// "port (outside) device". Ports that are new or gone are named, too.
+/// Returns lines like "port (outside) device". New and removed ports are named, too.
 std::vector<std::string> unchangeable_of_ports(const std::vector<Config::Port>& was,
                                                const std::vector<Config::Port>& is) {
   std::vector<std::string> differ;
@@ -45,7 +45,7 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
     if (of(was) != of(is)) differ.emplace_back(key);
   };
   compare("workers", [](const Config& c) { return std::pair(c.workers, c.uses_few_workers); });
-  // Left open in both it follows from others, which are named.
+  // If neither configuration sets it, it follows from other keys, which are compared.
   if (was.sharing || is.sharing) compare("sharing", sharing_of);
   compare("spread.scheme", [](const Config& c) { return c.spread.scheme; });
   compare("spread.entries", [](const Config& c) { return c.spread.entries; });
@@ -57,14 +57,14 @@ std::vector<std::string> unchangeable(const Config& was, const Config& is) {
   compare("table.half_open_percent", [](const Config& c) { return c.table.half_open_percent; });
   compare("ageing.scheme", [](const Config& c) { return c.ageing.scheme; });
   compare("ageing.interval_ms", [](const Config& c) { return c.ageing.interval_ms; });
-  // Another function, too, is one that has to be made at the start.
+  // A different function would have to be made at the start.
   if (&was.function->kind() != &is.function->kind()) {
     differ.emplace_back("function or chain");
   } else {
     for (std::string& key : was.function->unchangeable(*is.function))
       differ.push_back(std::move(key));
   }
-  // What counts sources is made, or not, at the start.
+  // Source counters exist only if they were configured at the start.
   compare("limits.per_source", [](const Config& c) { return c.source_limit.most != 0; });
   compare("limits.source_prefix_v4", [](const Config& c) { return c.source_limit.prefix_v4; });
   compare("limits.source_prefix_v6", [](const Config& c) { return c.source_limit.prefix_v6; });

@@ -1,4 +1,4 @@
-// Live connections as text for programs: a JSON object a line.
+// Writes live connections as text for programs: one JSON object a line.
 #pragma once
 
 #include <string>
@@ -7,10 +7,10 @@
 
 namespace millrace {
 
-/// Appends the object, without an end of line.
+/// Appends the JSON object, without an end of line.
 void append_json(std::string& text, const WorkersConnection& connection, const FunctionView& view);
 
-/// Of workers at rest.
+/// Returns the connections of workers that do not run.
 std::string connections_text(const Workers& workers);
 
 }  // namespace millrace

@@ -64,7 +64,7 @@ Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter, bool tells) 
 auto Control::right_to_trace() -> Answer<std::shared_ptr<TraceRight>> {
   if (is_tracing_.exchange(true)) {
     return std::unexpected(
-        Refusal{Refusal::Kind::not_now, "somebody is tracing already: end that, or wait for it"});
+        Refusal{Refusal::Kind::not_now, "another trace is running: end it, or wait for its end"});
   }
   return std::make_shared<TraceRight>(is_tracing_);
 }
@@ -81,7 +81,7 @@ Answer<std::uint64_t> Control::trace(const TraceRight&, const ConnectionFilter& 
     const std::lock_guard guard(mutex_);
     return workers_->ask_all([&](unsigned n) { live_->trace(n, tracer_of(n)); });
   };
-  // Also where `take` throws: workers must not keep what goes away.
+  // Resets the workers' tracers also if `take` throws.
   const auto forget = [&set](const auto*) { set([](unsigned) -> Tracer* { return nullptr; }); };
   std::unique_ptr<const Control, decltype(forget)> tracing(this, forget);
   if (!set([&](unsigned n) { return tracers[n].get(); }))
@@ -114,7 +114,8 @@ std::vector<std::string> Control::ports() {
   return names;
 }
 
-/// While a shard is on its way, its new worker reads what the function of its old one knows.
+/// Returns why nothing may be changed now. While a shard moves, its new worker reads state of its
+/// old worker's function, so that state must not change.
 std::optional<Refusal> Control::refusal_to_change() const {
   if (auto no = refusal_while_handing_over()) return no;
   if (live_->owners().moves().is_under_way())
@@ -151,7 +152,7 @@ Result<void> Control::take_on(Config config) {
 
 auto Control::reload() -> Answer<Reloaded> {
   const auto start = std::chrono::steady_clock::now();
-  // Who reads the file later also takes it on later.
+  // Reloads take effect in the order in which they read the file.
   const std::unique_lock one_at_a_time(reloading_, kReloadPatience);
   if (!one_at_a_time)
     return std::unexpected(Refusal{Refusal::Kind::not_now, "another reload is under way"});
@@ -161,7 +162,7 @@ auto Control::reload() -> Answer<Reloaded> {
   const auto wrong_together = [this](const Error& error) {
     return std::unexpected(Refusal{Refusal::Kind::configuration, in_file(path_, error.message)});
   };
-  std::error_code error;  // reading something else might take for ever
+  std::error_code error;  // reading another kind of file might block for ever
   if (std::filesystem::exists(path_, error) && (!std::filesystem::is_regular_file(path_, error) ||
                                                 std::filesystem::file_size(path_, error) == 0))
     return wrong_together({"is empty, or no regular file any more: put one there, or restart"});
@@ -246,14 +247,14 @@ auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
   return out;
 }
 
-/// Says, and sets the verdict by it, where a packet goes that concerns no function.
+/// Explains where a packet goes that no function serves, and sets its verdict.
 void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explained& out) const {
   if (way.kind == WayTo::Kind::here) {
     out.verdict = Verdict::not_ours;
     out.why += "it is for millrace itself, which answers pings, or for the kernel beside it";
   } else if (way.kind == WayTo::Kind::group) {
     out.verdict = Verdict::not_ours;
-    out.why += "it is for everybody on its link, and goes no further";
+    out.why += "it is for all stations on its link, and is not forwarded";
   } else if (const auto key = config_.function->facts().drops_unmatched; !key.empty()) {
     out.why += "it is dropped (" + std::string(key) + ")";
   } else if (way.kind == WayTo::Kind::nowhere) {
@@ -266,7 +267,7 @@ void Control::explain_unmatched(const WayTo& way, const AnyAddress& to, Explaine
   }
 }
 
-/// Says why what is sent to that address does not arrive; "" where nothing is wrong.
+/// Returns why packets to that address do not arrive; "" if they do.
 std::string Control::trouble_on(const WayTo& way, const AnyAddress& to) const {
   if (way.kind == WayTo::Kind::nowhere) return "no route leads to " + to_string(to);
   if (!way.is_silent) return "";

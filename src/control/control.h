@@ -1,8 +1,8 @@
-// What may be asked of a running dataplane, by whatever protocol: what it does, and to do
-// otherwise.
+// The requests to a running dataplane, independent of the protocol: to show its state and to change
+// it.
 //
-// Any thread may call; calls wait for one another, packets for none of them: each worker does its
-// part between two of its bursts, a bounded piece at a time.
+// Any thread may call. Calls wait for one another, but packets wait for none of them: each worker
+// does its part between two of its bursts, in bounded pieces.
 #pragma once
 
 #include <atomic>
@@ -34,8 +34,8 @@ namespace millrace {
 
 class Control {
  public:
-  /// `workers` and `live` run with what the file of that name says, `config`, and outlive this.
-  /// `end` ends them, when another process has taken over.
+  /// `workers` and `live` run by `config`, which came from the file `path`; they outlive this
+  /// object. `end` ends the workers once another process has taken over.
   Control(Workers& workers, Live& live, Config config, std::string path, SchemeNames schemes,
           std::function<void()> end)
       : workers_(&workers),
@@ -47,20 +47,22 @@ class Control {
         end_(std::move(end)),
         moves_of_(live.owners().moves().shards()) {}
 
-  /// Whether workers have begun to serve; waits for that, not for long.
+  /// Waits at most 5 s until workers serve. False: they do not.
   bool wait_until_ready() const { return workers_->wait_until_they_serve(std::chrono::seconds(5)); }
-  /// Calls `work` while nobody else asks for anything: for statistics.
+  /// Calls `work` while no other request runs: for statistics.
   void alone(const std::function<void()>& work);
 
-  /// Shows connections in pieces, until `take` says false. False: these were not all.
+  /// Passes connections to `take` in pieces, until it returns false. False: not all connections
+  /// were passed.
   bool connections(
       const ConnectionFilter& filter,
       const std::function<bool(std::span<const WorkersConnection>, const FunctionView&)>& take);
-  /// Ends the connections that `filter` takes, and returns how many. `tells`: sends a RST to both
-  /// ends of TCP, as far as packets have told which number each expects.
+  /// Ends the connections that match `filter`, and returns their number. `tells`: sends a RST to
+  /// both ends of a TCP connection, as far as the sequence numbers that they expect are known.
+  /// Refused while another process takes over.
   Answer<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
 
-  /// The right to trace, which one at a time has, until it ends it or is gone.
+  /// The right to trace. One request at a time has it, until `end` or the destruction.
   class TraceRight {
    public:
     explicit TraceRight(std::atomic<bool>& is_taken) : is_taken_(&is_taken) {}
@@ -75,82 +77,87 @@ class Control {
     std::atomic<bool>* is_taken_;
   };
   Answer<std::shared_ptr<TraceRight>> right_to_trace();
-  /// Shows packets as they come and leave, until `take` says false; it is asked first, and now and
-  /// again where there is none, with null. A filter's state does not count. How many were lost, as
-  /// they came faster than they were taken.
+  /// Passes packets to `take`, as they arrive and as they leave, until it returns false. `take` is
+  /// also called with null: first, and repeatedly while packets come and while none do. The
+  /// filter's state is ignored. Returns how many packets were lost because they came faster than
+  /// they were taken.
   Answer<std::uint64_t> trace(const TraceRight& right, const ConnectionFilter& filter,
                               const std::function<bool(const TracedPacket*)>& take);
-  /// Names of the ports, by link.
+  /// Returns the names of the ports, by link.
   std::vector<std::string> ports();
 
-  /// What would become of a packet with that key.
+  /// The treatment of a packet with a given key.
   struct Explanation {
     std::optional<unsigned> worker;
-    Explained is;  ///< the sentence whole
+    Explained is;  ///< `why` is a whole sentence
     std::optional<WorkersConnection> connection;
-    std::shared_ptr<const FunctionView> view;  ///< by which this is
+    std::shared_ptr<const FunctionView> view;  ///< the view that explained it
   };
   Answer<Explanation> explain(const AnyKey& key);
 
   struct Reloaded {
-    std::vector<FunctionFacts::Count> counts;  ///< of what the function has
-    double took_ms = 0;  ///< from the file being read to the last worker having it
+    std::vector<FunctionFacts::Count> counts;  ///< how many parts of each kind the function has
+    double took_ms = 0;  ///< from the start of the request until the last worker has it
     std::vector<std::string> warnings;
   };
-  /// Reads the file again. All of it takes effect, or nothing where it is wrong or changes what
-  /// cannot change. Connections stay where they are.
+  /// Reads the file again. All of it takes effect; or none of it, if the file is wrong or changes a
+  /// key that cannot change while millrace runs. Connections stay as they are.
   Answer<Reloaded> reload();
 
-  /// The function that runs.
+  /// Returns the kind of the running function.
   const FunctionKind& kind() const { return kind_; }
-  /// Does one of them. Where it changes something, nothing else does meanwhile.
+  /// Runs one of the function's commands. A command that changes something is refused while another
+  /// process takes over or a shard moves.
   Answer<Json> command(const FunctionCommand& command, Parameters given);
 
   /// @name Shards
   /// @{
   struct Shard {
-    unsigned worker = 0;        ///< that has it
+    unsigned worker = 0;        ///< worker that has the shard
     std::uint64_t packets = 0;  ///< served so far
     std::uint64_t moves = 0;
   };
   struct Shards {
     unsigned workers = 0;
-    unsigned in_use = 0;       ///< the first so many are meant to have shards
-    std::vector<Shard> all;    ///< none where whoever receives a packet serves it
-    bool is_levelled = false;  ///< they may move, and do so by themselves
+    unsigned in_use = 0;       ///< only the first so many workers are meant to have shards
+    std::vector<Shard> all;    ///< empty if each worker serves the packets that it receives
+    bool is_levelled = false;  ///< shards move by themselves
   };
   Shards shards();
-  /// Moves a shard to that worker, and returns how long that took, in milliseconds.
+  /// Moves a shard to that worker, and returns the milliseconds that the move took.
   Answer<double> move_shard(unsigned shard, unsigned to);
-  /// From now on shards move from busy workers to idle ones, until the end.
+  /// Moves shards from busy workers to idle ones from now on, until `end_levelling`.
   void level();
   void end_levelling() { levelling_ = {}; }
   /// @}
 
   /// @name Another process takes over
-  /// In this order: `offer`; `tell` as often as it wants, while packets are served; `tell_last`,
-  /// from which on none are received; `let_go`. Meanwhile nothing else may be changed. Who says
-  /// nothing for `kPatience`, or once packets wait for `kShortPatience`, has given up, and all goes
-  /// on as before.
+  /// The new process makes these requests in this order: `offer`; `tell`, any number of times,
+  /// while packets are still served; `tell_last`, after which no packets are received; `let_go`.
+  /// Meanwhile nothing else may be changed. If the new process asks nothing for `kPatience`, or for
+  /// `kShortPatience` once packets wait, it counts as having given up, and this process goes on as
+  /// before.
   /// @{
   static constexpr std::chrono::seconds kPatience{60};
   static constexpr std::chrono::seconds kShortPatience{2};
   Answer<Offer> offer();
-  /// Gives connections away as bytes, a piece at a time (carried.h): what has changed since they
-  /// were last told. Where `take` says false, it has given up.
+  /// Passes records of connections to `take` in pieces of bytes (carried.h): those that have
+  /// changed since they were last sent. If `take` returns false, the new process has given up.
   Answer<void> tell(unsigned number, const TakeBytes& take);
   Answer<void> tell_last(unsigned number, const TakeBytes& take);
-  /// The other one is about to forward: this one ends. What the function tells last.
+  /// Ends this process's run: the new process is about to forward. Returns the function's last
+  /// state.
   Answer<Json> let_go(unsigned number);
-  /// The other one does not take over.
+  /// The new process does not take over: this process goes on.
   void give_up(unsigned number);
-  /// Whether another one has asked, and not given up.
+  /// True if a new process has asked to take over, and has not given up.
   bool is_handing_over();
-  /// Whether it has all, so that settings of interfaces are its to restore.
+  /// True if the new process has received everything, so that it will restore the interfaces'
+  /// settings.
   bool is_replaced();
   /// @}
-  /// The function goes by the configuration, once it has what another process had; before workers
-  /// run.
+  /// Makes the function follow the configuration, after it has been given another process's state.
+  /// To be called before workers run. Errors: those of `Workers::prepare`.
   Result<void> resume();
 
  private:
@@ -158,12 +165,12 @@ class Control {
   std::string trouble_on(const WayTo& way, const AnyAddress& to) const;
   struct HandingOver {
     unsigned number = 0;
-    std::vector<Carrying> carrying;  // by worker
-    bool is_busy = false;            // telling
+    std::vector<Carrying> carrying;  // one for each worker
+    bool is_busy = false;            // sending connections
     bool is_paused = false;
-    bool is_given_up = false;  // while it was busy
+    bool is_given_up = false;  // given up while it was busy
     bool has_let_go = false;
-    std::chrono::steady_clock::time_point until;  // that long it is waited for
+    std::chrono::steady_clock::time_point until;  // end of patience with the new process
   };
   std::optional<Refusal> refusal_while_handing_over() const;
   Answer<HandingOver*> busy_with(unsigned number);
@@ -173,7 +180,7 @@ class Control {
   void go_on_alone();
   void watch(const std::stop_token& stop);
   std::optional<Refusal> refusal_to_move(unsigned shard, unsigned to);
-  /// How busy workers have been.
+  /// Measures how busy workers are.
   class BusyTimes {
    public:
     BusyTimes(const Live& live, unsigned workers) : live_(&live), idle_ns_(workers) { since(); }
@@ -181,7 +188,7 @@ class Control {
 
    private:
     const Live* live_;
-    std::vector<std::uint64_t> idle_ns_;  // by worker, so far
+    std::vector<std::uint64_t> idle_ns_;  // so far; indexed by worker
     std::chrono::steady_clock::time_point at_;
   };
   template <class IsDone>
@@ -194,7 +201,7 @@ class Control {
 
   std::mutex mutex_;
   std::atomic<bool> is_tracing_ = false;
-  /// A file that is read may take long: who asks meanwhile is told so.
+  /// Reading a file may take long: a request that comes meanwhile is refused after this time.
   static constexpr std::chrono::seconds kReloadPatience{5};
   std::timed_mutex reloading_;
   Workers* workers_;
@@ -206,14 +213,15 @@ class Control {
   std::function<void()> end_;
   std::optional<HandingOver> handing_over_;
   unsigned offers_ = 0;
-  std::condition_variable_any changed_;  // `handing_over_`
+  std::condition_variable_any changed_;  // signals changes of `handing_over_`
   std::jthread watch_;
-  std::vector<std::uint64_t> moves_of_;  // by shard
-  bool queues_have_settled_ = true;      // each is with the worker that is to receive by it
+  std::vector<std::uint64_t> moves_of_;  // indexed by shard
+  bool queues_have_settled_ = true;      // each queue is with the worker that it is meant for
   std::jthread levelling_;
 };
 
-/// What differs that a running dataplane cannot change, by key; empty where nothing does.
+/// Returns the keys that differ between the configurations and that a running dataplane cannot
+/// change.
 std::vector<std::string> unchangeable(const Config& was, const Config& is);
 
 }  // namespace millrace

@@ -26,7 +26,7 @@ using httplib::Response;
 constexpr const char* kJson = "application/json";
 
 Refusal no_number() {
-  return {Refusal::Kind::wrong, "number is that of an offer: POST /handover makes one"};
+  return {Refusal::Kind::wrong, "number is missing or wrong: give the one of POST /handover"};
 }
 
 int status_of(Refusal::Kind kind) {
@@ -43,7 +43,8 @@ int status_of(Refusal::Kind kind) {
   return 500;
 }
 
-/// What is no UTF-8 is replaced: names of files, and what somebody asks, may hold any bytes.
+/// Returns JSON text. Bytes that are not UTF-8 are replaced: file names and requests may contain
+/// any bytes.
 std::string text_of(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -57,8 +58,9 @@ void refuse(Response& response, const Error& error) {
 }
 void answer(Response& response, const Json& json) { response.set_content(text_of(json), kJson); }
 
-/// A request that says nothing of a body has none (RFC 9112, 6.3). The library would read one until
-/// the client closes. The request is its own, and not constant.
+/// Gives a request without a body the header "Content-Length: 0". A request that does not mention a
+/// body has none (RFC 9112, 6.3), but the library would read one until the client closes. The
+/// request object is the library's own and not really constant.
 void has_no_body_unless_said(const Request& request) {
   if (request.has_header("Content-Length") || request.has_header("Transfer-Encoding")) return;
   const_cast<Request&>(request).headers.emplace("Content-Length", "0");
@@ -68,7 +70,7 @@ std::vector<std::pair<std::string, std::string>> parameters(const Request& reque
   return {request.params.begin(), request.params.end()};
 }
 
-/// The parameter of that name as a bool; nothing where it is neither.
+/// Returns the parameter of that name as a bool; none if it is neither true nor false.
 std::optional<bool> truth(const Request& request, const std::string& name) {
   const std::string text = request.get_param_value(name);
   if (text == "true") return true;
@@ -76,8 +78,8 @@ std::optional<bool> truth(const Request& request, const std::string& name) {
   return std::nullopt;
 }
 
-/// The parameter of that name, or what it is where it is missing; nothing where it is no number, or
-/// below `least`.
+/// Returns the parameter of that name, or `missing` if it is not given; none if it is not a number,
+/// below `least` or above 1,000,000,000.
 std::optional<unsigned> number(const Request& request, const std::string& name, unsigned missing,
                                unsigned least = 1) {
   if (!request.has_param(name)) return missing;
@@ -106,8 +108,8 @@ std::string block_of(const TracedPacket& packet) {
 
 Json or_null(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
 
-/// Not `to_json`: two arguments of which the second is JSON are also the library's own way to
-/// convert.
+/// Returns an explanation as JSON. The name is not `to_json`: with two arguments and JSON as the
+/// second, that is the library's own conversion.
 Json json_of(const Control::Explanation& is, const Json& connection) {
   Json side = nullptr;
   if (is.is.side) side = *is.is.side == Side::originator ? "originator" : "reply";
@@ -184,7 +186,7 @@ void ControlServer::Implementation::route() {
   }
   for (const FunctionKind* const kind : kinds()) {
     for (const FunctionCommand& one : kind->commands) {
-      // The handlers above come first.
+      // The handlers above take precedence.
       const auto refuses = [&one, kind](const Request&, Response& response) {
         refuse(response,
                Refusal{Refusal::Kind::absent, std::string(one.path) + " needs the function \"" +
@@ -205,11 +207,11 @@ void ControlServer::Implementation::route() {
     }
     if (request.has_header("Range")) {
       refuse(response,
-             Refusal{Refusal::Kind::wrong, "parts of answers are not given: ask for all"});
+             Refusal{Refusal::Kind::wrong, "a range of an answer is not served: ask for all"});
       return Handled::Handled;
     }
     if (!http.is_ending() && control->wait_until_ready()) return Handled::Unhandled;
-    refuse(response, Refusal{Refusal::Kind::not_now, "millrace starts, or ends: ask again"});
+    refuse(response, Refusal{Refusal::Kind::not_now, "millrace is starting or ending: ask again"});
     return Handled::Handled;
   });
   http.set_exception_handler([](const Request&, Response& response, const std::exception_ptr&) {
@@ -228,7 +230,8 @@ void ControlServer::Implementation::route() {
   });
 }
 
-/// Pieces are made as they are read, so that a slow reader holds up nobody.
+/// Lists connections. Pieces are made as they are read, so that a slow reader delays no other
+/// request.
 void ControlServer::Implementation::list(const Request& request, Response& response) {
   const auto filter = parse_filter(parameters(request), [](std::string_view) { return false; });
   if (!filter) return refuse(response, filter.error());
@@ -261,7 +264,8 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
                                                   : "packets and seconds are numbers from 1 to "
                                                     "1000000000"});
   }
-  // Before the answer has a status. The response has it, too, and lets it go where nobody reads.
+  // Taken before the answer has a status. The response holds it, and releases it if the client is
+  // gone.
   const auto right = control->right_to_trace();
   if (!right) return refuse(response, right.error());
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(*seconds);
@@ -271,7 +275,7 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
         const auto write = [&sink](const std::string& block) {
           return sink.write(block.data(), block.size());
         };
-        // The beginning tells the reader that from now on nothing is missed.
+        // Once the reader has the file's beginning, no packet is missed.
         std::string beginning = pcapng_beginning(control->ports(), TracedPacket::kMost);
         const auto is = control->trace(*right, filter, [&](const TracedPacket* packet) {
           if (!beginning.empty() && !write(std::exchange(beginning, {}))) return false;
@@ -279,7 +283,7 @@ void ControlServer::Implementation::trace(const Request& request, Response& resp
           if (packet == nullptr) return sink.is_writable();
           return write(block_of(*packet)) && --left > 0;
         });
-        right->end();  // before the reader knows that this is the end
+        right->end();  // before the reader sees the end
         if (!is || http.is_ending()) return false;
         const std::string lost = pcapng_lost(*is);
         if (sink.write(lost.data(), lost.size())) sink.done();
@@ -366,8 +370,8 @@ void ControlServer::Implementation::offer(const Request& request, Response& resp
   if (number(request, "version", kCarriedVersion) != kCarriedVersion) {
     return refuse(response,
                   Refusal{Refusal::Kind::not_now,
-                          "this one hands over in version " + std::to_string(kCarriedVersion) +
-                              ": end it, and start the other one without --take-over"});
+                          "this process hands over in version " + std::to_string(kCarriedVersion) +
+                              ": end it, and start the new one without --take-over"});
   }
   const auto offer = control->offer();
   if (!offer) return refuse(response, offer.error());

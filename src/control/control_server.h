@@ -10,17 +10,17 @@
 
 namespace millrace {
 
-/// Where `millrace run` listens, unless it is told otherwise.
+/// Returns the default path of the control socket of `millrace run`.
 std::string default_socket();
 
 class ControlServer {
  public:
-  /// As `UnixHttp::bind`.
+  /// Makes a server and its socket. Errors: as `UnixHttp::bind`.
   static Result<std::unique_ptr<ControlServer>> bind(const std::string& path, bool replaces);
-  /// Answers from now on, on threads of its own. `control` outlives it; `stats` makes the answer to
-  /// `GET /stats`. Errors: as `UnixHttp::start`.
+  /// Answers from now on, on threads of its own. `control` outlives the server; `stats` makes the
+  /// answer to `GET /stats`. Errors: as `UnixHttp::start`.
   Result<void> start(Control& control, std::function<Json()> stats);
-  /// As `UnixHttp`'s.
+  /// Do what the functions of `UnixHttp` do.
   Result<void> take_place();
   void leave();
   /// Ends all answers, and removes the socket.

@@ -1,4 +1,4 @@
-// What is asked of a running dataplane, where no packet comes: its devices are null.
+// Tests requests to a running dataplane without packets: its device is null.
 #include "control/control.h"
 
 #include <gtest/gtest.h>
@@ -19,10 +19,10 @@
 namespace millrace {
 namespace {
 
-const Json kOne{{"backends", 1}};  // what an answer says of one
+const Json kOne{{"backends", 1}};  // answer of a command that found one backend
 const std::string kHealth = "health = { check = \"tcp\" }\n";
 
-/// DPDK's devices are opened once in a process, so all tests have the same ones.
+/// DPDK's devices can be opened once in a process, so all tests share them.
 class ControlTest : public testing::Test {
  protected:
   struct Running {

@@ -1,4 +1,4 @@
-// A running dataplane hands its connections over to another process.
+// Hands the connections of a running dataplane over to another process.
 #include <atomic>
 #include <limits>
 
@@ -21,7 +21,7 @@ Answer<Offer> Control::offer() {
   const std::unique_lock one_at_a_time(reloading_, kReloadPatience);
   if (!one_at_a_time) return std::unexpected(not_now("a reload is under way: ask again"));
   const std::lock_guard guard(mutex_);
-  // Who was offered it before and does not ask just now may be dead.
+  // A process that got an offer before, but has no request now, may be dead.
   if (handing_over_ && (handing_over_->is_busy || handing_over_->is_paused))
     return std::unexpected(not_now("another process is taking over already"));
   Offer offer{.number = ++offers_};
@@ -46,7 +46,8 @@ Answer<Offer> Control::offer() {
   return offer;
 }
 
-/// Gives up for who says nothing any more, or reads too slowly what packets wait for.
+/// Gives up on a new process that has been silent too long, or that reads too slowly while packets
+/// wait.
 void Control::watch(const std::stop_token& stop) {
   std::unique_lock guard(mutex_);
   const auto is_waiting = [this] {
@@ -68,7 +69,8 @@ void Control::watch(const std::stop_token& stop) {
   }
 }
 
-/// All goes on as before, also with the addresses that the other one may have given the kernel.
+/// Goes on as before, and restores the kernel's addresses, which the new process may have changed.
+/// To be called under the lock.
 void Control::go_on_alone() {
   static_cast<void>(live_->update_kernel(config_));
   if (handing_over_->is_paused) workers_->ask_all([this](unsigned n) { live_->port(n).go_on(); });
@@ -84,19 +86,19 @@ void Control::give_up(unsigned number) {
   changed_.notify_all();
 }
 
-/// Under the lock: from now on it is busy with the process that has that number.
+/// Marks the hand-over with that number as busy. To be called under the lock.
 auto Control::busy_with(unsigned number) -> Answer<HandingOver*> {
   if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
       handing_over_->is_paused)
     return std::unexpected(not_now(
-        "nothing is handed over to that process any more: it was silent too long, has all, or "
+        "no hand-over to that process is under way: it was silent too long, has received all, or "
         "another one has asked since"));
   handing_over_->is_busy = true;
   changed_.notify_all();
   return &*handing_over_;
 }
 
-/// Under the lock: it is busy no more.
+/// Ends the busy time of a hand-over. To be called under the lock.
 Answer<void> Control::rest(HandingOver& handing_over, bool goes_on) {
   handing_over.is_busy = false;
   handing_over.until =
@@ -105,16 +107,17 @@ Answer<void> Control::rest(HandingOver& handing_over, bool goes_on) {
   if (!goes_on) go_on_alone();
   changed_.notify_all();
   if (goes_on) return {};
-  return std::unexpected(not_now("it was given up, or is too slow, or this one is ending"));
+  return std::unexpected(
+      not_now("the hand-over was given up or too slow, or this process is ending"));
 }
 
 Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
-  constexpr std::size_t kPlaces = 1024;  // so many take some 0.1 ms, and packets wait for that
+  constexpr std::size_t kPlaces = 1024;  // takes about 0.1 ms, for which packets wait
   std::unique_lock guard(mutex_);
   const auto is = busy_with(number);
   if (!is) return std::unexpected(is.error());
   const auto parts = workers_->line(0).carried_parts();
-  guard.unlock();  // who reads slowly holds up nobody
+  guard.unlock();  // a slow reader delays no other request
   bool goes_on = give_parts(parts, take);
   guard.lock();
   for (unsigned n = 0; n < workers_->count() && goes_on; ++n) {
@@ -132,10 +135,12 @@ Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
   return rest(**is, goes_on);
 }
 
-/// Under the lock: waits until no worker has a packet any more. False: they would not.
+/// Waits until no worker has a packet. False: this did not happen in time. To be called under the
+/// lock.
 bool Control::drain(std::chrono::steady_clock::time_point until) {
   constexpr std::chrono::microseconds kPause{50};
-  // Who has none may still get some of who had some: so all must have none twice.
+  // A drained worker may still receive packets from one that is not: wait until all are drained
+  // twice.
   for (unsigned times = 0; times < 2;) {
     std::atomic<bool> all = true;
     const bool asked = workers_->ask_all([&](unsigned n) {
@@ -148,13 +153,15 @@ bool Control::drain(std::chrono::steady_clock::time_point until) {
   return true;
 }
 
-/// Under the lock: no worker receives any more, or has a packet. False: they would not.
+/// Pauses all workers, and drains them. False: this did not succeed in time. To be called under the
+/// lock.
 bool Control::pause() {
   const auto until = std::chrono::steady_clock::now() + kShortPatience;
   const auto pause_all = [this] {
     return workers_->ask_all([this](unsigned n) { live_->port(n).pause(); });
   };
-  // A frame that the kernel is still copying into a ring hides those behind it, so all look again.
+  // A frame that the kernel is still copying into a ring hides the frames behind it, so all workers
+  // poll a second time.
   return pause_all() && drain(until) && pause_all() && drain(until);
 }
 
@@ -166,7 +173,7 @@ Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   (*is)->is_paused = true;
   if (!pause()) {
     static_cast<void>(rest(**is, false));
-    return std::unexpected(not_now("its workers do not come to rest"));
+    return std::unexpected(not_now("its workers did not drain in time"));
   }
   bool goes_on = workers_->ask_all([&](unsigned n) {
     Carrying& carrying = (*is)->carrying[n];

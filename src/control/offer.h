@@ -1,4 +1,4 @@
-// What a process that takes over is told before connections come.
+// The data that a process which takes over receives before connections.
 #pragma once
 
 #include <compare>
@@ -13,8 +13,8 @@
 namespace millrace {
 
 struct Offer {
-  unsigned number = 0;  ///< by which the rest is asked for
-  /// What its function tells (`FunctionDeployment::tell_first`): members of an object.
+  unsigned number = 0;  ///< identifies the hand-over in later requests
+  /// The function's first state (`FunctionDeployment::tell_first`): members of an object.
   Json function = Json::object();
 
   struct Neighbour {
@@ -25,8 +25,8 @@ struct Offer {
   };
   std::set<Neighbour> neighbours;
 
-  /// Of each interface of the kernel's that it has, or has made. Whoever ends last restores what
-  /// was set before the first began.
+  /// Former settings of each kernel interface that the process uses or has made. The last process
+  /// to end restores what was set before the first one began.
   InterfaceSettings to_restore;
 };
 

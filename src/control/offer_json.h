@@ -1,4 +1,4 @@
-// What a process that takes over is told first, as JSON (docs/control.md).
+// The offer to a process that takes over, as JSON (docs/control.md).
 #pragma once
 
 #include "control/offer.h"
@@ -7,10 +7,11 @@
 namespace millrace {
 
 Json to_json(const InterfaceSettings& interfaces);
-/// Throws (nlohmann::json::exception, std::invalid_argument) where it is no such list.
+/// Reads settings. Throws nlohmann::json::exception or std::invalid_argument if `json` has another
+/// form.
 InterfaceSettings interface_settings_from(const Json& json);
 
 Json to_json(const Offer& offer);
-/// Error (failed): it is of another version, or no offer.
+/// Reads an offer. Errors: failed (another version, or not an offer).
 Result<Offer> offer_from(const Json& json);
 }  // namespace millrace

@@ -11,7 +11,7 @@ namespace {
 
 std::unexpected<Error> means_nothing() {
   return std::unexpected(
-      Error{"the running millrace tells of its connections what makes no sense here"});
+      Error{"the running millrace sent a connection record that this version cannot read"});
 }
 
 }  // namespace
@@ -63,8 +63,8 @@ Result<void> TakingOver::take(std::span<const std::byte> bytes) {
   return {};
 }
 
-/// Takes the parts that have come whole; returns how many bytes that are. Behind the last one it is
-/// known where in a record the images of each own part stand.
+/// Takes the parts that have come whole, and returns their bytes. Once all have come, the offsets
+/// of each own part's images in a record are known.
 std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
   const std::size_t count =
       std::min<std::uint64_t>(bytes.size() / sizeof(CarriedPart), block_.count);
@@ -73,7 +73,7 @@ std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
                 sizeof(CarriedPart));
   block_.count -= count;
   if (block_.count > 0) return count * sizeof(CarriedPart);
-  // Connections that wait for a place have their images as the parts were told first.
+  // Waiting connections have images in the layout of the first parts.
   is_wrong_ |= !told_parts_.empty() && told_parts_ != coming_parts_;
   told_parts_ = std::exchange(coming_parts_, {});
   find_images<KeyV4>();
@@ -81,8 +81,8 @@ std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
   return count * sizeof(CarriedPart);
 }
 
-/// A function of the same name must tell what is understood here; one that told nothing opens
-/// without an image.
+/// Finds the offsets of images. A function of the same name must use the same version and size. A
+/// function for which no image comes opens connections without one.
 template <class K>
 void TakingOver::find_images() {
   auto& offsets = of<K>().images_at;
@@ -96,11 +96,10 @@ void TakingOver::find_images() {
       if (told.family != kCarriedFamily<K>) continue;
       if (told.name() == own.name()) found = at;
       if (told.name() == own.name() && told.version != own.version) {
-        refused_ =
-            Error{"the running millrace tells of connections what its function " +
-                  std::string(own.name()) + " knows in version " + std::to_string(told.version) +
-                  ", and this one reads version " + std::to_string(own.version) +
-                  ": end it, and start this one without --take-over"};
+        refused_ = Error{"the running millrace sends the state of its function " +
+                         std::string(own.name()) + " in version " + std::to_string(told.version) +
+                         ", and this one reads version " + std::to_string(own.version) +
+                         ": end it, and start this one without --take-over"};
       }
       is_wrong_ |= told.name() == own.name() && told.image_bytes != own.image_bytes;
       at += told.image_bytes;
@@ -119,12 +118,12 @@ void TakingOver::find_images() {
   of<K>().image_bytes = bytes;
 }
 
-/// Takes the records that have come whole; returns how many bytes that are.
+/// Takes the records that have come whole, and returns their bytes.
 template <class K>
 std::size_t TakingOver::take_some(std::span<const std::byte> bytes) {
   using Carried = CarriedConnection<K>;
   const auto image_bytes = of<K>().image_bytes;
-  is_wrong_ |= !image_bytes;  // the parts were not told
+  is_wrong_ |= !image_bytes;  // no parts were received
   if (is_wrong_) return 0;
   const std::size_t each = sizeof(Carried) + *image_bytes;
   const std::size_t count = std::min<std::uint64_t>(bytes.size() / each, block_.count);
@@ -139,7 +138,7 @@ std::size_t TakingOver::take_some(std::span<const std::byte> bytes) {
   return count * each;
 }
 
-/// False: it makes no sense.
+/// Applies a record. False: the record is invalid.
 template <class K>
 bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried,
                        std::span<const std::byte> images) {
@@ -159,7 +158,7 @@ bool TakingOver::apply(std::uint32_t worker, const CarriedConnection<K>& carried
     --connections_;
   }
   if (!pending.empty()) pending.erase({worker, carried.entry});
-  // Another entry may still have its keys, which goes later.
+  // Another connection that still has its keys may be removed by a later record.
   if (carried.is_there != 0 && !place(worker, carried, images))
     pending.insert({{worker, carried.entry}, {carried, {images.begin(), images.end()}}});
   return true;

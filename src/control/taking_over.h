@@ -1,4 +1,4 @@
-// Connections of another process become those of workers that do not run yet.
+// Opens the connections of another process in this process's workers, before they run.
 #pragma once
 
 #include <cstddef>
@@ -17,22 +17,24 @@
 
 namespace millrace {
 
-/// Used by one thread, before the workers run.
+/// Reads the stream of connections. One thread uses it, before the workers run.
 class TakingOver {
  public:
-  /// `workers`, which outlive it, are made with what the other process has offered; `owners` are
+  /// `workers` have been made from the other process's offer and outlive the object; `owners` are
   /// theirs.
   TakingOver(Workers& workers, std::shared_ptr<Owners> owners);
 
-  /// Bytes of the stream (carried.h), in pieces of any size. Error (failed): they mean nothing.
+  /// Takes bytes of the stream (carried.h), in pieces of any size. Errors: failed (the stream is
+  /// malformed or cannot be read by this version, or the other process refuses).
   Result<void> take(std::span<const std::byte> bytes);
-  /// The stream has ended. Error (failed): in the middle.
+  /// Ends the stream, and opens waiting connections. Errors: failed (the stream was cut off).
   Result<void> end();
 
-  /// Entries that it was told of since it was asked last.
+  /// Returns the records received since the last call.
   std::uint64_t told() { return std::exchange(told_, 0); }
   std::uint64_t connections() const { return connections_; }
-  /// Connections without a place here, without a backend, or without a function that serves them.
+  /// Returns the connections that could not be opened: no room, no backend, or a function that this
+  /// process does not have.
   std::uint64_t left_behind() const {
     return std::get<0>(families_).pending.size() + std::get<1>(families_).pending.size();
   }
@@ -43,7 +45,7 @@ class TakingOver {
     ConnId id = ConnId::none;
   };
   static constexpr std::uint32_t kNowhere = 0xffffffff;
-  /// A connection as it was told, to be placed later.
+  /// A received connection that could not be opened yet.
   template <class K>
   struct Told {
     CarriedConnection<K> carried;
@@ -53,17 +55,17 @@ class TakingOver {
     std::size_t at;
     std::size_t bytes;
   };
-  /// A family's connections.
+  /// The connections of one family.
   template <class K>
   struct Family {
-    /// By the other process's worker and entry.
+    /// The place of each opened connection, by the other process's worker and entry.
     std::vector<std::vector<Placed>> places;
-    /// Those that have none yet.
+    /// Connections that could not be opened yet, by the same.
     std::map<std::pair<std::uint32_t, std::uint32_t>, Told<K>> pending;
-    /// Where in `Told::images` those of each own part begin, or `kNoImage`.
+    /// Offset in `Told::images` of each own part's image, or `kNoImage`.
     std::vector<std::size_t> images_at;
-    std::optional<std::size_t> image_bytes;  ///< in a record; none before parts were told
-    /// Where in `Told::images` those of functions stand that this process does not have.
+    std::optional<std::size_t> image_bytes;  ///< in a record; none before parts have come
+    /// Ranges in `Told::images` of functions that this process does not have.
     std::vector<Range> strangers;
   };
   static constexpr std::size_t kNoImage = SIZE_MAX;
@@ -80,7 +82,8 @@ class TakingOver {
   template <class K>
   bool place(std::uint32_t worker, const CarriedConnection<K>& carried,
              std::span<const std::byte> images);
-  /// True if a function that this process does not have serves the connection with these images.
+  /// True if the images show that a function which this process does not have serves the
+  /// connection.
   template <class K>
   bool needs_stranger(std::span<const std::byte> images);
   template <class K>
@@ -92,14 +95,14 @@ class TakingOver {
 
   Workers* workers_;
   std::shared_ptr<Owners> owners_;
-  CarriedBlock block_;                // that has begun
-  std::vector<std::byte> beginning_;  // of something that has not come whole
+  CarriedBlock block_;                // the block being read
+  std::vector<std::byte> beginning_;  // bytes of an incomplete header or record
   bool is_whole_ = false;
   bool is_wrong_ = false;
   std::optional<Error> refused_;
   std::vector<CarriedPart> told_parts_;
-  std::vector<CarriedPart> coming_parts_;     // of a block that has not come whole
-  std::vector<const std::byte*> own_images_;  // of the connection that is placed
+  std::vector<CarriedPart> coming_parts_;     // parts of an incomplete block
+  std::vector<const std::byte*> own_images_;  // images of the connection being opened
   std::tuple<Family<KeyV4>, Family<KeyV6>> families_;
   std::uint64_t connections_ = 0;
   std::uint64_t told_ = 0;

@@ -23,7 +23,8 @@
 namespace millrace {
 namespace {
 
-/// Makes way for a socket at `path`: what a killed process left there goes.
+/// Makes room for a socket at `path`: removes a socket that a killed process left there. Errors:
+/// failed (another process has the socket), unreadable (the path cannot be used).
 Result<void> make_way(const std::string& path) {
   const auto cannot = [&path](const std::string& why) {
     return std::unexpected(Error{"cannot listen at " + path + ": " + why, Error::Kind::unreadable});
@@ -36,7 +37,7 @@ Result<void> make_way(const std::string& path) {
     return cannot(std::string(std::strerror(errno)) + ": give another path (--control)");
   }
   if (!S_ISSOCK(is.st_mode))
-    return cannot("something else is there: give another path (--control)");
+    return cannot("the file there is no socket: give another path (--control)");
   if (const Listening who = who_listens(*address); !who.is_nobody()) {
     if (who.error == EMFILE || who.error == ENFILE) return cannot(std::strerror(who.error));
     return std::unexpected(Error{"another millrace, or another program, has the control socket " +
@@ -47,14 +48,14 @@ Result<void> make_way(const std::string& path) {
   return {};
 }
 
-/// Which file that is: device and number.
+/// Returns the file's device and inode.
 std::optional<std::pair<dev_t, ino_t>> id_of(const std::string& path) {
   struct stat is{};
   if (::lstat(path.c_str(), &is) != 0) return std::nullopt;
   return std::pair(is.st_dev, is.st_ino);
 }
 
-/// Ends what clients of the socket at `path` still say or hear, however slow they are.
+/// Shuts down all connections of clients at the socket `path`.
 void hang_up(const std::string& path) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error)) {
@@ -73,15 +74,16 @@ void hang_up(const std::string& path) {
   }
 }
 
-/// As the library's `ThreadPool`, which ends the process where it gets no thread.
+/// A thread pool like the library's `ThreadPool`, which would end the process if it gets no thread.
 class Threads final : public httplib::TaskQueue {
  public:
-  /// Throws std::system_error.
+  /// Starts the threads. Throws std::system_error if there are too many.
   explicit Threads(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i)
       threads_.emplace_back([this](const std::stop_token& stop) { work(stop); });
   }
-  /// Nothing in older versions of the library, true in newer ones: it was taken.
+  /// void in older versions of the library, bool in newer ones, where true means that the job was
+  /// taken.
   using Enqueued = decltype(std::declval<httplib::TaskQueue&>().enqueue({}));
   Enqueued enqueue(std::function<void()> job) override {
     {
@@ -94,7 +96,7 @@ class Threads final : public httplib::TaskQueue {
   void shutdown() override { threads_.clear(); }
 
  private:
-  /// What waits is done before it ends.
+  /// Runs jobs; jobs that wait are done before the thread ends.
   void work(const std::stop_token& stop) {
     std::unique_lock guard(mutex_);
     for (;;) {
@@ -109,7 +111,7 @@ class Threads final : public httplib::TaskQueue {
   }
 
   std::mutex mutex_;
-  std::condition_variable_any changed_;  // `jobs_`
+  std::condition_variable_any changed_;  // signals changes of `jobs_`
   std::deque<std::function<void()>> jobs_;
   std::vector<std::jthread> threads_;
 };
@@ -118,18 +120,18 @@ class Threads final : public httplib::TaskQueue {
 
 UnixHttp::UnixHttp() {
   set_address_family(AF_UNIX);
-  constexpr int kSeconds = 3;  // a client that is starved of a processor connects, and asks later
+  constexpr int kSeconds = 3;  // a client without processor time may send late
   set_keep_alive_timeout(kSeconds);
   set_read_timeout(kSeconds);
   set_payload_max_length(kMostBytes);
 }
 
 bool UnixHttp::bind_and_listen() {
-  constexpr int kAnyPort = 1;  // Unix sockets have none, and 0 asks for one
+  constexpr int kAnyPort = 1;  // Unix sockets have no port, and 0 would make the library choose one
   const mode_t before = ::umask(0177);
   const bool bound = bind_to_port(bound_, kAnyPort);
   ::umask(before);
-  return bound && ::listen(svr_sock_, kWaiting) == 0;  // the library lets five wait
+  return bound && ::listen(svr_sock_, kWaiting) == 0;  // the library itself lets five wait
 }
 
 std::unexpected<Error> UnixHttp::cannot_listen() const {
@@ -159,7 +161,7 @@ Result<void> UnixHttp::start() try {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
-  ::pthread_sigmask(SIG_BLOCK, &all, &before);  // for the threads that are started
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);  // inherited by the threads started here
   const std::unique_ptr<sigset_t, void (*)(sigset_t*)> again(
       &before, [](sigset_t* mask) { ::pthread_sigmask(SIG_SETMASK, mask, nullptr); });
   const auto threads = std::make_shared<std::unique_ptr<Threads>>(new Threads(kThreads));
@@ -184,7 +186,7 @@ Result<void> UnixHttp::take_place() {
 UnixHttp::~UnixHttp() {
   is_ending_ = true;
   stop();
-  // Short pauses, as no packet is forwarded while a restart waits for this.
+  // Short pauses, as a restart may wait for this, and no packet is forwarded meanwhile.
   while (thread_.joinable() && !has_ended_) {
     hang_up(bound_);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -1,5 +1,5 @@
-// HTTP over a Unix socket that only its owner may open: cpp-httplib's server, and what that takes
-// beside it.
+// HTTP over a Unix socket that only its owner may open: cpp-httplib's server, with the additions
+// that this needs.
 #pragma once
 
 #include <httplib.h>
@@ -14,31 +14,33 @@
 
 namespace millrace {
 
-/// Handlers are set before `start`; they are called by several threads at once.
+/// Handlers must be set before `start`. Several threads call them at once.
 class UnixHttp : public httplib::Server {
  public:
-  /// Requests that are answered at once; others wait in order. None has a body.
+  /// Requests that are answered at the same time; further ones wait in order. Requests have no
+  /// body.
   static constexpr std::size_t kThreads = 32;
   static constexpr std::size_t kMostBytes = 4096;
   static constexpr int kWaiting = 1024;
 
   UnixHttp();
-  /// Ends all answers, however slow their readers are, and removes the socket if it is still its
-  /// own.
+  /// Ends all answers, however slow their readers are, and removes the socket file if it is still
+  /// this server's.
   ~UnixHttp() override;
   UnixHttp(const UnixHttp&) = delete;
   UnixHttp& operator=(const UnixHttp&) = delete;
 
-  /// Has the socket at `path`, of which nobody else makes use; what a killed process left there
-  /// goes. Who asks waits until `start`. One that `replaces` another's socket has it beside it
-  /// until `take_place`; only one at a time can. Errors: somebody else has it (failed); it cannot
-  /// be made (unreadable).
+  /// Makes the socket at `path`; replaces one that a killed process left there. Clients that
+  /// connect wait until `start`. With `replaces`, another process keeps its socket at `path`, and
+  /// this one is at `PATH.new` until `take_place`; only one process at a time can do so. Errors:
+  /// failed (another process has the socket), unreadable (the socket cannot be made).
   Result<void> bind(const std::string& path, bool replaces);
-  /// Serves, on threads of its own. Error (failed): there are too many threads.
+  /// Serves from now on, on threads of its own. Errors: failed (no more threads).
   Result<void> start();
-  /// Who asks at `path` is served from now on. Error (unreadable): the other one's socket stays.
+  /// Moves the socket to `path`: clients that connect there are served from now on. Errors:
+  /// unreadable (the other process's socket stays).
   Result<void> take_place();
-  /// The socket stays when it ends.
+  /// Leaves the socket file in place when the server ends.
   void leave() { file_.reset(); }
   bool is_ending() const { return is_ending_; }
 
@@ -47,9 +49,9 @@ class UnixHttp : public httplib::Server {
   std::unexpected<Error> cannot_listen() const;
 
   std::string path_;
-  std::string bound_;                            // the path that it has first
-  std::string is_there_;                         // the one that it has now
-  std::optional<std::pair<dev_t, ino_t>> file_;  // device and number
+  std::string bound_;                            // path at which the socket was made
+  std::string is_there_;                         // current path of the socket
+  std::optional<std::pair<dev_t, ino_t>> file_;  // device and inode of the socket file
   std::atomic<bool> is_ending_ = false;
   std::atomic<bool> has_ended_ = false;
   std::jthread thread_;

@@ -1,5 +1,4 @@
-// Reading addresses of packets whose headers were parsed, and what kind of address one is. Plain
-// functions.
+// Reads addresses from packets with parsed headers, and classifies addresses. Plain functions.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +25,15 @@ A destination_of(const std::byte* packet, const Headers& headers) {
   return address_at<A>(packet + headers.l3 + detail::IpOf<Key<A>>::kSource + A::kBytes);
 }
 
-/// True for the address of a group, or of everybody on a link.
+/// True for a multicast address and for the limited broadcast address.
 inline bool is_group(const AddressV4& address) {
   constexpr AddressV4 kEverybody{{255, 255, 255, 255}};
   return (address.bytes[0] & 0xf0) == 0xe0 || address == kEverybody;
 }
 inline bool is_group(const AddressV6& address) { return address.bytes[0] == 0xff; }
 
-/// True for the address of a group on one link, or of everybody there (RFC 5771, 4; RFC 4291, 2.7).
+/// True for a link-local multicast address and for the limited broadcast address (RFC 5771, 4; RFC
+/// 4291, 2.7).
 inline bool is_group_of_link(const AddressV4& address) {
   const bool is_local = address.bytes[0] == 224 && address.bytes[1] == 0 && address.bytes[2] == 0;
   return is_local || (is_group(address) && address.bytes[0] == 255);
@@ -42,8 +42,8 @@ inline bool is_group_of_link(const AddressV6& address) {
   return is_group(address) && (address.bytes[1] & 0x0f) == 2;
 }
 
-/// True for an address of one host: no group, not the unspecified address, no loopback. Class E and
-/// the rest of 0.0.0.0/8 are as good as others, as Linux has it.
+/// True for an address of one host: not multicast or broadcast, not unspecified, not loopback. As
+/// in Linux, class E and the rest of 0.0.0.0/8 count as hosts.
 inline bool is_one_host(const AddressV4& address) {
   const unsigned first = address.bytes[0];
   if (first != 0 && first != 127 && first < 224) [[likely]]
@@ -56,7 +56,7 @@ inline bool is_one_host(const AddressV6& address) {
   return !is_group(address) && address != AddressV6{} && address != loopback;
 }
 
-/// Every link has such addresses, each its own (RFC 4291, 2.5.6).
+/// True for a link-local address: each link has its own (RFC 4291, 2.5.6).
 inline bool is_on_every_link(const AddressV4&) { return false; }
 inline bool is_on_every_link(const AddressV6& address) {
   return address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;

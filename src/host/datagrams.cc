@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-/// Returns where the fragment header stands; 0: there is none before the transport header.
+/// Returns the fragment header's offset; 0 if there is none before the transport header.
 unsigned fragment_header(const std::byte* packet, const Headers& headers) {
   unsigned at = headers.l3 + detail::Ipv6::kHeader;
   std::uint8_t protocol = detail::u8(packet + headers.l3 + 6);

@@ -1,9 +1,9 @@
-// Datagrams that come in fragments. Only the first fragment shows ports and types, so its treatment
-// is remembered for the others.
+// Datagrams that arrive in fragments. Only the first fragment has ports or an ICMP type, so the
+// host's treatment of it is remembered for the later ones.
 //
-// `read_fragment` is a plain function for any thread; one worker owns a `Treatments`. That has room
-// for 1024 datagrams: a newer one takes the place of an older one of the same hash. A datagram that
-// has been forgotten is treated as if its first fragment had not come.
+// `read_fragment` is a plain function for any thread; one worker owns a `Treatments`. A
+// `Treatments` has 1024 places; a newer datagram of the same hash takes an older one's place. A
+// datagram that has been forgotten is treated as if its first fragment had not come.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ struct Datagram {
   A source;
   A destination;
   std::uint32_t id = 0;
-  std::uint8_t protocol = 0;  ///< of IPv4
+  std::uint8_t protocol = 0;  ///< IPv4 only
 
   friend bool operator==(const Datagram&, const Datagram&) = default;
 };
@@ -37,24 +37,25 @@ struct Fragment {
   bool is_first = false;
 };
 
-/// Returns the fragment that a parsed packet is; nothing for a whole packet, as which an atomic
-/// fragment (RFC 6946) counts.
+/// Returns the fragment that a parsed packet is; none for a whole packet. An atomic fragment (RFC
+/// 6946) counts as a whole packet.
 template <class A>
 std::optional<Fragment<A>> read_fragment(const std::byte* packet, const Headers& headers);
 
-/// The treatment of a datagram's first fragment.
+/// How a datagram's first fragment was treated.
 enum class Treatment : std::uint8_t {
   unknown,
-  refused,   ///< dropped, since it is a service's
-  answered,  ///< a ping of the host itself: it went back
-  routed,    ///< no service takes it, though its destination is served
+  refused,   ///< dropped, as it belongs to a service
+  answered,  ///< a ping to the host itself: returned as a reply
+  routed,  ///< routed on or given to the kernel: no service takes it, although its destination may
+           ///< be served
 };
 
 template <class A>
 class Treatments {
  public:
   static constexpr unsigned kPlaces = 1024;
-  static constexpr std::uint32_t kLastsMs = 30'000;  // as long as Linux waits for fragments
+  static constexpr std::uint32_t kLastsMs = 30'000;  // Linux's `ipfrag_time`
 
   Treatments() : places_(kPlaces) {}
 
@@ -63,7 +64,8 @@ class Treatments {
   }
   Treatment find(const Datagram<A>& datagram, Tick now) const {
     const Place& there = places_[place(datagram)];
-    // Unsigned: a place may have been written more than the 24.8 days ago that ticks can tell.
+    // The difference is unsigned, as a place may be older than the 24.8 days that signed ticks can
+    // tell.
     const bool is_known = there.datagram == datagram && now.ms - there.at.ms <= kLastsMs;
     return is_known ? there.treatment : Treatment::unknown;
   }

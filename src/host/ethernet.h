@@ -17,8 +17,8 @@ inline constexpr std::uint16_t kEtherTypeV4 = 0x0800;
 inline constexpr std::uint16_t kEtherTypeArp = 0x0806;
 inline constexpr std::uint16_t kEtherTypeV6 = 0x86dd;
 
-/// Returns where a frame's EtherType stands, behind tags that have a priority only: those of VLAN 0
-/// (IEEE 802.1Q, 6.9). As in Linux, such a tag may stand in another one. The frame may end there.
+/// Returns the offset of a frame's EtherType, behind priority tags: those of VLAN 0 (IEEE 802.1Q,
+/// 6.9). As in Linux, such tags may be nested. The frame may end at that offset.
 inline unsigned ether_type_at(std::span<const std::byte> frame) {
   unsigned at = 12;
   for (unsigned tags = 0; tags < kMaxLinkHeaders && frame.size() >= at + 4; ++tags, at += 4) {

@@ -1,5 +1,4 @@
-// The field by which packets do not circle for ever: time to live, hop limit. Plain functions over
-// a packet whose headers were parsed.
+// The hop limit (IPv6) or time to live (IPv4). Plain functions over a packet with parsed headers.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +10,22 @@
 
 namespace millrace {
 
-/// That of a packet which begins here (RFC 1700; Linux's default).
+/// The hop limit of packets that the host makes (RFC 1700; Linux's default).
 inline constexpr std::uint8_t kFirstHopLimit = 64;
 
 inline std::uint8_t hop_limit(const std::byte* packet, const Headers& headers) {
   return detail::u8(packet + headers.l3 + (headers.family == 4 ? 8 : 7));
 }
 
-/// IPv4's header checksum stays as right as it was.
+/// Sets the hop limit. A correct IPv4 header checksum stays correct, a wrong one stays wrong.
 inline void set_hop_limit(std::byte* packet, const Headers& headers, std::uint8_t value) {
   std::byte* const ip = packet + headers.l3;
   if (headers.family != 4) {
     ip[7] = std::byte{value};
     return;
   }
-  // Without the byte beside: a word that is read back right after half of it was written waits.
+  // The other byte of the word counts as 0, as it does not change: reading the whole word right
+  // after writing half of it would stall.
   const auto word = [](std::byte first) {
     return detail::big_endian(static_cast<std::uint16_t>(std::to_integer<unsigned>(first) << 8));
   };
@@ -35,8 +35,9 @@ inline void set_hop_limit(std::byte* packet, const Headers& headers, std::uint8_
   detail::store(ip + 10, difference.apply_to(detail::load<std::uint16_t>(ip + 10)));
 }
 
-/// Takes one off the hop limit. IPv4's header checksum stays as right as it was: it grows by what
-/// the header's sum loses, in one's complement (RFC 1141, with zero as RFC 1624 has it).
+/// Decrements the hop limit. A correct IPv4 header checksum stays correct, a wrong one stays wrong:
+/// the checksum grows by what the header's sum loses, in one's complement (RFC 1141, with zero as
+/// in RFC 1624).
 inline void decrement_hop_limit(std::byte* packet, const Headers& headers) {
   std::byte* const ip = packet + headers.l3;
   std::byte* const limit = ip + (headers.family == 4 ? 8 : 7);

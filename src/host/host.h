@@ -1,9 +1,10 @@
-// A worker's host: what makes a line a router with addresses of its own. It decides where each
-// served packet goes, finds neighbours, answers for its addresses, and says why a packet went no
-// further.
+// A worker's host, which makes a line a router with addresses of its own. The host decides where
+// each served packet goes, resolves neighbours, answers for its addresses, and sends an ICMP error
+// or a RST about a packet that goes no further.
 //
-// It has no clock and no socket; a port calls it once a burst, and gives it a wire to send by. One
-// worker owns it. Each of several workers has its own, and hears what is said to any of them.
+// A host has no clock and no socket: a port calls it once a burst and passes a `Wire` to send by.
+// One worker owns it. With several workers each has its own host, and what one hears from
+// neighbours is passed to all.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +24,13 @@ struct HostConfig {
   std::vector<HostLink> links;
   HostAddresses<AddressV4> v4;
   HostAddresses<AddressV6> v6;
-  bool tells_unreachable = true;  ///< by ICMP
-  bool announces = true;          ///< its addresses, when it begins: one worker does
-  std::uint32_t seed = 1;         ///< of how neighbours' times vary
+  bool tells_unreachable = true;  ///< sends ICMP unreachable errors
+  bool announces = true;   ///< announces its addresses at the beginning; true for one worker only
+  std::uint32_t seed = 1;  ///< seeds the variation of neighbours' reachable times
 };
 
-/// What of a configuration hosts of several workers may have in common, with tables that take time
-/// to build: made once, by any thread, and never changed.
+/// The part of a configuration that all workers' hosts share, with tables that take time to build.
+/// Any thread makes a plan; a plan never changes.
 struct HostPlan {
   explicit HostPlan(const HostConfig& config)
       : v4(config.v4, config.links),
@@ -49,64 +50,68 @@ class Host {
  public:
   explicit Host(const HostConfig& config);
 
-  /// Before the first burst: announces its addresses, and asks for next hops.
+  /// Announces the host's addresses, and asks for next hops. To be called before the first burst.
   void begin(Tick now, Wire& wire);
 
-  /// Has other addresses, routes and destinations from now on; links, and who announces, stay.
-  /// Gives back what it had in `plan`, so that somebody else takes the time to destroy it.
+  /// Switches to other addresses, routes and destinations; the links stay, and whether this host
+  /// announces. Swaps the old plan into `plan`, so that the caller can destroy it in another
+  /// thread.
   void update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire);
 
-  /// Gives the packets of a parsed burst that a router does not take in their verdicts, and takes
-  /// their keys out of all lanes. `arrivals` says which packets came on which link; packets that
-  /// are in none of them pass.
+  /// Gives packets of a parsed burst that a router does not take in their verdicts, and removes
+  /// their keys from all lanes. `arrivals` says which packets came on which link; packets outside
+  /// all of them pass.
   void admit(Burst& burst, std::span<const Arrival> arrivals);
-  /// Refuses the fragments of that burst that a service would take, since their other parts have no
-  /// ports. To be called after `admit`. `keeps_all`: no packet of the burst goes to another worker.
+  /// Refuses fragments that a service would take, since their later fragments have no ports. To be
+  /// called after `admit` for the same burst. `keeps_all`: no packet of the burst goes to another
+  /// worker.
   void filed(Burst& burst, const Steering& steering, bool keeps_all);
-  /// Connections have been looked up: what is addressed to the host itself and has none, no
-  /// function is asked about. Returns these packets, a bit each.
+  /// Keeps packets to the host itself that have no connection from functions. To be called after
+  /// the lookups. Returns a bit for each such packet.
   std::uint64_t looked_up(Burst& burst, const Steering& steering) const;
 
   struct Routed {
-    std::uint64_t sent = 0;   ///< packets, a bit each, that go out as `out` says
-    std::uint64_t taken = 0;  ///< those whose memory is the host's, or the wire's, now
+    std::uint64_t sent = 0;   ///< a bit for each packet that goes out as `out` says
+    std::uint64_t taken = 0;  ///< a bit for each packet that the host or the wire now owns
   };
-  /// Says where those packets of a burst go whose bit in `forward` is set. Reads what the line
-  /// wrote; writes verdicts, Ethernet headers and hop limits, and `out` for each packet. What is
-  /// addressed to the host is answered whether or not its bit is set, unless its verdict drops it.
+  /// Decides where the packets with their bit in `forward` set go. Reads what the line wrote;
+  /// writes verdicts, Ethernet headers and hop limits, and `out` for each packet that is sent.
+  /// Packets to the host itself are answered whether or not their bit is set, unless their verdict
+  /// drops them.
   Routed route(Burst& burst, std::uint64_t forward, std::span<Outgoing> out, Wire& wire);
 
-  /// Sends a frame of the kernel's: it counts as made here.
+  /// Sends a frame of the kernel; it counts as generated.
   void send(const Outgoing& frame, Wire& wire) { common_.send_own(frame, wire); }
 
   /// Sends the RST.
   void tell(const Reset<KeyV4>& reset, Tick now, Wire& wire) { v4_.tell(reset, now, wire); }
   void tell(const Reset<KeyV6>& reset, Tick now, Wire& wire) { v6_.tell(reset, now, wire); }
 
-  /// Whether a packet says something that the hosts of all workers should hear.
+  /// True if a packet is an ARP reply or neighbour advertisement, which the hosts of all workers
+  /// should hear.
   static bool concerns_all(std::span<const std::byte> frame, const Headers& headers);
-  /// What another worker was told on that link: a whole frame.
+  /// Hears a whole frame that another worker received on that link and for which `concerns_all` is
+  /// true.
   void hear(std::span<const std::byte> frame, unsigned link, Tick now, Wire& wire);
 
-  /// To be called once a burst.
+  /// Advances time. To be called once a burst.
   void tick(Tick now, Wire& wire);
-  /// After the last burst: what still waits is dropped.
+  /// Drops the packets that still wait. To be called after the last burst.
   void end(Wire& wire);
 
-  /// Next hops that packets will go to, and that do not answer.
+  /// Returns the next hops that the configuration needs and that do not answer.
   std::vector<SilentNeighbour> silent() const;
-  /// Returns where packets for that destination go.
+  /// Returns the route that packets to that destination take.
   WayTo way_to(const AnyAddress& destination) const;
-  /// Returns true if a packet with this key, which has no connection, is one that `looked_up`
-  /// keeps.
+  /// True if `looked_up` keeps a packet with this key and no connection from functions.
   bool keeps(const AnyKey& key, const Steering& steering) const;
-  /// Stations that answer for a virtual address, or a port's own one that the host answers for
-  /// (RFC 5227, 2.4), as far as they have been heard since the last update: 4 of an address and 64
-  /// of a family at most. Only virtual addresses in the network of a port are asked for.
+  /// Returns stations that answer for a virtual address, or for a port's own address that the host
+  /// answers for (RFC 5227, 2.4), as heard since the last update: at most 4 for an address and 64
+  /// for a family. The host itself asks only for virtual addresses in a port's network.
   std::vector<Rival> rivals() const;
 
-  /// Neighbours that have answered; and such as another host has heard, which are asked again when
-  /// packets go there.
+  /// `known` returns the neighbours with a known MAC. `know` adds a neighbour that another host
+  /// knows; the host asks it again when packets go there.
   std::vector<KnownNeighbour> known() const;
   void know(const KnownNeighbour& neighbour, Tick now, Wire& wire);
 
@@ -122,8 +127,8 @@ class Host {
   HostFor<AddressV4> v4_;
   HostFor<AddressV6> v6_;
   bool announces_;
-  bool has_kernel_;              // on some link
-  std::uint64_t fragments_ = 0;  // of the latest burst that was taken in
+  bool has_kernel_;              // some link has a kernel interface
+  std::uint64_t fragments_ = 0;  // fragments of the last admitted burst, a bit each
 };
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// What is addressed to the host itself, and what it says about packets that go no further.
+// The part of `HostFor` that answers packets to the host itself, and sends errors about packets
+// that go no further.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -15,8 +16,7 @@
 namespace millrace {
 namespace {
 
-/// Returns the burst's packet's key as it came, and as the line has made it; nothing if it has
-/// none.
+/// Returns a packet's key as it arrived and as the line rewrote it; none if the packet has no key.
 template <class A>
 std::optional<RewrittenKey<A>> keys_of(Burst& burst, unsigned packet) {
   const auto& lane = burst.lane<Key<A>>();
@@ -68,8 +68,9 @@ After HostFor<A>::answer(Handling& h) {
   return refuse(h, Verdict::not_ours, IcmpError::port_unreachable);
 }
 
-/// Returns true for what is sent to the host itself, by its own address or as to all on the link,
-/// but not by a service.
+/// True for a packet that goes to the kernel: to one of the host's own addresses, to a link-local
+/// group or to all stations on the link, on a link with a kernel interface, unless a service takes
+/// it.
 template <class A>
 bool HostFor<A>::is_for_kernel(const Handling& h, const A& destination) const {
   if (!common_.links[h.came_on()].has_kernel || is_served(h.verdict())) return false;
@@ -80,7 +81,8 @@ bool HostFor<A>::is_for_kernel(const Handling& h, const A& destination) const {
 
 template <class A>
 After HostFor<A>::give_to_kernel(Handling& h) {
-  // What follows has no ports, and the address may be a service's, too.
+  // Later fragments have no ports, and the address may be a service's, too: they follow the first
+  // one.
   const auto fragment = read_fragment<A>(h.packet(), h.headers());
   if (fragment && fragment->is_first)
     treatments_.note(fragment->datagram, Treatment::routed, h.now());
@@ -89,7 +91,7 @@ After HostFor<A>::give_to_kernel(Handling& h) {
   return is_given ? After::taken : After::stays;
 }
 
-/// Sends the packet, which has been made an answer to itself, back to `to`.
+/// Sends the packet, which was turned into a reply, back to `to`.
 template <class A>
 After HostFor<A>::send_back(Handling& h, const A& to) {
   const Headers& headers = h.headers();
@@ -102,7 +104,7 @@ After HostFor<A>::send_back(Handling& h, const A& to) {
   return send_to(frame, to, h.came_on(), h.now(), h.wire) ? After::taken : After::stays;
 }
 
-/// Tells the sender of a packet that nobody serves: by a RST for TCP, else by an ICMP error.
+/// Refuses a packet that no service takes: by a RST for TCP, else by an ICMP error.
 template <class A>
 After HostFor<A>::turn_away(Handling& h) {
   const std::span<const std::byte> packet(h.packet(), h.burst.length[h.i]);
@@ -140,7 +142,7 @@ void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick
   if (is_neighbour && notice.mac)
     neighbours_.asked_by(link, notice.sender, *notice.mac, now, listener);
   std::optional<Mac> to = notice.mac;
-  if (!to && is_neighbour) {  // who asks one station alone may leave his MAC away
+  if (!to && is_neighbour) {  // a question to one station may omit the sender's MAC
     const auto way = neighbours_.use(link, notice.sender, now, listener);
     if (way.mac == nullptr) return;
     to = *way.mac;
@@ -153,11 +155,11 @@ void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick
   common_.send_own(frame, wire);
 }
 
-/// Remembers the station if it answers for an address that is ours.
+/// Remembers a station that answers for an address of the host.
 template <class A>
 void HostFor<A>::note_rival(const Notice<A>& notice, unsigned link) {
   constexpr std::size_t kMost = 64;
-  constexpr std::ptrdiff_t kMostEach = 4;  // so that made-up ones hide none of another address
+  constexpr std::ptrdiff_t kMostEach = 4;  // so that forged ones hide no station of another address
   if (!notice.mac || rivals_.size() >= kMost) return;
   const auto is_ours = [&](const HostLink& one) { return one.mac == *notice.mac; };
   const auto has_address = [&](const KnownNeighbour& one) {
@@ -210,8 +212,8 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
   return found;
 }
 
-/// Of what is addressed to the host, or to a virtual address, services have their share. A backend
-/// that sends to it answers the kernel, which asks for its health, and no client.
+/// True if a service takes a packet with this key. A backend that sends to the host or to a virtual
+/// address answers no client: it replies to the kernel's health check.
 template <class A>
 bool HostFor<A>::belongs_to_service(const Key<A>& key, const Steering& steering) const {
   return tables_->served.find(key.destination) != nullptr &&
@@ -238,7 +240,7 @@ bool HostFor<A>::is_neighbour_on(const A& address, unsigned link) const {
   return route != nullptr && route->link == link && !route->via;
 }
 
-/// The one to ask by: of the target's network, if there is one.
+/// Returns the address to ask from: one in the target's network if there is one.
 template <class A>
 A HostFor<A>::asker(unsigned link, const A& target) const {
   A any;
@@ -250,7 +252,7 @@ A HostFor<A>::asker(unsigned link, const A& target) const {
   return any;
 }
 
-/// The packet goes no further, and its sender is told.
+/// Ends a packet with the verdict `why`, and sends an error to its sender.
 template <class A>
 After HostFor<A>::refuse(Handling& h, Verdict why, IcmpError error, unsigned mtu) {
   tell(error, {h.packet(), h.headers(), h.burst.length[h.i], h.came_on(), mtu},
@@ -289,8 +291,8 @@ void HostFor<A>::tell(IcmpError error, const About& about,
   if (!send_to(frame, to, about.came_on, now, wire)) wire.drop(frame.handle);
 }
 
-/// One that errors come from: of the link on which the packet came (RFC 1812, 4.3.2.4), if it has
-/// one that is known elsewhere.
+/// Returns the source address of errors: one of the link on which the packet came (RFC 1812,
+/// 4.3.2.4), else any; never a link-local one.
 template <class A>
 std::optional<A> HostFor<A>::own_address(unsigned link) const {
   std::optional<A> any;

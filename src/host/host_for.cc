@@ -1,5 +1,5 @@
-// Where packets go, and what is known of neighbours. What is addressed to the host itself is in
-// host_answers.cc.
+// The part of `HostFor` that routes packets and keeps neighbours. Answers to packets for the host
+// itself are in host_answers.cc.
 #include "host/host_for.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-/// The same headers, of a frame whose Ethernet header stands right before the IP header.
+/// Returns the headers relative to an Ethernet header that stands directly before the IP header.
 Headers behind_ethernet(Headers headers) {
   const unsigned from = headers.l3 - kEthernetHeader;
   headers.l3 = kEthernetHeader;
@@ -26,8 +26,8 @@ Headers behind_ethernet(Headers headers) {
   return headers;
 }
 
-/// Those of the host itself, those of the networks on the links, and the configured ones; of
-/// several for one prefix the first.
+/// Returns the routes to the host itself, to the networks on the links, and the configured ones;
+/// the first of several with one prefix counts.
 template <class A>
 std::vector<Route<A>> all_routes(const HostAddresses<A>& addresses,
                                  const std::vector<A>& virtual_addresses, unsigned local,
@@ -60,7 +60,7 @@ std::vector<Route<A>> served_routes(const HostAddresses<A>& addresses) {
   return all;
 }
 
-/// A host that has IPv6 addresses has one on each link besides.
+/// Adds a link-local address on each link if the host has IPv6 addresses.
 template <class A>
 HostAddresses<A> with_link_local(HostAddresses<A> addresses, const std::vector<HostLink>& links) {
   if constexpr (A::kBytes == 16) {
@@ -117,7 +117,7 @@ namespace {
 
 enum class Way : std::uint8_t { none, by_router, direct };
 
-/// Returns how packets get to that address.
+/// Returns how an address is reached.
 template <class A>
 Way way_of(const HostAddresses<A>& addresses, const A& address) {
   int longest = -1;
@@ -271,14 +271,14 @@ After HostFor<A>::route(Handling& h) {
   return route_whole(h);
 }
 
-/// Returns the next hop that the function has chosen; nothing where it has chosen none.
+/// Returns the next hop that a function has chosen; none if it has chosen none.
 template <class A>
 std::optional<A> HostFor<A>::next_hop(const Handling& h) {
   if ((h.burst.has_next_hop >> h.i & 1) == 0) return std::nullopt;
   return h.burst.template next_hops<A>()[h.i];
 }
 
-/// A whole packet, or a fragment that goes the way of one.
+/// Routes a whole packet, or a fragment that is treated like one.
 template <class A>
 After HostFor<A>::route_whole(Handling& h) {
   std::byte* const packet = h.packet();
@@ -293,7 +293,7 @@ After HostFor<A>::route_whole(Handling& h) {
   if ((route != nullptr && route->link >= kGroup) || !is_one_host(destination) ||
       is_on_every_link(destination)) [[unlikely]]
     return answer(h);
-  // Neighbour discovery never leaves its link; other workers may be reading it, besides.
+  // Neighbour discovery never leaves its link. Besides, other workers may be reading the packet.
   if (h.verdict() == Verdict::icmp_control &&
       read_discovery({packet, h.burst.length[h.i]}, headers)) [[unlikely]] {
     h.verdict() = Verdict::not_ours;
@@ -302,7 +302,7 @@ After HostFor<A>::route_whole(Handling& h) {
   if (!h.forward) return After::stays;
   const std::uint8_t hops = hop_limit(packet, headers);
   if (hops <= 1) return refuse(h, Verdict::hop_limit, IcmpError::hop_limit);
-  // A router would send the packet by its destination, and so back here, round and round.
+  // A router would route the packet by its destination, and so back here, in a loop.
   const bool is_beyond_router = chosen && route != nullptr && route->via;
   if (route == nullptr || is_beyond_router)
     return refuse(h, Verdict::no_route, IcmpError::no_route);
@@ -332,7 +332,8 @@ After HostFor<A>::route_whole(Handling& h) {
   return After::stays;
 }
 
-/// Writes the Ethernet header, as far as it is known.
+/// Finds the next hop's MAC, and writes the Ethernet header; the destination is 0 if the MAC is
+/// unknown.
 template <class A>
 auto HostFor<A>::find_way(const Outgoing& frame, const Route<A>& route, const A& destination,
                           Tick now, Wire& wire) -> Way {
@@ -348,7 +349,8 @@ auto HostFor<A>::find_way(const Outgoing& frame, const Route<A>& route, const A&
   return way;
 }
 
-/// Sends a frame of the host's own to where its destination is; false: it cannot.
+/// Sends a frame that the host made to its destination, or holds it until the next hop is known.
+/// False: the host can do neither.
 template <class A>
 bool HostFor<A>::send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now,
                          Wire& wire) {

@@ -1,7 +1,7 @@
-// What a host does for one address family.
+// The part of a host that handles one address family.
 //
-// `HostFor` decides about packets and hears what neighbours say; what both families have in common,
-// their links, the frames that wait, the counters, is in `HostCommon`.
+// `HostFor` decides about packets and hears neighbours; `HostCommon` has what both families share:
+// links, waiting frames, counters.
 #pragma once
 
 #include <array>
@@ -30,70 +30,74 @@
 
 namespace millrace {
 
-/// What a host is told of one address family.
+/// A host's configuration for one address family.
 template <class A>
 struct HostAddresses {
   struct Own {
     A address;
-    unsigned bits = 8 * A::kBytes;  ///< of the network that is on the link
+    unsigned bits = 8 * A::kBytes;  ///< prefix length of the network on the link
     unsigned link = 0;
   };
   std::vector<Own> own;
-  /// Answered for on every link.
+  /// Addresses that the host answers for on every link.
   std::vector<A> virtual_addresses;
-  /// Packets to virtual addresses may be routed on (`Verdict::passed`).
+  /// Packets to virtual addresses that no service takes may be routed on (`Verdict::passed`).
   bool passes = false;
-  std::vector<Route<A>> routes;  ///< beside the networks on the links
-  /// Where packets will surely go: their next hops are asked for at once, and kept.
+  std::vector<Route<A>> routes;  ///< routes besides the networks on the links
+  /// Destinations that packets will certainly go to: the host asks for their next hops at once, and
+  /// keeps asking.
   std::vector<A> destinations;
-  /// Prefixes, beside the virtual addresses, whose packets services may take.
+  /// Prefixes, besides the virtual addresses, with packets that services may take.
   struct Prefix {
     A address;
     unsigned bits;
   };
   std::vector<Prefix> served;
-  /// From where services' replies come: address, port and protocol of a backend.
+  /// Sources of services' replies: address, port and protocol of each backend.
   std::vector<Destination<A>> backends;
   struct Permanent {
     A address;
     unsigned link = 0;
     Mac mac;
   };
-  /// Neighbours that nobody asks for, and whose MACs nothing changes.
+  /// Neighbours with configured MACs: the host does not ask for them, and nothing changes their
+  /// MACs.
   std::vector<Permanent> neighbours;
 };
 
 /// The check of a packet's source (RFC 3704).
 enum class ReversePath : std::uint8_t {
   off,     ///< none
-  loose,   ///< some route leads to it
-  strict,  ///< the route to it leads to the link on which the packet came
+  loose,   ///< there is a route to it
+  strict,  ///< its route uses the link on which the packet came
 };
 
 struct HostLink {
   Mac mac;
   unsigned mtu = 1500;
-  /// Stations answer there. Else every packet goes to nobody in particular.
+  /// The link has stations that answer ARP or neighbour discovery. Otherwise packets leave with MAC
+  /// 0.
   bool has_neighbours = true;
   ReversePath reverse_path = ReversePath::off;
-  /// The kernel has an interface there: what is for the host's own addresses, or for all on the
-  /// link, is the kernel's.
+  /// The kernel has an interface there: packets to the host's own addresses, or to all stations on
+  /// the link, go to the kernel.
   bool has_kernel = false;
 };
 
-/// Of one address family, what hosts over the same links may have in common. Never changes.
+/// Tables of one address family that several hosts with the same links may share. They never
+/// change.
 template <class A>
 struct HostTables {
-  static constexpr unsigned kLocal = 0xffff;  ///< the link of routes to the host itself
-  static constexpr unsigned kGroup = 0xfffe;  ///< that of routes to everybody on a link
+  static constexpr unsigned kLocal = 0xffff;  ///< `link` of a route to the host itself
+  static constexpr unsigned kGroup = 0xfffe;  ///< `link` of a route to all stations on a link
 
   HostTables(const HostAddresses<A>& given, const std::vector<HostLink>& links);
 
-  HostAddresses<A> addresses;   ///< link-local ones, too
-  Routes<A> routes;             ///< to the host itself and the networks on the links, too
-  Routes<A> beyond;             ///< without virtual addresses; empty where nothing passes
-  Routes<A> served;             ///< destinations whose packets services may take
-  KnownAddresses<A> local;      ///< own and virtual addresses
+  HostAddresses<A> addresses;  ///< including link-local ones
+  Routes<A> routes;         ///< including those to the host itself and to the networks on the links
+  Routes<A> beyond;         ///< `routes` without the virtual addresses; empty if `passes` is false
+  Routes<A> served;         ///< destinations of packets that services may take
+  KnownAddresses<A> local;  ///< the host's own and virtual addresses
   DestinationTable<A> replies;  ///< sources from which services' replies come
 };
 
@@ -101,15 +105,16 @@ struct HostTables {
 template <class A>
 std::vector<A> local_addresses(const HostAddresses<A>& addresses);
 
-/// Returns the broadcast addresses of the networks on the links (RFC 919, 7); IPv6 has none.
+/// Returns the directed broadcast addresses of the networks on the links (RFC 919, 7); none for
+/// IPv6.
 template <class A>
 std::vector<A> broadcasts_of(const HostAddresses<A>& addresses);
 
-/// True if no router stands between a link and that address.
+/// True if the address is reached without a router.
 template <class A>
 bool is_on_link(const HostAddresses<A>& addresses, const A& address);
 
-/// True if some route, or a network on a link, has it.
+/// True if a route, or a network on a link, contains the address.
 template <class A>
 bool has_route(const HostAddresses<A>& addresses, const A& address);
 
@@ -125,53 +130,55 @@ struct SilentNeighbour {
   AnyAddress address;
 };
 
-/// A station that answers for an address which is ours.
+/// A station that answers for an address of the host.
 struct Rival {
   unsigned link = 0;
   AnyAddress address;
   Mac mac;
-  std::optional<AnyAddress> neighbour;  ///< another address of it, if one is known
+  std::optional<AnyAddress> neighbour;  ///< another address of the station, if known
 };
 
-/// Where packets go.
+/// The route to a destination.
 struct WayTo {
   enum class Kind : std::uint8_t {
-    nowhere,   ///< no route leads there
-    here,      ///< it is the host's own, or a virtual address
-    group,     ///< everybody on a link
+    nowhere,   ///< no route
+    here,      ///< the host's own or a virtual address
+    group,     ///< multicast, or all stations on a link
     next_hop,  ///< a neighbour
   };
   Kind kind = Kind::nowhere;
-  unsigned link = 0;       ///< of the neighbour
+  unsigned link = 0;       ///< the neighbour's link
   AnyAddress next_hop;     ///< its address
-  bool is_silent = false;  ///< it did not answer when it was asked last
+  bool is_silent = false;  ///< the neighbour did not answer when last asked
 };
 
-/// Of packets that left, or did not, after their burst had been counted.
+/// Counts packets that left, or were dropped, after their burst had been counted, and packets made
+/// here.
 struct alignas(64) HostCounters {
-  Counter generated;   ///< made here: ARP, neighbour discovery, ICMP, RSTs
-  Counter released;    ///< held until their next hop was known, and sent
-  Counter unresolved;  ///< held, and dropped
+  Counter generated;   ///< frames made here: ARP, neighbour discovery, ICMP, RSTs
+  Counter released;    ///< held until their next hop was resolved, and sent
+  Counter unresolved;  ///< held, and dropped as their next hop did not answer
 };
 
 /// A frame that waits for a neighbour.
 struct HeldFrame {
   Outgoing frame;
-  Headers headers;  ///< of what stands at `frame.data`
+  Headers headers;  ///< offsets from `frame.data`
   std::uint32_t neighbour;
   unsigned came_on;
   bool is_v4;
-  bool is_as_it_came = false;  ///< nothing rewrote it
-  bool is_own = false;         ///< made here
+  bool is_as_it_came = false;  ///< no function rewrote it
+  bool is_own = false;         ///< the host made it
 };
 
-/// How often ICMP errors may be sent (RFC 1812, 4.3.2.8).
+/// Rate limit of ICMP errors (RFC 1812, 4.3.2.8): a token bucket of `kAtOnce` that fills by
+/// `kASecond` a second.
 class Allowance {
  public:
   static constexpr unsigned kASecond = 1000;
   static constexpr unsigned kAtOnce = 100;
 
-  /// Whether one may be sent now; it counts as sent.
+  /// Takes a token; false if there is none.
   bool take(Tick now);
 
  private:
@@ -186,29 +193,29 @@ struct HostCommon {
   std::vector<HeldFrame> held;
   HostCounters counters;
 
-  /// Frames that wait, at most, and for one neighbour: fewer lost packets of clients that a process
-  /// met first after it began.
+  /// Frames that may wait in all, and for one neighbour. Smaller limits lost packets of clients
+  /// that a new process meets for the first time.
   static constexpr std::size_t kMaxHeld = 512;
   static constexpr std::size_t kMaxHeldEach = 128;
-  /// False: there is no room.
+  /// Holds a frame. False: there is no room.
   bool hold(const HeldFrame& frame);
-  /// Those that wait for that neighbour.
+  /// Removes and returns the frames that wait for that neighbour.
   std::vector<HeldFrame> take_held(std::uint32_t neighbour, bool is_v4);
   void send_own(const Outgoing& frame, Wire& wire);
 };
 
-/// A packet's key as it came, and as the line has made it.
+/// A packet's key as it arrived, and as the line rewrote it.
 template <class A>
 struct RewrittenKey {
   Key<A> was;
   Key<A> is;
 };
 
-/// A packet of a burst that is routed.
+/// The packet of a burst that is being routed.
 struct Handling {
   Burst& burst;
   unsigned i;
-  bool forward;  ///< the line lets it go
+  bool forward;  ///< the packet may go out
   Outgoing& out;
   Wire& wire;
 
@@ -219,60 +226,63 @@ struct Handling {
   Tick now() const { return burst.now; }
 };
 enum class After : std::uint8_t {
-  stays,  ///< with its port: it goes no further
-  sent,   ///< goes out as `out` says
-  taken,  ///< its memory is the host's, or the wire's
+  stays,  ///< the port keeps the packet, which goes no further
+  sent,   ///< the packet goes out as `out` says
+  taken,  ///< the host or the wire owns the packet
 };
 
 template <class A>
 class HostFor {
  public:
-  /// `tables` outlive it, or the next update.
+  /// `tables` must live until the next `update` or the destruction.
   HostFor(HostCommon& common, const HostTables<A>& tables, std::uint32_t seed);
   HostFor(const HostFor&) = delete;
   HostFor& operator=(const HostFor&) = delete;
 
-  /// From now on. The links are the same.
+  /// Switches to other tables, over the same links.
   void update(const HostTables<A>& tables);
-  /// Tells all links of its addresses, and asks whether another station has a virtual one, too.
+  /// Announces the host's addresses on their links, and asks whether another station has a virtual
+  /// one.
   void announce(Wire& wire);
-  /// Asks for next hops that will be needed.
+  /// Asks for the next hops that the configuration needs.
   void keep(Tick now, Wire& wire);
   void tick(Tick now, Wire& wire);
   After route(Handling& handling);
   /// Sends the RST.
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
-  /// `answers`: else another worker does.
+  /// Hears a notice of a neighbour. `answers`: this worker answers questions; false where another
+  /// does.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
-  /// Returns whether the kernel, where it has an interface on the link, hears it, too: all but
-  /// questions about virtual addresses, which the host answers.
+  /// True if the kernel, if it has an interface on the link, should also get the notice: all
+  /// notices except questions about virtual addresses, which the host answers.
   bool concerns_kernel(const Notice<A>& notice) const {
     return !notice.is_question || !is_virtual(notice.target);
   }
-  /// As `Host::looked_up`.
+  /// Does what `Host::looked_up` does, for this family.
   std::uint64_t keep_for_host(Burst& burst, const Steering& steering) const;
-  /// Returns true for a packet to the host itself, or to a virtual address, that no service takes.
+  /// True for a packet to the host itself or to a virtual address that no service takes.
   bool is_for_host(const Key<A>& key, const Steering& steering) const {
     return tables_->local.contains(key.destination) && !belongs_to_service(key, steering);
   }
-  /// Returns the errors, a bit each, that are addressed to the host itself and about its own
-  /// packets.
+  /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet of
+  /// the host.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
-  /// Bursts with which `filed` may be called before the first of them comes to `settle`; after
-  /// more, a fragment has been taken out of its burst.
+  /// Number of bursts that may be between `filed` and `settle`. A fragment that is older has been
+  /// taken out of its burst.
   static constexpr unsigned kInFlight = 5;
-  /// Fragments whose keys nobody may look up, a bit each.
+  /// Fragments with keys that must not be looked up, a bit each.
   struct Apart {
     std::uint64_t refused = 0;    ///< they belong to a service
-    std::uint64_t untracked = 0;  ///< they do not
+    std::uint64_t untracked = 0;  ///< they do not belong to a service
   };
-  /// Does what `Host::filed` does, for these fragments of the family.
+  /// Does what `Host::filed` does, for these fragments of this family.
   Apart filed(Burst& burst, const Steering& steering, std::uint64_t fragments, bool keeps_all);
   /// True while first fragments that may be replies are on their way through the line.
   bool has_pending() const { return !pending_.empty(); }
-  /// Refuses the burst's packet if it is such a fragment, and a service has taken it after all.
+  /// Refuses packet `i` of the burst if it is a pending first fragment that a service has
+  /// rewritten.
   void settle(Burst& burst, unsigned i);
-  /// As `Host`'s, of this family.
+  /// Do what the functions of `Host` do, for this family.
   void append_known(std::vector<KnownNeighbour>& all) const;
   void append_silent(std::vector<SilentNeighbour>& all) const;
   void append_rivals(std::vector<Rival>& all) const;
@@ -285,7 +295,7 @@ class HostFor {
 
   class Listening;
   using Way = typename Neighbours<A>::Way;
-  /// What an error is about.
+  /// The packet that an ICMP error is about.
   struct About {
     const std::byte* packet;
     Headers headers;
@@ -307,7 +317,8 @@ class HostFor {
   bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
   void note_rival(const Notice<A>& notice, unsigned link);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
-  /// `sent`: what was rewritten of it, to be quoted as it was sent.
+  /// Sends an ICMP error. `sent`: the packet's keys, if the line rewrote it: it is quoted as its
+  /// sender sent it.
   void tell(IcmpError error, const About& about, const std::optional<RewrittenKey<A>>& sent,
             Tick now, Wire& wire);
   bool is_own(const A& address) const;
@@ -330,8 +341,8 @@ class HostFor {
     Datagram<A> datagram;
     unsigned burst;
   };
-  std::deque<Pending> pending_;  // in the order in which they come to `settle`
-  unsigned bursts_ = 0;          // with fragments, or while some were pending
+  std::deque<Pending> pending_;  // ordered by when they reach `settle`
+  unsigned bursts_ = 0;          // number of bursts with fragments, or with fragments pending
 };
 
 }  // namespace millrace

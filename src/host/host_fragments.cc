@@ -1,5 +1,6 @@
-// Treats fragments. Those of services' traffic are dropped, since only the first one has ports.
-// Those of a ping to the host go back as they come. All others are packets like any.
+// The part of `HostFor` that treats fragments. Fragments of services' traffic are dropped, since
+// only the first one has ports. Fragments of a ping to the host are returned as they come. All
+// others are routed like whole packets.
 #include <algorithm>
 #include <bit>
 
@@ -39,7 +40,7 @@ auto HostFor<A>::filed(Burst& burst, const Steering& steering, std::uint64_t fra
       treatments_.note(datagram, Treatment::refused, burst.now);
       continue;
     }
-    // Later ones have no key by which they would follow it to another worker.
+    // Later fragments have no key by which they could follow the first to another worker.
     const Route<A>* const route = tables_->routes.find(datagram.destination);
     const bool is_own = route != nullptr && route->link == kLocal;
     if ((keyed >> i & 1) != 0 && (is_own || !keeps_all)) {
@@ -64,7 +65,7 @@ void HostFor<A>::settle(Burst& burst, unsigned i) {
   pending_.erase(found);
 }
 
-/// A later fragment goes where its first one went.
+/// Routes a later fragment like its datagram's first one.
 template <class A>
 After HostFor<A>::route_fragment(Handling& h) {
   const auto fragment = read_fragment<A>(h.packet(), h.headers());

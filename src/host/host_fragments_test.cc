@@ -1,4 +1,5 @@
-// Fragments in a host that has a virtual address: what passes, what is answered, what is dropped.
+// Tests fragments in a host with a virtual address: which pass, which are answered, which are
+// dropped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,7 +64,7 @@ class FragmentsTest : public testing::Test, protected Wire {
   static A address(const char* text) { return *parse_address<A>(text); }
 
   /// `prefix`: a service takes packets to the whole inner network, too. `kernel`: the kernel has an
-  /// interface on link 0, whose own address is a service's, too.
+  /// interface on link 0, and a service takes packets to that link's own address, too.
   void make(bool prefix, bool kernel = false) {
     HostConfig config{.links = {{.mac = {{2, 0, 0, 0, 0, 1}}}, {.mac = {{2, 0, 0, 0, 0, 2}}}},
                       .announces = false};
@@ -92,7 +93,7 @@ class FragmentsTest : public testing::Test, protected Wire {
     for (const auto byte : address.bytes) all.push_back(std::byte{byte});
     return all;
   }
-  /// A part of a datagram, from byte 8 * `at` on.
+  /// Returns a fragment of a datagram, from byte 8 * `at` on.
   static Bytes part(const char* from, const char* to, std::uint8_t protocol, const Bytes& payload,
                     unsigned at, bool more, unsigned id = 7) {
     const Bytes ends = raw(address(from)) + raw(address(to));
@@ -114,8 +115,8 @@ class FragmentsTest : public testing::Test, protected Wire {
     return part(from, to, kProtocolUdp, test::zeros(16), 2, false, id);
   }
 
-  /// What becomes of it: its verdict, and the links on which something left. `lane`: where the
-  /// balancer files its key; `verdict`: what the balancer makes of a filed one.
+  /// Returns the packet's verdict, and the links on which frames left. `lane`: where the balancer
+  /// files the packet's key; `verdict`: the balancer's verdict on a filed one.
   std::string come(const Bytes& ip, unsigned link, Lane lane = Lane::reply,
                    Verdict verdict = Verdict::no_service, bool keeps_all = true) {
     const Handle handle = ++handles_;
@@ -182,7 +183,7 @@ TYPED_TEST(FragmentsTest, RoutedOnesPass) {
                          Verdict::no_service, keeps_all),
               "no_service 1");
     EXPECT_EQ(this->come(this->later(P::kClient, P::kOther), 0), "fragment 1");
-    // A backend's own conversations, too, and what comes in another order.
+    // Also connections that a backend opens, and fragments out of order.
     EXPECT_EQ(this->come(this->later(P::kBackend, P::kClient, 9), 1), "fragment 0");
     EXPECT_EQ(this->come(this->first(P::kBackend, P::kClient, 6000, 80, 9), 1, Lane::reply,
                          Verdict::no_service, keeps_all),
@@ -197,7 +198,7 @@ TYPED_TEST(FragmentsTest, NonePassesToAService) {
                        Verdict::tracked),
             "service_fragment");
   EXPECT_EQ(this->come(this->later(P::kClient, P::kVirtual), 0), "service_fragment");
-  // To a port that no service has: as silently.
+  // To a port that no service has: also dropped silently.
   EXPECT_EQ(this->come(this->first(P::kClient, P::kVirtual, 6000, 54), 0), "service_fragment");
   EXPECT_EQ(this->come(this->first(P::kClient, P::kVirtual, 6000, 54), 0, Lane::none),
             "service_fragment");
@@ -212,8 +213,8 @@ TYPED_TEST(FragmentsTest, NonePassesFromAService) {
   EXPECT_EQ(this->come(this->later(P::kBackend, P::kClient, 8), 1), "fragment 0");
   this->now_ = this->now_ + 30'001;
   EXPECT_EQ(this->come(this->later(P::kBackend, P::kClient), 1), "fragment 0");
-  // A backend that is configured no more may still have connections: the balancer's verdict shows
-  // it.
+  // A backend that has left the configuration may still have connections: the balancer's verdict
+  // shows them.
   EXPECT_EQ(
       this->come(this->first(P::kOther, P::kClient, 53, 6000, 5), 1, Lane::reply, Verdict::tracked),
       "service_fragment");
@@ -259,7 +260,7 @@ TYPED_TEST(FragmentsTest, PingsAreAnsweredPartByPart) {
       ASSERT_EQ(this->come(this->part(P::kClient, to, P::kIcmp, ping, 0, true, id), 0, Lane::reply,
                            Verdict::tracked, keeps_all),
                 "consumed 0");
-      // Its type is an answer's, and the checksum of all of it as much more.
+      // The type is echo reply's, and the checksum of the whole datagram grows by the difference.
       const Bytes is = test::Bytes(this->last_.end() - 16, this->last_.end());
       EXPECT_EQ(is[0], std::byte{v4 ? std::uint8_t{0} : std::uint8_t{129}});
       EXPECT_EQ(is[2], std::byte{v4 ? std::uint8_t{0x1a} : std::uint8_t{0x11}});

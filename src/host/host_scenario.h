@@ -1,19 +1,20 @@
-// A host as scenarios that one can read, the same for both families: a step a line, and under it,
-// indented, all that it sends and what became of the packet.
+// Tests a host by readable scenarios, the same for both families. Each step is a line; below it,
+// each after "- ", stand the frames that the host sends and the packet's verdict.
 //
-//   begin               it starts
-//   +1000               so many milliseconds pass
-//   0 gw asks out       on link 0, the station `gw` asks who has the address `out`
-//   0 gw answers        it says where it is, as it was asked to; `tells`: unasked
-//                       `tagged` at the end of the line: with a priority, in a tag of VLAN 0
-//   0 c > b1            a packet from c to b1 comes on link 0; more words: `hops=1`, `bytes=1600`,
-//                       `served` (to the virtual address, which was rewritten to b1), `by=b1` (the
-//                       next hop that was chosen), `dropped`
+//   begin               the host begins
+//   +1000               1000 milliseconds pass
+//   0 gw asks out       on link 0, the station `gw` asks for the MAC of the address `out`
+//   0 gw answers        `gw` answers a question for its MAC; `tells`: the same unasked
+//                       `tagged` at the end of the line: with a priority tag of VLAN 0
+//   0 c > b1            a packet from c to b1 arrives on link 0; further words: `hops=1`,
+//                       `bytes=1600`, `served` (to the virtual address, rewritten to b1),
+//                       `by=b1` (the next hop that a function chose), `dropped`
 //   0 c pings vip       an echo request
+//   0 c refuses b1      an ICMP error "port unreachable" about a packet from b1 to c
 //   0 n tells-only b1   IPv6: an advertisement to an address on another link
 //
-// What is sent: `1 to b1: c > b1`, `0 to all: out asks gw`, `0 to gw: out answers gw`; what the
-// kernel gets: `0 to kernel`.
+// Frames that the host sends: `1 to b1: c > b1`, `0 to all: out asks gw`, `0 to gw: out answers
+// gw`; frames that the kernel gets: `0 to kernel`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +37,7 @@
 
 namespace millrace::test {
 
-/// The Internet checksum of words, byte by byte: not the one under test.
+/// Returns the Internet checksum's sum, computed byte by byte, not by the code under test.
 inline unsigned sum_of(const std::byte* at, std::size_t size) {
   unsigned sum = 0;
   for (std::size_t i = 0; i < size; ++i)
@@ -69,7 +70,7 @@ class HostScenario : public testing::Test, protected Wire {
  protected:
   static constexpr bool kV4 = A::kBytes == 4;
 
-  std::string virtual_ = "vip";  ///< the virtual address, from the next `make` on
+  std::string virtual_ = "vip";  ///< the virtual address; takes effect with the next `make`
 
   static A address(const std::string& name) { return *parse_address<A>(Names<A>::all.at(name)); }
   static std::string name_of(const A& address) {
@@ -95,7 +96,7 @@ class HostScenario : public testing::Test, protected Wire {
     return mac == Mac{} ? "nobody" : "?";
   }
 
-  /// `permanent` has the MAC of "far" for good.
+  /// Makes a host. `permanent` is a neighbour with the configured MAC of "far".
   void make(HostConfig config = {.announces = false}, const std::string& permanent = {}) {
     config.links = {{.mac = mac_of("out"), .has_kernel = has_kernel_}, {.mac = mac_of("in")}};
     HostAddresses<A> addresses{
@@ -117,15 +118,15 @@ class HostScenario : public testing::Test, protected Wire {
 
   const Host& host() const { return *host_; }
 
-  /// The kernel has an interface on link 0, with room for so many frames.
+  /// Gives the kernel an interface on link 0, with room for so many frames.
   void have_kernel(unsigned room) {
     has_kernel_ = true;
     kernel_room_ = room;
     make();
   }
 
-  /// Frames like those of scenarios, some of their bytes changed, some cut short, on both links:
-  /// all memory is sent or given back.
+  /// Sends the host random frames like those of scenarios on both links, some with changed bytes,
+  /// some cut short. Expects that all memory is sent or freed.
   void attack(std::uint64_t seed, unsigned frames) {
     if (!host_) make();
     is_attacked_ = true;
@@ -187,7 +188,7 @@ class HostScenario : public testing::Test, protected Wire {
     words >> first;
     if (first == "begin") return host_->begin(now_, *this);
     if (first[0] == '+') {
-      // As a port does: often.
+      // In small steps, as a port does.
       for (unsigned left = static_cast<unsigned>(std::stoul(first.substr(1))); left > 0;) {
         const unsigned ms = std::min(left, 50U);
         left -= ms;
@@ -207,7 +208,7 @@ class HostScenario : public testing::Test, protected Wire {
       return;
     }
     words >> whom;
-    if (what == "tells-only") {  // of IPv6: an advertisement to an address on another link
+    if (what == "tells-only") {  // IPv6: an advertisement to an address on another link
       const Bytes icmp = bytes({136, 0, 0, 0, 0x60, 0, 0, 0}) + raw(address(who));
       arrive(link,
              frame(mac_of("out"), mac_of(who), 0x86dd) +
@@ -274,7 +275,7 @@ class HostScenario : public testing::Test, protected Wire {
     return frame({{2, 9, 9, 9, 9, 9}}, mac_of(from), kV4 ? 0x0800 : 0x86dd) +
            ip(address(from), address(to), protocol, hops, l4, pings ? 2 : 6);
   }
-  /// An ICMP error about what it was sent.
+  /// Returns a frame with an ICMP error about a packet that `from` received.
   static Bytes refusal(const std::string& from, const std::string& to, unsigned hops) {
     const Bytes about =
         ip(address(to), address(from), 17, 60, be(80) + be(1000) + be(8) + be(0), 6);
@@ -303,15 +304,15 @@ class HostScenario : public testing::Test, protected Wire {
            ip(address(from), solicited ? address(own) : address("group"), 58, 255, icmp, 2);
   }
 
-  /// What is sent is not looked at.
+  /// Frames that the host sends are not described.
   bool is_attacked_ = false;
   bool is_tagged_ = false;
   bool has_kernel_ = false;
   unsigned kernel_room_ = 0;
-  std::string next_hop_;  // of the packet that comes next
+  std::string next_hop_;  // the next packet's next hop
 
-  /// One packet, as a line of workers leaves it. `served`: rewritten from the virtual address to
-  /// that.
+  /// Passes one packet through the host, as a worker's line does. `served`: the packet was
+  /// rewritten from the virtual address to this one.
   void arrive(unsigned link, const Bytes& packet, std::uint64_t forward,
               const std::string& served = {}) {
     const Handle handle = ++handles_;

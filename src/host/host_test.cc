@@ -1,4 +1,4 @@
-// A host in scenarios: what is sent where, as host_scenario.h has them.
+// Tests a host by scenarios, in the language of host_scenario.h.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -259,7 +259,7 @@ TYPED_TEST(HostTest, ItSaysWhyAPacketGoesNoFurther) {
     - hop_limit)");
 }
 
-// Those that were sent on go where the backend is; those that were not end here. None is answered.
+// Errors to a client or backend are sent on; errors to the host itself end here. None is answered.
 TYPED_TEST(HostTest, IcmpErrorsAreForwardedAndNeverAnswered) {
   this->play(R"(
     0 n asks out

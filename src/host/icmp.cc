@@ -52,7 +52,7 @@ bool may_answer_with_error(std::span<const std::byte> packet, const Headers& hea
   if (!is_one_host(source_of<A>(packet.data(), headers)) ||
       !is_one_host(destination_of<A>(packet.data(), headers)))
     return false;
-  if (kV4 && (u16(ip + 6) & 0x1fff) != 0) return false;  // its beginning was answered
+  if (kV4 && (u16(ip + 6) & 0x1fff) != 0) return false;  // the first fragment got the error
   if (headers.protocol != Ip::kControl) return true;
   if (headers.l4 >= headers.l4_end) return false;
   return Ip::message(u8(packet.data() + headers.l4)) == detail::Message::query;

@@ -1,5 +1,5 @@
-// ICMP and ICMPv6 messages that a host or router makes itself (RFC 792, RFC 1812 4.3, RFC 4443).
-// Plain functions over the caller's bytes.
+// ICMP and ICMPv6 messages that a host or router makes (RFC 792, RFC 1812 4.3, RFC 4443). Plain
+// functions over the caller's bytes.
 #pragma once
 
 #include <cstddef>
@@ -16,33 +16,33 @@ enum class IcmpError : std::uint8_t {
   hop_limit,         ///< time exceeded in transit
   too_big,           ///< fragmentation needed, packet too big
   no_route,          ///< network unreachable, no route to destination
-  host_unreachable,  ///< nobody answers there, address unreachable
+  host_unreachable,  ///< host unreachable, address unreachable
   port_unreachable,
 };
 
-/// Bytes that a message may take, its IP header included: as much of what it quotes as these allow
-/// (RFC 1812, 4.3.2.3; RFC 4443, 2.4 c).
+/// Largest message in bytes, including its IP header; the quoted packet is cut to fit (RFC 1812,
+/// 4.3.2.3; RFC 4443, 2.4 c).
 template <class A>
 inline constexpr unsigned kIcmpErrorBytes = A::kBytes == 4 ? 576 : 1280;
 
-/// Whether an error may be sent about this packet at all: not about errors, nor about what went to
-/// several or came from nobody in particular (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
+/// True if an ICMP error may be sent about this packet: not if the packet is itself an error, went
+/// to several stations, or has no single host as its source (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
 template <class A>
 bool may_answer_with_error(std::span<const std::byte> packet, const Headers& headers);
 
-/// An error about the packet whose IP header and what follows are `about`, from `source` to the
-/// sender of that; `mtu` is that of the next link, for `too_big`. Written at `to`, which has room
-/// for `kIcmpErrorBytes`; returns its bytes.
+/// Writes an error at `to`, which has room for `kIcmpErrorBytes`, and returns its length in bytes.
+/// `about` is the packet that the error is about, from its IP header on; the error goes from
+/// `source` to the packet's sender. `mtu` is the next link's, for `too_big`.
 template <class A>
 unsigned write_icmp_error(std::byte* to, IcmpError error, const A& source,
                           std::span<const std::byte> about, unsigned mtu);
 
-/// Whether the packet asks for an echo.
+/// True for an echo request.
 bool is_echo_request(const std::byte* packet, const Headers& headers);
-/// Turns a packet round: its ends change places, the hop limit begins anew.
+/// Swaps a packet's source and destination address, and resets its hop limit.
 void swap_ends(std::byte* packet, const Headers& headers);
-/// Makes an echo request its own answer: ends change places, the hop limit begins anew. Only the
-/// headers are read, so a wrong checksum stays wrong.
+/// Turns an echo request into its reply: swaps the addresses, and resets the hop limit. The
+/// checksum is updated, not computed, so a wrong one stays wrong.
 void make_echo_reply(std::byte* packet, const Headers& headers);
 
 }  // namespace millrace

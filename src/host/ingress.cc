@@ -24,7 +24,7 @@ std::vector<A> own_sources(const HostTables<A>& tables) {
   return all;
 }
 
-/// The first six of eight bytes.
+/// Mask of the first six of eight bytes.
 constexpr std::uint64_t kMacBytes =
     std::bit_cast<std::uint64_t>(std::array<std::uint8_t, 8>{255, 255, 255, 255, 255, 255});
 
@@ -35,7 +35,7 @@ constexpr Headers plain_headers(std::uint8_t family, std::uint16_t header) {
           .family = family};
 }
 std::uint64_t word_of(const Headers& headers) {
-  std::uint64_t word;  // not by std::bit_cast, which GCC 12 does not vectorise
+  std::uint64_t word;  // GCC 12 does not vectorise std::bit_cast
   std::memcpy(&word, &headers, sizeof(word));
   return word;
 }
@@ -44,14 +44,15 @@ constexpr auto kPlainMask = std::bit_cast<std::uint64_t>(
 template <class A>
 constexpr auto kPlain =
     std::bit_cast<std::uint64_t>(plain_headers(A::kBytes == 4 ? 4 : 6, A::kBytes == 4 ? 20 : 40));
-/// In such a packet.
+/// Offsets in such a packet.
 template <class A>
 constexpr unsigned kSourceAt = kEthernetHeader + detail::IpOf<Key<A>>::kSource;
 constexpr unsigned kFragmentAt = kEthernetHeader + 6;
 constexpr auto kFragmentBits =
     std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{0x3f, 0xff});
 
-/// Returns why a frame is not for an untagged port, by what follows its MACs; `tracked` if it is.
+/// Returns why a frame is not for an untagged port, judged by what follows its MACs; `tracked` if
+/// it is.
 Verdict check_tags(std::span<const std::byte> frame, bool is_ip) {
   const unsigned at = ether_type_at(frame);
   if (frame.size() < at + 2) return Verdict::tracked;
@@ -63,7 +64,7 @@ Verdict check_tags(std::span<const std::byte> frame, bool is_ip) {
   return is_ip && is_other ? Verdict::encapsulated : Verdict::tracked;
 }
 
-/// Not negative if the frame holds a whole IP packet.
+/// Returns a negative number if the frame does not hold a whole IP packet.
 template <class A>
 int spare_bytes(const std::byte* frame, unsigned length) {
   const std::byte* const ip = frame + kEthernetHeader;
@@ -76,8 +77,9 @@ int spare_bytes(const std::byte* frame, unsigned length) {
   }
 }
 
-/// Returns whether the checksum of an IPv4 header without options is right (RFC 1071): its words
-/// then add up to a multiple of 2^16 - 1, as does the sum of longer words with its carries.
+/// True if the checksum of an IPv4 header without options is right (RFC 1071): the header's words
+/// then add up to a multiple of 2^16 - 1, and so does the sum of 64-bit words with end-around
+/// carry.
 bool is_summed(const std::byte* ip) {
   std::uint64_t sum = detail::load<std::uint64_t>(ip);
   for (const std::uint64_t words :
@@ -88,8 +90,9 @@ bool is_summed(const std::byte* ip) {
   return sum % 0xffff == 0;
 }
 
-/// Why a parsed IP packet is not taken in although its headers can be read; `tracked` where it is.
-/// Captures are cut, and segments not split yet have no length: only there it is to be borne.
+/// Returns why a parsed IP packet is not taken in although its headers can be read; `tracked` if it
+/// is. The parser accepts lengths that do not fit, as captures are cut short and unsplit segments
+/// have length 0; packets on a wire must be whole.
 Verdict check_header(detail::Packet frame, const Headers& headers) {
   const std::byte* const ip = frame.data + headers.l3;
   const unsigned length = frame.length - headers.l3;
@@ -111,8 +114,9 @@ IngressFor<A>::IngressFor(const HostTables<A>& tables)
       sources_(own_sources(tables)),
       virtual_(tables.addresses.virtual_addresses) {}
 
-/// RFC 1122, 3.2.1.3; RFC 1812, 5.3.7; RFC 4291, 2.5.2, 2.5.3 and 2.7. A station that has no
-/// address yet asks groups and everybody. The other ranges of RFC 6890 are taken in: Linux does so.
+/// True if a packet may have this source (RFC 1122, 3.2.1.3; RFC 1812, 5.3.7; RFC 4291, 2.5.2,
+/// 2.5.3 and 2.7). A station without an address sends to groups and broadcast addresses only. As in
+/// Linux, the other ranges of RFC 6890 are taken in.
 template <class A>
 bool IngressFor<A>::may_send(const A& source, bool to_group) const {
   if (source == A{}) return to_group;
@@ -128,9 +132,11 @@ auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& 
   const bool to_group =
       is_group(destination) || (to != nullptr && to->link == HostTables<A>::kGroup);
   if (to_all && !to_group) return {Verdict::link_broadcast, true};
-  // Another station that has one of our addresses, too, says so by it (RFC 4862, 5.4.4).
+  // A station that has one of the host's addresses, too, advertises it from there (RFC 4862,
+  // 5.4.4).
   if (advertises && is_group_of_link(destination) && sources_.contains(source)) return {was, true};
-  // Another machine may have a virtual address for which packets pass, and answers by it.
+  // If packets to virtual addresses may pass, another machine may have the address and reply from
+  // it.
   const bool may_pass =
       tables_->addresses.passes && !is_own && !to_group && virtual_.contains(source);
   if (!may_pass && !may_send(source, to_group)) return {Verdict::martian_source, true};
@@ -146,7 +152,8 @@ auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& 
   if (!is_own && (!is_one_host(destination) || is_on_every_link(destination)))
     return {Verdict::unroutable, true};
   if (!is_on_every_link(source)) return {was, false};
-  // It goes nowhere (RFC 4291, 2.5.6): the host itself answers it, and no service.
+  // A packet from a link-local source is not forwarded (RFC 4291, 2.5.6): only the host itself
+  // answers.
   if (!is_own) return {Verdict::martian_source, true};
   if (!virtual_.contains(destination)) return {was, false};
   const bool may_be_answered = headers.protocol == kProtocolIcmpV6 && was != Verdict::icmp_error;
@@ -173,8 +180,8 @@ Ingress::Ingress(std::span<const HostLink> links, const HostTables<AddressV4>& v
       v6_(v6) {}
 
 /// True if all of these packets are of one family, without tags, options, extension headers and
-/// fragments, and taken in without a further look: most bursts are. One pass a column, so that a
-/// packet costs few instructions.
+/// fragments, and need no further check, as in most bursts. One pass a column, so that a packet
+/// costs few instructions.
 template <class A>
 bool Ingress::are_plain(const Burst& burst, const Arrival& arrival, const Link& link,
                         const IngressFor<A>& family) const {
@@ -182,11 +189,11 @@ bool Ingress::are_plain(const Burst& burst, const Arrival& arrival, const Link& 
   for (unsigned i = arrival.begin; i < arrival.end; ++i)
     headers |= (word_of(burst.headers[i]) & kPlainMask) ^ kPlain<A>;
   if (headers != 0) return false;
-  std::uint64_t some = 0;  // of the MACs' bits are set
+  std::uint64_t some = 0;  // bits set in at least one destination MAC; `all`: in all
   std::uint64_t all = ~std::uint64_t{0};
   std::uint32_t fragments = 0;
   std::uint8_t odd = 0;
-  int spare = 0;  // negative where one packet's is
+  int spare = 0;  // negative if one packet's is
   bool summed = true;
   for (unsigned i = arrival.begin; i < arrival.end; ++i) {
     const std::byte* const frame = burst.data[i];
@@ -251,11 +258,11 @@ void Ingress::judge(Burst& burst, unsigned i, const Link& link, unsigned number,
     const Verdict header =
         headers.family == 0 ? Verdict::tracked : check_header({frame, burst.length[i]}, headers);
     if (header != Verdict::tracked) {
-      burst.headers[i] = {};  // as where the parser says so
+      burst.headers[i] = {};  // the parser does so for this verdict
       return unfile(header);
     }
   }
-  constexpr unsigned kAdvertisement = 136;  // of a neighbour (RFC 4861, 4.4)
+  constexpr unsigned kAdvertisement = 136;  // neighbour advertisement (RFC 4861, 4.4)
   const bool advertises = headers.family == 6 && headers.protocol == kProtocolIcmpV6 &&
                           headers.l4 < headers.l4_end &&
                           detail::u8(frame + headers.l4) == kAdvertisement;

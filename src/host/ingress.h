@@ -1,9 +1,9 @@
-// Decides which packets a router takes in, before their keys are looked up: those in frames for
-// this station and no VLAN, from a source that may have sent them, to a destination that may be
+// Decides which packets a router takes in, before their keys are looked up: packets in frames to
+// this station and without a VLAN, from a source that may send, to a destination that may be
 // forwarded to.
 //
-// An `Ingress` is made with a plan of the host, and never changed; any worker may ask it. `replay`
-// does not: a capture may have been taken anywhere.
+// An `Ingress` is part of a host's plan and never changes; any worker may call it. `replay` does
+// not use it: a capture may have been taken anywhere.
 #pragma once
 
 #include <array>
@@ -18,14 +18,14 @@
 
 namespace millrace {
 
-/// Packets of a burst, from `begin` to before `end`, that came on one link.
+/// Packets of a burst, from `begin` up to before `end`, that arrived on one link.
 struct Arrival {
   unsigned begin = 0;
   unsigned end = 0;
   unsigned link = 0;
 };
 
-/// For each first byte of an address: 1 if the address may not be one host's, or is on every link.
+/// Table by an address's first byte: 1 if the address may not be one host's, or may be link-local.
 template <class A>
 inline constexpr auto kOdd = [] {
   std::array<std::uint8_t, 256> odd{};
@@ -44,7 +44,7 @@ class IngressFor {
  public:
   explicit IngressFor(const HostTables<A>& tables);
 
-  /// @name Quick looks, without a branch: a packet needs `judge` unless they return 0
+  /// @name Quick checks without a branch: a packet needs `judge` unless they return 0
   /// @{
   static std::uint8_t odd_class(const A& address) { return kOdd<A>[address.bytes[0]]; }
   std::uint8_t odd_source(const A& source) const { return sources_.may_contain(source); }
@@ -52,10 +52,11 @@ class IngressFor {
 
   struct Ruling {
     Verdict verdict;
-    bool unfile;  ///< nobody may look up its key
+    bool unfile;  ///< the packet's key must not be looked up
   };
-  /// Returns the verdict on a parsed packet that had the verdict `was` and came on `link`.
-  /// `to_all`: its frame went to several stations.
+  /// Returns the verdict on a parsed packet that had the verdict `was` and arrived on `link`.
+  /// `to_all`: the frame's destination MAC is multicast or broadcast. `advertises`: the packet is a
+  /// neighbour advertisement.
   Ruling judge(const A& source, const A& destination, const Headers& headers, Verdict was,
                bool to_all, bool advertises, ReversePath reverse_path, unsigned link) const;
 
@@ -63,22 +64,22 @@ class IngressFor {
   bool may_send(const A& source, bool to_group) const;
 
   const HostTables<A>* tables_;
-  KnownAddresses<A> sources_;  ///< millrace's own, and networks' broadcast addresses
+  KnownAddresses<A> sources_;  ///< own, virtual and directed broadcast addresses
   KnownAddresses<A> virtual_;
 };
 
 class Ingress {
  public:
-  /// The tables outlive it.
+  /// The tables must outlive the object.
   Ingress(std::span<const HostLink> links, const HostTables<AddressV4>& v4,
           const HostTables<AddressV6>& v6);
 
   struct Found {
-    std::uint64_t unfiled = 0;    ///< packets, a bit each, whose key nobody may look up
-    std::uint64_t fragments = 0;  ///< packets, a bit each, that are taken in
+    std::uint64_t unfiled = 0;    ///< a bit for each packet with a key that must not be looked up
+    std::uint64_t fragments = 0;  ///< a bit for each fragment that is taken in
   };
-  /// Looks at packets of a parsed burst. Gives those that are not taken in their verdicts; their
-  /// keys stay where they are.
+  /// Checks packets of a parsed burst, and gives those that are not taken in their verdicts. Their
+  /// keys stay in their lanes.
   Found look(Burst& burst, const Arrival& arrival) const;
 
  private:
@@ -86,7 +87,7 @@ class Ingress {
     explicit Link(const HostLink& link);
 
     std::uint64_t mac = 0;        ///< in the first 6 bytes
-    std::uint64_t mac_bytes = 0;  ///< the bits of it that a frame must have
+    std::uint64_t mac_bytes = 0;  ///< the bits of `mac` that a frame's destination must match
     HostLink is;
   };
 
@@ -97,8 +98,8 @@ class Ingress {
   void judge(Burst& burst, unsigned i, const Link& link, unsigned number, Found& found) const;
 
   std::vector<Link> links_;
-  /// Some service takes packets by a prefix. Without one, odd destinations show when packets are
-  /// routed.
+  /// True if services take packets by a prefix. Otherwise odd destinations are found when packets
+  /// are routed.
   bool looks_at_destinations_;
   IngressFor<AddressV4> v4_;
   IngressFor<AddressV6> v6_;

@@ -1,4 +1,4 @@
-// What a router takes in: one frame a line, and what becomes of it.
+// Tests which packets a router takes in: one frame a line, with its verdict.
 #include "host/ingress.h"
 
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ Bytes raw(const std::string& address) {
   return all;
 }
 
-/// A packet from `source` to `destination`, whose payload's checksum is not right; `fragment` as
-/// IPv4 has it.
+/// Returns a packet from `source` to `destination`; its payload's checksum is wrong. `fragment` is
+/// IPv4's field of flags and offset.
 Bytes packet(const std::string& source, const std::string& destination, unsigned protocol,
              const Bytes& payload, unsigned fragment = 0, unsigned id = 7) {
   if (source.find(':') == source.npos) {
@@ -62,7 +62,7 @@ Bytes packet(const std::string& source, const std::string& destination, unsigned
 Bytes udp(const std::string& source, const std::string& destination) {
   return packet(source, destination, kProtocolUdp, be(1000) + be(80) + be(8) + be(0));
 }
-/// Any ICMPv6 message of that type.
+/// Returns an ICMPv6 message of that type.
 Bytes message(const std::string& source, const std::string& destination, unsigned type) {
   return packet(source, destination, kProtocolIcmpV6,
                 bytes({type, 0, 0, 0, 0, 7, 0, 0}) + test::zeros(16));
@@ -97,13 +97,14 @@ class IngressTest : public testing::Test {
       config.v4.routes.push_back({v4("203.0.113.10"), 32, 1, v4("10.0.0.7")});
       config.v6.routes.push_back({v6("2001:db8:1::10"), 128, 1, v6("fd00::7")});
     }
-    // Then destinations are looked at, too.
+    // With a served prefix, ingress checks destinations, too.
     config.v4.served = {{AddressV4{}, 0}};
     config.v6.served = {{AddressV6{}, 0}};
     host_ = std::make_unique<Host>(config);
   }
 
-  /// The verdict; with ", unfiled" where its key was taken out though it is no drop.
+  /// Returns the verdict; with ", unfiled" if the packet's key was removed although the verdict is
+  /// no drop.
   std::string of(const Bytes& bytes_of_frame, unsigned link = 0) {
     auto memory = std::make_unique<std::byte[]>(bytes_of_frame.size());
     std::ranges::copy(bytes_of_frame, memory.get());
@@ -253,7 +254,7 @@ TEST_F(IngressTest, LinkLocalSourcesReachTheHostOnly) {
   EXPECT_EQ(of(frame(udp(near, "2001:db8::2"))), "tracked");
   EXPECT_EQ(of(frame(message(near, "2001:db8::2", 128))), "tracked");
   EXPECT_EQ(of(frame(message(near, "fe80::ff:fe00:1", 128))), "tracked");
-  // A ping of a virtual address, and whether its MAC is still right: no service's.
+  // A ping of a virtual address, and a question whether its MAC is still right: not for a service.
   EXPECT_EQ(of(frame(message(near, "2001:db8:1::10", 128))), "no_service, unfiled");
   EXPECT_EQ(of(frame(message(near, "2001:db8:1::10", 135))), "icmp_control");
   EXPECT_EQ(of(frame(message(near, "2001:db8:1::10", 1))), "martian_source");
@@ -276,7 +277,7 @@ TEST_F(IngressTest, GroupsAreNoService) {
     EXPECT_EQ(of(frame(udp(kV4, group))), "no_service, unfiled") << group;
     EXPECT_EQ(of(frame(udp(kV4, group), kAll)), "no_service, unfiled") << group;
   }
-  // In a frame to this station only its route shows what that is.
+  // In a frame to this station only the route shows that the destination is a broadcast address.
   for (const char* network : {"198.51.100.255", "10.0.0.255"})
     EXPECT_EQ(of(frame(udp(kV4, network), kAll)), "no_service, unfiled") << network;
   EXPECT_EQ(of(frame(udp(kV6, "ff02::5"), bytes({0x33, 0x33, 0, 0, 0, 5}))), "no_service, unfiled");
@@ -351,7 +352,7 @@ TEST_F(IngressTest, FragmentsComeInAsOthersDo) {
   }
 }
 
-// --- what it is made of
+// --- parts of the implementation
 
 TEST(KnownAddresses, ContainsWhatItWasGiven) {
   std::vector<AddressV4> all;

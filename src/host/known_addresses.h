@@ -1,6 +1,6 @@
-// A set of addresses that few packets have. A filter answers for most of the others.
+// A set of addresses that few packets have. A filter answers most searches for other addresses.
 //
-// Built once, never changed; any thread may search it.
+// Built once, never changed; any thread may search.
 #pragma once
 
 #include <algorithm>
@@ -21,15 +21,15 @@ class KnownAddresses {
  public:
   explicit KnownAddresses(std::vector<A> all) : all_(std::move(all)) {
     std::ranges::sort(all_);
-    // One of 64 other addresses passes the filter; one of 26 where the set has ten thousand, since
-    // a larger filter would not stay in a cache.
+    // About one of 64 other addresses passes the filter; one of 26 if the set has ten thousand
+    // addresses, since a larger filter would not stay in a cache.
     const auto places = std::clamp<std::size_t>(std::bit_ceil(64 * all_.size()), 1024, 1U << 18);
     filter_.assign(places, 0);
     shift_ = 32U - static_cast<unsigned>(std::countr_zero(places));
     for (const A& address : all_) filter_[place(address)] = 1;
   }
 
-  /// Returns 0 for nearly all addresses that it does not contain, and for no other.
+  /// Returns 0 for nearly all addresses that are not in the set, and for none that is.
   std::uint8_t may_contain(const A& address) const { return filter_[place(address)]; }
   bool contains(const A& address) const {
     return may_contain(address) != 0 && std::ranges::binary_search(all_, address);
@@ -49,9 +49,9 @@ class KnownAddresses {
     return word * 0x9e3779b1U >> shift_;
   }
 
-  std::vector<A> all_;  ///< in order
+  std::vector<A> all_;  ///< sorted
   std::vector<std::uint8_t> filter_;
-  unsigned shift_;  ///< of a hash of 32 bits, to that of a place
+  unsigned shift_;  ///< shift from a 32-bit hash to a place
 };
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// What a host does when its neighbours tell it something, while it deals with a burst or with time.
+// The listener by which a host's neighbour cache calls it back, while the host handles a burst or
+// time.
 #pragma once
 
 #include <cstring>

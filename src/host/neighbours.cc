@@ -57,7 +57,7 @@ template <class A>
 void Neighbours<A>::advertised(unsigned link, const A& address, const Heard& heard, Tick now,
                                Listener& listener) {
   const auto known = ids_.find({link, address});
-  if (known == ids_.end()) return;  // RFC 4861, 7.2.5: who did not ask learns nothing
+  if (known == ids_.end()) return;  // RFC 4861, 7.2.5: unexpected ones add no neighbour
   const Id id = known->second;
   Neighbour& one = all_[id];
   if (one.state == State::permanent) return;
@@ -77,7 +77,6 @@ void Neighbours<A>::advertised(unsigned link, const A& address, const Heard& hea
   }
 }
 
-/// RFC 4861, 7.2.3.
 template <class A>
 void Neighbours<A>::asked_by(unsigned link, const A& address, const Mac& mac, Tick now,
                              Listener& listener) {
@@ -110,7 +109,7 @@ void Neighbours<A>::watch(Id id) {
   busy_.push_back(id);
 }
 
-/// Its state has ended.
+/// Moves a neighbour on from a state that has ended.
 template <class A>
 void Neighbours<A>::expire(Id id, Tick now, Listener& listener) {
   Neighbour& one = all_[id];
@@ -192,7 +191,8 @@ typename Neighbours<A>::Id Neighbours<A>::find_or_add(unsigned link, const A& ad
   return id;
 }
 
-/// A free place, or that of the neighbour, of some at random, that packets went to longest ago.
+/// Returns a free id, or evicts the least recently used of some random neighbours; none if all of
+/// these are kept or unanswered.
 template <class A>
 typename Neighbours<A>::Id Neighbours<A>::place() {
   if (free_.empty() && all_.size() < kMax) {

@@ -1,8 +1,8 @@
-// Who is on the links: the neighbour cache of one worker, for ARP (RFC 826, RFC 1122 2.3.2) and for
-// IPv6's neighbour discovery (RFC 4861, 7.3) alike.
+// The neighbour cache of one worker, for ARP (RFC 826, RFC 1122 2.3.2) and IPv6 neighbour discovery
+// (RFC 4861, 7.3) alike.
 //
-// It has no clock and no socket: it is told what time it is and what was heard, and says what to
-// ask. One worker owns it.
+// The cache has no clock and no socket: its owner passes the time and what was heard, and a
+// `Listener` that sends questions. One worker owns it.
 //
 //   incomplete ─ answer ─► reachable ─ 30 s ─► stale ─ used ─► delay ─ 5 s ─► probe ─┐
 //    │    ▲                    ▲                                 └──── answer ───────┤
@@ -10,7 +10,7 @@
 //    ▼    │                                                                          │
 //   failed┴ 1 s, if wanted ◄──────────────────────────────────────── 3 s, no answer ─┘
 //
-// A permanent one was configured: nothing that is heard changes it.
+// A permanent neighbour was configured: nothing that is heard changes it.
 #pragma once
 
 #include <cstddef>
@@ -27,20 +27,21 @@
 
 namespace millrace {
 
-/// What was heard of a neighbour (RFC 4861, 4.4).
+/// An advertisement of a neighbour (RFC 4861, 4.4).
 struct Heard {
   Mac mac;
-  bool is_solicited = false;  ///< it answers what was asked
-  bool overrides = true;      ///< it is right where another one is known
+  bool is_solicited = false;  ///< it answers a question
+  bool overrides = true;      ///< it replaces another MAC that is known
 };
 
 template <class A>
 class Neighbours {
  public:
-  /// Neighbours at most; beyond, one that answered, and was used long ago, gives way.
+  /// Largest number of neighbours. Beyond it, a new neighbour evicts one that has answered and was
+  /// used long ago.
   static constexpr std::size_t kMax = 65536;
-  /// Of them, those that have not answered yet: who scans a network fills no more. Those that are
-  /// kept do not count.
+  /// Neighbours without an answer so far, beyond which packets add no new ones: a network scan
+  /// fills no more. Kept neighbours do not count.
   static constexpr std::size_t kMaxUnanswered = 256;
   static constexpr std::uint32_t kReachableMs = 30'000;  ///< RFC 4861, 10
   static constexpr std::uint32_t kDelayMs = 5'000;
@@ -57,60 +58,63 @@ class Neighbours {
     permanent,
   };
 
-  /// Names a neighbour until it is told that it is gone.
+  /// Names a neighbour until it is removed.
   using Id = std::uint32_t;
   static constexpr Id kNone = 0xffffffff;
 
-  /// Told what to do; it may call `use`, but nothing else, meanwhile. `ask` sends a solicitation
-  /// for `target`: to all who may have it, or to `one`.
+  /// Callbacks of the cache. A callback may call `use`, but no other function of the cache. `ask`
+  /// sends a solicitation for `target`: to `one`, or to all stations that may have it if `one` is
+  /// null.
   class Listener {
    public:
     virtual ~Listener() = default;
     virtual void ask(unsigned link, const A& target, const Mac* one) = 0;
-    /// What waits for it can be sent.
+    /// The neighbour's MAC is known: frames that wait for it can be sent.
     virtual void resolved(Id id, const Mac& mac) = 0;
-    /// Nobody answers: what waits for it cannot be sent.
+    /// The neighbour does not answer: frames that wait for it cannot be sent.
     virtual void failed(Id id) = 0;
   };
 
-  /// Neighbours of whom one gives way where there are too many.
+  /// Random neighbours among which the least recently used one is evicted.
   static constexpr unsigned kTries = 16;
 
-  /// `seed`: reachable times vary by half, so that not all are asked for at once.
+  /// `seed` seeds the reachable times, which vary by half so that not all neighbours are asked at
+  /// once.
   explicit Neighbours(std::uint32_t seed) : random_(seed) {}
 
-  /// Asks for none of its own accord any more, and none is permanent.
+  /// Undoes all calls of `keep` and `make_permanent`.
   void keep_none();
-  /// Asked for from now on, whether or not packets go there.
+  /// Keeps asking for a neighbour from now on, whether or not packets go there.
   void keep(unsigned link, const A& address, Tick now, Listener& listener);
-  /// It has that MAC until `keep_none`.
+  /// Gives a neighbour that MAC until `keep_none`.
   void make_permanent(unsigned link, const A& address, const Mac& mac, Tick now,
                       Listener& listener);
 
-  /// A packet goes to that neighbour.
+  /// The result of `use`, which is called for each packet that goes to a neighbour.
   struct Way {
-    Id id = kNone;             ///< none: too many have not answered
-    const Mac* mac = nullptr;  ///< null: not known; valid until the next call
-    bool failed = false;       ///< and nobody has answered lately
+    Id id = kNone;             ///< none: too many neighbours have not answered
+    const Mac* mac = nullptr;  ///< null: unknown; valid until the next call
+    bool failed = false;       ///< the neighbour has not answered lately
 
-    /// What goes there waits until its MAC is known.
+    /// True if the packet may wait until the MAC is known.
     bool may_wait() const { return id != kNone && !failed; }
   };
   Way use(unsigned link, const A& address, Tick now, Listener& listener);
 
-  /// An ARP reply, or a neighbour advertisement.
+  /// Hears an ARP reply or a neighbour advertisement.
   void advertised(unsigned link, const A& address, const Heard& heard, Tick now,
                   Listener& listener);
-  /// A neighbour has asked for one of our own addresses, and given its own.
+  /// Hears a neighbour that asks for one of the host's addresses, and learns its MAC (RFC 4861,
+  /// 7.2.3).
   void asked_by(unsigned link, const A& address, const Mac& mac, Tick now, Listener& listener);
 
-  /// Time passes. To be called every `kTickMs` or more often.
+  /// Advances time. To be called every `kTickMs` or more often.
   static constexpr std::uint32_t kTickMs = 50;
   void tick(Tick now, Listener& listener);
 
   std::size_t size() const { return ids_.size(); }
 
-  /// Calls `each(link, address, mac)` for all whose MAC is known.
+  /// Calls `each(link, address, mac)` for all neighbours with a known MAC.
   template <class Each>
   void for_each_known(Each&& each) const {
     for (const Neighbour& one : all_) {
@@ -118,15 +122,14 @@ class Neighbours {
         each(one.where.link, one.where.address, one.mac);
     }
   }
-  /// Calls `each(link, address)` for all that are kept and that did not answer when they were asked
-  /// last.
+  /// Calls `each(link, address)` for all kept neighbours that did not answer when last asked.
   template <class Each>
   void for_each_silent(Each&& each) const {
     for (const Neighbour& one : all_) {
       if (one.is_there && one.is_kept && one.is_silent) each(one.where.link, one.where.address);
     }
   }
-  /// Whether that one did not answer when it was asked last.
+  /// True if that neighbour did not answer when last asked.
   bool is_silent(unsigned link, const A& address) const {
     const auto known = ids_.find({link, address});
     return known != ids_.end() && all_[known->second].is_silent;
@@ -149,16 +152,17 @@ class Neighbours {
     State state = State::failed;
     bool is_kept = false;
     bool is_there = false;
-    bool is_busy = false;    ///< among `busy_`
-    bool is_silent = false;  ///< until it answers
+    bool is_busy = false;    ///< listed in `busy_`
+    bool is_silent = false;  ///< did not answer when last asked
     unsigned asked = 0;
-    Tick until;      ///< the state ends
-    Tick last_used;  ///< by a packet
+    Tick until;      ///< end of the state
+    Tick last_used;  ///< last packet to the neighbour
 
     bool ends_by_itself() const { return is_there && state != State::reachable && !lasts(state); }
   };
 
-  /// None where `most` have not answered.
+  /// Returns a neighbour's id, and adds the neighbour if it is new; none if it is new and `most`
+  /// have not answered.
   Id find_or_add(unsigned link, const A& address, Tick now, std::size_t most = kMaxUnanswered);
   Id place();
   void remove(Id id);
@@ -180,7 +184,7 @@ class Neighbours {
 
   std::deque<Neighbour> all_;
   std::vector<Id> free_;
-  std::vector<Id> busy_;  // all whose states end by themselves, and some that were
+  std::vector<Id> busy_;  // all neighbours with a state that ends by time, and some that had one
   absl::flat_hash_map<Where, Id> ids_;
   std::size_t unanswered_ = 0;
   Tick ticked_;

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-/// Hears what is asked; nobody answers.
+/// Counts questions, which no station answers.
 class Silence final : public Neighbours<AddressV4>::Listener {
  public:
   void ask(unsigned /*link*/, const AddressV4& target, const Mac* /*one*/) override {
@@ -44,7 +44,7 @@ TEST(NeighboursTest, ThoseThatAreKeptLeaveRoomForOthers) {
   EXPECT_TRUE(neighbours.use(0, address(1, 1), now, silence).may_wait());
   neighbours.advertised(0, address(0, 7), {.mac = Mac{}}, now, silence);
   EXPECT_EQ(silence.answers, 1U);
-  // Nor does one that fails where it was known count once nobody keeps it.
+  // A known neighbour that fails does not count either, once it is no longer kept.
   neighbours.keep_none();
   EXPECT_FALSE(neighbours.use(0, address(1, 2), now, silence).may_wait()) << "too many are silent";
   for (std::uint32_t ms = 0; ms < 2 * kFailedMs; ms += neighbours.kTickMs) {

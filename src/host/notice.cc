@@ -17,14 +17,14 @@ using detail::store;
 using detail::u16;
 using detail::u8;
 
-constexpr unsigned kArp = kEthernetHeader;  // where it begins in a frame that is written
+constexpr unsigned kArp = kEthernetHeader;  // offset of ARP in a frame that is written
 constexpr unsigned kArpBytes = 28;
-constexpr std::uint16_t kLeastFrame = 60;  // IEEE 802.3: without its checksum
+constexpr std::uint16_t kLeastFrame = 60;  // IEEE 802.3, without the frame check sequence
 
 constexpr unsigned kHeaderV6 = 40;
 constexpr std::uint8_t kSolicitation = 135;
 constexpr std::uint8_t kAdvertisement = 136;
-constexpr unsigned kDiscoveryBytes = 24;  // before its options
+constexpr unsigned kDiscoveryBytes = 24;  // length without options
 constexpr std::uint8_t kSourceOption = 1;
 constexpr std::uint8_t kTargetOption = 2;
 constexpr unsigned kRouterFlag = 0x80;
@@ -63,7 +63,7 @@ struct Discovery {
   std::uint8_t type;
   unsigned flags;
   AddressV6 target;
-  std::uint8_t option;  ///< that holds our own MAC; 0: none
+  std::uint8_t option;  ///< the option that holds the host's MAC; 0: none
 };
 
 std::uint16_t write_discovery(std::byte* frame, const Discovery& message, const Mac& mac,
@@ -125,7 +125,7 @@ std::optional<Notice<AddressV4>> read_arp(std::span<const std::byte> frame) {
   if (!is_for_ip || operation < 1 || operation > 2 || !mac.is_unicast()) return std::nullopt;
   const auto sender = read<AddressV4>(arp + 14);
   const auto target = read<AddressV4>(arp + 24);
-  // Who asks for his own address tells it (RFC 5227, 3).
+  // A question for the sender's own address is an announcement (RFC 5227, 3).
   if (operation == 2 || sender == target) {
     const bool is_solicited = operation == 2 && read<Mac>(frame.data()).is_unicast();
     return Notice<AddressV4>{
@@ -181,7 +181,7 @@ std::optional<Notice<AddressV6>> read_discovery(std::span<const std::byte> frame
   notice.is_solicited = (flags & kSolicitedFlag) != 0;
   notice.overrides = (flags & kOverrideFlag) != 0;
   if (notice.is_solicited && destination.bytes[0] == 0xff) return std::nullopt;
-  // Who answers a question that came to him alone may leave his MAC away: it is the frame's.
+  // An answer to a question to one station may omit the MAC: take the frame's source.
   if (!notice.mac) notice.mac = read<Mac>(frame.data() + 6);
   return notice;
 }
@@ -201,7 +201,7 @@ std::uint16_t write_question(std::byte* frame, const Mac& mac, const AddressV6& 
                          one != nullptr ? *one : multicast_mac(destination), destination);
 }
 
-/// RFC 5227, 3: who tells all asks for himself.
+/// Writes an announcement to all stations as a question for the sender's own address (RFC 5227, 3).
 template <>
 std::uint16_t write_answer(std::byte* frame, const Mac& mac, const AddressV4& target,
                            const AddressV4& asker, const Mac& to) {

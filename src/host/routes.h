@@ -1,4 +1,4 @@
-// Where packets go next, by the longest prefix of their destination.
+// Routes, found by the longest prefix of the destination.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +19,13 @@ struct Route {
   A prefix;  ///< all bits behind the first `bits` are 0
   unsigned bits = 0;
   unsigned link = 0;
-  std::optional<A> via;  ///< none: the destination itself is on the link
+  std::optional<A> via;  ///< the next hop; none: the destination itself is on the link
 };
 
 template <class A>
 class Routes {
  public:
-  /// The prefixes are distinct.
+  /// Makes a table of routes with distinct prefixes.
   explicit Routes(std::vector<Route<A>> routes)
       : routes_(longest_last(std::move(routes))), addresses_(whole_addresses(routes_)) {
     std::vector<Destination<A>> prefixes;
@@ -35,9 +35,9 @@ class Routes {
     networks_.build(prefixes);
   }
 
-  /// Null: there is none.
+  /// Returns the destination's route; null if there is none.
   const Route<A>* find(const A& destination) const {
-    // Nearly all packets are spared the search for a route to their address alone.
+    // The smaller table suffices for nearly all packets: few have a route for their address alone.
     const auto& table = addresses_.may_contain(destination) != 0 ? all_ : networks_;
     const std::uint32_t i = table.find(destination, 0, 0);
     return i == all_.kNone ? nullptr : &routes_[i];
@@ -46,7 +46,7 @@ class Routes {
 
  private:
   static constexpr unsigned kWhole = 8 * A::kBytes;
-  /// So that a network's place is the same in both tables.
+  /// Sorts routes for whole addresses last, so that a network has the same index in both tables.
   static std::vector<Route<A>> longest_last(std::vector<Route<A>> routes) {
     std::ranges::stable_partition(routes, [](const Route<A>& one) { return one.bits != kWhole; });
     return routes;
@@ -60,7 +60,7 @@ class Routes {
   }
 
   std::vector<Route<A>> routes_;
-  KnownAddresses<A> addresses_;  ///< with a route of their own
+  KnownAddresses<A> addresses_;  ///< addresses with a route of their own
   DestinationTable<A> all_;
   DestinationTable<A> networks_;
 };

@@ -24,7 +24,7 @@ void write_reset(std::byte* to, const Reset<K>& reset) {
   if constexpr (A::kBytes == 4) {
     to[0] = std::byte{0x45};
     store(to + 2, big_endian(std::uint16_t{kResetBytes<A>}));
-    // Not to be fragmented, so that its identification may be 0 (RFC 6864).
+    // Don't Fragment is set, so the identification may be 0 (RFC 6864).
     to[6] = std::byte{0x40};
     to[8] = std::byte{kFirstHopLimit};
     to[9] = std::byte{kProtocolTcp};

@@ -1,5 +1,5 @@
-// RSTs that a host makes: for the ends of a connection that millrace ends, and for senders that
-// nobody serves. Plain functions over the caller's bytes; any thread.
+// TCP RSTs that a host makes: for both ends of a connection that millrace ends, and for senders
+// that no service answers. Plain functions over the caller's bytes; any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,17 @@
 
 namespace millrace {
 
-/// Bytes of a RST, its IP header included.
+/// Length of a RST in bytes, including its IP header.
 template <class A>
 inline constexpr unsigned kResetBytes = (A::kBytes == 4 ? 20 : 40) + 20;
 
-/// Writes the packet, from its IP header on, with checksums; `to` has room for `kResetBytes`.
+/// Writes the packet from its IP header on, with checksums, to `to`, which has room for
+/// `kResetBytes`.
 template <class K>
 void write_reset(std::byte* to, const Reset<K>& reset);
 
-/// Returns the RST that answers a parsed TCP packet where nobody listens (RFC 9293, 3.10.7.1); none
-/// for a RST, and where the TCP header was cut short.
+/// Returns the RST that answers a parsed TCP packet to a closed port (RFC 9293, 3.10.7.1); none if
+/// the packet is a RST, or its TCP header was cut short.
 template <class K>
 std::optional<Reset<K>> answering_reset(const std::byte* packet, const Headers& headers);
 

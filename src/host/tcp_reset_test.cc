@@ -26,7 +26,7 @@ class ResetTest : public testing::Test {
     write_reset(bytes.data(), reset);
     return bytes;
   }
-  /// A TCP packet with that much of its header.
+  /// Returns the headers of a TCP packet with this many bytes of its TCP header.
   static Headers headers(std::uint16_t bytes = 20) {
     return {.l4 = kL4,
             .l4_end = static_cast<std::uint16_t>(kL4 + bytes),
@@ -60,7 +60,7 @@ TYPED_TEST(ResetTest, HasTheGivenEndsAndNumbers) {
   }
 }
 
-/// RFC 9293, 3.10.7.1.
+/// Source: RFC 9293, 3.10.7.1.
 TYPED_TEST(ResetTest, AnswersByTheNumbersOfThePacket) {
   auto bytes = TestFixture::written({TestFixture::key(), 100, 200});
   const auto answer_to = [&bytes](unsigned flags, std::uint16_t header = 20) {

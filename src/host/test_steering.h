@@ -1,4 +1,4 @@
-// For tests: a function that has the same to say of every key.
+// For tests: a steering that gives the same answer for every key.
 #pragma once
 
 #include "core/steering.h"

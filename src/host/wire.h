@@ -1,4 +1,4 @@
-// What a host sends by: a port's side.
+// The interface by which a host sends; a port implements it.
 #pragma once
 
 #include "core/outgoing.h"
@@ -8,21 +8,22 @@ namespace millrace {
 class Wire {
  public:
   virtual ~Wire() = default;
-  /// A frame of its own with room for `bytes`; `data` is null where no memory is left.
+  /// Makes a frame with room for `bytes`; `data` is null if no memory is left.
   virtual Outgoing make(unsigned bytes) = 0;
-  /// Sends a frame that `make` made, or that was held.
+  /// Sends a frame that came from `make` or was held, and takes its memory.
   virtual void send(const Outgoing& frame) = 0;
-  /// Lets go one that was made, or held.
+  /// Frees a frame that came from `make` or was held.
   virtual void drop(Handle handle) = 0;
-  /// @name Called for links that have an interface of the kernel's only
+  /// @name Called only for links with a kernel interface
   /// @{
-  /// Gives the kernel a frame that came on such a link; its memory is let go. False: there is no
-  /// room, and it stays the caller's.
+  /// Hands the kernel a frame that came on such a link, and frees it. False: there is no room, and
+  /// the caller keeps the frame.
   virtual bool give_to_kernel(Handle /*handle*/, unsigned /*link*/) { return false; }
-  /// Gives it to the kernel, too, if there is room. From then on nobody may change the frame.
+  /// Also gives the frame to the kernel if there is room. From then on the frame must not be
+  /// changed.
   virtual void show_to_kernel(Handle /*handle*/, unsigned /*link*/) {}
   /// @}
-  /// The link on which a packet came.
+  /// Returns the link on which a packet came.
   virtual unsigned link_of(Handle handle) const = 0;
 };
 

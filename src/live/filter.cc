@@ -62,7 +62,7 @@ bool is(const T& value, const std::optional<T>& wanted) {
   return !wanted || value == *wanted;
 }
 
-/// The value of that name; nothing where there is none.
+/// Returns the value of that name; none if there is none.
 std::optional<std::string_view> value_of(Parameters parameters, std::string_view name) {
   for (const auto& [its_name, value] : parameters) {
     if (its_name == name) return value;
@@ -70,7 +70,7 @@ std::optional<std::string_view> value_of(Parameters parameters, std::string_view
   return std::nullopt;
 }
 
-/// A reader of one parameter.
+/// Reads one parameter into a filter. Errors: usage.
 using Read = Result<void> (*)(std::string_view name, std::string_view text, ConnectionFilter& out);
 
 template <class T, class V>

@@ -1,4 +1,4 @@
-// Which connections somebody means, who lists, ends or traces some. Plain values; any thread.
+// Filters that select connections to list, end or trace. Plain values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// All parts that are given must hold.
+/// A filter: a connection must match all parts that are given.
 struct ConnectionFilter {
   struct Prefix {
     AnyAddress address;
@@ -24,7 +24,7 @@ struct ConnectionFilter {
   std::optional<Prefix> destination;
   std::optional<std::uint16_t> source_port;
   std::optional<std::uint16_t> destination_port;
-  std::optional<std::string_view> state;  ///< its name, which two may have
+  std::optional<std::string_view> state;  ///< the state's name, which two states may share
   std::optional<Prefix> backend;
   std::optional<std::uint16_t> backend_port;
 
@@ -32,12 +32,14 @@ struct ConnectionFilter {
   bool takes_all() const;
 };
 
-/// Takes the parts that a filter has, by the names of its members, out of `parameters`; others are
-/// left to the caller, who says with `is_other` which it knows. Errors (usage) say what is wrong.
+/// Reads a filter from `parameters`, by the names of its parts. Other parameters are left to the
+/// caller: `is_other` returns true for the names that the caller knows. Errors: usage (a parameter
+/// is unknown, or its value is wrong).
 Result<ConnectionFilter> parse_filter(Parameters parameters, bool (*is_other)(std::string_view));
 
-/// The key that the parameters `protocol`, `source`, `source_port`, `destination` and
-/// `destination_port` name; ports may be missing where the protocol has none.
+/// Reads the key that the parameters `protocol`, `source`, `source_port`, `destination` and
+/// `destination_port` name; a missing port is 0. Errors: usage (a parameter is missing, unknown or
+/// wrong).
 Result<AnyKey> parse_key(Parameters parameters);
 
 }  // namespace millrace

@@ -110,8 +110,8 @@ TEST(ConnectionFilter, Keys) {
                    .has_value());
 }
 
-/// How many packets, as they came and as they left, a trace shows of one that is parsed and filed,
-/// and leaves as it came.
+/// Returns how many copies, as it arrived and as it left, a trace shows of a packet that is parsed
+/// and filed, and leaves unchanged.
 std::size_t traced(test::Bytes packet, const Given& given,
                    const std::function<void(Burst&)>& file) {
   const auto tracer = Tracer::create(*parse_filter(given, knows_none));
@@ -130,12 +130,12 @@ std::size_t traced(test::Bytes packet, const Given& given,
   return count;
 }
 
-/// As where no service has replies.
+/// Files as a line without services with replies does.
 void file_nowhere(Burst& burst) {
   burst.verdict[0] = Verdict::no_service;
   burst.clear_lanes();
 }
-/// And where some has.
+/// Files as a line with such a service does.
 void file_as_reply(Burst& burst) {
   burst.v4.replies = 1;
   burst.v4.connection[0] = ConnId::none;

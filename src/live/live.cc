@@ -31,7 +31,7 @@ std::vector<DeviceSettings> device_settings(const Config& config) {
   return settings;
 }
 
-/// Returns the own addresses on that port's link, of both families.
+/// Returns the host's own addresses on that port's link, of both families.
 std::vector<TapAddress> tap_addresses(const Config& config, unsigned port) {
   std::vector<TapAddress> all;
   const auto append = [&](const auto& addresses) {
@@ -44,7 +44,7 @@ std::vector<TapAddress> tap_addresses(const Config& config, unsigned port) {
   return all;
 }
 
-/// Opens the interfaces of the kernel's; null where no port has one.
+/// Opens the kernel interfaces; null if no port has one.
 Result<std::unique_ptr<KernelSide>> open_kernel(const Config& config, Devices& devices) {
   std::vector<std::optional<TapSettings>> taps(config.live.ports.size());
   for (unsigned n = 0; n < taps.size(); ++n) {

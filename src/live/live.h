@@ -1,4 +1,4 @@
-// What `millrace run` is made of, beside its workers: devices, and a port for each worker.
+// The parts of `millrace run` besides its workers: devices, and a port for each worker.
 #pragma once
 
 #include <atomic>
@@ -18,85 +18,89 @@
 namespace millrace {
 
 struct LiveOptions {
-  std::shared_ptr<Owners> owners;  ///< as `make_owners` makes them
+  std::shared_ptr<Owners> owners;  ///< from `make_owners`
   std::vector<std::string> eal_options;
-  const std::atomic<bool>* stop = nullptr;  ///< ends the run; outlives it
+  const std::atomic<bool>* stop = nullptr;  ///< ends the run when set; outlives the `Live`
 };
 
-/// Of the workers of such a configuration.
+/// Returns the owners of shards for a configuration's workers; without a spread if the workers
+/// share their tables.
 std::shared_ptr<Owners> make_owners(const Config& config, const Secret& secret);
 
-/// Opened, asked and closed by one thread; while it runs, other threads may read counters.
+/// One thread opens, uses and closes it; while it runs, other threads may read counters.
 class Live {
  public:
-  /// As `Devices::prepare`.
+  /// Does what `Devices::prepare` does, for a configuration. Errors: the same.
   static Result<void> prepare(const Config& config, const std::vector<std::string>& eal_options);
-  /// Errors: the configuration lacks something (usage), or as `Devices::open`.
+  /// Opens devices and makes a port for each worker. Errors: those of `check_live` and
+  /// `Devices::open`, and of opening the kernel's interfaces.
   static Result<std::unique_ptr<Live>> open(const Config& config, const LiveOptions& options);
 
-  /// Packets come from now on.
+  /// Starts the devices: packets come from now on. Errors: as `Devices::start` and
+  /// `KernelSide::start`.
   Result<void> start();
-  /// One for each worker, which runs on it.
+  /// Returns the ports, one for each worker to run on.
   std::vector<Port*> ports() const;
 
-  /// What hosts become by such a configuration.
+  /// Returns the hosts' plan for a configuration.
   std::shared_ptr<const HostPlan> host_plan(const Config& config) const;
-  /// That worker's host becomes so, and what it was is in `plan`; between two of its bursts.
+  /// Gives that worker's host a new plan, and swaps the old one into `plan`. To be called between
+  /// two of the worker's bursts.
   void update(unsigned worker, std::shared_ptr<const HostPlan>& plan) {
     ports_[worker]->update(plan);
   }
 
-  /// Who wants to see that worker's packets, or null; between two of its bursts.
+  /// Sets that worker's tracer; null ends tracing. To be called between two of the worker's bursts.
   void trace(unsigned worker, Tracer* tracer) { ports_[worker]->trace(tracer); }
 
-  /// All hosts know of a neighbour; before workers run.
+  /// Adds a neighbour to all hosts. To be called before workers run.
   void know(const KnownNeighbour& neighbour) {
     for (const auto& port : ports_) port->know(neighbour);
   }
 
   Owners& owners() const { return hub_->exchange().owners(); }
-  /// Shards may move between these workers; before they run.
+  /// Allows shards to move between these workers. To be called before they run.
   void set_workers(Workers& workers);
-  /// From now on only the first so many workers receive; the others sleep while no other worker
-  /// sends them anything. One thread at a time.
+  /// Makes only the first `workers` workers receive; the others sleep while no worker hands them
+  /// packets. One thread at a time.
   void use(unsigned workers) { hub_->use(workers); }
-  /// How many are meant to receive; and whether only these do.
+  /// The number of workers that are meant to receive, and whether only these do by now.
   unsigned in_use() const { return hub_->in_use(); }
   bool has_settled() const { return hub_->has_settled(); }
-  /// That worker's port; between two of its bursts.
+  /// Returns that worker's port. To be used between two of the worker's bursts.
   LivePort& port(unsigned worker) { return *ports_[worker]; }
 
-  /// Null where no port has an interface of the kernel's.
+  /// Returns the kernel's side; null if no port has a kernel interface.
   const KernelSide* kernel() const { return kernel_.get(); }
-  /// Gives its interfaces the addresses of a configuration that has the same ports. Errors: as
+  /// Gives the kernel interfaces the addresses of a configuration with the same ports. Errors: as
   /// `KernelTap::set_addresses`.
   Result<void> update_kernel(const Config& config);
-  /// Another process goes on with these interfaces. Workers run still.
+  /// Leaves the kernel interfaces to another process. Workers still run.
   void leave_kernel() {
     if (kernel_) kernel_->leave();
   }
 
-  /// A worker has ended, so all do.
+  /// True once a worker has ended: then all end.
   bool is_ending() const { return hub_->is_ending(); }
 
   const Devices& devices() const { return *devices_; }
   Devices& devices() { return *devices_; }
-  /// Workers sleep where nothing comes.
+  /// True if idle workers sleep.
   bool sleeps() const { return sleeps_; }
 
-  /// Returns for how many nanoseconds in all that worker has had no packet; any thread.
+  /// Returns the nanoseconds that the worker has been without packets in all. Any thread.
   std::uint64_t idle_ns(unsigned worker) const {
     return ports_[worker]->counters().idle_ns.value();
   }
 
-  /// Packets beside those that lines count, so far.
+  /// Packets so far, besides those that lines count.
   struct Totals {
     std::uint64_t generated = 0;
-    std::uint64_t released = 0;     ///< held, and sent after all
+    std::uint64_t released = 0;     ///< held, and sent later
     std::uint64_t unresolved = 0;   ///< held, and dropped
-    std::uint64_t not_sent = 0;     ///< that devices had no room for
-    std::uint64_t handed_over = 0;  ///< from a worker to another
-    std::uint64_t not_handed = 0;   ///< for want of room
+    std::uint64_t not_sent = 0;     ///< devices had no room for them
+    std::uint64_t handed_over = 0;  ///< handed over to another worker
+    std::uint64_t not_handed = 0;   ///< not handed over, for want of room
   };
   Totals totals() const;
 
@@ -110,11 +114,12 @@ class Live {
   bool sleeps_ = false;
 };
 
-/// Returns the kernel's interfaces that its ports are, and those that they have beside.
+/// Returns the names of the kernel's interfaces that a configuration's ports use, and of the kernel
+/// interfaces of its ports.
 std::set<std::string> interfaces_of(const Config& config);
 
-/// Whether the configuration is one to run live. The error (usage) says what is missing, or does
-/// not go: a line each.
+/// Checks whether the configuration can run live. Errors: usage (what is missing or impossible, a
+/// line each).
 Result<void> check_live(const Config& config);
 
 }  // namespace millrace

@@ -16,12 +16,12 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-/// Bursts without a packet after which nothing is in flight.
+/// Empty bursts in a row after which no packet is in flight.
 constexpr unsigned kDrained = kBurstsInFlight + 1;
 static_assert(HostFor<AddressV4>::kInFlight > kBurstsInFlight);
-/// And after which a worker that may sleep does.
+/// Empty bursts in a row after which a worker that may sleep does so.
 constexpr unsigned kPatience = 64;
-/// Frames of the kernel's that a worker sends between two bursts, at most.
+/// Largest number of the kernel's frames that a worker sends between two bursts.
 constexpr unsigned kOfKernelABurst = Burst::kMax / 2;
 constexpr std::chrono::microseconds kShortestNap{20};
 constexpr std::chrono::microseconds kLongestNap{200};
@@ -45,12 +45,12 @@ LivePort::LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const 
     completes_checksums_ |= is_of_kernel(hub.devices().name(d).kind);
 }
 
-/// On the worker's own thread.
+/// Prepares the calling thread, which is the worker's.
 void LivePort::join() {
   joined_ = true;
   looked_ = start_ = SteadyClock::now();
   Devices::join();
-  ::prctl(PR_SET_TIMERSLACK, 1);  // else a short sleep takes 50 us more
+  ::prctl(PR_SET_TIMERSLACK, 1);  // otherwise a short sleep takes 50 us more
   host_.begin(now_, *this);
 }
 
@@ -78,8 +78,9 @@ bool LivePort::receive(Burst& burst) {
   return true;
 }
 
-/// While a queue is to go to another worker, it receives by none, until others have taken all that
-/// it has sent them: so no later packet overtakes one of these.
+/// Updates the queues by which this worker receives. While a queue has to pass to another worker,
+/// this worker receives by none until other workers have taken all packets that it handed over: so
+/// no later packet overtakes these.
 void LivePort::choose_queues() {
   const std::uint32_t changes = hub_->changes();
   const bool may_pass = exchange_.has_sent_all();
@@ -119,7 +120,7 @@ void LivePort::poll(Burst& burst) {
   backlog_ = burst.size == before ? 0 : backlog_ - 1;
 }
 
-/// Sends the kernel's frames, unchanged.
+/// Sends frames of the kernel unchanged.
 void LivePort::send_for_kernel() {
   std::array<Outgoing, kOfKernelABurst> frames;
   const unsigned count = hub_->kernel()->take(worker_, frames);
@@ -145,8 +146,9 @@ void LivePort::hear(const Burst& burst, unsigned at, Handle packet) {
   host_.hear({burst.data[at], burst.length[at]}, link_of(packet), now_, *this);
 }
 
-/// The longer nothing comes, the longer; but others wait for a worker that takes part in a move.
-/// One that has paused leaves its processor to those who tell what it had.
+/// Sleeps if the worker may. The sleep grows with the idle time; it stays short while a shard is
+/// moving, since other workers wait for this one. A paused worker sleeps to leave its processor to
+/// the thread that sends its connections.
 void LivePort::wait() {
   flush();
   if (backlog_ == 0) {
@@ -174,7 +176,7 @@ std::uint64_t LivePort::looked_up(Burst& burst, const Steering& steering) {
   return host_.looked_up(burst, steering);
 }
 
-/// What neighbours say, each worker's host must know.
+/// Passes neighbours' answers to all other workers' hosts.
 void LivePort::tell_others(const Burst& burst) {
   for (unsigned i = 0; i < burst.size; ++i) {
     const Verdict verdict = burst.verdict[i];
@@ -223,7 +225,7 @@ void LivePort::flush() {
 }
 
 void LivePort::finish() {
-  hub_->end();  // first: where this worker has failed, what follows may fail, too
+  hub_->end();  // first, as the rest may fail if this worker has failed
   host_.end(*this);
   flush();
   counters_.not_sent.add(hub_->devices().drain(worker_));

@@ -1,9 +1,9 @@
-// A worker's port where millrace runs live: it receives by the worker's queues of all devices,
-// hands to others what is theirs, and sends where its host says.
+// A worker's port in a live run: it receives by the worker's queues of all devices, hands packets
+// of other workers' connections over to them, and sends where its host says.
 //
-// Packets of a connection belong to one worker (`shard`). What another worker receives of them goes
-// through a ring to their owner; what a neighbour tells one worker, all hear. Where workers share
-// their tables, everybody serves what he receives.
+// All packets of a connection belong to one worker (`shard`). A packet that another worker receives
+// goes to its owner through a ring; a neighbour's answer that one worker receives is passed to all.
+// If workers share their tables, each serves what it receives.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@
 
 namespace millrace {
 
-/// What the ports of all workers share. Outlives them.
+/// State that the ports of all workers share. It outlives them.
 class LiveHub {
  public:
-  /// `kernel` may be null. Errors (failed): no memory.
+  /// Makes a hub. `kernel` may be null. Errors: failed (no memory).
   static Result<std::unique_ptr<LiveHub>> create(Devices& devices, KernelSide* kernel,
                                                  unsigned workers, std::shared_ptr<Owners> owners);
 
@@ -36,11 +36,12 @@ class LiveHub {
   Exchange& exchange() const { return *exchange_; }
 
   /// @name Which worker receives by which queue
-  /// Of the first `in_use` workers each has every `in_use`-th. A queue passes from one to another
-  /// when all that the one has received by it has reached those that serve it.
+  /// Each of the first `in_use` workers has every `in_use`-th queue. A queue passes to another
+  /// worker once all packets that its receiver has handed over have reached the workers that serve
+  /// them.
   /// @{
   unsigned in_use() const { return in_use_.load(std::memory_order_acquire); }
-  /// One thread at a time.
+  /// Sets the number of workers that receive. One thread at a time.
   void use(unsigned workers) {
     in_use_.store(workers, std::memory_order_release);
     changes_.fetch_add(1, std::memory_order_release);
@@ -49,23 +50,23 @@ class LiveHub {
     return receiver_of_[queue].load(std::memory_order_acquire);
   }
   unsigned meant_for(unsigned queue) const { return queue % in_use(); }
-  /// By its receiver.
+  /// Passes a queue to another worker. To be called by the queue's receiver.
   void pass(unsigned queue, unsigned to) {
     receiver_of_[queue].store(static_cast<std::uint16_t>(to), std::memory_order_release);
     changes_.fetch_add(1, std::memory_order_release);
   }
-  /// Each queue is with the worker that it is meant for.
+  /// True if each queue is with the worker that it is meant for.
   bool has_settled() const {
     for (unsigned queue = 0; queue < receiver_of_.size(); ++queue) {
       if (receiver_of(queue) != meant_for(queue)) return false;
     }
     return true;
   }
-  /// Another number whenever something of this has changed.
+  /// Returns a number that changes with every change of the above.
   std::uint32_t changes() const { return changes_.load(std::memory_order_acquire); }
   /// @}
 
-  /// A worker has ended, or has failed: nobody serves its packets, so all end. Any thread.
+  /// Ends all workers, as one has ended or failed and no other serves its packets. Any thread.
   void end() { is_ending_.store(true, std::memory_order_relaxed); }
   bool is_ending() const { return is_ending_.load(std::memory_order_relaxed); }
 
@@ -84,21 +85,21 @@ class LiveHub {
   KernelSide* kernel_;
   std::unique_ptr<Exchange> exchange_;
   std::atomic<unsigned> in_use_;
-  std::vector<std::atomic<std::uint16_t>> receiver_of_;  // by queue
+  std::vector<std::atomic<std::uint16_t>> receiver_of_;  // indexed by queue
   std::atomic<std::uint32_t> changes_ = 1;
   std::atomic<bool> is_ending_ = false;
 };
 
-/// Of one port; beside what its host counts.
+/// Counters of one port, besides its host's.
 struct alignas(64) LivePortCounters {
   Counter not_sent;  ///< a device had no room for them
-  Counter idle_ns;   ///< without a packet: it looked for some, or slept
+  Counter idle_ns;   ///< time without a packet: polling or asleep
 };
 
 class LivePort final : public Port, private Wire, private WorkersExchange::Packets {
  public:
   struct Options {
-    bool sleeps = false;                      ///< where nothing comes
+    bool sleeps = false;                      ///< true: sleeps when idle
     const std::atomic<bool>* stop = nullptr;  ///< ends `receive`
   };
   LivePort(LiveHub& hub, unsigned worker, const HostConfig& host, const Options& options);
@@ -117,22 +118,22 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   void tell(const Reset<KeyV6>& reset) override { host_.tell(reset, now_, *this); }
   void finish() override;
 
-  /// Between two bursts.
+  /// Gives the host a new plan, and swaps the old one into `plan`. To be called between two bursts.
   void update(std::shared_ptr<const HostPlan>& plan) { host_.update(plan, now_, *this); }
 
-  /// Who wants to see packets, or nobody; between two bursts.
+  /// Sets the tracer; null: none. To be called between two bursts.
   void trace(Tracer* tracer) { tracer_ = tracer; }
 
-  /// @name Between two bursts
+  /// @name Called between two bursts
   /// @{
-  /// What has come so far is received still, up to `kBacklog` bursts; what comes later is not,
-  /// until it goes on.
+  /// Pauses: packets that have come so far are still received, for at most `kBacklog` bursts; later
+  /// ones are not, until `go_on`.
   void pause() { backlog_ = kBacklog; }
   void go_on() { backlog_ = kGoesOn; }
-  /// It has paused, and no packet is on its way through its worker or to it.
+  /// True if the port has paused and no packet is on its way through its worker or to it.
   bool is_drained() const;
   /// @}
-  /// Between two bursts, or before the first.
+  /// Adds a neighbour to the host. To be called between two bursts, or before the first.
   void know(const KnownNeighbour& neighbour) { host_.know(neighbour, now_, *this); }
 
   const LivePortCounters& counters() const { return counters_; }
@@ -144,11 +145,11 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   static constexpr unsigned kGoesOn = UINT32_MAX;
   static constexpr unsigned kBacklog = 256;
 
-  // The wire.
+  // --- Wire
   Outgoing make(unsigned bytes) override { return hub_->devices().make(bytes); }
   void send(const Outgoing& frame) override;
   void drop(Handle handle) override { Devices::free({&handle, 1}); }
-  // The exchange's packets.
+  // --- WorkersExchange::Packets
   void place(Burst& burst, unsigned at, Handle packet) override {
     Devices::place(burst, at, packet);
   }
@@ -172,20 +173,20 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   unsigned worker_;
   Options options_;
   Host host_;
-  std::vector<unsigned> queues_;  // by which it receives
-  std::uint32_t changes_ = 0;     // of the hub, that `queues_` is up to
+  std::vector<unsigned> queues_;  // queues by which this worker receives
+  std::uint32_t changes_ = 0;     // `changes()` of the hub when `queues_` was last updated
   std::array<Arrival, Burst::kMax> arrivals_;
   unsigned arrived_ = 0;
   bool completes_checksums_ = false;
   bool joined_ = false;
   std::chrono::steady_clock::time_point start_;
-  std::chrono::steady_clock::time_point looked_;  // for packets, the last time
+  std::chrono::steady_clock::time_point looked_;  // time of the last poll for packets
   Tick now_;
-  unsigned empty_ = 0;          // bursts in a row
-  unsigned backlog_ = kGoesOn;  // bursts until it has paused
+  unsigned empty_ = 0;          // empty bursts in a row
+  unsigned backlog_ = kGoesOn;  // bursts until the port has paused
   std::array<Outgoing, Burst::kMax> out_;
   std::uint64_t taken_ = 0;
-  std::vector<Outgoing> own_;  // that the host sends
+  std::vector<Outgoing> own_;  // frames that the host sends
   Tracer* tracer_ = nullptr;
   LivePortCounters counters_;
   WorkersExchange exchange_;

@@ -12,7 +12,8 @@
 namespace millrace {
 namespace {
 
-/// Before it is served a packet shows one end of its connection only.
+/// True if a packet that has not been served may match on this side of its connection. Such a
+/// packet shows one end of the connection only.
 template <class K>
 bool may_match(const ConnectionFilter& filter, Side side, const K& key) {
   ConnectionFilter known = filter;
@@ -26,13 +27,14 @@ bool may_match(const ConnectionFilter& filter, Side side, const K& key) {
   return known.takes({.key = of_client, .translated = of_client});
 }
 
-/// One that belongs to no connection: a packet to a backend's address is none of the backend's.
+/// True if a packet without a connection matches. A packet to a backend's address does not count as
+/// the backend's.
 template <class K>
 bool matches_itself(const ConnectionFilter& filter, const K& key) {
   return !filter.backend && !filter.backend_port && filter.takes({.key = key, .translated = key});
 }
 
-/// The key that the packet has as it is now, where `key` is, or was, its own.
+/// Returns the packet's current key; `key` is its current or former one.
 template <class K>
 K key_now(const std::byte* packet, const Headers& headers, K key) {
   key.source = source_of<typename K::Address>(packet, headers);
@@ -49,14 +51,14 @@ bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned
   K key{.protocol = headers.protocol};
   if (burst.verdict[i] == Verdict::no_service) {
     key = key_now(burst.data[i], headers, key);
-  } else {  // fragments have no ports
+  } else {  // a later fragment has no ports
     key.source = source_of<typename K::Address>(burst.data[i], headers);
     key.destination = destination_of<typename K::Address>(burst.data[i], headers);
   }
   return matches_itself(filter, key);
 }
 
-/// In no lane, or an error: it has the key that stands in its header, if it has one.
+/// True if a packet in no lane, or an ICMP error, matches by the key in its own header.
 bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned i) {
   const Verdict verdict = burst.verdict[i];
   if (!is_unmatched(verdict) || !is_routable(verdict)) return false;
@@ -64,15 +66,16 @@ bool matches_itself(const ConnectionFilter& filter, const Burst& burst, unsigned
                                       : matches_itself<KeyV6>(filter, burst, i);
 }
 
-/// Once it is served it shows both ends: as a client's packet, or as what the client will see.
+/// True if a served packet matches: it shows both ends of its connection, which the filter sees
+/// from the client's side.
 template <class K>
 bool matches(const ConnectionFilter& filter, Side side, const K& came, const K& now) {
   if (side == Side::originator) return filter.takes({.key = came, .translated = now});
   return filter.takes({.key = reversed(now), .translated = reversed(came)});
 }
 
-/// Those of a burst that has come which may match: a bit each. Nobody knows yet which side of its
-/// connection a packet meets.
+/// Returns a bit for each packet of an arrived burst that may match. The side of its connection is
+/// not known yet.
 std::uint64_t may_match(const ConnectionFilter& filter, const Burst& burst) {
   std::uint64_t wanted = 0;
   const auto look = [&](const auto& lane) {
@@ -90,7 +93,8 @@ std::uint64_t may_match(const ConnectionFilter& filter, const Burst& burst) {
   return wanted;
 }
 
-/// And those of one that has been served which do, beside such as match by themselves.
+/// Returns a bit for each packet of a served burst that matches, besides those that match by
+/// themselves.
 template <class K>
 std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const Lane<K>& lane,
                       const Lane<K>& quoted) {
@@ -100,7 +104,7 @@ std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const 
     const Side side = lane.side(n);
     const K& came = lane.key[n];
     const K now = key_now(burst.data[i], burst.headers[i], came);
-    // Nothing has rewritten what belongs to no connection.
+    // A packet without a connection has not been rewritten.
     const bool is_nobodys = lane.connection[n] == ConnId::none && now == came &&
                             (side == Side::reply || !is_served(burst.verdict[i]));
     const bool does = is_nobodys ? matches_itself(filter, came) : matches(filter, side, came, now);
@@ -201,7 +205,7 @@ void Tracer::served(const Burst& burst, std::uint64_t forward, std::span<const O
   }
 }
 
-/// There is room for as many as there are.
+/// Passes a copy on: the ring has room for all copies.
 void Tracer::give(TracedPacket* packet) {
   void* const pointer = packet;
   full_.push({&pointer, 1});

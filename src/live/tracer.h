@@ -1,6 +1,7 @@
-// Copies of the packets that somebody wants to see: as they came, and as they left.
+// Copies packets to be shown to a user, as they arrived and as they left.
 //
-// One worker records, and never waits: what finds no room is counted. One other thread takes.
+// One worker records, and never waits: packets that find no room are counted as lost. One other
+// thread takes the copies.
 #pragma once
 
 #include <array>
@@ -24,8 +25,8 @@ struct TracedPacket {
   static constexpr std::size_t kMost = 2048;  ///< bytes that are kept
 
   std::uint64_t time_ns = 0;  ///< since 1970
-  unsigned link = 0;          ///< on which it came, or left
-  bool sent = false;          ///< as it left
+  unsigned link = 0;          ///< link on which the packet arrived or left
+  bool sent = false;          ///< true: as it left; false: as it arrived
   Verdict verdict = Verdict::tracked;
   std::uint32_t wire_length = 0;
   std::uint16_t length = 0;
@@ -36,23 +37,25 @@ struct TracedPacket {
 
 class Tracer {
  public:
-  /// Packets that may wait to be taken, or to leave.
+  /// Copies that may wait to be taken or for their packet to be served.
   static constexpr unsigned kRoom = 4095;
 
-  /// Errors (failed): no memory.
+  /// Makes a tracer. Errors: failed (no memory).
   static Result<std::unique_ptr<Tracer>> create(const ConnectionFilter& filter);
 
-  /// @name The worker
+  /// @name Called by the worker
   /// @{
-  /// The burst's packets have come, `link_of(handle)` says where; its keys are filed.
+  /// Records a burst that has arrived, with its keys filed. `link_of(handle)` returns a packet's
+  /// link.
   void received(const Burst& burst, const std::function<unsigned(Handle)>& link_of);
-  /// A packet that was received goes to another worker, which will have received it.
+  /// Drops the copy of a packet that goes to another worker, which records it.
   void forget(Handle packet);
-  /// And have been served: those whose bit in `forward` is set leave as `out` says.
+  /// Records the burst after it has been served. Packets with their bit in `forward` set leave as
+  /// `out` says.
   void served(const Burst& burst, std::uint64_t forward, std::span<const Outgoing> out);
   /// @}
 
-  /// The next one, or null; it is the tracer's again with the next call.
+  /// Returns the next copy, or null. It is valid until the next call.
   const TracedPacket* take();
   std::uint64_t lost() const { return lost_.value(); }
 
@@ -67,17 +70,17 @@ class Tracer {
   struct Pending {
     Handle handle;
     TracedPacket* packet;
-    bool is_sure;  // to be wanted, whatever serving it shows
+    bool is_sure;  // matches, whatever serving the packet shows
   };
 
   ConnectionFilter filter_;
   std::vector<std::unique_ptr<TracedPacket>> all_;
-  PointerRing free_;  // from the other thread to the worker
-  PointerRing full_;  // and back
-  // The worker's:
+  PointerRing free_;  // empty copies, from the other thread to the worker
+  PointerRing full_;  // filled copies, from the worker to the other thread
+  // Used by the worker:
   std::vector<Pending> pending_;
   std::vector<TracedPacket*> spare_;
-  // The other thread's:
+  // Used by the other thread:
   TracedPacket* taken_ = nullptr;
   Counter lost_;
 };

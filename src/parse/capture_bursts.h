@@ -1,4 +1,4 @@
-// A whole capture, parsed burst by burst.
+// Visits a whole capture, parsed burst by burst.
 #pragma once
 
 #include "parse/parse.h"
@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-/// Calls `visit(burst)`, a Result<void>, for all of the capture, in order, up to the first error.
+/// Calls `visit(burst)`, which returns a Result<void>, for all of the capture in order, up to the
+/// first error. Errors: those of `visit`.
 template <class Visit>
 Result<void> for_each_burst(const Capture& capture, Visit&& visit) {
   auto port = ReplayPort::create(capture, {.burst = Burst::kMax, .clock = Clock::wall});

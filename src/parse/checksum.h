@@ -16,15 +16,15 @@
 
 namespace millrace {
 
-/// The ones' complement sum of 16-bit words, folded to one; 0 only if all words were.
+/// Folds a sum of 16-bit words to their ones' complement sum; 0 only if all words were 0.
 constexpr std::uint16_t fold(std::uint64_t sum) {
   // In each step the upper half becomes the sum of both, with its carry.
   const auto words = static_cast<std::uint32_t>((sum + std::rotl(sum, 32)) >> 32);
   return static_cast<std::uint16_t>((words + std::rotl(words, 16)) >> 16);
 }
 
-/// Adds `bytes`, the last padded with a zero byte where their number is odd. Fewer than 2^32 bytes
-/// may be added to a sum that begins at 0.
+/// Adds `bytes` to a sum; an odd last byte is padded with a zero byte. A sum that begins at 0 can
+/// take fewer than 2^32 bytes.
 inline std::uint64_t add_words(std::uint64_t sum, std::span<const std::byte> bytes) {
   std::size_t i = 0;
   for (; i + 4 <= bytes.size(); i += 4) sum += detail::load<std::uint32_t>(bytes.data() + i);
@@ -33,13 +33,13 @@ inline std::uint64_t add_words(std::uint64_t sum, std::span<const std::byte> byt
   return sum + detail::load<std::uint32_t>(rest.data());
 }
 
-/// The checksum of `bytes`, whose checksum field is 0, on top of `sum`. Ready to be stored.
+/// Returns the checksum of `bytes`, with the checksum field 0, on top of `sum`. Ready to be stored.
 inline std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint64_t sum = 0) {
   return static_cast<std::uint16_t>(~fold(add_words(sum, bytes)));
 }
 
-/// The sum of the pseudo header of either family (RFC 9293, 3.1; RFC 8200, 8.1). `length` is that
-/// of the transport header and its payload.
+/// Returns the sum of the pseudo header of either family (RFC 9293, 3.1; RFC 8200, 8.1). `length`
+/// is the length of the transport header and its payload in bytes.
 template <class A>
 std::uint64_t pseudo_header_sum(const A& source, const A& destination, std::uint8_t protocol,
                                 std::uint32_t length) {
@@ -51,7 +51,8 @@ std::uint64_t pseudo_header_sum(const A& source, const A& destination, std::uint
   return add_words(sum, std::as_bytes(std::span(destination.bytes)));
 }
 
-/// What replacing words adds to the sums that cover them. The words stand at even offsets.
+/// The difference that replacing words makes to the sums that cover them. The words stand at even
+/// offsets.
 class Difference {
  public:
   template <class Word>
@@ -60,7 +61,8 @@ class Difference {
     sum_ += is;
   }
   void add(const Difference& other) { sum_ += other.sum_; }
-  /// RFC 1624, equation 3. The result is 0xffff only if `checksum` was, and nothing changed it.
+  /// Returns the updated checksum (RFC 1624, equation 3). The result is 0xffff only if `checksum`
+  /// was, and nothing changed it.
   std::uint16_t apply_to(std::uint16_t checksum) const {
     return static_cast<std::uint16_t>(~fold(sum_ + static_cast<std::uint16_t>(~checksum)));
   }
@@ -69,9 +71,9 @@ class Difference {
   std::uint64_t sum_ = 0;
 };
 
-/// What XORing `change` into the 16-bit word as it lies at a place in a message adds (XOR) to the
-/// message's CRC32c, `following` bytes from the message's end. CRCs are linear; begin and final
-/// inversion cancel out.
+/// Returns the value to XOR into a message's CRC32c when `change` is XORed into a 16-bit word as it
+/// lies in the message; `following` bytes come after the word. CRCs are linear, so the initial and
+/// final inversions cancel out.
 std::uint32_t crc32c_difference(std::uint16_t change, std::uint32_t following);
 
 }  // namespace millrace

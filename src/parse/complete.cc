@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-/// Fragments have the checksum of their datagram.
+/// True for a fragment, which has the checksum of its whole datagram.
 template <class K>
 bool is_fragment(const std::byte* ip) {
   if (K::Address::kBytes == 4) return (detail::u16(ip + 6) & 0x3fff) != 0;
@@ -26,7 +26,7 @@ void complete(std::byte* packet, const Headers& headers) {
   if (is_fragment<K>(ip)) return;
   std::byte* const field = packet + headers.l4 + at;
   const auto is = detail::load<std::uint16_t>(field);
-  // The sum of the addresses, the protocol and the length, in any order.
+  // The pseudo header's sum: addresses, protocol and length, in any order.
   std::uint64_t sum = add_words(0, {ip + Ip::kSource, kAddresses});
   sum += detail::big_endian(static_cast<std::uint16_t>(headers.protocol));
   sum += detail::big_endian(static_cast<std::uint16_t>(bytes));

@@ -1,14 +1,14 @@
-// Checksums that a sender left to its hardware, and that no hardware has completed: between a
-// kernel's virtual interfaces such packets arrive with the sum of the pseudo header alone.
+// Completes checksums that a sender left to its hardware and no hardware completed: between the
+// kernel's virtual interfaces such packets arrive with the pseudo header's sum alone.
 #pragma once
 
 #include "core/burst.h"
 
 namespace millrace {
 
-/// Completes the checksums of TCP and UDP packets of a parsed burst whose checksum field is the
-/// folded sum of their pseudo header (Linux, Documentation/networking/checksum-offloads.rst). One
-/// that is right and looks like that, one in 65536, stays right.
+/// Completes the checksums of TCP and UDP packets in a parsed burst if the checksum field is the
+/// folded sum of the pseudo header (Linux, Documentation/networking/checksum-offloads.rst). One
+/// right checksum in 65536 has the same value by chance, and stays right.
 void complete_checksums(Burst& burst);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// Checksums that a sender left to its hardware, against sums made byte by byte.
+// Tests the completion of checksums that a sender left to its hardware, against sums made byte by
+// byte.
 #include "parse/complete.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ unsigned folded(const std::byte* at, std::size_t size, unsigned sum = 0) {
   return sum;
 }
 
-/// Of the pseudo header of a packet whose transport header begins at `l4`.
+/// Returns the pseudo header's sum for a packet with its transport header at `l4`.
 unsigned pseudo(const Bytes& packet, std::size_t l3, std::size_t l4, unsigned protocol) {
   const bool v4 = l4 - l3 < 40;
   const std::byte* addresses = packet.data() + l3 + (v4 ? 12 : 8);

@@ -1,5 +1,5 @@
-// From the IP header to what it carries. What the families have in common is written once, on what
-// `Ipv4` and `Ipv6` say about themselves.
+// Parses from the IP header to the ports. The code that both families share is written once, on the
+// properties that `Ipv4` and `Ipv6` state.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace millrace::detail {
 
-/// One bit for each protocol number below 64.
+/// Returns a set of numbers below 64, one bit each.
 constexpr std::uint64_t bits(std::initializer_list<unsigned> protocols) {
   std::uint64_t set = 0;
   for (const unsigned protocol : protocols) set |= std::uint64_t{1} << protocol;
@@ -27,16 +27,17 @@ constexpr bool contains(std::uint64_t set, unsigned protocol) {
   return protocol < 64 && (set >> protocol & 1) != 0;
 }
 
-/// What stands at `at`: `protocol`, in an IP payload that ends before `end`.
+/// A position in an IP payload: a header of `protocol` begins at `at`, and the payload ends before
+/// `end`.
 struct Payload {
   static constexpr unsigned kUnknownEnd = std::numeric_limits<unsigned>::max();
   unsigned at = 0;
-  unsigned end = kUnknownEnd;  ///< as the IP header says; may lie beyond the packet
+  unsigned end = kUnknownEnd;  ///< from the IP header; may lie beyond the packet
   std::uint8_t protocol = 0;
   bool later_fragment = false;
 };
 
-/// Whether `bytes` can be read at `at` (`tracked`), or why not.
+/// Returns `tracked` if `bytes` bytes can be read at `at`, else why not.
 inline Verdict need(Packet packet, const Payload& payload, unsigned bytes) {
   if (payload.at + bytes > payload.end) [[unlikely]]
     return Verdict::malformed;
@@ -45,7 +46,7 @@ inline Verdict need(Packet packet, const Payload& payload, unsigned bytes) {
   return Verdict::tracked;
 }
 
-/// What an ICMP message means for tracking.
+/// The kind of an ICMP message for tracking.
 enum class Message : std::uint8_t { query, error, control };
 
 struct Ipv4 {
@@ -56,7 +57,7 @@ struct Ipv4 {
   static constexpr std::uint8_t kControl = kProtocolIcmp;
   static constexpr std::uint64_t kExtensions = bits({kProtocolAuthentication});
 
-  /// RFC 792, RFC 950 (address mask), RFC 8335 (extended echo). Redirects are control.
+  /// Sources: RFC 792, RFC 950 (address mask), RFC 8335 (extended echo). Redirects are control.
   static Message message(std::uint8_t type) {
     constexpr std::uint64_t kQueries = bits({0, 8, 13, 14, 15, 16, 17, 18, 42, 43});
     constexpr std::uint64_t kErrors = bits({3, 4, 11, 12});
@@ -64,7 +65,8 @@ struct Ipv4 {
     return contains(kErrors, type) ? Message::error : Message::control;
   }
 
-  /// RFC 791, 3.1. A total length of 0 is what segmentation offload leaves in captures.
+  /// Reads an IPv4 header (RFC 791, 3.1). Segmentation offload leaves a total length of 0 in
+  /// captures.
   static Verdict open(Packet packet, unsigned l3, Payload& payload) {
     const unsigned header = (packet.u8(l3) & 15U) * 4;
     const unsigned total = packet.u16(l3 + 2);
@@ -82,7 +84,8 @@ struct Ipv4 {
     return check_options(packet, l3 + kHeader, payload.at);
   }
 
-  /// A loose or strict source route names further hops while its pointer stands inside it.
+  /// Checks the options. A loose or strict source route names further hops while its pointer is
+  /// inside it.
   static Verdict check_options(Packet packet, unsigned at, unsigned end) {
     constexpr unsigned kEndOfList = 0;
     constexpr unsigned kNoOperation = 1;
@@ -117,14 +120,15 @@ struct Ipv6 {
       bits({kProtocolHopByHop, kProtocolRouting, kProtocolFragment, kProtocolAuthentication,
             kProtocolDestinationOptions});
 
-  /// RFC 4443, 2.1 (errors have no high bit) and 4; RFC 8335 (extended echo).
+  /// Sources: RFC 4443, 2.1 (errors have no high bit) and 4; RFC 8335 (extended echo).
   static Message message(std::uint8_t type) {
     if (type < 128) return Message::error;
     const bool query = type == 128 || type == 129 || type == 160 || type == 161;
     return query ? Message::query : Message::control;
   }
 
-  /// RFC 8200, 3. A jumbogram (RFC 2675) has length 0 and hop-by-hop options.
+  /// Reads an IPv6 header (RFC 8200, 3). A jumbogram (RFC 2675) has length 0 and hop-by-hop
+  /// options.
   static Verdict open(Packet packet, unsigned l3, Payload& payload) {
     const unsigned bytes = packet.u16(l3 + 4);
     payload.at = l3 + kHeader;
@@ -134,13 +138,14 @@ struct Ipv6 {
   }
 };
 
-/// Bytes of the extension header `protocol` whose length field is `field` (RFC 8200, 4; RFC 4302).
+/// Returns the bytes of an extension header `protocol` with the length field `field` (RFC 8200, 4;
+/// RFC 4302).
 constexpr unsigned extension_bytes(std::uint8_t protocol, unsigned field) {
   if (protocol == kProtocolFragment) return 8;
   return protocol == kProtocolAuthentication ? (field + 2) * 4 : (field + 1) * 8;
 }
 
-/// Moves `payload` behind the extension header at which it stands.
+/// Moves `payload` behind the extension header that it is at.
 inline Verdict skip_extension(Packet packet, Payload& payload) {
   if (const Verdict verdict = need(packet, payload, 8); verdict != Verdict::tracked) return verdict;
   const unsigned at = payload.at;
@@ -157,7 +162,8 @@ inline Verdict skip_extension(Packet packet, Payload& payload) {
   return Verdict::tracked;
 }
 
-/// Moves `payload` behind all extension headers, or behind the one that makes a later fragment.
+/// Moves `payload` behind all extension headers; in a later fragment, behind the fragment header
+/// only.
 template <class Ip>
 Verdict skip_extensions(Packet packet, Payload& payload) {
   for (unsigned steps = 0; contains(Ip::kExtensions, payload.protocol); ++steps) {
@@ -169,7 +175,7 @@ Verdict skip_extensions(Packet packet, Payload& payload) {
   return Verdict::tracked;
 }
 
-/// The identifier of an ICMP query stands for both ports.
+/// Reads an ICMP query's identifier, which stands for both ports.
 template <class Ip>
 Verdict read_identifier(Packet packet, const Payload& payload, typename Ip::Key& key) {
   if (const Verdict verdict = need(packet, payload, 1); verdict != Verdict::tracked) return verdict;
@@ -182,7 +188,7 @@ Verdict read_identifier(Packet packet, const Payload& payload, typename Ip::Key&
   return Verdict::tracked;
 }
 
-/// Fills the key's ports, or says why this packet has none to be tracked by.
+/// Fills in the key's ports, or returns why the packet cannot be tracked.
 template <class Ip>
 Verdict read_ports(Packet packet, const Payload& payload, typename Ip::Key& key) {
   key.source_port = key.destination_port = 0;
@@ -198,7 +204,7 @@ Verdict read_ports(Packet packet, const Payload& payload, typename Ip::Key& key)
   return Verdict::tracked;
 }
 
-/// Files the headers and the key of the packet whose IP header begins at `l3`.
+/// Reads headers and key of a packet with its IP header at `l3`.
 template <class Ip>
 Verdict parse_ip(Packet packet, unsigned l3, Headers& headers, typename Ip::Key& key) {
   if (!packet.has(l3, Ip::kHeader)) [[unlikely]]

@@ -1,4 +1,4 @@
-// From the link header to the IP header: tags, labels, LLC/SNAP, PPPoE.
+// Parses from the link header to the IP header: tags, labels, LLC/SNAP, PPPoE.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace millrace::detail {
 
 /// EtherTypes (IANA, IEEE 802 numbers).
-// Below it stands a length, and LLC follows (IEEE 802.3, 3.2.6).
+// Smaller values are a length, and LLC follows (IEEE 802.3, 3.2.6).
 inline constexpr std::uint32_t kMinEtherType = 0x0600;
 inline constexpr std::uint32_t kIpv4 = 0x0800;
 inline constexpr std::uint32_t kVlan = 0x8100;
@@ -22,12 +22,12 @@ inline constexpr std::uint32_t kMplsUpstream = 0x8848;
 inline constexpr std::uint32_t kPppoeSession = 0x8864;
 inline constexpr std::uint32_t kServiceVlan = 0x88a8;
 inline constexpr std::uint32_t kOldServiceVlan = 0x9100;
-// None that a packet can carry: the version of IP decides.
+// Not an EtherType: the IP version decides.
 inline constexpr std::uint32_t kByVersion = 0x10000;
 
 struct LinkHeader {
   unsigned bytes;
-  unsigned type_at;  // where in it the EtherType stands
+  unsigned type_at;  // offset of the EtherType
 };
 
 constexpr LinkHeader link_header(LinkType link) {
@@ -35,13 +35,13 @@ constexpr LinkHeader link_header(LinkType link) {
   return kHeaders[static_cast<std::size_t>(link)];
 }
 
-/// What stands at `at`: an EtherType.
+/// The EtherType of the header at `at`.
 struct Next {
   std::uint32_t type;
   unsigned at;
 };
 
-/// The steps below go on (`tracked`) with `next` moved behind one header, or say why not.
+/// Each step below moves `next` behind one header and returns `tracked`, or returns why not.
 inline Verdict skip_tag(Packet packet, Next& next) {
   if (!packet.has(next.at, 4)) return Verdict::truncated;
   next = {packet.u16(next.at + 2), next.at + 4};
@@ -63,7 +63,8 @@ inline Verdict by_version(Packet packet, Next& next) {
   return Verdict::tracked;
 }
 
-/// RFC 2516, 4; the PPP protocol may be compressed to its lower byte (RFC 1661, 6.5).
+/// Skips a PPPoE header (RFC 2516, 4). The PPP protocol may be compressed to its lower byte (RFC
+/// 1661, 6.5).
 inline Verdict skip_pppoe(Packet packet, Next& next) {
   constexpr unsigned kHeader = 6;
   if (!packet.has(next.at, kHeader + 1)) return Verdict::truncated;
@@ -79,7 +80,7 @@ inline Verdict skip_pppoe(Packet packet, Next& next) {
   return Verdict::tracked;
 }
 
-/// IEEE 802.2 with SNAP; EtherTypes stand behind the OUIs 00-00-00 (RFC 1042) and 00-00-f8
+/// Skips IEEE 802.2 with SNAP. EtherTypes follow the OUIs 00-00-00 (RFC 1042) and 00-00-f8
 /// (802.1H).
 inline Verdict skip_llc(Packet packet, Next& next) {
   if (!packet.has(next.at, 3)) return Verdict::truncated;
@@ -109,7 +110,7 @@ inline Verdict skip_one(Packet packet, Next& next) {
   }
 }
 
-/// Leads to the IP header: `next` is then an IPv4 or IPv6 EtherType and where that header begins.
+/// Finds the IP header: `next` is then an IPv4 or IPv6 EtherType and the header's offset.
 inline Verdict find_ip(Packet packet, LinkHeader link, Next& next) {
   if (packet.length < link.bytes) return Verdict::truncated;
   next = {link.bytes == 0 ? kByVersion : packet.u16(link.type_at), link.bytes};

@@ -1,4 +1,4 @@
-// One packet under the parser's eyes.
+// One packet, as the parser reads it.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace millrace::detail {
 
-/// Offsets stay below 2^18 (a length of 16 bits and one header), so their sums do not wrap.
+/// The bytes of a packet. Offsets stay below 2^18 (a 16-bit length and one header), so sums of them
+/// do not wrap.
 struct Packet {
   const std::byte* data;
   unsigned length;
@@ -19,8 +20,8 @@ struct Packet {
   std::uint16_t u16(unsigned at) const { return detail::u16(data + at); }
 };
 
-/// One past the IP payload on the wire, in bytes from `data`; where the header does not say it, one
-/// past what was captured.
+/// Returns the end of the IP payload on the wire, in bytes from `data`; the end of the captured
+/// bytes if the header has no length.
 inline unsigned payload_end(const std::byte* data, const Headers& headers) {
   const bool v4 = headers.family == 4;
   const unsigned length = u16(data + headers.l3 + (v4 ? 2 : 4));

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-/// An error goes where packets of the connection that it is about go.
+/// Files an ICMP error by the key of the connection that it is about.
 template <class K>
 void file_error(Burst& burst, unsigned i) {
   const auto quote = read_quote<K>(burst.data[i], burst.headers[i]);

@@ -1,6 +1,6 @@
-// From bytes to keys: the parser of a burst. A plain function over the caller's burst; any thread.
+// Parses a burst, from bytes to keys. A plain function over the caller's burst; any thread.
 //
-// What is read, how far, and why it stops: docs/parse.md.
+// docs/parse.md says what is read, how far, and where the parser stops.
 #pragma once
 
 #include "core/burst.h"
@@ -8,26 +8,27 @@
 
 namespace millrace {
 
-/// Tags, labels and shims between the link header and the IP header that are followed.
+/// Tags, labels and shims that are skipped between the link header and the IP header.
 inline constexpr unsigned kMaxLinkHeaders = 16;
-/// Extension headers of one packet that are followed.
+/// Extension headers of one packet that are skipped.
 inline constexpr unsigned kMaxExtensions = 8;
-/// Bytes from the packet's beginning within which its extension headers must end. What follows them
-/// and is read or rewritten, ports and checksum, lies within the next `kTransportBytes`.
+/// A packet's extension headers must end within this many bytes from its beginning. Ports and
+/// checksum, which are read or rewritten, lie within the next `kTransportBytes`.
 inline constexpr unsigned kMaxReach = 448;
 inline constexpr unsigned kTransportBytes = 18;  // up to the end of TCP's checksum
 static_assert(kMaxReach + kTransportBytes <= kOfferedBytes);
 
-/// Reads `size`, `data` and `length`. Writes `headers` and
-/// `verdict` of every packet, and files the key of every packet that gets `Verdict::tracked`, with
-/// its place, in the lane of its family. An ICMP error is filed, too, among those of
-/// errors, where `read_quote` (quote.h) finds what it is about: by the key that it quotes,
-/// reversed. Sizes of all lanes are set anew.
+/// Parses the burst for `link`. Reads `size`, `data` and `length`. Writes `headers` and `verdict`
+/// of every packet, and the size of every lane. The key of each packet with `Verdict::tracked` is
+/// filed in the lane of its family, with the packet's place; `signal` is written, too. An ICMP
+/// error goes to the lane of quoted packets if `read_quote` (quote.h) finds one: its key there is
+/// the quoted packet's, reversed.
 ///
-/// Only the outermost IP header counts. Ports are those of TCP, UDP and SCTP; the identifier,
-/// twice, of ICMP queries; 0 for other protocols. The zone is 0. `headers` is whole where the
-/// verdict is `tracked`, `fragment`, `icmp_error` or `icmp_control` (then l3 < l4 <= l4_end <=
-/// length), and zero elsewhere. No byte at or beyond `length` is read.
+/// Only the outermost IP header counts. Ports are those of TCP, UDP, SCTP and the other protocols
+/// with ports; an ICMP query has its identifier as both ports; all other protocols have 0. The zone
+/// is 0. `headers` is complete if the verdict is `tracked`, `fragment`, `icmp_error` or
+/// `icmp_control` (then l3 < l4 <= l4_end <= length), and zero otherwise. No byte at or beyond
+/// `length` is read.
 void parse(Burst& burst, LinkType link);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Any bytes through the parser and, where a key was found, through `rewrite` or `rewrite_quote`.
-// The first byte of an input chooses the link type, the rest is the packet, in a block of just its
-// size: the address sanitizer sees any access beyond it.
+// Fuzzes the parser and, if a key was found, `rewrite` or `rewrite_error`. The first byte of an
+// input chooses the link type, the rest is the packet, in a block of exactly its size: the address
+// sanitizer sees any access beyond it.
 
 #include <algorithm>
 #include <cstring>
@@ -49,7 +49,7 @@ void check_lanes(const Burst& burst) {
   require(is_unmatched(burst.verdict[0]) || burst.verdict[0] == Verdict::tracked);
 }
 
-/// How far the captured part of what the transport checksum covers is from a right checksum.
+/// Returns the error of the transport checksum, computed over the captured bytes.
 template <class K>
 unsigned checksum_error(const Burst& burst, const K& key) {
   const Headers& h = burst.headers[0];
@@ -58,7 +58,7 @@ unsigned checksum_error(const Burst& burst, const K& key) {
   return internet_checksum({burst.data[0] + h.l4, bytes}, sum) % 0xffffU;
 }
 
-/// Whether a rewriting must leave `checksum_error` as it is.
+/// True if rewriting must leave `checksum_error` unchanged.
 template <class K>
 bool is_covered(const Burst& burst) {
   const Headers& h = burst.headers[0];
@@ -67,11 +67,11 @@ bool is_covered(const Burst& burst) {
   return h.protocol != kProtocolUdp || detail::load<std::uint16_t>(burst.data[0] + h.l4 + at) != 0;
 }
 
-/// The protocol whose ports are an identifier.
+/// The protocol that has an identifier in place of ports.
 template <class K>
 constexpr std::uint8_t kQuery = std::is_same_v<K, KeyV4> ? kProtocolIcmp : kProtocolIcmpV6;
 
-/// Has the line make the packet one with the key `is`, and parses again: nothing else may have
+/// Rewrites the packet to the key `is` as the line does, and parses it again: nothing else may have
 /// changed.
 template <class K>
 void become(Burst& burst, LinkType link, const K& is) {
@@ -132,7 +132,8 @@ void check_rewriting(Burst& burst, LinkType link) {
   require(!covered || checksum_error(burst, original) == error);
 }
 
-/// Of an error, with all that it quotes. ICMPv4 has no pseudo header.
+/// Returns the error of an ICMP error's checksum, which covers the quote. ICMPv4 has no pseudo
+/// header.
 template <class K>
 unsigned icmp_error_of(const Burst& burst, const Headers& h) {
   using Ip = detail::IpOf<K>;
@@ -145,7 +146,8 @@ unsigned icmp_error_of(const Burst& burst, const Headers& h) {
   return internet_checksum({burst.data[0] + h.l4, bytes}, sum) % 0xffffU;
 }
 
-/// Sends an error on as a function does: one end of what it quotes, and its own at the other side.
+/// Rewrites an error as a function does: one end of the quoted packet, and the error's own other
+/// end.
 template <class K>
 K pass_on_and_parse(Burst& burst, LinkType link, End quoted, const typename K::Address& address,
                     std::uint16_t port) {
@@ -186,7 +188,7 @@ void check_quote(Burst& burst, LinkType link) {
   require(back == original);
 }
 
-/// What a segment says stands within its packet, or not at all.
+/// Requires that a segment lies within its packet, or is not whole.
 void check_segment(const Burst& burst) {
   if (burst.verdict[0] != Verdict::tracked) return;
   const Headers& headers = burst.headers[0];

@@ -55,7 +55,7 @@ void expect_untracked(const Parsed& p, Verdict verdict) {
   EXPECT_EQ(p.v4 + p.v6, 0U);
 }
 
-/// The verdict of an IP packet as it stands.
+/// Parses a raw IP packet, without a link header.
 Parsed raw(const Bytes& packet) { return parse(LinkType::raw_ip, packet); }
 Verdict raw_verdict(const Bytes& packet) {
   const Parsed p = raw(packet);
@@ -180,7 +180,7 @@ TEST(ParseIp, OtherProtocolsByAddresses) {
     expect_tracked(raw(ipv6({.next = protocol}, udp())), key6(protocol, 0, 0));
     expect_tracked(raw(ipv4({.protocol = protocol}, {})), key4(protocol, 0, 0));
   }
-  // Each family's ICMP means nothing to the other, nor IPv6's extension headers to IPv4.
+  // The other family's ICMP, and IPv6's extension headers in IPv4, are protocols without ports.
   expect_tracked(raw(ipv4({.protocol = 58}, icmp(128))), key4(58, 0, 0));
   expect_tracked(raw(ipv6({.next = 1}, icmp(8))), key6(1, 0, 0));
   expect_tracked(raw(ipv4({.protocol = 44}, fragment6(6, 9, false))), key4(44, 0, 0));
@@ -277,12 +277,12 @@ TEST(ParseIp, Fragments) {
               Verdict::fragment)
         << bit;
   }
-  // The other flags do not make a fragment, nor do the reserved bits of IPv6's header.
+  // Other flags, and the reserved bits of IPv6's fragment header, do not make a fragment.
   EXPECT_EQ(raw_verdict(ipv4({.fragment = 0xc000}, tcp())), Verdict::tracked);
   Bytes reserved = ipv6({.next = 44}, fragment6(6, 0, true) + tcp());
   reserved[43] |= std::byte{6};
   EXPECT_EQ(raw_verdict(reserved), Verdict::tracked);
-  // What follows a later fragment's header is data, whatever it is called.
+  // Data follows a later fragment's header, whatever its next header says.
   EXPECT_EQ(raw_verdict(ipv6({.next = 44}, fragment6(60, 1, true) + zeros(3))), Verdict::fragment);
   EXPECT_EQ(raw_verdict(ipv4({.protocol = 51, .fragment = 1}, zeros(3))), Verdict::fragment);
 }
@@ -312,7 +312,7 @@ TEST(ParseIpv6, ChainsEndSomewhere) {
   EXPECT_EQ(raw_verdict(ipv6({.next = 60}, chain + extension(60) + extension(17) + udp())),
             Verdict::header_chain);
   const unsigned units = (kMaxReach - 40) / 8;
-  // What the parser reads lies within what every port offers.
+  // The parser needs no more bytes than every port offers.
   const Bytes longest = ipv6({.next = 60}, extension(6, units) + tcp(1000));
   expect_tracked(raw(cut(longest, kOfferedBytes)), key6(6, 1024, 443));
   EXPECT_LE(raw(longest).headers.l4 + kTransportBytes, kOfferedBytes);

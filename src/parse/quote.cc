@@ -11,11 +11,12 @@ namespace {
 
 using detail::Packet;
 
-/// Of an ICMP message, in front of what it quotes.
+/// Bytes of an ICMP message before the quote, and the offset of its checksum.
 constexpr unsigned kIcmpHeader = 8;
 constexpr unsigned kIcmpChecksum = 2;
 
-/// One past what is quoted, where the message says it: extensions follow there (RFC 4884, 4).
+/// Returns the end of the quoted packet. Some messages state the quote's length: extensions follow
+/// there (RFC 4884, 4).
 template <class Ip>
 unsigned quote_end(Packet packet, const Headers& headers) {
   constexpr bool kV4 = Ip::kFamily == 4;
@@ -26,7 +27,7 @@ unsigned quote_end(Packet packet, const Headers& headers) {
   return std::min<unsigned>(headers.l4 + kIcmpHeader + bytes, headers.l4_end);
 }
 
-/// Some words of a packet as they were.
+/// A copy of some words of a packet, to be compared after they have changed.
 class Before {
  public:
   Before(const std::byte* at, unsigned bytes) : at_(at), bytes_(bytes & ~1U) {

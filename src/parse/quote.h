@@ -1,6 +1,5 @@
-// What ICMP errors quote: the beginning of the packet that they are about (RFC 792; RFC 4443, 2.4).
-//
-// Plain functions over one packet; called by the worker that owns it.
+// The packets that ICMP errors quote: the beginning of the packet that the error is about (RFC 792;
+// RFC 4443, 2.4).
 #pragma once
 
 #include <cstddef>
@@ -12,30 +11,30 @@
 
 namespace millrace {
 
-/// The packet that an error quotes, as far as it does.
+/// The packet that an error quotes, as far as it is quoted.
 template <class K>
 struct Quote {
-  K key;            ///< of a packet in the direction from which the error comes
-  Headers headers;  ///< in bytes from the error's own beginning
+  K key;            ///< the quoted packet's key: it went towards the error's origin
+  Headers headers;  ///< offsets from the error's own beginning
 };
 
-/// Of the ICMP error whose headers these are, as the parser wrote them with the verdict
-/// `icmp_error`; of `K`'s family. None where the quote ends before the ports, or has none that a
-/// packet would be tracked by, as that of an error or of a later fragment; and where it was not
-/// sent by whom the error is sent to: who makes errors up must not choose who gets them
-/// (RFC 5508, 4.2; RFC 5927). No byte at or beyond `headers.l4_end` is read.
+/// Reads the packet that an ICMP error quotes. `headers` are the error's, as the parser wrote them
+/// with the verdict `icmp_error`; the family is `K`'s. Returns none if the quote ends before the
+/// ports, or is a packet that would not be tracked (another error, a later fragment). Also none if
+/// the quoted packet's source is not the error's destination: otherwise a forger of errors could
+/// choose their receivers (RFC 5508, 4.2; RFC 5927). No byte at or beyond `headers.l4_end` is read.
 template <class K>
 std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& headers);
 
-/// Makes the quoted packet one with the key `is`, as `rewrite` does, and mends the error's
-/// checksum, which covers the quote, in the same way. The error's own addresses stay.
+/// Rewrites the quoted packet to the key `is`, as `rewrite` does, and updates the error's checksum,
+/// which covers the quote, in the same way. The error's own addresses stay.
 template <class K>
 void rewrite_quote(std::byte* packet, const Headers& headers, const Quote<K>& quote, const K& is);
 
-/// Rewrites an error which goes where packets with the key `was` go, that leave with the key `is`:
-/// its own ends as theirs, so that whoever on the way met the error appears as their sender does,
-/// and what it quotes to the packet that its receiver has sent. False: it quotes none
-/// (`read_quote`), and stays as it is.
+/// Rewrites an error that follows packets which arrive with the key `was` and leave with the key
+/// `is`. The error's addresses become those of `is`, so a router on the way appears as those
+/// packets' sender. The quoted packet becomes the one that the error's receiver sent. False: the
+/// error quotes no packet (`read_quote`), and stays unchanged.
 template <class K>
 bool rewrite_error(std::byte* packet, const Headers& headers, const K& was, const K& is);
 

@@ -27,7 +27,8 @@ class QuoteTest : public testing::Test {
   static constexpr unsigned kEcho = kV4 ? 8 : 128;
   static constexpr unsigned kQuote = kHeader + 8;
 
-  /// From 198.51.100.2 to 192.0.2.1, or 2001:db8::2 to 2001:db8::1: against the error's direction.
+  /// Returns a packet against the error's direction: from 198.51.100.2 to 192.0.2.1, or from
+  /// 2001:db8::2 to 2001:db8::1.
   static Bytes sent(unsigned protocol, const Bytes& payload) {
     return turned(ip(protocol, payload));
   }
@@ -43,7 +44,7 @@ class QuoteTest : public testing::Test {
     const Bytes lengths = kV4 ? bytes({0, words, 0, 0}) : bytes({words, 0, 0, 0});
     return ip(kIcmp, bytes({type, 0, 0, 0}) + lengths + quote);
   }
-  /// By which an error is filed about a packet between these ports.
+  /// Returns the key by which an error about a packet between these ports is filed.
   static K key(unsigned protocol, unsigned from, unsigned to) {
     K key;
     const Bytes packet = ip(protocol, {});
@@ -54,7 +55,7 @@ class QuoteTest : public testing::Test {
     key.protocol = static_cast<std::uint8_t>(protocol);
     return key;
   }
-  /// Whether it is filed, as what.
+  /// Returns the key by which the packet is filed as an error; none if it is not.
   static std::optional<K> filed(const Bytes& packet) {
     const Parsed p = parse(LinkType::raw_ip, packet);
     EXPECT_EQ(to_string(p.verdict), "icmp_error");
@@ -93,7 +94,7 @@ TYPED_TEST(QuoteTest, IsFiledBehindOptionsAndExtensions) {
   EXPECT_EQ(T::filed(T::error(T::sent(51, authentication(6, 6) + tcp()))), T::key(6, 1024, 443));
 }
 
-// Whoever made the error may have cut the quote, and whoever captured it, too.
+// The error's sender may have cut the quote, and the capture may have been cut, too.
 TYPED_TEST(QuoteTest, MayEndBehindThePorts) {
   using T = TestFixture;
   struct Kind {
@@ -143,7 +144,7 @@ TYPED_TEST(QuoteTest, IsNotFiledWhereItIsNothingTracked) {
   }
 }
 
-// Each byte of the quoted source, and of the error's own destination.
+// Changes each byte of the quoted source, and of the error's own destination.
 TYPED_TEST(QuoteTest, IsNotFiledWhereItsSourceIsNotTheOneToBeTold) {
   using T = TestFixture;
   const Bytes real = T::error(T::sent(6, tcp()));
@@ -157,7 +158,7 @@ TYPED_TEST(QuoteTest, IsNotFiledWhereItsSourceIsNotTheOneToBeTold) {
   }
 }
 
-// RFC 4884, 4: what follows the original datagram is not part of it.
+// Extensions follow the original datagram, and are not part of it (RFC 4884, 4).
 TYPED_TEST(QuoteTest, EndsWhereExtensionsBegin) {
   using T = TestFixture;
   const unsigned unit = T::kV4 ? 4 : 8;
@@ -178,7 +179,7 @@ TYPED_TEST(QuoteTest, EndsWhereExtensionsBegin) {
   EXPECT_EQ(found->headers.l4_end, T::kQuote + words * unit);
 }
 
-/// The error with one end of its quote rewritten, in memory that ends with the packet.
+/// Returns the error with one end of its quote rewritten, in memory that ends with the packet.
 template <class K>
 Bytes with_quote(End end, const Bytes& packet, const typename K::Address& address,
                  std::uint16_t port) {
@@ -213,7 +214,7 @@ TYPED_TEST(QuoteTest, RightChecksumsStayRight) {
         if (T::kV4) make_right_l3(p);
       };
       finish(quote);
-      // From 8 bytes of the transport header to all there is.
+      // Quotes of all sizes, from 8 bytes of the transport header to the whole packet.
       const std::size_t size =
           round % 2 == 0 ? quote.size()
                          : T::kHeader + 8 + this->random() % (quote.size() - T::kHeader - 8);
@@ -225,7 +226,8 @@ TYPED_TEST(QuoteTest, RightChecksumsStayRight) {
       const Bytes q = with_quote<TypeParam>(end, p, address, port);
       ASSERT_EQ(l4_error(q, outer) % 0xffff, 0U) << protocol << " of " << size;
 
-      // As if the packet had been sent like that: all of it, its checksums too, is what is quoted.
+      // The quote must be what it would be if the whole packet, with its checksums, had been sent
+      // like that.
       const unsigned place = end == End::source ? 0 : 1;
       Bytes expected = quote;
       std::memcpy(expected.data() + inner.source() + std::size_t{place} * inner.address(),
@@ -292,7 +294,7 @@ TYPED_TEST(QuoteTest, WritingWhatIsThereChangesNothing) {
   EXPECT_EQ(with_quote<TypeParam>(End::source, p, address, 1024), p);
 }
 
-// Ports that stand right before extensions: their checksum is not there.
+// The quote ends after the first 8 bytes of TCP, and extensions follow: there is no TCP checksum.
 TYPED_TEST(QuoteTest, ChecksumsAreNotSoughtInExtensions) {
   using T = TestFixture;
   const unsigned words = T::kV4 ? 7 : 6;  // of 4 and 8 bytes: 8 bytes of transport header

@@ -23,7 +23,7 @@ constexpr std::uint32_t multiply(std::uint32_t a, std::uint32_t b) {
   return product;
 }
 
-/// Element k is x^(8 * 2^k): what 2^k zero bytes multiply a CRC by.
+/// Element k is x^(8 * 2^k): the factor by which 2^k zero bytes multiply a CRC.
 constexpr auto kZeroBytes = [] {
   std::array<std::uint32_t, 32> power{};
   power[0] = kOne >> 8;
@@ -31,8 +31,8 @@ constexpr auto kZeroBytes = [] {
   return power;
 }();
 
-/// How many bytes follow the IP header and its extension headers on the wire, or 0 where the packet
-/// is the first fragment of a datagram.
+/// Returns the bytes on the wire behind the IP header and its extension headers; 0 if the packet is
+/// the first fragment of a datagram.
 unsigned datagram_bytes(const std::byte* packet, const Headers& headers) {
   using namespace detail;
   const std::byte* ip = packet + headers.l3;
@@ -87,7 +87,8 @@ void detail::rewrite_icmp_identifier(std::byte* packet, const Headers& headers,
   update_checksum(icmp + 2, difference);
 }
 
-/// Of a query both ports are the identifier, so a new one looks like two new ends.
+/// Writes both ends. In an ICMP query both ports are the identifier, so a new identifier looks like
+/// two new ends.
 template <class K>
 void detail::rewrite_both(std::byte* packet, const Headers& headers, const K& was, const K& is) {
   if (headers.protocol != kProtocolIcmp && headers.protocol != kProtocolIcmpV6)
@@ -117,7 +118,7 @@ void clamp_mss(std::byte* packet, const Headers& headers, std::uint16_t mss) {
     if (kind == kEnd || bytes == 0 || at + bytes > end) return;
     if (kind == kMss && bytes == 4) {
       if (detail::u16(tcp + at + 2) <= mss) return;
-      // At an odd offset its bytes are halves of two words.
+      // At an odd offset the option's two bytes belong to two checksum words.
       const auto was = detail::load<std::uint16_t>(tcp + at + 2);
       const auto is = detail::big_endian(mss);
       const bool is_odd = at % 2 != 0;
@@ -157,7 +158,7 @@ void rewrite(Burst& burst) {
         rewrite(data, headers, lane.key[i], lane.leaving(i));
     }
   };
-  // Each side by itself: what changes is mostly the same for all, which the processor foresees.
+  // Each direction by itself: its packets mostly change in the same way, so branches are predicted.
   for_each_bit(lane.originators(), rewrite_one);
   for_each_bit(lane.all() & lane.replies, rewrite_one);
 }

@@ -1,6 +1,4 @@
-// Writing into a packet what becomes of it, with its checksums.
-//
-// Plain functions; called by the worker that owns the packets.
+// Writes the changes that functions make to packets, and updates checksums.
 #pragma once
 
 #include <array>
@@ -16,7 +14,7 @@
 
 namespace millrace {
 
-/// Which end of a packet is meant.
+/// One of a packet's two ends.
 enum class End : std::uint8_t { source, destination };
 
 namespace detail {
@@ -24,8 +22,7 @@ namespace detail {
 template <class K>
 using IpOf = std::conditional_t<std::is_same_v<K, KeyV4>, Ipv4, Ipv6>;
 
-/// Where the Internet checksum that covers the pseudo header stands, by protocol; 0 where there is
-/// none.
+/// Offset, by protocol, of the Internet checksum that covers the pseudo header; 0 if there is none.
 template <class Ip>
 inline constexpr auto kChecksumAt = [] {
   std::array<std::uint8_t, 256> at{};
@@ -40,7 +37,7 @@ inline constexpr auto kChecksumAt = [] {
 /// Writes a port and updates the CRC32c of SCTP.
 void rewrite_sctp_port(End end, std::byte* packet, const Headers& headers, std::uint16_t port);
 
-/// Writes the identifier of an ICMP query, which stands at the same place in both families.
+/// Writes the identifier of an ICMP query, which has the same offset in both families.
 void rewrite_icmp_identifier(std::byte* packet, const Headers& headers, std::uint16_t identifier);
 
 /// Stores the words of `address` at `at`.
@@ -64,8 +61,9 @@ inline void update_checksum(std::byte* at, const Difference& difference) {
   store(at, difference.apply_to(load<std::uint16_t>(at)));
 }
 
-/// UDP's 0 means that there is none (RFC 768); UDP-Lite's must not be 0 (RFC 3828, 3.1). Both write
-/// a result of 0 as all ones, the same number; DCCP does not.
+/// Updates a transport checksum. A UDP checksum of 0 means none (RFC 768), and stays; UDP-Lite's
+/// must not be 0 (RFC 3828, 3.1). For both a result of 0 is written as all ones, the same number;
+/// DCCP has no such rule.
 inline void update_transport_checksum(std::byte* at, std::uint8_t protocol,
                                       const Difference& difference) {
   const auto was = load<std::uint16_t>(at);
@@ -77,7 +75,7 @@ inline void update_transport_checksum(std::byte* at, std::uint8_t protocol,
   store(at, is);
 }
 
-/// Writes those ends of `is`.
+/// Writes the chosen ends of `is`.
 template <class K, bool source, bool destination>
 [[gnu::always_inline]] inline void rewrite(std::byte* packet, const Headers& headers, const K& is) {
   using Ip = IpOf<K>;
@@ -104,24 +102,23 @@ template <class K, bool source, bool destination>
   update_transport_checksum(payload + at, headers.protocol, difference);
 }
 
-/// Both ends, or an identifier.
+/// Writes both ends, or an identifier.
 template <class K>
 void rewrite_both(std::byte* packet, const Headers& headers, const K& was, const K& is);
 
 }  // namespace detail
 
-/// Makes a packet with the key `was` one with the key `is`, of the same protocol: writes the ends,
-/// or the identifier, that differ. `headers` are those that the parser wrote for the packet with
-/// the verdict `tracked`; of `K`'s family. No byte at or beyond `headers.l4_end` is read or
-/// written.
+/// Rewrites a packet from the key `was` to the key `is`, of the same protocol: writes the ends or
+/// the identifier that differ. `headers` are the parser's for this packet with the verdict
+/// `tracked`; the family is `K`'s. No byte at or beyond `headers.l4_end` is read or written.
 ///
 /// The IPv4 header checksum and the checksum of TCP, UDP, UDP-Lite, DCCP, ICMPv6 and, for an
 /// identifier, ICMP are updated incrementally (RFC 1624, equation 3): a right one stays right, a
 /// wrong one stays exactly as wrong (modulo 0xffff: 0xffff and 0 are the same number). A UDP
 /// checksum of 0 is kept; a UDP or UDP-Lite checksum that becomes 0 is written as 0xffff. SCTP's
-/// CRC32c covers ports but no addresses; it is updated from the packet's length alone, so also
-/// where the capture is cut short. It cannot be in the first fragment of a datagram, whose length
-/// is not known, and is left alone there. A checksum field that was not captured is not touched.
+/// CRC32c covers ports but no addresses. It is updated by the packet's length on the wire, so it
+/// stays right in a capture that is cut short. In the first fragment of a datagram of unknown
+/// length it is left alone. A checksum field that was not captured is not touched.
 template <class K>
 inline void rewrite(std::byte* packet, const Headers& headers, const K& was, const K& is) {
   const bool source = was.source != is.source || was.source_port != is.source_port;
@@ -132,18 +129,17 @@ inline void rewrite(std::byte* packet, const Headers& headers, const K& was, con
   if (source) detail::rewrite_both(packet, headers, was, is);
 }
 
-/// Has TCP offer segments of `mss` bytes at most, where a SYN offers larger ones. Checksums as
-/// above.
+/// Lowers the MSS option of a SYN to `mss` bytes if it is larger. Checksums as above.
 void clamp_mss(std::byte* packet, const Headers& headers, std::uint16_t mss);
-/// Does so for the burst's packets that functions have said it of.
+/// Lowers the MSS of the burst's packets for which a function asked.
 void clamp_mss(Burst& burst);
 
-/// Before functions serve a filed burst: packets of the family leave as they came.
+/// Clears the changes of a family's packets. To be called before functions serve a filed burst.
 template <class K>
 void begin_serving(Burst& burst) {
   burst.lane<K>().changed.fill(0);
 }
-/// Makes the family's packets what functions have said.
+/// Writes the changes that functions asked for into the family's packets.
 template <class K>
 void rewrite(Burst& burst);
 

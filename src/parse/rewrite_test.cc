@@ -12,7 +12,7 @@
 namespace millrace::test {
 namespace {
 
-/// Rewrites with the headers that the parser finds, in memory that ends with the packet.
+/// Rewrites one end of a packet, by the parser's headers, in memory that ends with the packet.
 template <class K>
 Bytes rewritten(End end, const Bytes& p, const typename K::Address& address, std::uint16_t port) {
   const Parsed parsed = parse(LinkType::raw_ip, p);
@@ -54,7 +54,7 @@ TYPED_TEST(Rewrite, RightStaysRight) {
         ASSERT_EQ(l3_error(q) % 0xffff, 0U);
       }
 
-      // And nothing else has changed.
+      // Nothing else has changed.
       const std::size_t place = end == End::source ? 0 : 1;
       Bytes expected = p;
       std::memcpy(expected.data() + layout.source() + place * layout.address(),
@@ -116,7 +116,7 @@ TYPED_TEST(Rewrite, UdpChecksumThatBecomesZeroIsAllOnes) {
   const auto address = random_address<TypeParam>(this->random);
   Bytes p = packet(layout.family, 17, this->random, 30);
   make_right(p, layout);
-  // The port that brings the sum of everything but the checksum to 0xffff.
+  // Use the port that brings the sum of all but the checksum to 0xffff.
   Bytes without = rewritten<TypeParam>(End::destination, p, address, 0);
   put(without, layout.l4 + 6, 0);
   const auto port = static_cast<std::uint16_t>(l4_error(without, layout));
@@ -125,7 +125,7 @@ TYPED_TEST(Rewrite, UdpChecksumThatBecomesZeroIsAllOnes) {
   EXPECT_EQ(l4_error(q, layout) % 0xffff, 0U);
 }
 
-// DCCP's and UDP-Lite's 0 is a checksum like any other: it has to follow the rewriting.
+// In DCCP and UDP-Lite, 0 is a checksum like any other: it has to be updated.
 TYPED_TEST(Rewrite, ZeroMeansNoneForUdpOnly) {
   for (const unsigned protocol : {33U, 136U}) {
     const Layout layout = this->layout(protocol);
@@ -144,7 +144,7 @@ TYPED_TEST(Rewrite, ResultZeroIsAllOnesWhereItIsForbidden) {
     const auto address = random_address<TypeParam>(this->random);
     Bytes p = packet(layout.family, protocol, this->random, 30);
     make_right(p, layout);
-    // The word of payload that brings the sum of everything but the checksum to 0xffff.
+    // Use the payload word that brings the sum of all but the checksum to 0xffff.
     Bytes q = rewritten<TypeParam>(End::destination, p, address, 0);
     put(q, layout.l4 + 6, 0);
     put(q, layout.l4 + 8, 0);
@@ -199,7 +199,7 @@ TYPED_TEST(Rewrite, SctpStaysRightForPorts) {
     EXPECT_EQ(get(q, TestFixture::kL4 + (end == End::source ? 0 : 2)), port);
     EXPECT_TRUE(is_right_sctp({q.begin() + TestFixture::kL4, q.end()}));
 
-    // The same bytes where the capture is cut short: what was not captured need not be known.
+    // A cut capture gives the same bytes: the update needs no byte that was not captured.
     const std::size_t length = TestFixture::kL4 + 12;
     EXPECT_EQ(rewritten<TypeParam>(end, cut(p, length), address, port), cut(q, length));
   }

@@ -1,4 +1,4 @@
-// The fields of a TCP header that connections are followed by (RFC 9293, 3.1).
+// Reads the TCP header fields by which connections are followed (RFC 9293, 3.1).
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,8 @@ constexpr Signal signal_of_flags(std::uint8_t flags) {
   return fin ? Signal::fin : Signal::ack;
 }
 
-/// Among the options of a SYN, which lie between `at` and `end`.
+/// Returns the window scale among a SYN's options, which lie from `at` to `end`; kUnscaled if there
+/// is none.
 inline std::uint8_t window_scale(const std::byte* at, const std::byte* end) {
   constexpr std::uint8_t kEnd = 0;
   constexpr std::uint8_t kNothing = 1;
@@ -52,14 +53,14 @@ inline std::uint8_t window_scale(const std::byte* at, const std::byte* end) {
 
 }  // namespace detail
 
-/// Of a packet that has ports, or is of a protocol without.
+/// Returns the signal of a tracked packet. A TCP packet without captured flags counts as an ACK.
 inline Signal read_signal(const std::byte* data, const Headers& headers) {
   if (headers.protocol != kProtocolTcp) return Signal::packet;
   const unsigned at = headers.l4 + detail::kTcpFlags;
   return at < headers.l4_end ? detail::signal_of_flags(detail::u8(data + at)) : Signal::ack;
 }
 
-/// Of a TCP packet.
+/// Returns the segment of a TCP packet; one that is not whole if the TCP header was cut short.
 inline Segment read_segment(const std::byte* data, const Headers& headers) {
   const unsigned at = headers.l4;
   if (at + detail::kTcpHeader > headers.l4_end) return {};

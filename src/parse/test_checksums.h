@@ -1,5 +1,5 @@
-// Checksums of test packets by whole recomputation, a byte or bit at a time: the reference, which
-// shares no code with the library.
+// Checksums of test packets, computed over the whole packet, a byte or bit at a time: the reference
+// for tests, which shares no code with the library.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline unsigned plain_sum(const std::byte* data, std::size_t size, unsigned sum)
   return sum;
 }
 
-/// The packet with a right checksum in its IPv4 header, which has 0 there and no options.
+/// Returns the packet with a right checksum in its IPv4 header, which has 0 there and no options.
 inline Bytes summed(Bytes packet) {
   const unsigned sum = 0xffff - plain_sum(packet.data(), 20, 0);
   packet[10] = static_cast<std::byte>(sum >> 8);
@@ -54,7 +54,8 @@ inline void put(Bytes& p, unsigned at, unsigned value) {
   p[at + 1] = static_cast<std::byte>(value);
 }
 
-/// 0 (or 0xffff) if the transport checksum is right: the sum of everything it covers, inverted.
+/// Returns the inverted sum of all that the transport checksum covers: 0 (or 0xffff) if it is
+/// right.
 inline unsigned l4_error(const Bytes& p, const Layout& layout) {
   const auto size = static_cast<unsigned>(p.size()) - layout.l4;
   unsigned sum = 0;
@@ -95,7 +96,7 @@ typename K::Address random_address(std::mt19937& random) {
   return address;
 }
 
-/// Differences modulo 0xffff, where 0 and 0xffff are one number.
+/// Returns the difference modulo 0xffff, where 0 and 0xffff are the same number.
 inline unsigned distance(unsigned a, unsigned b) { return (a + 0xffff - b) % 0xffff; }
 
 inline Bytes with_right_sctp(Bytes p) {
@@ -104,7 +105,7 @@ inline Bytes with_right_sctp(Bytes p) {
   for (unsigned i = 0; i < 4; ++i) p[8 + i] = static_cast<std::byte>(crc >> 8 * i);
   return p;
 }
-/// A right SCTP packet of `size` bytes.
+/// Returns an SCTP packet of `size` bytes with a right CRC.
 inline Bytes sctp(std::mt19937& random, std::size_t size) {
   Bytes p(size);
   for (std::byte& b : p) b = static_cast<std::byte>(random());

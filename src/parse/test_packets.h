@@ -1,4 +1,4 @@
-// Packets made by hand, for tests. Pieces are joined with `+`, outermost first.
+// For tests: packets made from pieces, which are joined with `+`, outermost first.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ inline Bytes bytes(std::initializer_list<unsigned> values) {
 
 inline Bytes zeros(std::size_t count) { return Bytes(count); }
 
-/// Two bytes, big-endian.
+/// Returns two bytes, big-endian.
 inline Bytes be(unsigned value) { return bytes({value >> 8 & 0xff, value & 0xff}); }
 
 inline Bytes ethernet(unsigned type) {
@@ -53,10 +53,10 @@ struct V4 {
   unsigned protocol = 6;
   unsigned fragment = 0x4000;  // the flags and the offset
   Bytes options;
-  int total = -1;  // as computed where negative
+  int total = -1;  // negative: as computed
   unsigned version = 4;
 };
-/// 192.0.2.1 to 198.51.100.2.
+/// Returns an IPv4 packet from 192.0.2.1 to 198.51.100.2.
 inline Bytes ipv4(const V4& h, const Bytes& payload) {
   const std::size_t header = 20 + h.options.size();
   const unsigned total =
@@ -71,7 +71,7 @@ struct V6 {
   int payload = -1;
   unsigned version = 6;
 };
-/// 2001:db8::1 to 2001:db8::2.
+/// Returns an IPv6 packet from 2001:db8::1 to 2001:db8::2.
 inline Bytes ipv6(const V6& h, const Bytes& payload) {
   const unsigned length =
       h.payload < 0 ? static_cast<unsigned>(payload.size()) : static_cast<unsigned>(h.payload);
@@ -80,7 +80,7 @@ inline Bytes ipv6(const V6& h, const Bytes& payload) {
          prefix + bytes({2}) + payload;
 }
 
-/// A hop-by-hop, destination options or routing header of `8 * units` bytes.
+/// Returns a hop-by-hop, destination options or routing header of `8 * units` bytes.
 inline Bytes extension(unsigned next, unsigned units = 1, unsigned segments_left = 0) {
   return bytes({next, units - 1, 0, segments_left}) + zeros(8 * std::size_t{units} - 4);
 }
@@ -91,17 +91,17 @@ inline Bytes authentication(unsigned next, unsigned words) {
   return bytes({next, words - 2}) + zeros(4 * std::size_t{words} - 2);
 }
 
-/// Ports 1024 to 443.
+/// Returns a TCP segment from port 1024 to 443.
 inline Bytes tcp(std::size_t payload = 0) {
   return be(1024) + be(443) + zeros(8) + bytes({0x50, 0x10, 1, 0}) + zeros(4 + payload);
 }
 inline Bytes udp(std::size_t payload = 0) {
   return be(1024) + be(443) + be(static_cast<unsigned>(8 + payload)) + zeros(2 + payload);
 }
-/// Identifier 4660.
+/// Returns an ICMP message with identifier 4660.
 inline Bytes icmp(unsigned type) { return bytes({type, 0, 0, 0}) + be(4660) + zeros(6); }
 
-/// What the parser said about one packet. The packet lies at the end of its heap block, so that the
+/// The parser's result for one packet. The packet lies at the end of its heap block, so that the
 /// address sanitizer sees a read beyond it.
 struct Parsed {
   std::unique_ptr<std::byte[]> memory;
@@ -112,7 +112,7 @@ struct Parsed {
   unsigned v6 = 0;
   KeyV4 key4;
   KeyV6 key6;
-  std::optional<KeyV4> quoted4;  // what an error is filed by
+  std::optional<KeyV4> quoted4;  // the key by which an error is filed
   std::optional<KeyV6> quoted6;
 
   template <class K>

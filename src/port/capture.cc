@@ -77,7 +77,8 @@ Result<std::byte*> Capture::append(std::uint64_t timestamp_ns, std::uint32_t wir
   return at;
 }
 
-/// Packets have no link of their own until one comes that is not of link 0.
+/// Notes the next packet's link. `links_` stays empty until the first packet with a link other than
+/// 0.
 void Capture::note_link(unsigned link) {
   links_.resize(size_);
   links_.push_back(static_cast<std::uint8_t>(link));

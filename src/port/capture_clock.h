@@ -1,15 +1,18 @@
-// The time by which connections of a capture age. Its timestamps tell it, which may step back or
-// far ahead.
+// The clock of a capture, by which its connections age. The clock follows the packets' timestamps,
+// which may step back or far ahead.
 //
-// Packets are added in their order, by one thread; afterwards any number of threads may read.
+// One thread adds the packets in their order; afterwards any number of threads may read.
 //
 // Rules. Time never goes back.
-//  1. Behind the latest packet by less than a second: packets came out of order. Time stays.
-//  2. Behind by more: somebody has set the clock. Time stays until the clock has caught up, or
-//     until the packets' own times have advanced by a second. Then time goes on from where it
-//     stayed, by as much as the packets' own times advance.
-//  3. Ahead, however far: that time has passed. But a step of a day or more does not count if
-//     packets take more than half of it back within a second of their own times.
+//  1. A timestamp less than a second before the latest time: packets came out of order. Time stands
+//     still.
+//  2. A timestamp a second or more before the latest time: the capturing machine's clock was set
+//     back. Time stands still until a timestamp has caught up, or until the timestamps since then
+//     have advanced by a second. In the latter case time goes on from where it stood, by as much as
+//     the timestamps advance.
+//  3. A timestamp ahead of the latest time, however far: that time has passed. Exception: a step of
+//     a day or more is undone if a packet takes back more than half of it before timestamps have
+//     advanced by another second.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +26,16 @@ namespace millrace {
 class CaptureClock {
  public:
   static constexpr std::uint64_t kSecond = 1'000'000'000;
-  /// Time never goes beyond (the year 2262).
+  /// Latest possible time, in nanoseconds since 1970 (year 2262).
   static constexpr std::uint64_t kLatest = INT64_MAX;
-  /// From one packet's timestamp to the next, a step is reported from these sizes on.
+  /// Smallest differences between the timestamps of two successive packets that are reported as a
+  /// step.
   static constexpr std::uint64_t kStepBack = kSecond / 10;
   static constexpr std::uint64_t kStepAhead = 86'400 * kSecond;
 
-  /// Takes the next packet's timestamp, `kLatest` at most.
+  /// Adds the next packet's timestamp, at most `kLatest`.
   void add(std::uint64_t timestamp_ns) {
-    // The difference from a later timestamp wraps, so it is more than a second, too.
+    // If the timestamp is below the previous one, the difference wraps and also exceeds a second.
     if (!steady_ || timestamp_ns - previous_ >= kSecond) [[unlikely]]
       return add_step(timestamp_ns);
     previous_ = timestamp_ns;
@@ -39,32 +43,31 @@ class CaptureClock {
     ++packets_;
   }
 
-  /// The first packet's timestamp, and the latest time of any packet; 0 without packets.
+  /// The first packet's timestamp, and the latest time of any packet, in nanoseconds; 0 without
+  /// packets.
   std::uint64_t first_ns() const { return first_; }
   std::uint64_t latest_ns() const { return latest_; }
 
-  /// True where time is what the timestamps say.
+  /// True if the time of each packet is its timestamp.
   bool is_plain() const { return shifts_.empty(); }
-  /// Returns the time of packet `i`, whose timestamp that is; it may be below an earlier packet's,
-  /// where time stays.
+  /// Returns the time of packet `i`, which has this timestamp. The result may be below an earlier
+  /// packet's time: time then stands still.
   std::uint64_t time_ns(std::size_t i, std::uint64_t timestamp_ns) const {
     return is_plain() ? timestamp_ns : shifted(timestamp_ns, shift_at(i).ns);
   }
-  /// Returns the timestamp at which, by the clock of packet `i`, it is `time_ns`.
+  /// Returns the timestamp that corresponds to `time_ns` by the shift that holds for packet `i`.
   std::uint64_t timestamp_ns(std::size_t i, std::uint64_t time_ns) const {
     return is_plain() ? time_ns : unshifted(time_ns, shift_at(i).ns);
   }
-  /// Returns the first packet behind `i` to whose timestamp another difference is added; at most
-  /// SIZE_MAX.
+  /// Returns the first packet after `i` for which another shift holds; SIZE_MAX if there is none.
   std::size_t alike_until(std::size_t i) const { return is_plain() ? SIZE_MAX : shift_at(i).end; }
 
-  /// Returns one line that reports the first step, and how many there are. Empty if there are none.
+  /// Returns one line that reports the first step and the number of steps; empty without steps.
   /// Packets are counted from 1.
   std::string steps() const;
 
  private:
-  /// The difference between time and timestamp, for packets from the end of the previous shift to
-  /// before `end`.
+  /// Time minus timestamp, for the packets from the previous shift's `end` up to before this `end`.
   struct Shift {
     std::size_t end;
     std::int64_t ns;
@@ -85,15 +88,15 @@ class CaptureClock {
   void undo_jump();
   void shift_from(std::size_t packet, std::int64_t ns);
 
-  bool steady_ = false;  // a packet soon after the last one tells the time as it is
+  bool steady_ = false;  // a packet less than a second after the last one needs no check
   std::size_t packets_ = 0;
   std::uint64_t first_ = 0;
   std::uint64_t latest_ = 0;
   std::uint64_t previous_ = 0;  // timestamp
-  std::int64_t shift_ = 0;      // of the packets at hand
-  std::vector<Shift> shifts_;   // empty: all 0; else the last one has no end
-  std::optional<Jump> jump_;    // far ahead, as long as it may be taken back
-  // Timestamp of the first packet that is behind, while time stays.
+  std::int64_t shift_ = 0;      // for the packets that come now
+  std::vector<Shift> shifts_;   // empty: all 0; else the last one ends at SIZE_MAX
+  std::optional<Jump> jump_;    // a step far ahead, as long as a packet may undo it
+  // Smallest timestamp since time began to stand still by rule 2.
   std::optional<std::uint64_t> behind_since_;
 
   std::size_t steps_back_ = 0;

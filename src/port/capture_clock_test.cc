@@ -19,7 +19,7 @@ CaptureClock clock_of(const std::vector<std::uint64_t>& seconds) {
   return clock;
 }
 
-/// The time of each packet, in seconds: it never goes back.
+/// Returns the time of each packet, in seconds, and expects that it never goes back.
 std::vector<std::uint64_t> told(const std::vector<std::uint64_t>& seconds) {
   const CaptureClock clock = clock_of(seconds);
   std::vector<std::uint64_t> all;
@@ -45,18 +45,18 @@ TEST(CaptureClock, IsWhatTimestampsSay) {
 // Rule 2.
 TEST(CaptureClock, GoesOnASecondAfterAStepBack) {
   EXPECT_EQ(told({100, 101, 50, 51, 52, 60}), (Times{100, 101, 101, 101, 102, 110}));
-  // Again and again.
+  // Two steps back in a row.
   EXPECT_EQ(told({100, 50, 51, 53, 10, 11, 12}), (Times{100, 100, 100, 102, 102, 102, 103}));
 }
 
 TEST(CaptureClock, StaysUntilTheClockHasCaughtUp) {
-  // Two sources, of which one is late by 5 s: time is the other's.
+  // Two sources, one of them late by 5 s: time follows the other.
   EXPECT_EQ(told({100, 95, 101, 96, 102, 97, 103}), (Times{100, 100, 101, 101, 102, 102, 103}));
   EXPECT_TRUE(clock_of({100, 95, 101, 96, 102, 97, 103}).is_plain());
   EXPECT_EQ(told({100, 0, 101}), (Times{100, 100, 101}));
 }
 
-// Rule 1: by less than a second, and for as long as one likes.
+// Rule 1: out of order by less than a second, for any number of packets.
 TEST(CaptureClock, StaysForPacketsOutOfOrder) {
   CaptureClock clock;
   for (std::uint64_t i = 1; i < 1000; ++i)
@@ -74,14 +74,14 @@ TEST(CaptureClock, PassesWhatItStepsAhead) {
 
 TEST(CaptureClock, ForgetsAStepAheadThatIsTakenBack) {
   EXPECT_EQ(told({100, 4'000'000'000, 101, 102}), (Times{100, 100, 101, 102}));
-  // Two packets, and some that are out of order.
+  // Two packets after the step, then the clock is taken back.
   EXPECT_EQ(told({100, 4'000'000'000, 4'000'000'001, 101, 102, 110}),
             (Times{100, 100, 101, 101, 102, 110}));
-  // Not where it lasts: then it has stepped, ahead and back.
+  // Taken back too late: these are two steps, one ahead and one back.
   EXPECT_EQ(
       told({100, 100 + 2 * kDay, 103 + 2 * kDay, 104, 105, 107}),
       (Times{100, 100 + 2 * kDay, 103 + 2 * kDay, 103 + 2 * kDay, 103 + 2 * kDay, 105 + 2 * kDay}));
-  // Less than half of it is taken back: a step of its own.
+  // Less than half is taken back: this is a step of its own.
   EXPECT_EQ(told({100, 100 + 10 * kDay, 100 + 8 * kDay, 102 + 8 * kDay}),
             (Times{100, 100 + 10 * kDay, 100 + 10 * kDay, 100 + 10 * kDay}));
 }
@@ -109,7 +109,7 @@ TEST(CaptureClock, KnowsTheTimestampOfATime) {
   EXPECT_FALSE(clock.is_plain());
   for (std::size_t i = 0; i < seconds.size(); ++i)
     EXPECT_EQ(clock.timestamp_ns(i, clock.time_ns(i, seconds[i] * kSecond)), seconds[i] * kSecond);
-  // A packet's own times reach as far as the packets that are told the time alike.
+  // Timestamps convert back and forth as long as the same shift holds.
   EXPECT_EQ(clock.alike_until(0), 3U);
   EXPECT_EQ(clock.alike_until(3), 6U);
   EXPECT_EQ(clock.alike_until(6), 7U);

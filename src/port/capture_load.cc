@@ -1,4 +1,4 @@
-// Capture::load: pcap is read by libpcap, pcapng by pcapng_reader.h, told apart by the first byte.
+// Capture::load: libpcap reads pcap, pcapng_reader.h reads pcapng; the file's first byte decides.
 #include <fmt/format.h>
 #include <pcap/pcap.h>
 #include <sys/stat.h>
@@ -22,13 +22,13 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 18;
-constexpr int kPcapngBegins = 0x0a;  // no kind of pcap does
+constexpr int kPcapngBegins = 0x0a;  // first byte of pcapng, and of no kind of pcap
 
 std::unexpected<Error> unreadable(std::string message) {
   return std::unexpected(Error{std::move(message), Error::Kind::unreadable});
 }
 
-/// Checks what the file system can tell, so that the message is not libpcap's.
+/// Checks the file's existence, kind and size, for a clearer message than libpcap's.
 Result<void> check_is_file(const std::string& path) {
   struct stat s{};
   if (::stat(path.c_str(), &s) != 0) {
@@ -48,20 +48,21 @@ Result<void> check_is_file(const std::string& path) {
   return {};
 }
 
-/// Standard input is read through a file of its own, which may be closed.
+/// Opens a file. For standard input the descriptor is duplicated, so that closing the file leaves
+/// it open.
 std::FILE* open_file(const std::string& path) {
   if (path != "-") return std::fopen(path.c_str(), "rbe");
   const int fd = ::dup(STDIN_FILENO);
   return fd < 0 ? nullptr : ::fdopen(fd, "rb");
 }
 
-/// Seconds are 32 bits in pcap files.
+/// Returns the nanoseconds since 1970. Seconds are 32 unsigned bits in pcap files.
 std::uint64_t nanoseconds(const timeval& t) {
   return std::uint64_t{static_cast<std::uint32_t>(t.tv_sec)} * 1'000'000'000 +
          static_cast<std::uint32_t>(t.tv_usec);
 }
 
-/// Returns the DLT_... of a LINKTYPE_...: of those that are read, one differs.
+/// Returns the DLT_... for a LINKTYPE_.... Among the supported types only raw IP's numbers differ.
 int dlt_of(std::uint16_t link_type) {
   constexpr std::uint16_t kLinktypeRaw = 101;
   return link_type == kLinktypeRaw ? DLT_RAW : link_type;
@@ -110,8 +111,9 @@ class CaptureLoader {
     return {};
   }
 
-  /// The program that has compressed the file, by its first bytes; empty: none. What it reads is
-  /// lost, so it reads on only where a capture begins otherwise.
+  /// Returns the program that can unpack the file, by the file's first bytes; empty if the file is
+  /// not compressed. The bytes that are read cannot be put back, so the function reads beyond
+  /// `first` only if no capture begins with `first`.
   std::string_view compressed_by(int first) {
     using std::string_view_literals::operator""sv;
     struct Magic {
@@ -184,7 +186,7 @@ class CaptureLoader {
     while ((more = reader.next(packet)) && *more) {
       const auto link = link_of(packet);
       if (!link) return std::unexpected(link.error());
-      at = packet.time_ns.value_or(at);  // a block without a time: at that of the one before
+      at = packet.time_ns.value_or(at);  // a block without a time takes the previous packet's
       note_time(at);
       auto kept = capture_.append(at, packet.wire_length, packet.data, *link);
       if (!kept) return no_room(kept.error());
@@ -200,7 +202,8 @@ class CaptureLoader {
     return {};
   }
 
-  /// Returns the place of the packet's link type among those of the capture. Appends a new one.
+  /// Returns the index of the packet's link type in the capture's format, and appends a new one.
+  /// Errors: unreadable (a link type that cannot be read).
   Result<unsigned> link_of(const PcapngReader::Packet& packet) {
     const int dlt = dlt_of(packet.link_type);
     const std::vector<int>& known = capture_.format_.dlts;
@@ -220,7 +223,7 @@ class CaptureLoader {
 
   const std::string& path_;
   std::string name_;                                            // for messages
-  std::vector<char> buffer_ = std::vector<char>(kBufferBytes);  // the file's, so it outlives it
+  std::vector<char> buffer_ = std::vector<char>(kBufferBytes);  // stdio's; must outlive the file
   std::unique_ptr<std::FILE, Close> file_;
   Capture capture_{CaptureFormat{}};
 };

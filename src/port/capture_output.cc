@@ -25,14 +25,14 @@ void CaptureOutput::write(unsigned port, std::span<const Packet> packets, std::u
   }
   own.settled = settled;
   write_what_is_next();
-  // The port that all wait for has nothing waiting itself, so somebody always goes on.
+  // One port always goes on (invariant 3), so this wait ends.
   written_.wait(lock, [&own] { return own.waiting.size() <= kMostWaiting; });
 }
 
 void CaptureOutput::end(unsigned port) {
   const std::lock_guard lock(mutex_);
   ports_[port].settled = UINT64_MAX;
-  written_.notify_all();  // also where there is no memory left for what follows
+  written_.notify_all();  // first, in case `write_what_is_next` runs out of memory
   write_what_is_next();
 }
 
@@ -43,7 +43,7 @@ void CaptureOutput::put(const Packet& packet) {
   if (writer_.failed()) failed_.store(true, std::memory_order_relaxed);
 }
 
-/// Whether no other port can still come with anything before the first packet of this one.
+/// True if no other port can still bring a packet that precedes this port's first waiting one.
 bool CaptureOutput::is_next(unsigned port) const {
   const std::uint64_t order = ports_[port].waiting.front().order;
   return std::ranges::all_of(ports_, [order](const PortState& other) {

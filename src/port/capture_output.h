@@ -1,13 +1,14 @@
-// Where ports put what leaves: one capture, in the order of the capture that they read, however
-// many ports share the reading.
+// The output of one or several ports: one capture file, in the order of the capture that the ports
+// read.
 //
-// Each port is numbered and used by one thread; different ports may write at the same time.
+// Each port has a number and is used by one thread; different ports may write at the same time.
 //
 // Invariants:
-//  1. The file is in ascending order.
-//  2. A packet is written only when every other port has shown a later one, settled beyond it, or
-//     ended.
-//  3. The port that all wait for has nothing waiting, so it never waits itself.
+//  1. The packets in the file ascend by `order`.
+//  2. A packet is written only after every other port has a later packet waiting, has promised by
+//     `settled` to write no earlier one, or has ended.
+//  3. The port that the other ports wait for has no packet waiting, so that port never waits
+//     itself.
 #pragma once
 
 #include <atomic>
@@ -26,25 +27,26 @@ namespace millrace {
 class CaptureOutput {
  public:
   struct Packet {
-    std::uint64_t order;  ///< its place among the packets of all ports
+    std::uint64_t order;  ///< position among the packets of all ports
     std::uint64_t timestamp_ns;
     std::uint32_t wire_length;
-    std::span<const std::byte> head;  ///< captured bytes: copied if it has to wait
-    std::span<const std::byte> tail;  ///< and these: they stay where they are until `finish`
-    unsigned link = 0;                ///< place of its link type in `CaptureFormat::dlts`
+    std::span<const std::byte> head;  ///< first captured bytes: copied if the packet has to wait
+    std::span<const std::byte> tail;  ///< the remaining ones: must stay valid until `finish`
+    unsigned link = 0;                ///< index of its link type in `CaptureFormat::dlts`
   };
 
   CaptureOutput(CaptureWriter writer, unsigned ports);
 
-  /// Packets of that port, later in order than all it wrote before. It will write nothing more that
-  /// is below `settled`. Waits where the port is far ahead of another.
+  /// Writes packets of that port, in ascending order and later than all that it wrote before. The
+  /// port promises to write no packet below `settled` from now on. Blocks while more than
+  /// `kMostWaiting` of the port's packets wait for other ports.
   void write(unsigned port, std::span<const Packet> packets, std::uint64_t settled);
-  /// The port writes nothing more.
+  /// Ends the port: it writes nothing more.
   void end(unsigned port);
 
-  /// True once anything could not be written.
+  /// True once a write has failed.
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  /// Ends the file, after all ports have ended; see CaptureWriter::finish.
+  /// Ends the file, after all ports have ended. Errors: those of `CaptureWriter::finish`.
   Result<void> finish();
 
  private:
@@ -60,7 +62,7 @@ class CaptureOutput {
     std::deque<Waiting> waiting;
     std::uint64_t settled = 0;
   };
-  /// A port waits while more of its packets than this wait for others'.
+  /// Packets of one port that may wait for other ports before `write` blocks.
   static constexpr std::size_t kMostWaiting = 4096;
 
   void put(const Packet& packet);

@@ -25,7 +25,7 @@ class CaptureOutputTest : public testing::Test {
   CaptureOutput::Packet packet(std::uint64_t order) const {
     return {order, test::kStart + order, 60, bytes_, {}};
   }
-  /// The orders of what was written, as their timestamps tell.
+  /// Returns the orders of the packets in the file, which their timestamps carry.
   std::vector<std::uint64_t> written() const {
     const auto capture = Capture::load(path());
     EXPECT_TRUE(capture.has_value());
@@ -48,7 +48,7 @@ TEST_F(CaptureOutputTest, WaitsForWhoMayStillComeFirst) {
   const std::array early{packet(5), packet(15)};
   out.write(0, late, 21);
   out.write(1, early, 16);
-  out.write(1, {}, 30);  // nothing below 30 comes from there
+  out.write(1, {}, 30);  // port 1 promises nothing below 30
   out.end(0);
   out.end(1);
   ASSERT_TRUE(out.finish().has_value());
@@ -67,8 +67,8 @@ TEST_F(CaptureOutputTest, WhoEndsHoldsUpNobody) {
   EXPECT_EQ(written().size(), 20'000U);
 }
 
-// Each packet belongs to a port at random, some ports get hardly any, and each writes in a thread
-// of its own, in bursts of any size.
+// Each packet belongs to a random port, some ports get hardly any, and each port writes in a thread
+// of its own, in bursts of random size.
 TEST_F(CaptureOutputTest, AnyThreadsInAnyOrderGiveTheOrderOfTheWhole) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);

@@ -19,7 +19,7 @@ std::string u32(std::uint32_t v) { return u16(v & 0xffff) + u16(v >> 16); }
 constexpr std::uint32_t kMicro = 0xa1b2c3d4;
 constexpr std::uint32_t kNano = 0xa1b23c4d;
 
-/// A little-endian classic pcap, independent of the writer under test.
+/// Returns the header of a little-endian classic pcap, independent of the writer under test.
 std::string pcap_header(std::uint32_t magic = kMicro, unsigned link = 1, unsigned snaplen = 65535) {
   return u32(magic) + u16(2) + u16(4) + u32(0) + u32(0) + u32(snaplen) + u32(link);
 }
@@ -59,7 +59,7 @@ std::string text(const Capture::Packet& packet) {
   return {reinterpret_cast<const char*>(packet.data), packet.captured};
 }
 
-/// The message for this file's bytes, which are to be refused as unreadable in one line.
+/// Returns the error for this file, which must be `unreadable` and one line.
 std::string refusal_of(const std::string& path) {
   const auto capture = Capture::load(path);
   EXPECT_FALSE(capture.has_value());
@@ -119,7 +119,7 @@ TEST(CaptureLoad, LinkTypes) {
   }
 }
 
-// Both interfaces' packets, each with its link type; the interface without packets counts not.
+// Packets of both interfaces have their link types; an interface without packets does not count.
 TEST(CaptureLoad, PcapngWithSeveralLinkTypes) {
   const auto on = [](std::string packet, unsigned interface) {
     packet[8] = static_cast<char>(interface);
@@ -157,7 +157,7 @@ TEST(CaptureLoad, NamesALinkTypeThatIsNotRead) {
   EXPECT_NE(refusal_of_bytes(pcap_header(kMicro, 4242)).find("4242"), std::string::npos);
 }
 
-// Whatever of a file is cut away, whole packets before the cut are used and the loss is told.
+// At any cut, the whole packets before the cut are used, and the loss is reported.
 TEST(CaptureLoad, UsesATruncatedFileAsFarAsItGoes) {
   const std::string whole =
       pcap_header() + pcap_packet(1, 0, "first", 5) + pcap_packet(2, 0, "second", 6);
@@ -239,7 +239,7 @@ TEST(CaptureAppend, TakesPacketsOfAnySize) {
   EXPECT_TRUE(std::ranges::equal(capture.packet(0).bytes(), large));
 }
 
-// Whoever copies or prefetches may form addresses within the slack of every packet.
+// Code that copies or prefetches may form addresses within the slack of every packet.
 TEST(CaptureAppend, EmptyPacketsHaveAnAddressToo) {
   Capture capture({});
   for (unsigned i = 0; i < 3; ++i) {

@@ -20,17 +20,18 @@ namespace {
 
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 
-/// Never 0, which would say that all is well.
+/// Returns errno; EIO if errno is 0, which would mean success.
 int why_not() { return errno != 0 ? errno : EIO; }
 
-/// Where writing to `path` ends up: a symbolic link stays, what it points to is replaced.
+/// Returns `path` with symbolic links resolved, so that a link stays and its target is replaced.
 std::string resolved(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> real(::realpath(path.c_str(), nullptr),
                                                          &std::free);
   return real == nullptr ? path : std::string(real.get());
 }
 
-/// A file descriptor, or -1 with errno; `temporary` becomes the name of what was created.
+/// Creates a new file beside `path`, and stores its name in `temporary`. Returns a file descriptor;
+/// -1 with errno set on failure.
 int open_beside(const std::string& path, std::string& temporary) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   for (unsigned n = 0;; ++n) {
@@ -52,7 +53,7 @@ int open_output(const std::string& path, std::string& temporary) {
   return open_beside(path, temporary);
 }
 
-/// LINKTYPE_... of a DLT_...: of those that are read, raw IP's differs.
+/// Returns the LINKTYPE_... for a DLT_.... Among the supported types only raw IP's numbers differ.
 std::uint16_t link_type_number(int dlt) {
   constexpr std::uint16_t kLinktypeRaw = 101;
   const bool raw = link_type_of(dlt).value_or(LinkType::ethernet) == LinkType::raw_ip;
@@ -66,11 +67,11 @@ struct CaptureWriter::State {
   pcap_t* pcap = nullptr;
   pcap_dumper_t* dumper = nullptr;  // writes to the file; none: pcapng
   bool nanoseconds = false;
-  std::vector<char> buffer;       // the file's, so it outlives it
-  std::vector<std::byte> packet;  // where head and tail are put together
+  std::vector<char> buffer;       // stdio's buffer, to outlive the file
+  std::vector<std::byte> packet;  // head and tail joined
 
-  /// False where the file's last bytes were lost. pcap_dump_close is this fclose, but does not
-  /// tell.
+  /// Closes the file. False: its last bytes could not be written. (pcap_dump_close calls the same
+  /// fclose, but returns nothing.)
   bool close() {
     if (file == nullptr) return true;
     return std::fclose(std::exchange(file, nullptr)) == 0;
@@ -130,7 +131,7 @@ Result<CaptureWriter> CaptureWriter::create(const std::string& path, const Captu
   return writer;
 }
 
-/// Writes what comes before packets.
+/// Writes the file's header. False: no memory, or the write failed.
 bool CaptureWriter::begin(const CaptureFormat& format) {
   State& state = *state_;
   state.nanoseconds = format.nanoseconds;

@@ -1,9 +1,10 @@
-// Writes a capture: beside its final name first, renamed when it is whole. pcap, or pcapng where
-// pcap cannot hold what is written (`CaptureFormat::needs_pcapng`).
+// Writes a capture to a temporary file beside its final name, and renames the file when it is
+// whole. The format is pcap, or pcapng where pcap cannot hold the packets
+// (`CaptureFormat::needs_pcapng`).
 //
-// One thread uses a writer. What is not a regular file (a pipe, /dev/null), and standard output, is
-// written directly. Without `finish` nothing appears under the final name, and what was there
-// stays.
+// One thread uses a writer. Standard output, and files that are not regular (a pipe, /dev/null),
+// are written directly. Without `finish` no file appears under the final name, and one that was
+// there stays.
 #pragma once
 
 #include <cstddef>
@@ -21,29 +22,29 @@ namespace millrace {
 class CaptureWriter {
  public:
   /// Creates the temporary file, `PATH.PID-N.partial`; the path `-` is standard output. Errors:
-  /// unreadable (no directory, no permission, a directory itself), failed (no space).
+  /// unreadable (no directory, no permission, the path is a directory), failed (no space).
   static Result<CaptureWriter> create(const std::string& path, const CaptureFormat& format);
 
   CaptureWriter(const CaptureWriter&) = delete;
   CaptureWriter& operator=(const CaptureWriter&) = delete;
   CaptureWriter(CaptureWriter&& other) noexcept;
   CaptureWriter& operator=(CaptureWriter&& other) noexcept;
-  /// Removes the temporary file unless finished.
+  /// Removes the temporary file unless `finish` has succeeded.
   ~CaptureWriter();
 
-  /// Writes one packet whose captured bytes are `head` and then `tail`, and whose link type is
-  /// `format.dlts[link]`. In pcap, timestamps are cut to microseconds where `format.nanoseconds` is
-  /// false. Gathers in memory and writes in large blocks.
+  /// Writes one packet of link type `format.dlts[link]`; its captured bytes are `head` followed by
+  /// `tail`. In a pcap file, timestamps are cut to microseconds if `format.nanoseconds` is false.
+  /// Packets are buffered and written in large blocks.
   void write(std::uint64_t timestamp_ns, std::uint32_t wire_length, std::span<const std::byte> head,
              std::span<const std::byte> tail = {}, unsigned link = 0);
 
-  /// True once anything could not be written: further packets are ignored, `finish` says why.
+  /// True once a write has failed: further packets are ignored, and `finish` returns the error.
   bool failed() const { return failure_ != 0; }
-  /// Packets written so far.
+  /// Returns the number of packets written so far.
   std::uint64_t packets() const { return packets_; }
 
-  /// Ends the file and gives it its name. Error (failed): it could not be written whole; it is gone
-  /// then. To be called once.
+  /// Ends the file and gives it its final name. To be called once. Errors: failed (the file could
+  /// not be written whole, and is removed).
   Result<void> finish();
 
  private:
@@ -54,8 +55,8 @@ class CaptureWriter {
   void remove_temporary();
 
   std::unique_ptr<State> state_;
-  std::string path_;       // as the user named it, for messages
-  std::string final_;      // where it belongs, symbolic links followed
+  std::string path_;       // the user's spelling, for messages
+  std::string final_;      // the final name, symbolic links resolved
   std::string temporary_;  // empty: written directly
   std::uint64_t packets_ = 0;
   int failure_ = 0;  // errno

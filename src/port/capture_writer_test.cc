@@ -49,7 +49,7 @@ TEST(CaptureWriter, WhatIsWrittenIsRead) {
   EXPECT_EQ(back->packet(1).captured, 42U);
 }
 
-// Microseconds in, microseconds out: the file is the same to the byte.
+// A file is written back byte for byte, with microseconds as with nanoseconds.
 TEST(CaptureWriter, KeepsAFileAsItIs) {
   const Directory directory;
   for (const bool nanoseconds : {false, true}) {

@@ -26,7 +26,8 @@ class ControlGate {
 
   bool is_closed() const { return is_closed_; }
   void open() { is_closed_ = false; }
-  /// Nobody is inside once it returns. Who is inside may have lost its processor.
+  /// Closes the gate, and waits until no worker is inside. Yields meanwhile, as a worker inside may
+  /// be waiting for this processor.
   void close() {
     const std::lock_guard guard(mutex_);
     is_closed_ = true;
@@ -62,16 +63,16 @@ bool Passage::enter() {
 
 }  // namespace millrace
 
-/// For whoever else calls it, as ever.
+/// Replaces libc's `epoll_wait` for the process; other threads than DPDK's see no difference.
 extern "C" int epoll_wait(int epoll, epoll_event* events, int most, int timeout_ms) {
   const bool changes_devices = rte_thread_is_intr() != 0;
-  if (changes_devices) millrace::gate().open();  // it has done what it heard of
+  if (changes_devices) millrace::gate().open();  // the events of the last call have been handled
   const int count = ::epoll_pwait(epoll, events, most, timeout_ms, nullptr);
   if (changes_devices && count > 0) millrace::gate().close();
   return count;
 }
 
-/// For whoever else calls it, as ever.
+/// Replaces libc's `sendmsg` for the process; other threads than DPDK's see no difference.
 extern "C" ssize_t sendmsg(int socket, const msghdr* message, int flags) {
   mmsghdr one{.msg_hdr = *message, .msg_len = 0};
   if (::sendmmsg(socket, &one, 1, flags) == 1) return one.msg_len;

@@ -1,19 +1,22 @@
-// Keeps apart those who poll a memif and DPDK's thread that changes it. Linux only.
+// Keeps DPDK's interrupt thread from changing a memif while a worker polls it. Linux only.
 //
-// What a memif's other end does, as to connect or to end, DPDK (22.11) hears on its interrupt
-// thread, which then takes rings and shared memory away under whoever is receiving or sending just
-// then. So that thread waits, between hearing of something and doing it, until all have left; it
-// is met where it waits for events, in `epoll_wait`, which this file defines for all of the
-// process. So it does `sendmsg`: where the other end has gone again before it was greeted, the
-// driver closes what that thread still waits for, which DPDK answers by ending the process. To that
-// thread the greeting is sent; that nobody is there it hears next, and takes leave in order.
+// DPDK (22.11) handles the events of a memif's other end, such as connect and disconnect, on its
+// interrupt thread. That thread unmaps rings and shared memory even while a worker receives or
+// sends by them. So the interrupt thread must wait, between hearing of an event and handling it,
+// until all workers are outside. The place to make it wait is its call of `epoll_wait`, which this
+// file defines for the whole process.
+//
+// This file also defines `sendmsg`. If the other end disconnects before the driver has sent its
+// greeting, the driver closes a descriptor that the interrupt thread still waits for, and DPDK then
+// ends the process. Therefore `sendmsg` reports success to the interrupt thread in that case. The
+// driver sees the disconnect at the next event, and cleans up in order.
 #pragma once
 
 #include <atomic>
 
 namespace millrace {
 
-/// Of one queue; used by one thread at a time, made and destroyed by any.
+/// The gate of one queue. One thread at a time uses it; any thread may make and destroy it.
 class alignas(64) Passage {
  public:
   Passage();
@@ -21,8 +24,8 @@ class alignas(64) Passage {
   Passage(const Passage&) = delete;
   Passage& operator=(const Passage&) = delete;
 
-  /// False: DPDK's thread is doing something, with a memif for some microseconds. Else until
-  /// `leave` nothing is.
+  /// Enters. False: the interrupt thread is handling an event, which takes a memif some
+  /// microseconds. After true, no event is handled until `leave`.
   bool enter();
   void leave() { is_inside_.store(false, std::memory_order_release); }
 

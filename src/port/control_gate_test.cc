@@ -20,7 +20,7 @@ struct Heard {
   bool could_enter = false;
 };
 
-/// On DPDK's interrupt thread.
+/// Called on DPDK's interrupt thread.
 void change(void* at) {
   auto& heard = *static_cast<Heard*>(at);
   heard.could_enter = heard.passage.enter();

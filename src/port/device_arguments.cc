@@ -10,9 +10,10 @@
 namespace millrace {
 namespace {
 
-/// Its rings hold a few thousand frames: a worker that sleeps a while loses none.
+/// Returns the arguments for an AF_PACKET device. Its rings hold 512 to 4096 frames, so that a
+/// worker which sleeps for a while loses none.
 std::string af_packet(const DeviceName& name, const DeviceNeeds& needs) {
-  constexpr unsigned kHeaders = 128;  // the kernel's before the frame, and a tag
+  constexpr unsigned kHeaders = 128;  // the kernel's header before the frame, and a VLAN tag
   constexpr unsigned kFrames = 4096;
   const unsigned frame = std::max(2048U, std::bit_ceil(needs.mtu + kHeaders));
   return fmt::format("iface={},qpairs={},qdisc_bypass=1,framesz={},blocksz={},framecnt={}",
@@ -20,7 +21,7 @@ std::string af_packet(const DeviceName& name, const DeviceNeeds& needs) {
                      std::max(kFrames * 2048 / frame, 512U));
 }
 
-/// One that is there already keeps its address, by which others know it.
+/// Returns the arguments for a tap. An existing tap keeps its MAC, by which its neighbours know it.
 std::string tap(const DeviceName& name, const DeviceNeeds& needs) {
   std::string arguments = "iface=" + name.target;
   if (needs.mac && !name.arguments.contains("mac="))
@@ -48,12 +49,13 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
       add("af_packet", needs.number, af_packet(name, needs), needs.workers);
       break;
     case DeviceKind::af_xdp:
-      // A queue that nobody reads loses its packets; busy polling adds milliseconds of jitter.
+      // Packets of a queue without a socket would be lost. Busy polling would add milliseconds of
+      // jitter.
       for (unsigned q = 0; q < needs.queues; ++q)
         add("af_xdp", needs.number * 64 + q,
             fmt::format("iface={},start_queue={},queue_count=1,busy_budget=0", name.target, q), 1);
       break;
-    case DeviceKind::tap:  // it must receive by as many queues as it sends by
+    case DeviceKind::tap:  // DPDK requires as many receive queues as send queues
       add("tap", needs.number, tap(name, needs), 0);
       break;
     case DeviceKind::memif:
@@ -65,7 +67,7 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
     case DeviceKind::pcap:
       add("pcap", needs.number, "rx_pcap=" + name.target, 1);
       break;
-    case DeviceKind::null:  // it would make up packets
+    case DeviceKind::null:  // without no-rx it would invent packets
       add("null", needs.number, "no-rx=1", 0);
       break;
     case DeviceKind::ring:

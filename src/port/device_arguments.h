@@ -1,4 +1,4 @@
-// What DPDK is told of a device. Plain functions.
+// The arguments with which DPDK opens a device. Plain functions.
 #pragma once
 
 #include <optional>
@@ -14,18 +14,19 @@ struct DriverArguments {
   std::string bus;  ///< "vdev", "pci"
   std::string name;
   std::string arguments;
-  unsigned queues = 0;  ///< that it receives by; 0: as many as there are workers, if it can
+  unsigned queues = 0;  ///< receive queues; 0: one for each worker, if the device can
 };
 
 struct DeviceNeeds {
-  unsigned number = 0;  ///< of the device, from 0
+  unsigned number = 0;  ///< the device's number, from 0
   unsigned mtu = 1500;
   unsigned workers = 1;
   unsigned queues = 1;     ///< receive queues that the kernel's interface has
-  std::optional<Mac> mac;  ///< of a tap that is there already
+  std::optional<Mac> mac;  ///< the MAC of a tap that exists already
 };
 
-/// A device of ours is one of DPDK's; but AF_XDP's sockets are bound to one queue each.
+/// Returns the DPDK devices that make up one device of millrace: one, except that AF_XDP needs one
+/// for each receive queue, as each of its sockets is bound to one queue.
 std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceNeeds& needs);
 
 }  // namespace millrace

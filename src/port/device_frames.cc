@@ -1,4 +1,4 @@
-// The part of `Devices` that handles frames, DPDK's mbufs, whatever device they are of.
+// The part of `Devices` that handles frames (DPDK's mbufs), regardless of their device.
 #include <rte_config.h>  // first of DPDK's
 
 #include <rte_lcore.h>

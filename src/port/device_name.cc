@@ -10,7 +10,7 @@ namespace {
 struct KnownKind {
   std::string_view name;
   DeviceKind kind;
-  std::string_view target;  ///< what follows the colon; empty: nothing
+  std::string_view target;  ///< word for what follows the colon; empty: nothing follows
 };
 constexpr std::array kKinds{
     KnownKind{"af_packet", DeviceKind::af_packet, "INTERFACE"},
@@ -42,7 +42,8 @@ bool is_pci(std::string_view text) {
   return std::regex_match(text.begin(), text.end(), address);
 }
 
-/// Why the kernel or DPDK takes no interface of that name, or another one; empty: one does.
+/// Returns why the kernel or DPDK would refuse the interface's name, or take it for another one;
+/// empty if the name is good.
 std::string_view wrong_interface(const DeviceName& name) {
   constexpr std::size_t kMost = 15;
   const auto is_wrong = [](unsigned char c) {
@@ -55,7 +56,8 @@ std::string_view wrong_interface(const DeviceName& name) {
   return {};
 }
 
-/// Why DPDK and this program would not mean the same memif; empty: they do.
+/// Returns why DPDK and this program would understand the memif's name differently; empty if they
+/// agree.
 std::string_view wrong_memif(const DeviceName& name) {
   const std::string arguments = "," + name.arguments + ",";
   if (arguments.contains(",socket=")) return "names its socket twice";
@@ -84,7 +86,7 @@ Result<DeviceName> parse_device(std::string_view text) {
   if (colon != device.npos) name.target = device.substr(colon + 1);
   if (kind->target.empty() != (colon == device.npos) || kind->target.empty() != name.target.empty())
     return std::unexpected(
-        wrong(text, kind->target.empty() ? "has a name too many" : "says not which"));
+        wrong(text, kind->target.empty() ? "is of a kind without a name" : "lacks its name"));
   name.kind = kind->kind;
   std::string_view why;
   if (is_of_kernel(name.kind)) why = wrong_interface(name);

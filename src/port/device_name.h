@@ -15,22 +15,22 @@ enum class DeviceKind : std::uint8_t { pci, af_packet, af_xdp, tap, memif, pcap,
 struct DeviceName {
   DeviceKind kind = DeviceKind::null;
   std::string target;     ///< interface, socket, file or PCI address; empty where there is none
-  std::string arguments;  ///< for its driver, as DPDK's manual has them: "rx-queues=2,secret=x"
+  std::string arguments;  ///< for the driver, in the form of DPDK's manual: "rx-queues=2,secret=x"
 };
 
-/// Errors (usage) say what is known.
+/// Parses a device's name. Errors: usage (the message lists the known kinds).
 Result<DeviceName> parse_device(std::string_view text);
 std::string to_string(const DeviceName& name);
 
-/// It is an interface of the kernel's, whose name is the target.
+/// True if the device is an existing interface of the kernel; `target` is its name.
 constexpr bool is_kernel_interface(DeviceKind kind) {
   return kind == DeviceKind::af_packet || kind == DeviceKind::af_xdp;
 }
-/// Packets come to it through the kernel, so a worker that waits may sleep.
+/// True if the kernel delivers the device's packets, so that an idle worker may sleep.
 constexpr bool is_of_kernel(DeviceKind kind) {
   return is_kernel_interface(kind) || kind == DeviceKind::tap;
 }
-/// Somebody may answer there.
+/// True if a neighbour may answer on the device's link.
 constexpr bool has_neighbours(DeviceKind kind) {
   return kind != DeviceKind::pcap && kind != DeviceKind::null && kind != DeviceKind::ring;
 }

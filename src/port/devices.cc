@@ -31,9 +31,10 @@ namespace millrace {
 namespace {
 
 constexpr unsigned kDescriptors = 1024;
-// Whoever shares the processor with the senders must let more wait: a turn takes milliseconds.
+// Larger where packets come through the kernel: a worker may lose the processor to the senders for
+// milliseconds at a time.
 constexpr unsigned kDescriptorsOfKernel = 4096;
-constexpr unsigned kPacketsAQueue = 8192;  // in its rings, in bursts, and on their way to others
+constexpr unsigned kPacketsAQueue = 8192;  // in rings, in bursts, and handed over
 constexpr unsigned kCache = 256;
 constexpr const char* kHeap = "millrace-packets";
 
@@ -47,10 +48,10 @@ std::unexpected<Error> refused(const std::string& device, const std::string& wha
   return std::unexpected(Error{device + ": " + what + ": " + rte_strerror(error)});
 }
 
-/// From here on neither this thread nor those that it starts take real-time signals. By them DPDK's
-/// driver learns that a tap has packets, and counts them; two threads that count at once can lose
-/// one, and a packet then waits for the next. EAL's own thread, which is there already, is left for
-/// it.
+/// Blocks real-time signals for this thread and the threads that it starts. By these signals DPDK's
+/// tap driver learns, and counts, that packets have come. If two threads count at once, one packet
+/// may be missed until the next comes. EAL's own thread, which exists already, remains to take the
+/// signals.
 void leave_signals_to_eal() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -58,7 +59,7 @@ void leave_signals_to_eal() {
   ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
-/// One of DPDK's devices: a queue, or all queues, of one of ours.
+/// One of DPDK's devices: one queue, or all queues, of a millrace device.
 struct Ethernet {
   std::uint16_t id = 0;
   std::uint16_t receive_queues = 1;
@@ -78,16 +79,16 @@ struct Devices::Impl {
     Mac mac;
     unsigned mtu = 1500;
     std::vector<Ethernet> ethernet;
-    std::vector<SendQueue> send;  ///< by worker
+    std::vector<SendQueue> send;  ///< one for each worker
     std::deque<std::mutex> locks;
-    std::deque<Passage> passages;                    ///< of a memif
-    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< when that is tried; `kNever` once it holds
+    std::deque<Passage> passages;                    ///< gates of a memif's queues
+    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< time to retry; `kNever`: done
 
     void refuse_large();
   };
   struct Source {
     ReceiveQueue queue;
-    Device* may_get_large = nullptr;  ///< whose packets may be larger than its MTU
+    Device* may_get_large = nullptr;  ///< device of which packets may exceed the MTU
   };
 
   unsigned workers = 1;
@@ -108,8 +109,9 @@ struct Devices::Impl {
   void give_queues(Device& device);
 };
 
-/// Not before it is needed: it costs a fourth of the packets a second. On any worker's thread, one
-/// at a time, until it holds; else once a second, as a program of somebody else's may go away.
+/// Makes the other end send no packets above the MTU. Called only once such a packet has come,
+/// since it costs a fourth of the packets a second. Any worker's thread, one at a time. Tried once
+/// a second until it succeeds: another program that is attached there may go away.
 void Devices::Impl::Device::refuse_large() {
   SteadyClock::rep next = refuses_next.load(std::memory_order_relaxed);
   if (next == kNever) return;
@@ -119,7 +121,7 @@ void Devices::Impl::Device::refuse_large() {
   refuses_next = (SteadyClock::now() + std::chrono::seconds(1)).time_since_epoch().count();
 }
 
-/// Makes DPDK's devices for one of ours.
+/// Makes the DPDK devices that one millrace device consists of.
 Result<void> Devices::Impl::probe(Device& device) {
   const DeviceName& name = device.settings.device;
   if (is_kernel_interface(name.kind)) {
@@ -172,8 +174,8 @@ Result<void> Devices::Impl::probe_one(Device& device, const DriverArguments& arg
   return {};
 }
 
-/// Packet memory on the best pages there are. A PCI device's must be known to it, so it is EAL's
-/// own.
+/// Makes the packet memory, on the largest pages available. A PCI device must be able to reach the
+/// memory, so with one it comes from EAL.
 Result<void> Devices::Impl::make_pool(bool has_pci) {
   unsigned count = kPacketsAQueue;
   unsigned mtu = 0;
@@ -224,8 +226,8 @@ Result<void> Devices::Impl::configure_one(Device& device, Ethernet& ethernet) {
           rte_eth_dev_configure(ethernet.id, ethernet.receive_queues, ethernet.send_queues, &conf);
       error != 0)
     return refused(name, "cannot be set up", -error);
-  // Most virtual devices have no MTU of their own; an interface of the kernel's is the user's to
-  // set.
+  // The MTU of a kernel's interface is the user's to set. Most virtual devices have none: errors do
+  // not matter.
   if (!device.kernel)
     static_cast<void>(rte_eth_dev_set_mtu(ethernet.id, static_cast<std::uint16_t>(device.mtu)));
   std::uint16_t receive_descriptors =
@@ -251,7 +253,8 @@ Result<void> Devices::Impl::configure_one(Device& device, Ethernet& ethernet) {
   return {};
 }
 
-/// Which queue a worker sends by: one of its own where there are enough, else one under a lock.
+/// Gives each worker a send queue: its own if there are enough queues, else a shared one under a
+/// lock.
 void Devices::Impl::give_queues(Device& device) {
   std::vector<SendQueue> all;
   const bool is_memif = device.settings.device.kind == DeviceKind::memif;
@@ -276,9 +279,10 @@ Devices::Devices(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Devices::~Devices() {
   const Silence silence;
   for (const auto& device : impl_->devices) {
-    // The process's end closes a tap, but not what its driver has redirected to it (remote=): the
-    // driver would set it down, by which one that outlasts this process loses its routes. And a
-    // memif, whose driver ends the process where somebody connects just then.
+    // Taps are left to the end of the process, except with remote=: the driver would set a tap
+    // down, and an interface that outlasts this process would lose its routes. The end of the
+    // process does not undo a redirection (remote=), so such a tap is closed here. Memifs are left,
+    // too: the driver ends the process if a peer connects while the driver closes.
     if (device.ethernet.empty()) continue;
     const DeviceName& name = device.settings.device;
     if (name.kind == DeviceKind::memif) continue;
@@ -348,7 +352,7 @@ unsigned Devices::receive_queues() const { return static_cast<unsigned>(impl_->q
 DeviceStatistics Devices::statistics(std::size_t device) const {
   DeviceStatistics sum;
   const Impl::Device& one = impl_->devices[device];
-  // DPDK's drivers for interfaces of the kernel's do not follow them.
+  // DPDK's drivers for the kernel's interfaces do not follow the link state.
   if (one.kernel) sum.link_is_up = one.kernel->is_running();
   for (const Ethernet& ethernet : one.ethernet) {
     rte_eth_stats stats{};
@@ -371,7 +375,7 @@ Result<void> Devices::start() {
       const std::string name = to_string(device.settings.device);
       if (const int error = rte_eth_dev_start(ethernet.id); error != 0)
         return refused(name, "does not start", -error);
-      // Solicited-node groups and virtual addresses' MACs; not all devices can, or need to.
+      // For solicited-node multicast groups. Errors do not matter: not all devices can, or need to.
       static_cast<void>(rte_eth_allmulticast_enable(ethernet.id));
     }
   }
@@ -381,7 +385,7 @@ Result<void> Devices::start() {
 void Devices::discard() {
   std::array<rte_mbuf*, Burst::kMax> packets;
   for (const auto& [source, may_get_large] : impl_->queues) {
-    // They may come as fast as they go.
+    // Bounded, as packets may come as fast as they are dropped.
     for (unsigned bursts = 0; bursts < kPacketsAQueue / Burst::kMax; ++bursts) {
       const unsigned got = source.receive(packets);
       if (got == 0) break;
@@ -425,7 +429,7 @@ unsigned Devices::receive(unsigned queue, Burst& burst, unsigned most) {
   for (unsigned i = 0; i < got; ++i)
     place(burst, burst.size + i, std::bit_cast<Handle>(packets[i]));
   if (may_get_large != nullptr) {
-    // A frame with two VLAN tags.
+    // MTU + Ethernet header (14) + two VLAN tags (8).
     const unsigned largest = may_get_large->mtu + 22;
     const auto is_large = [largest](const rte_mbuf* packet) { return packet->pkt_len > largest; };
     if (std::any_of(packets.begin(), packets.begin() + got, is_large))

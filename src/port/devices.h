@@ -1,8 +1,8 @@
-// Network devices, through DPDK: what packets come from and go to where millrace runs live.
+// Network devices, driven by DPDK: where packets come from and go to when millrace runs live.
 //
-// Opened, started and closed by one thread; any may ask for statistics. Each receive queue then
-// belongs to one worker, and so does each place in `transmit`; packets may pass between workers. No
-// type of DPDK's shows here: a `Handle` is an `rte_mbuf*`.
+// One thread opens, starts and closes the devices; any thread may read statistics. Each receive
+// queue belongs to one worker at a time, and so does each worker number given to `transmit`.
+// Packets may pass between workers. No DPDK type shows here: a `Handle` is an `rte_mbuf*`.
 #pragma once
 
 #include <array>
@@ -27,29 +27,32 @@ namespace millrace {
 
 struct DeviceSettings {
   DeviceName device;
-  unsigned mtu = 0;  ///< 0: as it is, 1500 where that cannot be told
+  unsigned mtu = 0;  ///< 0: the kernel interface's MTU; 1500 for other devices
 };
 
-/// Of one device, since it was opened.
+/// Packet counters of one device since it was opened, and its link state.
 struct DeviceStatistics {
   std::uint64_t in = 0;
   std::uint64_t out = 0;
-  std::uint64_t missed = 0;  ///< that the device dropped: its queue was full, or no memory was left
+  std::uint64_t missed = 0;  ///< dropped by the device: the queue was full, or no memory was left
   bool link_is_up = false;
 };
 
 class Devices {
  public:
-  /// What `open` begins with, for a process that wants to know early whether it succeeds: looks at
-  /// interfaces of the kernel's, and starts DPDK, which takes PCI devices then. Errors: as `open`.
+  /// Checks the kernel's interfaces, and starts DPDK, which then takes the PCI devices. `open`
+  /// begins with the same; call `prepare` to learn early whether `open` can succeed. Errors: as
+  /// `open`.
   static Result<void> prepare(std::span<const DeviceSettings> settings,
                               const std::vector<std::string>& eal_options);
-  /// All of them, for so many workers, with packet memory for their queues. Errors name the device:
-  /// it cannot be opened (unreadable), its driver refuses it, or DPDK does not start (failed).
+  /// Opens all devices for so many workers, with packet memory for their queues. Errors: unreadable
+  /// (a device cannot be opened), failed (the driver refuses the device, or DPDK does not start).
+  /// The message names the device.
   static Result<std::unique_ptr<Devices>> open(std::span<const DeviceSettings> settings,
                                                unsigned workers,
                                                const std::vector<std::string>& eal_options);
-  /// The end of the process closes taps and memifs: nobody opens them anew in this one.
+  /// Stops and closes the devices, except memifs and taps without `remote=`: the end of the process
+  /// closes those. So a process cannot open them twice.
   ~Devices();
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
@@ -59,50 +62,57 @@ class Devices {
   Mac mac(std::size_t device) const;
   unsigned mtu(std::size_t device) const;
   DeviceStatistics statistics(std::size_t device) const;
-  /// What devices do otherwise than they should, for want of a permission: a line each.
+  /// Returns warnings, one a line: what devices do wrong because this process lacks a permission.
   std::vector<std::string> warnings() const;
   Pages pages() const;
 
-  /// Packets come from now on.
+  /// Starts the devices: packets come from now on. Errors: failed (a device does not start, or a
+  /// memif cannot show its socket).
   Result<void> start();
 
-  /// Lets go what has come so far; before workers receive.
+  /// Drops the packets that have come so far. To be called before workers receive.
   void discard();
-  /// What is restored at the end, by this process or another, of each interface of the kernel's
-  /// that it has; of a tap, nothing.
+  /// Returns the settings to restore when this process, or one that takes over, ends: one element
+  /// for each interface that packets reach through the kernel; a tap's is empty.
   InterfaceSettings to_restore() const;
-  /// Restores those, too, at the end, and last; at once where no device is that interface.
+  /// Also restores these settings at the end, after this process's own. The settings of an
+  /// interface that none of the devices is are restored at once.
   void restore(InterfaceSettings settings);
   void restore_none();
 
-  /// Those of all devices; queue n is worker n % workers's.
+  /// Returns the number of receive queues of all devices. Queue n belongs to worker n % workers at
+  /// first.
   unsigned receive_queues() const;
-  /// A worker's thread calls it first of all.
+  /// Registers the calling thread with DPDK. A worker's thread calls `join` before anything else
+  /// here.
   static void join();
   static void leave();
-  /// Adds packets of that queue to the burst, which has room for them, `most` of them at most; how
-  /// many. Writes `data`, `length`, `wire_length` and `handle`.
+  /// Appends at most `most` packets of that queue to the burst, as far as there is room, and
+  /// returns their number. Writes `data`, `length`, `wire_length` and `handle`.
   unsigned receive(unsigned queue, Burst& burst, unsigned most);
-  /// Sends frames on their links, in their order on each; how many were not taken, and are freed.
+  /// Sends frames on their links, on each in the given order. Returns how many the devices did not
+  /// accept; those are freed.
   unsigned transmit(unsigned worker, std::span<const Outgoing> frames);
-  /// Whether frames of that worker wait for a queue that another one uses: until it transmits
-  /// again.
+  /// True if frames of that worker wait because another worker was using the send queue. Such
+  /// frames are sent by the next `transmit` or `drain`.
   bool has_waiting(unsigned worker) const;
-  /// Sends those, waiting for whoever uses the queue; as `transmit`.
+  /// Sends the waiting frames; blocks while another worker uses the queue. Returns the same as
+  /// `transmit`.
   unsigned drain(unsigned worker);
 
-  /// Memory for a frame of `bytes`; null where none is left.
+  /// Returns memory for a frame of `bytes`; its handle is 0 and its data null if none is left. Any
+  /// thread.
   Outgoing make(unsigned bytes);
   static void free(std::span<const Handle> handles);
-  /// One more must free it, too.
+  /// Adds `more` references to the frame: each of them must be freed, too.
   static void share(Handle handle, unsigned more);
-  /// A packet's place in a burst, as `receive` writes it.
+  /// Writes a packet to place `at` of a burst, as `receive` does.
   static void place(Burst& burst, unsigned at, Handle handle);
-  /// Returns the bytes of a frame as it came, or as `set_length` has it.
+  /// Returns the bytes of a frame, in the length as received or set by `set_length`.
   static std::span<std::byte> bytes(Handle handle);
-  /// Sets how many bytes a frame has that was made, from where `make` said it begins.
+  /// Sets the length of a frame that came from `make`, counted from its first byte.
   static void set_length(Handle handle, std::uint16_t length);
-  /// The device that it came from.
+  /// Returns the number of the device that received the packet.
   unsigned device_of(Handle handle) const;
 
  private:

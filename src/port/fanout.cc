@@ -14,11 +14,12 @@
 namespace millrace {
 namespace {
 
-// Flags, at their places in the value of PACKET_FANOUT.
+// Flags as they stand in the value of PACKET_FANOUT.
 constexpr unsigned kJoins = unsigned{PACKET_FANOUT_FLAG_DEFRAG} << 16;
 constexpr unsigned kRollsOver = unsigned{PACKET_FANOUT_FLAG_ROLLOVER} << 16;
 
-/// Returns 0 where the file is no such socket, or is in no group.
+/// Returns the socket's fanout value; 0 if the file is not a packet socket of the interface, or is
+/// in no fanout group.
 unsigned fanout_of(int file, unsigned interface) {
   sockaddr_ll address{};
   socklen_t size = sizeof(address);

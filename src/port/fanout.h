@@ -1,13 +1,13 @@
-// How the kernel gives packets to the sockets of an interface. DPDK's driver `af_packet` asks for
-// two things that a router cannot have, and no argument of the driver says otherwise:
-//   - that IPv4 fragments are joined first (PACKET_FANOUT_FLAG_DEFRAG). What is joined exceeds the
-//     MTU, and could not be passed on;
-//   - that a packet whose socket is nearly full goes to another one (PACKET_FANOUT_FLAG_ROLLOVER).
-//     It overtakes those of its connection that wait.
+// How the kernel distributes an interface's packets over packet sockets. DPDK's driver `af_packet`
+// asks for two features that a router cannot use, and has no argument to turn them off:
+//   - joining IPv4 fragments first (PACKET_FANOUT_FLAG_DEFRAG): a joined packet exceeds the MTU and
+//     could not be forwarded;
+//   - passing a packet to another socket when its own is nearly full (PACKET_FANOUT_FLAG_ROLLOVER):
+//     the packet overtakes waiting packets of its connection.
 //
 // So fanout.cc defines `setsockopt`, which every library of the process then calls in place of
-// libc's: it does the same, but that it leaves these flags out. For that to hold the program must
-// show the symbol to libraries that are loaded later, as CMake tells the linker.
+// libc's. It does the same as libc's, but clears these two flags. This works only if the program
+// exports the symbol to libraries that are loaded later; CMake tells the linker so.
 #pragma once
 
 #include <string>
@@ -15,11 +15,12 @@
 
 namespace millrace {
 
-/// Asks the kernel whether it joins fragments for a packet socket of this process on that
-/// interface: if so, the driver has called another `setsockopt`. False where there is no such
-/// interface. Any thread.
+/// True if the kernel joins fragments for a packet socket that this process has on that interface:
+/// the driver has then called another `setsockopt`. False also if there is no such interface. Any
+/// thread.
 bool joins_fragments(const std::string& interface);
-/// The warning about such an interface, to be put behind its name.
+/// Warning about an interface on which the kernel joins fragments; the interface's name goes in
+/// front.
 inline constexpr std::string_view kJoinsFragments =
     ": the kernel joins IPv4 fragments that come there, and what exceeds the MTU is lost: use "
     "af_xdp, or see docs/run.md, Fragments";

@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned kJoins = unsigned{PACKET_FANOUT_FLAG_DEFRAG} << 16;
 
-/// A packet socket on the loopback interface; -1 where this user may have none.
+/// Returns a packet socket on the loopback interface; -1 if this user may not have one.
 int packet_socket() {
   const int file = ::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL));
   sockaddr_ll address{};
@@ -48,7 +48,7 @@ TEST(Fanout, LeavesOutOnlyTheFlagsThatJoinFragmentsAndLetPacketsOvertake) {
 }
 
 TEST(Fanout, IsWhatLibrariesCall) {
-  // As a library that is loaded later finds it: DPDK's driver does.
+  // A library that is loaded later, such as DPDK's driver, finds this `setsockopt`.
   EXPECT_EQ(::dlsym(RTLD_DEFAULT, "setsockopt"), reinterpret_cast<void*>(&::setsockopt));
   Dl_info info{};
   ASSERT_NE(::dladdr(::dlsym(RTLD_DEFAULT, "setsockopt"), &info), 0);

@@ -12,7 +12,8 @@
 namespace millrace {
 namespace {
 
-/// A socket by a name that nobody else has as long as it is open; or what went wrong, below 0.
+/// Returns a socket bound to the interface's abstract name, which no other process can bind while
+/// the socket is open; a negative errno on failure.
 int bound(const std::string& name) {
   const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return -errno;
@@ -45,7 +46,7 @@ Result<void> InterfaceClaims::take(const std::set<std::string>& names,
                                    ": stop it first, or take over from it (--take-over)"});
     if (socket < 0)
       return std::unexpected(
-          Error{"nothing keeps another millrace from " + name + ": " + std::strerror(-socket)});
+          Error{"another millrace cannot be kept from " + name + ": " + std::strerror(-socket)});
     sockets_.emplace(name, socket);
   }
   return {};

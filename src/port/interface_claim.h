@@ -1,6 +1,4 @@
-// Which millrace has which interfaces of the kernel's. Linux only.
-//
-// One thread at a time.
+// Claims on the kernel's interfaces: at most one millrace process uses an interface. Linux only.
 #pragma once
 
 #include <chrono>
@@ -12,8 +10,8 @@
 
 namespace millrace {
 
-/// Of interfaces, there or not; a network namespace has its own. Nobody else shall have them until
-/// this is destroyed.
+/// Holds claims on interfaces by name, whether or not the interfaces exist, in this network
+/// namespace. No other millrace process can claim them until this object is destroyed.
 class InterfaceClaims {
  public:
   InterfaceClaims() = default;
@@ -21,12 +19,13 @@ class InterfaceClaims {
   InterfaceClaims& operator=(const InterfaceClaims&) = delete;
   ~InterfaceClaims();
 
-  /// Those, too. Error (failed): another millrace has one, and keeps it so long; what was taken
-  /// before it stays.
+  /// Claims these interfaces, too; waits up to `patience` for each that another process holds.
+  /// Errors: failed (another millrace still holds one, or the kernel gives no socket). Claims made
+  /// before the failing one stay.
   Result<void> take(const std::set<std::string>& names, std::chrono::milliseconds patience);
 
  private:
-  std::map<std::string, int> sockets_;  // by interface
+  std::map<std::string, int> sockets_;  // indexed by interface
 };
 
 }  // namespace millrace

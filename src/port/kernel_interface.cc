@@ -52,7 +52,7 @@ ifreq request_for(const std::string& name) {
   return request;
 }
 
-/// One of the ioctls by which interfaces are asked.
+/// Performs an ioctl that reads a property of an interface; none on failure.
 std::optional<ifreq> ask(const std::string& name, unsigned long what) {
   const Socket socket(AF_INET, SOCK_DGRAM);
   ifreq request = request_for(name);
@@ -60,7 +60,7 @@ std::optional<ifreq> ask(const std::string& name, unsigned long what) {
   return request;
 }
 
-/// One of ethtool's commands that take or give one value.
+/// Performs an ethtool command that gets or sets one value.
 bool ethtool(const std::string& name, ethtool_value& value) {
   const Socket socket(AF_INET, SOCK_DGRAM);
   ifreq request = request_for(name);
@@ -91,8 +91,8 @@ int bpf(bpf_cmd command, bpf_attr& attributes) {
   return static_cast<int>(::syscall(SYS_bpf, command, &attributes, sizeof(attributes)));
 }
 
-/// A program that lets everything pass, in the driver of that interface as long as the descriptor
-/// is open; -1 where the kernel does not want it.
+/// Attaches an XDP program that passes every packet, in the interface's driver, for as long as the
+/// returned descriptor is open; -1 if the kernel refuses it.
 int attach_pass(unsigned interface) {
   std::array<bpf_insn, 2> program{};
   program[0].code = BPF_ALU64 | BPF_MOV | BPF_K;
@@ -103,7 +103,7 @@ int attach_pass(unsigned interface) {
   load.insns = reinterpret_cast<std::uintptr_t>(program.data());
   load.insn_cnt = program.size();
   load.license = reinterpret_cast<std::uintptr_t>("Dual BSD/GPL");
-  load.prog_flags = BPF_F_XDP_HAS_FRAGS;  // else only small MTUs go
+  load.prog_flags = BPF_F_XDP_HAS_FRAGS;  // without it the driver allows only small MTUs
   const int loaded = bpf(BPF_PROG_LOAD, load);
   if (loaded < 0) return -1;
   bpf_attr link{};
@@ -144,9 +144,10 @@ constexpr std::array kOffloads{
     Offload{ETHTOOL_GGRO, ETHTOOL_SGRO}, Offload{ETHTOOL_GTSO, ETHTOOL_STSO},
     Offload{ETHTOOL_GGSO, ETHTOOL_SGSO}, Offload{ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM}};
 
-/// By which the kernel's own stack is kept from packets that are ours. An interface without an
-/// address forwards what there is a route for, and takes what is for an address of any other; not
-/// where replies to the sender would leave elsewhere (RFC 3704).
+/// A setting that keeps the kernel's own stack from packets that are millrace's. An interface
+/// without an address still forwards packets that have a route, and receives packets for an address
+/// of any other interface. Strict reverse path filtering drops the latter unless replies would
+/// leave here (RFC 3704).
 struct Fence {
   std::string_view family;
   std::string_view setting;
@@ -165,7 +166,7 @@ constexpr std::array kFences{Fence{"ipv4", "forwarding", "0", "the kernel's forw
 
 Result<KernelInterface> KernelInterface::take(const std::string& name) {
   using enum Error::Kind;
-  const bool is_name = name.size() < IFNAMSIZ;  // a longer one would be cut, to another's
+  const bool is_name = name.size() < IFNAMSIZ;  // a longer name would be cut to another interface's
   const auto flags = is_name ? ask(name, SIOCGIFFLAGS) : std::nullopt;
   if (!flags)
     return wrong("no interface is called " + name + ": there are " + names_of_all(), unreadable);
@@ -195,7 +196,6 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
   return interface;
 }
 
-/// Link-local ones are left out.
 std::vector<std::string> KernelInterface::addresses_of(const std::string& name) {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return {};
@@ -294,12 +294,13 @@ std::string KernelInterface::fence() {
 }
 
 bool KernelInterface::refuse_large_packets() {
-  if (driver_of(name_) != "veth") return true;  // nobody to be told
+  if (driver_of(name_) != "veth") return true;  // no other end
   if (program_ < 0) program_ = attach_pass(::if_nametoindex(name_.c_str()));
   return program_ >= 0;
 }
 
-/// False: it may not. That an interface cannot is no matter.
+/// Turns an offload off. False: this process may not. An interface that cannot change it counts as
+/// true.
 bool KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
   ethtool_value value{.cmd = get, .data = 0};
   if (!ethtool(name_, value) || value.data == 0) return true;
@@ -309,7 +310,7 @@ bool KernelInterface::turn_off(std::uint32_t get, std::uint32_t set) {
   return true;
 }
 
-/// False: it may not. A kernel without the file has nothing to be set.
+/// Writes a setting. False: this process may not. A kernel without the file counts as true.
 bool KernelInterface::write_setting(const std::string& file, const std::string& value) {
   std::string was;
   if (!(std::ifstream(file) >> was) || was == value) return true;

@@ -1,8 +1,8 @@
-// An interface of the kernel's that packets come through: what it is like, and keeping the kernel's
-// own stack from it meanwhile. Linux only.
+// An existing interface of the kernel that packets come through: its properties, and how to keep
+// the kernel's own network stack from its packets. Linux only.
 //
-// Made, asked and destroyed by one thread, in the network namespace of the interface. Beside it,
-// one other at a time may call `refuse_large_packets`.
+// One thread makes, uses and destroys it, in the interface's network namespace. At the same time,
+// one other thread may call `refuse_large_packets`, and any thread `is_running`.
 #pragma once
 
 #include <cstdint>
@@ -17,60 +17,64 @@
 
 namespace millrace {
 
-/// What was set otherwise: an offload, by its ethtool command, or a file of sysctl's.
+/// The former value of a setting that millrace changed: either an offload that was on, named by its
+/// ethtool command, or a file below /proc/sys with its value.
 struct InterfaceSetting {
   std::uint32_t command = 0;
   std::string file;
   std::string value;
 };
 
-/// By interface.
+/// Former settings by interface name.
 using InterfaceSettings = std::map<std::string, std::vector<InterfaceSetting>>;
 
 class KernelInterface {
  public:
-  /// What this process changes of it is put back when it is destroyed. Errors say what is wrong
-  /// with it and what to do: it is not there (unreadable), this process may not use it
-  /// (unreadable), it is down, carries addresses that the kernel would answer for (failed).
+  /// Opens the interface. The destructor undoes what this process changes of it. Errors: unreadable
+  /// (no such interface, or this process may not use it), failed (it is down, is the loopback, or
+  /// has addresses that the kernel answers for). The message says what to do.
   static Result<KernelInterface> take(const std::string& name);
-  /// Whether this process may make a tap, or open one that is there. Errors say what to do: it may
-  /// not (unreadable); an interface of that name is no tap (failed).
+  /// Checks whether this process may make a tap of that name, or open an existing one. Errors:
+  /// unreadable (it may not), failed (an interface of that name is not a tap). The message says
+  /// what to do.
   static Result<void> check_tap(const std::string& name);
 
-  /// Returns addresses of any interface that the kernel answers for; none where it is not there.
+  /// Returns the addresses that the kernel has on any interface, without IPv6 link-local ones;
+  /// empty if there is no such interface.
   static std::vector<std::string> addresses_of(const std::string& name);
-  /// Of any interface, if it is there.
+  /// Returns the MAC of any interface; none if there is no such interface.
   static std::optional<Mac> mac_of(const std::string& name);
 
   KernelInterface(KernelInterface&& other) noexcept;
   KernelInterface& operator=(KernelInterface&&) = delete;
-  /// Gives it back as it was.
+  /// Restores the former settings.
   ~KernelInterface();
 
   const std::string& name() const { return name_; }
   const Mac& mac() const { return mac_; }
   unsigned mtu() const { return mtu_; }
-  /// Receive queues that it has.
+  /// Returns the number of the interface's receive queues.
   unsigned queues() const { return queues_; }
-  /// It is there, up, and has a carrier: now. Any thread.
+  /// True if the interface currently exists, is up and has a carrier. Any thread.
   bool is_running() const;
 
-  /// Has the kernel neither join nor split packets on their way to us, nor leave their checksums to
-  /// hardware, as far as it can; and keeps its own stack from what comes in here. What this process
-  /// may not do of that, and what it lacks; empty: nothing.
+  /// Turns off the interface's offloads, so that the kernel neither joins nor splits packets nor
+  /// leaves checksums to hardware, and keeps the kernel's own stack from packets that come in here.
+  /// An offload that the interface cannot change is not an error. Returns one line about what this
+  /// process may not do and the permission that it lacks; empty: nothing.
   std::string fence();
-  /// Has the other end of a pair of virtual interfaces (veth), which may be in another namespace,
-  /// send no packets larger than its MTU: it must not, once a program for XDP is attached at this
-  /// end. Ours lets everything pass. False: it may still, as the kernel takes no program now; later
-  /// it may.
+  /// Makes the other end of a veth pair, possibly in another namespace, send no packets larger than
+  /// its MTU. The kernel enforces that limit once an XDP program is attached at this end; the
+  /// program attached here passes every packet. False: the kernel accepts no program now, but may
+  /// later.
   bool refuse_large_packets();
 
-  /// What is to be restored when this process gives the interface back. Where another one goes on
-  /// with it, that one does, with what it changed itself.
+  /// Returns the settings that the destructor restores. If another process takes over the
+  /// interface, that process restores these and its own.
   const std::vector<InterfaceSetting>& to_restore() const { return was_; }
   void restore(std::vector<InterfaceSetting> settings);
   void restore_none() { was_.clear(); }
-  /// What the destructor does with them; of an interface that no object stands for.
+  /// Writes such settings to an interface, as the destructor does.
   static void set(const std::string& name, const std::vector<InterfaceSetting>& settings);
 
  private:
@@ -82,7 +86,7 @@ class KernelInterface {
   Mac mac_;
   unsigned mtu_ = 0;
   unsigned queues_ = 1;
-  int program_ = -1;  // its attachment
+  int program_ = -1;  // the attached XDP program
   std::vector<InterfaceSetting> was_;
 };
 

@@ -16,12 +16,12 @@
 namespace millrace {
 namespace {
 
-/// Frames that are moved one way before others have their turn.
+/// Frames that are moved from one ring or interface before the next has its turn.
 constexpr std::size_t kTurn = 32;
-/// A tenth of a processor that a worker wants, too.
+/// Nice value: about a tenth of the processor if a worker wants it, too.
 constexpr int kNiceness = 10;
-constexpr unsigned kLinkHeader = 18;             // bytes, with a tag
-constexpr std::chrono::milliseconds kLook{500};  // between two looks at the states of links
+constexpr unsigned kLinkHeader = 18;             // bytes, with a VLAN tag
+constexpr std::chrono::milliseconds kLook{500};  // between two checks of link states
 
 }  // namespace
 
@@ -79,7 +79,7 @@ void KernelSide::leave() {
   for (const auto& link : links_) {
     if (link != nullptr) link->tap.stop();
   }
-  // Workers send what is left, and have given the kernel all that they had.
+  // Move what workers still hand over, and wait until workers have taken the frames that are left.
   while (has_time() && (move() || std::ranges::any_of(links_, waits)))
     std::this_thread::sleep_for(kPause);
 }
@@ -129,7 +129,8 @@ bool KernelSide::give(unsigned worker, Handle frame, unsigned link) {
     links_[link]->full_here.fetch_add(1, std::memory_order_relaxed);
     return false;
   }
-  // With the fence in `sleep`: either the thread sees this frame, or this worker that it sleeps.
+  // Pairs with the fence in `sleep`: either the thread sees this frame, or this worker sees that
+  // the thread sleeps.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleeps_.load(std::memory_order_relaxed) && sleeps_.exchange(false)) wake();
   return true;
@@ -162,7 +163,7 @@ void KernelSide::wake() {
 }
 
 void KernelSide::run(const std::stop_token& stop) {
-  ::setpriority(PRIO_PROCESS, 0, kNiceness);  // of this thread alone, as Linux takes it
+  ::setpriority(PRIO_PROCESS, 0, kNiceness);  // on Linux this affects the calling thread alone
   auto looked = std::chrono::steady_clock::time_point();
   while (!stop.stop_requested()) {
     if (const auto now = std::chrono::steady_clock::now(); now - looked >= kLook) {
@@ -175,7 +176,7 @@ void KernelSide::run(const std::stop_token& stop) {
   }
 }
 
-/// A turn for each; false: nothing moved.
+/// Moves frames of each ring and interface once. False: nothing moved.
 bool KernelSide::move() {
   std::array<void*, kTurn> come{};
   bool moved = false;
@@ -195,7 +196,8 @@ bool KernelSide::move() {
   return moved;
 }
 
-/// Where the worker takes no more, or no memory is left, frames wait in the kernel's queue.
+/// Moves frames of the kernel to the worker's ring. If the ring is full or memory is short, frames
+/// stay in the kernel's queue.
 bool KernelSide::take_from(Link& link) {
   bool moved = false;
   link.must_wait = false;

@@ -1,10 +1,10 @@
-// The kernel beside millrace: interfaces of the kernel's (`KernelTap`) by which it receives and
-// sends on the links of ports.
+// The kernel beside millrace: interfaces (`KernelTap`) by which the kernel receives and sends on
+// the ports' links.
 //
-// A thread of this class moves frames between these interfaces and the workers, by rings of bounded
-// length: workers wait for nothing, and make a system call only to wake that thread. It gives way
-// to workers that want its processor, so that what is sent to the kernel cannot starve what is
-// forwarded.
+// This class has a thread that moves frames between these interfaces and the workers through
+// bounded rings. Workers never wait for the thread, and make a system call only to wake it. The
+// thread runs at a lower priority than workers on its processor, so that frames to the kernel
+// cannot starve forwarded traffic.
 #pragma once
 
 #include <atomic>
@@ -25,57 +25,58 @@
 
 namespace millrace {
 
-/// Frames of one port, since it was opened. Those that the kernel sends wait in its queue where a
-/// worker has no room.
+/// Frame counters of one port since it was opened. Frames that the kernel sends stay in the
+/// kernel's queue while the worker's ring has no room.
 struct KernelSideStatistics {
-  std::uint64_t given = 0;     ///< the kernel got them
-  std::uint64_t taken = 0;     ///< the kernel sent them
-  std::uint64_t full = 0;      ///< for the kernel, but found no room
-  std::uint64_t too_long = 0;  ///< the kernel sent them, but they are longer than the port's MTU
-  bool is_gone = false;        ///< somebody has taken the interface away
+  std::uint64_t given = 0;     ///< delivered to the kernel
+  std::uint64_t taken = 0;     ///< sent by the kernel
+  std::uint64_t full = 0;      ///< meant for the kernel, but there was no room
+  std::uint64_t too_long = 0;  ///< sent by the kernel, but longer than the port's MTU
+  bool is_gone = false;        ///< the interface has been deleted
 };
 
-/// One thread opens, starts and destroys it and sets addresses; any may ask for statistics. Workers
-/// have ended when it is destroyed.
+/// One thread opens, starts and destroys it, and sets addresses; any thread may read statistics.
+/// Workers must have ended before the object is destroyed.
 class KernelSide {
  public:
-  /// Frames that may wait, from each worker, and from each interface to the worker that sends them.
+  /// Capacity in frames of each worker's ring to the thread, and of each interface's ring to the
+  /// worker that sends its frames.
   static constexpr unsigned kRing = 1023;
 
-  /// Opens an interface for each link that has settings. `devices` outlive it. Errors: as
-  /// `KernelTap::open`; no memory, no descriptor (failed).
+  /// Opens an interface for each link that has settings. `devices` must outlive the object. Errors:
+  /// as `KernelTap::open`; failed (no memory, no file descriptor).
   static Result<std::unique_ptr<KernelSide>> open(
       Devices& devices, unsigned workers, std::span<const std::optional<TapSettings>> links);
   ~KernelSide();
   KernelSide(const KernelSide&) = delete;
   KernelSide& operator=(const KernelSide&) = delete;
 
-  /// Sets the interfaces up, and begins to move frames. Errors (failed): as `KernelTap::start`; no
-  /// thread.
+  /// Sets the interfaces up, and starts the thread. Errors: as `KernelTap::start`; failed (no
+  /// thread).
   Result<void> start();
 
-  /// Another process goes on with the interfaces: gives the workers what their queues have still,
-  /// for a moment at most, and moves no frames any more.
+  /// Leaves the interfaces to another process: stops the thread, moves the frames that are still
+  /// queued to the workers, for 50 ms at most, and moves no frames afterwards.
   void leave();
-  /// As `KernelTap::doubts`, of all links.
+  /// Returns the warnings of `KernelTap::doubts` for all links.
   std::vector<std::string> doubts() const;
 
-  /// As `KernelTap::set_addresses`, of a link that has an interface.
+  /// Sets the addresses of a link that has an interface. Errors: as `KernelTap::set_addresses`.
   Result<void> set_addresses(unsigned link, std::span<const TapAddress> addresses) {
     return links_[link]->tap.set_addresses(addresses);
   }
-  /// Returns the link's interface; null where it has none.
+  /// Returns the link's interface; null if the link has none.
   const KernelTap* tap(unsigned link) const { return links_[link] ? &links_[link]->tap : nullptr; }
-  /// Counters of a link that has an interface.
+  /// Returns the counters of a link that has an interface.
   KernelSideStatistics statistics(unsigned link) const;
 
   /// @name Called by that worker only
   /// @{
-  /// Gives the kernel a frame that came on a link which has an interface; its memory is let go.
-  /// False: there is no room, and it stays the caller's.
+  /// Hands the kernel a frame that came on a link which has an interface, and frees the frame
+  /// afterwards. False: there is no room, and the caller keeps the frame.
   bool give(unsigned worker, Handle frame, unsigned link);
-  /// Fills the first so many with frames that the kernel sends on this worker's share of the links.
-  /// Their memory is the caller's.
+  /// Fills `frames` with frames that the kernel sends on this worker's share of the links, and
+  /// returns their number. The caller owns their memory.
   unsigned take(unsigned worker, std::span<Outgoing> frames);
   /// @}
 
@@ -85,13 +86,13 @@ class KernelSide {
         : tap(std::move(its_tap)), taken(std::move(to_worker)), bytes(most) {}
 
     KernelTap tap;
-    PointerRing taken;                  ///< to the worker
-    unsigned bytes;                     ///< of a frame, at most
-    Outgoing frame;                     ///< memory for the next one, or one that waits for room
-    bool must_wait = false;             ///< for room, or for memory
-    std::atomic<bool> is_gone = false;  ///< somebody has taken the interface away
+    PointerRing taken;       ///< to the worker
+    unsigned bytes;          ///< longest frame
+    Outgoing frame;          ///< memory for the next frame, or a frame that waits for room
+    bool must_wait = false;  ///< for room or memory
+    std::atomic<bool> is_gone = false;  ///< the interface has been deleted
     Counter given;
-    Counter full_there;  ///< the kernel did not take them
+    Counter full_there;  ///< the kernel did not accept them
     Counter of_kernel;
     Counter too_long;
     std::atomic<std::uint64_t> full_here = 0;  ///< a worker's ring was full
@@ -107,8 +108,8 @@ class KernelSide {
 
   Devices* devices_;
   unsigned workers_;
-  std::vector<std::unique_ptr<Link>> links_;  ///< by number; null: it has none
-  std::vector<PointerRing> given_;            ///< by worker
+  std::vector<std::unique_ptr<Link>> links_;  ///< indexed by link; null: no interface
+  std::vector<PointerRing> given_;            ///< indexed by worker
   int alarm_ = -1;                            ///< an eventfd that ends the thread's sleep
   std::atomic<bool> sleeps_ = false;
   std::jthread thread_;

@@ -34,7 +34,7 @@ std::unexpected<Error> failed(const std::string& name, const std::string& what, 
   return std::unexpected(Error{fmt::format("{}: {}: {}", name, what, std::strerror(error))});
 }
 
-/// Routing netlink: what the kernel is told, and asked, about interfaces (rtnetlink(7)).
+/// Routing netlink: reads and changes interfaces and addresses (rtnetlink(7)).
 class Netlink {
  public:
   Netlink() : socket_(mnl_socket_open2(NETLINK_ROUTE, SOCK_CLOEXEC)) {
@@ -46,14 +46,14 @@ class Netlink {
   Netlink(const Netlink&) = delete;
   Netlink& operator=(const Netlink&) = delete;
 
-  /// Begins a message, in the one place there is for it.
+  /// Begins a message in the only send buffer.
   nlmsghdr* begin(std::uint16_t type, std::uint16_t flags) {
     nlmsghdr* const message = mnl_nlmsg_put_header(out_.data());
     message->nlmsg_type = type;
     message->nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
     return message;
   }
-  /// Sends the message; `each` gets what the kernel answers. Returns 0, or an `errno`.
+  /// Sends the message, and calls `each` for each message of the answer. Returns 0 or an errno.
   int ask(nlmsghdr* message, std::function<void(const nlmsghdr*)> each = {}) {
     if (socket_ == nullptr) return errno;
     message->nlmsg_seq = ++sequence_;
@@ -101,7 +101,7 @@ int change_address(Netlink& netlink, std::uint16_t type, int index, const TapAdd
   auto* const is = put<ifaddrmsg>(message);
   is->ifa_index = static_cast<std::uint32_t>(index);
   is->ifa_prefixlen = static_cast<std::uint8_t>(address.bits);
-  is->ifa_flags = IFA_F_NODAD;  // nobody else has it, or millrace would answer for it, too
+  is->ifa_flags = IFA_F_NODAD;  // no duplicate detection: millrace has the address as well
   std::visit(
       [&]<class A>(const A& of) {
         is->ifa_family = A::kBytes == 4 ? AF_INET : AF_INET6;
@@ -114,7 +114,7 @@ int change_address(Netlink& netlink, std::uint16_t type, int index, const TapAdd
 
 using Addresses = std::set<TapAddress>;
 
-/// One answer of the kernel's, and where its address goes.
+/// One answer of the kernel, and the set to which its address is added.
 struct Told {
   ifaddrmsg is{};
   Addresses& all;
@@ -133,8 +133,8 @@ int hear_address(const nlattr* attribute, void* to) {
   return MNL_CB_OK;
 }
 
-/// Returns all interfaces' addresses, by index, but for link-local ones, which the kernel makes
-/// itself.
+/// Returns all interfaces' addresses by interface index, except link-local ones, which the kernel
+/// makes itself.
 std::map<int, Addresses> all_addresses(Netlink& netlink) {
   std::map<int, Addresses> all;
   nlmsghdr* const message = netlink.begin(RTM_GETADDR, NLM_F_DUMP);
@@ -150,8 +150,8 @@ std::map<int, Addresses> all_addresses(Netlink& netlink) {
 
 Addresses addresses_of(Netlink& netlink, int index) { return all_addresses(netlink)[index]; }
 
-/// Writes a setting of the interface's, of "ipv4" or "ipv6". A kernel without the file has nothing
-/// to be set.
+/// Writes a setting of the interface, of family "ipv4" or "ipv6". Errors are ignored: a kernel
+/// without the file has nothing to set.
 void configure(const std::string& name, std::string_view family, std::string_view setting,
                std::string_view value) {
   std::ofstream(fmt::format("/proc/sys/net/{}/conf/{}/{}", family, name, setting))
@@ -176,7 +176,7 @@ Result<KernelTap> KernelTap::open(const TapSettings& settings) {
               "or take it away (ip link delete " +
               name + ")"});
   }
-  // Until it starts, another millrace goes on with it.
+  // Detached until `start`: another millrace may still use the interface.
   request.ifr_flags = IFF_DETACH_QUEUE;
   if (::ioctl(tap.fd_, TUNSETQUEUE, &request) != 0) return failed(name, "cannot be set up", errno);
   tap.index_ = static_cast<int>(::if_nametoindex(name.c_str()));
@@ -195,11 +195,11 @@ KernelTap::~KernelTap() {
 }
 
 Result<void> KernelTap::start() {
-  // Without it an address takes others of its network along when it goes, and the last one all
-  // routes by the interface.
+  // Without promote_secondaries, deleting an address also deletes others of its network, and the
+  // last one all routes by the interface.
   configure(name(), "ipv4", "promote_secondaries", "1");
-  configure(name(), "ipv6", "addr_gen_mode", "0");  // as millrace's own link-local address
-  configure(name(), "ipv6", "autoconf", "0");       // packets to such an address would be routed
+  configure(name(), "ipv6", "addr_gen_mode", "0");  // the same link-local address as millrace
+  configure(name(), "ipv6", "autoconf", "0");       // packets to that address would be routed
   configure(name(), "ipv6", "accept_dad", "0");
   configure(name(), "ipv6", "keep_addr_on_down", "1");
   Netlink netlink;
@@ -239,7 +239,7 @@ Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
   for (const TapAddress& one : addresses_of(netlink, index_)) {
     if (!wanted.contains(one)) change_address(netlink, RTM_DELADDR, index_, one);
   }
-  return add_missing();  // where /proc/sys is read-only, some may have gone with others
+  return add_missing();  // without promote_secondaries some may have been deleted with others
 }
 
 void KernelTap::stop() {

@@ -1,10 +1,11 @@
-// An interface of the kernel's that millrace makes: a tap, whose other end is millrace. Linux only.
+// An interface that millrace makes for the kernel: a tap, with millrace at its other end. Linux
+// only.
 //
-// It stays when millrace ends, with its addresses and whatever routes others gave it, so that the
-// next millrace, or one that takes over, finds all of that; `ip link delete` takes it away.
+// The interface stays when millrace ends, with its addresses and the routes that other programs
+// gave it, for the next millrace or one that takes over. `ip link delete` removes it.
 //
-// One thread opens, starts and destroys it and sets its addresses. Another one may read, write and
-// set the carrier meanwhile, from `start` to the destruction.
+// One thread opens, starts and destroys it and sets its addresses. From `start` to the destruction
+// another thread may at the same time read, write and set the carrier.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ namespace millrace {
 
 struct TapAddress {
   AnyAddress address;
-  unsigned bits = 0;  ///< of the network that is on the link
+  unsigned bits = 0;  ///< prefix length of the network on the link
 
   friend auto operator<=>(const TapAddress&, const TapAddress&) = default;
 };
@@ -30,58 +31,58 @@ struct TapSettings {
   std::string name;
   Mac mac;
   unsigned mtu = 1500;
-  std::vector<TapAddress> addresses;  ///< all of them, but for link-local ones of IPv6
+  std::vector<TapAddress> addresses;  ///< all addresses except IPv6 link-local ones
 };
 
 class KernelTap {
  public:
-  /// Makes the interface, or finds the one that is there: that stays as it is, since another
-  /// millrace may have it still. Errors: this process may not (unreadable); another program has it,
-  /// or it is no such interface (failed).
+  /// Makes the interface, or opens an existing one. An existing interface stays unchanged until
+  /// `start`, since another millrace may still use it. Errors: unreadable (this process may not),
+  /// failed (another program has the interface, or it is not a multi-queue tap).
   static Result<KernelTap> open(const TapSettings& settings);
   KernelTap(KernelTap&& other) noexcept;
   KernelTap& operator=(KernelTap&&) = delete;
   ~KernelTap();
 
-  /// Sets the interface up, and begins to read what the kernel sends. Until then all of that goes
-  /// to the millrace which has the interface too, if there is one; afterwards each of both gets a
-  /// part. Errors (failed) name the address that it does not take.
+  /// Sets the interface up, and begins to read what the kernel sends. If another millrace has the
+  /// interface too, it gets all of those frames before this call, and each of the two gets a part
+  /// afterwards. Errors: failed (the interface cannot be set up, or refuses an address, which the
+  /// message names).
   Result<void> start();
-  /// Gives the interface these addresses, and takes away all others but link-local ones of IPv6;
-  /// without IPv6 addresses the kernel has no IPv6 there. Routes by the interface stay as long as
-  /// one of its addresses does. Does nothing where somebody has taken the interface away. Errors:
-  /// as `start`.
+  /// Gives the interface exactly these addresses, besides IPv6 link-local ones. Without an IPv6
+  /// address, IPv6 is turned off there. Routes by the interface stay as long as one of its
+  /// addresses stays. Does nothing if the interface has been deleted. Errors: failed (an address is
+  /// refused).
   Result<void> set_addresses(std::span<const TapAddress> addresses);
-  /// Reads no more: the kernel gives what it sends to the millrace that has the interface too.
+  /// Stops reading: frames of the kernel go to the other millrace that has the interface.
   void stop();
-  /// Returns what may go wrong outside of millrace, a line each: another interface of the kernel's
-  /// has an address of this one.
+  /// Returns warnings, one a line, about other interfaces that have an address of this one.
   std::vector<std::string> doubts() const;
-  /// Returns addresses that somebody else has given the interface, so that nothing which comes to
-  /// them is the kernel's; but link-local ones of IPv6. Any thread that sets no addresses
-  /// meanwhile.
+  /// Returns the interface's addresses that millrace did not set, without IPv6 link-local ones.
+  /// Packets to these addresses do not reach the kernel. Any thread, but not during
+  /// `set_addresses`.
   std::vector<std::string> foreign_addresses() const;
-  /// Tells the kernel whether there is a link behind the interface.
+  /// Sets the interface's carrier: whether the port's link is up.
   void set_carrier(bool is_up);
 
   const std::string& name() const { return settings_.name; }
-  /// The descriptor to wait at for frames that the kernel sends.
+  /// Returns the descriptor to poll for frames that the kernel sends.
   int fd() const { return fd_; }
-  /// Reads a frame that the kernel sends, and returns its length in bytes; 0 where there is none.
-  /// Of one that is longer than `frame` has bytes the rest is lost, and a number beyond these
+  /// Reads a frame that the kernel sends, and returns its length in bytes; 0 if there is none. A
+  /// frame that is longer than `frame` is cut off, and a length greater than `frame.size()`
   /// returned.
   std::size_t read(std::span<std::byte> frame) const;
-  /// Has the kernel receive a frame. False: it does not take it.
+  /// Makes the kernel receive a frame. False: the kernel does not accept it.
   bool write(std::span<const std::byte> frame) const;
 
  private:
   KernelTap(TapSettings settings, int fd) : settings_(std::move(settings)), fd_(fd) {}
 
-  TapSettings settings_;  ///< as it was opened
+  TapSettings settings_;  ///< given to `open`
   int fd_;
-  int index_ = 0;  ///< stays when somebody gives the interface another name
+  int index_ = 0;  ///< the kernel's number, which stays when the interface is renamed
   int carrier_ = -1;
-  std::set<TapAddress> has_;  ///< by `set_addresses`
+  std::set<TapAddress> has_;  ///< the addresses that `set_addresses` was given
 };
 
 }  // namespace millrace

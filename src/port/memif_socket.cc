@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t kSuffix = 8;  // a point and Linux's longest process number
+constexpr std::size_t kSuffix = 8;  // a dot and Linux's longest process id
 
 std::string before(const std::string& path) { return path + "." + std::to_string(::getpid()); }
 
@@ -49,14 +49,14 @@ Result<void> MemifSockets::take(const DeviceName& name) {
   if (auto ok = check(name); !ok) return ok;
   const auto address = unix_address(name.target, kSuffix);
   const Listening listening = who_listens(*address);
-  // Who listens for packets, and not for a stream, is of another type.
+  // A listening socket of another type than stream gives EPROTOTYPE.
   if (listening.error == 0 || listening.error == EPROTOTYPE || listening.error == EAGAIN)
     return std::unexpected(Error{to_string(name) +
                                  ": another program listens there: stop it, give another socket, "
                                  "or ,role=client to connect to it"});
   if (!listening.is_nobody())
     return std::unexpected(Error{to_string(name) + ": " + std::strerror(listening.error)});
-  ::unlink(before(name.target).c_str());  // of who was killed and had the same number
+  ::unlink(before(name.target).c_str());  // left by a killed process with the same id
   shown_.emplace(name.target, false);
   return {};
 }

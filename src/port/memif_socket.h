@@ -1,8 +1,9 @@
-// The file at which memifs of ours listen. Linux only; one thread at a time.
+// The socket file at which millrace's memifs listen. Linux only; one thread at a time.
 //
-// DPDK's driver listens before the device can serve who connects, ends the process where somebody
-// connects while it closes, and neither takes away nor replaces what was left by who was killed. So
-// it listens elsewhere, `memif_socket_before` says where, until `show`.
+// DPDK's driver has three faults here. It listens before the device can serve a peer. It ends the
+// process if a peer connects while the driver closes. It neither removes nor replaces a socket
+// that a killed process left. So the driver listens at another path, which `memif_socket_before`
+// returns, until `show` moves the socket to its own.
 #pragma once
 
 #include <map>
@@ -13,11 +14,12 @@
 
 namespace millrace {
 
-/// For the driver; where the other end listens, that is its socket. Else of this process alone.
+/// Returns the path that the driver is given. If the other end listens, this is the path of the
+/// socket itself; else it is a path of this process alone.
 std::string memif_socket_before(const DeviceName& name);
 
-/// Of all memifs that listen; several may do so at one, and their `id` tells them apart. Nobody can
-/// connect any more once it is destroyed.
+/// The sockets of all memifs that listen. Several memifs may share a socket, and differ in `id`.
+/// Once this object is destroyed no peer can connect any more.
 class MemifSockets {
  public:
   MemifSockets() = default;
@@ -25,19 +27,22 @@ class MemifSockets {
   MemifSockets& operator=(const MemifSockets&) = delete;
   ~MemifSockets();
 
-  // Nothing where the device is no memif, or the other end listens.
+  // All functions do nothing if the device is not a memif, or if the other end listens.
 
-  /// Whether it can be there, whoever listens there now. Errors: what is there is no socket
-  /// (failed); the path is too long, or nothing can be made there (unreadable).
+  /// Checks whether the socket can be made, regardless of a process that listens there now. Errors:
+  /// failed (a file at the path is not a socket), unreadable (the path is too long, or nothing can
+  /// be made there).
   static Result<void> check(const DeviceName& name);
-  /// Before the driver listens. Errors: as `check`, and that somebody listens there (failed).
+  /// Prepares the socket's path, before the driver listens. Errors: as `check`; failed (another
+  /// program listens there).
   Result<void> take(const DeviceName& name);
 
-  /// Who connects from now on is served. Error (failed): why a file cannot be there.
+  /// Moves the sockets to their own paths: peers that connect from now on are served. Errors:
+  /// failed (a socket cannot be moved).
   Result<void> show();
 
  private:
-  std::map<std::string, bool> shown_;  // by path
+  std::map<std::string, bool> shown_;  // indexed by path
 };
 
 }  // namespace millrace

@@ -18,7 +18,7 @@ bool is_there(const std::string& path) {
   return ::lstat(path.c_str(), &is) == 0;
 }
 
-/// As DPDK's driver does. The socket stays open.
+/// Listens as DPDK's driver does, and returns the open socket.
 int listening(const std::string& path) {
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   const auto address = *unix_address(path);

@@ -10,9 +10,9 @@ constexpr std::uint16_t kComment = 1;     // opt_comment
 constexpr std::uint16_t kName = 2;        // if_name
 constexpr std::uint16_t kDropped = 5;     // isb_ifdrop
 constexpr std::uint16_t kResolution = 9;  // if_tsresol
-constexpr std::uint8_t kNanoseconds = 9;  // ten to the power of minus that
+constexpr std::uint8_t kNanoseconds = 9;  // 10^-9 s
 
-/// In the byte order of this machine, which the section's header tells.
+/// Appends a number in this machine's byte order, which the section header declares.
 template <class T>
 void put(std::string& to, T value) {
   to.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -28,7 +28,7 @@ void put_option(std::string& to, std::uint16_t code, std::string_view value) {
 }
 void end_options(std::string& to) { put(to, std::uint32_t{0}); }
 
-/// Type, length, body, length.
+/// Returns a block: type, length, body, length.
 std::string block(std::uint32_t type, const std::string& body) {
   std::string all;
   const auto length = static_cast<std::uint32_t>(body.size() + 12);
@@ -44,7 +44,7 @@ std::string section() {
   put(body, std::uint32_t{0x1a2b3c4d});
   put(body, std::uint16_t{1});  // version 1.0
   put(body, std::uint16_t{0});
-  put(body, std::int64_t{-1});  // of any length
+  put(body, std::int64_t{-1});  // unknown length
   return block(0x0a0d0d0a, body);
 }
 
@@ -75,7 +75,7 @@ std::string pcapng_beginning(std::span<const std::uint16_t> link_types, std::uin
 
 std::string pcapng_lost(std::uint64_t packets) {
   std::string body;
-  body.append(12, '\0');  // of the first interface; no time
+  body.append(12, '\0');  // interface 0, no time
   put_option(body, kDropped, {reinterpret_cast<const char*>(&packets), sizeof(packets)});
   end_options(body);
   return block(5, body);

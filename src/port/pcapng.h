@@ -1,5 +1,5 @@
-// Captures as pcapng (draft-ietf-opsawg-pcapng): several interfaces in one, each with a link type
-// of its own, and a comment on each packet, which libpcap does not write. Blocks are made one by
+// Writes pcapng (draft-ietf-opsawg-pcapng): several interfaces in one file, each with a link type
+// of its own, and a comment on each packet, neither of which libpcap writes. Blocks are made one by
 // one, for a stream.
 //
 // Plain functions; any thread.
@@ -13,11 +13,12 @@
 
 namespace millrace {
 
-/// Returns the beginning of a file: a section, and its interfaces, all Ethernet, in the order of
-/// their numbers. Times are in nanoseconds, `snap_length` in bytes.
+/// Returns the beginning of a file: a section header, and descriptions of these interfaces, all
+/// Ethernet, numbered from 0. Times are in nanoseconds, `snap_length` in bytes.
 std::string pcapng_beginning(std::span<const std::string> interfaces, std::uint32_t snap_length);
 
-/// Returns the same for interfaces without names, of these link types (LINKTYPE_...).
+/// Returns the beginning of a file for interfaces without names, of these link types
+/// (LINKTYPE_...).
 std::string pcapng_beginning(std::span<const std::uint16_t> link_types, std::uint32_t snap_length);
 
 struct PcapngPacket {
@@ -28,7 +29,8 @@ struct PcapngPacket {
   std::string_view comment;  ///< empty: none
 };
 std::string pcapng_packet(const PcapngPacket& packet);
-/// What a file may end with: how many packets, of all interfaces, there was no room for.
+/// Returns a block to end a file with, which reports how many packets of all interfaces were lost
+/// for want of room.
 std::string pcapng_lost(std::uint64_t packets);
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
-// The reader of pcapng on arbitrary blocks, most of them with lengths that are right, and the clock
-// on the times that come of it: no packet reaches beyond the file, and time never leaves 64 bits.
+// Fuzzes the pcapng reader with arbitrary blocks, most of them with correct lengths, and the
+// capture clock with the resulting times. Expects that no packet reaches beyond the file, and that
+// time stays within its range.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -22,8 +23,8 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// Makes a section, then a block for every few bytes of `data`: its type, its length, what is wrong
-/// with its lengths, and its body.
+/// Makes a section, then one block from every few bytes of `data`, which give the block's type,
+/// length, error of the lengths, and body.
 class File {
  public:
   explicit File(std::span<const std::uint8_t> data) {
@@ -48,12 +49,13 @@ class File {
     put(length);
     put(0x1a2b3c4d);
   }
-  /// Returns how many bytes behind the first three became its body.
+  /// Appends a block, and returns how many bytes of `data` behind the first three became its body.
   std::size_t block(std::span<const std::uint8_t> data) {
     constexpr std::array<std::uint32_t, 8> kTypes{kSection, 1, 2, 3, 5, 6, 6, 77};
     const std::uint32_t type = kTypes[data[0] % 8];
     const std::size_t body = std::min<std::size_t>(data[1] / 4 * 4, (data.size() - 3) / 4 * 4);
-    // One length in sixteen is wrong; in forty, the one that follows the block.
+    // About one length in 16 is wrong; in about one block in 40 only the length behind the block
+    // is.
     const auto wrong = static_cast<std::uint32_t>(data[2] < 16 ? data[2] - 8 : 0);
     const bool lengths = is_packet(type) && body > 20;
     const std::uint32_t more = type == kSection ? 4 : lengths ? 8 : 0;
@@ -65,7 +67,7 @@ class File {
       put(length);
     }
     const auto rest = data.subspan(3, body);
-    if (lengths) {  // interface, time, how much was captured: most often what there is
+    if (lengths) {  // interface, time, captured length: most often the true one
       put(data[2] / 16 % 4);
       append(rest.first(8));
       const auto left = static_cast<std::uint32_t>(body - 12);
@@ -86,12 +88,12 @@ class File {
   std::string bytes_;
 };
 
-/// Bytes of the shortest packet's block that are no data.
+/// Bytes of the shortest packet block beside its data.
 constexpr std::size_t kLeastAround = 16;
 
 void read(std::string bytes) {
   if (bytes.empty()) return;
-  // Exactly as large, so that the address sanitizer finds who reads on.
+  // Exactly as large as the input, so that the address sanitizer finds reads beyond it.
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
       ::fmemopen(bytes.data(), bytes.size(), "rb"), std::fclose);
   PcapngReader reader(file.get());

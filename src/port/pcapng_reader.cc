@@ -28,7 +28,7 @@ constexpr unsigned kEndOfOptions = 0;
 constexpr unsigned kIfResolution = 9;
 constexpr unsigned kIfOffset = 14;
 
-constexpr std::size_t kAround = 12;  // a block's type and length, and its length again
+constexpr std::size_t kAround = 12;  // type, length, and length again
 
 std::unexpected<Error> broken(std::string message) {
   return std::unexpected(Error{std::move(message), Error::Kind::unreadable});
@@ -101,7 +101,7 @@ Result<bool> PcapngReader::next(Packet& packet) {
   }
 }
 
-/// Reads the next block's type, and its body if it is one that is read.
+/// Reads the next block: its type, and its body if the reader needs it. False: the end of the file.
 Result<bool> PcapngReader::read_block() {
   std::array<std::byte, 12> head;
   const std::size_t got = std::fread(head.data(), 1, 8, file_);
@@ -109,7 +109,7 @@ Result<bool> PcapngReader::read_block() {
   if (got < 8) return broken(std::ferror(file_) != 0 ? std::strerror(errno) : "cut short");
   type_ = number_at<std::uint32_t>(head, 0, swapped_);
   if (!has_begun_ && type_ != kSectionBlock) return broken("it does not begin with a section");
-  if (type_ == kSectionBlock) {  // in its own byte order
+  if (type_ == kSectionBlock) {  // a section states its own byte order
     if (std::fread(head.data() + 8, 1, 4, file_) < 4) return broken("cut short");
     const auto order = number_at<std::uint32_t>(head, 8, false);
     if (order != kByteOrder && order != std::byteswap(kByteOrder))
@@ -148,7 +148,7 @@ Result<void> PcapngReader::pass_over(std::uint32_t bytes) {
   return {};
 }
 
-/// The body begins behind the byte order.
+/// Reads a section header; `body_` begins behind the byte-order magic.
 Result<void> PcapngReader::read_section() {
   if (body_.size() < 12) return broken("a section's header that is too short");
   if (u16(0) != 1) return broken(fmt::format("pcapng of version {}.{}", u16(0), u16(2)));
@@ -209,7 +209,7 @@ Result<void> PcapngReader::read_packet(Packet& packet) const {
   return {};
 }
 
-/// A simple packet block tells neither its time nor how many bytes were captured.
+/// Reads a simple packet block, which has neither a time nor the number of captured bytes.
 Result<void> PcapngReader::read_simple(Packet& packet) const {
   constexpr std::size_t kFixed = 4;
   if (body_.size() < kFixed) return broken("a packet's block that is too short");

@@ -1,9 +1,9 @@
 // Reads pcapng (draft-ietf-opsawg-pcapng) block by block: all sections, in either byte order, with
-// interfaces of any link type, snapshot length and resolution. libpcap 1.10 ends at the first
-// interface that differs from the one before.
+// interfaces of any link type, snapshot length and time resolution. (libpcap 1.10 stops at the
+// first interface that differs from the one before.)
 //
-// One thread uses a reader. The file belongs to the caller; it may be a pipe. After each call it
-// stands behind the last block that was read.
+// One thread uses a reader. The file belongs to the caller and may be a pipe. After each call the
+// file is positioned behind the last block that was read.
 #pragma once
 
 #include <cstddef>
@@ -21,29 +21,31 @@ namespace millrace {
 class PcapngReader {
  public:
   struct Packet {
-    std::uint16_t link_type = 0;  ///< LINKTYPE_..., as the file says
+    std::uint16_t link_type = 0;  ///< LINKTYPE_... as in the file
     std::size_t interface = 0;    ///< counted from 0, over all sections
-    /// Nanoseconds since 1970; times before, and from 2^63 on, are moved into that range. None: the
-    /// block tells no time.
+    /// Nanoseconds since 1970; a time before 1970 becomes 0, one from 2^63 on 2^63 - 1. None: the
+    /// block has no time.
     std::optional<std::uint64_t> time_ns;
     std::uint32_t wire_length = 0;    ///< bytes
     std::span<const std::byte> data;  ///< valid until the next call
   };
 
-  /// Bytes of the largest block that is read; larger ones are passed over where they are no
-  /// packet's, interface's or section's.
+  /// Largest block that is read, in bytes. A larger block of a section, interface or packet is an
+  /// error; a larger block of another kind is skipped.
   static constexpr std::uint32_t kLargestBlock = std::uint32_t{1} << 24;
 
-  /// `file` stands at the beginning of a section, and outlives the reader.
+  /// `file` is positioned at the beginning of a section, and must outlive the reader.
   explicit PcapngReader(std::FILE* file) : file_(file) {}
 
-  /// Reads on to the next packet. Returns false at the end of the file. Error (unreadable): the
-  /// file breaks here; the message does not name the file. To be called no more after either.
+  /// Reads on to the next packet. Returns false at the end of the file. Errors: unreadable (the
+  /// file breaks here; the message does not name the file). Must not be called again after false or
+  /// an error.
   Result<bool> next(Packet& packet);
 
-  /// True once the first section's header has been read: this is pcapng.
+  /// True once the first section's header has been read: the file is pcapng.
   bool has_begun() const { return has_begun_; }
-  /// Returns the largest snapshot length of the interfaces so far, in bytes; 0: none, or no limit.
+  /// Returns the largest snapshot length of the interfaces so far, in bytes; 0: no interface yet,
+  /// or one has no limit.
   std::uint32_t snap_length() const { return unlimited_ ? 0 : snap_length_; }
   /// Returns the link type of the first interface; none until it has been read.
   std::optional<std::uint16_t> first_link_type() const { return first_link_type_; }
@@ -70,12 +72,12 @@ class PcapngReader {
   Result<void> read_simple(Packet& packet) const;
 
   std::FILE* file_;
-  bool swapped_ = false;  // the section has the other byte order than this machine
+  bool swapped_ = false;  // the section's byte order is not this machine's
   bool has_begun_ = false;
-  std::uint32_t type_ = 0;  // of the block at hand
+  std::uint32_t type_ = 0;  // type of the current block
   std::vector<std::byte> body_;
-  std::vector<Interface> interfaces_;  // of the section
-  std::size_t interfaces_before_ = 0;  // of earlier sections
+  std::vector<Interface> interfaces_;  // interfaces of this section
+  std::size_t interfaces_before_ = 0;  // interfaces of earlier sections
   std::uint32_t snap_length_ = 0;
   bool unlimited_ = false;
   std::optional<std::uint16_t> first_link_type_;

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-/// Blocks in either byte order, independent of the writer.
+/// Makes blocks in either byte order, independent of the writer.
 class Blocks {
  public:
   explicit Blocks(bool swapped = false) : swapped_(swapped) {}
@@ -56,7 +56,7 @@ class Blocks {
   bool swapped_;
 };
 
-/// Each packet as a line; then, where the file breaks, why.
+/// Returns a line for each packet, and one for the error if the file breaks.
 std::vector<std::string> read(std::string bytes) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
       ::fmemopen(bytes.data(), bytes.size(), "rb"), std::fclose);
@@ -112,7 +112,7 @@ TEST(PcapngReader, Resolutions) {
   EXPECT_EQ(time_of(resolution(0x80 + 63), UINT64_C(1) << 63), at(1'000'000'000));
   EXPECT_EQ(time_of(resolution(0xff), UINT64_MAX), at(0));
   EXPECT_EQ(time_of(b.option(14, b.number(std::int64_t{-3})), 5'000'000), at(2'000'000'000));
-  // What is out of reach goes to its ends; what follows the end of options counts for nothing.
+  // Times out of range become the range's ends; options behind the end of options are ignored.
   EXPECT_EQ(time_of(b.option(14, b.number(std::int64_t{-9})), 5'000'000), at(0));
   EXPECT_EQ(time_of(resolution(0), UINT64_MAX), at(INT64_MAX));
   EXPECT_EQ(time_of(b.option(14, b.number(INT64_MIN)), 1), at(0));
@@ -188,7 +188,7 @@ TEST(PcapngReader, NoPcapng) {
   EXPECT_TRUE(read(b.section()).empty());
 }
 
-// Whatever is cut away, whole packets before the cut are read.
+// At any cut, the whole packets before the cut are read.
 TEST(PcapngReader, CutShort) {
   const Blocks b;
   const std::string begin = b.section() + b.interface(1);

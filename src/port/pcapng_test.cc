@@ -14,8 +14,8 @@
 namespace millrace {
 namespace {
 
-// libpcap reads what we write, and knows nothing of how we do. What it does not show, the comments,
-// tests/control_test.py has tshark read.
+// libpcap, which shares no code with the writer, reads the file. libpcap does not show comments:
+// tests/control_test.py has tshark read those.
 TEST(Pcapng, IsReadByLibpcap) {
   const test::Directory directory;
   const std::string path = directory / "trace.pcapng";

@@ -1,4 +1,4 @@
-// The contract of a port: where packets come from and go to. A worker owns its ports and calls them
+// The contract of a port: where packets come from and go to. A worker owns its port and calls it
 // once a burst.
 #pragma once
 
@@ -12,36 +12,36 @@
 
 namespace millrace {
 
-/// How many bursts may be in flight: the memory behind a burst stays valid until the port has been
-/// asked for this many more.
+/// Bursts that may be in flight: the memory behind a burst stays valid until `receive` has returned
+/// this many more bursts.
 inline constexpr unsigned kBurstsInFlight = 4;
 
 class Port {
  public:
   virtual ~Port() = default;
-  /// Returns how the packets begin of the burst that `receive` gave last.
+  /// Returns the link type of the packets in the burst that `receive` returned last.
   virtual LinkType link_type() const = 0;
-  /// Whether `receive` gives parsed bursts.
+  /// True if `receive` returns parsed bursts.
   virtual bool receives_parsed() const { return false; }
-  /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`, and `entry` where it is
-  /// known. False at the end. A burst may be empty while time passes; it comes in empty.
+  /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`, and `entry` if it is known.
+  /// The burst is empty when passed in; it may stay empty while time passes. False: the end.
   virtual bool receive(Burst& burst) = 0;
-  /// The burst's keys have been filed; nothing else has been done. May take packets out that are
-  /// another worker's.
+  /// Called after the burst's keys have been filed, and before lookups. May take packets of another
+  /// worker out of the burst.
   virtual void filed(Burst&, const Steering&) {}
-  /// Connections have been looked up. May give packets without one a verdict, and returns which, a
-  /// bit each: no function is asked about them.
+  /// Called after connections have been looked up. May give packets without a connection a verdict,
+  /// and returns a bit for each: no function sees these packets.
   virtual std::uint64_t looked_up(Burst&, const Steering&) { return 0; }
-  /// The burst is served, and the packets whose bit in `forward` is set may go out. Says which do,
-  /// and may change verdicts.
+  /// Called after the burst has been served; packets with their bit in `forward` set may go out.
+  /// Returns the bits of those that do go out, and may change verdicts.
   virtual std::uint64_t route(Burst&, std::uint64_t forward) { return forward; }
-  /// Sends the packets whose bit in `forward` is set (bit i for packet i), in order; the others go
-  /// back to where their memory came from.
+  /// Sends the packets with their bit in `forward` set (bit i for packet i), in order; frees the
+  /// memory of the others.
   virtual void send(const Burst& burst, std::uint64_t forward) = 0;
-  /// Sends the RST, if the port can make packets. To be called between two bursts.
+  /// Sends the RST if the port can make packets. To be called between two bursts.
   virtual void tell(const Reset<KeyV4>&) {}
   virtual void tell(const Reset<KeyV6>&) {}
-  /// Everything until that end has been received and sent.
+  /// Called at the end, when every burst has been received and sent.
   virtual void finish() {}
 };
 

@@ -14,11 +14,11 @@ namespace millrace {
 
 class ReceiveQueue {
  public:
-  /// `passage`, of this queue alone, outlives it; null: it is always open.
+  /// `passage` is used by this queue alone and outlives it; null: always open.
   ReceiveQueue(std::uint16_t device, std::uint16_t queue, Passage* passage)
       : device_(device), queue_(queue), passage_(passage) {}
 
-  /// How many packets there were, as many as fit at most.
+  /// Fills `packets` with received packets, and returns their number.
   unsigned receive(std::span<rte_mbuf*> packets) const {
     if (passage_ != nullptr && !passage_->enter()) return 0;
     const unsigned got = rte_eth_rx_burst(device_, queue_, packets.data(),

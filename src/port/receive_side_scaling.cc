@@ -5,7 +5,7 @@
 namespace millrace {
 
 ReceiveSideScaling::ReceiveSideScaling() {
-  // No more bytes than getentropy gives without fail.
+  // 256 bytes is the most that getentropy gives in one call.
   if (::getentropy(key_.data(), key_.size()) != 0) __builtin_trap();
 }
 

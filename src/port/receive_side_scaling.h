@@ -1,5 +1,5 @@
-// Has a device spread what it receives over its queues, by its own hash of each packet's ends
-// (receive-side scaling, RSS).
+// Receive-side scaling (RSS): a device distributes packets over its receive queues by its own hash
+// of their addresses and ports.
 #pragma once
 
 #include <rte_config.h>  // first of DPDK's
@@ -11,19 +11,19 @@
 
 namespace millrace {
 
-/// A key for that hash, drawn from the system's entropy: whoever knows the key of a hash can aim
+/// The key of that hash, drawn from the system's entropy: a sender that knows the key can aim its
 /// packets at one queue.
 class ReceiveSideScaling {
  public:
   ReceiveSideScaling();
 
-  /// Adds it to the configuration of a device with so many receive queues, if it has several and
-  /// can do it: by addresses, and by ports where TCP and UDP have them. Fills in `conf`, which
-  /// refers to this.
+  /// Turns RSS on in the configuration of a device that has several receive queues and supports
+  /// RSS: by addresses, and by ports for TCP and UDP if the device can. `conf` then refers to this
+  /// object.
   void add_to(rte_eth_conf& conf, const rte_eth_dev_info& device, unsigned queues);
 
  private:
-  std::array<std::uint8_t, 256> key_;  // no device takes more
+  std::array<std::uint8_t, 256> key_;  // DPDK's `hash_key_size` has 8 bits
 };
 
 }  // namespace millrace

@@ -10,7 +10,7 @@
 
 #include "core/available_memory.h"
 
-// A compiler without its run-time library, as clang-tidy's, has no sanitizer either.
+// clang-tidy's compiler has no sanitizer headers: without them the macros do nothing.
 #if __has_include(<sanitizer/asan_interface.h>)
 #include <sanitizer/asan_interface.h>
 #else
@@ -24,11 +24,10 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kNsPerMs = 1'000'000;
-/// Without looking how much memory there is.
+/// Bytes that are gathered without a check of the available memory.
 constexpr std::size_t kMostGatheredUnasked = std::size_t{64} << 20;
 
-/// Lets the address sanitizer, where there is one, catch whoever reads past a packet, although its
-/// slot is larger.
+/// Makes the address sanitizer catch reads past the packet within its slot.
 void fence([[maybe_unused]] std::byte* packet, [[maybe_unused]] std::size_t length) {
   ASAN_UNPOISON_MEMORY_REGION(packet, length);
   ASAN_POISON_MEMORY_REGION(packet + length, ReplayPort::kOffered - length);
@@ -38,8 +37,8 @@ void unfence([[maybe_unused]] std::byte* packet) {
   ASAN_UNPOISON_MEMORY_REGION(packet, ReplayPort::kOffered);
 }
 
-/// Whole cache lines: `to` has room for kOffered bytes, `from` for Capture::kSlack more than
-/// `length`.
+/// Copies whole cache lines. `to` has room for kOffered bytes; Capture::kSlack more bytes than
+/// `length` may be read at `from`.
 void copy_lines(std::byte* to, const std::byte* from, std::size_t length) {
   static_assert(Capture::kSlack >= 64 && ReplayPort::kOffered % 64 == 0);
   for (std::size_t i = 0; i < length; i += 64) std::memcpy(to + i, from + i, 64);
@@ -53,13 +52,13 @@ std::uint32_t offered_wire(const Capture::Packet& packet) {
   return std::max(packet.wire_length, offered(packet));
 }
 
-/// By which a loop advances time: the span and one average gap.
+/// Returns the nanoseconds by which one loop advances time: the span and one average gap.
 std::uint64_t period_of(const Capture& capture) {
   const std::uint64_t gaps = std::max<std::uint64_t>(capture.size(), 2) - 1;
   return capture.span_ns() + std::max<std::uint64_t>(capture.span_ns() / gaps, 1);
 }
 
-/// How many loops may follow the first until the time of a packet no longer fits in 64 bits.
+/// Returns how many loops may follow the first while all packets' times fit into 64 bits.
 std::uint64_t further_loops(const Capture& capture) {
   if (capture.size() == 0) return UINT64_MAX;
   const std::uint64_t latest = capture.clock().latest_ns();
@@ -156,14 +155,15 @@ bool ReplayPort::receive_up_to(Burst& burst, unsigned most) {
   return true;
 }
 
-/// Since the first packet, in whole steps.
+/// Returns the milliseconds since the first packet, rounded down to whole steps.
 std::uint64_t ReplayPort::ms_at(std::uint64_t time_ns, std::uint64_t loop) const {
   const std::uint64_t first = capture_->clock().first_ns();
   const std::uint64_t ms = (std::max(time_ns, first) - first + loop * period_ns_) / kNsPerMs;
   return ms - ms % options_.step_ms;
 }
 
-/// Returns when the latest packet of all comes: other ports' may be later than the last one here.
+/// Returns the time of the capture's latest packet, in ms: other ports' packets may be later than
+/// this port's.
 std::uint64_t ReplayPort::end_ms() const {
   return ms_at(capture_->clock().latest_ns(), options_.loops - 1);
 }
@@ -172,7 +172,7 @@ bool ReplayPort::time_is_over() const {
   return options_.clock == Clock::wall || now_ms_ >= end_ms();
 }
 
-/// False: time has passed, but not yet to the next packet.
+/// Advances time towards the next packet. False: time has not yet reached it.
 bool ReplayPort::step_time(Burst& burst) {
   std::uint64_t next_ms;
   if (options_.clock == Clock::wall) {
@@ -191,7 +191,8 @@ bool ReplayPort::step_time(Burst& burst) {
   return arrived;
 }
 
-/// Returns the timestamp at which the step at hand is over, for packets that are `alike` the next.
+/// Returns the timestamp at which the current step ends; valid for packets that are `alike` the
+/// next.
 std::uint64_t ReplayPort::step_end() const {
   if (options_.clock == Clock::wall) return UINT64_MAX;
   const CaptureClock& clock = capture_->clock();
@@ -212,8 +213,8 @@ unsigned ReplayPort::alike_of(unsigned most) {
 }
 
 void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
-  // Packets whose first bytes are on their way meanwhile. Alone, the hardware's prefetcher does as
-  // well; among a table's random accesses it may lose the stream.
+  // Packets to prefetch ahead. Alone, the hardware's prefetcher does as well; among a table's
+  // random accesses it may lose the stream.
   constexpr std::size_t kAhead = 16;
   const std::size_t count = size();
   const std::size_t end = std::min<std::size_t>(count, next_ + most);
@@ -261,7 +262,7 @@ CaptureOutput::Packet ReplayPort::leaving(const Burst& burst, unsigned i) const 
   const std::uint64_t loop = burst.handle[i] >> 32;
   return {.order = burst.handle[i],
           .timestamp_ns = packet.timestamp_ns + loop * period_ns_,
-          // What the function added or took away counts on the wire, too.
+          // A function's change of length counts on the wire, too.
           .wire_length = packet.wire_length + (burst.wire_length[i] - offered_wire(packet)),
           .head = {burst.data[i], burst.length[i]},
           .tail = packet.bytes().subspan(offered(packet)),

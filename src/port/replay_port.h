@@ -1,9 +1,11 @@
-// A capture as a port: its packets arrive in bursts, and what is forwarded is written to a file.
+// A port that replays a capture: its packets arrive in bursts, and forwarded packets are written to
+// a file.
 //
-// One worker owns a replay port, or one thread receives while another sends; several may walk one
-// capture at a time, each the whole of it or a part. The capture outlives the port and is never
-// written: packets are copied into the port's own memory, their first `kOffered` bytes that is,
-// since no header that is read reaches further; on the way out the rest comes from the capture.
+// One worker owns a replay port, or one thread receives while another sends. Several ports may
+// replay one capture at a time, each the whole of it or a part. The capture outlives the port and
+// is never written: the first `kOffered` bytes of each packet are copied into the port's own
+// memory, since no header that is read reaches further. On output the remaining bytes come from the
+// capture.
 #pragma once
 
 #include <array>
@@ -20,73 +22,73 @@
 
 namespace millrace {
 
-/// What `burst.now` follows.
+/// The clock that `burst.now` follows.
 enum class Clock : std::uint8_t {
   capture,  ///< timestamps: the same input gives the same output
   wall,     ///< the machine's steady clock, read once a burst
 };
 
 struct ReplayOptions {
-  /// Packets a burst, 1 to 64. Larger ones hide more memory latency.
+  /// Packets a burst, 1 to 64. Larger bursts hide more memory latency.
   unsigned burst = 32;
-  /// How often the capture is walked, 1 or more: the same connections again, time advanced by the
-  /// capture's span and one average gap.
+  /// How often the capture is replayed, 1 or more. Each loop has the same connections again; it
+  /// advances time by the capture's span and one average gap.
   std::uint32_t loops = 1;
   Clock clock = Clock::capture;
-  /// Capture clock only: time (`CaptureClock`) advances in whole steps of so many milliseconds, 1
-  /// or more, and a burst ends with its step. So a packet's time is the same whatever else is in
-  /// its burst.
+  /// Capture clock only: time advances in whole steps of this many milliseconds, 1 or more, and no
+  /// burst crosses a step. So a packet's time does not depend on the other packets in its burst.
   unsigned step_ms = 10;
-  /// Bursts whose packets stay valid at once, `kBurstsInFlight` or more.
+  /// Number of bursts with packets that are valid at the same time, `kBurstsInFlight` or more.
   unsigned in_flight = kBurstsInFlight;
-  /// Set from outside (a signal handler) to end after the burst at hand. Outlives the port.
+  /// Set from outside (a signal handler) to end `receive`. Outlives the port.
   const std::atomic<bool>* stop = nullptr;
 };
 
-/// What one of several ports walks of a capture. The port lays its packets out one behind the
-/// other, as a NIC brings them to a worker's queue, where memory allows: among others' packets each
-/// costs twice as much to fetch.
+/// The part of a capture that one of several ports replays. If memory allows, the port copies its
+/// packets one behind another, as a NIC brings them to a worker's queue: fetching a packet from
+/// among other workers' packets costs twice as much.
 struct CapturePart {
-  unsigned number = 0;                   ///< of the port, from 0
-  std::vector<std::uint32_t> positions;  ///< of its packets, ascending
+  unsigned number = 0;                   ///< the port's number, from 0
+  std::vector<std::uint32_t> positions;  ///< its packets' positions in the capture, ascending
 };
 
-/// Returns the latest timestamp of so many loops (1 or more), in nanoseconds; 2^64 - 1 where it
-/// does not fit into 64 bits.
+/// Returns the latest time of a packet after so many loops (1 or more), in nanoseconds; 2^64 - 1 if
+/// it does not fit into 64 bits.
 std::uint64_t latest_timestamp_ns(const Capture& capture, std::uint32_t loops);
 
 class ReplayPort final : public Port {
  public:
-  /// Bytes of a packet that are offered at most; `length` is the smaller of this and what was
-  /// captured. A capture whose wire lengths contradict it is corrected: `wire_length` is `length`
-  /// or more.
+  /// Bytes of a packet that are offered at most: `length` is the smaller of this and the captured
+  /// bytes. If the capture's wire length is smaller than `length`, `wire_length` is `length`.
   static constexpr std::size_t kOffered = 512;
   static_assert(kOffered >= kOfferedBytes);
   static constexpr std::size_t kHeadroom = 128;
-  /// Time passes by at most this much (12 days) from one burst to the next, in empty bursts where
-  /// the capture's gap is longer, so that differences of ticks keep their sign.
+  /// Largest step of time from one burst to the next (12 days), so that differences of ticks keep
+  /// their sign. Empty bursts bridge a longer gap of the capture.
   static constexpr std::uint64_t kLongestStepMs = std::uint64_t{1} << 30;
 
-  /// Error (usage): an option out of its range, or loops whose times, where they matter, go beyond
-  /// 64 bits; all of them named. `output` may be none, else it outlives the port. Without a part it
-  /// is the whole capture's only port.
+  /// Makes a port. `output` may be null; otherwise it outlives the port. Without `part` the port
+  /// replays the whole capture, alone. Errors: usage (options out of their ranges, or so many loops
+  /// that times, where they matter, exceed 64 bits; the message names all of them).
   static Result<ReplayPort> create(const Capture& capture, const ReplayOptions& options,
                                    CaptureOutput* output = nullptr,
                                    std::optional<CapturePart> part = std::nullopt);
 
   LinkType link_type() const override { return link_type_; }
-  /// `handle` is loop << 32 | position in the capture. Ends when time has reached the end of the
-  /// whole capture; early when stopped or when the output has failed.
+  /// Sets `handle` to loop << 32 | position in the capture. Returns false once time has reached the
+  /// end of the whole capture, and early if stopped or if the output has failed.
   bool receive(Burst& burst) override;
-  /// The next packets at the pace of who asks: so many at most, 0 to 64, fewer where a walk of the
-  /// capture ends. Sets no time, and looks at neither clock nor `options.stop`. False at the end.
+  /// Fills the burst with the next packets, `most` (0 to 64) at most, fewer at the end of a loop.
+  /// The caller sets the pace: the function does not set `now`, and ignores the clock and
+  /// `options.stop`. False at the end.
   bool receive_up_to(Burst& burst, unsigned most);
   void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;
 
   /// True once `receive` has ended because of `options.stop`.
   bool stopped() const { return stopped_; }
-  /// Time spent on the output so far, within `send`: no part of the packet's way.
+  /// Returns the nanoseconds spent on the output so far, in `send` and `finish`: not part of a
+  /// packet's own cost.
   std::uint64_t output_ns() const { return output_ns_; }
 
  private:
@@ -104,9 +106,8 @@ class ReplayPort final : public Port {
     return part_ ? gathered_[i] : capture_->packet(i);
   }
   void gather();
-  /// Returns how many of the next `most` packets may stand in one burst: they have one link type,
-  /// and the clock adds the same to their timestamps. Most captures are uniform, and are not
-  /// searched.
+  /// Returns how many of the next `most` packets may share one burst: those of the same link type
+  /// and the same shift of the clock. In a uniform capture, as most are, these are all.
   unsigned alike(unsigned most) { return capture_->is_uniform() ? most : alike_of(most); }
   unsigned alike_of(unsigned most);
   std::uint64_t ms_at(std::uint64_t time_ns, std::uint64_t loop) const;
@@ -122,13 +123,13 @@ class ReplayPort final : public Port {
   ReplayOptions options_;
   CaptureOutput* output_;
   std::optional<CapturePart> part_;
-  std::vector<Capture::Packet> gathered_;  // those of the part
+  std::vector<Capture::Packet> gathered_;  // packets of the part
   std::vector<std::byte> gathered_bytes_;
   std::unique_ptr<Slot[]> slots_;
-  LinkType link_type_;       // of the burst that was received last
-  unsigned ring_ = 0;        // which burst's slots are next
-  std::size_t next_ = 0;     // of `size()`
-  std::uint64_t period_ns_;  // by which a loop advances time
+  LinkType link_type_;       // link type of the last received burst
+  unsigned ring_ = 0;        // number of the next burst's slots
+  std::size_t next_ = 0;     // next packet, below `size()`
+  std::uint64_t period_ns_;  // advance of time in one loop
   std::uint32_t loop_;
   std::uint64_t now_ms_ = 0;
   std::optional<std::chrono::steady_clock::time_point> start_;

@@ -29,7 +29,7 @@ struct Seen {
   friend bool operator==(const Seen&, const Seen&) = default;
 };
 
-/// When each burst was, and how many packets it had.
+/// Returns each burst's time and number of packets.
 std::vector<Seen> bursts(const Capture& capture, const ReplayOptions& options,
                          std::optional<CapturePart> part = std::nullopt) {
   ReplayPort port = port_over(capture, options, nullptr, std::move(part));
@@ -126,7 +126,7 @@ TEST(ReplayPort, TimeGoesOnAfterAStepBack) {
   const std::vector<Seen> seen{{0, 1}, {5000, 2}, {5000, 1}, {5500, 1}, {9000, 1}};
   const Capture capture = capture_at_ms({100'000, 105'000, 1'000, 2'000, 2'500, 6'000});
   EXPECT_EQ(bursts(capture, {}), seen);
-  // And so in every loop, for ports with parts of it, and where it ends.
+  // The same holds in every loop, for ports with a part of the capture, and at its end.
   const auto loops = bursts(capture, {.loops = 2});
   EXPECT_EQ(loops.size(), 2 * seen.size());
   EXPECT_EQ(loops.back(), (Seen{9000 + 9000 + 1800, 1}));
@@ -165,7 +165,7 @@ TEST(ReplayPort, BurstsAreOfOneLinkType) {
             (Types{{2, ethernet}, {1, linux_cooked}, {1, raw_ip}}));
 }
 
-// Span 30 ms and the average gap of 10 ms: each loop begins 40 ms after the one before.
+// With a span of 30 ms and an average gap of 10 ms, each loop begins 40 ms after the one before.
 TEST(ReplayPort, LoopsAdvanceTime) {
   EXPECT_EQ(bursts(capture_at_ms({0, 0, 10, 30}), {.loops = 3, .step_ms = 5}),
             (std::vector<Seen>{
@@ -217,7 +217,7 @@ TEST(ReplayPort, RefusesOptionsOutOfRange) {
   EXPECT_FALSE(ReplayPort::create(capture, {.in_flight = kBurstsInFlight - 1}).has_value());
 }
 
-// From 1970 to 2023, as damaged files have it: five loops take five centuries, six too long.
+// A damaged file that spans 1970 to 2023: five loops fit into 64 bits of nanoseconds, six do not.
 TEST(ReplayPort, RefusesLoopsBeyondTheEndOfTime) {
   const Capture capture = test::capture_at({0, test::kStart});
   const auto port = ReplayPort::create(capture, {.loops = 1'000'000});
@@ -229,14 +229,14 @@ TEST(ReplayPort, RefusesLoopsBeyondTheEndOfTime) {
   EXPECT_EQ(bursts(capture, {.burst = 1, .loops = 5}).back().size, 1U);
   const Capture instant = test::capture_at({0});  // a loop takes 1 ns
   EXPECT_TRUE(ReplayPort::create(instant, {.loops = UINT32_MAX}).has_value());
-  // The machine's clock does not ask for the capture's times, unless they are written.
+  // With the wall clock the capture's times matter only if they are written.
   EXPECT_TRUE(ReplayPort::create(capture, {.loops = 1'000'000, .clock = Clock::wall}).has_value());
   CaptureOutput output(*CaptureWriter::create("/dev/null", {}), 1);
   EXPECT_FALSE(
       ReplayPort::create(capture, {.loops = 1'000'000, .clock = Clock::wall}, &output).has_value());
 }
 
-/// The file that comes out when everything is forwarded.
+/// Forwards every packet, and writes the output to `path`.
 void forward_all(const Capture& capture, const ReplayOptions& options, const std::string& path) {
   auto writer = CaptureWriter::create(path, capture.format());
   ASSERT_TRUE(writer.has_value());
@@ -253,7 +253,7 @@ TEST(ReplayPort, UntouchedPacketsComeOutByteIdentical) {
   Capture capture({{1}, 3000, false});
   for (unsigned i = 0; i < 200; ++i) {
     const auto bytes = test::numbered_bytes(i * 13 % 1600, i);  // some longer than what is offered
-    // Some wire lengths contradict what was captured; they stay as they are.
+    // Some wire lengths are below the captured length; they stay unchanged.
     ASSERT_TRUE(capture.append(test::kStart + i * kMs, i * 11, bytes).has_value());
   }
   test::save(capture, directory / "in");
@@ -279,8 +279,8 @@ TEST(ReplayPort, PartsTogetherAreTheWhole) {
   EXPECT_TRUE(bursts(capture, {.clock = Clock::wall}, CapturePart{1, {}}).empty());
 }
 
-// One port sends all of its packets before the other one begins, and the other way round: waiting
-// for each other, or for nobody, the file comes out the same.
+// One port sends all of its packets before the other begins, and vice versa: with and without
+// waiting the file is the same.
 TEST(ReplayPort, PartsLeaveInTheOrderOfTheWhole) {
   const Directory directory;
   Capture capture({});
@@ -329,7 +329,7 @@ TEST(ReplayPort, SendsWhatIsForwardedAsItIsThen) {
   Burst burst;
   ASSERT_TRUE(port.receive(burst));
   burst.data[2][0] = std::byte{0x42};
-  burst.data[2] -= 8;  // a header of eight bytes, put in front
+  burst.data[2] -= 8;  // a function puts a header of 8 bytes in front
   burst.length[2] += 8;
   burst.wire_length[2] += 8;
   port.send(burst, 0b101);

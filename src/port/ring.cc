@@ -1,6 +1,6 @@
 #include "port/ring.h"
 
-// The form of rte_ring whose order the compiler, and the thread sanitizer, can see.
+// C11 atomics, so that the compiler and the thread sanitizer see the ring's memory order.
 #define RTE_USE_C11_MEM_MODEL
 #include <rte_ring.h>
 
@@ -32,7 +32,8 @@ std::size_t PointerRing::pop(std::span<void*> pointers) {
                                    static_cast<unsigned>(pointers.size()), nullptr);
 }
 
-/// DPDK's own look at a ring reads what another thread writes without an order.
+/// Returns the number of pointers in the ring. DPDK's own function reads the other thread's index
+/// without an order.
 std::uint32_t PointerRing::count() const {
   const std::uint32_t popped = __atomic_load_n(&ring_->cons.tail, __ATOMIC_ACQUIRE);
   const std::uint32_t pushed = __atomic_load_n(&ring_->prod.tail, __ATOMIC_ACQUIRE);

@@ -1,4 +1,4 @@
-// Packets, or other things, on their way from one thread to another: DPDK's rte_ring, behind a
+// A ring by which one thread passes packets or other pointers to another: DPDK's rte_ring, behind a
 // class that shows none of DPDK's types.
 #pragma once
 
@@ -13,19 +13,21 @@ struct rte_ring;
 
 namespace millrace {
 
-/// Things the size of a pointer. One thread pushes, one pops: of several that push, one can, in
-/// DPDK 22.11, make visible what another has reserved, but not what it has written (only x86 orders
-/// that).
+/// A ring of pointers. One thread pushes, one pops. Several pushing threads would not be safe: in
+/// DPDK 22.11 a thread can make visible what another one has reserved but not yet written (only
+/// x86's memory order prevents that).
 class PointerRing {
  public:
-  /// Room for `capacity`, 1 or more. Errors (failed): no memory.
+  /// Makes a ring with room for `capacity` pointers or more; `capacity` is 1 or more. Errors:
+  /// failed (no memory).
   static Result<PointerRing> create(unsigned capacity);
 
-  /// The first so many of them found room.
+  /// Pushes as many pointers from the front as there is room for, and returns their number.
   std::size_t push(std::span<void* const> pointers);
-  /// Fills the first so many, in the order in which they were pushed.
+  /// Pops pointers into the front of `pointers`, in the order in which they were pushed, and
+  /// returns their number.
   std::size_t pop(std::span<void*> pointers);
-  /// Any thread; of the one that pops it is the truth.
+  /// True if the ring is empty. Any thread; the answer is exact only for the popping thread.
   bool is_empty() const;
 
  private:

@@ -23,7 +23,7 @@ unsigned SendQueue::send_now(std::span<rte_mbuf*> frames) const {
   return static_cast<unsigned>(left.size());
 }
 
-/// Under the lock.
+/// Sends all waiting frames. The caller holds the lock.
 unsigned SendQueue::send_waiting() {
   unsigned lost = 0;
   for (std::size_t at = 0; at < waiting_.size(); at += Burst::kMax)

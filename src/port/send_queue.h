@@ -1,8 +1,8 @@
-// Where a worker's frames go out: a send queue of one of DPDK's devices, its own or one that
-// several workers take turns at. Those that find it in use wait aside, so that the worker goes on
-// with others: through the kernel, sending takes long.
+// A worker's access to a send queue of one of DPDK's devices: the worker's own queue, or one that
+// several workers share. A worker that finds a shared queue in use puts its frames aside and goes
+// on, because sending through the kernel takes long.
 //
-// One worker uses it; what its frames were called are DPDK's.
+// One worker uses it. Frames are DPDK's mbufs.
 #pragma once
 
 #include <cstddef>
@@ -19,19 +19,22 @@ namespace millrace {
 
 class alignas(64) SendQueue {
  public:
-  /// Frames that wait, at most; with more the worker waits, too.
+  /// Frames that may wait; beyond that the worker waits for the queue.
   static constexpr std::size_t kWaitMost = 512;
 
   SendQueue(std::uint16_t device, std::uint16_t queue) : device_(device), queue_(queue) {}
-  /// Others use it, too, each a copy with that lock, which outlives it.
+  /// Makes the queue a shared one: each worker uses a copy of this object with the same lock, which
+  /// outlives the copies.
   void share(std::mutex& lock) { lock_ = &lock; }
-  /// What is sent while that is closed is lost. It outlives this, and is of this one alone.
+  /// Sends through a gate: frames that are sent while the gate is closed are lost. The gate belongs
+  /// to this copy alone, and outlives it.
   void go_through(Passage& passage) { passage_ = &passage; }
 
-  /// Sends those that wait, and then these, a burst of them at most, or has them wait. How many
-  /// were not taken, and are freed.
+  /// Sends the waiting frames and then `frames`, one burst at most, or puts `frames` aside. Returns
+  /// the number of frames that the device did not accept; those are freed.
   unsigned send(std::span<rte_mbuf*> frames);
-  /// Sends those that wait, whoever uses it. The same.
+  /// Sends the waiting frames; waits for the lock. Returns the number of frames that the device did
+  /// not accept; those are freed.
   unsigned drain();
   bool has_waiting() const { return !waiting_.empty(); }
 
@@ -41,7 +44,7 @@ class alignas(64) SendQueue {
 
   std::uint16_t device_;
   std::uint16_t queue_;
-  std::mutex* lock_ = nullptr;  // null: nobody else uses it
+  std::mutex* lock_ = nullptr;  // null: not shared
   Passage* passage_ = nullptr;  // null: it is always open
   std::vector<rte_mbuf*> waiting_;
 };

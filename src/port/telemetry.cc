@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMostEntries = 256;  // RTE_TEL_MAX_DICT_ENTRIES
 constexpr std::size_t kMostName = 63;
 
-/// DPDK's answers are plain functions, and stay for good.
+/// The commands that are served. A command cannot be deregistered from DPDK, so the list is static.
 struct Served {
   std::shared_mutex mutex;
   std::vector<Telemetry::Command> commands;
@@ -49,7 +49,7 @@ int answer(const char* name, const char* /*parameters*/, rte_tel_data* data) {
   const std::shared_lock guard(served().mutex);
   const auto& commands = served().commands;
   const auto command = std::ranges::find(commands, name, &Telemetry::Command::name);
-  if (command == commands.end()) return 0;  // not any more
+  if (command == commands.end()) return 0;  // no longer served
   TelemetryTable table = command->answer();
   table.resize(std::min(table.size(), kMostEntries));
   for (const auto& [of, value] : table) add_number(data, allowed(of), value);

@@ -12,18 +12,21 @@
 
 namespace millrace {
 
-/// Names and numbers. What a name may not have in DPDK is written as '_'; of more than 256, those.
+/// Names and numbers. Characters that DPDK does not allow in a name become '_', and only the first
+/// 256 elements are used.
 using TelemetryTable = std::vector<std::pair<std::string, std::uint64_t>>;
 
-/// Answers of a process; one at a time has them. DPDK's environment runs, with telemetry.
+/// Answers to telemetry commands; one object at a time in a process. DPDK's environment must run,
+/// with telemetry.
 class Telemetry {
  public:
   struct Command {
     std::string name;  ///< "/millrace/packets"
     std::string help;
-    std::function<TelemetryTable()> answer;  ///< on DPDK's threads, some at once
+    std::function<TelemetryTable()> answer;  ///< called on DPDK's threads, several at once
   };
-  /// Errors (failed): DPDK takes no more commands.
+  /// Serves these commands until the object is destroyed. Errors: failed (DPDK takes no more
+  /// commands).
   static Result<Telemetry> serve(std::vector<Command> commands);
   ~Telemetry();
   Telemetry(Telemetry&& other) noexcept : serves_(std::exchange(other.serves_, false)) {}

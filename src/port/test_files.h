@@ -1,4 +1,4 @@
-// For tests: a directory that goes away, whole files as strings, a time, packets of numbered bytes.
+// For tests: a temporary directory, whole files as strings, a time, packets of numbered bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace millrace::test {
 
-/// When captures begin, in ns of Unix time.
+/// The beginning of captures, in ns since 1970.
 inline constexpr std::uint64_t kStart = 1'700'000'000'000'000'000;
 
 class Directory {
@@ -56,14 +56,14 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// `length` bytes that differ from those of any other `seed` nearby.
+/// Returns `length` bytes that differ from those of any other `seed` nearby.
 inline std::vector<std::byte> numbered_bytes(std::size_t length, unsigned seed) {
   std::vector<std::byte> bytes(length);
   for (std::size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::byte>(seed * 31 + i * 7);
   return bytes;
 }
 
-/// A capture of packets that lie at these times; packet i has 60 + i numbered bytes.
+/// Returns a capture of packets at these times; packet i has 60 + i numbered bytes.
 inline Capture capture_at(const std::vector<std::uint64_t>& times_ns,
                           const CaptureFormat& format = {}) {
   Capture capture(format);

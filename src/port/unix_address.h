@@ -1,4 +1,4 @@
-// Addresses of Unix sockets, and who is there.
+// Addresses of Unix sockets, and the processes that listen there.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,7 +13,8 @@
 
 namespace millrace {
 
-/// Error (unreadable): the path, with `more` bytes behind it, is too long for one.
+/// Returns the address of a socket. Errors: unreadable (the path, with `more` bytes behind it, is
+/// too long).
 inline Result<sockaddr_un> unix_address(const std::string& path, std::size_t more = 0) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -27,7 +28,7 @@ inline Result<sockaddr_un> unix_address(const std::string& path, std::size_t mor
   return address;
 }
 
-/// Who listens at a socket, or why nobody can be asked there: `errno`.
+/// The process that listens at a socket, or the `errno` for which it cannot be reached.
 struct Listening {
   ucred who{};
   int error = 0;
@@ -35,7 +36,8 @@ struct Listening {
   bool is_nobody() const { return error == ECONNREFUSED || error == ENOENT; }
 };
 
-/// Does not wait: who is too busy to be asked (EAGAIN) is somebody.
+/// Returns the process that listens at a socket. Does not wait: EAGAIN means that a process listens
+/// but is too busy to accept.
 inline Listening who_listens(const sockaddr_un& at) {
   Listening is;
   socklen_t size = sizeof(is.who);

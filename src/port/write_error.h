@@ -1,4 +1,4 @@
-// What a failed write means to a user: one line that says what would be right.
+// Error messages for failed writes: one line that says what is wrong and what would be right.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-/// `error_number` is errno's. Failed where the place ran out of space or broke; unreadable where
-/// `path` cannot be opened for writing.
+/// Returns the error for a write to `path` that failed with the errno `error_number`: failed if
+/// space ran out or the device broke, else unreadable.
 Error write_error(const std::string& path, int error_number);
 
 }  // namespace millrace

@@ -8,9 +8,9 @@ namespace {
 
 using From = Endpoint::Side;
 
-/// Of a million flows on a campus's Internet link, how many are longer than that many packets:
-/// Jurkiewicz, Rzym, Borylo, "Flow length and size distributions in campus Internet traffic",
-/// Computer Communications 167, 2021, data set agh_2015.
+/// Numbers of flows, in a million on a campus's Internet link, that are longer than that many
+/// packets. Source: Jurkiewicz, Rzym, Borylo, "Flow length and size distributions in campus
+/// Internet traffic", Computer Communications 167, 2021, data set agh_2015.
 struct LongerThan {
   std::uint64_t packets;
   std::uint64_t flows;
@@ -28,7 +28,7 @@ constexpr std::array<LongerThan, 10> kLonger{{{1, 521'674},
 
 struct Knot {
   std::uint64_t length;     // log2, in units of 2^-32
-  std::uint64_t survivors;  // log2, in units of 2^-32, of 2^64
+  std::uint64_t survivors;  // log2 of the number in 2^64, in units of 2^-32
 };
 
 const std::array<Knot, kLonger.size()>& knots() {
@@ -42,7 +42,7 @@ const std::array<Knot, kLonger.size()>& knots() {
   return all;
 }
 
-/// Packets of a flow: a power law between each two of the published points.
+/// Draws the number of packets of a flow: a power law between each two of the published points.
 std::uint32_t draw_length(Random& random) {
   const auto& knot = knots();
   const std::uint64_t survivors = log2_q32(random() | 1);
@@ -74,9 +74,10 @@ bool can_grow(Purpose purpose) {
   return purpose == Purpose::tcp || purpose == Purpose::quic || purpose == Purpose::ping;
 }
 
-/// Popularity of servers falls with rank as r^-0.8: Breslau et al., "Web caching and Zipf-like
-/// distributions", INFOCOM 1999. The inverse of that cumulative distribution is a fifth power, and
-/// 5^5 is the number of servers.
+/// Draws a server. Popularity falls with rank as r^-0.8 (Breslau et al., "Web caching and Zipf-like
+/// distributions", INFOCOM 1999). The inverse of that cumulative distribution is a fifth power, and
+/// 5^5
+/// - 1 is the number of servers.
 std::uint32_t draw_server(Random& random) {
   const std::uint64_t one = std::uint64_t{1} << 20;
   const std::uint64_t root = random.between(one, 5 * one - 1);
@@ -105,9 +106,9 @@ std::uint16_t draw_server_port(Purpose purpose, Random& random) {
   return kOthers[random.below(kOthers.size())];
 }
 
-/// One packet of data: who sends, how many bytes. Three sizes are common, as measured ever since
-/// Thompson, Miller, Wilder, "Wide-area Internet traffic patterns and characteristics", IEEE
-/// Network 11(6), 1997: bare acknowledgements, about 576 bytes, full.
+/// One packet of data. Three sizes are common, as measured ever since Thompson, Miller, Wilder,
+/// "Wide-area Internet traffic patterns and characteristics", IEEE Network 11(6), 1997: bare
+/// acknowledgements, about 576 bytes, full.
 struct Data {
   From from;
   std::uint16_t payload;
@@ -173,14 +174,14 @@ Frame tcp_frame(Conversation& c, From from, unsigned flags, std::uint16_t payloa
   return frame;
 }
 
-/// Three packets of handshake, three of its end.
+/// Three packets of the handshake, three of the end.
 constexpr std::uint32_t kShortestWithFin = 6;
 
 Frame next_tcp(Conversation& c, Random& random) {
   using enum Frame::Flags;
   const std::uint32_t left = c.packets - c.done;
   if (c.done == 0) return tcp_frame(c, From::client, kSyn, 0);
-  if (c.packets == 2) {  // the closed port answers with sequence number 0, RFC 9293, 3.10.7.1
+  if (c.packets == 2) {  // a closed port answers with sequence number 0 (RFC 9293, 3.10.7.1)
     c.server_next = 0;
     return tcp_frame(c, From::server, kRst | kAck, 0);
   }
@@ -221,14 +222,14 @@ bool is_tcp(Purpose purpose) { return purpose <= Purpose::tcp_unanswered; }
 Draft draw_draft(Random& random) {
   const Purpose purpose = draw_purpose(random);
   const std::uint32_t length = draw_length(random);
-  // The smallest share keeps the sum of shares above zero.
+  // + 1 keeps the sum of weights above zero.
   return {purpose, can_grow(purpose) ? 64 * (length - 1) + 1 : 0};
 }
 
 unsigned fewest_packets(Purpose purpose) {
   switch (purpose) {
     case Purpose::tcp:
-      return 8;  // a request, an answer
+      return 8;  // handshake, request, answer, end
     case Purpose::tcp_unanswered:
     case Purpose::udp_unanswered:
       return 1;

@@ -27,7 +27,7 @@ class Writer {
   std::byte* at_;
 };
 
-/// One's complement sum of big-endian words (RFC 1071); `bytes` are even in number.
+/// Returns the ones' complement sum of big-endian words (RFC 1071); the number of bytes is even.
 std::uint32_t sum(std::span<const std::byte> bytes) {
   std::uint32_t total = 0;
   for (std::size_t i = 0; i < bytes.size(); i += 2) {
@@ -60,7 +60,7 @@ unsigned l4_header(const Frame& frame) {
 }
 
 void write_ethernet(std::byte* at, const Frame& frame) {
-  // Locally administered: the routers on the clients' and on the servers' side.
+  // Locally administered MACs, of one router on the clients' side and one on the servers'.
   const auto mac = [](Writer& w, const Endpoint& end) {
     w.u32(0x02000000).u16(end.side == Endpoint::Side::client ? 1 : 2);
   };
@@ -75,7 +75,7 @@ void write_ipv4(std::byte* at, const Frame& frame, unsigned l4_length) {
     return (end.side == Endpoint::Side::client ? 0xc6120001 : 0xc6130001) + end.host;
   };
   Writer w(at);
-  w.u16(0x4500).u16(kIpv4 + l4_length).u16(0).u16(0x4000);  // do not fragment, RFC 6864
+  w.u16(0x4500).u16(kIpv4 + l4_length).u16(0).u16(0x4000);  // Don't Fragment (RFC 6864)
   w.u8(64).u8(protocol_number(frame)).u16(0);
   w.u32(address(frame.from)).u32(address(frame.to));
   Writer(at + 10).u16(folded(sum({at, kIpv4})));
@@ -108,8 +108,8 @@ void write_echo(std::byte* at, const Frame& frame) {
   w.u16(request ? frame.from.port : frame.to.port).u16(frame.sequence & 0xffff);
 }
 
-/// Writes the L4 header at `at`, whose checksum covers the addresses before it; the payload is zero
-/// and adds nothing.
+/// Writes the L4 header at `at`, directly behind the addresses that its checksum covers. The
+/// payload is zero and adds nothing.
 void write_l4(std::byte* at, const Frame& frame, unsigned l4_length) {
   const unsigned addresses = frame.ipv6 ? 32 : 8;
   std::uint32_t pseudo = sum({at - addresses, addresses}) + protocol_number(frame) + l4_length;
@@ -147,7 +147,7 @@ std::uint32_t FrameBuilder::build(const Frame& frame) {
     write_ipv4(at + kEthernet, frame, l4_length);
   }
   write_l4(at + kEthernet + ip, frame, l4_length);
-  // What a longer header left behind is payload now.
+  // Clears the rest of a longer header of an earlier frame.
   std::fill(at + kEthernet + ip + header, at + kLongestHeaders, std::byte{});
   return std::max(kShortest, kEthernet + ip + l4_length);
 }

@@ -1,4 +1,4 @@
-// Ethernet frames whose payload is all zero, with right checksums over the whole of it.
+// Builds Ethernet frames with a payload of zeros and right checksums over the whole frame.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// One end of a generated conversation, by its place in the address plan (README.md).
+/// One end of a generated conversation, as a position in the address plan (README.md).
 struct Endpoint {
   enum class Side : std::uint8_t { client, server };
   Side side = Side::client;
@@ -15,7 +15,7 @@ struct Endpoint {
   std::uint16_t port = 0;
 };
 
-/// A packet to be built. Plain value.
+/// Describes a packet to build. Plain value.
 struct Frame {
   enum class Protocol : std::uint8_t { tcp, udp, icmp_echo };
   enum Flags : std::uint8_t { kFin = 1, kSyn = 2, kRst = 4, kPsh = 8, kAck = 16 };
@@ -25,21 +25,21 @@ struct Frame {
   Endpoint from;
   Endpoint to;
   std::uint16_t payload = 0;  ///< bytes behind the L4 header
-  // TCP; a SYN carries the option of its maximum segment size.
+  // TCP only; a SYN has the option of its maximum segment size.
   std::uint8_t flags = 0;
-  std::uint32_t sequence = 0;  ///< ICMP echo: the sequence number
+  std::uint32_t sequence = 0;  ///< TCP's, or ICMP echo's
   std::uint32_t acknowledgement = 0;
-  // ICMP echo; the identifier is the client's port.
+  // An ICMP echo's identifier is the client's port.
 };
 
-/// Builds one frame after another in its own memory. A thread uses its own.
+/// Builds one frame after another in its own memory. Each thread uses its own.
 class FrameBuilder {
  public:
   static constexpr std::uint16_t kMtu = 1500;
   static constexpr std::size_t kLargest = 1514;
 
-  /// Returns the length on the wire, without the frame check sequence, 60 or more; those bytes are
-  /// at `data()` until the next call. Headers and payload must fit into `kMtu`.
+  /// Builds a frame, and returns its length on the wire without the frame check sequence, 60 or
+  /// more. The bytes are at `data()` until the next call. Headers and payload must fit into `kMtu`.
   std::uint32_t build(const Frame& frame);
   const std::byte* data() const { return bytes_.data(); }
 

@@ -22,7 +22,7 @@ constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kStart = 1'704'067'200 * kSecond;  // 2024-01-01T00:00:00Z
 constexpr std::array<std::string_view, 4> kProfileNames{"campus", "uniform", "flood", "skewed"};
 
-/// Which client and port open the i-th connection: no two connections share both.
+/// Gives each connection a client and a port: no two connections share both.
 class ClientPlan {
  public:
   ClientPlan(std::uint64_t connections, std::uint64_t per_host, std::uint64_t seed)
@@ -88,7 +88,7 @@ std::string what_is_wrong(const TrafficPlan& plan) {
 
 }  // namespace
 
-/// Where a profile's frames come from.
+/// A source of a profile's frames.
 struct Generator::Source {
   struct Timed {
     std::uint64_t at_ns;
@@ -99,13 +99,13 @@ struct Generator::Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
   virtual ~Source() = default;
-  /// False at the end.
+  /// Returns the next frame in `timed`; false at the end.
   virtual bool next(Timed& timed) = 0;
 
   FrameBuilder builder;
 };
 
-/// Packets of TCP connections from clients to servers, evenly in time.
+/// Makes packets of TCP connections from clients to servers, spread evenly in time.
 struct Generator::ToServers : Generator::Source {
   explicit ToServers(const TrafficPlan& plan)
       : plan_(plan),
@@ -131,7 +131,7 @@ struct Generator::ToServers : Generator::Source {
  protected:
   struct Picked {
     std::uint64_t connection;
-    std::uint64_t nth;  ///< of its packets, from 0
+    std::uint64_t nth;  ///< number of the packet in its connection, from 0
   };
   virtual Picked pick(std::uint64_t packet) = 0;
   const TrafficPlan& plan() const { return plan_; }
@@ -149,7 +149,7 @@ struct Generator::ToServers : Generator::Source {
   std::uint64_t made_ = 0;
 };
 
-/// uniform and flood: all connections in turn, again and again.
+/// Profiles uniform and flood: all connections in turn, again and again.
 struct Generator::Sweep final : Generator::ToServers {
   using ToServers::ToServers;
 
@@ -159,8 +159,8 @@ struct Generator::Sweep final : Generator::ToServers {
   }
 };
 
-/// skewed: what a packet is (a connection's first, one of a heavy connection, another's) is drawn
-/// without putting back, so that the numbers are exact.
+/// Profile skewed: the kind of a packet (a connection's first, one of a heavy connection, one of
+/// another) is drawn without replacement, so that the numbers are exact.
 struct Generator::Skewed final : Generator::ToServers {
   explicit Skewed(const TrafficPlan& plan)
       : ToServers(plan),
@@ -185,17 +185,17 @@ struct Generator::Skewed final : Generator::ToServers {
       heavy_left_ -= std::min<std::uint64_t>(heavy_left_, 1);
       return random_.below(std::min(kHeavy, opened_));
     }
-    // Density 1/x: Zipf with exponent 1.
+    // Density 1/x is Zipf with exponent 1.
     return kHeavy - 1 + random_.log_uniform(1, opened_ - kHeavy);
   }
 
   Random random_;
-  std::vector<std::uint32_t> packets_;  // so far, by connection
+  std::vector<std::uint32_t> packets_;  // so far; indexed by connection
   std::uint64_t heavy_left_;
   std::uint64_t opened_ = 0;
 };
 
-/// campus: a calendar of the live connections, and the next arrival.
+/// Profile campus: a priority queue of live connections by their next packet, and the next arrival.
 struct Generator::Campus final : Generator::Source {
   Campus(const TrafficPlan& plan, const std::atomic<bool>* stop)
       : plan_(plan),
@@ -229,7 +229,7 @@ struct Generator::Campus final : Generator::Source {
   struct Entry {
     std::uint64_t at_ns;
     std::uint32_t slot;
-    friend bool operator<(const Entry& a, const Entry& b) {  // the earliest is on top
+    friend bool operator<(const Entry& a, const Entry& b) {  // the earliest comes first
       return a.at_ns != b.at_ns ? a.at_ns > b.at_ns : a.slot > b.slot;
     }
   };
@@ -241,13 +241,13 @@ struct Generator::Campus final : Generator::Source {
   }
   std::uint64_t mean_arrival_ns() const { return duration_ns() / plan_.connections; }
 
-  /// Draws all drafts once, to learn what the packets beyond the fewest are to be divided by.
+  /// Draws all drafts once, for the sums by which the packets beyond the minimum are divided.
   void sum_up(const std::atomic<bool>* stop) {
     Random random = draft_stream();
     std::uint64_t fewest = 0;
     for (std::uint64_t i = 0; i < plan_.connections; ++i) {
       if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
-        begun_ = plan_.connections;  // nothing will arrive
+        begun_ = plan_.connections;  // no connection will arrive
         return;
       }
       const Draft draft = draw_draft(random);
@@ -260,7 +260,8 @@ struct Generator::Campus final : Generator::Source {
     extra_ = plan_.packets - (cut_short_ ? plan_.connections : fewest);
   }
 
-  /// Packets of the next connection. Rounding the running total, not each, makes the sum exact.
+  /// Returns the number of packets of the next connection. The running total is rounded, and not
+  /// each number, so that the sum is exact.
   std::uint32_t packets_of(const Draft& draft) {
     const auto share = [this] {
       return static_cast<std::uint64_t>(Uint128{extra_} * weight_so_far_ / weights_);
@@ -295,9 +296,9 @@ struct Generator::Campus final : Generator::Source {
   Random random_;
   std::uint64_t weights_ = 0;
   std::uint64_t weight_so_far_ = 0;
-  std::uint64_t extra_ = 0;  // packets beyond the fewest, all connections together
+  std::uint64_t extra_ = 0;  // packets beyond the minimum, of all connections together
   bool cut_short_ = false;
-  bool even_ = false;  // no connection can grow by itself: all grow alike
+  bool even_ = false;  // no connection has a weight: all get the same share
   std::uint64_t begun_ = 0;
   std::uint64_t arrival_ns_;
   std::vector<Conversation> live_;

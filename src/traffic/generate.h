@@ -1,7 +1,7 @@
-// Traffic made up: profiles of connections, packet after packet in the order of time.
+// Generates traffic by profiles of connections, packet after packet in the order of time.
 //
-// One thread uses a generator. The same plan gives the same bytes on every machine. What the
-// profiles contain, and where their distributions come from: README.md.
+// One thread uses a generator. The same plan gives the same bytes on every machine. README.md says
+// what the profiles contain and where their distributions come from.
 #pragma once
 
 #include <atomic>
@@ -19,45 +19,46 @@ namespace millrace {
 
 enum class Profile : std::uint8_t {
   campus,   ///< mixed, two-way, heavy-tailed
-  uniform,  ///< every two packets of a connection separated by one of every other; TCP, IPv4, from
-            ///< clients to servers, SYN first, never ended
-  flood,    ///< every packet a new connection: SYN, IPv4, to one server
-  skewed,   ///< half of the packets in three connections, the others' popularity by rank (Zipf); as
-            ///< `uniform` otherwise
+  uniform,  ///< any two packets of a connection are separated by one of every other; TCP, IPv4,
+            ///< from clients to servers, SYN first, never ended
+  flood,    ///< every packet is a new connection: SYN, IPv4, to one server
+  skewed,   ///< half of the packets in three connections, the others' popularity by rank (Zipf);
+            ///< otherwise as `uniform`
 };
-/// The profile of that name, or nothing.
+/// Returns the profile of that name; none if there is none.
 std::optional<Profile> profile_named(std::string_view name);
 std::string_view to_string(Profile profile);
 
 struct TrafficPlan {
   static constexpr std::uint64_t kMaxConnections = 4'000'000'000;
-  static constexpr std::uint64_t kMaxSkewed = 100'000'000;  ///< each takes 4 bytes
+  static constexpr std::uint64_t kMaxSkewed = 100'000'000;  ///< each needs 4 bytes
   static constexpr std::uint64_t kMaxPackets = Capture::kMaxPackets;
 
   Profile profile = Profile::campus;
-  /// Different five-tuples, both directions being one; exactly so many. 1 to kMaxConnections, with
-  /// `skewed` to kMaxSkewed.
+  /// Exact number of connections; both directions of a five-tuple are one. 1 to kMaxConnections,
+  /// with `skewed` to kMaxSkewed.
   std::uint64_t connections = 10'000;
-  /// Exactly so many. No fewer than connections; with `flood` as many. Below about 5 a connection,
-  /// campus connections are cut short.
+  /// Exact number of packets: at least `connections`, with `flood` the same number. Below about 5 a
+  /// connection, campus connections are cut short.
   std::uint64_t packets = 100'000;
-  /// Draws everything that is random.
+  /// Seed of everything random.
   std::uint64_t seed = 1;
-  /// Bytes kept of a packet, 64 to 65535.
+  /// Bytes of a packet that are kept, 64 to 65535.
   std::uint32_t snaplen = 128;
-  /// Seconds within which connections begin (campus; the last ones end up to half of that later),
-  /// or packets are spread evenly. 1 to 31,536,000.
+  /// Duration in seconds, 1 to 31,536,000: connections begin within it (campus; the last ones end
+  /// up to half of it later), or packets are spread evenly over it.
   std::uint32_t duration_s = 60;
-  /// Milliseconds that a campus connection takes, about and at most; 0: half of the duration.
+  /// Longest campus connection in milliseconds, approximately; 0: half of the duration.
   std::uint32_t longest_ms = 0;
-  /// TCP is met in mid-connection: each of its packets bears an ACK and neither SYN, FIN nor RST.
+  /// True: each TCP packet has an ACK and neither SYN, FIN nor RST, as if the capture began
+  /// mid-connection.
   bool midstream = false;
 };
 
-/// Packets where the user gave none: as many as connections with `flood`, else ten times.
+/// Returns the default number of packets: `connections` with `flood`, else ten times as many.
 std::uint64_t usual_packets(Profile profile, std::uint64_t connections);
 
-/// Error (usage): everything that is wrong with the plan, in one line. Takes no time.
+/// Checks a plan, in constant time. Errors: usage (one line with everything that is wrong).
 Result<void> check(const TrafficPlan& plan);
 
 class Generator {
@@ -65,11 +66,12 @@ class Generator {
   struct Packet {
     std::uint64_t timestamp_ns;
     std::uint32_t wire_length;
-    std::span<const std::byte> bytes;  ///< up to the snaplen; valid until the next call
+    std::span<const std::byte> bytes;  ///< at most the snaplen; valid until the next call
   };
 
-  /// Errors: those of `check`. For campus this walks all connections once, a fraction of a second a
-  /// million. `stop`, set from outside meanwhile, ends that: the generator then has no packets.
+  /// Makes a generator. For campus this draws all connections once, a fraction of a second a
+  /// million. `stop`, if set from outside meanwhile, ends that early: the generator then has no
+  /// packets. Errors: those of `check`.
   static Result<Generator> create(const TrafficPlan& plan, const std::atomic<bool>* stop = nullptr);
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
@@ -77,10 +79,10 @@ class Generator {
   Generator& operator=(Generator&&) noexcept;
   ~Generator();
 
-  /// False after the plan's last packet.
+  /// Returns the next packet in `packet`; false after the plan's last one.
   bool next(Packet& packet);
 
-  /// Of the file that the packets belong in.
+  /// Returns the format of a capture file for the packets.
   CaptureFormat format() const;
 
  private:
@@ -96,7 +98,7 @@ class Generator {
   TrafficPlan plan_;
 };
 
-/// The whole trace in memory. Errors: usage (see above), failed (no memory).
+/// Returns the whole trace in memory. Errors: those of `check`; failed (no memory).
 Result<Capture> generate(const TrafficPlan& plan);
 
 }  // namespace millrace

@@ -37,7 +37,7 @@ TrafficPlan plan_of(Profile profile, std::uint64_t connections, std::uint64_t pa
   return plan;
 }
 
-/// Positions of each conversation's packets.
+/// Returns the positions of each conversation's packets.
 std::map<View::Five, std::vector<std::size_t>> conversations(const Capture& capture) {
   std::map<View::Five, std::vector<std::size_t>> all;
   for (std::size_t i = 0; i < capture.size(); ++i) {
@@ -73,7 +73,7 @@ TEST(Generate, ExactlyWhatWasAskedFor) {
   }
 }
 
-// Pinned: the same plan gives the same bytes with every compiler and processor.
+// Pinned hashes: the same plan gives the same bytes with every compiler and processor.
 TEST(Generate, SameOnEveryMachine) {
   EXPECT_EQ(digest(made(plan_of(Profile::campus, 300, 4000))), 12198601952501629755U);
   EXPECT_EQ(digest(made(plan_of(Profile::uniform, 300, 4000))), 5372938894992523365U);
@@ -131,7 +131,7 @@ TEST(Generate, TimeGoesForward) {
   }
 }
 
-// The parser is not told what was made, and tracks all of it.
+// The parser, which knows nothing of the plan, tracks every packet.
 TEST(Generate, EveryPacketIsTracked) {
   for (const Profile profile : kProfiles) {
     const Capture capture = made(plan_of(profile, 1000, profile == Profile::flood ? 1000 : 10'000));
@@ -178,7 +178,7 @@ TEST(Skewed, HalfOfThePacketsAreInThreeConnections) {
   std::ranges::sort(sizes, std::greater());
   EXPECT_NEAR(static_cast<double>(sizes[0] + sizes[1] + sizes[2]), 20'000, 10);
   EXPECT_NEAR(static_cast<double>(sizes[0]), static_cast<double>(sizes[2]), 500);
-  // Zipf among the others: the tenth has about a tenth of the first's.
+  // Zipf among the others: the tenth has about a tenth of the first's packets.
   EXPECT_GT(sizes[3], 5 * sizes[12]);
   EXPECT_LT(sizes[3], 20 * sizes[12]);
 }
@@ -196,7 +196,7 @@ TEST(Skewed, SequenceNumbersFollow) {
   }
 }
 
-/// Checks one TCP conversation from beginning to end; whether it was a whole one.
+/// Checks one TCP conversation from beginning to end. Returns true if it was whole.
 bool check_tcp(const Capture& capture, const std::vector<std::size_t>& positions) {
   const View first(capture.packet(positions[0]));
   EXPECT_EQ(first.flags(), 0x02U);
@@ -287,7 +287,7 @@ TEST(Campus, LooksLikeACampus) {
   for (std::size_t i = 0; i < kConnections / 100; ++i) carried += sizes[i];
   EXPECT_GT(carried, capture.size() / 2);
   EXPECT_LE(sizes[kConnections / 2], 10U);
-  // Zipf: the most popular of 3,124 servers is met more than twice as often as the tenth.
+  // Zipf: the most popular of 3,124 servers occurs more than twice as often as the tenth.
   std::vector<std::size_t> met;
   for (const auto& [server, count] : servers) met.push_back(count);
   std::sort(met.rbegin(), met.rend());
@@ -308,7 +308,7 @@ TEST(Campus, LooksLikeACampus) {
   EXPECT_GT(full * 3, capture.size());
 }
 
-// Poisson arrivals: counts in equal slices vary by as much as their mean.
+// Poisson arrivals: the variance of counts in equal slices is their mean.
 TEST(Campus, ConnectionsArriveAtRandom) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   constexpr std::size_t kSlices = 500;

@@ -101,7 +101,7 @@ Permutation::Permutation(std::uint64_t n, std::uint64_t seed)
 }
 
 std::uint64_t Permutation::operator()(std::uint64_t i) const {
-  // Each step permutes [0, mask]; walking on from what lies outside [0, n) permutes that.
+  // Each round permutes [0, mask]. Repeating until the result is below n permutes [0, n).
   do {
     for (unsigned round = 0; round < kRounds; ++round) {
       i = (i * factor_[round] + offset_[round]) & mask_;

@@ -1,7 +1,7 @@
-// Random numbers and distributions in integer arithmetic: the same seed gives the same traffic with
+// Random numbers and distributions in integer arithmetic. The same seed gives the same traffic with
 // every compiler, processor and C library, which neither std::distributions nor libm promise.
 //
-// Plain values; a thread uses its own. Not for secrets.
+// Plain values; each thread uses its own. Not for secrets.
 #pragma once
 
 #include <array>
@@ -18,36 +18,36 @@ class Random {
   explicit Random(std::uint64_t seed);
 
   std::uint64_t operator()();
-  /// Uniform in [0, n); n is 1 or more.
+  /// Returns a uniform number in [0, n); n is 1 or more.
   std::uint64_t below(std::uint64_t n) {
     return static_cast<std::uint64_t>(Uint128{(*this)()} * n >> 64);
   }
-  /// Uniform in [low, high].
+  /// Returns a uniform number in [low, high].
   std::uint64_t between(std::uint64_t low, std::uint64_t high) {
     return low + below(high - low + 1);
   }
-  /// True with this probability.
+  /// Returns true with a probability of `p` percent.
   bool percent(unsigned p) { return below(100) < p; }
-  /// Exponential with this mean.
+  /// Returns an exponentially distributed number with this mean.
   std::uint64_t exponential(std::uint64_t mean);
-  /// Between `low` and `high`, its logarithm uniform; 0 < low <= high < 2^31.
+  /// Returns a number from `low` to `high` with a uniform logarithm; 0 < low <= high < 2^31.
   std::uint64_t log_uniform(std::uint64_t low, std::uint64_t high);
 
  private:
   std::array<std::uint64_t, 4> state_;
 };
 
-/// log2(x) in units of 2^-32, to 24 bits after the point; x is 1 or more.
+/// Returns log2(x) in units of 2^-32, to 24 bits after the point; x is 1 or more.
 std::uint64_t log2_q32(std::uint64_t x);
-/// 2^(e / 2^32) in units of 2^-32, to about 24 bits; e is below 2^37.
+/// Returns 2^(e / 2^32) in units of 2^-32, to about 24 bits; e is below 2^37.
 std::uint64_t exp2_q32(std::uint64_t e);
 
-/// A permutation of [0, n) that looks random, in constant memory.
+/// A pseudorandom permutation of [0, n), in constant memory.
 class Permutation {
  public:
-  /// n is 1 to 2^32.
+  /// Makes a permutation; n is 1 to 2^32.
   Permutation(std::uint64_t n, std::uint64_t seed);
-  /// Where i, below n, goes.
+  /// Returns the image of i, which is below n.
   std::uint64_t operator()(std::uint64_t i) const;
 
  private:

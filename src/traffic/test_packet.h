@@ -1,4 +1,4 @@
-// For tests: reads a frame again and adds up its checksums, sharing no code with what wrote it.
+// For tests: reads a frame and sums what its checksums cover, sharing no code with the writer.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace millrace::test {
 
-/// An Ethernet frame with an IP header, without tags or options in IP.
+/// Reads an Ethernet frame with an IP header, without tags or IP options.
 class View {
  public:
   explicit View(const Capture::Packet& packet) : packet_(packet) {}
@@ -37,15 +37,16 @@ class View {
   Five five_tuple() const {
     return {source(), source_port(), destination(), destination_port(), protocol()};
   }
-  /// The same for both directions.
+  /// Returns the same five-tuple for both directions.
   Five conversation() const {
     const Five other{destination(), destination_port(), source(), source_port(), protocol()};
     return std::min(five_tuple(), other);
   }
 
-  /// What the IPv4 header's words add up to, 0xffff where right.
+  /// Returns the ones' complement sum of the IPv4 header; 0xffff if its checksum is right.
   unsigned header_sum() const { return folded(sum(14, 20)); }
-  /// What pseudo header and payload add up to, 0xffff where right; what is not captured is zero.
+  /// Returns the ones' complement sum of pseudo header and payload; 0xffff if the checksum is
+  /// right. Bytes that were not captured count as zero.
   unsigned payload_sum() const {
     std::uint64_t total = sum(l4(), ip_payload());
     if (protocol() != 1) {

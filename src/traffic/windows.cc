@@ -16,8 +16,7 @@
 namespace millrace {
 namespace {
 
-/// The i-th address that may serve as a shifted one, nothing where that one may not; `kCandidates`
-/// of them.
+/// Candidates for shifted addresses: `kCandidates` of them; none where the i-th may not be used.
 template <class A>
 struct Pool;
 
@@ -47,7 +46,7 @@ struct Pool<AddressV6> {
   }
 };
 
-/// One family's addresses and what they become.
+/// The addresses of one family, and their images in each window.
 template <class K>
 class Relabelling {
  public:
@@ -78,7 +77,7 @@ class Relabelling {
     return true;
   }
 
-  /// The key of window `w`, 1 or more, for a key that was noted.
+  /// Returns the key in window `w`, 1 or more, of a key that was noted.
   K shifted(const K& key, unsigned w) const {
     const bool source = !kept(key.source);
     const bool destination = !kept(key.destination);
@@ -120,7 +119,7 @@ class Relabelling {
 
   const Keep& keep_;
   std::vector<A> present_;  // sorted and unique after `choose`
-  std::vector<A> images_;   // of window 1, then of window 2, ...
+  std::vector<A> images_;   // all of window 1, then all of window 2, ...
   std::size_t next_tidy_ = std::size_t{1} << 20;
 };
 
@@ -187,7 +186,7 @@ class Windows {
   Capture out_;
 };
 
-/// Before any work: an estimate from below.
+/// Checks the count and the memory needed, by a lower bound, before any work.
 Result<void> check(const Capture& capture, unsigned count) {
   if (count == 0) {
     return std::unexpected(Error{"0 windows: ask for 1 or more", Error::Kind::usage});

@@ -1,6 +1,5 @@
-// Windows: a capture several times over at once, each copy with addresses and ports of its own.
-//
-// A plain function; any thread. The captures belong to the caller.
+// Multiplies a capture: several copies of it at the same time ("windows"), each with addresses and
+// ports of its own.
 #pragma once
 
 #include <functional>
@@ -11,29 +10,30 @@
 
 namespace millrace {
 
-/// Which addresses stay as they are in every window. Empty functions: none.
+/// Addresses that stay unchanged in every window. Empty functions: none.
 ///
 /// With services configured these are the virtual addresses and the backends, so that every
-/// window's packets still meet them. A service that takes everything (0.0.0.0/0) is none of them.
+/// window's packets still belong to a service. A service that takes everything (0.0.0.0/0) has no
+/// such address.
 struct Shift {
   std::function<bool(const AddressV4&)> keep_v4;
   std::function<bool(const AddressV6&)> keep_v6;
 };
 
-/// `capture` `count` times (1 or more): for each packet its `count` copies, at the same time.
-/// Window 0 is the capture untouched. In window w
+/// Returns `capture` `count` times (1 or more): each packet is followed by its copies, at the same
+/// time. Window 0 is the unchanged capture. In window w
 ///
-/// - an end of a packet is shifted unless its address is kept; where both ends are kept, both are
-///   shifted after all, since the windows would coincide otherwise;
-/// - a shifted address becomes another one, the same for the same address throughout the window, so
+/// - an end of a packet is shifted unless its address is kept; if both ends are kept, both are
+///   shifted nevertheless, since the windows would coincide otherwise;
+/// - a shifted address becomes another one: the same for the same address throughout the window, so
 ///   that both directions of a conversation shift alike, and different for different addresses. No
 ///   two windows share a shifted address, none of them occurs anywhere in the capture, and none is
 ///   kept: connections of different windows never coincide;
 /// - a shifted port p above 0 becomes 1 + (p - 1 + w) mod 65535; ICMP identifiers stay.
 ///
-/// New IPv4 addresses are unicast, outside of 0, 10, 127 and 169.254; new IPv6 addresses are of one
+/// New IPv4 addresses are unicast, outside of 0, 10, 127 and 169.254; new IPv6 addresses have one
 /// unique local prefix. Checksums stay as right or wrong as they are. Packets without a key (ARP,
-/// fragments after the first, ICMP errors, ...) are copied as they are.
+/// fragments after the first, ICMP errors, ...) are copied unchanged.
 ///
 /// Errors: usage (count 0), failed (not enough memory, not enough free addresses).
 Result<Capture> windows(const Capture& capture, unsigned count, const Shift& shift);

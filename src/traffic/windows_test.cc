@@ -30,7 +30,7 @@ Capture windows_of(const Capture& capture, unsigned count, const Shift& shift = 
   return result ? std::move(*result) : Capture(CaptureFormat{});
 }
 
-/// The servers of the address plan are kept, as virtual addresses would be.
+/// Keeps the servers of the address plan, as virtual addresses would be.
 Shift keep_servers() {
   return {[](const AddressV4& a) { return a.bytes[0] == 198 && a.bytes[1] == 19; },
           [](const AddressV6& a) { return a.bytes[0] == 0x20 && a.bytes[5] == 0x19; }};
@@ -63,7 +63,8 @@ TEST(Windows, CopiesAreInterleavedAtTheSameTimes) {
   }
 }
 
-/// Each window maps connections one to one, in both directions alike, and none to another's.
+/// Expects that each window maps connections one to one, alike in both directions, and that no two
+/// windows share one.
 void check_bijection(const Capture& in, unsigned count, const Shift& shift, bool servers_stay) {
   const Capture out = windows_of(in, count, shift);
   std::set<View::Five> taken;
@@ -95,14 +96,14 @@ TEST(Windows, ConnectionsNeverCoincide) {
   const std::uint64_t connections = kSanitized ? 100 : 1000;
   check_bijection(campus(connections, 8 * connections), 9, {}, false);
   check_bijection(campus(connections, 8 * connections), 9, keep_servers(), true);
-  // Everything kept: shifted after all.
+  // If all addresses are kept, both ends are shifted nevertheless.
   check_bijection(campus(100, 500), 2,
                   {[](const AddressV4& a) { return a.bytes[0] == 198; },
                    [](const AddressV6& a) { return a.bytes[0] == 0x20; }},
                   false);
 }
 
-// Windows of windows: the addresses that would be given out first are taken, or kept.
+// Windows of windows: the first candidates for addresses are in use, or kept.
 TEST(Windows, PassOverWhatIsTaken) {
   check_bijection(windows_of(campus(100, 500), 3), 3, {}, false);
   const Shift keep{[](const AddressV4& a) { return a.bytes[0] == 1; }, nullptr};
