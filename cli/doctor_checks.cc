@@ -32,7 +32,7 @@ class Examination {
   }
 
  private:
-  /// Its first line; nothing where it is not there.
+  /// Returns the first line of a file; nothing if the file is not there, or empty.
   std::optional<std::string> read(const fs::path& file) const {
     std::ifstream in(machine_.root / file);
     std::string line;
@@ -119,8 +119,8 @@ class Examination {
     better("tap", "no /dev/net/tun", "tap ports need it", "sudo modprobe tun", Health::missing);
   }
 
-  /// Where the interface of the default route is among the devices: by which the machine itself
-  /// talks. Empty: there is none.
+  /// Returns the path in /sys of the device that has the interface of the default route, which the
+  /// machine itself needs. Empty: there is no such interface.
   std::string own_way() const {
     std::ifstream routes(machine_.root / "proc/net/route");
     for (std::string line; std::getline(routes, line);) {
@@ -132,7 +132,7 @@ class Examination {
     return {};
   }
 
-  /// Network cards that DPDK could take from the kernel.
+  /// Reports network cards that DPDK could take from the kernel.
   void network_cards() {
     const std::string own = own_way();
     unsigned cards = 0;
