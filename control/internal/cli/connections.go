@@ -13,7 +13,7 @@ import (
 	"millrace/control/internal/conntrack"
 )
 
-// How a list is written: as it comes, holding back little.
+// listFormats has a function for each format, which writes the list as it arrives and holds back few rows.
 var listFormats = map[string]func(io.Writer, io.Reader) error{
 	"table":     listTable,
 	"json":      listJSON,
@@ -86,7 +86,7 @@ func listTable(out io.Writer, body io.Reader) error {
 	return first(err, t.flush())
 }
 
-// end is an address with its port, where it has one.
+// end returns an address with its port, or without if the port is 0.
 func end(of netip.AddrPort) string {
 	if of.Port() == 0 {
 		return of.Addr().String()

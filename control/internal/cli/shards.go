@@ -64,7 +64,7 @@ spread.level = true, with which it may also move on by itself.`,
 	}
 }
 
-// passOn writes what a GET answers, as it comes.
+// passOn prints the answer to a GET request unchanged.
 func (a *app) passOn(command *cobra.Command, path string) error {
 	body, err := a.client().Get(command.Context(), path, nil)
 	if err != nil {

@@ -45,7 +45,8 @@ seconds, whichever comes first; Ctrl-C ends it sooner and leaves a whole capture
 	return command
 }
 
-// save writes the capture; the file is touched only once there is one.
+// save writes the capture to a file, or to standard output for "-". It is called once millrace has
+// answered, so that a refused request leaves the file untouched.
 func (a *app) save(path string, body io.Reader) error {
 	if path == "-" {
 		_, lost, err := copyBlocks(a.out, body)

@@ -11,7 +11,7 @@ import (
 	"millrace/control/internal/units"
 )
 
-// howLong a millrace that takes over, and then the one that ends, may take.
+// howLong is the time for the whole upgrade: the start of the new process and the end of the old one.
 const howLong = 3 * time.Minute
 
 func (a *app) upgrade() *cobra.Command {
@@ -69,7 +69,7 @@ func (u upgrade) run(ctx context.Context) error {
 	return u.bow(ctx, from, to)
 }
 
-// find answers the unit that runs, and the other one.
+// find returns the unit that runs, and the one that does not.
 func (u upgrade) find(ctx context.Context) (from, to units.Unit, err error) {
 	one, err := u.manager.Show(ctx, "millrace@a")
 	if err != nil {
@@ -91,8 +91,8 @@ func (u upgrade) find(ctx context.Context) (from, to units.Unit, err error) {
 	return from, to, fmt.Errorf("neither millrace@a nor millrace@b runs, so there is nothing to take over: systemctl start millrace@a")
 }
 
-// untilItServes waits until the unit's process has the control socket, which is the last thing that
-// it takes over. A unit of Type=notify does when its start has succeeded.
+// untilItServes waits until the unit's process has the control socket, which it takes over last. For a
+// unit of Type=notify that is so as soon as its start has succeeded.
 func (u upgrade) untilItServes(ctx context.Context, to units.Unit) error {
 	for {
 		now, err := u.manager.Show(ctx, to.Name)
@@ -111,7 +111,8 @@ func (u upgrade) untilItServes(ctx context.Context, to units.Unit) error {
 	}
 }
 
-// givenUp sees to it that the unit that could not take over does not try again.
+// givenUp stops the unit that failed to take over, so that systemd does not start it again, and returns
+// the error to report. If the running unit has ended meanwhile, the new unit is left to systemd.
 func (u upgrade) givenUp(ctx context.Context, from, to units.Unit, why error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s did not take over: %w", to.Name, why)
@@ -133,7 +134,7 @@ func (u upgrade) givenUp(ctx context.Context, from, to units.Unit, why error) er
 	return fmt.Errorf("%s", text)
 }
 
-// bow waits for the end of the unit that was, and lets the other one start with the machine in its
+// bow waits until the old unit has ended. If the old unit was enabled, it enables the new one in its
 // place.
 func (u upgrade) bow(ctx context.Context, from, to units.Unit) error {
 	for {
@@ -160,7 +161,8 @@ func (u upgrade) bow(ctx context.Context, from, to units.Unit) error {
 		u.say("neither starts with the machine: systemctl enable %s", to.Name)
 		return nil
 	}
-	// If the second one fails, both start with the machine, and one takes over from the other.
+	// Enabled first, then disabled: if the second step fails, both units start with the machine, and one
+	// takes over from the other.
 	if err := u.manager.Do(ctx, "enable", to.Name); err != nil {
 		return fmt.Errorf("%s serves, but will not start with the machine: %w", to.Name, err)
 	}
