@@ -1,4 +1,5 @@
-// Attacks: packets with forged addresses and random sequence numbers against established connections.
+// Attacks: packets with forged addresses and random sequence numbers against established
+// connections.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -411,8 +412,8 @@ TEST_F(AttackTest, WhoHasNotSeenTheAnswerProvesNothing) {
   EXPECT_EQ(states(), (States{{"syn_received", kConnections}}));
 }
 
-// Connections whose client has never seen a reply stay in the budget of half-open connections, also
-// if a second packet pretends to end them.
+// A connection from a client that has never seen a reply stays in the budget of half-open
+// connections, also if a second packet pretends to end it.
 TEST_F(AttackTest, WhoMakesUpAnEndStaysInTheBudget) {
   constexpr unsigned kPairs = 20 * kConnections;
   constexpr unsigned kBudget = 10 * kConnections / 4;
