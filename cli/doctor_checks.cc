@@ -199,7 +199,7 @@ class Examination {
     if (online == "0" || online == "0-1")
       return good("isolation", "processors " + online + ": too few to set some aside");
     better("isolation", "none of processors " + online,
-           "a worker that others interrupt lets packets wait",
+           "packets wait while other programs interrupt a worker",
            "boot with isolcpus=managed_irq,1-N nohz_full=1-N, and run under taskset -c 1-N");
   }
 

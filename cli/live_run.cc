@@ -146,7 +146,7 @@ Result<void> LiveRun::look_for_another() {
   if (!begun) return std::unexpected(begun.error());
   take_over_ = std::move(*begun);
   if (take_over_ == nullptr)
-    note("nobody listens at " + socket() + ": there is nothing to take over");
+    note("no process listens at " + socket() + ": there is nothing to take over");
   return {};
 }
 

@@ -41,9 +41,9 @@ func (u *Unreachable) advice() string {
 	case errors.Is(u.Err, fs.ErrNotExist):
 		return "no such socket: is millrace running? `millrace run` makes it; --socket names another one"
 	case errors.Is(u.Err, fs.ErrPermission):
-		return "permission denied: only who runs millrace may open it; run millctl as that user, or with sudo"
+		return "permission denied: only the user that runs millrace may open it; run millctl as that user, or with sudo"
 	case errors.Is(u.Err, syscall.ECONNREFUSED):
-		return "nobody listens there: the millrace that made it has ended; start it again, or name another with --socket"
+		return "no process listens there: the millrace that made it has ended; start it again, or name another with --socket"
 	}
 	return "cannot be opened: " + u.Err.Error() + "; --socket names another one"
 }

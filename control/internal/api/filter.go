@@ -8,9 +8,9 @@ import "net/url"
 var FilterKeys = []struct{ Key, Type, Meaning string }{
 	{"protocol", "NAME", "tcp, udp, sctp, icmp, icmpv6, or a number"},
 	{"source", "ADDRESS", "where the connection came from: an address, address:port, or a prefix, as 192.0.2.0/24"},
-	{"source_port", "PORT", "its port there; the identifier, of ICMP"},
+	{"source_port", "PORT", "its source port; for ICMP the identifier"},
 	{"destination", "ADDRESS", "where it went, before anything was rewritten: an address, address:port, or a prefix"},
-	{"destination_port", "PORT", "its port there"},
+	{"destination_port", "PORT", "its destination port"},
 	{"state", "STATE", "as the list names them: established, syn_sent, udp_stream, ..."},
 	{"backend", "BACKEND", "the backend that serves it: an address, or address:port"},
 }

@@ -135,7 +135,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"explain", "tcp", "10.0.0.1:80", "2001:db8::1]:80"},
 			`destination: "2001:db8::1]:80" is no address with a port: give one as 192.0.2.1:80 or [2001:db8::1]:80`},
 		{[]string{"kill"}, "which connections: give a filter, as --backend 10.0.0.1:8000, or --all"},
-		{[]string{"kill", "--state", ""}, `invalid argument "" for "--state" flag: it is empty: give it, or leave the option out (millctl kill --help shows what there is)`},
+		{[]string{"kill", "--state", ""}, `invalid argument "" for "--state" flag: it is empty: give a value, or leave the option out (millctl kill --help shows what there is)`},
 		{[]string{"kill", "--all", "--protocol", "tcp"}, "--all and a filter contradict each other: give one of them"},
 		{[]string{"connections", "--format", "xml"}, "--format xml is unknown: give table, json or conntrack"},
 		{[]string{"connections", "--state", "sleeping"}, "--state sleeping is unknown: give one of " + strings.Join(api.States, ", ")},
@@ -196,7 +196,7 @@ func TestSocketsThatDoNotOpen(t *testing.T) {
 	}
 	for socket, advice := range map[string]string{
 		missing: "no such socket: is millrace running? `millrace run` makes it; --socket names another one",
-		dead:    "nobody listens there: the millrace that made it has ended; start it again, or name another with --socket",
+		dead:    "no process listens there: the millrace that made it has ended; start it again, or name another with --socket",
 	} {
 		for _, command := range [][]string{{"stats"}, {"connections"}, {"reload"}, {"health"}} {
 			expect(t, run(t, socket, command...), result{unopened, "", "millctl: " + socket + ": " + advice + "\n"})

@@ -25,9 +25,9 @@ func (a *app) connections() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "connections [FILTER...] [--format table|json|conntrack]",
 		Short: "List the live connections, all or some of them",
-		Long: `Lists the live connections as millrace walks its tables: one that comes, goes or
-moves to another worker meanwhile may be missing, or stand there twice. All parts of
-a filter that are given must hold.
+		Long: `Lists the live connections as millrace walks its tables: a connection that begins, ends
+or moves to another worker meanwhile may be missing, or be listed twice. A connection
+is listed if it matches all the given parts of the filter.
 
 Formats: table; json, an object a line; conntrack, as "conntrack -L" lists the kernel's.`,
 		Example: `  millctl connections --source 198.51.100.0/24 --protocol tcp

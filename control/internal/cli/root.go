@@ -54,7 +54,7 @@ func (a *app) root() *cobra.Command {
 		Short: "Look into a running millrace, and control it",
 		Long: `millctl looks into a running millrace, and controls it.
 
-It speaks to the control socket that "millrace run" makes; only who runs millrace may open that.`,
+It speaks to the control socket of "millrace run", which only the user that runs millrace may open.`,
 		Example: `  millctl stats
   millctl connections --backend 10.0.0.1:8000 --state established
   millctl drain 10.0.0.1:8000

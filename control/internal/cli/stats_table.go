@@ -73,7 +73,7 @@ func why(reason string) string {
 	if reason != "martian_source" {
 		return ""
 	}
-	return ": an address of millrace's own sent them, or nobody's; if a dsr backend did, its way to clients leads through here"
+	return ": their source is millrace's own address, or one that no host may have; if a dsr backend sent them, its route to clients leads through millrace"
 }
 
 // byCount returns the reasons, the most frequent first.

@@ -17,12 +17,12 @@ const howLong = 3 * time.Minute
 func (a *app) upgrade() *cobra.Command {
 	return &cobra.Command{
 		Use:   "upgrade",
-		Short: "Go from the running unit to the other one, with all connections",
-		Long: `Of the systemd units millrace@a and millrace@b (examples/millrace@.service), starts the one
-that does not run. It takes over from the running one, with all connections, and is what
-is installed now: another version, or a configuration that a reload could not change.
-Then the running one ends, and where it was enabled, the other one is enabled in its place.
-What fails before the other one has taken over leaves the running one in service.`,
+		Short: "Replace the running millrace by the installed one, with all connections",
+		Long: `Starts the one of the systemd units millrace@a and millrace@b (examples/millrace@.service)
+that does not run: with the program and the configuration that are installed now, also
+with changes that a reload cannot make. It takes over all connections from the running
+unit, which then ends. If that was enabled, the new unit is enabled in its place. If
+anything fails before the new unit has taken over, the running unit goes on.`,
 		Example: `  sudo install build/release/cli/millrace /usr/local/bin/
   sudo millctl upgrade`,
 		Args: cobra.NoArgs,
@@ -32,7 +32,7 @@ What fails before the other one has taken over leaves the running one in service
 			u := upgrade{a, units.Manager{}}
 			err := u.run(ctx)
 			if err != nil && command.Context().Err() == nil && ctx.Err() != nil {
-				return fmt.Errorf("it has not come about in %.0f minutes: systemctl status 'millrace@*' says where it is", howLong.Minutes())
+				return fmt.Errorf("the upgrade is not complete after %.0f minutes: systemctl status 'millrace@*' shows both units", howLong.Minutes())
 			}
 			return err
 		},

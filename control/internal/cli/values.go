@@ -15,7 +15,7 @@ type text struct {
 func (t text) String() string { return *t.value }
 func (t text) Set(value string) error {
 	if value == "" {
-		return errors.New("it is empty: give it, or leave the option out")
+		return errors.New("it is empty: give a value, or leave the option out")
 	}
 	*t.value = value
 	return nil

@@ -111,7 +111,7 @@ func (b *Board) configure(nowMs int64, target Target, service balance.Service, b
 	if w.Healthy == backend.Healthy {
 		return nil
 	}
-	return []Event{{Target: target, Tell: true, Healthy: w.Healthy, Why: "millrace had it otherwise"}}
+	return []Event{{Target: target, Tell: true, Healthy: w.Healthy, Why: "millrace had another state"}}
 }
 
 const never = int64(1)<<62 - 1
