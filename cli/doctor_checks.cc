@@ -72,7 +72,7 @@ class Examination {
     const fs::path folder = "sys/kernel/mm/hugepages/hugepages-2048kB";
     const auto all = number(folder / "nr_hugepages");
     const auto free = number(folder / "free_hugepages");
-    constexpr std::uint64_t kEnough = 512;  // 1 GiB: two million connections, and packets
+    constexpr std::uint64_t kEnough = 512;  // 1 GiB: for two million connections, and packets
     const std::string command =
         "echo 1024 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     if (!all || !free)

@@ -1,5 +1,5 @@
 // A running dataplane (`millrace run`): the steps in which it starts, anew or in place of a running
-// one, until it ends. One thread uses it.
+// one, until it ends. One thread uses it, except for `report`.
 #pragma once
 
 #include <atomic>
@@ -44,7 +44,7 @@ class LiveRun {
   /// millrace then goes on, unless it has ended already.
   Result<void> start();
   /// Forwards until this process is `interrupted`, or another process takes over. Errors: failed,
-  /// if memory runs out.
+  /// if a thread cannot be started, or memory runs out.
   Result<void> forward();
 
   /// Returns the results so far. While it forwards, one thread at a time may call

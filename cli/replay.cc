@@ -33,7 +33,7 @@ using Parts = std::vector<std::optional<CapturePart>>;
 
 /// The ports of all workers, and the output that they share.
 struct Ports {
-  std::unique_ptr<CaptureOutput> output;  // none: nothing is written
+  std::unique_ptr<CaptureOutput> output;  // null: no capture is written
   std::vector<ReplayPort> all;
 
   bool stopped() const { return std::ranges::any_of(all, &ReplayPort::stopped); }

@@ -24,7 +24,7 @@ struct RunReport {
   Config::Spread spread;
   std::vector<Workers::Time> times;  ///< each worker's, without writing the output capture
   std::optional<std::uint64_t> seed;
-  bool is_configured = true;  ///< false: the function takes all traffic, whatever the direction
+  bool is_configured = true;  ///< false: the function serves all traffic, in each direction
   bool interrupted = false;
   std::string loss;  ///< the part of the capture that was not read, also in `warnings`; or empty
   std::vector<std::string> warnings;

@@ -29,7 +29,7 @@ constexpr std::uint8_t kAck = 16;
 
 constexpr unsigned kConnections = 1000;
 constexpr unsigned kGuesses = 1'000'000;
-constexpr unsigned kFrame = 82;  // a TCP segment, or an ICMP error about one
+constexpr unsigned kFrame = 82;  // bytes: room for a TCP segment, or an ICMP error about one
 
 struct End {
   std::array<std::uint8_t, 4> address;

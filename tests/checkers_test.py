@@ -227,7 +227,7 @@ class Balance(Judged):
         stats = self.statistics(dropped=1)
         for missing in range(8):
             records = [(i * SECOND, len(o) + 4, d) for i, (o, d) in enumerate(zip(ORIGINAL, self.right()))]
-            gone = check_balance._place  # the backend that lacks the packet
+            gone = check_balance._place  # finds the backend of the missing packet
             flow = packets.dissect(captures.ETHERNET, records[missing][2])
             del stats["backends"]
             stats["backends"] = self.statistics()["backends"]

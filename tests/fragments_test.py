@@ -16,7 +16,7 @@ from live import NO_XDP, has_xdp, main
 from namespaces import ip
 from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, Servers, configuration, payload
 
-SIZES = (1473, 3000, 9000, 30000)  # beyond one packet of 1500 bytes
+SIZES = (1473, 3000, 9000, 30000)  # bytes of data, too many for one packet of 1500 bytes
 ROUTED_PORT = 5353
 
 

@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::uint32_t kClients = 4000;  // of each family
+constexpr std::uint32_t kClients = 4000;  // in each family
 constexpr std::uint32_t kTimeoutMs = 1000;
 constexpr std::uint32_t kBursts = 80'000;
 constexpr std::uint64_t kMost = 64;  // endings in a burst, for each family (docs/ageing.md)

@@ -44,7 +44,7 @@ _SHOWN, _TAIL = 10, 12
 def _routable(address):
     """Returns True if a router forwards packets from and to `address`."""
     if len(address) == 4:
-        # Not 240.0.0.0/24, which the router itself uses.
+        # Leaves out 240.0.0.0/24, which the router itself uses.
         return 0 < address[0] < 224 or b"\xf0\0\1" <= address < b"\xff"
     return address[0] != 0xFF and address[:2] < b"\xfe\x80" and any(address[:15])
 

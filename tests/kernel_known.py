@@ -47,7 +47,7 @@ class Connection(NamedTuple):
 
     state: str
     by_client: bool  # True: to this side the client opened it
-    idle_s: tuple  # seconds since its time was last renewed, (at least, at most)
+    idle_s: tuple  # seconds since a packet last renewed it: (at least, at most)
 
 
 class Packet(NamedTuple):
@@ -106,7 +106,7 @@ def _runs_out(difference, seen, run):
     conversation, *sides = difference
     low, high = run.read_ns[0] - MARGIN_NS, run.read_ns[1] + MARGIN_NS
     own = {run.timeout_s(conversation.protocol, s.state) for s in sides if s}
-    if any(s and s.state == "established" for s in sides):  # which a RST or unanswered data shorten
+    if any(s and s.state == "established" for s in sides):  # a RST or unanswered data shortens its timeout
         own |= {run.timeouts_s["tcp_midstream"], run.timeouts_s["tcp_close"]}
     if None in sides and any(low <= p.time + t * SECOND <= high for p in seen for t in own):
         return True

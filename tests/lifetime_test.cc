@@ -279,7 +279,7 @@ TEST_P(LifetimeTest, NoneIsRemovedBeforeItsTimeoutAndNoneIsKeptLongAfter) {
 INSTANTIATE_TEST_SUITE_P(
     Schemes, LifetimeTest,
     testing::Values(Scheme{"wheel", "wheel", 10, 10, true, 16},
-                    Scheme{"wheel_of_1_ms", "wheel", 1, 1, true, 16},  // uses its second level
+                    Scheme{"wheel_of_1_ms", "wheel", 1, 1, true, 16},  // uses the second level
                     Scheme{"scan", "scan", 10, 1'010, true, 16},
                     Scheme{"lazy", "lazy", 10, 60'010, false, 4},
                     Scheme{"lazy_where_room_is_short", "lazy", 10, 60'010, false, 24},

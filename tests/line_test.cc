@@ -44,7 +44,7 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
     EXPECT_EQ(destination_of(port.sent[n]).port, 8080);
     back.add(packet(destination_of(port.sent[n]), client(n), kSyn | kAck), 30);
   }
-  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck, 1), 30);  // of no service
+  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck, 1), 30);  // no service's
   made.line->run(back);
   ASSERT_EQ(back.sent.size(), 21U);
   for (unsigned n = 0; n < 20; ++n) {
@@ -79,7 +79,7 @@ TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
       EXPECT_TRUE(source_of(back.sent[i]) == (asked && !is_own ? kVirtual : backend));
     }
   };
-  answer(kSyn);  // a connection of its own
+  answer(kSyn);  // the backend begins a connection of its own
   answer(kSyn | kAck);
   EXPECT_EQ(count(made, Verdict::stateless), 2U);
   EXPECT_EQ(made.line->counters().opened.value(), 0U);

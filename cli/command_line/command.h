@@ -7,7 +7,7 @@
 
 namespace millrace::cli {
 
-/// Exit status of a program: README.md beside this folder, "Exit status".
+/// Exit statuses of a program (cli/README.md, "Exit status").
 enum Status : int { kDone = 0, kFailed = 1, kUsage = 2, kUnreadable = 3, kInterrupted = 130 };
 
 /// Runs the chosen command; returns the exit status.

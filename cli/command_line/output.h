@@ -14,7 +14,7 @@ namespace millrace::cli {
 /// Writes text for people to standard error. A failure, as on a closed terminal, is ignored.
 void say(const std::string& text);
 
-/// Checks, before long work, that a file can be written at `path`; creates no file there. Errors:
+/// Checks, before long work, that a file can be written at `path`; leaves no file behind. Errors:
 /// why it cannot be written (`write_error`).
 Result<void> check_writable(const std::string& path);
 

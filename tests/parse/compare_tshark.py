@@ -63,7 +63,7 @@ ICMP6_QUERIES = {128, 129, 160, 161}
 
 
 def number(text):
-    """The first of a field's values, or None."""
+    """Returns the first of a field's values, or None."""
     first = text.split(",")[0]
     if first in ("True", "False"):
         return int(first == "True")
