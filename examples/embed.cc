@@ -53,7 +53,8 @@ int main() {
     ++counts_of(*tracker, ids[i]).sent;
   }
 
-  // A reply of the first connection. Its key has an entry of its own, which leads to the connection.
+  // A reply of the first connection. Its key has an entry of its own, which leads to the
+  // connection.
   const KeyV4 answer = reversed(burst[0]);
   ConnId reply{};
   tracker->find(Side::reply, {&answer, 1}, Tick{20}, {&reply, 1});

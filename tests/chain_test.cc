@@ -131,8 +131,8 @@ struct Played {
   }
 };
 
-/// Makes random packets to services, from backends, and between other hosts, some in connections and
-/// some not.
+/// Makes random packets to services, from backends, and between other hosts, some in connections
+/// and some not.
 class Traffic {
  public:
   explicit Traffic(std::uint64_t seed) : random_(seed) {}
@@ -253,8 +253,8 @@ TEST(Chain, WhatIsDroppedMeetsNoOther) {
   }
 }
 
-// A connection from another process counts only once it is adopted: if a later function of the chain
-// refuses it, no function has counted it.
+// A connection from another process counts only once it is adopted: if a later function of the
+// chain refuses it, no function has counted it.
 TEST(Chain, WhatIsNotResumedHasNotCounted) {
   Played chain("cb");
   const std::array<std::byte, sizeof(std::uint64_t)> counted{};
@@ -289,8 +289,8 @@ TEST(Chain, NobodyOpensInAServicesName) {
   }
 }
 
-// A backend may begin connections from any port but the one at which it serves: packets from that port
-// without an entry look like late replies, and are dropped as such.
+// A backend may begin connections from any port but the one at which it serves: packets from that
+// port without an entry look like late replies, and are dropped as such.
 TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
   for (const char* order : {"b", "fb", "bf"}) {
     for (const bool is_direct : {false, true}) {
@@ -307,8 +307,8 @@ TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
   }
 }
 
-// Connections of one client to two services may have the same reply key, if both get one backend. The
-// balancer then chooses another backend, and no function keeps a count of the first attempt.
+// Connections of one client to two services may have the same reply key, if both get one backend.
+// The balancer then chooses another backend, and no function keeps a count of the first attempt.
 TEST(Chain, AfterACollisionWhoCanChoosesOtherwise) {
   for (const char* order : {"b", "bc", "cb", "bfc"}) {
     Played chain(order);
