@@ -1,5 +1,5 @@
-// The commands of `millrace`. Each is one file, which adds itself to the command line and says what
-// runs it.
+// The commands of `millrace`, one file each. Each function adds its command to `app`; parsing that
+// command assigns `run`.
 #pragma once
 
 #include <CLI/CLI.hpp>

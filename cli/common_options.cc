@@ -17,7 +17,8 @@ namespace {
 
 constexpr double kMaxTimeoutSeconds = static_cast<double>(Config::Ageing::kMaxTimeout);
 
-/// Says of a wrong name where there are more tables.
+/// Accepts the names of tables; the message about a wrong name also says where the tables that only
+/// benchmarks have are listed.
 CLI::Validator table_name() {
   const CLI::Validator one = one_of(TableSchemes::names());
   return CLI::Validator(
@@ -89,7 +90,8 @@ FunctionRun CommonOptions::function_run(const Config& config) const {
 }
 
 Secret CommonOptions::spread_secret() const {
-  // Another than that of the tables: a worker's keys must not share bits of its hash.
+  // This secret differs from the tables': otherwise all keys of a worker would share bits of the
+  // hash by which its table places them.
   return seed ? Secret::from_seed(*seed ^ 0x7370726561640000) : Secret::random();
 }
 

@@ -1,5 +1,5 @@
-// Options that say how `replay` tracks connections, and how they override a configuration. `bench`
-// has its own: what it compares is fixed.
+// The options by which `replay` tracks connections. They override the configuration. `bench` has
+// options of its own, since the schemes that it compares are fixed.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,16 +26,16 @@ struct CommonOptions {
   bool quiet = false;
 
   void add_to(CLI::App& command);
-  /// The command line overrides the file.
+  /// Overrides `config` with the options that were given.
   void apply_to(Config& config) const;
-  /// Everything that a line is told. `timeout_s` replaces every timeout.
+  /// Returns the settings of a line. `timeout_s`, if given, replaces every timeout.
   LineConfig line_config(const Config& config) const;
   FunctionRun function_run(const Config& config) const;
-  /// Of the hash that picks workers.
+  /// Returns the secret of the hash that picks workers, another than the tables'.
   Secret spread_secret() const;
 };
 
-/// The names that configuration and command line may use.
+/// Returns the names of schemes that configuration and command line may use.
 SchemeNames scheme_names();
 
 }  // namespace millrace::cli

@@ -1,4 +1,4 @@
-// `millrace doctor`: what this machine is like for packet processing.
+// `millrace doctor`: prints how well this machine is set up for packet processing.
 #include <fmt/format.h>
 #include <unistd.h>
 

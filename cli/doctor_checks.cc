@@ -32,7 +32,7 @@ class Examination {
   }
 
  private:
-  /// Its first line; nothing where it is not there.
+  /// Returns the first line of a file; nothing if the file is not there, or empty.
   std::optional<std::string> read(const fs::path& file) const {
     std::ifstream in(machine_.root / file);
     std::string line;
@@ -72,7 +72,7 @@ class Examination {
     const fs::path folder = "sys/kernel/mm/hugepages/hugepages-2048kB";
     const auto all = number(folder / "nr_hugepages");
     const auto free = number(folder / "free_hugepages");
-    constexpr std::uint64_t kEnough = 512;  // 1 GiB: two million connections, and packets
+    constexpr std::uint64_t kEnough = 512;  // 1 GiB: for two million connections, and packets
     const std::string command =
         "echo 1024 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
     if (!all || !free)
@@ -119,8 +119,8 @@ class Examination {
     better("tap", "no /dev/net/tun", "tap ports need it", "sudo modprobe tun", Health::missing);
   }
 
-  /// Where the interface of the default route is among the devices: by which the machine itself
-  /// talks. Empty: there is none.
+  /// Returns the path in /sys of the device that has the interface of the default route, which the
+  /// machine itself needs. Empty: there is no such interface.
   std::string own_way() const {
     std::ifstream routes(machine_.root / "proc/net/route");
     for (std::string line; std::getline(routes, line);) {
@@ -132,7 +132,7 @@ class Examination {
     return {};
   }
 
-  /// Network cards that DPDK could take from the kernel.
+  /// Reports network cards that DPDK could take from the kernel.
   void network_cards() {
     const std::string own = own_way();
     unsigned cards = 0;
@@ -199,7 +199,7 @@ class Examination {
     if (online == "0" || online == "0-1")
       return good("isolation", "processors " + online + ": too few to set some aside");
     better("isolation", "none of processors " + online,
-           "a worker that others interrupt lets packets wait",
+           "packets wait while other programs interrupt a worker",
            "boot with isolcpus=managed_irq,1-N nohz_full=1-N, and run under taskset -c 1-N");
   }
 

@@ -1,5 +1,6 @@
-// What a machine is like for packet processing, and what would be better. Reads files of the
-// kernel's below a root, so that a test can make up a machine.
+// Checks of how well a machine is set up for packet processing, and what would be better. They read
+// the kernel's files (/proc, /sys, /dev) below a root directory, so that a test can make up a
+// machine.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +12,24 @@ namespace millrace::cli {
 
 enum class Health : std::uint8_t {
   good,
-  better,   ///< works, and could work better
+  better,   ///< works, and could be faster
   missing,  ///< something does not work without it
 };
 
 struct Finding {
   Health health = Health::good;
   std::string subject;  ///< "huge pages"
-  std::string is;       ///< what is
-  std::string better;   ///< what would be, and why; empty where it is good
-  std::string command;  ///< by which; empty where none does it
+  std::string is;       ///< the present state
+  std::string better;   ///< the reason to change it; empty if `health` is good
+  std::string command;  ///< the command that changes it; empty if there is none
 };
 
 struct Machine {
   std::filesystem::path root = "/";
-  bool is_root = false;  ///< this process may do everything
+  bool is_root = false;  ///< this process runs as root
 };
 
-/// In the order in which they matter; any thread, some milliseconds.
+/// Returns the findings, those that matter most first. Any thread; takes some milliseconds.
 std::vector<Finding> examine(const Machine& machine);
 
 }  // namespace millrace::cli

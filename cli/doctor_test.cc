@@ -1,4 +1,4 @@
-// What a machine lacks, on machines that are made up.
+// Findings of `millrace doctor`, on made-up machines.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

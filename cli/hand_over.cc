@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Why no program took this one's place.
+/// The program that could not be run, and the `errno` of it.
 struct NotRun {
   std::string program;
   int error = 0;

@@ -5,20 +5,21 @@
 
 namespace millrace::cli {
 
-/// Lists those commands in the help, for completion and in messages.
+/// Adds those commands to `app`, so that help, completion and messages list them.
 void add_handed_over(CLI::App& app);
 
-/// True if the command line's command is one of them.
+/// True if `millrace-bench` runs the command on this command line.
 bool is_handed_over(int argc, char** argv);
 
-/// Runs `millrace-bench` with this command line in place of this program: its signals, its exit
-/// status and its process id are then that program's own. It is the file of that name beside this
-/// program, or else the one that is found in PATH. Returns only if it cannot be run: the exit
+/// Replaces this process by `millrace-bench` with the same command line (execve): signals and exit
+/// status are that program's from then on, and the process id stays. Runs the file of that name
+/// beside this program, or else the first in PATH. Returns only if it cannot be run: the exit
 /// status, after a line on standard error.
 int hand_over(char** argv);
 
-/// Prints the completion of those commands in the same way. Prints nothing where there is no
-/// `millrace-bench`.
+/// Replaces this process by `millrace-bench completion`, which prints the script for those
+/// commands. Returns the exit status: `kDone` without printing anything if there is no
+/// `millrace-bench`, a failure if earlier output could not be written.
 int print_handed_over_completion();
 
 }  // namespace millrace::cli

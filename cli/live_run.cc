@@ -21,11 +21,12 @@
 namespace millrace::cli {
 namespace {
 
-// The one that ends has its devices so long, at most: on a busy machine the kernel takes seconds to
-// close packet sockets.
+// Longest wait for the old process's devices after it has ended: on a busy machine the kernel takes
+// seconds to close packet sockets.
 constexpr std::chrono::seconds kPatience{60};
 
-/// The numbers in an object, by the names of what they stand in.
+/// Adds the numbers of an object and of the objects in it to `table`, named by their paths:
+/// "above/name".
 void flatten(const Json& object, const std::string& above, TelemetryTable& table) {
   for (const auto& [name, value] : object.items()) {
     std::string full = above;
@@ -36,7 +37,7 @@ void flatten(const Json& object, const std::string& above, TelemetryTable& table
   }
 }
 
-/// Parts of the statistics, to DPDK's tools.
+/// Serves parts of the statistics to DPDK's telemetry tools.
 Result<Telemetry> serve_telemetry(Control& asked, const std::function<Json()>& make_stats) {
   const auto part = [&asked, make_stats](const std::string& name) {
     return [&asked, make_stats, name] {
@@ -46,7 +47,7 @@ Result<Telemetry> serve_telemetry(Control& asked, const std::function<Json()>& m
       return table;
     };
   };
-  // An element's numbers, by the members that make its name.
+  // The numbers of each element of a list; its members `called` make the element's name.
   const auto elements = [&asked, make_stats](const FunctionTelemetry& of) {
     return [&asked, make_stats, &of] {
       TelemetryTable table;
@@ -73,22 +74,21 @@ Result<Telemetry> serve_telemetry(Control& asked, const std::function<Json()>& m
   return Telemetry::serve(std::move(commands));
 }
 
-/// "outside (af_packet:eth0, 02:00:00:00:00:01, MTU 1500)".
+/// Returns a port for people: "outside (af_packet:eth0, 02:00:00:00:00:01, MTU 1500)".
 std::string port_text(const Config::Port& port, const Devices& devices, std::size_t number) {
   const Mac mac = devices.mac(number);
   return fmt::format("{} ({}, {:02x}, MTU {})", port.name, to_string(port.device),
                      fmt::join(mac.bytes, ":"), devices.mtu(number));
 }
 
-/// Whether two processes can have all devices at once. Then none of their packets is lost while one
-/// takes over from the other.
+/// True if two processes can have all devices open at once. Then no packet is lost in a take-over.
 bool can_share_devices(const Config& config) {
   return std::ranges::all_of(config.live.ports, [](const Config::Port& port) {
     return port.device.kind == DeviceKind::af_packet || port.device.kind == DeviceKind::null;
   });
 }
 
-/// Until one fails.
+/// Does the steps one after the other, until one fails. Errors: the failed step's.
 Result<void> in_turn(std::initializer_list<std::function<Result<void>()>> steps) {
   for (const auto& step : steps) {
     if (auto ok = step(); !ok) return ok;
@@ -141,16 +141,17 @@ Result<void> LiveRun::start() {
 
 Result<void> LiveRun::look_for_another() {
   if (!options_.takes_over) return {};
-  if (auto ok = bind_socket(); !ok) return ok;  // who has it is the one that takes over
+  if (auto ok = bind_socket(); !ok) return ok;  // keeps out a second process that would take over
   auto begun = TakeOver::begin(socket());
   if (!begun) return std::unexpected(begun.error());
   take_over_ = std::move(*begun);
   if (take_over_ == nullptr)
-    note("nobody listens at " + socket() + ": there is nothing to take over");
+    note("no process listens at " + socket() + ": there is nothing to take over");
   return {};
 }
 
-/// A process that is refused changes nothing: claims and the socket come before devices.
+/// Starts without another process. Claims and the socket come before devices, so that a process has
+/// changed nothing if they are refused.
 Result<void> LiveRun::start_anew() {
   return in_turn({[this] { return claim_interfaces({}); },
                   [this] { return Live::prepare(config_, options_.eal_options); },
@@ -164,7 +165,7 @@ Result<void> LiveRun::start_anew() {
                   [this] { return live_->start(); }});
 }
 
-/// Both have the devices for a while, so no packet is lost.
+/// Takes over while the old process still has its devices open, so that no packet is lost.
 Result<void> LiveRun::take_over_beside() {
   return in_turn({[this] { return claim_what_is_new(); }, [this] { return open_devices(); },
                   [this] { return make_workers(); },
@@ -175,7 +176,7 @@ Result<void> LiveRun::take_over_beside() {
                     return take_over_->stop_the_other();
                   },
                   [this] { return make_control(); }, [this] { return answer(); },
-                  // Whatever fails before this leaves the other one in service.
+                  // If a step before this one fails, the old process goes on.
                   [this] { return take_over_->let_the_other_end(); },
                   [this] {
                     take_over_->inherit_settings(*live_);
@@ -183,13 +184,14 @@ Result<void> LiveRun::take_over_beside() {
                   }});
 }
 
-/// Devices have one owner: packets are lost until they are open again.
+/// Takes over devices that only one process can have open: packets are lost from the end of the old
+/// process until this process has opened them.
 Result<void> LiveRun::take_over_after() {
   return in_turn({[this] { return claim_what_is_new(); }, [this] { return prepare_devices(); },
                   [this] { return make_workers(); },
                   [this] { return take_over_->start(*workers_, owners_); },
                   [this] { return take_over_->stop_the_other(); },
-                  // Whatever fails before this leaves the other one in service.
+                  // If a step before this one fails, the old process goes on.
                   [this] { return take_over_->let_the_other_end(); },
                   [this] { return take_over_->wait_for_its_end(); },
                   [this] { return claim_interfaces(patience()); },
@@ -216,14 +218,15 @@ Result<void> LiveRun::claim_interfaces(std::chrono::milliseconds patience) {
   }
 }
 
-/// What the other one does not have: nobody may, or it would end for nothing.
+/// Claims the interfaces that the old process does not have. If a third process has one of them,
+/// the take-over fails here, before the old process ends.
 Result<void> LiveRun::claim_what_is_new() {
   std::set<std::string> names = interfaces_of(config_);
   for (const auto& [name, settings] : take_over_->offer().to_restore) names.erase(name);
   return claims_.take(names, {});
 }
 
-/// Which taps of the other one are not there, now that it has ended: DPDK makes others.
+/// Notes the taps that ended with the old process: DPDK makes new ones of the same names.
 void LiveRun::note_new_taps() {
   for (const Config::Port& port : config_.live.ports) {
     const std::string& name = port.device.target;
@@ -233,13 +236,15 @@ void LiveRun::note_new_taps() {
   }
 }
 
-/// With who still has a device: none once the other one is gone.
+/// Returns how long to wait for interfaces that are still claimed: not at all once the old process
+/// is gone.
 std::chrono::milliseconds LiveRun::patience() const {
   if (take_over_->is_gone({})) return {};
   return kPatience;
 }
 
-/// DPDK takes PCI devices when it starts, which another process still has.
+/// Starts DPDK before the old process ends, unless there are PCI devices: DPDK opens them at its
+/// start, while the old process still has them.
 Result<void> LiveRun::prepare_devices() {
   const auto is_pci = [](const Config::Port& port) { return port.device.kind == DeviceKind::pci; };
   if (std::ranges::any_of(config_.live.ports, is_pci)) return {};
@@ -263,7 +268,8 @@ Result<void> LiveRun::open_devices() {
   return {};
 }
 
-/// Nobody else has the interfaces: what a file still says of them is of a process that was killed.
+/// Reads the settings that a killed process has left in the file, to restore them at the end. Only
+/// for interfaces that no running millrace has.
 void LiveRun::inherit_from_killed() {
   if (options_.control == kNoControl) return;
   settings_.emplace(socket() + ".interfaces");
@@ -276,7 +282,8 @@ void LiveRun::inherit_from_killed() {
   live_->devices().restore(std::move(left));
 }
 
-/// Should this process be killed, the next one knows what to put back.
+/// Writes the settings of interfaces to the file: if this process is killed, the next one restores
+/// them.
 void LiveRun::keep_settings() {
   if (options_.control == kNoControl) return;
   if (!settings_) settings_.emplace(socket() + ".interfaces");
@@ -302,7 +309,7 @@ Result<void> LiveRun::make_control() {
   return control_->resume();
 }
 
-/// Who asks is answered.
+/// Begins to serve telemetry, SIGHUP and the control socket, and to level shards.
 Result<void> LiveRun::answer() {
   auto telemetry = serve_telemetry(*control_, [this] { return to_json(report()); });
   if (!telemetry) return std::unexpected(telemetry.error());
@@ -313,7 +320,8 @@ Result<void> LiveRun::answer() {
   return server_->start(*control_, [this] { return to_json(report()); });
 }
 
-/// Where another one has ended for this one, packets matter more than who asks.
+/// Puts this process's socket at the path that clients know. After a take-over a failure is only a
+/// warning: forwarding matters more than the control socket.
 Result<void> LiveRun::take_place() {
   if (server_ == nullptr) return {};
   auto ok = server_->take_place();
@@ -324,7 +332,7 @@ Result<void> LiveRun::take_place() {
 
 void LiveRun::warn(const Error& error) { say("millrace: warning: " + error.message + "\n"); }
 
-/// As soon as the other one has closed them.
+/// Claims the interfaces on a thread of its own, as soon as the old process has closed them.
 Result<void> LiveRun::claim_in_time() try {
   claiming_.emplace([this] {
     if (const auto ok = claim_interfaces(kPatience); !ok && !interrupted) warn(ok.error());
@@ -369,12 +377,12 @@ Result<void> LiveRun::forward() {
   const std::vector<Port*> ports = live_->ports();
   const auto ended = workers_->run(ports);
   has_ended_ = true;
-  interrupted = true;  // nothing waits any longer
+  interrupted = true;  // ends the waits of other threads
   claiming_.reset();
   reload_signal_.reset();
-  // Who takes over sees by it that this one has ended.
+  // A process that takes over sees by the left socket that this process has ended.
   if (server_ != nullptr && control_->is_handing_over()) server_->leave();
-  server_.reset();  // and nobody can take over any more
+  server_.reset();  // no process can take over from now on
   control_->end_levelling();
   if (control_->is_replaced()) {
     note("another process has taken over");
@@ -407,7 +415,7 @@ RunReport LiveRun::report() const {
                    .config = line_,
                    .spread = config_.spread};
   for (const Config::Port& port : config_.live.ports) report.ports.push_back(port.name);
-  // One host stands for all, since each hears what neighbours answer to any.
+  // The first worker's host stands for all: each host hears the neighbours' answers to any of them.
   const auto look = [&] {
     report.silent = live_->port(0).host().silent();
     report.rivals = live_->port(0).host().rivals();

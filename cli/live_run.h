@@ -1,4 +1,5 @@
-// A running dataplane: what it is made of, in the order in which it is made.
+// A running dataplane (`millrace run`): the steps in which it starts, anew or in place of a running
+// one, until it ends. One thread uses it, except for `report`.
 #pragma once
 
 #include <atomic>
@@ -24,28 +25,30 @@
 
 namespace millrace::cli {
 
-/// Used by one thread.
 class LiveRun {
  public:
   static constexpr std::string_view kNoControl = "none";
 
   struct Options {
-    std::string control;  ///< where it listens; empty: `default_socket`, `kNoControl`: nowhere
+    std::string control;  ///< path of its socket; empty: `default_socket`, `kNoControl`: no socket
     std::vector<std::string> eal_options;
     bool takes_over = false;
     bool quiet = false;
   };
 
-  /// Errors (usage): the configuration is none to run live.
+  /// Makes a run that has not started. Errors: the configuration cannot run live.
   static Result<std::unique_ptr<LiveRun>> create(Config config, std::string path, Options options);
 
-  /// All is there that it takes to forward; in place of who did before, where there is one. Errors:
-  /// what is missing, or in the way. Then that one goes on, unless it has ended.
+  /// Prepares everything that forwarding needs; takes over from a running millrace if
+  /// `Options::takes_over` and there is one. Errors: what is missing, or in the way. The running
+  /// millrace then goes on, unless it has ended already.
   Result<void> start();
-  /// Forwards until it is `interrupted`, or another process takes over. Error (failed): no memory.
+  /// Forwards until this process is `interrupted`, or another process takes over. Errors: failed,
+  /// if a thread cannot be started, or memory runs out.
   Result<void> forward();
 
-  /// So far.
+  /// Returns the results so far. While it forwards, one thread at a time may call
+  /// (`Control::alone`).
   RunReport report() const;
   const Workers& workers() const { return *workers_; }
 
@@ -85,8 +88,8 @@ class LiveRun {
   Options options_;
   LineConfig line_;
   std::shared_ptr<Owners> owners_;
-  InterfaceClaims claims_;                // until devices are given back
-  std::optional<SettingsFile> settings_;  // until then, too; none: there is no control socket
+  InterfaceClaims claims_;                // outlive the devices
+  std::optional<SettingsFile> settings_;  // outlives the devices; none: there is no control socket
   std::unique_ptr<Live> live_;
   std::optional<Workers> workers_;
   std::optional<Control> control_;
@@ -94,9 +97,9 @@ class LiveRun {
   std::optional<Telemetry> telemetry_;
   std::optional<ReloadSignal> reload_signal_;
   std::optional<std::jthread> claiming_;
-  std::atomic<bool> has_ended_ = false;  // the workers
-  std::vector<std::string> new_taps_;    // in place of those of the one that has ended
-  std::unique_ptr<TakeOver> take_over_;  // null: it starts anew
+  std::atomic<bool> has_ended_ = false;  // true: the workers run no longer
+  std::vector<std::string> new_taps_;    // the old process's taps that are gone, and made anew
+  std::unique_ptr<TakeOver> take_over_;  // null: this process starts anew
 };
 
 }  // namespace millrace::cli

@@ -1,4 +1,4 @@
-// Shows on standard error, on a terminal only, how far long work has come.
+// Shows the progress of long work on standard error, on a terminal only.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@ namespace millrace::cli {
 
 class Progress {
  public:
-  /// Until it is destroyed, `done()` is asked five times a second, on another thread, how many
-  /// packets of `total` are done. Nothing is shown where `quiet`.
+  /// Shows `what` and the progress until it is destroyed. `done()` returns how many of `total`
+  /// packets are done; it is called five times a second, on a thread of this object. Shows nothing
+  /// if `quiet`.
   Progress(bool quiet, std::string what, std::uint64_t total, std::function<std::uint64_t()> done);
 
  private:

@@ -35,7 +35,8 @@ ReloadSignal::ReloadSignal(std::function<void()> reload)
         }
       }) {}
 
-/// While a restart waits for it no packet is forwarded: unless it reloads, it ends at once.
+/// Wakes the thread by a signal, so that it ends at once unless it reloads: no packet is forwarded
+/// while a restart waits here.
 ReloadSignal::~ReloadSignal() {
   thread_.request_stop();
   ::pthread_kill(thread_.native_handle(), SIGHUP);

@@ -1,4 +1,4 @@
-// SIGHUP: a running dataplane reads its configuration again.
+// SIGHUP makes a running dataplane read its configuration again.
 #pragma once
 
 #include <functional>
@@ -8,11 +8,13 @@ namespace millrace::cli {
 
 class ReloadSignal {
  public:
-  /// Before any thread is started: from now on SIGHUP waits for somebody to take it.
+  /// Blocks SIGHUP, so that it stays pending until the thread of a `ReloadSignal` receives it. To
+  /// be called before any thread is started.
   static void block();
 
-  /// After `block`. Takes it, on a thread of its own, and calls `reload` for each that comes.
+  /// Starts a thread that receives SIGHUP and calls `reload` each time. To be called after `block`.
   explicit ReloadSignal(std::function<void()> reload);
+  /// Ends the thread, after the reload that is under way.
   ~ReloadSignal();
   ReloadSignal(const ReloadSignal&) = delete;
   ReloadSignal& operator=(const ReloadSignal&) = delete;

@@ -1,4 +1,4 @@
-// `millrace replay`: a capture through the dataplane, as fast as its workers go.
+// `millrace replay`: sends a capture through the dataplane, as fast as its workers go.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,18 +28,18 @@
 namespace millrace::cli {
 namespace {
 
-/// What each worker gets of a capture; none: all of it.
+/// Each worker's part of a capture; none: all of it.
 using Parts = std::vector<std::optional<CapturePart>>;
 
-/// What workers read and write.
+/// The ports of all workers, and the output that they share.
 struct Ports {
-  std::unique_ptr<CaptureOutput> output;  // none: nothing is written
+  std::unique_ptr<CaptureOutput> output;  // null: no capture is written
   std::vector<ReplayPort> all;
 
   bool stopped() const { return std::ranges::any_of(all, &ReplayPort::stopped); }
 };
 
-/// A capture as it is replayed, and what is to be said about the file that it was read from.
+/// A capture as it is replayed, and warnings about the file that it was read from.
 struct Loaded {
   Capture capture;
   std::string loss;   ///< empty: all of it was read
@@ -73,8 +73,9 @@ struct ReplayCommand {
   bool writes_to_standard_output() const { return !out.empty() && is_standard_output(out); }
 };
 
-/// Addresses and prefixes that the function serves, and where it sends packets, keep their places
-/// in every window; what takes everything has none.
+/// Returns a function that is true for addresses which stay the same in every window: those that
+/// the function serves, and those that it sends packets to. Empty if no address stays, as for a
+/// function that serves everything.
 template <class A>
 std::function<bool(const A&)> keeps(const Config& config) {
   constexpr unsigned kWhole = 8 * A::kBytes;
@@ -83,7 +84,7 @@ std::function<bool(const A&)> keeps(const Config& config) {
   HostAddresses<AddressV6> v6;
   config.function->tell(v4, v6);
   const HostAddresses<A>& told = of_family<A>(v4, v6);
-  std::map<unsigned, std::vector<A>> kept;  // by prefix length
+  std::map<unsigned, std::vector<A>> kept;  // sorted prefixes by their length
   for (const auto& prefix : told.served) {
     if (prefix.bits > 0) kept[prefix.bits].push_back(prefix.address);
   }
@@ -104,7 +105,8 @@ void ReplayCommand::warn(std::string_view message) const {
   if (!common.quiet) say(fmt::format("millrace: warning: {}\n", message));
 }
 
-/// Refuses to write where something else is read or written.
+/// Checks that no file is written twice, or read and written. Errors: usage, or a file cannot be
+/// written.
 Result<void> ReplayCommand::check_files() const {
   const auto refuse = [](std::string_view option, const std::string& path, std::string_view what) {
     return std::unexpected(Error{fmt::format("{}: {} is {}: give another file", option, path, what),
@@ -160,7 +162,7 @@ Result<Loaded> ReplayCommand::load(const Config& config) const {
   return loaded;
 }
 
-/// One alone gets all of the capture.
+/// Divides the capture among the workers. A single worker gets all of it.
 Result<Parts> ReplayCommand::divide(const Capture& capture, const Config& config,
                                     const Workers& workers) const {
   const unsigned count = workers.count();
@@ -196,14 +198,14 @@ Result<Ports> ReplayCommand::open_ports(const Capture& capture, Parts parts) con
   return ports;
 }
 
-/// A warning where workers outnumber processors.
+/// Returns a warning if there are more workers than processors.
 std::optional<std::string> too_many_workers(unsigned workers) {
   if (workers <= processors()) return std::nullopt;
   return fmt::format("{} workers take turns on {} processors: --workers {} has one for each",
                      workers, processors(), processors());
 }
 
-/// A warning where tables filled to the highest of their marks that they met.
+/// Returns a warning with the highest watermark that a table has reached; none if it reached none.
 std::optional<std::string> full_tables(const WorkerCounters& counters) {
   for (std::size_t w = kWatermarks; w-- > 0;) {
     if (counters.over_watermark[w].value() == 0) continue;
@@ -215,7 +217,7 @@ std::optional<std::string> full_tables(const WorkerCounters& counters) {
   return std::nullopt;
 }
 
-/// A warning where the tables would be faster on larger pages than they got.
+/// Returns a warning if the tables would be faster on larger pages than they got.
 std::optional<std::string> ReplayCommand::small_pages(const Workers& workers) const {
   std::size_t bytes = 0;
   bool small = false;
@@ -234,7 +236,7 @@ Result<int> ReplayCommand::replay() const {
   if (!config) return std::unexpected(config.error());
   if (auto ok = check_files(); !ok) return std::unexpected(ok.error());
 
-  exit_on_interrupt();  // nothing is on the disk until the tables are ready
+  exit_on_interrupt();  // no file is begun until the tables are ready
   auto loaded = load(*config);
   if (!loaded) return std::unexpected(loaded.error());
   const Capture* const capture = &loaded->capture;
@@ -294,7 +296,7 @@ Result<int> ReplayCommand::replay() const {
   return show(report);
 }
 
-/// Files first: a reader of standard output may go away at any time.
+/// Writes and prints the results, files first: a reader of standard output may go away at any time.
 Result<int> ReplayCommand::show(const RunReport& report) const {
   if (!stats.empty()) {
     if (auto ok = write_whole(stats, to_text(to_json(report))); !ok)

@@ -30,12 +30,12 @@ struct Totals {
   std::vector<std::pair<std::string_view, std::uint64_t>> dropped;    // by reason
 };
 
-/// Counters of workers that run are not of one moment, so a difference could be below 0.
+/// Returns `whole` - `part`, at least 0: the counters of running workers are not of one moment.
 std::uint64_t without(std::uint64_t whole, std::uint64_t part) {
   return whole - std::min(whole, part);
 }
 
-/// What the host did after packets had been counted.
+/// Corrects the lines' counts by what the host did with packets after their lines had counted them.
 void add_host(Totals& totals, const Live::Totals& host) {
   totals.in += host.not_handed;
   totals.out = without(totals.out + host.generated + host.released, host.not_sent);
@@ -58,7 +58,7 @@ void add_host(Totals& totals, const Live::Totals& host) {
 
 Totals totals_of(const RunReport& report) {
   const bool is_live = report.live != nullptr;
-  // Before the lines': what a host did with a packet comes after its line counted it.
+  // The host's counters are read before the lines': a host counts a packet after its line has.
   const Live::Totals host = is_live ? report.live->totals() : Live::Totals{};
   const WorkerCounters counters = report.workers->counters();
   const auto count = [&](Verdict v) {
@@ -103,13 +103,13 @@ double quotient(std::uint64_t dividend, std::uint64_t divisor) {
   return divisor == 0 ? 0.0 : static_cast<double>(dividend) / static_cast<double>(divisor);
 }
 
-/// Returns how long a thread was busy with packets: of a live worker, without the time in which it
-/// had none.
+/// Returns for how many nanoseconds a worker was busy. In a live run the time in which it had no
+/// packets is left out.
 std::uint64_t busy_ns(const RunReport& report, const Workers::Time& of_one) {
   return report.live == nullptr ? of_one.elapsed_ns : of_one.elapsed_ns - of_one.waited_ns;
 }
 
-/// Of all threads together.
+/// Returns the busy time of all workers together, divided by their packets, in nanoseconds.
 double ns_per_packet(const RunReport& report) {
   std::uint64_t ns = 0;
   for (const Workers::Time& of_one : report.times) ns += busy_ns(report, of_one);
@@ -124,7 +124,7 @@ double mpps(const RunReport& report) {
   return 1000.0 * quotient(report.workers->counters().in.value(), elapsed_ns(report));
 }
 
-/// Of the IPv4 tables, everything included.
+/// Returns the memory of the IPv4 tables, with everything in it, divided by their capacity.
 double bytes_per_connection(const RunReport& report) {
   const TableReport v4 = report.workers->report_v4();
   return v4.capacity == 0 ? 0.0 : quotient(v4.memory_bytes, v4.capacity);
@@ -147,7 +147,8 @@ Json workers_of(const RunReport& report) {
   return list;
 }
 
-/// How connections ended: every way that some did, and idling, the usual one.
+/// Returns how many connections ended in which way: the ways that occurred, and the first way
+/// (idle) always.
 Json endings(const WorkerCounters& counters) {
   Json all = Json::object();
   for (std::size_t e = 0; e < kEndings; ++e) {
@@ -157,7 +158,7 @@ Json endings(const WorkerCounters& counters) {
   return all;
 }
 
-/// Adds those that stand in the object of that name.
+/// Adds the counters that belong in the object `name`.
 void add_counters(Json& object, std::string_view name, const WorkerCounters& counters) {
   for (const CounterKind& kind : kCounterKinds) {
     if (kind.object == name) object[std::string(kind.name)] = (counters.*kind.counter).value();
@@ -203,7 +204,7 @@ void print_packets(Table& table, const RunReport& report) {
              grouped(totals.out), grouped(sum(totals.dropped)));
   table.line("{:<14}{:>14} in, {} out", "bytes", grouped(totals.bytes_in),
              grouped(totals.bytes_out));
-  // Packets made here may be held, or not sent, too.
+  // Generated packets count as well: they, too, may be held, or not sent.
   const std::uint64_t all = totals.in + totals.generated;
   const auto row = [&](std::string_view name, std::uint64_t count, std::string_view what) {
     table.line("  {:<16}{:>10}  {:>5.1f} %{}{}", name, grouped(count), 100.0 * quotient(count, all),
@@ -232,7 +233,7 @@ void print_memory(Table& table, const RunReport& report) {
       grouped(v6.capacity), bytes_per_connection(report), to_string(v4.pages));
 }
 
-/// Where one does less than others: several only.
+/// Adds a line for each worker, if there are several: it shows whether their loads are equal.
 void print_workers(Table& table, const RunReport& report) {
   const unsigned count = report.workers->count();
   const std::uint64_t in = report.workers->counters().in.value();
@@ -246,7 +247,7 @@ void print_workers(Table& table, const RunReport& report) {
   }
 }
 
-/// How often the tables filled to each mark, by percent.
+/// Returns how often the tables filled to each watermark, by its percentage.
 Json watermarks(const WorkerCounters& counters) {
   Json all = Json::object();
   for (std::size_t w = 0; w < kWatermarks; ++w)

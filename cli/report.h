@@ -1,4 +1,4 @@
-// What a run reports, for people as a table and for programs as JSON (docs/stats.schema.json).
+// The report of a run: a table for people, JSON for programs (docs/stats.schema.json).
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@ namespace millrace::cli {
 
 struct RunReport {
   std::string input;
-  const Workers* workers = nullptr;     ///< at rest
-  const Live* live = nullptr;           ///< none: of a capture
-  std::vector<std::string> ports;       ///< their names, of a live run
-  std::vector<SilentNeighbour> silent;  ///< as `Host::silent`
-  std::vector<Rival> rivals;            ///< as `Host::rivals`
+  const Workers* workers = nullptr;     ///< may run meanwhile: counters are then not of one moment
+  const Live* live = nullptr;           ///< null: a capture is replayed
+  std::vector<std::string> ports;       ///< names of a live run's ports
+  std::vector<SilentNeighbour> silent;  ///< the result of `Host::silent`
+  std::vector<Rival> rivals;            ///< the result of `Host::rivals`
   LineConfig config;
   Config::Spread spread;
-  std::vector<Workers::Time> times;  ///< each worker's on the packets' way, output left out
+  std::vector<Workers::Time> times;  ///< each worker's, without writing the output capture
   std::optional<std::uint64_t> seed;
-  bool is_configured = true;  ///< false: the function takes all traffic, whatever the direction
+  bool is_configured = true;  ///< false: the function serves all traffic, in each direction
   bool interrupted = false;
-  std::string loss;  ///< what could not be read of the capture, among `warnings`; empty: nothing
+  std::string loss;  ///< the part of the capture that was not read, also in `warnings`; or empty
   std::vector<std::string> warnings;
 };
 
-/// The object of `--stats`.
+/// Returns the object that `--stats` writes.
 Json to_json(const RunReport& report);
 
-/// A table for people, many lines.
+/// Returns the table for people, many lines.
 std::string to_table(const RunReport& report);
 
 }  // namespace millrace::cli

@@ -46,7 +46,7 @@ Json rivals_of(const RunReport& report, std::size_t port) {
   return list;
 }
 
-/// Returns addresses that the kernel answers for on a device that is millrace's.
+/// Returns the addresses that the kernel has on an interface which millrace uses as a device.
 std::vector<std::string> foreign_of(const DeviceName& device) {
   if (!is_kernel_interface(device.kind)) return {};
   return KernelInterface::addresses_of(device.target);

@@ -1,5 +1,5 @@
-// The part of a run's report that is about its ports: their devices, the kernel beside them, and
-// what is wrong with neighbours.
+// The part of a run's report that is about its ports: their devices, the kernel's interfaces beside
+// them, and neighbours that do not answer or answer for our addresses.
 #pragma once
 
 #include <string>

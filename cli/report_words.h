@@ -1,4 +1,4 @@
-// Words and numbers of the report for people.
+// Phrases of the report for people.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 namespace millrace::cli {
 
-/// "a core": of one worker. Several may have fewer cores than they are.
+/// Returns "a core" for one worker, "by 4 workers" for several: there may be fewer cores than
+/// workers.
 std::string of_workers(const RunReport& report);
 
-/// Why so many packets were served without an entry.
+/// Returns why `stateless` packets were served without an entry, with the number for each reason.
 std::string why_stateless(const RunReport& report, std::uint64_t stateless);
 
 }  // namespace millrace::cli

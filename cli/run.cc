@@ -1,4 +1,4 @@
-// `millrace run`: its options, and what it is when it has ended.
+// `millrace run`: its options, the check of a configuration, and the results at the end.
 #include <fmt/format.h>
 #include <malloc.h>
 
@@ -39,9 +39,9 @@ struct RunCommand {
   Result<void> write(LiveRun& run) const;
 };
 
-/// Each question is answered, and each reload done, by some thread of a pool: if each had a heap,
-/// as glibc gives them, what one has let go would be of no use to another. Large blocks, as tables
-/// of services, go back to the system.
+/// Makes all threads share one heap. Requests and reloads run on threads of a pool: glibc would
+/// give each thread a heap, and memory freed in one heap is not reused in another. Blocks of 64 KiB
+/// and more, as the tables of services, go back to the system when they are freed.
 void share_one_heap() {
 #ifdef __GLIBC__
   mallopt(M_ARENA_MAX, 1);
@@ -67,7 +67,8 @@ Result<void> RunCommand::check_outputs() const {
   return {};
 }
 
-/// Looks for what is wrong with a configuration, without touching a device.
+/// Checks the configuration of --check without touching a device. Errors: usage, with every problem
+/// that was found.
 Result<void> RunCommand::check() const {
   const auto config = read_config(check_path, scheme_names());
   if (!config) return std::unexpected(config.error());
@@ -114,7 +115,7 @@ Result<int> RunCommand::live() const {
   return kDone;
 }
 
-/// What became of everything.
+/// Writes the results at the end: connections, statistics, the table.
 Result<void> RunCommand::write(LiveRun& run) const {
   const RunReport report = run.report();
   if (!connections.empty()) {

@@ -1,4 +1,4 @@
-// `millrace schemes`: what can be chosen by name, and what goes with what.
+// `millrace schemes`: lists the names that can be chosen, and which of them go together.
 #include "conntrack/schemes.h"
 
 #include <fmt/format.h>

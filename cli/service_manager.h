@@ -1,10 +1,11 @@
-// Tells the service manager, systemd, that this process does its work: then `systemctl start` ends,
-// for units of `Type=notify` (sd_notify(3)).
+// Tells systemd that this process is ready: for units of `Type=notify`, `systemctl start` returns
+// then (sd_notify(3)).
 #pragma once
 
 namespace millrace::cli {
 
-/// Without a service manager that waits for it (`NOTIFY_SOCKET`) nothing is told.
+/// Sends READY=1 to the socket in NOTIFY_SOCKET; does nothing if that variable is not set. Failures
+/// are ignored.
 void tell_service_manager_ready();
 
 }  // namespace millrace::cli

@@ -17,7 +17,8 @@
 namespace millrace::cli {
 namespace {
 
-/// Returns the text of a file of this user's; nothing where there is none.
+/// Returns the text of a regular file that belongs to this user, at most about 1 MiB; empty if
+/// there is none.
 std::string own_text(const std::string& path) {
   std::string text;
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -46,7 +47,8 @@ InterfaceSettings SettingsFile::read() const try {
   return {};
 }
 
-/// Nothing that stands there is followed: a link might lead elsewhere.
+/// Writes a new file and renames it. Symbolic links are not followed, as another user may have
+/// placed one.
 Result<void> SettingsFile::write(const InterfaceSettings& settings) const {
   const std::string text = to_text(to_json(settings));
   const std::string beside = path_ + ".new";

@@ -1,5 +1,5 @@
-// The settings that interfaces had before millrace changed them, in a file beside its control
-// socket: if the process is killed, the next one puts them back when it ends.
+// A file beside the control socket with the settings that interfaces had before millrace changed
+// them: if the process is killed, the next one restores them when it ends.
 #pragma once
 
 #include <string>
@@ -9,20 +9,21 @@
 
 namespace millrace::cli {
 
-/// One thread.
+/// Used by one thread.
 class SettingsFile {
  public:
-  /// The file is taken away with this object.
+  /// Names the file, which is removed when this object is destroyed, unless `leave` was called.
   explicit SettingsFile(std::string path) : path_(std::move(path)) {}
   ~SettingsFile();
   SettingsFile(const SettingsFile&) = delete;
   SettingsFile& operator=(const SettingsFile&) = delete;
 
-  /// Returns what it says; nothing where it is not there, is another user's, or makes no sense.
+  /// Returns the settings in the file; none if it is not there, belongs to another user, or cannot
+  /// be understood.
   InterfaceSettings read() const;
-  /// Error (failed): it cannot be written.
+  /// Replaces the file. Errors: it cannot be written.
   Result<void> write(const InterfaceSettings& settings) const;
-  /// Another process has taken over: the file is that one's, and stays.
+  /// Keeps the file when this object is destroyed: another process has taken over, and uses it.
   void leave() { path_.clear(); }
 
  private:

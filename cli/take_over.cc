@@ -21,20 +21,20 @@
 namespace millrace::cli {
 namespace {
 
-/// What an answer says went wrong.
+/// Returns the reason in the body of an answer that refuses.
 std::string reason_in(const std::string& body) {
   const Json json = Json::parse(body, nullptr, false);
   if (json.is_object() && json.contains("error") && json["error"].is_string())
     return json["error"].get<std::string>();
-  return "it answers what is no answer";
+  return "its answer gives no reason";
 }
 
 std::unexpected<Error> interruption() {
   return std::unexpected(Error{"interrupted: the running millrace goes on"});
 }
 
-/// A handle of the process that listens at a socket, -1 where it cannot be seen; nothing where
-/// nobody does.
+/// Returns a pidfd of the process that listens at a socket, -1 if it cannot be seen from here, none
+/// if no process listens. Errors: this user may not ask it, or it is too busy.
 Result<std::optional<int>> process_at(const std::string& path) {
   const auto address = unix_address(path);
   if (!address) return std::unexpected(address.error());
@@ -47,13 +47,13 @@ Result<std::optional<int>> process_at(const std::string& path) {
   if (is.error == EAGAIN) return cannot("too many wait for its answers: try again");
   if (is.error == EACCES || is.error == EPERM) return cannot(std::strerror(is.error) + as_who);
   if (is.error != 0) return cannot(std::strerror(is.error));
-  // What it says is done as this user.
+  // This process acts on what the process there sends: only this user's or root's is trusted.
   if (is.who.uid != ::geteuid() && is.who.uid != 0)
     return cannot("it runs as user " + std::to_string(is.who.uid) + as_who);
   return is.who.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, is.who.pid, 0)) : -1;
 }
 
-/// Whether its socket is there, and nobody listens any more.
+/// True if the socket is there, but no process listens any more.
 bool is_deserted(const std::string& path) {
   const auto address = unix_address(path);
   return address && who_listens(*address).error == ECONNREFUSED;
@@ -61,7 +61,8 @@ bool is_deserted(const std::string& path) {
 
 }  // namespace
 
-/// The answer's text, or nothing where `receive` got it.
+/// Sends a request and returns the body of the answer, or an empty text if `receive` got the body.
+/// Errors: a refusal, no answer for 30 s, or this process is interrupted.
 Result<std::string> TakeOver::ask(const std::string& path, const Receive& receive) {
   constexpr int kAnyPort = 1;
   constexpr std::chrono::seconds kSilence{30};
@@ -120,7 +121,8 @@ TakeOver::~TakeOver() {
   if (process_ >= 0) ::close(process_);
 }
 
-/// What has changed since it was told last.
+/// Takes the connections that have changed since the last call; all at the first. `last` makes the
+/// old process stop forwarding first.
 Result<void> TakeOver::take_all(bool last) {
   if (interrupted) return interruption();
   std::optional<Error> wrong;
@@ -135,8 +137,9 @@ Result<void> TakeOver::take_all(bool last) {
   return taking_over_->end();
 }
 
-/// The less there is to tell, the sooner is what is left told: until that is little, or no less
-/// than the time before.
+/// Takes all connections, then again and again those that have changed meanwhile. Each round is
+/// shorter than the one before, as fewer connections change in it. Ends when a round has few, or no
+/// fewer than the one before.
 Result<void> TakeOver::start(Workers& workers, std::shared_ptr<Owners> owners) {
   constexpr unsigned kMostTimes = 10;
   constexpr std::uint64_t kFew = 1000;
@@ -154,9 +157,9 @@ Result<void> TakeOver::start(Workers& workers, std::shared_ptr<Owners> owners) {
 
 Result<void> TakeOver::stop_the_other() { return take_all(true); }
 
-/// It may end before it can answer. Then nobody listens any more at its socket, which it leaves,
-/// although the process may take seconds to close its devices. Else it answers as often as it is
-/// asked.
+/// The old process may end before it can answer. Then its socket stays, but no process listens at
+/// it, even if the old process takes seconds to close its devices. If the request got no answer and
+/// the old process has not ended, it is sent again, for a second.
 Result<void> TakeOver::let_the_other_end() {
   constexpr std::chrono::seconds kSoon{1};
   constexpr std::chrono::milliseconds kPause{10};

@@ -1,5 +1,5 @@
-// Taking over from a running millrace, by its control socket: what the process says that is to go
-// on in its place.
+// The new process's side of a take-over: it asks the running millrace, in the following called the
+// old process, through its control socket for its connections, and goes on in its place.
 #pragma once
 
 #include <chrono>
@@ -15,37 +15,42 @@
 
 namespace millrace::cli {
 
-/// Used by one thread. Until the other one ends, each step fails once this process is
-/// `interrupted`.
+/// Used by one thread, which calls the steps in their order: `begin`, `start`, `stop_the_other`,
+/// `let_the_other_end`, `wait_for_its_end`. Each step fails once this process is `interrupted`, as
+/// long as the old process has not ended.
 class TakeOver {
  public:
-  /// Asks who listens at `socket`; null where nobody does. Errors (failed): it refuses, does not
-  /// answer, or may not be asked.
+  /// Asks the process that listens at `socket` to hand over. Returns null if no process listens
+  /// there. Errors: that process refuses, does not answer, or may not be asked by this user.
   static Result<std::unique_ptr<TakeOver>> begin(const std::string& socket);
-  /// The other one goes on where it has not ended, at once.
+  /// Gives up if the old process has not ended: it then goes on at once. If it has ended, restores
+  /// the settings of its interfaces that were not inherited.
   ~TakeOver();
   TakeOver(const TakeOver&) = delete;
   TakeOver& operator=(const TakeOver&) = delete;
 
   const Offer& offer() const { return offer_; }
 
-  /// Has `workers`, which are made with what `offer()` says, know the running
-  /// millrace's connections; it forwards meanwhile. Errors (failed): it does not tell, or it makes
-  /// no sense.
+  /// Opens the old process's connections in `workers`, which must have been made with `offer()` and
+  /// do not run yet. The old process forwards meanwhile. Errors: the old process refuses, or what
+  /// it sends cannot be understood.
   Result<void> start(Workers& workers, std::shared_ptr<Owners> owners);
-  /// It forwards no more, and all its connections are known.
+  /// Makes the old process stop forwarding, and takes the connections that have changed since.
+  /// Errors: those of `start`.
   Result<void> stop_the_other();
-  /// It ends. Error (failed): it goes on instead.
+  /// Makes the old process end. Errors: it goes on instead.
   Result<void> let_the_other_end();
-  /// Its devices are nobody's any more, unless the kernel takes its time. Error (failed): this
-  /// process is interrupted.
+  /// Waits until the old process is gone, and so has closed its devices; for a minute at most.
+  /// Errors: this process is interrupted.
   Result<void> wait_for_its_end() const;
-  /// The other process, with all that it had. False also where it cannot be seen from here.
+  /// Returns true if the old process is gone at the latest after `within`. False also if its
+  /// process cannot be seen from here, as from another namespace of processes.
   bool is_gone(std::chrono::milliseconds within) const;
 
-  /// What is known of neighbours is known here, too.
+  /// Passes the neighbours that the old process knew to `live`.
   void inherit_neighbours(Live& live) const;
-  /// So are interfaces' settings, once the other one has ended.
+  /// Passes the settings of interfaces that the old process would have restored to `live`, which
+  /// restores them at its end. To be called once the old process has ended.
   void inherit_settings(Live& live);
 
   std::uint64_t connections() const { return taking_over_->connections(); }
@@ -59,12 +64,12 @@ class TakeOver {
   Result<void> take_all(bool last);
 
   std::string socket_;
-  int process_;  // a handle, readable once it has ended; -1 where it cannot be seen
+  int process_;  // pidfd of the old process, readable once it has ended; -1: it cannot be seen
   Offer offer_;
   Workers* workers_ = nullptr;  // from `start` on
   std::unique_ptr<TakingOver> taking_over_;
-  bool has_answered_ = false;  // when it was asked last
-  bool has_ended_ = false;
+  bool has_answered_ = false;  // the last request got an answer, also a refusal
+  bool has_ended_ = false;     // the old process
 };
 
 }  // namespace millrace::cli

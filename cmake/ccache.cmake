@@ -1,5 +1,5 @@
-# Compiles through ccache where the system has it and the user has chosen no launcher, so that a clean
-# clone finds what another clone has compiled. Its folder and size are ccache's own settings.
+# Compiles through ccache if the system has it and the user has chosen no launcher, so that a new clone
+# reuses what another clone has compiled. ccache's own settings decide its folder and size.
 find_program(MILLRACE_CCACHE ccache)
 mark_as_advanced(MILLRACE_CCACHE)
 if(NOT MILLRACE_CCACHE OR CMAKE_CXX_COMPILER_LAUNCHER)
@@ -12,9 +12,10 @@ if(failed)
   message(STATUS "ccache does not work here: compiling without it")
   return()
 endif()
-# Paths below the clone are compared relative to it. DEPEND: the compiler says what was included, so nothing is
-# preprocessed twice. The SLOPPINESS is what ccache's manual asks for with precompiled headers (no source uses
-# __TIME__), and messages may be in another language. -march=native differs between machines, so the namespace is a hash of what the compiler defines for it.
+# BASEDIR, NOHASHDIR: paths below the clone are compared relative to it. DEPEND: the compiler lists the included
+# headers, so that nothing is preprocessed twice. SLOPPINESS: as ccache's manual asks for with precompiled headers (no
+# source uses __TIME__), and messages may be in another language. NAMESPACE: a hash of the macros that the compiler
+# defines for -march=native, which differ between machines.
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} -march=native -dM -E -x c++ /dev/null
   OUTPUT_VARIABLE processor ERROR_QUIET)
 string(SHA1 processor "${processor}")
@@ -26,16 +27,16 @@ set(CMAKE_CXX_COMPILER_LAUNCHER env
   CCACHE_NAMESPACE=${processor}
   CCACHE_PCH_EXTSUM=1
   ${MILLRACE_CCACHE})
-# A precompiled header names the clone that it was compiled in, and is of no use once that is gone: it is compiled
-# in each clone. What is compiled with it compares the headers that it was made of, and in place of its bytes this name.
+# A precompiled header has the path of its clone in it, so each clone compiles its own, without ccache. For sources
+# that use it ccache compares the headers that it was made of, and this name (the file .sum) in place of its bytes.
 function(millrace_is_of_this_clone headers)
   set_target_properties(${headers} PROPERTIES CXX_COMPILER_LAUNCHER "")
   file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${headers}.dir/cmake_pch.hxx${CMAKE_PCH_EXTENSION}.sum ${headers})
 endfunction()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
-  # CMake's own options name files where ccache does not look for paths. And with `-include X` clang uses X.pch
-  # silently where there is one, even if X has changed: hence another extension.
+  # CMake's own options name files where ccache does not look for paths. Another extension than .pch, since clang
+  # takes X.pch for `-include X` if it is there, even if X has changed.
   set(CMAKE_PCH_EXTENSION .clang.pch)
   set(CMAKE_CXX_COMPILE_OPTIONS_CREATE_PCH -Xclang -emit-pch -include <PCH_HEADER> -x c++-header)
   set(CMAKE_CXX_COMPILE_OPTIONS_USE_PCH -include-pch <PCH_FILE>)

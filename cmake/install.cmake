@@ -1,6 +1,6 @@
-# What `cmake --install` gives: headers, the library, a pkg-config file, a CMake package, and the
-# programs that were built. Everything names its neighbours relative to itself, so the installed
-# tree may be moved.
+# The files of `cmake --install`: headers, the library, a pkg-config file, a CMake package, and the
+# programs that were built. They refer to each other by relative paths, so the installed tree may be
+# moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -25,7 +25,7 @@ install(FILES
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX
   BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX}/${pkgconfig_dir} OUTPUT_VARIABLE prefix_from_pkgconfig)
 get_target_property(type millrace TYPE)
-# A program in C that links the static library needs what C++'s compiler adds by itself: the C++ library.
+# A program in C that links the static library must name the C++ library, which only a C++ compiler adds by itself.
 set(cxx_libraries "")
 if(type STREQUAL "STATIC_LIBRARY")
   set(missing ${CMAKE_CXX_IMPLICIT_LINK_LIBRARIES})

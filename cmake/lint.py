@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the compiler and clang-tidy do not look at: who may include whom, and the order of files.
+"""Checks what the compiler and clang-tidy do not: which folder may include which, and the form of files.
 
     lint.py         one line a finding; exit status 1 if there is any
 """
@@ -12,7 +12,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# What each folder may include, beside itself and the public headers (millrace/).
+# The folders that each folder may include, beside itself and the public headers (millrace/).
 LAYERS = {
     "include": (),
     "src/core": (),
@@ -35,16 +35,16 @@ LAYERS = {
         "core", "port", "parse", "host", "shard", "conntrack", "function", "measure", "traffic",
         "line", "worker", "config", "live", "control", "command_line",
     ),
-    # The dataplane's own command line, `cli`, is not among them, and `bench` is nobody's.
+    # `bench` may not include the dataplane's own command line, `cli`; no other folder may include `bench`.
     "bench": (
         "core", "port", "parse", "shard", "conntrack", "function", "measure", "traffic", "line",
         "worker", "config", "command_line",
     ),
 }
-# Folders that use everything: they stand outside.
+# Folders that may include everything.
 FREE = ("tests", "examples")
 
-# Libraries that belong in few places: (header, folders that may include it)
+# Libraries that few places may include: (header, beginnings of paths that may)
 CONFINED = (
     (re.compile(r"rte_"), ("src/port", "src/shard", "src/conntrack/table/rte_", "src/core/dpdk_", "src/conntrack/sharing/rte_",
                              "bench/live")),
@@ -58,22 +58,22 @@ CONFINED = (
     (re.compile(r"Zy(dis|core)"), ("bench/stepping",)),
 )
 
-# Each folder in src/function is a function, whose headers are its own. Beside it these may include
-# them: the list of functions, and tests and benchmarks of one function.
+# Each folder in src/function is a function. Its headers may be included by that folder, by the list of
+# functions, and by tests and benchmarks of one function.
 FUNCTIONS = "src/function"
 FUNCTION_USERS = re.compile(
     r"src/function/kinds\.cc|src/.*_(test|fuzz)\.cc|src/.*/test_\w+\.h|tests/|bench/(path|overload)"
 )
 
-MAX_LINES = 500  # over 400 is a question, over 500 the answer was no
+MAX_LINES = 500  # a file is best below 400
 CODE = (".h", ".cc", ".c", ".go", ".py", ".sh", ".cmake")
 TEXT = CODE + (".md", ".json", ".txt", ".toml", ".in")
 SCRIPTS = ("demo", "check", ".ci/run")
 SKIPPED = {"build", ".git", "__pycache__", ".cache"}
 
-# A table's header may name its library in a macro, which is included.
+# A table's header may name its library's header in a macro, which is then included.
 _INCLUDE = re.compile(r'^\s*#\s*(?:include|define\s+MILLRACE_LIBRARY)\s+(["<])([^">]+)[">]')
-# Absolute paths of somebody's machine; "[x]" keeps this file from matching itself.
+# Absolute paths that exist on one machine only; "[x]" keeps this file from matching itself.
 _PATHS = re.compile(r"(?<![\w.$}])/(?:[h]ome|[r]oot|[w]ork|[U]sers)/\w|(?<![\w.$}])/[t]mp/\w")
 
 
@@ -130,7 +130,7 @@ def check_header(path, lines):
 
 
 def check_built(path):
-    """Each source is named in a CMakeLists.txt beside or above it: nothing lies there unbuilt."""
+    """Finds sources that no CMakeLists.txt beside or above them names, and so nothing builds."""
     folder, name = os.path.split(path)
     below = name
     while True:
@@ -157,11 +157,11 @@ def check_script(path, lines):
 
 
 def check_schema():
-    """The reasons in the schema of the statistics are those of the code, in any order."""
+    """Compares the reasons for drops in the schema of the statistics with those in the code."""
     with open(os.path.join(ROOT, "src/core/verdict.h"), encoding="utf-8") as file:
         kinds = re.findall(r'VerdictKind\{Verdict::\w+, "(\w+)", Outcome::(\w+)', file.read())
     verdicts = {name for name, outcome in kinds if outcome not in ("served", "host", "passed")}
-    verdicts |= {"not_sent", "not_handed"}  # a port's reasons
+    verdicts |= {"not_sent", "not_handed"}  # reasons of ports, which are no verdicts
     with open(os.path.join(ROOT, "docs/stats.schema.json"), encoding="utf-8") as file:
         packets = json.load(file)["properties"]["packets"]["properties"]
     dropped = set(packets["dropped"]["propertyNames"]["enum"])

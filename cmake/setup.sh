@@ -1,31 +1,31 @@
-# Set-up for `demo` and `check`: which Debian packages each needs, and installing those missing.
-# Sourced by them; written for Debian 12 and 13 with nothing but bash and apt.
+# Set-up for `demo` and `check`, which source this file: lists the Debian packages that each needs, and
+# installs those that are missing. Written for Debian 12 and 13; needs nothing but bash and apt.
 # shellcheck shell=bash disable=SC2034
 
-# To build and run the dataplane.
+# Needed to build and run the dataplane.
 readonly PACKAGES_DATAPLANE=(
   g++ cmake ninja-build python3 pkg-config
   libpcap-dev libmnl-dev libcli11-dev libfmt-dev libtomlplusplus-dev nlohmann-json3-dev
   libabsl-dev libtsl-hopscotch-map-dev robin-map-dev
   libdpdk-dev libcpp-httplib-dev
 )
-# To build the benchmarks, in addition. Without these: -DMILLRACE_BENCH=OFF.
+# Needed to build the benchmarks, too. Without them configure with -DMILLRACE_BENCH=OFF.
 readonly PACKAGES_BENCH=(libcuckoo-dev libzydis-dev)
 readonly PACKAGES_DEMO=("${PACKAGES_DATAPLANE[@]}" "${PACKAGES_BENCH[@]}")
-# To test it, in addition.
+# Needed by the tests, too.
 readonly PACKAGES_CHECK=(
   libgtest-dev python3-jsonschema python3-venv shellcheck
 )
-# To test it, where the system has them: a step that lacks its own is skipped, and says so.
+# Used by the tests if the system has them: a step whose package is missing is skipped, and says so.
 readonly PACKAGES_CHECK_OPTIONAL=(
   ccache clang-19 lld-19 clang-format-19 libclang-rt-19-dev llvm-19 tshark g++-aarch64-linux-gnu
   nftables conntrack iproute2 ethtool curl golang-go ca-certificates chromium
 )
-# By PyPI's name: it looks only at our own code, which takes a third of the time that Debian's does.
+# The name at PyPI. This version looks only at our own code, and takes a third of the time of Debian's.
 readonly CLANG_TIDY=clang-tidy==23.1.4
 
 export LC_ALL=C.UTF-8
-# The interpreter that sees the system's packages, whatever else stands in the PATH.
+# The interpreter that has the system's packages, even if another one comes first in PATH.
 PYTHON=/usr/bin/python3
 
 say() { printf '%s\n' "$*"; }
@@ -34,7 +34,7 @@ die() {
   exit 1
 }
 
-# Whether packages can be installed here; warns where nobody has tried.
+# Succeeds if packages can be installed here; warns on untested systems.
 debian_like() {
   local ID='' ID_LIKE='' VERSION_ID='' PRETTY_NAME=''
   # shellcheck source=/dev/null
@@ -68,8 +68,8 @@ apt_install() {
     apt-get install --yes --quiet --no-install-recommends "$@"
 }
 
-# set_up REQUIRED... [-- OPTIONAL...]: installs what is missing. What is optional and not to be had
-# is named, and no error.
+# set_up REQUIRED... [-- OPTIONAL...]: installs the packages that are missing. Names the optional ones that the
+# system does not have; that is no error.
 set_up() {
   local required=() optional=() missing=() package
   while [ $# -gt 0 ] && [ "$1" != -- ]; do

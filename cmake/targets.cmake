@@ -1,36 +1,36 @@
-# One target a folder; what a folder may include is what its target links to.
+# Each folder is a target. A folder may include the folders that its target links to.
 
 add_library(millrace_flags INTERFACE)
 target_compile_options(millrace_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -Wold-style-cast
   -Wno-missing-field-initializers)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC spends a tenth of its time on freeing memory. Where a processor has 2 GB, it waits with that, and takes
-  # up to 1.2 GB instead of 0.9.
+  # GCC spends a tenth of its time on freeing memory. With more than 2 GB for each processor, GCC frees later: it
+  # then takes up to 1.2 GB instead of 0.9 GB.
   cmake_host_system_information(RESULT memory QUERY TOTAL_PHYSICAL_MEMORY)
   cmake_host_system_information(RESULT processors QUERY NUMBER_OF_LOGICAL_CORES)
   math(EXPR enough "2000 * ${processors}")
   if(memory GREATER enough)
     add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=524288>")
   endif()
-  # GCC 12 warns falsely about inlined string and fmt code (GCC bug 105651 and its kin).
+  # GCC 12 warns falsely about inlined string and fmt code (GCC bug 105651 and similar ones).
   target_compile_options(millrace_flags INTERFACE -Wno-restrict -Wno-stringop-overflow
     -Wno-stringop-overread -Wno-array-bounds)
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  # libstdc++ 12's stable_sort uses what it has itself deprecated.
+  # stable_sort of libstdc++ 12 uses functions that libstdc++ itself has deprecated.
   target_compile_options(millrace_flags INTERFACE -Wno-deprecated-declarations)
 endif()
-# A release has no checks of the rules that callers must keep, although it has `assert`.
+# A release does not check the rules that callers must keep, although it has `assert`.
 target_compile_definitions(millrace_flags INTERFACE $<$<CONFIG:Release>:MILLRACE_CHECKS=0>)
 if(MILLRACE_NATIVE)
   target_compile_options(millrace_flags INTERFACE -march=native)
 endif()
 
 # millrace_headers(NAME header...)
-# The headers of the standard library and those named here, compiled once for all targets that say
-# `target_precompile_headers(... REUSE_FROM NAME)` and have the same options: they are a quarter of what
-# each source takes.
+# Precompiles headers of the standard library and the named headers, for all targets that say
+# `target_precompile_headers(... REUSE_FROM NAME)` and have the same options. These headers take a quarter of
+# the time that a source takes.
 function(millrace_headers name)
   file(WRITE ${PROJECT_BINARY_DIR}/${name}.cc "")
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${PROJECT_BINARY_DIR}/${name}.cc)
@@ -47,8 +47,8 @@ function(millrace_headers name)
 endfunction()
 millrace_headers(millrace_common_headers)
 
-# For code that is not on the packet path: configuration, command line, tests. It runs briefly, and under a
-# sanitizer optimising takes four times as long as compiling.
+# Options for code that is not on the packet path: configuration, command line, tests. Such code runs briefly,
+# and under a sanitizer optimising it takes four times as long as compiling it.
 set(MILLRACE_QUICK $<IF:$<CONFIG:Debug>,-O0,-Og>)
 function(millrace_quick_headers name)
   millrace_headers(${name} ${ARGN})
@@ -69,10 +69,10 @@ if(MILLRACE_TESTS)
 endif()
 
 # millrace_unity(VARIABLE NAME source...)
-# Returns in VARIABLE what to compile: unity sources, which include up to eight sources each, since headers take
-# more than half of the time of most. CMake's UNITY_BUILD is not used: it names sources by absolute paths, for
-# which ccache has nothing from another clone. Without MILLRACE_UNITY it returns the sources themselves, so that
-# a change compiles one of them.
+# Sets VARIABLE to the sources to compile: unity sources, which include up to eight sources each, since headers
+# take more than half of the time of most sources. CMake's UNITY_BUILD is not used: it names sources by absolute
+# paths, so that ccache finds nothing of another clone. Without MILLRACE_UNITY sets VARIABLE to the sources
+# themselves, so that after a change one source is compiled.
 function(millrace_unity variable name)
   if(NOT MILLRACE_UNITY)
     set(${variable} ${ARGN} PARENT_SCOPE)
@@ -99,9 +99,9 @@ function(millrace_unity variable name)
 endfunction()
 
 # millrace_folder(NAME [QUICK] [SOURCES ...] [APART ...] [USES target ...])
-# The library `millrace_NAME` of the folder src/NAME; header-only without sources. `USES` names what
-# it may include, towards core only. QUICK: it is not on the packet path. APART: sources for which no unity
-# source is made.
+# Adds the library `millrace_NAME` of the folder src/NAME, header-only without SOURCES. USES: the folders that it
+# may include, all of them nearer to core. QUICK: it is not on the packet path. APART: sources that are compiled
+# by themselves, outside unity sources.
 function(millrace_folder name)
   cmake_parse_arguments(ARG "QUICK" "" "SOURCES;APART;USES" ${ARGN})
   set(target millrace_${name})
@@ -122,7 +122,7 @@ function(millrace_folder name)
   target_link_libraries(${target} ${scope} millrace_flags ${ARG_USES})
 endfunction()
 
-# How many lines a list of tables has: each names one, as KIND<...>.
+# Sets VARIABLE to the number of tables in a list in FILE, which has a line KIND<...> for each.
 function(millrace_count_tables variable file kind)
   file(STRINGS ${file} lines REGEX "^ +${kind}<")
   list(LENGTH lines count)
@@ -131,7 +131,7 @@ function(millrace_count_tables variable file kind)
 endfunction()
 millrace_count_tables(MILLRACE_TABLES ${PROJECT_SOURCE_DIR}/src/conntrack/schemes.h TableScheme)
 millrace_count_tables(MILLRACE_VARIANTS ${PROJECT_SOURCE_DIR}/src/conntrack/schemes.h TableVariant)
-# The first ones, which meet every sharing scheme.
+# The number of tables, from the first on, that are compiled with every sharing scheme.
 set(MILLRACE_FEW 3)
 target_compile_definitions(millrace_flags INTERFACE MILLRACE_FEW=${MILLRACE_FEW})
 if(MILLRACE_FEW_TABLES)
@@ -144,9 +144,9 @@ if(MILLRACE_COVERING)
 endif()
 
 # millrace_per_table(TARGET SOURCE count...)
-# Compiles SOURCE into TARGET, as TARGET's sources are, once for each table of a list, `MILLRACE_TABLE` being its
-# place there; the counts of lists that are joined are added up. SOURCE compares the sum, `MILLRACE_COUNTED`, with
-# the list. Where few combinations are compiled, only the first few tables are optimised.
+# Compiles SOURCE into TARGET once for each table of a list, with the options of TARGET's sources and
+# `MILLRACE_TABLE`, the table's place in the list. The counts of several lists are added up; SOURCE compares the
+# sum, `MILLRACE_COUNTED`, with its list. With MILLRACE_COVERING only the first MILLRACE_FEW tables are optimised.
 function(millrace_per_table target source)
   list(JOIN ARGN "+" sum)
   math(EXPR counted "${sum}")
@@ -195,7 +195,7 @@ function(millrace_fuzz name source)
 endfunction()
 
 # millrace_dpdk(TARGET library ...)
-# Not DPDK's compiler flags: they name a processor of their own.
+# Leaves out DPDK's compiler flags, since they choose a processor.
 function(millrace_dpdk target)
   target_include_directories(${target} SYSTEM PRIVATE ${DPDK_INCLUDE_DIRS})
   target_link_directories(${target} PRIVATE ${DPDK_LIBRARY_DIRS})
@@ -203,7 +203,7 @@ function(millrace_dpdk target)
 endfunction()
 
 # millrace_needs_none_of(TARGET word...)
-# Stops where the name of something that TARGET links to, itself or through others, has one of those words in it.
+# Stops with an error if TARGET links, directly or through other targets, to a name that contains one of the words.
 function(millrace_needs_none_of target)
   list(JOIN ARGN "|" words)
   set(seen)

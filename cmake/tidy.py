@@ -1,10 +1,10 @@
-"""Looks at the sources with clang-tidy, at each with the options that compile it in build/release, and through ccache where the system
-has it. Prints the findings. Status: 1 where there are some, 77 where build/release is not configured.
+"""Runs clang-tidy on the sources, each with the options that compile it in build/release, through ccache if the system has it. Prints
+the findings. Exit status: 1 if there are findings, 77 if build/release is not configured.
 
     cmake/tidy.py [--since COMMIT] CLANG_TIDY VERSION
 
-Tests and fuzz targets are left out. With --since, only what changed after that commit: the sources, and for each header its own source,
-or else one that includes it. Everything where the commit is not known, or the rules changed.
+Tests and fuzz targets are left out. With --since only what has changed after that commit: the sources, and for each header the source of
+the same name, or else one source that includes it. All sources if the commit is unknown, or the rules have changed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ INCLUDE = re.compile(r'^\s*#\s*include "(.*)"', re.MULTILINE)
 
 
 def options_of(command):
-    """Without the compiler, the source and the object, what only GCC knows, and headers that only GCC has compiled before."""
+    """Returns the options of a compiler's command line, without those for the source, the object and precompiled headers, and those of GCC only."""
     words = iter(shlex.split(command))
     options = []
     for word in words:
@@ -44,14 +44,14 @@ def options_of(command):
 
 
 def included(path):
-    """The project's files that `path` names."""
+    """Returns the project's files that `path` includes itself."""
     folders = (path.parent, ROOT, ROOT / "src", ROOT / "cli", ROOT / "include")
     named = {(folder / name).resolve() for name in INCLUDE.findall(path.read_text()) for folder in folders}
     return {file for file in named if file.is_file()}
 
 
 def reached(path, known):
-    """The project's files that `path` includes, itself or through others. `known`: what was found before."""
+    """Returns the project's files that `path` includes, itself or through others. `known` keeps results between calls."""
     if path not in known:
         known[path] = set()  # ends a circle
         named = included(path)
@@ -60,7 +60,7 @@ def reached(path, known):
 
 
 def options_by_source():
-    """Once where a source is compiled for each table; those of a unity source for each that it includes."""
+    """Returns the compiler's options for each source: once for a source that is compiled for each table, and a unity source's for each source in it."""
     found = {}
     for entry in reversed(json.loads((BUILD / "compile_commands.json").read_text())):
         unit = Path(entry["directory"], entry["file"]).resolve()
@@ -73,7 +73,7 @@ def options_by_source():
 
 
 def changed(sources, commit, known):
-    """Those of `sources` to look at. `known`: as `reached` has it."""
+    """Returns the sources to look at after a commit. `known`: see `reached`."""
     files = set()
     for command in (["diff", "--name-only", "--relative", commit, "--"], ["ls-files", "--others", "--exclude-standard"]):
         try:
@@ -91,7 +91,7 @@ def changed(sources, commit, known):
 
 
 def works(ccache):
-    """Whether it has a folder to write to."""
+    """Returns True if ccache works here: it may have no folder to write to."""
     return subprocess.run([ccache, "c++", "-c", "-x", "c++", "-o", BUILD / "ccache.o", BUILD / "ccache.cc"],
                           capture_output=True).returncode == 0
 
@@ -108,7 +108,7 @@ def main():
     options = options_by_source()
     known = {}
     chosen = list(options) if asked.since is None else changed(options, asked.since, known)
-    # The preprocessed text, which ccache compares, lacks macros, comments and what is not compiled here.
+    # clang-tidy also looks at macros, comments and code that is not compiled here. They are not in the preprocessed text that ccache compares, so it compares these files, too.
     counts = {source: (RULES, COMPILER, source, *sorted(reached(source, known))) for source in chosen}
     results = ROOT / "build/check/tidy"
     results.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Stands for a compiler, so that ccache remembers in which sources clang-tidy found nothing: what it writes
-# in place of an object says so. With -E it preprocesses by c++, whose text ccache compares.
+# Takes the place of a compiler, so that ccache remembers the sources in which clang-tidy found nothing: writes
+# "no findings" in place of an object. With -E it runs c++, as ccache compares the preprocessed text.
 set -euo pipefail
 [[ " $* " != *' -E '* ]] || exec c++ "$@"
 arguments=()

@@ -59,12 +59,12 @@ int main(void) {
   size_t live = millrace_size(tracker);
   printf("%zu connections; the first has %u packets\n", live, (unsigned)packets);
 
-  /* Who is connected, a piece at a time: bursts may come between the pieces. */
+  /* Lists the live connections, a piece at a time: bursts may be tracked between the pieces. */
   unsigned listed = 0;
   struct listing listing = {tracker, &listed};
   for (uint32_t at = 0; at != MILLRACE_NONE;) at = millrace_walk(tracker, at, 1024, list, &listing);
 
-  /* Six seconds without packets end them. */
+  /* Six seconds without packets, over the timeout of five, end all connections. */
   unsigned gone = 0;
   while (!millrace_sweep(tracker, 6000, 64, ended, &gone)) {
   }

@@ -53,7 +53,8 @@ int main() {
     ++counts_of(*tracker, ids[i]).sent;
   }
 
-  // An answer to the first one: its own entry says whose it is.
+  // A reply of the first connection. Its key has an entry of its own, which leads to the
+  // connection.
   const KeyV4 answer = reversed(burst[0]);
   ConnId reply{};
   tracker->find(Side::reply, {&answer, 1}, Tick{20}, {&reply, 1});
@@ -64,7 +65,7 @@ int main() {
   std::printf("%zu connections; the first sent %u and was answered %u\n", tracker->size(),
               first.sent, first.answered);
 
-  // Who is connected, a piece at a time: bursts may come between the pieces.
+  // Lists the live connections, a piece at a time: bursts may be tracked between the pieces.
   std::size_t listed = 0;
   for (ConnId from{0}; from != ConnId::none;) {
     from = tracker->walk(from, 1024, [&](ConnId id) {
@@ -75,7 +76,7 @@ int main() {
     });
   }
 
-  // Six seconds without packets end them all.
+  // Six seconds without packets, over the timeout of five, end all connections.
   std::size_t ended = 0;
   while (!tracker->sweep(Tick{6000}, 64, [&](ConnId) { ++ended; })) {
   }

@@ -1,4 +1,4 @@
-"""For tests of what is asked of a running `millrace run` through its control socket."""
+"""Common parts of tests that send requests to a running `millrace run` through its control socket."""
 
 import collections
 import http.client
@@ -19,13 +19,13 @@ GOOD = configuration("af_packet:outside", "af_packet:inside")
 
 
 def without(address):
-    """GOOD with that backend in no list."""
+    """Returns GOOD without that backend."""
     one = f'{{ address = "{address}", port = {SERVER_PORT} }}'
     return GOOD.replace(one + ", ", "").replace(", " + one, "")
 
 
 def without_services():
-    """GOOD without the first two, which are those of IPv4."""
+    """Returns GOOD without the first two services, which are those of IPv4."""
     head, _, _, *rest = GOOD.split("[[service]]")
     return "[[service]]".join([head, *rest])
 
@@ -51,7 +51,7 @@ class Asked(Live):
     def answer(self, method, path, **parameters):
         connection = Connection(self.control)
         self.addCleanup(connection.close)
-        # One that is kept would have a thread of millrace's wait for another request.
+        # On a connection that is kept open a thread of millrace's would wait for the next request.
         connection.request(method, path + "?" + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote),
                            headers={"Connection": "close"})
         return connection.getresponse()
@@ -62,7 +62,7 @@ class Asked(Live):
         return answer.read()
 
     def ask(self, what, status=200, **parameters):
-        """What is answered to "GET /stats"."""
+        """Sends a request, as "GET /stats", and returns the decoded answer."""
         answer = self.answer(*what.split(), **parameters)
         body = answer.read().decode()
         self.assertEqual(answer.status, status, body)
@@ -82,7 +82,7 @@ class Asked(Live):
         return all_of_them
 
     def servers_of(self, count):
-        """Which server each of so many new connections meets."""
+        """Opens `count` connections, and returns how many went to each server."""
         return collections.Counter(client.get(1) for client in self.clients(count))
 
     def reload(self, text):
@@ -90,7 +90,7 @@ class Asked(Live):
         return self.ask("POST /reload")
 
     def take_over(self, text=GOOD, left_behind=0):
-        """Once another process runs in place of this one: how many connections it has taken over."""
+        """Starts a process that takes over from this one, and returns how many connections it has taken over."""
         old, stats = self.process, self.stats
         try:
             said = self.said = self.start(self.network_, text, "--take-over")
@@ -107,14 +107,14 @@ class Asked(Live):
         return int(words[3])
 
     def ended(self, process):
-        """Another one has taken over from it."""
+        """Checks that `process` ends because another one has taken over from it."""
         # The kernel takes its time to close packet sockets where all processors are busy.
         _, error = process.communicate(timeout=100)
         self.assertEqual((process.returncode, error), (0, TAKEN_OVER))
 
     def transferring(self, count):
-        """So many connections transfer until what this gives is called, which answers what went wrong: a
-        connection was reset, or changed its server."""
+        """Starts `count` connections that transfer data. Returns a function that ends them, and returns the
+        errors: connections that were reset, or changed their server."""
         ended = threading.Event()
         wrong = []
 

@@ -1,5 +1,5 @@
-// Workers go on while another thread asks: it changes their services, looks at their connections
-// and ends some. No connection changes its backend, none is lost or listed twice, and counts agree.
+// Running workers, while another thread changes their services, lists their connections and ends
+// some. No answered connection changes its backend, none is lost or listed twice, and counts agree.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -23,10 +23,10 @@ class AskingTest : public testing::TestWithParam<const char*> {
  protected:
   AskingTest() : random_(seed_) { RecordProperty("seed", static_cast<int>(seed_)); }
 
-  /// 0 to `below` - 1.
+  /// Returns a random number from 0 to `below` - 1.
   unsigned draw(std::size_t below) { return static_cast<unsigned>(random_() % below); }
 
-  /// The default services, with some of their backends, under some scheduler.
+  /// Returns the default services with random subsets of their backends, and a random scheduler.
   Services some_services() {
     Services services = default_services();
     const auto thin = [this](auto& specs) {
@@ -44,7 +44,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
     return services;
   }
 
-  /// Calls `ask` again and again while they serve.
+  /// Makes `workers` serve packets, and calls `ask` several times meanwhile.
   template <class Ask>
   void run(Workers& workers, Ask&& ask) {
     serve(workers,
@@ -52,7 +52,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
           [&] {
             for (int round = 0; round < (kSanitized ? 3 : 6) && !HasFailure(); ++round) ask();
           });
-    EXPECT_FALSE(workers.ask_all([](unsigned) {})) << "who has ended serves nobody";
+    EXPECT_FALSE(workers.ask_all([](unsigned) {})) << "a worker that has ended was asked";
   }
 
   template <class K>
@@ -61,7 +61,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
     return std::ranges::any_of(specs, [&](const auto& one) { return one.address == backend; });
   }
 
-  /// The backend of every live connection that somebody has answered, by its key.
+  /// Returns the backend of every live connection that has had a reply, by its key.
   static std::map<std::string, std::string> backends(Workers& workers) {
     std::map<std::string, std::string> all;
     for (unsigned n = 0; n < kWorkers; ++n) {
@@ -71,7 +71,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
               const K& to = std::get<K>(connection.translated);
               if (!is_answered(connection.state)) {
                 EXPECT_TRUE(is_listed(balance_of(workers).plan()->family<K>(), to.destination))
-                    << "nobody has answered, and its backend is gone";
+                    << "a connection without a reply has a backend that was removed";
                 return;
               }
               const auto text = [](const auto& value) {
@@ -120,8 +120,8 @@ TEST_P(AskingTest, ConnectionsStayWhereTheyAreOnceTheyAreAnswered) {
     auto now = backends(workers);
     for (const auto& [key, backend] : known) {
       const auto at = now.find(key);
-      ASSERT_NE(at, now.end()) << "it is gone";
-      ASSERT_EQ(at->second, backend) << "it moved";
+      ASSERT_NE(at, now.end()) << "a connection is gone";
+      ASSERT_EQ(at->second, backend) << "a connection has changed its backend";
     }
     known = std::move(now);
   });

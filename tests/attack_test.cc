@@ -1,4 +1,5 @@
-// Who guesses: packets with forged addresses and random numbers against connections of others.
+// Attacks: packets with forged addresses and random sequence numbers against established
+// connections.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ constexpr std::uint8_t kAck = 16;
 
 constexpr unsigned kConnections = 1000;
 constexpr unsigned kGuesses = 1'000'000;
-constexpr unsigned kFrame = 82;  // a TCP segment, or an ICMP error about one
+constexpr unsigned kFrame = 82;  // bytes: room for a TCP segment, or an ICMP error about one
 
 struct End {
   std::array<std::uint8_t, 4> address;
@@ -48,7 +49,7 @@ class Frame {
   unsigned size = 0;
   std::array<std::byte, kFrame> bytes{};
 
-  /// A SYN scales its windows by `scale` where that is not 0 (RFC 7323, 2.2).
+  /// Makes a TCP segment. A SYN has the window scale option if `scale` is not 0 (RFC 7323, 2.2).
   void tcp(const End& from, const End& to, std::uint8_t flags, std::uint32_t sequence,
            std::uint32_t acknowledgement, std::uint8_t scale = 0) {
     size = 0;
@@ -57,7 +58,8 @@ class Frame {
     segment(from, to, flags, sequence, acknowledgement, is_scaled ? 4 : 0);
     if (is_scaled) put(std::uint32_t{0x01030300} | scale);
   }
-  /// Destination unreachable, from anywhere, about what `from` had sent to `to` (RFC 792).
+  /// Makes an ICMP error (RFC 792): destination unreachable, from `anywhere`, about a segment that
+  /// `from` had sent to `to`.
   void icmp_error(const End& anywhere, const End& from, const End& to, std::uint8_t code) {
     size = 0;
     ethernet();
@@ -96,7 +98,7 @@ class Frame {
   }
 };
 
-/// Plays the packets that `make` makes, `count` of them, in bursts, a millisecond each.
+/// A port that receives `count` packets from `make`, in bursts of at most 32, one each millisecond.
 class Player final : public Port {
  public:
   using Make = std::function<void(unsigned n, Frame&)>;
@@ -171,7 +173,7 @@ class AttackTest : public testing::Test {
                           *balance_);
     line_ = std::move(*made);
   }
-  /// What the line has to tell of its connections since it was asked last.
+  /// A connection that has changed since the last call of `carry`, and the function's image of it.
   struct Carried {
     CarriedConnection<KeyV4> connection;
     std::array<std::byte, Part::kMost> image;
@@ -225,7 +227,8 @@ class AttackTest : public testing::Test {
     play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kAck); });
   }
 
-  /// A packet of somebody's connection with those flags and random numbers, of either side.
+  /// Returns a maker of packets of random connections, of either side, with these flags and random
+  /// sequence numbers.
   Player::Make guesses(std::vector<unsigned> flags) {
     return [this, flags = std::move(flags)](unsigned n, Frame& f) {
       Connection guess = connections_[random() % kConnections];
@@ -248,7 +251,7 @@ class AttackTest : public testing::Test {
   using States = std::map<std::string, unsigned>;
 
   Tick now_{1'000'000};
-  std::uint8_t scale_ = 0;  // of everybody's windows
+  std::uint8_t scale_ = 0;  // the window scale of all ends
   std::mt19937_64 random_{20261122};
   BalanceConfig config_;
   Carrying carrying_;
@@ -263,7 +266,7 @@ TEST_F(AttackTest, GuessedResetsCloseNothing) {
   play(kGuesses, guesses({kRst, kRst | kAck}));
   EXPECT_EQ(states(), (States{{"established", kConnections}}));
   EXPECT_EQ(line_->counters().resets_ignored.value(), kGuesses);
-  // The ends themselves need not guess.
+  // Resets from the ends themselves, which know the sequence numbers, close the connections.
   play(kConnections, [&](unsigned n, Frame& f) {
     n % 2 == 0 ? from_client(connections_[n], f, kRst) : from_server(connections_[n], f, kRst);
   });
@@ -283,7 +286,8 @@ TEST_F(AttackTest, GuessedEndsAndDataChangeNothing) {
   }
 }
 
-// A SYN that somebody has made up is not answered by a SYN and ACK, so it changes nothing.
+// The server answers a forged SYN within a connection by a challenge ACK, not by SYN and ACK: the
+// connection's state stays.
 TEST_F(AttackTest, GuessedSynsAreChallenged) {
   establish();
   play(kConnections, [&](unsigned n, Frame& f) {
@@ -377,7 +381,7 @@ TEST_F(AttackTest, WhoMovesWithOlderNumbersIsStillKnownByThem) {
   const auto carried = carry();
   ASSERT_EQ(carried.size(), kConnections);
   both_send(kStep / 4);
-  EXPECT_LT(carry().size(), kConnections / 2) << "each segment of a busy one is told";
+  EXPECT_LT(carry().size(), kConnections / 2) << "every segment makes its connection be told again";
   make();
   for (const Carried& one : carried) {
     const std::byte* const image = one.image.data();
@@ -408,8 +412,8 @@ TEST_F(AttackTest, WhoHasNotSeenTheAnswerProvesNothing) {
   EXPECT_EQ(states(), (States{{"syn_received", kConnections}}));
 }
 
-// Two packets of somebody who has never seen an answer take no more than one: they stay in the
-// budget of what nothing has proved, whatever they say.
+// A connection from a client that has never seen a reply stays in the budget of half-open
+// connections, also if a second packet pretends to end it.
 TEST_F(AttackTest, WhoMakesUpAnEndStaysInTheBudget) {
   constexpr unsigned kPairs = 20 * kConnections;
   constexpr unsigned kBudget = 10 * kConnections / 4;
@@ -436,11 +440,11 @@ TEST_F(AttackTest, IcmpErrorsNeitherCloseNorRefresh) {
     const End anywhere{{198, 51, 100, static_cast<std::uint8_t>(random())}, 0};
     const auto code = static_cast<std::uint8_t>(n % 16);
     switch (n % 4) {
-      case 0:  // about what no connection has sent
+      case 0:  // about a packet that no connection has sent
         return f.icmp_error(anywhere, c.client, kService, code);
       case 1:
         return f.icmp_error(anywhere, c.backend, c.client, code);
-      case 2:  // as if a router had met its packets
+      case 2:  // as if a router had dropped the connection's packets
         return f.icmp_error(anywhere, kService, c.client, code);
       default:
         return f.icmp_error(anywhere, c.client, c.backend, code);

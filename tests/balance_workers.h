@@ -1,4 +1,4 @@
-// Workers of the load balancer, for tests that set it up by itself and look into it.
+// Workers with the load balancer as their function, for tests that look into it.
 #pragma once
 
 #include <memory>
@@ -43,7 +43,7 @@ inline std::vector<ServiceStatistics> services_of(const Workers& workers) {
 inline Result<void> update(Workers& workers, Services services) {
   return workers.update(settings_of(std::move(services)), {});
 }
-/// Before they run.
+/// Replaces all services and backends before the workers run.
 inline Result<void> prepare(Workers& workers, Services services) {
   return workers.prepare(settings_of(std::move(services)), {});
 }

@@ -1,7 +1,7 @@
 """Reads pcap and pcapng files and writes pcap, with the standard library alone.
 
-It shares no code with millrace and none with libpcap, so that it can judge what they did. A packet
-is a tuple (time in ns, length on the wire, captured bytes); one whose link type is not the
+It shares no code with millrace and none with libpcap, so that it can judge their output. A packet is
+a tuple (time in ns, length on the wire, captured bytes). A packet with another link type than the
 capture's first has it as the attribute `link`.
 """
 
@@ -9,11 +9,11 @@ import mmap
 import os
 import struct
 
-# LINKTYPE_* values as they stand in a file's header.
+# LINKTYPE_* values in the header of a file.
 ETHERNET, RAW_OLD, RAW, SLL, IPV4, IPV6, SLL2 = 1, 12, 101, 113, 228, 229, 276
 
 SECOND = 1_000_000_000
-NO_TIME = -1  # of a pcap record whose fraction is a second or more: whatever that is, no time
+NO_TIME = -1  # the time of a pcap record with a fraction of a second or more, which is not valid
 _MAX_SNAPLEN = 262_144
 
 # Magic number: (byte order, ns a unit of the fraction, bytes of a record header)
@@ -38,9 +38,9 @@ class OfLink(tuple):
 
 
 class Capture:
-    """An open capture: iterate over it for its packets, as far as the file goes. `link_type` is the
-    first packet's, or the first interface's where there is none. `whole` says, once all of pcapng
-    was walked, whether nothing of it was left."""
+    """An open capture: iterating over it gives its packets, up to the first damage. `link_type` is the
+    first packet's, or the first interface's if there is no packet. `whole` is True once a pcapng file
+    was read to its end without damage."""
 
     whole = None
 
@@ -93,7 +93,7 @@ class Capture:
             yield packet if packet.link != self.link_type else tuple(packet)
 
     def _pcapng(self):
-        """All sections, with interfaces of any kind."""
+        """Yields the packets of all sections and all interfaces."""
         data, at, order, interfaces, time = self._data, 0, "<", [], 0
         self.whole = False
         while at + 12 <= len(data):

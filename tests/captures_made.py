@@ -1,4 +1,5 @@
-"""Captures for the tests, byte by byte: pcapng of any interfaces in either byte order, and pcap. Python's standard library only."""
+"""Makes captures for the tests, byte by byte: pcapng with any interfaces, in either byte order, and pcap. Needs only Python's
+standard library."""
 
 import socket
 import struct
@@ -7,7 +8,7 @@ ETHERNET, RAW, SLL, IPV4, SLL2, WLAN, NULL = 1, 101, 113, 228, 276, 105, 0
 
 
 class Pcapng:
-    """Blocks, appended one by one, of which `data` is the file so far."""
+    """A pcapng file in the making: methods append blocks to `data`, the file so far."""
 
     def __init__(self, order="<"):
         self.order, self.data = order, b""
@@ -38,7 +39,7 @@ class Pcapng:
         return self.block(1, self.pack("HHI", link, 0, snap) + (options and options + self.pack("I", 0)))
 
     def packet(self, interface, data, time=1_700_000_000_000_000, wire=None):
-        """Enhanced; `time` in the interface's units."""
+        """Appends an enhanced packet block; `time` is in the interface's units."""
         return self.block(6, self.pack("IIIII", interface, time >> 32, time & 0xFFFFFFFF, len(data), wire or len(data)) + data)
 
     def old_packet(self, interface, data, time=1_700_000_000_000_000):
@@ -49,7 +50,7 @@ class Pcapng:
 
 
 def pcap(packets, link=ETHERNET, nanoseconds=False):
-    """`packets`: (time in units, bytes)."""
+    """Returns a pcap file. `packets`: (time in ns if `nanoseconds`, or else in us; bytes)."""
     per_second = 1_000_000_000 if nanoseconds else 1_000_000
     data = struct.pack("<IHHiIII", 0xA1B23C4D if nanoseconds else 0xA1B2C3D4, 2, 4, 0, 0, 262144, link)
     for time, packet in packets:
@@ -65,14 +66,14 @@ def _sum(data):
 
 
 def udp(client, server="203.0.113.10", port=53, size=8):
-    """An IPv4 packet from the client of that number."""
+    """Returns an IPv4 packet with UDP from the client of that number."""
     source = socket.inet_aton(f"198.51.{client >> 8 & 0xFF}.{client & 0xFF}")
     header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 28 + size, client & 0xFFFF, 0, 64, 17, 0, source, socket.inet_aton(server))
     return header[:10] + struct.pack(">H", _sum(header)) + header[12:] + struct.pack(">HHHH", 1024 + client % 60000, port, 8 + size, 0) + bytes(size)
 
 
 def framed(link, packet):
-    """That packet as an interface of this link type has it."""
+    """Returns the packet in a frame of this link type."""
     if link == ETHERNET:
         return bytes.fromhex("020000000002020000000001") + b"\x08\x00" + packet
     if link == SLL:

@@ -1,4 +1,4 @@
-// Chains of functions on a line, beside their functions alone.
+// Chains of functions on a line, compared with the same functions alone.
 #include "function/chain.h"
 
 #include <gtest/gtest.h>
@@ -17,8 +17,8 @@
 namespace millrace::test {
 namespace {
 
-/// Counts a connection's packets where several workers might, and drops those beyond `limit`.
-/// Refuses connections to one port.
+/// A function that counts the packets of each connection, atomically as for several workers, and
+/// drops those beyond `limit`. It refuses connections to one port.
 template <class K>
 class CountFor final : public FunctionFor<K> {
  public:
@@ -89,7 +89,7 @@ LineConfig line_config() {
           .catch_up = true};
 }
 
-/// A balancer, alone or in a chain, on a line.
+/// A line with a balancer, alone or in a chain.
 struct Played {
   std::unique_ptr<Balance> balance;
   Forwarder forward{FunctionRun{}};
@@ -98,7 +98,7 @@ struct Played {
   std::unique_ptr<Line> line;
   std::vector<Bytes> sent;
 
-  /// `order`: b is the balancer, f `forward`, c `count`.
+  /// Makes the chain of the functions in `order`: b is the balancer, f `forward`, c `count`.
   explicit Played(const std::string& order, bool is_direct = false) {
     BalanceConfig config;
     config.services = {.v4 = {service(kVirtual, {1, 2, 3}), service(kVirtual2, {1, 4})}};
@@ -113,7 +113,7 @@ struct Played {
     if (functions.size() > 1) chain = std::make_unique<Chain>(functions);
     line = std::move(*make_line(line_config(), chain ? *chain : *functions.front()));
   }
-  /// What becomes of these.
+  /// Runs the packets through the line; `sent` has those that it sent.
   void play(const std::vector<Bytes>& packets, std::uint32_t at_ms = 0) {
     TestPort port;
     for (const Bytes& p : packets) port.add(p, at_ms);
@@ -131,7 +131,8 @@ struct Played {
   }
 };
 
-/// Packets to services, from backends, and between others, in connections and out of them.
+/// Makes random packets to services, from backends, and between other hosts, some in connections
+/// and some not.
 class Traffic {
  public:
   explicit Traffic(std::uint64_t seed) : random_(seed) {}
@@ -145,7 +146,8 @@ class Traffic {
     }
     return all;
   }
-  /// To what a line has sent, and some that nobody asked for.
+  /// Returns replies to some of the packets that a line has sent, and packets from backends that
+  /// reply to nothing.
   std::vector<Bytes> replies(const std::vector<Bytes>& sent) {
     std::vector<Bytes> all;
     for (const Bytes& p : sent) {
@@ -167,7 +169,7 @@ class Traffic {
   std::mt19937_64 random_;
 };
 
-// Beside a function that changes nothing, a balancer does packet by packet what it does alone.
+// In a chain with functions that change no packet, a balancer sends the same packets as alone.
 TEST(Chain, ForwardAndBalanceDoWhatBalanceDoes) {
   const testing::ScopedTrace repeat(__FILE__, __LINE__, test::repeat());
   for (const char* order : {"fb", "bf", "fbc"}) {
@@ -195,13 +197,14 @@ TEST(Chain, ForwardAndBalanceDoWhatBalanceDoes) {
       }
     }
     EXPECT_GT(chain.line->report_v4().live, alone.line->report_v4().live)
-        << "what goes to no service is tracked, too";
+        << "connections to no service must be tracked, too";
     alone.check();
     chain.check();
   }
 }
 
-// A flood of half-open connections drops nobody's packets; a full table does where that is wanted.
+// A connection over the budget of half-open ones gets no entry, but its packets are sent on. A full
+// table drops the packets of further connections if `stateless_when_full` is false.
 TEST(Forward, SendsOnWhatIsOverTheBudget) {
   Forwarder forward({.stateless_when_full = false});
   LineConfig config = line_config();
@@ -234,7 +237,7 @@ TEST(Chain, WhatAFunctionRefusesIsNotInserted) {
   chain.check();
 }
 
-// A packet that one function drops reaches none behind it, and stays dropped.
+// A packet that one function drops does not reach the functions behind it, and stays dropped.
 TEST(Chain, WhatIsDroppedMeetsNoOther) {
   for (const char* order : {"cb", "bc"}) {
     Played chain(order);
@@ -250,8 +253,8 @@ TEST(Chain, WhatIsDroppedMeetsNoOther) {
   }
 }
 
-// A connection of another process counts once it is adopted: one that a later function refuses has
-// not counted anywhere.
+// A connection from another process counts only once it is adopted: if a later function of the
+// chain refuses it, no function has counted it.
 TEST(Chain, WhatIsNotResumedHasNotCounted) {
   Played chain("cb");
   const std::array<std::byte, sizeof(std::uint64_t)> counted{};
@@ -262,16 +265,16 @@ TEST(Chain, WhatIsNotResumedHasNotCounted) {
               .source_port = 1024,
               .destination_port = 80,
               .protocol = 6};
-  EXPECT_EQ(chain.line->resume(told, images, 0), ConnId::none) << "nobody knows its backend";
+  EXPECT_EQ(chain.line->resume(told, images, 0), ConnId::none) << "its backend is unknown";
   EXPECT_EQ(chain.count.v4_.live, 0);
   told.key.destination_port = 81;
-  EXPECT_NE(chain.line->resume(told, images, 0), ConnId::none) << "of no service";
+  EXPECT_NE(chain.line->resume(told, images, 0), ConnId::none) << "it belongs to no service";
   EXPECT_EQ(chain.count.v4_.live, 1);
   chain.check();
 }
 
-// A packet that comes from a service, in no connection, must not get an entry that packets to the
-// service would meet.
+// A packet from a service's address that belongs to no connection must get no entry: packets to the
+// service would find it.
 TEST(Chain, NobodyOpensInAServicesName) {
   for (const char* order : {"fb", "bf"}) {
     Played chain(order);
@@ -286,8 +289,8 @@ TEST(Chain, NobodyOpensInAServicesName) {
   }
 }
 
-// A backend begins connections from every port but those where it serves: these packets would look
-// like late answers, and without an entry they are no part of a connection.
+// A backend may begin connections from any port but the one at which it serves: packets from that
+// port without an entry look like late replies, and are dropped as such.
 TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
   for (const char* order : {"b", "fb", "bf"}) {
     for (const bool is_direct : {false, true}) {
@@ -304,12 +307,12 @@ TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
   }
 }
 
-// Two clients' replies look alike where a backend rewrites nothing that tells them apart: the
-// balancer, which can, chooses another one; nobody is left behind in what was tried first.
+// Connections of one client to two services may have the same reply key, if both get one backend.
+// The balancer then chooses another backend, and no function keeps a count of the first attempt.
 TEST(Chain, AfterACollisionWhoCanChoosesOtherwise) {
   for (const char* order : {"b", "bc", "cb", "bfc"}) {
     Played chain(order);
-    // The same client's end, to both services: both have backend 1, on the same port.
+    // One client address and port to both services, which both have backend 1, at the same port.
     std::vector<Bytes> packets;
     for (unsigned n = 0; n < 60; ++n) {
       packets.push_back(packet(client(n), kVirtual));
@@ -334,7 +337,7 @@ TEST(Chain, NamesEachPartAndPutsThemOneBehindTheOther) {
   EXPECT_EQ(parts[1].name(), "count");
   EXPECT_EQ(parts[2].name(), "forward");
   const Part whole = chain.chain->v4().part();
-  EXPECT_EQ(whole.originator_bytes, 16U) << "two bytes, and eight at the next eighth";
+  EXPECT_EQ(whole.originator_bytes, 16U) << "two bytes, then eight at offset 8";
   EXPECT_EQ(whole.alignment, 8U);
   EXPECT_EQ(whole.image_bytes, parts[0].image_bytes + 8U);
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares, over every capture of a folder, the load balancer alone with chains of it and `forward`.
+"""Compares the load balancer alone with chains of it and `forward`, over every capture of a folder.
 
     chain_traces.py MILLRACE [FOLDER]
 
-Once without services, and once with the two ends that most connections of the capture go to. (Where a
-table is full it differs: there connections of both are in each other's way.) What is written must be the
-same byte by byte, with the same exit status and the same packets dropped. Exit status 1 where it is not,
-77 where the folder is absent.
+Each capture is replayed without services, and with services at the two ends that most of its connections
+go to. The written captures must be the same byte by byte, with the same exit status and the same drops.
+(With a full table they would differ: in a chain other connections take places, too.) Exit status 1 if
+they differ, 77 if the folder is absent.
 """
 
 import argparse
@@ -31,7 +31,7 @@ backends = [{{ address = "{net}1" }}, {{ address = "{net}2", port = 8080 }}]
 
 
 def replay(millrace, path, folder, configuration):
-    """Exit status, what was written, what was dropped, and the connections at the end."""
+    """Returns the exit status, the written capture, the drops by reason, and the connections at the end."""
     files = {name: os.path.join(folder, name) for name in ("f.toml", "out", "stats", "connections")}
     for name in files.values():
         if os.path.exists(name):
@@ -53,7 +53,7 @@ def replay(millrace, path, folder, configuration):
 
 
 def services(connections):
-    """For the ends that most of these go to; some are clients'."""
+    """Returns services for the two ends that most of the connections go to; some of these are clients."""
     ends = collections.Counter(
         (c["destination"], c["destination_port"], c["protocol"])
         for c in connections

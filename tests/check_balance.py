@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Judges what a load balancer did to a capture, packet by packet.
+"""Checks a load balancer's output for a capture, packet by packet.
 
     check_balance.py ORIGINAL TRANSLATED [--stats stats.json] [--config balance.toml]
                      [--timeout SECONDS | --timeout PROTOCOL=SECONDS ...]
 
-Confirms that all packets of a live connection went to one backend; that a translated packet differs
-from the original in one end's address and port and in the checksums over them, and those by exactly
-the rewriting's difference; that every other packet is byte-identical; that times and lengths are
-the original's; that ICMP errors about either went on, with what they quote rewritten in the same
-way; and, given the statistics, that their counters say the same. Exit status 1 where any
-of it does not hold, 2 where a file cannot be read.
+Confirms that
+- all packets of a live connection went to one backend;
+- a translated packet differs from the original only in the address and port of one end, and in the
+  checksums over them, by exactly the difference that the rewriting makes;
+- every other packet is byte-identical, and times and lengths are the original's;
+- ICMP errors about either were sent on, with the quoted packet rewritten in the same way;
+- the counters of the statistics, if they are given, agree.
+Exit status 1 if any of these does not hold, 2 if a file cannot be read.
 """
 
 import argparse
@@ -25,13 +27,13 @@ from packets import SCTP, UDP, sum16
 TIMEOUTS_S = {"tcp": 7440, "udp": 120, "icmp": 60, "sctp": 210, "other": 600}
 _PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp", 132: "sctp"}
 _PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
-_TICK_NS = 2_000_000  # the program counts time in ms: nearer than this to a timeout, both are right
-_FOLLOWED = 40 + 8 * 8  # bytes in front of what a quote carries: at most 8 extension headers
+_TICK_NS = 2_000_000  # millrace counts time in ms: this near to a timeout a connection may live or not
+_FOLLOWED = 40 + 8 * 8  # bytes before a quoted transport header: millrace reads at most 8 extension headers
 _SHOWN = 10
 
 
 class Service:
-    """A virtual address, or a prefix, and the backends behind it: (address, port or None)."""
+    """A virtual address, or a prefix, and its backends: (address, port or None)."""
 
     def __init__(self, table):
         network = ipaddress.ip_network(table["address"], strict=False)
@@ -57,7 +59,7 @@ def _packed(address):
 
 
 def services_of(config):
-    """The services of a TOML configuration."""
+    """Returns the services of a TOML configuration."""
     import tomllib
 
     with open(config, "rb") as file:
@@ -65,7 +67,7 @@ def services_of(config):
 
 
 def default_services():
-    """What `millrace replay` does without configuration: ten backends take everything."""
+    """Returns the services of `millrace replay` without a configuration: all traffic to ten backends."""
     v4 = [{"address": f"10.0.0.{i}"} for i in range(1, 11)]
     v6 = [{"address": f"fd00::{i:x}"} for i in range(1, 11)]
     return [
@@ -75,7 +77,7 @@ def default_services():
 
 
 def _place(flow, source):
-    """Where this end's address begins, how long it is, and where its port stands or 0."""
+    """Returns the offset and size of one end's address, and the offset of its port or 0."""
     if flow.family == 4:
         at, size = flow.l3 + (12 if source else 16), 4
     else:
@@ -89,7 +91,7 @@ def _port(data, at):
 
 
 def rewriting_error(flow, before, after, source):
-    """What is wrong with `after` as `before` with one end rewritten, or None."""
+    """Returns what is wrong if `after` is to be `before` with one end rewritten, or None."""
     at, size, port = _place(flow, source)
     expected = bytearray(before)
     expected[at : at + size] = after[at : at + size]
@@ -129,8 +131,8 @@ def _sum(data):
 
 
 def error_rewriting_error(quote, before, after, source):
-    """What is wrong with `after` as the ICMP error `before`, of whose quote the source (or else the
-    destination) was rewritten, and its own address at the other end to the same; or None."""
+    """Returns what is wrong if `after` is to be the ICMP error `before` with the source (or else the
+    destination) of the quoted packet rewritten, and the error's own address at the other end, too; or None."""
     inner = slice(quote.at, quote.quote_end)
     text = rewriting_error(quote.flow, before[inner], after[inner], source)
     if text:
@@ -143,7 +145,7 @@ def error_rewriting_error(quote, before, after, source):
     expected = bytearray(before)
     expected[own : own + size] = written
     expected[inner] = after[inner]
-    # A checksum is as right or wrong as before where the sum of all that it covers is the same.
+    # A checksum is as right or wrong as before if the sum of all the bytes that it covers is the same.
     covered = [(quote.icmp, quote.end, quote.icmp + 2)]
     moved = 0
     if quote.family == 4:
@@ -161,7 +163,7 @@ def error_rewriting_error(quote, before, after, source):
 
 
 class Judge:
-    """Takes pairs of packets in the order of the capture and collects what is wrong with them."""
+    """Takes pairs of packets in the order of the capture, and collects the errors in them."""
 
     def __init__(self, link_type, services, timeouts_s):
         self.link_type = link_type
@@ -169,7 +171,7 @@ class Judge:
         self.timeout_ns = collections.defaultdict(lambda: timeouts_s["other"] * captures.SECOND)
         for number, name in _PROTOCOLS.items():
             self.timeout_ns[number] = timeouts_s[name] * captures.SECOND
-        # The one service of a family that takes all its packets, where there is one.
+        # The only service of a family, if it takes all the family's packets.
         self.catch_all = {4: None, 6: None}
         for family, size in ((4, 4), (6, 16)):
             own = [s for s in services if len(s.low) == size]
@@ -185,7 +187,7 @@ class Judge:
         self.untouched = 0
         self.replies = 0
         self.related = 0  # ICMP errors that were sent on
-        self.passed_by = 0  # of the untouched: whole packets for a service
+        self.passed_by = 0  # untouched packets that are whole, and for a service
         self.connections = 0
         self.packets_of = collections.Counter()  # by backend: (address, port)
         self.connections_of = collections.Counter()
@@ -256,7 +258,7 @@ class Judge:
         self.translated += 1
         self.packets_of[backend[0]] += 1
         entry = self.live.get(flow.key)
-        # Nearer than a tick to the timeout, the connection may have ended or not.
+        # Within _TICK_NS of its timeout the connection may have ended or not.
         if entry is None or self.now - entry[1] > self.timeout_ns[flow.protocol] - _TICK_NS:
             self.live[flow.key] = [backend, self.now]
             self.connections += 1
@@ -268,7 +270,7 @@ class Judge:
         entry[1] = self.now
 
     def _reply(self, number, flow, before, after):
-        """The source was rewritten: from a backend to the address of one of its services."""
+        """Checks a packet with a rewritten source: from a backend's address to that of one of its services."""
         at, size, port_at = _place(flow, source=True)
         old = (before[at : at + size], _port(before, port_at))
         new = (after[at : at + size], _port(after, port_at))
@@ -280,7 +282,7 @@ class Judge:
         self.replies += 1
 
     def _is_answer(self, flow, backend, service):
-        """Whether a backend at the one end stands for a service at the other."""
+        """Returns True if `backend` is a backend of a service that takes packets at `service`."""
         return any(
             s.one_address
             and s.takes(*service, flow.protocol)
@@ -292,8 +294,8 @@ class Judge:
         )
 
     def _quoting(self, number, quote, before, after):
-        """An ICMP error: about what a service sent, so it goes to the backend; or about what a
-        backend was sent, so it comes from the service. Or about nothing that was served."""
+        """Checks an ICMP error. One about a packet from a service must go to the backend; one about a packet
+        to a backend must come from the service; one about a packet that was not served must stay untouched."""
         flow, size = quote.flow, 4 if quote.family == 4 else 16
 
         def ends(data):
@@ -337,7 +339,7 @@ def _same_place(original, translated):
 
 
 def _same_packet(link_type, original, translated):
-    """Whether `translated` is `original`, possibly rewritten."""
+    """Returns True if `translated` is `original`, possibly rewritten."""
     if not _same_place(original, translated):
         return False
     if original[2] == translated[2]:
@@ -355,8 +357,8 @@ def _same_packet(link_type, original, translated):
 
 
 def _pairs(original, translated, in_order):
-    """Each packet of the original with its translation, or with None where it was dropped; at the
-    end packets of the translation that belong to none, with None before them."""
+    """Yields each packet of the original with its translation, or with None if it was dropped; then the
+    packets of the translation that belong to no original, behind None."""
     outs = iter(translated)
     out = next(outs, None)
     for packet in original:
@@ -371,7 +373,7 @@ def _pairs(original, translated, in_order):
 
 
 def _compare_statistics(judge, stats, counts, catch_all):
-    """The program's own account beside ours."""
+    """Yields each difference between the program's counters and those of `judge`."""
     read, written, missing = counts
     said = stats["packets"]
     for name, theirs, ours in (
@@ -401,7 +403,7 @@ def _compare_statistics(judge, stats, counts, catch_all):
 
 
 def check(original_path, translated_path, stats=None, config=None, timeouts_s=None):
-    """The judge with its verdict, and (packets read, written, missing)."""
+    """Returns the judge with its verdict, and (packets read, written, missing)."""
     original = captures.Capture(original_path)
     translated = captures.Capture(translated_path)
     services = services_of(config) if config else default_services()
@@ -423,7 +425,8 @@ def check(original_path, translated_path, stats=None, config=None, timeouts_s=No
             judge.pair(read, packet, out)
     if missing and not stats:
         judge.error(read, f"is the last of the original, and {missing} are missing")
-    # Of what has a whole five-tuple, one in a thousand may pass by, beside more headers than are read.
+    # At most one packet in a thousand may have a whole five-tuple and be passed by; in addition those with more
+    # extension headers than millrace reads.
     allowed = read // 1000 + (stats["packets"]["untracked"].get("header_chain", 0) if stats else 0)
     if judge.passed_by > allowed:
         judge.error(read, f"is the last: {judge.passed_by} whole packets for a service passed by")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The checkers must be able to fail: each kind of damage to a right translation is found.
+"""Tests of the checkers: they must find each kind of damage to a right translation.
 
     checkers_test.py            the tests
     checkers_test.py IN OUT     writes IN as the toy balancer below translates it
@@ -26,7 +26,7 @@ SECOND = captures.SECOND
 
 
 def segment(protocol, source_port, payload=b"payload!", pseudo=b"", right=True):
-    """A TCP or UDP segment with its checksum."""
+    """Returns a TCP or UDP segment with its checksum, or with a wrong one if not `right`."""
     length = len(payload) + (20 if protocol == packets.TCP else 8)
     ports = struct.pack(">HH", source_port, 443)
     if protocol == packets.TCP:
@@ -59,8 +59,8 @@ def replaced(data, at, new):
 
 
 def toy_balance(link_type, data, source=False, to=None):
-    """`data` with its destination (or source) rewritten: to the end `to`, an address and a port, or
-    to a backend that its flow's CRC chooses. Recomputes nothing: sums change by the difference."""
+    """Returns `data` with its destination (or source) rewritten to `to`, an address and a port, or to the
+    backend that the CRC of its flow chooses. Adjusts checksums by the difference, without recomputing them."""
     flow = packets.dissect(link_type, data)
     if flow is None:
         return data
@@ -117,7 +117,7 @@ class Judged(unittest.TestCase):
         self.paths = [os.path.join(folder.name, name) for name in ("in.pcap", "out.pcap")]
 
     def judge(self, translated, original=None, stats=None, times=None):
-        """`translated`: frames, or whole records."""
+        """Judges `translated`, a list of frames or of whole records."""
         original = ORIGINAL if original is None else original
         times = times or [i * SECOND for i in range(len(original))]
         records = [(t, len(d) + 4, d) for t, d in zip(times, original)]
@@ -158,7 +158,7 @@ class Balance(Judged):
                 damaged = list(right)
                 damaged[i] = replaced(frame, at, bytes((frame[at] ^ 0x11,)))
                 if not self.judge(damaged).wrong:
-                    self.fail(f"frame {i}, byte {at} changed, and nobody noticed")
+                    self.fail(f"frame {i}, byte {at}: the change was not found")
 
     def test_untranslated_packet_is_found(self):
         for i in (0, 1, 2, 3, 4, 5, 6, 7):
@@ -227,7 +227,7 @@ class Balance(Judged):
         stats = self.statistics(dropped=1)
         for missing in range(8):
             records = [(i * SECOND, len(o) + 4, d) for i, (o, d) in enumerate(zip(ORIGINAL, self.right()))]
-            gone = check_balance._place  # the backend that lacks the packet
+            gone = check_balance._place  # finds the backend of the missing packet
             flow = packets.dissect(captures.ETHERNET, records[missing][2])
             del stats["backends"]
             stats["backends"] = self.statistics()["backends"]
@@ -237,11 +237,11 @@ class Balance(Judged):
                     backend["packets"] -= 1
             del records[missing]
             self.assertEqual(self.judge(records, stats=stats).errors, [])
-            self.assertTrue(self.judge(records).wrong)  # nobody said that one was dropped
+            self.assertTrue(self.judge(records).wrong)  # without statistics a missing packet is an error
 
 
 def turned(frame):
-    """The same packet in the other direction: sums stay as they are."""
+    """Returns the packet in the other direction. Its checksums stay the same."""
     flow = packets.dissect(captures.ETHERNET, frame)
     (a, size, p), (b, _, q) = (check_balance._place(flow, s) for s in (True, False))
     out = replaced(replaced(frame, a, frame[b : b + size]), b, frame[a : a + size])
@@ -249,7 +249,7 @@ def turned(frame):
 
 
 def error_about(frame, cut=None, kind=None, words=0):
-    """A router's ICMP error to whom `frame` came from."""
+    """Returns a router's ICMP error about `frame`, to the sender of `frame`."""
     flow = packets.dissect(captures.ETHERNET, frame)
     at, size, _ = check_balance._place(flow, True)
     source, destination = frame[at : at + size][::-1], frame[at : at + size]
@@ -267,7 +267,8 @@ def error_about(frame, cut=None, kind=None, words=0):
 
 
 def toy_error(frame, number=None):
-    """The error about what the toy balancer translated: to the backend, whose packet it quotes."""
+    """Returns the ICMP error `frame` as the toy balancer sends it on: to the backend, with the quoted packet
+    rewritten."""
     quote = packets.quote_of(captures.ETHERNET, frame)
     number = number or zlib.crc32(packets.reversed_key(quote.flow)) % 10 + 1
     backend = (b"\x0a\0\0" if quote.family == 4 else b"\xfd" + bytes(14)) + bytes((number,))
@@ -287,7 +288,7 @@ def toy_error(frame, number=None):
 
 
 class Errors(Judged):
-    """Whole quotes and cut ones; the toy balancer serves the service that sent what they quote."""
+    """ICMP errors with whole and with cut quotes, about packets from a service of the toy balancer."""
 
     ABOUT = [turned(f) for f in (v4(), v4(packets.UDP), v6(), v6(packets.TCP), v4(tags=VLAN))]
     ERRORS = [
@@ -321,7 +322,7 @@ class Errors(Judged):
                 damaged = list(right)
                 damaged[i] = replaced(frame, at, bytes((frame[at] ^ 0x11,)))
                 if not self.judge(damaged, self.ERRORS).wrong:
-                    self.fail(f"error {i}, byte {at} changed, and nobody noticed")
+                    self.fail(f"error {i}, byte {at}: the change was not found")
 
     def test_untranslated_packet_is_found(self):
         for i in range(len(self.ERRORS)):
@@ -351,7 +352,7 @@ class Errors(Judged):
             error_about(about, cut=23),
             error_about(about, kind=5),
             error_about(about, kind=3, words=5),
-            replaced(self.ERRORS[0], 30, b"\1"),  # for somebody else
+            replaced(self.ERRORS[0], 30, b"\1"),  # for another host than the one that is quoted
             replaced(self.ERRORS[0], 42, b"\x60"),
         ]
         self.assertEqual([packets.quote_of(captures.ETHERNET, frame) for frame in none], [None] * len(none))
@@ -368,7 +369,7 @@ class Arithmetic(unittest.TestCase):
             )
 
     def test_crc32c(self):
-        """The check value of CRC-32C, and linearity at work."""
+        """The table has the check value of CRC-32C, and crc32c_change uses that a CRC is linear."""
 
         def crc(data):
             value = 0xFFFFFFFF
@@ -426,7 +427,7 @@ class Lint(unittest.TestCase):
     def test_a_source_that_is_not_built_is_found(self):
         for built in ("src/core/memory.cc", "src/conntrack/table/race_test.cc", "tests/parse/parse_dump.cc"):
             self.assertEqual(list(lint.check_built(built)), [], built)
-        # The ends of names that are there, a name without its ending, and one of another folder.
+        # The end of a name that is listed, two cut names, and a name of another folder.
         for path in ("src/core/emory.cc", "src/core/memory.c", "src/core/memo.cc", "cli/memory.cc"):
             self.assertEqual(len(list(lint.check_built(path))), 1, path)
 

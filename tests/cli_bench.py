@@ -100,7 +100,7 @@ class BenchCli(Case):
             self.assertGreaterEqual(reader, 0.99 * worker / best)
             self.assertTrue(best == 1 or reader < 1.01 * worker / (best - 1))
         self.assertEqual(result["best_workers"], by_kind["summary"][0]["best_workers"])
-        # Unasked, no thread without a processor.
+        # Without --workers no case has more threads than processors.
         measured = [model["threads"] for model in run("--live", "1", "--table", "std")["results"]
                     if model["kind"] == "model" and model["mpps_median"] is not None]
         self.assertIn(1, measured)
@@ -113,7 +113,7 @@ class BenchCli(Case):
         self.refuse(USAGE, ["--table", "race"], "bench", "pipeline", "--table", "rase")
         self.refuse(USAGE, ["--burst", "1 to 64"], "bench", "pipeline", "--burst", "65")
 
-    # Of connections that nobody answers, which still need room.
+    # The capture's connections have no replies, but need places in the table all the same.
     def test_advice(self):
         out, seen = self.path("advised.toml"), self.path("one_way.pcap")
         self.run_ok("generate", "--profile", "uniform", "--connections", "4000", "--packets", "8000", "--out", seen)
@@ -122,7 +122,7 @@ class BenchCli(Case):
         self.assertEqual((result["suite"], result["complete"], result["capture"]["tracked"]), ("advise", True, 1))
         best = result["results"][0]
         fastest = min((r for r in result["results"] if r["round"] == best["round"]), key=lambda r: r["behind"])
-        if result["no_faster"]:  # than what a configuration that names none has
+        if result["no_faster"]:  # no combination is faster than the default one
             self.assertEqual((best["table"], best["sharing"], best["ageing"]), ("race", "sharded", "wheel"))
             self.assertEqual(result["no_faster"], {key: fastest[key] for key in ("table", "sharing", "ageing")})
         else:
@@ -144,7 +144,8 @@ class BenchCli(Case):
         self.assertIn("[table]", shown)
 
     def test_advice_in_time(self):
-        """102 combinations of two workers took minutes. What is said of the kernel's interfaces."""
+        """--seconds bounds the time for 102 combinations of two workers, which would take minutes. The advice
+        for the kernel's interfaces is another one."""
         command = [MILLRACE, "advise", "--in", self.good, "--workers", "2", "--seconds", "1"]
         done = subprocess.run([*command, "--json", self.path("a.json")], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, DONE, done.stderr)
@@ -176,7 +177,7 @@ class BenchCli(Case):
         [one] = result["results"]
         self.assertEqual(one["all"][0]["behind"], 0)
         self.assertIn(one["advised"], one["all"])
-        # Both are noticed before anything is measured.
+        # Both mistakes are found before anything is measured.
         self.refuse(USAGE, ["--json", "is a file of --in"], "bench", "advise", "--in", self.good, "--json", self.good)
         self.refuse(UNREADABLE, ["nowhere"], "bench", "advise", "--in", f"{self.good},{self.path('nowhere')}", "--seconds", "3600")
 
@@ -238,7 +239,7 @@ class BenchCli(Case):
             self.assertAlmostEqual((measured["lost_min"] + measured["lost_max"]) / 2,
                                    measured["lost"] / measured["offered"], 5)
             self.assertLessEqual(measured["p50_us_max"], measured["p999_us_max"])
-            if measured["workers"] == 1:  # several do not get the same share of those that begin
+            if measured["workers"] == 1:  # several workers get different shares of the new connections
                 self.assertAlmostEqual(measured["opened"], measured["forwarded"] / 1000, delta=20)
                 self.assertEqual(measured["refused"], 0)
         shown = self.run_ok("bench", "rate", "--quick", "--table", "race", "--sharing", "sharded",
@@ -295,7 +296,7 @@ class BenchCli(Case):
         for measured in result["results"]:
             self.assertEqual(measured["ended_too_soon"], 0)
             self.assertGreaterEqual(measured["live"], 0.98 * result["exact_live"])
-        # A connection and workers that get nothing, at whose samples nothing lives.
+        # One connection for four workers: three workers get no packets, and never have a live connection.
         result = json.loads(self.run_ok("bench", "ageing", "--connections", "1", "--timeout-ms", "1",
                                         "--repetitions", "1", "--packets-per-connection", "5",
                                         "--workers", "4", "--json", "-").stdout)
@@ -312,7 +313,7 @@ class BenchCli(Case):
             self.assertEqual(measured["established_goodput"], 1)
             self.assertEqual(measured["misdirected"], 0)
             served = round(measured["begun"] * measured["new_served"])
-            # Four of each established one; SYNs; four more of each client that is served.
+            # Four packets of each established connection, a SYN of each other one, and four more if it is served.
             self.assertEqual(measured["packets"],
                              4 * measured["established"] + 4 * served + (
                                  result["options"]["capacity"] * measured["offered_ratio"]
@@ -330,7 +331,7 @@ class BenchCli(Case):
     def test_the_bench_of_overload_on_several_workers(self):
         asked = ("bench", "overload", "--quick", "--policy", "drop", "--offered", "100,120",
                  "--table", "race,std", "--workers", "4,1", "--division", "room,even",
-                 "--half-open-percent", "100")  # nothing else refuses
+                 "--half-open-percent", "100")  # so that only full tables refuse connections
         result = json.loads(self.run_ok(*asked, "--json", "-").stdout)
         rows = {(r["table"], r["workers"], r["division"], r["offered_ratio"]): r
                 for r in result["results"]}
@@ -358,7 +359,7 @@ class BenchCli(Case):
             self.assertEqual(measured["first_refused_load"] is None, measured["refused"] == 0)
             if workers == 1 and ratio > 1:
                 self.assertEqual(measured["first_refused_load"], 1)
-            # With `drop` nothing but times depends on the table.
+            # With the policy drop only times depend on the table.
             self.assertEqual(counted(measured), counted(rows["race", workers, division, ratio]))
         for ratio in (1.0, 1.2):
             room, even = rows["race", 4, "room", ratio], rows["race", 4, "even", ratio]

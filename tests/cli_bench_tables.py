@@ -48,7 +48,7 @@ class BenchTablesCli(Case):
         for (table, _), counted in signatures.items():
             self.assertEqual(set(counted), {"kind", "table", "major_location", "false_positive_rate",
                                             "first_hit_ratio", "comparisons_a_lookup", "share_in_lists"})
-            # Knuth, of ten in sixteen: 1.8 with, 6.0 without. All of one table hash alike.
+            # Expected (Knuth) with ten entries in sixteen slots: 1.8 comparisons with a major location, 6.0 without.
             self.assertLess(signatures[table, True]["comparisons_a_lookup"],
                             signatures[table, False]["comparisons_a_lookup"])
             self.assertGreater(signatures[table, True]["first_hit_ratio"],
@@ -102,16 +102,16 @@ class BenchTablesCli(Case):
                                         "lines_median", "lines_p99", "lines_max", "head_lines_mean",
                                         "prefetched_only_mean", "instructions_mean", "undecoded", "cut"})
             self.assertEqual((row["undecoded"], row["cut"], row["operations"]), (0, 0, 20))
-            # No index is one line: a miss reads a line of it, and what finds or changes one of the records, too.
+            # An index takes more than one line: a miss reads at least a line of it, other operations one of the records, too.
             self.assertGreaterEqual(row["lines_mean"], 1 if kind == "miss" else 2 if kind == "touch" else 1.5)
             self.assertLessEqual(row["lines_median"], row["lines_p99"])
             self.assertLessEqual(row["lines_p99"], row["lines_max"])
             self.assertGreater(row["instructions_mean"], 10)
             self.assertGreaterEqual(row["instructions_mean"], row["lines_mean"])
-        # A line of its index and one of its records, hardly ever more.
+        # A hit reads a line of the index and one of the records, rarely more.
         self.assertLess(rows["race", "hit"]["lines_mean"], 2.5)
         self.assertLess(rows["race", "miss"]["lines_mean"], 1.5)
-        # A record more, which `cuckoo` finds by a key that lies elsewhere.
+        # `cuckoo` keeps the keys apart from the records: touching a record is a line more.
         self.assertGreater(rows["cuckoo", "touch"]["lines_mean"], rows["race", "touch"]["lines_mean"])
         self.assertEqual(len(rows), len(result["results"]))
 
@@ -141,7 +141,7 @@ class BenchTablesCli(Case):
         _, printed, status = self.interrupt_bench(signal.SIGINT, "cuckoo", "lines", "--quick", "--table", "std,cuckoo", "--json", "-")
         self.assertEqual(status, INTERRUPTED)
 
-    # As little as there is to measure.
+    # The least that can be measured.
     ONE_GROUP = ("--repetitions", "1", "--key-bytes", "16", "--burst", "32", "--no-maximum")
     SMALLEST = (*ONE_GROUP, "--bits", "10")
 
@@ -245,7 +245,7 @@ class BenchTablesCli(Case):
         os.chmod(self.dir, 0o777)
         os.mkdir(self.path("run"))
         os.chmod(self.path("run"), 0o777)
-        someone = {"user": NOBODY} if os.geteuid() == 0 else {}  # root has /var/run
+        someone = {"user": NOBODY} if os.geteuid() == 0 else {}  # root's runtime folder would be /var/run
         if subprocess.run(["test", "-x", MILLRACE], **someone).returncode != 0:
             self.skipTest("the program is out of reach for another user")
         done = self.run_it(*self.replay("--table", "cuckoo", "--capacity", "1000"), **someone,

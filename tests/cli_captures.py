@@ -1,5 +1,5 @@
-"""Captures in and out: several interfaces, clocks that step, standard streams and pipes. Part of cli_test.py; tshark, where it is
-installed, reads what was written."""
+"""The part of cli_test.py about captures: several interfaces, clocks that step, standard streams and pipes. tshark, if it is
+installed, reads the written captures."""
 
 import json
 import os
@@ -18,7 +18,7 @@ START = 1_700_000_000_000_000  # us
 
 
 def mixed():
-    """Five packets, four link types, of two interfaces the first is described after packets."""
+    """Returns five packets of four link types. Three of the four interfaces are described only after packets of the first."""
     return (Pcapng().interface(ETHERNET, 65535).packet(0, framed(ETHERNET, udp(0)), START)
             .interface(RAW, 96).packet(1, udp(1), START + 1000)
             .interface(SLL).interface(SLL2, resolution=9)
@@ -29,7 +29,7 @@ def mixed():
 
 class CaptureCase(Case):
     def stats_of(self, data, *arguments, status=DONE):
-        """Statistics of a replay, and what it said."""
+        """Returns the statistics of a replay, and its standard error."""
         name = self.write("in.pcapng", data)
         stats = self.path("s.json")
         result = self.run_it("replay", "--in", name, "--stats", stats, "--seed", "1", "--capacity", "10000", *arguments)
@@ -38,7 +38,7 @@ class CaptureCase(Case):
             return json.load(file), result.stderr
 
     def read(self, name):
-        """(link type, time in ns, length on the wire, bytes) of each packet, by a reader of our own."""
+        """Returns (link type, time in ns, length on the wire, bytes) of each packet, read by captures.py."""
         capture = captures.Capture(self.path(name))
         return [(capture.link_of(packet), *packet) for packet in capture]
 
@@ -89,7 +89,7 @@ class Interfaces(CaptureCase):
         stats, _ = self.stats_of(data.data, "--out", self.path("out"))
         self.assertEqual((stats["packets"]["in"], stats["packets"]["tracked"]), (4, 4))
         self.assertEqual([p[0] for p in self.read("out")], [RAW, RAW, ETHERNET, SLL])
-        # An interface of an earlier section is none of this one.
+        # A section does not have the interfaces of the sections before it.
         stats, said = self.stats_of(data.data + Pcapng().packet(0, udp(4)).data, status=UNREADABLE)
         self.assertEqual(stats["packets"]["in"], 4)
         self.assertIn("interface 0", said)
@@ -99,7 +99,7 @@ class Interfaces(CaptureCase):
         data.simple(framed(ETHERNET, udp(2, size=40))[:60], wire=82)
         stats, _ = self.stats_of(data.data, "--out", self.path("out"))
         self.assertEqual(stats["packets"]["in"], 3)
-        at = START * 1000  # a simple packet's is the time of the one before
+        at = START * 1000  # a simple packet block has no time: it gets that of the packet before
         self.assertEqual([p[:3] for p in self.read("out")], [(RAW, at, 36), (ETHERNET, at, 50), (ETHERNET, at, 82)])
 
     def test_one_link_type_stays_pcap(self):
@@ -192,7 +192,8 @@ class Clocks(CaptureCase):
     CONFIG = '[[service]]\naddress = "203.0.113.10"\nport = 53\nprotocol = "udp"\nbackends = [{ address = "10.0.0.1" }]\n'
 
     def live(self, packets, *arguments):
-        """Clients whose connections live at the end, and what was said. `packets`: (seconds, client)."""
+        """Replays packets (seconds, client); returns the clients with a connection that is live at the end, and
+        standard error."""
         name = self.write("in.pcap", pcap((round(t * 10**6), framed(ETHERNET, udp(client))) for t, client in packets))
         listed = self.path("l")
         result = self.run_it("replay", "--in", name, "--config", self.write("c.toml", self.CONFIG), "--timeout", "30",
@@ -203,7 +204,7 @@ class Clocks(CaptureCase):
         return clients, result.stderr
 
     def stepping(self, *steps):
-        """Client 1 once, then client 2 every second for a minute on a clock that makes these steps, then client 3."""
+        """Returns a packet of client 1, then 60 of client 2, one a second on a clock that makes these steps, then one of client 3."""
         at, packets = 1_700_000_000, [(1_700_000_000, 1)]
         for i in range(60):
             at += 1 + (steps[i - 5] if 0 <= i - 5 < len(steps) else 0)
@@ -266,10 +267,10 @@ class Streams(CaptureCase):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         with open(fifo, "rb") as file:
-            file.read(1000)  # and no more, so it waits
+            file.read(1000)  # and no more, so that the program waits in a write
             for _ in range(2):
                 process.send_signal(signal.SIGTERM)
-                time.sleep(0.02)  # two that wait at once would be one
+                time.sleep(0.02)  # two pending signals would be one
             with self.assertRaises(subprocess.TimeoutExpired):
                 process.wait(timeout=0.6)
             process.send_signal(signal.SIGTERM)
@@ -345,7 +346,7 @@ class Streams(CaptureCase):
             self.assertEqual(process.communicate(timeout=60)[1], b"")
             self.assertEqual(process.returncode, -signal.SIGPIPE)
             self.assertEqual([name for name in os.listdir(self.dir) if "partial" in name], [])
-            # Where the signal is ignored: one line.
+            # If SIGPIPE is ignored, the failed write is one line on standard error.
             reading, writing = os.pipe()
             os.close(reading)
             ignore = lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What the tests of the program share: MILLRACE is the first argument of the command line."""
+"""Common parts of the tests of the program `millrace`, which the first argument of the command line names."""
 
 import fcntl
 import os
@@ -18,7 +18,7 @@ DONE, FAILED, USAGE, UNREADABLE, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class Case(unittest.TestCase):
-    """A folder of its own, a capture `good` in it, and runs of the program."""
+    """A test with a folder of its own, a capture `good` in it, and functions that run the program."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -46,7 +46,7 @@ class Case(unittest.TestCase):
         return result
 
     def refuse(self, status, words, *arguments, **options):
-        """Ends with that status and one line that holds the words; leaves no file behind."""
+        """Checks that the program ends with that status and one line that has the words, and leaves no file behind."""
         before = sorted(os.listdir(self.dir))
         result = self.run_it(*arguments, **options)
         self.assertEqual(result.returncode, status, (arguments, result.stderr))
@@ -62,8 +62,8 @@ class Case(unittest.TestCase):
         return ("replay", "--in", self.good, *arguments)
 
     def bench_on_terminal(self, *arguments, sent=None, until="", size=(0, 0), **environment):
-        """With a terminal (rows, columns) as standard error; sends the signal, if any, once that shows `until`.
-        What it showed, printed and returned."""
+        """Runs a bench with a terminal of `size` (rows, columns) as standard error. Sends it the signal `sent`, if
+        any, once the terminal shows `until`. Returns the terminal's text, standard output, and the exit status."""
         try:
             terminal, end = os.openpty()
         except OSError as error:

@@ -7,7 +7,7 @@ import subprocess
 from cli_case import DONE, MILLRACE, UNREADABLE, USAGE, Case
 
 BENCH = os.path.join(os.path.dirname(MILLRACE), "millrace-bench")
-# Says how it was called, and ends with a status of its own.
+# A program that prints its command line and its process id, and ends with a status of its own.
 OTHER = """#!/bin/sh
 echo "$0: $*, process $$"
 exit 42

@@ -1,4 +1,4 @@
-"""`replay` is interrupted: what is done by then stays. Part of cli_test.py."""
+"""The part of cli_test.py about interrupts of `replay`, which keeps the results so far."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class InterruptsCli(Case):
             process = self.start("replay", "--in", fifo, "--out", self.path("out.pcap"),
                                  "--stats", self.path("stats.json"))
             with open(fifo, "wb") as file, open(self.good, "rb") as good:
-                file.write(good.read(1000))  # opened: it is loading; more never comes
+                file.write(good.read(1000))  # the program has opened the pipe; it waits for more, which never comes
                 file.flush()
                 process.send_signal(sent)
                 self.assertEqual(process.communicate(timeout=60), ("", ""))
@@ -54,7 +54,7 @@ class InterruptsCli(Case):
         return process
 
     def wait_for_output(self, process):
-        """It has begun once its temporary file grows."""
+        """Waits until the program has begun to write its temporary file, or has ended."""
         deadline = time.monotonic() + 60
         while (not self.grown_partial() and process.poll() is None
                and time.monotonic() < deadline):

@@ -7,12 +7,12 @@ from cli_case import DONE, INTERRUPTED, Case
 
 
 class Screen:
-    """As much of a terminal as the table needs; refuses what is longer than it is wide or high."""
+    """The parts of a terminal that the table needs. Fails if the text is wider or higher than the terminal."""
 
     def __init__(self, rows, columns):
         self.rows, self.columns = rows, columns
         self.lines, self.at, self.column = [""], 0, 0
-        self.seen = []  # whenever the cursor is back at the start of what was drawn
+        self.seen = []  # the lines each time when the cursor goes back to the start of the table
 
     def feed(self, text):
         for count, what, words in re.findall(r"\x1b\[(\d*)([A-Za-z])|([^\x1b])", text, re.DOTALL):
@@ -38,12 +38,12 @@ class Screen:
 
 
 class LiveCli(Case):
-    # A measurement takes 20 ms and more, since packets arrive at a rate: there is time to draw.
+    # A measurement takes 20 ms or more, since packets arrive at a rate: long enough to draw the table.
     RATE = ("rate", "--quick", "--sharing", "sharded", "--workers", "1", "--offered", "1", "--repetitions", "8")
     TWO = (*RATE, "--table", "race,std")
 
     def live(self, *arguments, size=(24, 80), **options):
-        """All that a screen of that size showed, what is left there, what was printed, and the exit status."""
+        """Returns all states of a screen of that size, the lines left on it, standard output, and the exit status."""
         screen = Screen(*size)
         shown, printed, status = self.bench_on_terminal(*arguments, size=size, **options)
         screen.feed(shown)

@@ -1,4 +1,4 @@
-"""What `replay` says of what it did, in words. Part of cli_test.py."""
+"""The part of cli_test.py about the phrases in the table that `replay` prints."""
 
 import re
 

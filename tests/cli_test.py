@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the program does with bad input, an early end and a full disk, seen from outside.
+"""Tests the program from outside, also with bad input, with readers that go away early, and on a full disk.
 
 Usage: cli_test.py MILLRACE. Needs nothing but Python's standard library; with the
 package jsonschema it also checks statistics against their schema.
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import unittest
 
-from cli_bench import BenchCli  # noqa: F401  they run with the others
+from cli_bench import BenchCli  # noqa: F401  unittest runs the imported tests, too
 from cli_bench_tables import BenchTablesCli  # noqa: F401
 from cli_captures import Clocks, Interfaces, Streams  # noqa: F401
 from cli_case import DONE, FAILED, MILLRACE, NOBODY, ROOT, UNREADABLE, USAGE, Case
@@ -252,7 +252,7 @@ class Cli(Case):
         self.assertEqual(json.loads(result.stdout)["packets"]["in"], 3000)
 
     def test_bytes_stand_beside_packets(self):
-        """As the capture's own records say how long packets were on the wire."""
+        """bytes_in and bytes_out are the sums of the packets' lengths on the wire in the capture."""
         with open(self.good, "rb") as file:
             capture = file.read()
         at, lengths = 24, []
@@ -322,7 +322,7 @@ class Cli(Case):
                                                 "/dev/null", "replay", "tables", "race,libcuckoo"])
 
     def packets_to(self, name, destinations):
-        """A capture of UDP packets, each from a client of its own; raw IPv4."""
+        """Writes a capture of UDP packets over raw IPv4, one to each destination, each from a client of its own."""
         content = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101)
         for i, destination in enumerate(destinations):
             packet = struct.pack(">BBHHHBBH4s4sHHHH", 0x45, 0, 28, i, 0, 64, 17, 0,
@@ -367,7 +367,7 @@ class Cli(Case):
         self.assertEqual(pages, "small")
         self.assertEqual(len(warnings), 1)
         self.assertRegex(warnings[0], r"small pages.*sysctl vm\.nr_hugepages=[1-9][0-9]+$")
-        with open("/proc/sys/vm/nr_hugepages") as file:  # what others use is not taken away
+        with open("/proc/sys/vm/nr_hugepages") as file:  # the advice never lowers the present number
             self.assertGreaterEqual(int(warnings[0].split("=")[-1]), int(file.read()))
         self.assertEqual(shown, f"millrace: warning: {warnings[0]}\n")
         self.assertEqual(run("--pages", "transparent", "--quiet")[1:], (warnings, ""))
@@ -411,8 +411,8 @@ class Cli(Case):
         self.assertIn("of at most 3 connections", self.run_ok(*self.config(text)).stdout)
 
     def test_memory_is_what_the_statistics_say(self):
-        """Resident and huge pages of the process, less those of the same run at a smaller capacity:
-        both are more than what Python itself takes, which the kernel counts before the exec."""
+        """The statistics' bytes are the difference in resident memory between runs with two capacities. Both
+        runs take more than Python itself, whose memory the kernel counts before the exec."""
         config = self.write("two-way.toml", '[[service]]\naddress = "203.0.113.1"\n'
                             'backends = [{address = "10.0.0.1"}]\n')
         stats = self.path("stats.json")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What is asked of a running `millrace run` through its control socket.
+"""Tests requests to a running `millrace run` through its control socket.
 
     control_test.py MILLRACE [TEST...]
 
-MILLRACE_TEST_SECONDS: how long connections transfer while the configuration is reloaded.
+MILLRACE_TEST_SECONDS: for how many seconds the configuration is reloaded while connections transfer data.
 """
 
 import collections
@@ -38,7 +38,7 @@ class Looking(Asked):
         self.assertFalse(os.path.exists(self.control))
 
     def test_telemetry(self):
-        """As DPDK's own tools ask."""
+        """millrace answers DPDK's telemetry protocol, which DPDK's own tools speak."""
         self.serve_with()
         self.servers_of(4)
         path = f"/var/run/dpdk/millrace-{self.process.pid}/dpdk_telemetry.v2"
@@ -143,7 +143,7 @@ class Looking(Asked):
 
 
 class Hostile(Asked):
-    """Clients that are slow, rude or wrong: they get an answer or the end, and nobody else notices."""
+    """Clients that are slow, or send wrong requests, are answered or cut off, and disturb no other client."""
 
     def raw(self, data):
         client = socket.socket(socket.AF_UNIX)
@@ -164,7 +164,7 @@ class Hostile(Asked):
         self.assertEqual(self.servers_of(4).total(), 4)
 
     def test_no_length_is_no_body(self):
-        """Of a request (RFC 9112, 6.3): `curl -X POST` sends none."""
+        """A request without a length has no body (RFC 9112, 6.3): `curl -X POST` sends no length."""
         self.serve_with()
         for method, path, status in ((b"POST", b"/reload", b"200"), (b"POST", b"/nothing", b"404"),
                                      (b"DELETE", b"/stats", b"404")):
@@ -190,7 +190,7 @@ class Hostile(Asked):
         for _ in range(3):
             self.raw(b"GET /conn")
             self.raw(b"GET /trace?seconds=1000 HTTP/1.1\r\nHost: x\r\n\r\n")
-        # Nobody reads what these ask for, again and again.
+        # These clients ask again and again, and read no answer.
         for _ in range(3):
             self.raw(b"GET /stats HTTP/1.1\r\nHost: x\r\n\r\n" * 500)
         time.sleep(0.5)
@@ -210,22 +210,22 @@ class Hostile(Asked):
         self.serve_with()
         os.remove(self.control)
         with open(self.control, "w", encoding="utf-8") as file:
-            file.write("somebody else's")
+            file.write("another program's")
         self.stop()
         self.assertTrue(os.path.exists(self.control))
 
 
 class Tracing(Asked):
     def trace(self, seconds=1, **parameters):
-        """What tshark reads of a trace, one line a packet, while clients come; longer where they are slow."""
-        self.servers_of(8)  # so that no packet waits for a next hop
+        """Traces for `seconds` while clients transfer; longer if they are slow. Returns tshark's fields of each packet."""
+        self.servers_of(8)  # so that all next hops are known, and no packet waits for one
         connection = Connection(self.control)
         begun = time.monotonic()
         connection.request("GET", "/trace?" + urllib.parse.urlencode(parameters | {"seconds": seconds}))
         answer = connection.getresponse()
         self.assertEqual(answer.status, 200)
-        beginning = answer.read(28)  # a section's header: from now on nothing is missed
-        for client in self.clients(20):  # so many that some meet each server
+        beginning = answer.read(28)  # the section header: from now on every packet is captured
+        for client in self.clients(20):  # so many that each server gets some
             client.get(10)
         are_late = time.monotonic() - begun > seconds / 2
         body = beginning + answer.read()
@@ -276,7 +276,7 @@ class Tracing(Asked):
         first.request("GET", "/trace?seconds=1000")
         first.getresponse()
         self.refused(409, ["already"], "GET /trace")
-        first.close()  # although no packet comes, it is seen that nobody reads any more
+        first.close()  # millrace must notice it, although no packet comes
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             second = Connection(self.control)
@@ -286,12 +286,12 @@ class Tracing(Asked):
             if status == 200:
                 return
             time.sleep(0.1)
-        self.fail("the first is still there")
+        self.fail("the first trace has not ended")
 
 
 class Changing(Asked):
     def marked(self, what):
-        """IPv4 backends that have this mark in a service."""
+        """Returns the IPv4 backends that have this mark in a service."""
         backends = [b for s in self.ask("GET /services") for b in s["backends"] if ":" not in b["address"]]
         return {b["address"] for b in backends if b[what]}
 
@@ -305,10 +305,10 @@ class Changing(Asked):
         self.assertEqual(self.marked("drained"), {FIRST})
         self.assertEqual(self.marked("healthy"), {FIRST, SECOND})
         self.reload(GOOD)
-        self.assertEqual(self.servers_of(10), {SECOND: 10}, "it outlasts a reload")
+        self.assertEqual(self.servers_of(10), {SECOND: 10}, "a drain must outlast a reload")
         self.reload(without(FIRST))
         self.reload(GOOD)
-        self.assertEqual(self.servers_of(10), {SECOND: 10}, "also one that takes the backend out and back in")
+        self.assertEqual(self.servers_of(10), {SECOND: 10}, "a drain must outlast reloads that remove the backend and add it again")
         self.ask("POST /drain", backend=FIRST, drained="false")
         self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
         self.refused(404, ["10.9.9.9"], "POST /drain", backend="10.9.9.9", drained="true")
@@ -339,7 +339,7 @@ class Changing(Asked):
             met = self.echo(udp, 4, 100)
             other = SECOND if met == FIRST else FIRST
             self.ask("POST /health", backend=f"{met}:{SERVER_PORT}", healthy="false")
-            self.assertEqual(self.echo(udp, 4, 100), other, "its UDP connections move at once")
+            self.assertEqual(self.echo(udp, 4, 100), other, "UDP connections of an unhealthy backend must move at once")
             self.assertEqual(self.servers_of(10), {other: 10})
             self.assertEqual((self.marked("drained"), self.marked("healthy")), (set(), {other}))
             self.ask("POST /health", backend=f"{met}:{SERVER_PORT}", healthy="true")
@@ -356,7 +356,7 @@ class Changing(Asked):
         self.assertEqual([(b["address"], b["live"]) for b in draining],
                          [(f"{FIRST}:{SERVER_PORT}", met.count(FIRST))])
         self.assertEqual(self.reload(without_services())["services"], 2)
-        self.assertEqual([client.get(1) for client in before], met, "of a service that is gone")
+        self.assertEqual([client.get(1) for client in before], met, "connections of a removed service must go on")
         self.reload(GOOD)
         self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
         self.assertEqual([client.get(1) for client in before], met)
@@ -374,7 +374,7 @@ class Changing(Asked):
         self.refused(422, ["port (inside) mtu: cannot change"], "POST /reload")
         self.write("f.toml", GOOD.replace('name = "inside"', 'name = "within"'))
         self.refused(422, ["port (inside) is gone: cannot", "port (within) is new: cannot"], "POST /reload")
-        # With one worker sharing would be another by default, but nobody has asked for one.
+        # With one worker the default sharing scheme is another one; since the file names none, that is no problem of its own.
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 1"))
         self.assertNotIn("sharing", self.ask("POST /reload", 422)["error"])
         self.write("f.toml", "# nothing\n")
@@ -403,7 +403,7 @@ class Changing(Asked):
             self.assertIn("tpc", self.process.stderr.readline())
 
     def test_many_services(self):
-        """More than have their tables at once; memory does not grow with reloads."""
+        """More services than have a Maglev table at the start. Memory does not grow with reloads."""
         def text(last_byte):
             others = (f'[[service]]\naddress = "203.0.113.20"\nport = {port}\nprotocol = "tcp"\nbackends = ['
                       + ", ".join(f'{{ address = "10.1.{port >> 8}.{b + last_byte}", port = {port} }}' for b in (1, 2, 3)) + "]\n"
@@ -436,7 +436,7 @@ class Changing(Asked):
                 self.stop()
 
     def reload_under_load(self, above):
-        """Connections transfer while backends come and go."""
+        """Connections keep their servers while reloads remove and add backends."""
         self.serve_with(above + GOOD)
         texts = [above + without(address) for address in (FIRST, SECOND, "nobody")]
         end = self.transferring(50)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Direct server return with real clients and servers: millrace sees what clients send, servers answer them by themselves.
+"""Direct server return with real clients and servers: millrace sees the clients' packets only, servers answer directly.
 
     dsr_test.py MILLRACE [TEST...]
 """
@@ -88,13 +88,13 @@ class Dsr(Asked):
                 self.assertEqual(sum(b["replies"] for b in stats["backends"]), 0)
                 self.assertEqual({s["forward"] for s in stats["services"]}, {"dsr"})
                 dropped = {reason: n for reason, n in stats["packets"]["dropped"].items() if n}
-                self.assertLessEqual(dropped.keys(), {"not_ours", "other_station"}, "of the link's own traffic")
+                self.assertLessEqual(dropped.keys(), {"not_ours", "other_station"}, "only the link's own traffic may be dropped")
 
     def states(self):
         return sorted(c["state"] for c in self.ask("GET /connections"))
 
     def test_one_direction_is_enough(self):
-        """What a client sends shows by itself that its connection is real; a repeated SYN does not."""
+        """The originator's packets alone prove that a connection is real, but a repeated SYN does not."""
         self.serve(STATEFUL)
         [client] = self.clients(1)
         self.assertEqual(self.states(), ["established"])
@@ -110,7 +110,7 @@ class Dsr(Asked):
         with self.network_.client:
             silent = socket.socket()
         self.addCleanup(silent.close)
-        silent.settimeout(3.5)  # a SYN, and two again
+        silent.settimeout(3.5)  # time for a SYN and two retransmissions
         self.assertRaises(TimeoutError, silent.connect, (ADDRESSES[4]["service"], PORT))
         self.assertEqual(self.states(), ["syn_sent"])
 
@@ -143,7 +143,7 @@ class Dsr(Asked):
         self.assertEqual(self.servers_of(20), {SECOND: 20})
 
     def test_connections_of_a_dead_server_may_end(self):
-        """Another server, which does not know them, tells their clients."""
+        """Their packets go to another server, which resets them, since it does not know them."""
         health = 'on_unhealthy = "reset"\nhealth = { check = "tcp" }'
         self.serve(configuration("workers = 2", health))
         clients = {}
@@ -155,7 +155,7 @@ class Dsr(Asked):
         self.assertEqual(clients[SECOND].get(1), SECOND)
 
     def neighbours(self):
-        """What is wrong with them: who does not answer, and who answers for what."""
+        """Returns the neighbours that do not answer, and those that answer for virtual addresses."""
         [port] = self.ask("GET /stats")["ports"]
         return port["silent"], {(r["address"], r["mac"], r["neighbour"]) for r in port["rivals"]}
 
@@ -167,7 +167,7 @@ class Dsr(Asked):
         first, second = network.each_server
         with first:
             set_sysctls({"ipv4/conf/all/arp_ignore": 0})
-            ip(f"address add {ADDRESSES[6]['service']} dev wire nodad")  # IPv6 answers for those of the link's interface
+            ip(f"address add {ADDRESSES[6]['service']} dev wire nodad")  # Linux then answers for it on the link
             [wire] = json.loads(ip("-json link show wire"))
         with second:
             ip("link set wire down")
@@ -183,7 +183,7 @@ class Dsr(Asked):
             ip(f"address delete {ADDRESSES[6]['service']} dev wire")
         with second:
             ip("link set wire up")
-            ip(f"address add {silent[1]}/{ADDRESSES[6]['bits']} dev wire nodad")  # it went with the link
+            ip(f"address add {silent[1]}/{ADDRESSES[6]['bits']} dev wire nodad")  # it was lost when the link went down
         self.wait_until(lambda: self.neighbours() == ([], rivals))
         self.reload(text)
         self.wait_until(lambda: self.neighbours() == ([], set()))
@@ -204,7 +204,7 @@ class Dsr(Asked):
         self.assertEqual([client.get(1000) for client in clients], met)
 
     def test_a_service_changes_its_manner(self):
-        """Connections that began with a reply's entry keep it."""
+        """Connections that began with an entry for replies keep it after reloads between nat and dsr."""
         as_nat = STATEFUL.replace('forward = "dsr"', 'forward = "nat"')
         self.serve(as_nat)
         self.reload(STATEFUL)

@@ -1,4 +1,4 @@
-// Ends of IPv4 connections, and packets from one to another, for tests of whole lines.
+// Ends of IPv4 connections, and packets between them, for tests of whole lines.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ inline constexpr std::uint8_t kFin = 1;
 inline constexpr std::uint8_t kSyn = 2;
 inline constexpr std::uint8_t kAck = 16;
 
-/// A TCP segment with so many bytes of data, its numbers 0.
+/// Returns a TCP segment with `data` bytes of data; its sequence and acknowledgement numbers are 0.
 inline Bytes packet(const Endpoint& from, const Endpoint& to, std::uint8_t flags = kSyn,
                     unsigned data = 0) {
   Bytes ip = bytes({0x45, 0}) + be(40 + data) + be(0) + be(0x4000) + bytes({64, 6, 0, 0});
@@ -30,7 +30,8 @@ inline Bytes packet(const Endpoint& from, const Endpoint& to, std::uint8_t flags
          zeros(6 + data);
 }
 
-/// Host unreachable, from there to the sender of a packet like those of `packet`, which it quotes.
+/// Returns the ICMP error host unreachable from `from` to the sender of `about`, a result of
+/// `packet`, which it quotes.
 inline Bytes error_about(const Bytes& about, const Endpoint& from) {
   constexpr unsigned kIp = 14;
   Bytes ip = bytes({0x45, 0}) + be(static_cast<unsigned>(28 + about.size() - kIp)) + be(0) +
@@ -40,7 +41,7 @@ inline Bytes error_about(const Bytes& about, const Endpoint& from) {
   return ethernet(0x0800) + ip + bytes({3, 1, 0, 0}) + zeros(4) +
          Bytes(about.begin() + kIp, about.end());
 }
-/// What an error like those of `error_about` quotes.
+/// Returns the packet that an error made by `error_about` quotes.
 inline Bytes quoted_by(const Bytes& error) {
   return ethernet(0x0800) + Bytes(error.begin() + 42, error.end());
 }
@@ -56,7 +57,7 @@ inline Endpoint end_at(const std::byte* packet, unsigned address_at, unsigned po
 }
 }  // namespace detail
 
-/// Of a packet like those of `packet`.
+/// Returns an end of a packet made by `packet`.
 inline Endpoint source_of(const std::byte* packet) { return detail::end_at(packet, 26, 34); }
 inline Endpoint destination_of(const std::byte* packet) { return detail::end_at(packet, 30, 36); }
 

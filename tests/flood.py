@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Floods a capture's servers, and looks whether anybody notices.
+"""Floods a capture's servers, and checks that the capture's connections are not harmed.
 
     flood.py MILLRACE CAPTURE [--kind syn|ack|udp] [--recorded CAPTURE] [--each 10] [--speed X]
              [--packets N] [--capacity 32768] [--when-full evict|stateless] [--seed N] [--keep FOLDER]
 
-The capture's busiest servers become services, its replies come from their backends, as in
-roundtrip.py. It goes through millrace alone, and then with --each packets from spoofed sources to
-those servers beside each of its own, from its fifth part on; or with those of a recorded flood,
-whose victims' place the servers take. --speed makes it pass so many times faster. A table of
---capacity connections is given to both. Exit status 1 where a packet of a connection that had begun
-before the flood came out different, or where more than 1 % of the connections that began later had
-one that did; 2 where it cannot be tried.
+The capture's busiest servers become services, and its replies come from their backends, as in
+roundtrip.py. millrace replays the capture alone, and then with a flood, which begins after a fifth of
+the capture: --each packets from spoofed sources to those servers for each packet of the capture; or the
+packets of a recorded flood, sent to those servers in place of its victims. --speed makes the capture
+that many times faster. Both replays have a table of --capacity connections. Exit status 1 if a packet
+of a connection from before the flood came out different, or if that happened to more than 1 % of the
+connections that began later; 2 if the test cannot run.
 """
 
 import argparse
@@ -28,12 +28,13 @@ import packets
 import roundtrip
 from packets import TCP, UDP
 
-_SHARE_BEFORE = 5  # the flood begins behind a fifth of the capture
+_SHARE_BEFORE = 5  # the flood begins after a fifth of the capture
 _FLAGS = {"syn": 0x02, "ack": 0x10}
 
 
 def frame(server, kind):
-    """(before the source's address, before its port, behind it) of a packet to `server`."""
+    """Returns the parts of a packet to `server`: the bytes before the source's address, those between it and the
+    source's port, and those behind the port."""
     address, port, protocol = server
     if protocol == TCP:
         numbers = bytes(8) + struct.pack(">BBHHH", 0x50, _FLAGS[kind], 65535, 0, 0)
@@ -49,7 +50,7 @@ def frame(server, kind):
 
 
 def spoofed(servers, kind, rng):
-    """Endless packets from sources that change each time."""
+    """Yields packets without end, each from another source."""
     wanted = UDP if kind == "udp" else TCP
     frames = [frame(server, kind) for server in servers if server[2] == wanted]
     if not frames:
@@ -61,7 +62,7 @@ def spoofed(servers, kind, rng):
 
 
 def recorded(path, servers):
-    """The packets of a recorded flood over and over, to the servers in turn."""
+    """Yields the packets of a recorded flood again and again, to the servers in turn."""
     capture = captures.Capture(path)
     targets = [s for s in servers if s[2] == TCP and len(s[0]) == 4]
     if not targets:
@@ -79,7 +80,7 @@ def recorded(path, servers):
 
 
 def prepare(options, folder):
-    """The servers, their configuration, and the capture with its replies coming from backends."""
+    """Returns the servers, the path of their configuration, and the capture's packets with replies from backends."""
     capture = captures.Capture(options.capture)
     if capture.link_type != captures.ETHERNET:
         raise RuntimeError(f"{options.capture}: no Ethernet")
@@ -103,7 +104,7 @@ def prepare(options, folder):
 
 
 def mixed(own, flood, each):
-    """The capture's packets and the flood's, and the places of the former."""
+    """Returns the capture's packets with the flood's among them, and the places of the capture's."""
     begin = len(own) // _SHARE_BEFORE
     out, places = [], []
     for number, packet in enumerate(own):
@@ -133,13 +134,13 @@ def replay(millrace, config, capacity, sent, folder, name):
 
 
 def judge(own, alone, flooded, begin):
-    """(connections begun before, of which wrong; begun later, of which wrong)."""
+    """Returns (connections from before the flood, wrong ones among them, later ones, wrong ones among them)."""
     born, wrong = {}, set()
     for number, (packet, expected, got) in enumerate(zip(own, alone, flooded)):
         flow = packets.dissect(captures.ETHERNET, packet[2])
         if flow is None or flow.protocol not in (TCP, UDP):
             continue
-        # Of a reply the backend's end: a conversation counts once for each direction.
+        # A reply's source is the backend: so each direction of a conversation counts as a connection.
         name = (flow.protocol, *sorted(roundtrip.ends(flow, packet[2])))
         born.setdefault(name, number)
         if got != expected:

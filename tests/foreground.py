@@ -1,6 +1,6 @@
-"""Importing this gives the test, and every program that it starts, its signals as in a foreground shell.
+"""Importing this module makes the test, and every program that it starts, get signals as in the foreground.
 
-A shell that starts a job in the background has SIGINT ignored, nohup has SIGHUP, and both are inherited.
+A shell ignores SIGINT for jobs in the background, and nohup ignores SIGHUP; child processes inherit both.
 """
 
 import signal
@@ -11,7 +11,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 
 
 def is_caught(pid, number):
-    """True once the process has a handler of its own for that signal."""
+    """Returns True if the process has a handler of its own for that signal."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
     return bool(int(caught, 16) >> (number - 1) & 1)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Datagrams in fragments, through `millrace run` on each kind of interface: routed ones pass, pings to millrace itself are
-answered, and of a service's traffic no part passes.
+"""Fragmented datagrams through `millrace run` on each kind of interface: routed ones pass, pings to millrace itself are
+answered, and fragments to and from services are dropped.
 
     fragments_test.py MILLRACE [TEST...]
 """
@@ -16,12 +16,12 @@ from live import NO_XDP, has_xdp, main
 from namespaces import ip
 from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT, Servers, configuration, payload
 
-SIZES = (1473, 3000, 9000, 30000)  # beyond one packet of 1500 bytes
+SIZES = (1473, 3000, 9000, 30000)  # bytes of data, too many for one packet of 1500 bytes
 ROUTED_PORT = 5353
 
 
 class Fragments(Asked):
-    """What all kinds of interfaces have in common; a class of each is below."""
+    """The tests for all kinds of interfaces; a subclass for each kind is below."""
 
     OUTSIDE, INSIDE, TO_CLIENT = "af_packet:outside", "af_packet:inside", "veth"
 
@@ -38,7 +38,7 @@ class Fragments(Asked):
             yield
 
     def echo_beside(self, family):
-        """A server on a port that is no service's."""
+        """Starts a server on a port that belongs to no service; returns its address."""
         address = ADDRESSES[family]["servers"][0]
         with self.network_.servers:
             udp = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
@@ -75,7 +75,7 @@ class Fragments(Asked):
         return udp
 
     def in_place_of(self, family, server):
-        """A socket by which the test answers itself."""
+        """Stops a server; returns a socket at its address, by which the test itself answers."""
         self.servers.stop(family, server)
         with self.network_.servers:
             udp = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
@@ -92,7 +92,7 @@ class Fragments(Asked):
         return udp
 
     def exchange(self, udp, size):
-        """Sends it until it comes back: the busy kernel of a small machine loses some."""
+        """Sends a datagram until it comes back, five times at most: the kernel of a busy machine loses some."""
         for _ in range(5):
             udp.send(payload(size))
             try:
@@ -114,7 +114,7 @@ class Fragments(Asked):
             self.assertFalse({"too_big", "service_fragment", "fragment"} & dropped.keys(), dropped)
 
     def test_pings(self):
-        """Of own and of virtual addresses."""
+        """Pings in fragments to millrace's own and to virtual addresses are answered."""
         for _ in self.each_sharing():
             for family, a in ADDRESSES.items():
                 for address in (a["outside"], a["service"], a["inside"]):
@@ -123,17 +123,17 @@ class Fragments(Asked):
             self.stop()
 
     def test_of_services(self):
-        """None passes, in neither direction, and nobody is told."""
+        """No fragment passes in either direction, and no ICMP error is sent."""
         for _ in self.each_sharing():
             for family, a in ADDRESSES.items():
                 udp = self.client_socket(family, (a["service"], PORT))
                 udp.send(b"?" * 100)
-                udp.recv(1000)  # it has a connection
+                udp.recv(1000)  # there is a connection now
                 udp.settimeout(0.3)
                 udp.send(payload(3000))
                 with self.assertRaises(TimeoutError):
                     udp.recv(65536)
-                # Its backend's answer.
+                # Fragments of a reply from the backend.
                 server = a["servers"][0]
                 answering = self.in_place_of(family, server)
                 with self.network_.client:
@@ -144,12 +144,12 @@ class Fragments(Asked):
                 with self.assertRaises(TimeoutError):
                     hearing.recv(65536)
             packets = self.stop()["packets"]
-            self.assertGreaterEqual(packets["dropped"]["service_fragment"], 2 * 2 * 3)  # families, ways, fragments
+            self.assertGreaterEqual(packets["dropped"]["service_fragment"], 2 * 2 * 3)  # families, directions, fragments
 
 
 class OnPacketSockets(Fragments):
     def test_of_a_backend_that_has_gone(self):
-        """Its connections remain: what it answers would leave with the service's address."""
+        """Connections of a removed backend go on, so its fragments must be dropped: its replies get the service's address."""
         family, a = 4, ADDRESSES[4]
         stays = GOOD.replace("[[service]]\n", "[[service]]\nmove_udp = false\n")
         self.serve_with(stays)
@@ -180,7 +180,7 @@ class OnTap(Fragments):
 
 
 class OnMemif(Fragments):
-    """Two of millrace, one behind the other."""
+    """Two millrace processes, one behind the other, with a memif between them."""
 
     test_pings = test_of_services = None
     BETWEEN = {4: ("192.0.2.1", "192.0.2.2", 24), 6: ("2001:db8:5::1", "2001:db8:5::2", 64)}
@@ -226,7 +226,7 @@ backends = [{{ address = "{self.BETWEEN[4][1 - place]}" }}]
         self.start(self.network_, self.one_of_two(1, "inside", memif + ",role=client", sharing), control=f"second-{sharing}")
 
 
-del Fragments  # it is no test by itself
+del Fragments  # unittest shall run its subclasses only
 
 if __name__ == "__main__":
     main()

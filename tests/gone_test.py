@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What becomes of connections to `millrace run` whose backends are gone, and of clients that find none, with the kernel's own
-sockets at both ends.
+"""Tests connections through `millrace run` to backends that go away, and clients for which there is no backend, with the
+kernel's own sockets at both ends.
 
     gone_test.py MILLRACE [TEST...]
 """
@@ -16,7 +16,7 @@ from network import ADDRESSES, FAMILIES, PORT, SERVER_PORT
 
 
 def with_keys(keys, text=GOOD):
-    """Each service has those, too."""
+    """Returns `text` with these keys added to each service."""
     return text.replace("[[service]]\n", "[[service]]\n" + keys + "\n")
 
 
@@ -73,7 +73,7 @@ class Gone(Asked):
                 self.stop()
 
     def test_who_is_killed_before_an_answer_is_told(self):
-        """Its SYN waits for the MAC of a server that is not there."""
+        """The SYN still waits for the MAC of a server that is not there when its connection is killed."""
         self.serve_with()
         self.without_address(SECOND)
         self.without_address(FIRST)
@@ -94,7 +94,7 @@ class Gone(Asked):
         self.refused(400, ["silent", "true or false"], "POST /kill", all="true", silent="maybe")
         self.assertEqual(self.ask("POST /kill", all="true", silent="true"), {"killed": 1})
         self.assertEqual(self.established_at_servers(), 1)
-        self.assertEqual(client.get(1), client.get(1), "it goes on where consistent hashing finds its server")
+        self.assertEqual(client.get(1), client.get(1), "a silently killed connection must go on, as consistent hashing finds its server")
 
     def test_refused(self):
         self.serve_with()
@@ -126,7 +126,7 @@ class Gone(Asked):
         self.assertEqual((self.dropped("no_backend"), self.dropped("refused")), (1, 0))
 
     def test_passed_to_another_machine(self):
-        """The servers' namespace has the services' addresses, too, behind a route."""
+        """Without backends packets are routed to another machine: the servers' namespace has the services' addresses, too."""
         routes = "".join(f'[[route]]\nprefix = "{a["service"]}/{len(socket.inet_pton(family, a["service"])) * 8}"\n'
                          f'via = "{a["servers"][1]}"\n' for family, a in zip(FAMILIES.values(), ADDRESSES.values()))
         self.serve_with(with_keys('no_backend = "pass"', GOOD + routes))
@@ -135,7 +135,7 @@ class Gone(Asked):
                 ip(f"address add {a['service']}/{a['bits'] if family == 4 else 128} dev lo nodad")
                 other = socket.create_server((a["service"], PORT), family=FAMILIES[family])
                 self.addCleanup(other.close)
-        self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND}, "as long as somebody takes connections")
+        self.assertEqual(set(self.servers_of(20)), {FIRST, SECOND}, "backends must get connections as long as there are some")
         self.drain_all()
         for family in FAMILIES:
             self.assertEqual(self.connection_attempt(family), 0)
@@ -160,7 +160,7 @@ class Gone(Asked):
                 self.assertEqual(moved, met.count(FIRST) if on_unhealthy == "reset" else 0)
 
     def test_a_syn_that_nobody_answers_goes_elsewhere(self):
-        """The client's own retransmission does, without being asked."""
+        """The client's retransmitted SYN goes to another backend, if its backend is unhealthy or removed."""
         for way in ("unhealthy", "removed"):
             with self.subTest(way=way):
                 self.serve_with()
@@ -177,7 +177,7 @@ class Gone(Asked):
                 else:
                     self.reload(without(SECOND))
                 for tcp in waiting:
-                    self.assertTrue(select.select([], [tcp], [], 10)[1], "it still waits")
+                    self.assertTrue(select.select([], [tcp], [], 10)[1], "a client still waits for its connection")
                     self.assertEqual(tcp.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), 0)
                 self.stop()
 
@@ -195,7 +195,9 @@ class Gone(Asked):
                 self.stop()
 
     def test_a_backends_packets_do_not_leave_with_its_address(self):
-        """What consistent hashing would have sent to it may be an answer; what would have gone to the other one is none."""
+        """A datagram from a backend to a client without a connection. If consistent hashing sends that client to the backend,
+        it may be a reply, and gets the service's address; from the other backend it is a stray reply, and is dropped unless
+        `direct` is set."""
         self.serve_with()
         udp = self.datagram_socket(port=5555)
         udp.settimeout(0.5)

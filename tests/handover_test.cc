@@ -1,5 +1,5 @@
-// Workers take over the connections of others, which serve on meanwhile: in the end they have the
-// same ones, whatever their tables are, and in whatever pieces they are told.
+// New workers take over the connections of old workers, which go on serving meanwhile. In the end
+// both have the same connections, whatever their tables, and in whatever pieces the records come.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr unsigned kConnections = 3000;
 
-/// Two services that translate replies, and the rest one-way.
+/// Returns the default services, which are one-way, and two services that translate replies.
 Services services() {
   Services all = default_services();
   const auto everything = all.v4.front();
@@ -99,14 +99,14 @@ class HandoverTest : public testing::TestWithParam<Change> {
     return all;
   }
 
-  /// True if a connection does not wait for a backend that is gone.
+  /// True if a connection is ended when its backend is gone, so that the next packet gets another.
   static bool moves(const ListedConnection& connection) {
     const auto protocol = std::visit([](const auto& key) { return key.protocol; }, connection.key);
     return !is_answered(connection.state) ||
            (protocol != kProtocolTcp && protocol != kProtocolSctp);
   }
 
-  /// Bytes in pieces of any size.
+  /// Gives the bytes to `taking_over` in pieces of random sizes.
   void take(TakingOver& taking_over, std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const std::size_t size = std::min<std::size_t>(1 + random_() % 300, bytes.size());
@@ -116,7 +116,8 @@ class HandoverTest : public testing::TestWithParam<Change> {
     }
   }
 
-  /// What has changed, asked for as those who serve are asked, or at rest.
+  /// Tells `to` the connections of `from` that have changed since the last call. `serves`: the
+  /// workers of `from` run, and are asked through their mailboxes.
   void tell(Workers& from, std::vector<Carrying>& carrying, TakingOver& to, bool serves) {
     std::vector<std::byte> bytes;
     const auto append = [&bytes](std::span<const std::byte> more) {
@@ -140,7 +141,7 @@ class HandoverTest : public testing::TestWithParam<Change> {
     ASSERT_TRUE(to.end().has_value());
   }
 
-  /// Whether each worker has met all its packets of the plan, of which it has a part.
+  /// True once each worker has received as many packets as the plan has.
   static bool have_seen(const Workers& workers, const TrafficPlan& plan) {
     for (unsigned n = 0; n < workers.count(); ++n) {
       if (workers.line(n).counters().in.value() < plan.packets) return false;
@@ -148,7 +149,8 @@ class HandoverTest : public testing::TestWithParam<Change> {
     return true;
   }
 
-  /// Connections in mid-connection, each of which is met at least once.
+  /// Serves packets of connections that began earlier, until each worker has served each of its
+  /// connections at least once.
   static void serve_some(Workers& workers, unsigned seed) {
     const TrafficPlan plan{
         .connections = kConnections, .packets = 20'000, .seed = seed, .midstream = true};
@@ -203,7 +205,7 @@ TEST_P(HandoverTest, TheSameConnectionsInTheEnd) {
     const auto whole = to.line(n).check_invariants();
     EXPECT_TRUE(whole.has_value()) << whole.error().message;
   }
-  // What counts for limits, too.
+  // The counts for limits are the same, too.
   const auto counted = [](const Workers& workers) {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> all;
     for (const auto& service : services_of(workers)) {
@@ -219,13 +221,14 @@ TEST_P(HandoverTest, TheSameConnectionsInTheEnd) {
   }
 }
 
-/// They go on as the others would have: nothing is opened anew, and all end by themselves.
+/// The new workers go on with the same traffic, and open no connection anew.
 TEST_P(HandoverTest, TheyGoOn) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   const auto& [one, other] = GetParam();
   Workers from = one.make();
   serve_some(from, seed_ % 1000);
-  // Each worker finds its connections by the same spread, so there must be as many.
+  // There are as many workers as before, so that the spread gives each the packets of its
+  // connections.
   Scheme same = other;
   same.workers = from.count();
   Workers to = same.make();
@@ -265,8 +268,8 @@ TEST_P(HandoverTest, WhoseServiceIsGoneDrains) {
   EXPECT_GT(draining, 0U);
 }
 
-/// The new process may no longer list a backend: then it does with its connections as a reload
-/// does.
+/// If the new process has not configured a backend, it treats the backend's connections as a reload
+/// would: those without a reply end.
 TEST_P(HandoverTest, WhatNobodyAnsweredLeavesABackendThatIsGone) {
   const auto& [one, other] = GetParam();
   Workers from = one.make();
@@ -314,7 +317,8 @@ TEST_P(HandoverTest, WhatHasNoPlaceIsLeftBehind) {
   EXPECT_EQ(taking_over.left_behind(), from.report_v4().live);
 }
 
-/// Without its function, a connection that this translates would go on as it comes.
+/// A connection with packets that a function translates is left behind if the new process lacks
+/// that function: its packets would go on untranslated.
 TEST_P(HandoverTest, WhatAFunctionServedThatIsNotHereIsLeftBehind) {
   const auto& [one, other] = GetParam();
   Services some = services();
@@ -334,7 +338,7 @@ TEST_P(HandoverTest, WhatAFunctionServedThatIsNotHereIsLeftBehind) {
   tell(from, carrying, taking_over, false);
   EXPECT_EQ(taking_over.left_behind(), served);
   EXPECT_EQ(list(to).size(), theirs.size() - served);
-  // Whoever has more functions takes over all.
+  // A process that has more functions takes over all connections.
   Workers back = one.make_with(both);
   TakingOver taking_back(back, one.owners());
   std::vector<Carrying> carrying_back(to.count());
@@ -357,7 +361,7 @@ TEST(TakingOverTest, ABackendThatDrainsBesideItselfIsAddedOnce) {
             services().v4.size() + services().v6.size());
 }
 
-/// What a process tells first, and last, makes the next one's function: by JSON.
+/// The JSON that the old process's function tells first and last makes the new process's function.
 TEST(TakingOverTest, WhatAFunctionTellsMakesTheNextOne) {
   const FunctionKind& kind = balance_kind();
   const OnEachWorker on_each = [](const auto& step) {
@@ -386,7 +390,7 @@ TEST(TakingOverTest, WhatAFunctionTellsMakesTheNextOne) {
   to->take_last(nullptr);
   ASSERT_TRUE(to->update(other, {}, on_each).has_value());
   EXPECT_EQ(statistics().size(), services().v4.size());
-  EXPECT_EQ(statistics().front().backends.front().weight, 0U) << "its mark is lost";
+  EXPECT_EQ(statistics().front().backends.front().weight, 0U) << "the backend is not drained";
   EXPECT_TRUE(to->check_invariants().has_value());
 
   told["services"][0]["prefix"] = 1000;
@@ -416,7 +420,7 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   const auto own = scheme.make().line(0).carried_parts();
   const CarriedBlock one{.family = 4, .worker = 0, .count = 1};
   EXPECT_TRUE(refuses(one, true, own)) << "cut off";
-  EXPECT_TRUE(refuses(one, false, {})) << "nobody has said what a record holds";
+  EXPECT_TRUE(refuses(one, false, {})) << "a block before the parts of its records";
   EXPECT_TRUE(refuses(CarriedBlock{.family = kCarriedRefusal, .worker = 0, .count = 0}, false, {}));
   EXPECT_TRUE(
       refuses(CarriedBlock{.family = kCarriedRefusal, .worker = 0, .count = 5000}, false, {}));
@@ -434,8 +438,8 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   EXPECT_TRUE(refuses(odd, false, own)) << "another protocol's state";
 }
 
-// What a function knows of connections is read in its own version only; one that is not here may
-// have a part.
+// The part of a function is read in its own version only. A part of an unknown function is no
+// error.
 TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   const Scheme scheme{"race", "sharded", 1};
   const auto take = [&](const std::vector<CarriedPart>& parts,
@@ -457,7 +461,7 @@ TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   EXPECT_EQ(parts[0].name(), "balance");
   EXPECT_EQ(take(parts), "");
   EXPECT_EQ(take(parts, parts), "");
-  EXPECT_NE(take(parts, {parts[0]}), "") << "what waits for a place has images as told first";
+  EXPECT_NE(take(parts, {parts[0]}), "") << "the parts must stay as they were told first";
   append(parts, 4, std::array{Part{.name = "tomorrow's", .version = 7, .image_bytes = 40}});
   EXPECT_EQ(take(parts), "");
   parts[0].version = 9;

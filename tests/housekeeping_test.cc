@@ -1,5 +1,5 @@
-// How much housekeeping a burst waits for, whatever has come together: all connections of a line
-// are due at one time, of both families.
+// The most housekeeping for which a burst waits, in the worst case: all connections of a line, of
+// both families, expire at one time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,12 +18,13 @@
 namespace millrace {
 namespace {
 
-constexpr std::uint32_t kClients = 4000;  // of each family
+constexpr std::uint32_t kClients = 4000;  // in each family
 constexpr std::uint32_t kTimeoutMs = 1000;
 constexpr std::uint32_t kBursts = 80'000;
-constexpr std::uint64_t kMost = 64;  // of each family, as docs/ageing.md has it
+constexpr std::uint64_t kMost = 64;  // endings in a burst, for each family (docs/ageing.md)
 
-/// One packet a burst: all clients' at once, then a late one's each millisecond.
+/// A port that receives bursts of one packet: first one of each client at time 0, then, after the
+/// timeout, one each millisecond.
 class OnePacketPort final : public Port {
  public:
   explicit OnePacketPort(const Line*& line) : line_(line) {}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs a build, and the library built alone, static and shared, each into a folder of its own. Against
-# what lies there it builds and runs examples/, as a CMake package, also of a project in C alone, and through
-# pkg-config; and what README shows. `millrace` finds
-# `millrace-bench` beside it, and the dataplane is configured where what only benchmarks need cannot be found.
+# Installs a build, and the library built alone, static and shared, each into a folder of its own. Builds and runs
+# examples/ against each, by the CMake package, also in a project in C alone, and by pkg-config; and README's code.
+# Checks that the installed `millrace` finds `millrace-bench` beside it, and that the dataplane can be configured
+# without the libraries that only benchmarks need.
 #
 #   tests/install_test.sh [BUILD]    BUILD: a configured build folder (default: build/release)
 set -euo pipefail
@@ -19,14 +19,14 @@ run() { # run PROGRAM WHAT
   ran=$((ran + 1))
 }
 
-# Moved after the installation: nothing in it may name the place it was put first.
+# Moves the tree after the installation: no file in it may contain the path of its first place.
 install_to() { # install_to BUILD PREFIX
   cmake --build "$1" >/dev/null
   cmake --install "$1" --prefix "$work/first" >/dev/null
   mv "$work/first" "$2"
 }
 
-# The library as README says, where nothing that the dataplane needs can be found.
+# Builds the library as README says, without the libraries that the dataplane needs.
 build_library() { # build_library FOLDER [OPTION...]
   local package hidden=()
   for package in PkgConfig absl tsl-hopscotch-map tsl-robin-map CLI11 fmt nlohmann_json tomlplusplus; do
@@ -36,14 +36,14 @@ build_library() { # build_library FOLDER [OPTION...]
     { echo "the preset library needs more than a C++ compiler" >&2 && exit 1; }
 }
 
-# Without the benchmarks it takes nothing that only they need.
+# Configures the dataplane without benchmarks, and without the libraries that only benchmarks need.
 configure_dataplane() { # configure_dataplane FOLDER
   local hidden=(-DCMAKE_DISABLE_FIND_PACKAGE_libcuckoo=ON -DCMAKE_DISABLE_FIND_PACKAGE_Zydis=ON)
   (cd "$root" && cmake --preset release -B "$1" -DMILLRACE_BENCH=OFF "${hidden[@]}") >/dev/null ||
     { echo 'the dataplane needs what only benchmarks should' >&2 && exit 1; }
 }
 
-# Each public header can be included alone, and first, with nothing but the installed tree.
+# Checks that each public header can be included alone, with nothing but the installed tree.
 try_headers() { # try_headers PREFIX
   local header
   while read -r header; do
@@ -53,7 +53,7 @@ try_headers() { # try_headers PREFIX
   done < <(find "$1/include" -name '*.h')
 }
 
-# README's code as it stands, in a function whose parameters are what the text says.
+# Compiles and runs README's code unchanged, in a function that has the parameters which README describes.
 try_readme() { # try_readme PREFIX COMPILE_OPTION...
   # shellcheck disable=SC2016
   sed -n '/^```cpp$/,/^```$/p' "$root/README.md" | sed '/^```/d' >"$work/readme.inc"
@@ -105,7 +105,7 @@ try_pkg_config() { # try_pkg_config [--static]
   done
 }
 
-# What a project in C alone would write.
+# A project in C alone.
 mkdir "$work/c"
 cp "$root"/examples/embed*.c "$work/c"
 cat >"$work/c/CMakeLists.txt" <<'CMAKE'

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Compares millrace's connections with those that Linux tracks of the same packets.
+"""Compares millrace's connections with those that Linux tracks for the same packets.
 
     kernel_conntrack.py MILLRACE CAPTURE [--speed X] [--until SECONDS] [--idle SECONDS]
                         [--timeouts kernel|short] [--servers 200] [--liberal] [--keep FOLDER]
                         [--allowed 0.001]
 
-The capture's busiest servers are chosen; each becomes a service with one backend, from which millrace sees its
-replies come. The packets of their conversations are sent, and ICMP errors about them, at the capture's pace or --speed
-times faster, through a router made of network namespaces, which vanish with this process. Then the
-router's list of connections is read, and millrace replays the same packets, at the times at which
-they were really sent, to the time at which the list was read. Connections that one side alone has
-are differences, and so are those in different states; a difference is explained where one of
-the rules of kernel_known.py holds. MILLRACE may be `-`: then the kernel's list is all there is.
+Each of the capture's busiest servers becomes a service with one backend, and for millrace the service's
+replies come from that backend. The packets of these servers' conversations, and ICMP errors about them, are sent through
+a router, at the capture's pace or --speed times faster. The router is made of network namespaces, which
+vanish with this process. Then the router's list of connections is read, and millrace replays the same
+packets at the times at which they were sent, up to the time at which the list was read. A difference is
+a connection that only one side has, or that is in different states; it is explained if one of the rules
+in kernel_known.py holds. If MILLRACE is `-`, only the kernel's list is made.
 
-Needs root, and the commands ip, nft and conntrack (iproute2, nftables, conntrack). Exit status 1
-where more than --allowed of the connections differ without explanation, 2 where it cannot be tried.
+Needs root, and the commands ip, nft and conntrack (iproute2, nftables, conntrack). Exit status 1 if more
+than --allowed of the connections differ without explanation, 2 if the comparison cannot run.
 """
 
 import argparse
@@ -42,15 +42,15 @@ _SHOWN, _TAIL = 10, 12
 
 
 def _routable(address):
-    """Whether a router forwards what comes from and goes to `address`."""
+    """Returns True if a router forwards packets from and to `address`."""
     if len(address) == 4:
-        # Not 240.0.0.0/24, which the router itself uses.
+        # Leaves out 240.0.0.0/24, which the router itself uses.
         return 0 < address[0] < 224 or b"\xf0\0\1" <= address < b"\xff"
     return address[0] != 0xFF and address[:2] < b"\xfe\x80" and any(address[:15])
 
 
 def _reason_against(flow, wire, data):
-    """Why a packet cannot be sent, or None."""
+    """Returns why a packet cannot be sent, or None."""
     if flow is None or flow.protocol not in NAMES:
         return "neither TCP nor UDP"
     if flow.l4 + flow.l4_wire > wire:
@@ -84,7 +84,7 @@ def _pair(flow, data):
 
 
 class Choice:
-    """The packets of a capture that are sent: `sent` has (time, conversation, frame) in its order."""
+    """The packets of a capture that are sent: `sent` has (time, conversation, frame) in the capture's order."""
 
     def __init__(self, capture, servers, until_s):
         self.left_out = collections.Counter()
@@ -122,8 +122,8 @@ class Choice:
 
 
 def _busiest(sendable, wanted):
-    """The servers with most packets, as (address, port, protocol). None of them talks to another:
-    a packet between them would be a reply and a request at once."""
+    """Returns the servers with most packets, as (address, port, protocol). No two of them talk to each
+    other: a packet between them would be a reply and a request at once."""
     count = collections.Counter()
     talks_to = collections.defaultdict(set)
     for _, (protocol, client, server), _ in sendable:
@@ -149,7 +149,7 @@ def kernel_state(protocol, words):
 
 
 def kernel_connections(text, conversations, run):
-    """Each conversation's `Connection` in the kernel's list."""
+    """Returns each conversation's `Connection` in the kernel's list."""
     result = {}
     for line in text.splitlines():
         words = line.split()
@@ -166,21 +166,21 @@ def kernel_connections(text, conversations, run):
 
 
 def _conversation(conversations, protocol, source, destination):
-    """The conversation between two ends, and whether `source` is its client."""
+    """Returns the conversation between two ends, and True if `source` is its client."""
     forward = Conversation(protocol, source, destination)
     backward = Conversation(protocol, destination, source)
     return (backward, False) if backward in conversations else (forward, True)
 
 
 def backends_of(capture, servers):
-    """An address of its own for the one backend of each service, which nobody has in the capture."""
+    """Returns an address for the backend of each service, which does not occur in the capture."""
     v4, v6 = roundtrip.unused_prefixes(capture)
     return {server: v4 + n.to_bytes(2, "big") if len(server[0]) == 4 else v6 + n.to_bytes(14, "big")
             for n, server in enumerate(sorted(servers), 1)}
 
 
 def as_of_backend(frame, backends):
-    """A service's reply as its backend would have sent it; other frames as they are."""
+    """Returns a service's reply as its backend would have sent it, and other frames unchanged."""
     flow = packets.dissect(captures.ETHERNET, frame)
     if flow is None:
         return frame
@@ -195,7 +195,7 @@ def as_of_backend(frame, backends):
 def write_config(path, backends, timeouts_s):
     with open(path, "w", encoding="utf-8") as file:
         print('function = "balance"\n\n[balance]\nunmatched = "pass"', file=file)
-        # One backend each, and many services.
+        # Small tables, since each of many services has one backend.
         print("maglev_table_size = 2", file=file)
         print("\n[ageing]\ninterval_ms = 1\n\n[ageing.timeout_s]", file=file)
         for key, value in timeouts_s.items():
@@ -209,7 +209,7 @@ def write_config(path, backends, timeouts_s):
 
 
 def _mark(when):
-    """A packet for nobody: it takes millrace's clock to the time of the kernel's list."""
+    """Returns a record that matches no service: it advances millrace's clock to the time of the kernel's list."""
     ip = bytearray.fromhex("4500001c00000000 4011 0000 c0000202c0000203 0009000900080000")
     ip[10:12] = packets.checksum(ip[:20]).to_bytes(2, "big")
     frame = kernel_router.ethernet(4) + ip
@@ -254,7 +254,7 @@ def differences(kernel, millrace):
 
 
 def renewed_differently(kernel, millrace, run):
-    """Connections in the same state on both sides whose time runs from different packets."""
+    """Yields connections in the same state on both sides that different packets have renewed last."""
     slack = (run.read_ns[1] - run.read_ns[0] + MARGIN_NS) / SECOND
     for conversation in kernel.keys() & millrace.keys():
         theirs, ours = kernel[conversation], millrace[conversation]
@@ -264,7 +264,7 @@ def renewed_differently(kernel, millrace, run):
 
 
 def packets_of(wanted, sent):
-    """The `Packet`s of each conversation in `wanted`."""
+    """Returns the `Packet`s of each conversation in `wanted`."""
     result = collections.defaultdict(list)
     for when, conversation, frame in sent:
         if conversation in wanted:
@@ -286,7 +286,7 @@ def _shown(side, connection):
 
 
 def report(found, seen, kernel, millrace, run):
-    """Prints the differences; answers how many have no explanation."""
+    """Prints the differences; returns how many have no explanation."""
     reasons = {d: explain(d, seen[d.conversation], run) for d in found}
     unexplained = [d for d in found if reasons[d] is None]
     for difference in unexplained[:_SHOWN]:
@@ -322,7 +322,8 @@ def _counts(names):
 
 
 def track(choice, timeouts_s, options, files):
-    """Sends the packets through the router; (the kernel's list, the times sent, when it was read)."""
+    """Sends the packets through the router; returns the kernel's list, the times of the packets, and the begin and
+    end of reading the list."""
     router = kernel_router.Router(timeouts_s, options.liberal)
     with open("/proc/sys/net/netfilter/nf_conntrack_max", encoding="ascii") as file:
         if len(choice.conversations) >= int(file.read()):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Which frames a router takes in, passes on and speaks about: `millrace run` beside Linux as a router, with the same links,
-addresses, routes and frames. Where they differ, a rule below must say why.
+"""Compares `millrace run` with Linux as a router: the frames that each takes in, forwards, and answers by ICMP errors, with
+the same links, addresses and routes. If they differ, a rule below must explain it.
 
     kernel_forwarding_test.py MILLRACE [TEST...]
 """
@@ -33,13 +33,13 @@ ROUTER_SYSCTLS = {
     "ipv6/icmp/ratelimit": 0,
 }
 NEIGHBOURS = {"outside": ("gateway",), "inside": ("near",)}
-# An error's type and code: its name. As ICMP and ICMPv6 have them.
+# Names of ICMP errors, by family, type and code.
 ERRORS = {4: {(3, 0): "no route", (3, 1): "no host", (3, 3): "no port", (3, 13): "prohibited", (11, 0): "hop limit"},
           6: {(1, 0): "no route", (1, 2): "scope", (1, 3): "no host", (1, 4): "no port", (1, 6): "reject", (3, 0): "hop limit"}}
 
 
 class Ends:
-    """The stations on both links, which hear everything."""
+    """The stations on both links, which receive all frames."""
 
     def __init__(self, router):
         self.namespace = Namespace()
@@ -62,7 +62,7 @@ class Ends:
         self.namespace.close()
 
     def outcomes(self, frames):
-        """What became of each: by its mark."""
+        """Sends the frames, and returns what became of each, by its mark."""
         heard = collections.defaultdict(set)
         for at in range(0, len(frames), 20):
             for frame in frames[at : at + 20]:
@@ -98,7 +98,7 @@ def said(link, packet):
 
 
 class Linux:
-    """As a router with the same addresses; the virtual ones are on its loopback."""
+    """Linux as a router with millrace's addresses; the virtual ones are on its loopback device."""
 
     def __init__(self, rpf=0, default=True):
         self.namespace = Namespace()
@@ -137,7 +137,7 @@ def configuration(device, rpf="off", default=True):
 
 
 class Difference(NamedTuple):
-    """`of` is true of the frames' names, the kernel's outcomes and millrace's that it explains."""
+    """A rule that explains a difference: `of` is True for the frame's name, the kernel's outcome and millrace's."""
 
     why: str
     of: Callable[[str, str, str], bool]
@@ -180,9 +180,9 @@ class Forwarding(Asked):
         return ends
 
     def compare(self, frames, kernel, ends):
-        """All frames have the same outcome, or a rule says why not. Returns the rules that were needed."""
+        """Checks that each frame has the same outcome, or that a rule explains why not. Returns the rules that were needed."""
         left, ours, used = frames, {}, set()
-        for _ in range(3):  # a busy machine loses some
+        for _ in range(3):  # a busy machine loses frames
             ours |= ends.outcomes(left)
             left = [frame for frame in frames if ours[frame.mark] != kernel[frame.mark]]
             rules = {frame: [rule.why for rule in KNOWN if rule.of(frame.name, kernel[frame.mark], ours[frame.mark])] for frame in left}
@@ -222,7 +222,7 @@ class Forwarding(Asked):
                 self.assertGreater(dropped.get(reason, 0), 0, reason)
 
     def test_reverse_path(self):
-        """Linux has no rp_filter for IPv6: what it does with IPv4 is right for both families. A reload changes it."""
+        """Linux has no rp_filter for IPv6, so its outcomes for IPv4 are expected for both families. A reload changes rpf."""
         frames = router_frames.for_rpf()
         kernel = {}
         for rpf, number in (("strict", 1), ("loose", 2), ("off", 0)):
@@ -241,7 +241,7 @@ class Forwarding(Asked):
 
 
 class Middle(NamedTuple):
-    """What `Live.start` needs of a network."""
+    """The part of a network that `Live.start` needs."""
 
     middle: Namespace
 

@@ -1,4 +1,4 @@
-"""What the two sides of kernel_conntrack.py are said to have, and in what they may differ.
+"""The connections of both sides of kernel_conntrack.py, and the differences between them that are explained.
 
 A difference is explained where one of the rules in `KNOWN` holds of the conversation's packets.
 """
@@ -12,7 +12,7 @@ from packets import TCP, UDP
 NAMES = {TCP: "tcp", UDP: "udp"}
 FIN, SYN, RST, ACK = 1, 2, 4, 16  # flags of TCP
 
-# The kernel's name of a TCP state: ours. It has no name of its own for mid-stream.
+# The kernel's name of a TCP state: millrace's. The kernel has no name of its own for mid-stream.
 STATES = {
     "SYN_SENT": "syn_sent",
     "SYN_SENT2": "syn_sent2",
@@ -26,12 +26,12 @@ STATES = {
 }
 _TIMEOUT_OF = {"syn_sent2": "tcp_syn_sent", "closed": "tcp_close"}
 
-# The wheel ends a connection up to a turn late, the kernel counts jiffies of 4 ms or 10 ms.
+# The wheel ends a connection up to an interval late, and the kernel counts jiffies of 4 ms or 10 ms.
 MARGIN_NS = 30_000_000
 
 
 class Conversation(NamedTuple):
-    """Who opened it first, and the server: each (address, port)."""
+    """The end that first sent a packet, and the other one: each (address, port)."""
 
     protocol: int
     client: tuple
@@ -43,26 +43,26 @@ class Conversation(NamedTuple):
 
 
 class Connection(NamedTuple):
-    """Of one side's list."""
+    """A connection in one side's list."""
 
     state: str
-    by_client: bool  # whether the side saw the client open it
-    idle_s: tuple  # seconds since its time was last renewed, (at least, at most)
+    by_client: bool  # True: to this side the client opened it
+    idle_s: tuple  # seconds since a packet last renewed it: (at least, at most)
 
 
 class Packet(NamedTuple):
-    """Of a conversation in which the sides differ."""
+    """A packet of a conversation in which the sides differ."""
 
     time: int  # ns
     by_client: bool
-    flags: int  # of TCP
+    flags: int  # TCP's; 0 for UDP
     seq: int
     ack: int
     length: int  # of the payload
 
     @property
     def end(self):
-        """The sequence number behind it."""
+        """The sequence number behind the packet."""
         flags = (self.flags & SYN != 0) + (self.flags & FIN != 0)
         return (self.seq + self.length + flags) & 0xFFFFFFFF
 
@@ -82,7 +82,7 @@ class Difference(NamedTuple):
 
 
 class Run(NamedTuple):
-    """When the kernel's list was read: (from, to), on the clock of the packets, and the timeouts."""
+    """The times in ns at which reading the kernel's list began and ended, on the clock of the packets; and the timeouts."""
 
     read_ns: tuple
     timeouts_s: dict
@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
 
 def _since_open(seen):
-    """The packets from the last SYN of a client that had none before with that sequence number."""
+    """Returns the packets from the client's last SYN on that is no retransmission."""
     start = 0
     for i, packet in enumerate(seen):
         if packet.by_client and packet.flags & (SYN | ACK | RST) == SYN:
@@ -106,7 +106,7 @@ def _runs_out(difference, seen, run):
     conversation, *sides = difference
     low, high = run.read_ns[0] - MARGIN_NS, run.read_ns[1] + MARGIN_NS
     own = {run.timeout_s(conversation.protocol, s.state) for s in sides if s}
-    if any(s and s.state == "established" for s in sides):  # which a RST or unanswered data shorten
+    if any(s and s.state == "established" for s in sides):  # a RST or unanswered data shortens its timeout
         own |= {run.timeouts_s["tcp_midstream"], run.timeouts_s["tcp_close"]}
     if None in sides and any(low <= p.time + t * SECOND <= high for p in seen for t in own):
         return True
@@ -126,7 +126,7 @@ def _states(difference):
 
 
 def _after(a, b):
-    """Whether sequence number `a` is behind `b`, modulo 2^32."""
+    """Returns True if sequence number `a` is behind `b`, modulo 2^32."""
     return 0 < (a - b) & 0xFFFFFFFF < 1 << 31
 
 
@@ -135,7 +135,7 @@ def _plain_ack(packet):
 
 
 def _fins(seen):
-    """The FINs, as (which packet, by the client)."""
+    """Returns the FINs, as (index of the packet, True if the client's)."""
     return [(i, p.by_client) for i, p in enumerate(seen) if p.flags & (FIN | RST) == FIN]
 
 
@@ -174,7 +174,7 @@ def _refused(difference, seen, _):
     resets = [i for i, p in enumerate(seen) if p.flags & RST]
     if not resets or any(not p.by_client and not p.flags & RST for p in seen):
         return False
-    # What comes after the reset opens the connection anew, as from mid-stream.
+    # To the kernel an ACK after the reset opens the connection anew, in mid-stream.
     return kernel is None or any(_plain_ack(p) for p in seen[resets[-1] :])
 
 
@@ -261,8 +261,9 @@ def _challenged(difference, seen, _):
     return any(p.by_client and p.flags & RST and p.seq in challenges for p in seen)
 
 
-# What may differ, why, and what must hold of the conversation's packets for it to be so. The names
-# are those of Linux's net/netfilter/nf_conntrack_proto_tcp.c where nothing else is said.
+# Differences that are explained: name, reason, and a function that is True if the conversation's packets have that
+# reason. Functions and tables named in a reason are in Linux's net/netfilter/nf_conntrack_proto_tcp.c, unless the
+# reason names another file.
 KNOWN = (
     ("runs out", "a timeout ends just when the list is read, or when a packet comes", _runs_out),
     (
@@ -272,7 +273,7 @@ KNOWN = (
     ),
     (
         "FIN again",
-        "tcp_conntracks[][fin][FIN_WAIT] is LAST_ACK: the kernel does not know whose FIN it was",
+        "tcp_conntracks[][fin][FIN_WAIT] is LAST_ACK: the kernel does not know which side sent the FIN",
         _fin_again,
     ),
     (
@@ -289,13 +290,13 @@ KNOWN = (
     ),
     (
         "any ACK",
-        "tcp_conntracks[][ack] takes FIN_WAIT to CLOSE_WAIT and LAST_ACK to TIME_WAIT, whoever sends "
-        "it and whatever it acknowledges",
+        "tcp_conntracks[][ack] takes FIN_WAIT to CLOSE_WAIT and LAST_ACK to TIME_WAIT, whichever side sends "
+        "the ACK and whatever it acknowledges",
         _any_ack,
     ),
     (
         "refused",
-        "nf_conntrack_tcp_packet forgets at once what a RST ends before another answer has come",
+        "nf_conntrack_tcp_packet removes a connection at once if a RST ends it before any other reply",
         _refused,
     ),
     (
@@ -305,7 +306,7 @@ KNOWN = (
     ),
     (
         "ACK of the unseen",
-        "tcp_in_window, III: who acknowledges what the kernel has not seen is ignored",
+        "tcp_in_window, III: a packet that acknowledges bytes which the kernel has not seen is ignored",
         _acknowledges_unseen,
     ),
     (
@@ -329,7 +330,7 @@ KNOWN = (
 
 
 def explain(difference, seen, run):
-    """The name of the rule that explains a difference, or None."""
+    """Returns the name of the rule that explains a difference, or None."""
     if not seen:
         return None
     return next((name for name, _, holds in KNOWN if holds(difference, seen, run)), None)

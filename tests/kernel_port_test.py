@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The kernel beside millrace on one card: a service, and everything that the machine itself does there.
+"""Tests millrace and the kernel on one card: services by millrace, and the machine's own traffic by the kernel.
 
     kernel_port_test.py MILLRACE [TEST...]
 """
@@ -22,7 +22,7 @@ from one_card import ECHO, ONE_CARD, OWN, OneCard, configuration
 
 BGPD = "/usr/lib/frr/bgpd"
 SO_RCVBUFFORCE = 33  # <asm-generic/socket.h>; Python does not name it
-SECONDS_OF_LOAD = 8  # more than twice the time after which a silent session ends
+SECONDS_OF_LOAD = 8  # more than twice the hold time of 3 s, after which a silent session ends
 
 
 class KernelPort(OneCard):
@@ -41,7 +41,7 @@ class KernelPort(OneCard):
                 self.assertEqual(stats["ports"][0]["kernel"]["full"], 0)
 
     def test_the_machine_reaches_who_is_on_the_link(self):
-        """As to ask backends for their health, at the very port from which they answer clients."""
+        """Health checks from the machine itself reach backends, also at the port at which they serve."""
         self.serve()
         for family, a in ADDRESSES.items():
             with self.network_.client:
@@ -65,7 +65,7 @@ class KernelPort(OneCard):
                     asking.sendall(b"3\n")
                     answers.add(asking.makefile("rb").readline().decode().strip())
             self.assertEqual(answers, set(ADDRESSES[4]["servers"]))
-            with socket.socket() as asking:  # where neither listens the kernel says so
+            with socket.socket() as asking:  # the kernel refuses a port at which neither listens
                 self.assertRaises(ConnectionRefusedError, asking.connect, (own, PORT + 1))
 
     def test_the_interface_is_as_the_port_is(self):
@@ -114,7 +114,7 @@ class KernelPort(OneCard):
         self.check_everything()
 
     def test_only_millrace_gives_addresses(self):
-        """A router's advertisement makes none: packets to it would be no own ones to millrace."""
+        """A router advertisement gives the interface no address: millrace would not know it as one of the kernel's."""
         self.serve()
         prefix = struct.pack("!BBBBIII", 3, 4, 64, 0xC0, 3600, 3600, 0) + socket.inet_pton(
             socket.AF_INET6, "2001:db8:77::")
@@ -135,7 +135,7 @@ class KernelPort(OneCard):
                 router.sendto(advertisement, ("ff02::1", 0))
         self.wait_until(heard)
         with self.network_.middle:
-            self.assertIn("fe80::77", ip("-6 route show default"), "it was not believed")
+            self.assertIn("fe80::77", ip("-6 route show default"), "the kernel has not accepted the advertisement")
         self.assertEqual(self.addresses(), {address.split("/")[0] for address in OWN})
 
     def test_the_kernel_hears_the_links_groups(self):
@@ -187,7 +187,7 @@ class KernelPort(OneCard):
         self.addCleanup(network.close)
         self.network_ = network
         before = self.settings()
-        for _ in range(2):  # also where the next one is killed, too
+        for _ in range(2):  # the second process is killed, too
             self.start(network, ONE_CARD)
             self.assertNotEqual(self.settings(), before)
             self.process.kill()
@@ -200,7 +200,7 @@ class KernelPort(OneCard):
         self.assertFalse(os.path.exists(self.control + ".interfaces"))
 
     def test_who_is_refused_changes_nothing(self):
-        """Another one by mistake: the settings that are to be put back stay known, and no interface is made."""
+        """A second millrace, started by mistake, is refused: it makes no interface, and the first still restores settings."""
         self.serve()
         before = self.settings()
         other = ONE_CARD.replace("af_packet:wire", "null").replace('kernel = "mr0"', "")
@@ -254,7 +254,7 @@ class KernelPort(OneCard):
             self.assertIn(f"mr0 has {a['outside']} beside mr1", said)
 
     def test_datagrams_outlive_who_takes_over(self):
-        """Each process reads a part of what the kernel sends while both are there."""
+        """While both processes run, each reads a part of the kernel's datagrams; none may be lost."""
         self.serve()
         with self.network_.client:
             hearing = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -305,18 +305,18 @@ class KernelPort(OneCard):
         with udp:
             udp.connect((ADDRESSES[4]["outside"], 9))
             for _ in range(30_000):
-                with contextlib.suppress(OSError):  # nobody listens, it hears
+                with contextlib.suppress(OSError):  # an ICMP error may come, as no program listens
                     udp.send(bytes(64))
         self.assertEqual(end(), [])
-        self.check_session(self.session(4))  # TCP is sent again until what is left of the flood is through
+        self.check_session(self.session(4))  # TCP retransmits until the rest of the flood is through
         self.check_everything()
-        stats = self.stop()  # and all is counted
+        stats = self.stop()
         of_kernel = stats["ports"][0]["kernel"]
         self.assertGreater(of_kernel["given"], 1000)
         self.assertLessEqual(stats["packets"]["dropped"].get("kernel_full", 0), of_kernel["full"])
 
     def bgpd(self, namespace, own, other, number):
-        """A BGP daemon there, which has a session with the one at `other`; returns the path of its log."""
+        """Starts a BGP daemon in a namespace, which has a session with that at `other`; returns the path of its log."""
         folder = self.path(f"bgp{number}")
         os.mkdir(folder)
         with open(f"{folder}/bgpd.conf", "w", encoding="ascii") as file:
@@ -359,7 +359,7 @@ router bgp {number}
         with self.network_.client:
             udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with udp:
-            udp.connect((a["service"], 9))  # no service's port: the card is busy, and nobody hears
+            udp.connect((a["service"], 9))  # a port without a service: these packets only make the card busy
             until = time.monotonic() + SECONDS_OF_LOAD
             while time.monotonic() < until:
                 for _ in range(1000):
@@ -394,7 +394,7 @@ router bgp {number}
                 self.reload(configuration(own=[*OWN, "192.0.2.9/32"]))
                 for family in FAMILIES:
                     self.clients(1, family)[0].get(1)
-                self.assertEqual(self.addresses(), {"192.168.7.1"}, "it is somebody else's now")
+                self.assertEqual(self.addresses(), {"192.168.7.1"}, "the new interface of that name is not millrace's")
                 self.stop()
 
     def test_addresses_stay_while_the_interface_is_down(self):
@@ -417,7 +417,7 @@ router bgp {number}
         self.assertEqual((done.returncode, done.stderr),
                          (FAILED, "millrace: another millrace has mr0: stop it first, or take over from it (--take-over)\n"))
         self.assertEqual(self.addresses(), before)
-        self.take_over(ONE_CARD)  # which goes on with it
+        self.take_over(ONE_CARD)  # the new process takes over the interface
         self.check_everything()
 
 

@@ -1,7 +1,7 @@
 """A router made of Linux network namespaces, which tracks the connections that it forwards.
 
-Needs root, and the commands ip, nft and conntrack (iproute2, nftables, conntrack). Nothing of it has
-a name outside this process, so that it ends with it, however that ends.
+Needs root, and the commands ip, nft and conntrack (iproute2, nftables, conntrack). The namespaces have no
+names outside this process, so that they vanish when it ends, however it ends.
 """
 
 import collections
@@ -16,10 +16,11 @@ from namespaces import CannotTry, Namespace, command, ip, set_sysctls
 
 _COMMANDS = ("ip", "nft", "conntrack")
 
-# Key of [ageing.timeout_s]: (Linux's default, a short one, sysctls, less nf_conntrack_).
-# The kernel has one setting for a mid-stream connection without answer, and for an established one
-# with data that nobody acknowledged, which has no timeout of its own here (RFC 5382, REQ-5): so both
-# sets give it what tcp_established has. udp and udp_unreplied are one setting there.
+# Key of [ageing.timeout_s]: (Linux's default, a short one, sysctls without their prefix nf_conntrack_).
+# tcp_timeout_unacknowledged of the kernel is for mid-stream connections without a reply, and for
+# established ones with unacknowledged data. To millrace the latter are established (RFC 5382, REQ-5), so
+# both sets give tcp_midstream the value of tcp_established. The kernel has one setting for udp and
+# udp_unreplied.
 TIMEOUTS_S = {
     "tcp_syn_sent": (120, 2, ["tcp_timeout_syn_sent"]),
     "tcp_syn_received": (60, 2, ["tcp_timeout_syn_recv"]),
@@ -39,15 +40,15 @@ TIMEOUTS_S = {
 
 _ROUTER_MAC, _SENDER_MAC = bytes.fromhex("020000000002"), bytes.fromhex("020000000001")
 _ROUTER_SYSCTLS = {
-    "ipv6/conf/default/addr_gen_mode": 1,  # no address of its own
+    "ipv6/conf/default/addr_gen_mode": 1,  # no link-local addresses
     "ipv6/conf/default/accept_ra": 0,
     "ipv4/ip_forward": 1,
     "ipv4/conf/all/rp_filter": 0,
     "ipv4/conf/default/rp_filter": 0,
-    "ipv4/conf/default/route_localnet": 1,  # captures of 127.0.0.1, which nothing has here
+    "ipv4/conf/default/route_localnet": 1,  # forwards packets of captures with 127.0.0.1, which nothing has here
     "ipv6/conf/all/forwarding": 1,
 }
-# Nothing is tracked until a rule asks for it.
+# The kernel tracks connections only if a rule uses their states.
 _RULES = """table inet t {
   chain c { type filter hook forward priority 0; ct state invalid,new,established,related counter; }
 }"""
@@ -63,13 +64,13 @@ def check_possible():
 
 
 def ethernet(family):
-    """The header of a frame to the router."""
+    """Returns the Ethernet header of a frame to the router."""
     return _ROUTER_MAC + _SENDER_MAC + (b"\x08\x00" if family == 4 else b"\x86\xdd")
 
 
 def frame_of(family, l3, end, data):
-    """The IP packet that ends before `end` in Ethernet of our own, with a TTL that outlives the router, and zeros for the
-    payload that was not captured."""
+    """Returns the IP packet from `l3` to `end` with another Ethernet header, a TTL with which the router forwards it, and
+    zeros for the payload that was not captured."""
     ip = bytearray(data[l3:end].ljust(end - l3, b"\0"))
     if family == 4:
         ip[8] = 64
@@ -81,9 +82,8 @@ def frame_of(family, l3, end, data):
 
 
 class Router:
-    """Forwards from its link `in` to its link `out`, tracking connections. It has no address
-    that a capture could have, so that no packet is for itself, and a next hop that is always known,
-    so that none waits."""
+    """Forwards packets from its link `in` to its link `out`, and tracks connections. It has no address that a
+    capture could have, so that it takes in no packet; its next hop is always known, so that no packet waits."""
 
     def __init__(self, timeouts_s, liberal):
         try:
@@ -118,7 +118,7 @@ class Router:
             ip("link set wire arp off up")
             ip("link set sink arp off up")
         with self.router:
-            # Without any address there is no local table, and then no next hop of IPv4 either.
+            # Without any address there is no local routing table, and then IPv4 accepts no next hop.
             ip("address add 240.0.0.2/32 dev out")
             for hop in ("240.0.0.1", "fe80::1"):
                 family = "-6" if ":" in hop else "-4"
@@ -127,7 +127,7 @@ class Router:
                 ip(f"{family} route add default via {hop} dev out onlink")
 
     def send(self, frames, speed):
-        """Sends (time, frame)s at their pace; answers the times at which they were sent."""
+        """Sends (time, frame)s at their pace; returns the times at which they were sent."""
         sent = []
         with self.sender:
             wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
@@ -144,7 +144,7 @@ class Router:
         return sent
 
     def now(self):
-        """On the clock of `send`."""
+        """Returns the present time in ns, on the clock of `send`."""
         return time.monotonic_ns() + self._offset
 
     def forwarded(self):
@@ -153,7 +153,7 @@ class Router:
         return int(words[words.index("packets") + 1])
 
     def statistics(self):
-        """Of connection tracking, over all CPUs."""
+        """Returns the counters of connection tracking, added up over all CPUs."""
         total = collections.Counter()
         with self.router:
             for word in command("conntrack", "-S").split():
@@ -163,7 +163,7 @@ class Router:
         return total
 
     def list(self):
-        """The connections as text, a line each."""
+        """Returns the connections as text, a line each."""
         with self.router:
             return "".join(
                 command("conntrack", "-L", "-o", "extended", "-f", family)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes a capture of hand-made TCP conversations, each a way through the states.
+"""Writes a capture of hand-made TCP conversations, each of which takes a path through the states.
 
     kernel_scenarios.py CAPTURE
 
-A conversation is a list of packets: who sends (`>` the client, `<` the server), its flags, and
-numbers: what it is at, what it acknowledges, how many bytes it carries, relative to the first ones.
-`!` in front: not the packet, but a router's ICMP error about it. `~500`: so many milliseconds pass.
+A conversation is a list of packets: the sender (`>` the client, `<` the server), the flags, the sequence
+number, the acknowledged number (both relative to the first ones), and the number of bytes of data.
+`!` in front: a router's ICMP error about the packet, in place of it. `~500`: a pause of 500 ms.
 """
 
 import struct
@@ -21,7 +21,7 @@ _OPEN = [">S 0", "<SA 0 1", ">A 1 1"]
 _CLIENT_FIN = [*_OPEN, ">FA 1 1"]
 _SERVER_FIN = [*_OPEN, "<FA 1 1"]
 
-# Each state, and what the server then answers to a SYN that it does not take (RFC 5961, 4).
+# The packets that lead to each state, and the challenge ACK of the server to a SYN in it (RFC 5961, 4).
 _STATES = {
     "SYN_SENT": ([">S 0"], None),
     "SYN_SENT2": ([">S 0", "<S 0"], None),
@@ -39,7 +39,7 @@ _STATES = {
 }
 _ANSWERED = [">S 9000", "<SA 9500 9001"]
 _AGAIN = [*_ANSWERED, ">A 9001 9501"]
-# A SYN with another number in each of them, and what comes of it.
+# Packets to follow in each state: a SYN with another sequence number, and what may come after it.
 _SYNS = {
     "SYN": [">S 9000"],
     "SYN, SYN/ACK": _ANSWERED,
@@ -96,7 +96,7 @@ SCENARIOS = [
     ("established, FIN of the client, its own ACK", _OPEN + [">FA 1 1", ">A 2 1"]),
     ("established, FIN, ACK of it, FIN of the server", _OPEN + [">FA 1 1", "<A 1 2", "<FA 1 2"]),
     (
-        "established, FIN, FIN, ACK by who sent the second FIN",
+        "established, FIN, FIN, ACK by the sender of the second FIN",
         _OPEN + [">FA 1 1", "<FA 1 2", "<A 2 2"],
     ),
     ("established, FIN, FIN, ACK", _OPEN + [">FA 1 1", "<FA 1 2", ">A 2 2"]),
@@ -156,7 +156,7 @@ SCENARIOS += [
 
 
 def error_about(frame):
-    """Host unreachable, to who sent that packet, which is quoted as far as IPv4 promises."""
+    """Returns the ICMP error host unreachable to the sender of `frame`; it quotes the header and 8 bytes (RFC 792)."""
     icmp = bytes((3, 1)) + bytes(6) + frame[14:42]
     icmp = icmp[:2] + packets.checksum(icmp).to_bytes(2, "big") + icmp[4:]
     header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(icmp), 0, 0, 64, 1, 0) + _ROUTER + frame[26:30]

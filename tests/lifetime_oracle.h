@@ -1,8 +1,8 @@
-// What lifetime_test.cc believes: how long each connection may live, from its packets alone.
+// The oracle of lifetime_test.cc: how long each connection may live, from its packets alone.
 //
-// The oracle has a clock, each live connection's last packet, and what its packets have told: no
-// table of states. It looks at a connection when it is removed, when a packet meets it, and at the
-// end, so that none escapes it.
+// The oracle has a clock, the time of each live connection's last packet, and what its packets have
+// shown, but no table of states. It judges a connection when the connection is removed, when a
+// packet finds it, and at the end, so that it misses no connection.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,14 +22,14 @@
 
 namespace millrace::test {
 
-/// What a timeout depends on.
+/// The phases of a connection: each has its own timeout.
 enum class Phase : std::uint8_t {
   syn_sent,
   syn_received,
   established,
   half_closed,  ///< one side has sent its FIN
-  last_ack,     ///< both have
-  time_wait,    ///< and a packet has followed
+  last_ack,     ///< both sides have sent their FINs
+  time_wait,    ///< both have, and another packet has followed
   reset,
   midstream,
   udp_unreplied,
@@ -42,7 +42,7 @@ struct PhaseTimeout {
   std::string_view name;
   std::uint32_t ms;
 };
-/// In the order of `Phase`. All different, and no multiples of an interval.
+/// Timeouts in the order of `Phase`. All are different, and none is a multiple of an interval.
 inline constexpr std::array kPhases{
     PhaseTimeout{"syn_sent", 6007},      PhaseTimeout{"syn_received", 2103},
     PhaseTimeout{"established", 9001},   PhaseTimeout{"half_closed", 2509},
@@ -60,10 +60,10 @@ struct Heard {
   bool from_server;
   std::uint8_t protocol;
   std::uint8_t flags;  ///< TCP's
-  bool has_data;       ///< of TCP
+  bool has_data;       ///< TCP only
 };
 
-/// A connection as its packets tell of it.
+/// A connection as its packets show it.
 class Life {
  public:
   explicit Life(std::uint32_t now) : began_(now), last_(now) {}
@@ -133,12 +133,14 @@ using Client = std::uint32_t;
 
 class Oracle {
  public:
-  /// `slack_ms`: none where nothing is ever removed. `meets_expired`: a packet may meet its
-  /// connection after the timeout, and keeps it.
+  /// `slack_ms`: how long after its timeout a connection may be kept; none: no connection is
+  /// removed. `meets_expired`: a packet may find its connection after the timeout, which then goes
+  /// on.
   Oracle(std::optional<std::uint32_t> slack_ms, bool meets_expired)
       : slack_ms_(slack_ms), meets_expired_(meets_expired) {}
 
-  /// The line tells of a removal first, of its time afterwards.
+  /// Takes a removal, which is judged in the next call of `at`: a line reports removals before the
+  /// time.
   void removed(Client client) { removed_now_.push_back(client); }
   void at(Tick now) {
     now_ = now.ms;
@@ -162,7 +164,7 @@ class Oracle {
     judge_slack(client, *life);
     life->hear(packet, now_);
   }
-  /// No time is left.
+  /// Judges the connections that are still live at the end.
   void ends() {
     for (const auto& [client, life] : live_) judge_slack(client, life);
   }
@@ -177,15 +179,15 @@ class Oracle {
 
   std::uint64_t begun = 0;
   std::uint64_t removals = 0;
-  std::array<std::uint64_t, kPhases.size()> removals_in{};  ///< by phase
-  std::uint64_t kept_by_late_packets = 0;                   ///< between timeout and removal
+  std::array<std::uint64_t, kPhases.size()> removals_in{};  ///< indexed by phase
+  std::uint64_t kept_by_late_packets = 0;                   ///< packets between timeout and removal
   std::uint64_t faults = 0;
-  // Of removals, after the timeout.
+  // How long after their timeouts connections were removed.
   std::int64_t earliest_ms = std::numeric_limits<std::int64_t>::max();
   std::int64_t latest_ms = std::numeric_limits<std::int64_t>::min();
 
  private:
-  /// Since its timeout; negative before.
+  /// Returns the time since the connection's timeout; negative before it.
   std::int64_t lateness_ms(const Life& life) const {
     if (!slack_ms_) return std::numeric_limits<std::int64_t>::min();
     return std::int64_t{now_} - life.deadline();

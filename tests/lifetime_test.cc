@@ -1,10 +1,11 @@
-// How long connections live: campus traffic through whole lines in simulated time, each ageing
-// scheme against an oracle that sees every packet and every single removal. No connection is
-// removed before its timeout, none is kept longer than the slack that docs/ageing.md states.
+// Lifetimes of connections: campus traffic through whole lines in simulated time, each ageing
+// scheme against an oracle that sees every packet and every removal. No connection may be removed
+// before its timeout, and none may be kept longer than the slack that docs/ageing.md states.
 //
-// MILLRACE_LIFETIME_CONNECTIONS: how many, with each scheme; 100,000 where it is not set (a tenth
-// under a sanitizer), 1000 or more, so that some end in every phase. 10,000,000 took 20 minutes in
-// all and 2 GiB at most, on a busy machine. MILLRACE_TEST_SEED repeats a run.
+// MILLRACE_LIFETIME_CONNECTIONS is the number of connections for each scheme; 100,000 if it is not
+// set (a tenth under a sanitizer). 1000 or more are needed, so that some end in every phase.
+// 10,000,000 took 20 minutes in all and 2 GiB at most, on a busy machine. MILLRACE_TEST_SEED
+// repeats a run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -46,8 +47,8 @@ std::uint64_t connections() {
 }
 
 constexpr std::uint64_t kPacketsPerConnection = 8;
-/// Time passes 50 times as slowly as the generator means it: round trips take 50 ms to 10 s, gaps
-/// 10 ms to 2.5 s on average. So timeouts of seconds end within conversations, too.
+/// Time is stretched 50 times: round trips take 50 ms to 10 s, and gaps 10 ms to 2.5 s on average.
+/// So timeouts of seconds pass within conversations, too.
 constexpr std::uint64_t kNsPerTick = 20'000;
 constexpr std::uint32_t kTraceSeconds = 5;
 
@@ -55,9 +56,9 @@ struct Scheme {
   std::string name;
   std::string ageing;
   std::uint32_t interval_ms;
-  std::optional<std::uint32_t> slack_ms;  ///< none: nothing is ever removed
+  std::optional<std::uint32_t> slack_ms;  ///< none: no connection is removed
   bool meets_expired;
-  std::uint64_t connections_a_place;  ///< one in forty is live at a time, at most
+  std::uint64_t connections_a_place;  ///< at most one connection in forty is live at a time
 };
 void PrintTo(const Scheme& scheme, std::ostream* to) { *to << scheme.name; }
 
@@ -85,7 +86,8 @@ Timeouts timeouts() {
   return timeouts;
 }
 
-/// Lets everything pass unchanged, and tells the oracle. A connection's state is its client.
+/// A function that passes all packets unchanged, and reports them to the oracle. A connection's
+/// state is its client.
 template <class K>
 class WatchFor final : public FunctionFor<K> {
  public:
@@ -140,7 +142,7 @@ class WatchFor final : public FunctionFor<K> {
     std::memcpy(&client, state, sizeof client);
     return client;
   }
-  /// Of a packet without options of IP.
+  /// Returns what the oracle is to know of a packet, which must have no IP options.
   static test::Heard heard(const K& key, const std::byte* l4) {
     const auto u8 = [l4](int at) { return std::to_integer<std::uint8_t>(l4[at]); };
     constexpr bool kV4 = K::Address::kBytes == 4;
@@ -172,10 +174,11 @@ class Watch final : public Function {
   WatchFor<KeyV6> v6_;
 };
 
-/// A generator's packets, and bursts without packets: one for each tick at least.
+/// A port that receives a generator's packets, in at least one burst each tick; bursts may be
+/// empty.
 class GeneratorPort final : public Port {
  public:
-  /// So many ticks follow the last packet.
+  /// `idle_ms` ticks follow the last packet.
   GeneratorPort(Generator& generator, std::uint32_t idle_ms)
       : generator_(generator), idle_ms_(idle_ms) {}
   LinkType link_type() const override { return LinkType::ethernet; }
@@ -272,11 +275,11 @@ TEST_P(LifetimeTest, NoneIsRemovedBeforeItsTimeoutAndNoneIsKeptLongAfter) {
   EXPECT_TRUE(ok.has_value()) << ok.error().message;
 }
 
-// Slack as docs/ageing.md has it.
+// The slacks are those of docs/ageing.md.
 INSTANTIATE_TEST_SUITE_P(
     Schemes, LifetimeTest,
     testing::Values(Scheme{"wheel", "wheel", 10, 10, true, 16},
-                    Scheme{"wheel_of_1_ms", "wheel", 1, 1, true, 16},  // uses its second level
+                    Scheme{"wheel_of_1_ms", "wheel", 1, 1, true, 16},  // uses the second level
                     Scheme{"scan", "scan", 10, 1'010, true, 16},
                     Scheme{"lazy", "lazy", 10, 60'010, false, 4},
                     Scheme{"lazy_where_room_is_short", "lazy", 10, 60'010, false, 24},

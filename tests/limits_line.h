@@ -1,9 +1,11 @@
-// Scenarios of connections as text, against a line: a packet a line, `who [<] what verdict`.
+// Scenarios of connections as text, against a line. Each line of text is a packet and its expected
+// verdict: `END [<] PACKET VERDICT`.
 //
-// Who is "a1": the host a, its port 1, to the service v, or w where that follows. `<` is what its
-// backend says. "A1" is another address of the network that a is in. `guess` is an ACK, and
-// `guessed-FIN` a FIN, of one who has not seen what it should acknowledge. DATA is an ACK with a
-// byte, `cut` the beginning of a TCP header. `+1000` lets so many milliseconds pass.
+// END is a client's end: "a1" is port 1 of host a, to the service v; "a1w" to the service w. "A1"
+// is another address in the network of a. With `<` the packet comes from the connection's backend.
+// PACKET names TCP flags, or is UDP; `guess` is an ACK, and `guessed-FIN` a FIN, from a sender that
+// has not seen the packets which it would have to acknowledge. DATA is an ACK with one byte of
+// data, `cut` the beginning of a TCP header. `+1000` in place of a packet lets 1000 ms pass.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +30,7 @@ namespace millrace::test {
 
 inline Bytes be32(std::uint32_t value) { return be(value >> 16) + be(value & 0xffff); }
 
-/// One burst; of no packet: time passes.
+/// A port that receives one burst, which may be empty so that only time passes.
 class OneBurst final : public Port {
  public:
   OneBurst(std::vector<Bytes> all, Tick now) : packets(std::move(all)), now_(now) {}
@@ -57,12 +59,12 @@ class OneBurst final : public Port {
   Tick now_;
 };
 
-/// A line with a balancer, and the connections of those who talk through it.
+/// A line with a balancer, and the connections of the clients that send through it.
 class LimitsLine {
  public:
   struct Plan {
     std::uint32_t per_source = 0;
-    std::uint32_t per_service = 0;  ///< of v
+    std::uint32_t per_service = 0;  ///< limit of the service v
     std::size_t capacity = 200;
     unsigned half_open_percent = 100;
     bool evicts = false;
@@ -71,7 +73,7 @@ class LimitsLine {
     unsigned prefix_v6 = 64;
   };
 
-  /// The names of a table and an ageing scheme.
+  /// Makes the line with the table and the ageing scheme of these names.
   void make(const std::string& table, const std::string& ageing, bool is_v4, const Plan& plan) {
     if (is_v4) {
       make<KeyV4>(table, ageing, plan);
@@ -101,7 +103,7 @@ class LimitsLine {
     }
   }
 
-  /// The verdict of that packet.
+  /// Sends a packet, and returns its verdict.
   std::string send(const std::string& who, bool is_reply, const std::string& what) {
     Connection& c = connections_[who];
     OneBurst port({packet(who, c, is_reply, what)}, now_);
@@ -114,7 +116,8 @@ class LimitsLine {
     }
     return std::string(to_string(verdict));
   }
-  /// The verdicts of a burst: of each of these what its backend sends.
+  /// Sends one burst with a DATA packet from the backend of each of these connections; returns the
+  /// verdicts.
   std::vector<Verdict> answer(const std::vector<std::string>& all) {
     std::vector<Bytes> packets;
     for (const auto& who : all) packets.push_back(packet(who, connections_[who], true, "DATA"));
@@ -127,7 +130,8 @@ class LimitsLine {
     OneBurst nothing({}, now_);
     line_->run(nothing);
   }
-  /// From its SYN to the ACK of the answer, whose verdict it returns.
+  /// Sends a handshake: SYN, SYN-ACK and ACK. Returns the verdict of the ACK, or of the SYN if that
+  /// is not tracked.
   std::string open(const std::string& who) {
     if (const std::string begun = send(who, false, "SYN"); begun != "tracked") return begun;
     send(who, true, "SYN-ACK");
@@ -140,7 +144,7 @@ class LimitsLine {
   std::uint64_t count(Verdict verdict) const {
     return line_->counters().verdict[static_cast<std::size_t>(verdict)].value();
   }
-  /// What is counted is what is there, and packets add up.
+  /// Checks that the limits' counts are those of the live connections, and that packets add up.
   void check() const {
     const WorkerCounters& c = line_->counters();
     std::uint64_t all = 0;
@@ -165,7 +169,7 @@ class LimitsLine {
 
  private:
   struct Connection {
-    std::uint32_t client = 1000;  ///< the numbers that both send next
+    std::uint32_t client = 1000;  ///< the next sequence number of each side
     std::uint32_t server = 900'000;
     std::byte backend{1};
   };
@@ -210,7 +214,7 @@ class LimitsLine {
     line_ = std::move(*made);
   }
 
-  /// 10.1.x.1 or 2001:db8:0:x::1, where x is the letter and upper case has another last byte.
+  /// Returns 10.1.x.1 or 2001:db8:0:x::1, where x is the letter; for upper case the last byte is 2.
   Bytes host(char name) const {
     const auto net = static_cast<unsigned>(std::tolower(name));
     const unsigned last =

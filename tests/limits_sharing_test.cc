@@ -1,5 +1,5 @@
-// Limits where several workers take and give back at once: every sharing scheme, connections of
-// all protocols that are proved by one worker and ended by another, until nothing is left.
+// Limits with several workers that count and give back at once, under every sharing scheme:
+// connections of TCP and UDP that one worker proves and another ends, until none is left.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,10 +28,10 @@ using test::ethernet;
 using test::zeros;
 
 constexpr unsigned kWorkers = 4;
-constexpr unsigned kClients = 240;  // a third of them one source, the rest another
+constexpr unsigned kClients = 240;  // a third of them belong to one source, the rest to another
 constexpr std::uint32_t kMost = 20;
 
-/// What one side of a conversation may say, in its sequence.
+/// A TCP packet of either side; `kSaid` has them in the order of a conversation.
 struct Said {
   bool is_reply;
   std::uint8_t flags;
@@ -46,7 +46,7 @@ constexpr std::array<Said, 8> kSaid{{{false, 2, 100},
                                      {false, 4, 101},
                                      {true, 4, 501}}};
 
-/// Of client n. Half of each worker's speak UDP.
+/// Returns that packet of client n. Half of each worker's clients send UDP instead.
 Bytes packet(unsigned n, const Said& said) {
   const bool is_udp = n / kWorkers % 2 == 1;
   const Bytes client = bytes({10, n % 3 == 0 ? 1U : 2U, n >> 8, n & 0xff});
@@ -60,13 +60,14 @@ Bytes packet(unsigned n, const Said& said) {
          (said.is_reply ? server + client : client + server) + ports + rest;
 }
 
-/// Time that passes for all, a millisecond a burst.
+/// The time of all workers, which each burst advances by a millisecond.
 struct Clock {
   std::atomic<std::uint32_t> now = 0;
   std::atomic<unsigned> giving = kWorkers;
 };
 
-/// Says what comes to its mind, in the name of clients that are its own, or anybody's.
+/// A port that receives random packets: of all clients if the workers share tables, otherwise of
+/// its own clients.
 class RandomPort final : public Port {
  public:
   RandomPort(unsigned worker, bool is_shared, const Workers& workers, Clock& clock)
@@ -86,8 +87,8 @@ class RandomPort final : public Port {
     burst.now = Tick{++clock_->now};
     if (bursts_++ > kBursts) {
       if (!std::exchange(has_given_, true)) --clock_->giving;
-      // As long as others may prove what this one has opened, what is in flight may open more, and
-      // until it has ended all.
+      // Goes on with empty bursts while other workers may still prove connections of this one,
+      // while packets in flight may open more, and until all connections have ended.
       const bool is_needed = clock_->giving > 0 || idle_ < 2 * kBurstsInFlight ||
                              workers_->line(worker_).live().v4 > 0;
       return is_needed && idle_++ < 2'000'000;
@@ -109,7 +110,7 @@ class RandomPort final : public Port {
   }
   void send(const Burst&, std::uint64_t) override {}
 
-  std::uint64_t most_seen = 0;  ///< of one source
+  std::uint64_t most_seen = 0;  ///< connections of one source
 
  private:
   static constexpr unsigned kBursts = 2000;
@@ -143,7 +144,7 @@ std::vector<std::string> schemes_with_tables() {
 
 class LimitsSharingTest : public testing::TestWithParam<std::string> {
  protected:
-  /// The most that a source was seen to have.
+  /// Returns the largest count of a source that a worker saw.
   std::uint64_t run(const SourceLimit& of_source, std::uint32_t of_service, Verdict limit);
 };
 INSTANTIATE_TEST_SUITE_P(AllSchemes, LimitsSharingTest, testing::ValuesIn(schemes_with_tables()),
@@ -215,7 +216,7 @@ TEST_P(LimitsSharingTest, ASourceGetsBackWhatItsConnectionsTook) {
 TEST_P(LimitsSharingTest, SoDoesAService) {
   const std::uint64_t most = run({.most = 10'000, .prefix_v4 = 8}, kMost, Verdict::service_limit);
   EXPECT_GE(most, kMost);
-  // Each worker may hold one more of the source while it asks the service.
+  // Each worker may count one more for the source until the service has refused it.
   EXPECT_LE(most, kMost + kWorkers - 1 + kWorkers);
 }
 

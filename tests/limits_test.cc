@@ -1,5 +1,5 @@
-// The limits of sources and of services, as a whole line keeps to them: every table, every ageing
-// scheme, both families. Several workers: limits_sharing_test.cc.
+// The limits of sources and of services on a whole line: every table, every ageing scheme, both
+// families. Tests with several workers are in limits_sharing_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -78,8 +78,8 @@ TEST_P(LimitsTest, APrefixIsOneSource) {
   check();
 }
 
-// Whoever sends packets in somebody's name, without seeing the answers, takes nothing of his limit:
-// neither with SYNs, nor by ending what he has begun, nor by guessing what was answered.
+// Packets with a forged source, from a sender that sees no replies, use up nothing of that source's
+// limit: neither SYNs, nor packets that end such connections, nor guessed acknowledgements.
 TEST_P(LimitsTest, WhatAnybodyCanMakeIsNotCounted) {
   make({.per_source = 1, .per_service = 1});
   for (int n = 10; n < 30; ++n) EXPECT_EQ(send("a" + std::to_string(n), false, "SYN"), "tracked");
@@ -107,7 +107,7 @@ TEST_P(LimitsTest, WhatAnybodyCanMakeIsNotCounted) {
   check();
 }
 
-// At the limit what would prove one more is dropped, as if it had not come.
+// At the limit a packet that would prove one more connection is dropped, as if it had not come.
 TEST_P(LimitsTest, TheProofWaitsForRoom) {
   for (const bool is_service : {false, true}) {
     make(is_service ? Plan{.per_service = 1} : Plan{.per_source = 1});
@@ -141,12 +141,13 @@ TEST_P(LimitsTest, EveryEndGivesBack) {
     is_free("a2");
     play("+7600000");  // idle too long
     is_free("a3");
-    // Both ends have ended it, and acknowledged that: it is not in use, although it is there.
+    // Once both sides have sent and acknowledged their FINs, the connection no longer counts,
+    // although it still has entries.
     play("a3 FIN tracked\na3 < ACK tracked\na3 < FIN tracked\n");
     EXPECT_EQ(open("a99"), limit);
     play("a3 ACK tracked");
     is_free("a4");
-    // A RST ends it, and a SYN begins it again, while its source is at the limit otherwise.
+    // A RST ends the connection, and a SYN begins it again, while its source is at the limit.
     play("a4 RST tracked\na99 SYN " + limit);
     play("a4 SYN tracked");
     EXPECT_EQ(established(), 0U);
@@ -158,7 +159,8 @@ TEST_P(LimitsTest, EveryEndGivesBack) {
   }
 }
 
-// Replies that prove what has no entry yet, and would evict others for it.
+// A reply that proves a connection without an entry may evict others for it, but not beyond the
+// limit.
 TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
   for (const bool is_service : {false, true}) {
     Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
@@ -177,7 +179,7 @@ TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
       a1 ACK       tracked)");
     EXPECT_EQ(established(), 1U);
     const std::uint64_t opened = line_->counters().opened.value();
-    // Nor is what has no entry a way around.
+    // Packets without an entry do not get around the limit either.
     play("a2 ACK " + limit + "\na2 < DATA " + limit + "\na3 SYN " + limit +
          "\na2 < SYN-ACK stateless");
     EXPECT_EQ(line_->counters().opened.value(), opened);
@@ -187,7 +189,7 @@ TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
   }
 }
 
-// Nor do those that stand in one burst: nobody gives way to what a limit then forbids.
+// The same for replies in one burst: no connection is evicted for one that a limit then forbids.
 TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
   for (const bool is_service : {false, true}) {
     Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
@@ -208,7 +210,8 @@ TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
   }
 }
 
-// Followed as it opened, and with its burst once more, it still knows what its sender sends next.
+// A reply that proves a connection is followed when the connection opens, and again with its burst;
+// its sender's next sequence number must still be right.
 TEST_P(LimitsTest, AReplyThatProvedEndsItsConnection) {
   make({.per_source = 2, .capacity = 100, .half_open_percent = 1, .evicts = true});
   play(R"(
@@ -256,7 +259,7 @@ TEST_P(LimitsTest, TheLimitOfAServiceIsItsOwn) {
   check();
 }
 
-// Both limits at once: what one of them refuses leaves nothing behind in the other.
+// With both limits, a connection that one limit refuses is not counted by the other.
 TEST_P(LimitsTest, OneLimitTakesNothingWhereTheOtherRefuses) {
   make({.per_source = 1, .per_service = 2});
   play("a2 SYN tracked\na2 < SYN-ACK tracked\nc1 SYN tracked\nc1 < SYN-ACK tracked");
@@ -268,8 +271,8 @@ TEST_P(LimitsTest, OneLimitTakesNothingWhereTheOtherRefuses) {
   check();
 }
 
-// Tables far too small, so that proved connections evict one another all the time, out of sources
-// that are many: what is counted is what is there, to the last.
+// The tables are far too small, so that proved connections of many sources evict one another all
+// the time. The counts must be those of the live connections, down to 0 at the end.
 TEST_P(LimitsTest, EvictionGivesBackWhatItTakes) {
   make({.per_source = 12,
         .per_service = 40,
@@ -280,7 +283,7 @@ TEST_P(LimitsTest, EvictionGivesBackWhatItTakes) {
   unsigned proved = 0;
   for (unsigned n = 0; n < 3000; ++n) {
     now_ = now_ + 5;
-    const auto host = static_cast<unsigned>(random() % 40);  // half of all is one's
+    const auto host = static_cast<unsigned>(random() % 40);  // half of all packets are host a's
     const std::string who = std::string(1, static_cast<char>('a' + (host < 20 ? host : 0))) +
                             std::to_string(random() % 100) + (random() % 4 == 0 ? "w" : "");
     const auto kind = static_cast<unsigned>(random() % 8);
@@ -293,7 +296,7 @@ TEST_P(LimitsTest, EvictionGivesBackWhatItTakes) {
   EXPECT_GT(count(Verdict::source_limit), 0U);
   EXPECT_GT(count(Verdict::service_limit), 0U);
   const auto evicted = line_->counters().closed[static_cast<std::size_t>(Ending::evicted)].value();
-  // Some tables are larger than they were asked to be.
+  // Some tables are larger than the configured capacity.
   if (line_->report_v4().slots + line_->report_v6().slots < 300) {
     EXPECT_GT(evicted, 20U);
   }

@@ -1,4 +1,4 @@
-// The whole line, and ICMP errors about what it has sent.
+// A whole line, and ICMP errors about packets that it has sent.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace millrace::test {
 namespace {
 
-/// Where an error is sent, and what it quotes.
+/// The source and destination of an error, and the ends of the packet that it quotes.
 struct Told {
   std::array<std::uint8_t, 4> from, to;
   Endpoint quoted_from, quoted_to;
@@ -29,8 +29,8 @@ constexpr Endpoint kRouter{{198, 51, 100, 1}, 0};
 class LineErrorsTest : public LineTest {};
 INSTANTIATE_TEST_SUITE_P(AllSchemes, LineErrorsTest, testing::ValuesIn(all_schemes()), name_of);
 
-// To the backend what it sent, to the client what that sent; of a service that takes any port, too,
-// where only the connection's other entry knows which one.
+// An error about a backend's packet goes to the backend, one about a client's packet to the client.
+// For a service of any port, too, where only the connection's other entry has the port.
 TEST_P(LineErrorsTest, IcmpErrorsGoWhereTheirConnectionsGo) {
   for (const bool any_port : {false, true}) {
     BalanceConfig config;
@@ -61,7 +61,7 @@ TEST_P(LineErrorsTest, IcmpErrorsGoWhereTheirConnectionsGo) {
   }
 }
 
-// Not even one a millisecond.
+// An error each millisecond does not keep a connection alive.
 TEST_P(LineErrorsTest, IcmpErrorsRefreshNothing) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -82,12 +82,12 @@ TEST_P(LineErrorsTest, IcmpErrorsRefreshNothing) {
     return Look::leave;
   };
   for (LineCursor at; at.at != LineCursor::At::end;) at = made.line->look(at, note);
-  if (idle_ms.contains(client(7).port)) {  // not yet looked at
+  if (idle_ms.contains(client(7).port)) {  // expired, but not yet found by the ageing scheme
     EXPECT_NE(GetParam().ageing, "wheel");
     EXPECT_EQ(idle_ms[client(7).port], 1500U);
   }
   EXPECT_EQ(idle_ms[client(8).port], 0U);
-  // Without an entry, Maglev says where, as long as nobody has it.
+  // After the connection has ended, errors go to the backend that Maglev chooses.
   EXPECT_GE(count(made, Verdict::related), 2'000U);
   check(made);
 }

@@ -1,4 +1,4 @@
-// A whole line under test, with every table and ageing scheme, and ports made in memory.
+// A fixture with a whole line, for every table and ageing scheme, and a port in memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ inline Endpoint client(unsigned n) {
           static_cast<std::uint16_t>(1024 + n % 60000)};
 }
 
-/// Collects what leaves, and plays what it is given, one packet a burst.
+/// A port that receives the added packets, one each burst, and collects those that are sent.
 class TestPort final : public Port {
  public:
   LinkType link_type() const override { return LinkType::ethernet; }
@@ -119,7 +119,8 @@ class LineTest : public testing::TestWithParam<Scheme> {
   }
 };
 
-/// Every table with every ageing scheme; where few combinations are compiled, with one in turn.
+/// Returns every table with every ageing scheme; if few combinations are compiled
+/// (MILLRACE_COVERING), every table with one ageing scheme, by turns.
 inline std::vector<Scheme> all_schemes() {
   std::vector<Scheme> all;
   for (const auto& table : TableSchemes::names()) {

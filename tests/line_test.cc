@@ -1,4 +1,4 @@
-// The whole line on captures made in memory: every table, every ageing scheme, real packets.
+// Whole lines on captures in memory: every table, every ageing scheme, whole packets.
 #include "line/line.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
     EXPECT_EQ(destination_of(port.sent[n]).port, 8080);
     back.add(packet(destination_of(port.sent[n]), client(n), kSyn | kAck), 30);
   }
-  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck, 1), 30);  // of no service
+  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck, 1), 30);  // no service's
   made.line->run(back);
   ASSERT_EQ(back.sent.size(), 21U);
   for (unsigned n = 0; n < 20; ++n) {
@@ -56,8 +56,8 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
   check(made);
 }
 
-// Consistent hashing names the one backend that may answer without an entry. Its SYN and ACK proves
-// nothing, nor does an ACK; its data does.
+// Without an entry only the backend that consistent hashing chooses may reply. Its SYN and ACK
+// proves no connection, nor does a bare ACK; its data does.
 TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -79,11 +79,11 @@ TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
       EXPECT_TRUE(source_of(back.sent[i]) == (asked && !is_own ? kVirtual : backend));
     }
   };
-  answer(kSyn);  // a connection of its own
+  answer(kSyn);  // the backend begins a connection of its own
   answer(kSyn | kAck);
   EXPECT_EQ(count(made, Verdict::stateless), 2U);
   EXPECT_EQ(made.line->counters().opened.value(), 0U);
-  answer(kAck);  // what any backend does that is sent what it does not expect
+  answer(kAck);  // a challenge ACK, which any unexpected packet provokes
   EXPECT_EQ(count(made, Verdict::stateless), 3U);
   EXPECT_EQ(made.line->counters().opened.value(), 0U);
   answer(kAck, 1);
@@ -92,7 +92,8 @@ TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   check(made);
 }
 
-// A flood fills its budget, and no more; what a reply proves gets its entries all the same.
+// A flood fills the budget of half-open connections, and no more; a connection that a reply proves
+// gets its entries all the same.
 TEST_P(LineTest, HalfOpenConnectionsHaveABudget) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -112,7 +113,7 @@ TEST_P(LineTest, HalfOpenConnectionsHaveABudget) {
   made.line->run(back);
   EXPECT_EQ(made.line->report_v4().live, 70U);
   for (const Bytes& p : back.sent) EXPECT_TRUE(source_of(p) == kVirtual);
-  TestPort more;  // and these go on where they were
+  TestPort more;  // the proved connections keep their backends
   for (unsigned n = 100; n < 150; ++n) more.add(packet(client(n), kVirtual, kAck), 50);
   made.line->run(more);
   EXPECT_EQ(count(made, Verdict::tracked), 20U + 50U + 50U);
@@ -121,7 +122,7 @@ TEST_P(LineTest, HalfOpenConnectionsHaveABudget) {
   check(made);
 }
 
-// Who proves to be real takes the place of who would be missed less, as long as there is one.
+// A connection that is proved evicts one of a lower rank, as long as there is one.
 TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -134,7 +135,8 @@ TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {
   for (unsigned n = 0; n < kClients; ++n) there.add(packet(client(n), kVirtual, kAck), n);
   made.line->run(there);
   const std::uint64_t half_open = made.line->report_v4().live;
-  // What has expired may give way under `lazy`: there the table itself says when it is full.
+  // Under `lazy` an insertion may replace expired entries, so that only the table itself knows when
+  // it is full.
   const bool is_exact = GetParam().ageing != "lazy";
   EXPECT_TRUE(is_exact ? half_open == 64 : half_open >= 64) << half_open;
   TestPort back;
@@ -143,7 +145,7 @@ TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {
   made.line->run(back);
   for (const Bytes& p : back.sent) EXPECT_TRUE(source_of(p) == kVirtual);
   const auto& closed = made.line->counters().closed;
-  // Some tables are larger than they were asked to be.
+  // Some tables are larger than the configured capacity.
   if (made.line->report_v4().live < kClients) {
     EXPECT_GT(closed[static_cast<std::size_t>(Ending::evicted)].value(), kClients / 4);
   }
@@ -172,7 +174,7 @@ TEST_P(LineTest, AReplyInTheBurstThatOpensItsConnectionIsFound) {
   check(made);
 }
 
-// Two services share a backend: one client's connections to both would have the same reply.
+// Two services share a backend: one client's connections to both would have the same reply key.
 TEST_P(LineTest, RepliesThatCollideGetAnotherBackendOrNone) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2}), service(kVirtual2, {1, 2})}};
@@ -224,8 +226,8 @@ TEST_P(LineTest, AFullTableDropsOrServesStateless) {
   }
 }
 
-// Served without an entry first, then given a place whose reply belongs to another connection: it
-// must not move.
+// A client is first served without an entry. Later it gets an entry, but its reply key belongs to
+// another connection: it must keep its backend.
 TEST_P(LineTest, AnOverflowAndThenACollisionMoveNothing) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2}), service(kVirtual2, {1, 2})}};
@@ -287,7 +289,8 @@ TEST_P(LineTest, StatelessTracksNothing) {
   EXPECT_EQ(port.sent.size(), 50U);
 }
 
-// Several packets of one new connection in one burst, and the same again: one entry.
+// Several packets of one new connection in one burst, and again in later bursts, open one
+// connection.
 TEST_P(LineTest, OneConnectionInOneBurstIsOneEntry) {
   Capture capture(CaptureFormat{});
   for (int i = 0; i < 60; ++i) {

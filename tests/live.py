@@ -1,5 +1,5 @@
-"""For tests of `millrace run` between network namespaces (network.py). `main` ends with status 77 where these cannot
-be made.
+"""Common parts of tests of `millrace run` between network namespaces (network.py). `main` ends with status 77 if namespaces
+cannot be made here.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from cli_case import MILLRACE, Case
 from namespaces import CannotTry
 from network import ADDRESSES, FAMILIES, PORT, Network, Client, payload
 
-SIZES = (0, 1, 1000, 1400)  # of datagrams
+SIZES = (0, 1, 1000, 1400)  # bytes of datagrams
 NO_XDP = "this kernel has no XDP sockets"
 
 
@@ -32,7 +32,7 @@ def has_xdp():
 
 @contextlib.contextmanager
 def patience_with(process, seconds=100):
-    """Who waits for its next line in vain sees its end: it is killed when the time is up."""
+    """Kills the process after `seconds`, so that a test which waits for its next line sees an end."""
     timer = threading.Timer(seconds, process.kill)
     timer.start()
     try:
@@ -46,7 +46,7 @@ class Live(Case):
         super().setUp()
         self.process = None
         self.starts = 0
-        self.lost = 0  # datagrams
+        self.lost = 0  # datagrams that were lost
         self.addCleanup(self.stop)
 
     def network(self, **options):
@@ -55,7 +55,7 @@ class Live(Case):
         return network
 
     def start(self, network, text, *arguments, control="control"):
-        """Once it runs; what it said before."""
+        """Starts millrace, and returns its lines on standard error before it runs."""
         path = self.write("f.toml", text)
         self.stats = self.path(f"s{self.starts}.json")
         self.starts += 1
@@ -76,7 +76,7 @@ class Live(Case):
         self.fail(f"it did not start, and ended with {status}: " + "".join(said))
 
     def stop(self):
-        """What it counted."""
+        """Ends millrace, and returns its statistics."""
         process, self.process = self.process, None
         if process is None:
             return None
@@ -91,7 +91,7 @@ class Live(Case):
         return self.counted()
 
     def counted(self):
-        """What a process counted that has ended."""
+        """Returns the statistics that the last process wrote at its end, after checking that they add up."""
         with open(self.stats, encoding="utf-8") as file:
             stats = json.load(file)
         p = stats["packets"]
@@ -102,11 +102,11 @@ class Live(Case):
     def wait_until(self, holds, seconds=20):
         deadline = time.monotonic() + seconds
         while not holds():
-            self.assertLess(time.monotonic(), deadline, "it has not come about")
+            self.assertLess(time.monotonic(), deadline, f"the condition did not hold within {seconds} s")
             time.sleep(0.05)
 
     def ping(self, network, family, address, size=40):
-        """Echo requests sent and answered, by raw sockets: no program for it is on every system."""
+        """Sends three echo requests, and returns how many were answered. Uses raw sockets, as not every system has ping."""
         request, reply, protocol = (8, 0, socket.IPPROTO_ICMP) if family == 4 else (128, 129, socket.IPPROTO_ICMPV6)
         with network.client:
             raw = socket.socket(FAMILIES[family], socket.SOCK_RAW, protocol)
@@ -130,7 +130,7 @@ class Live(Case):
         return answered
 
     def exercise(self, network):
-        """Everything that a client does, in both families."""
+        """Tries pings, transfers and datagrams of a client, in both families."""
         for family, a in ADDRESSES.items():
             with self.subTest(family=family):
                 for address in (a["outside"], a["service"], a["inside"], a["servers"][0]):
@@ -159,8 +159,8 @@ class Live(Case):
         self.assertEqual(used, set(ADDRESSES[family]["servers"]))
 
     def echo(self, udp, family, size):
-        """Which server answered. What the busy kernel of a small machine loses is sent again, and counted:
-        how much is lost is for measurements."""
+        """Sends a datagram to the service, and returns the server that answered. A lost datagram is sent again: the kernel
+        of a busy machine loses some. A few losses are no failure, as this test measures no loss."""
         service = (ADDRESSES[family]["service"], PORT)
         udp.settimeout(1)
         while True:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`millrace run` on each kind of interface, and what a user can get wrong when it starts.
+"""Tests `millrace run` on each kind of interface, and its messages about a user's mistakes at the start.
 
     live_test.py MILLRACE [TEST...]
 """
@@ -37,18 +37,18 @@ class Interfaces(Asked):
 
     def test_af_packet(self):
         self.serve("af_packet:outside", "af_packet:inside")
-        with self.network_.middle:  # as it was
+        with self.network_.middle:  # settings are restored
             self.assertEqual(command("sysctl", "-n", "net.ipv6.conf.outside.disable_ipv6").strip(), "0")
             self.assertNotIn("xdp", ip("link show outside"))
 
     def test_two_signals_at_once_are_one(self):
-        """`timeout` sends two."""
+        """Two signals at once are handled as one: `timeout` sends two."""
         self.serve_with()
         setting = "net.ipv6.conf.outside.disable_ipv6"
         with self.network_.middle:
             self.assertEqual(command("sysctl", "-n", setting).strip(), "1")
         self.process.send_signal(signal.SIGTERM)
-        time.sleep(0.02)  # two that wait at once would be one
+        time.sleep(0.02)  # the kernel would merge two pending signals
         self.stop()
         with self.network_.middle:
             self.assertEqual(command("sysctl", "-n", setting).strip(), "0")
@@ -79,26 +79,26 @@ class Interfaces(Asked):
 
 
 class IcmpErrors(Live):
-    """The kernels at both ends make errors, and believe those that are about what they sent."""
+    """The kernels at both ends send ICMP errors, and accept only errors about packets that they have sent."""
 
     MTU = 1400
 
     def setUp(self):
         super().setUp()
         self.net = self.network()
-        self.again = 0  # what was lost and sent again
-        # Only the connection's own worker knows its server.
+        self.again = 0  # attempts that were repeated after a loss
+        # With tables of their own and this scheduler, only the connection's worker has its server.
         self.start(self.net, 'sharing = "sharded"\n' + GOOD.replace("[[service]]", '[[service]]\nscheduler = "round-robin"'))
 
     def until_heard(self, attempt):
-        """What it gives, once nothing of it is lost by the busy kernel of a small machine."""
+        """Repeats the attempt until no packet of it is lost, as on a busy machine; returns its result."""
         deadline = time.monotonic() + 20
         while True:
             try:
                 return attempt()
             except TimeoutError:
                 self.again += 1
-                self.assertLess(time.monotonic(), deadline, "nothing is heard")
+                self.assertLess(time.monotonic(), deadline, "no attempt succeeded")
 
     def of_client(self, family):
         with self.net.client:
@@ -109,7 +109,8 @@ class IcmpErrors(Live):
         return udp
 
     def ask(self, family):
-        """A client, the server to which its datagram came, which hears of errors, and whom it answers."""
+        """Sends a datagram; returns the client's socket, the server's socket that received it, and its sender as the server
+        sees it."""
         udp = self.of_client(family)
         udp.send(b"?")
         met = select.select(self.listening[family], [], [], 3)[0]
@@ -131,7 +132,7 @@ class IcmpErrors(Live):
                 self.listening[family].append(server)
 
     def test_to_clients(self):
-        """No server listens."""
+        """No server listens: errors about the clients' datagrams reach the clients."""
         def attempt(family):
             udp = self.of_client(family)
             udp.send(b"?")
@@ -144,7 +145,7 @@ class IcmpErrors(Live):
         self.assertTold(6)
 
     def test_to_servers(self):
-        """The client is gone when it is answered."""
+        """The client has closed its socket before the reply comes: the error reaches the server."""
         self.listen()
 
         def attempt(family):
@@ -162,7 +163,7 @@ class IcmpErrors(Live):
         self.assertTold(6)
 
     def test_path_mtu(self):
-        """A router on the way to the client says what fits."""
+        """A router between millrace and the client reports a smaller MTU: the server learns it."""
         self.listen()
 
         def answered(family):
@@ -204,13 +205,13 @@ class IcmpErrors(Live):
         raise TimeoutError
 
     def assertTold(self, times):
-        """What had to wait for its next hop counts as held."""
+        """Checks how many errors were forwarded: in each family one more may have waited for its next hop (held)."""
         p = self.stop()["packets"]
         self.assertIn(p["related"], range(times - len(ADDRESSES), times + self.again + 1), p)
 
 
 class Errors(Live):
-    """What a user can get wrong at start: one line that says what to do."""
+    """A user's mistakes at the start give one line that says what to do."""
 
     def refused(self, network, status, words, text, user=None):
         path = self.write("f.toml", text)
@@ -266,9 +267,9 @@ class Errors(Live):
         for _ in range(300):
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
                 client.connect(self.path("m"))
-        self.assertIsNone(self.process.poll(), "it has ended with clients that do not wait to be greeted")
+        self.assertIsNone(self.process.poll(), "millrace ended when clients closed their connections at once")
         process, self.process = self.process, None
-        process.kill()  # its socket stays
+        process.kill()  # its socket stays behind
         process.communicate()
         self.assertTrue(os.path.exists(self.path("m")))
         self.start(network, memif)
@@ -313,7 +314,7 @@ backends = [{{ address = "10.0.0.1" }}]
             time.sleep(0.8 + number / 20)
             process.kill()
             process.wait()
-            self.assertIsNone(self.process.poll(), "it has ended with its peer")
+            self.assertIsNone(self.process.poll(), "millrace ended when the other end of the memif died")
         said = subprocess.run([*command, "1000", "1"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=60)
         self.assertEqual(json.loads(said.stdout)["lost"], 0)
         self.stop()

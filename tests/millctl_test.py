@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`millctl` against a running `millrace run`.
+"""Tests `millctl` with a running `millrace run`.
 
     millctl_test.py MILLRACE MILLCTL [TEST...]
 """
@@ -15,7 +15,7 @@ import termios
 import time
 import urllib.request
 
-MILLCTL = os.path.abspath(sys.argv.pop(2))  # MILLRACE and the tests' names are for the others
+MILLCTL = os.path.abspath(sys.argv.pop(2))  # before cli_case and unittest read the other arguments
 
 import dsr_test  # noqa: E402
 import kernel_port_test  # noqa: E402
@@ -26,7 +26,7 @@ from network import PORT, SERVER_PORT, OneLink  # noqa: E402
 
 
 def with_health(text):
-    """The first service is asked."""
+    """Returns `text` with health checks for the first service."""
     return text.replace('protocol = "tcp"\n', 'protocol = "tcp"\nhealth = { check = "tcp", interval_ms = 100 }\n', 1)
 
 
@@ -96,7 +96,7 @@ class Millctl(Asked):
         self.health(self.network_.servers)
 
     def test_health_by_the_kernel_beside(self):
-        """It goes the way that packets go."""
+        """Health checks go through the kernel's interface beside millrace, on the link of the backends."""
         for text, direct in ((kernel_port_test.ONE_CARD, False), (dsr_test.configuration("workers = 2", kernel="mr0"), True)):
             with self.subTest(direct=direct):
                 network = OneLink(direct)
@@ -145,7 +145,7 @@ class Millctl(Asked):
                 self.shown(ours, b"packets a second")
                 self.process.send_signal(signal.SIGSTOP)
                 try:
-                    time.sleep(0.5)  # by then it has asked again
+                    time.sleep(0.5)  # top now waits for an answer
                     if isinstance(end, bytes):
                         os.write(ours, end)
                     else:
@@ -157,7 +157,7 @@ class Millctl(Asked):
                 self.assertNotIn(b"millctl:", self.shown(ours, b"\x1b[?1049l"))
 
     def shown(self, terminal, words):
-        """What is on it, from the last time to these words."""
+        """Reads the terminal until these words have come; returns the text since the last call."""
         text = b""
         while words not in text:
             self.assertTrue(select.select([terminal], [], [], 20)[0], text)
@@ -170,7 +170,7 @@ class Millctl(Asked):
         exporter = self.beside("exporter", "--listen", "127.0.0.1:0")
         with patience_with(exporter):
             address = exporter.stdout.readline().split()[-1]
-        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever http_proxy says
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores http_proxy
         with direct.open(address, timeout=20) as answer:
             text = answer.read().decode()
         self.assertIn("\nmillrace_up 1\n", text)

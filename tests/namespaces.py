@@ -1,4 +1,4 @@
-"""Linux network namespaces without a name: they end with this process, however that ends."""
+"""Linux network namespaces without names: they vanish when this process ends, however it ends."""
 
 import ctypes
 import os
@@ -8,7 +8,7 @@ _CLONE_NEWNET = 0x40000000  # of linux/sched.h
 
 
 class CannotTry(Exception):
-    """This machine, or this user, cannot do what a test needs."""
+    """The error if this machine, or this user, cannot do what a test needs."""
 
 
 def _call(name, *arguments):
@@ -18,7 +18,7 @@ def _call(name, *arguments):
 
 
 class Namespace:
-    """What is done inside `with`, sockets that are made and commands that are started there, is in it."""
+    """A network namespace. Sockets that are made and commands that are started inside `with` are in it."""
 
     def __init__(self):
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY)
@@ -50,7 +50,7 @@ def ip(words):
 
 
 def set_sysctls(values):
-    """By their paths below net/."""
+    """Sets sysctls, given by their paths below net/."""
     for name, value in values.items():
         with open(f"/proc/sys/net/{name}", "w", encoding="ascii") as file:
             file.write(str(value))

@@ -1,8 +1,8 @@
-"""Where `millrace run` is tried and measured: network namespaces of a client, millrace, two servers.
+"""Networks in which `millrace run` is tested and measured: network namespaces of a client, millrace, two servers.
 
     client ─ veth or tap ─ millrace ─ veth ─ servers (two addresses of one namespace)
 
-Or all of them stand on one link, as behind a switch.
+Or all of them are on one link, as behind a switch.
 
 Needs root and ip (iproute2).
 """
@@ -57,8 +57,8 @@ backends = [{backends}]
 
 
 class Network:
-    """The namespaces and what connects them. Without a veth to the client, millrace makes a tap, or has one that
-    is kept: then the client is in its namespace."""
+    """The namespaces and the links between them. `to_client`: "veth"; "tap", which millrace makes; or "kept tap",
+    which is there before millrace starts: the client is then in millrace's namespace."""
 
     def __init__(self, to_client="veth", mtu=1500):
         self.middle, self.servers = Namespace(), Namespace()
@@ -100,9 +100,9 @@ class Network:
 
 
 class OneLink:
-    """A bridge joins all; millrace has one port. `direct`: each server has the service's addresses on its loopback
-    device, and keeps quiet about them, so that it answers clients itself (direct server return). Else it answers by
-    way of millrace."""
+    """All are on one bridge, and millrace has one port. `direct`: each server has the service's addresses on its
+    loopback device without answering ARP for them, and replies directly to clients (direct server return). Otherwise
+    replies go through millrace."""
 
     QUIET = {"ipv4/conf/all/arp_ignore": 1, "ipv4/conf/all/arp_announce": 2}
 
@@ -143,7 +143,8 @@ class OneLink:
 
 
 class Servers:
-    """TCP: sends as many bytes as it is asked for, after its own address. UDP: echoes, with its address."""
+    """Servers. By TCP each sends its address and as many bytes as the client asks for. By UDP each echoes datagrams
+    behind its address."""
 
     def __init__(self, network):
         self._network = network
@@ -153,13 +154,13 @@ class Servers:
                 self.start(family, address)
 
     def start(self, family, address):
-        """Who answers clients directly listens at the service's address."""
+        """Starts one server. It listens at the service's address if it replies directly to clients."""
         a = ADDRESSES[family]
         is_direct = getattr(self._network, "direct", False)
         end = (a["service"], PORT) if is_direct else (address, SERVER_PORT)
         namespace = self._network.server_of(family, address)
         with namespace:
-            streams_at = ("", PORT) if is_direct else end  # at the server's own address, too
+            streams_at = ("", PORT) if is_direct else end  # "": the server's own address, too
             stream = socket.create_server(streams_at, family=FAMILIES[family], backlog=256)
             datagrams = socket.socket(FAMILIES[family], socket.SOCK_DGRAM)
             datagrams.bind(end)
@@ -173,7 +174,7 @@ class Servers:
     def stop(self, family, address):
         for listening in self._listening.pop((family, address)):
             try:
-                listening.shutdown(socket.SHUT_RDWR)  # who waits for it wakes up
+                listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits on the socket
             except OSError:
                 pass
             listening.close()
@@ -198,7 +199,7 @@ class Servers:
         while True:
             try:
                 data, sender = listening.recvfrom(65536)
-                if sender is None:  # it was shut down
+                if sender is None:  # the socket was shut down
                     return
                 listening.sendto(f"{address} ".encode() + data, sender)
             except OSError:
@@ -210,7 +211,7 @@ class Servers:
 
 
 def payload(size):
-    """Bytes that differ from place to place."""
+    """Returns pseudo-random bytes, always the same ones."""
     return hashlib.shake_128().digest(size)
 
 
@@ -225,16 +226,16 @@ class Client:
         self._stream = self._socket.makefile("rwb")
 
     def get(self, size):
-        """Which server answered; what it sent is as it should be."""
+        """Asks for `size` bytes, and checks them. Returns the address of the server that answered."""
         self._stream.write(f"{size}\n".encode())
         self._stream.flush()
         address = self._stream.readline().decode().strip()
         got = self._stream.read(size)
         if got != payload(size):
-            raise AssertionError(f"{len(got)} of {size} bytes, or other ones")
+            raise AssertionError(f"got {len(got)} of {size} bytes, or wrong ones")
         return address
 
     def close(self):
-        with contextlib.suppress(OSError):  # of what a reset connection has not sent
+        with contextlib.suppress(OSError):  # closing flushes, which fails on a reset connection
             self._stream.close()
         self._socket.close()

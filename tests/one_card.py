@@ -1,4 +1,4 @@
-"""For tests of the kernel beside millrace: one card, which both use."""
+"""Common parts of tests in which millrace and the kernel share one card."""
 
 import json
 import socket
@@ -48,7 +48,7 @@ class OneCard(Asked):
         self.echoing()
 
     def echoing(self):
-        """TCP to the machine itself."""
+        """Listens for TCP connections to the machine itself."""
         self.listening = {}
         for family, a in ADDRESSES.items():
             with self.network_.middle:
@@ -58,7 +58,7 @@ class OneCard(Asked):
             self.listening[family] = listening
 
     def session(self, family):
-        """A connection from the client to the machine itself: both ends."""
+        """Opens a connection from the client to the machine itself; returns both ends."""
         with self.network_.client:
             client = socket.create_connection((ADDRESSES[family]["outside"], ECHO), timeout=10)
         server, _ = self.listening[family].accept()
@@ -96,7 +96,7 @@ class OneCard(Asked):
             self.assertEqual({client.get(1000) for client in self.clients(20, family)}, set(a["servers"]))
 
     def settings(self):
-        """Of the card, which millrace changes."""
+        """Returns settings of the card that millrace changes."""
         with self.network_.middle:
             return [command("sysctl", "-n", f"net.{name}").strip()
                     for name in ("ipv4.conf.wire.rp_filter", "ipv6.conf.wire.disable_ipv6")]

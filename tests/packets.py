@@ -1,7 +1,7 @@
 """Finds the headers of a packet and does one's complement arithmetic, independently of millrace.
 
-`dissect` answers a `Flow`: what identifies the packet's flow, and where the fields stand that a load
-balancer may rewrite. Written from the RFCs and from the text of the design, not from its code.
+`dissect` returns a `Flow`: the key of the packet's flow, and the places of the fields that a load balancer
+may rewrite. Written from the RFCs and from the text of the design, not from millrace's code.
 """
 
 from typing import NamedTuple
@@ -10,11 +10,11 @@ import captures
 
 ICMP, TCP, UDP, DCCP, ICMPV6, SCTP, UDP_LITE = 1, 6, 17, 33, 58, 132, 136
 _HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
-# Queries by type: what carries an identifier (RFC 792, 950, 4443, 8335).
-# Errors by type (RFC 792, 4443), and those that say how much they quote: where, in units of how many
-# bytes (RFC 4884, 4).
+# Types of ICMP errors (RFC 792, 4443).
 _ERRORS = {ICMP: {3, 4, 11, 12}, ICMPV6: set(range(128))}
+# Types of errors that have a length of the quote; the length's place, and its unit in bytes (RFC 4884, 4).
 _QUOTED = {ICMP: ({3, 11, 12}, 5, 4), ICMPV6: ({1, 3}, 4, 8)}
+# Types of queries, which have an identifier (RFC 792, 950, 4443, 8335).
 _QUERIES = {ICMP: {0, 8, 13, 14, 15, 16, 17, 18, 42, 43}, ICMPV6: {128, 129, 160, 161}}
 
 _TAGS = {0x8100, 0x88A8, 0x9100, 0x9200}
@@ -23,7 +23,7 @@ _PPPOE = 0x8864
 _PPP_IP = {0x21: 0x0800, 0x57: 0x86DD}
 
 _L4_MINIMUM = {TCP: 20, UDP: 8, SCTP: 12}
-# Where the checksum stands whose pseudo-header holds the addresses (RFC 9293, 768, 8200, 4340, 3828).
+# Places of checksums over a pseudo-header with the addresses (RFC 9293, 768, 8200, 4340, 3828).
 L4_CHECKSUM = {TCP: 16, UDP: 6, ICMPV6: 2, DCCP: 6, UDP_LITE: 6}
 
 
@@ -35,25 +35,25 @@ class Flow(NamedTuple):
     l4: int
     end: int  # one past the last captured byte of the IP packet
     l4_wire: int  # bytes behind the headers on the wire, by the IP header
-    fragment: bool  # the first of several
-    ports: int  # where source and destination port stand, or 0
-    whole: bool  # all of the layer 4 header was captured, and nothing in it contradicts itself
+    fragment: bool  # the first of several fragments
+    ports: int  # the place of the source port, before the destination port; or 0
+    whole: bool  # the layer 4 header was captured completely, and is consistent
 
 
 class Quote(NamedTuple):
-    """An ICMP error, and the packet in it that its receiver sent."""
+    """An ICMP error, and the quoted packet in it, which the error's receiver had sent."""
 
     family: int
     l3: int
     icmp: int
     end: int  # one past the error's last captured byte
-    at: int  # where the quoted packet begins
-    quote_end: int  # one past what is quoted of it
-    flow: Flow  # the quoted packet's, whose places count from `at`
+    at: int  # the beginning of the quoted packet
+    quote_end: int  # one past the last quoted byte
+    flow: Flow  # the quoted packet's; its places count from `at`
 
 
 def _behind_ethernet(data, at, kind):
-    """Where an IP header begins behind an EtherType and any tags, and of which family; or None."""
+    """Returns the place of the IP header behind an EtherType and any tags, and its family; or None."""
     length = len(data)
     while True:
         if kind == 0x0800:
@@ -77,7 +77,7 @@ def _behind_ethernet(data, at, kind):
         elif kind == _PPPOE:
             if at + 8 > length or data[at] != 0x11 or data[at + 1] != 0:
                 return None
-            short = data[at + 6] & 1  # one byte where the first is odd (RFC 1661, 6.5)
+            short = data[at + 6] & 1  # the protocol is one byte if the first is odd (RFC 1661, 6.5)
             kind = _PPP_IP.get(data[at + 6] if short else data[at + 6] << 8 | data[at + 7], 0)
             at += 7 if short else 8
         elif kind < 1536 and data[at : at + 6] == b"\xaa\xaa\x03\x00\x00\x00" and at + 8 <= length:
@@ -108,13 +108,13 @@ def find_ip(link_type, data):
 
 
 def _v4(data, l3):
-    """(l4, protocol, one past the IP packet on the wire, more fragments) or None."""
+    """Returns (l4, protocol, one past the IP packet on the wire, more fragments follow) or None."""
     first = data[l3]
     header = (first & 15) * 4
     total = data[l3 + 2] << 8 | data[l3 + 3]
     if first >> 4 != 4 or header < 20 or l3 + header > len(data):
         return None
-    if total == 0:  # segmentation offload: the length was not known yet
+    if total == 0:  # segmentation offload: the length was not known at capture
         total = len(data) - l3
     if total < header or (data[l3 + 6] & 0x1F) or data[l3 + 7]:
         return None
@@ -139,7 +139,7 @@ def _v6(data, l3):
         if at + 8 > end:
             return None
         if kind == _ROUTING and data[at + 3]:
-            return None  # the destination is a hop, not the end
+            return None  # the destination is a hop, not the packet's end
         if kind == _FRAGMENT:
             if data[at + 2] or data[at + 3] & 0xF8:
                 return None
@@ -155,7 +155,7 @@ def _v6(data, l3):
 
 
 def _source_routed(data, at, end):
-    """Whether IPv4 options name a further hop (RFC 791, loose and strict source routing)."""
+    """Returns True if IPv4 options name a further hop (RFC 791, loose and strict source routing)."""
     while at + 3 <= end and data[at] != 0:
         if data[at] == 1:
             at += 1
@@ -167,7 +167,7 @@ def _source_routed(data, at, end):
 
 
 def _ip(link_type, data):
-    """(l3, family, addresses, l4, protocol, one past the IP packet on the wire, first of several
+    """Returns (l3, family, addresses, l4, protocol, one past the IP packet on the wire, first of several
     fragments) or None."""
     found = find_ip(link_type, data)
     if found is None:
@@ -181,7 +181,7 @@ def _ip(link_type, data):
 
 
 def dissect(link_type, data):
-    """The packet's `Flow`, or None where it has none (no IP, a later fragment, cut too short, ...)."""
+    """Returns the packet's `Flow`, or None if it has none (no IP, a later fragment, cut too short, ...)."""
     found = _ip(link_type, data)
     if found is None:
         return None
@@ -212,8 +212,8 @@ def dissect(link_type, data):
 
 
 def quote_of(link_type, data):
-    """The packet's `Quote`, or None: it is no ICMP error, or quotes nothing that has a flow and was
-    sent by whom the error is for."""
+    """Returns the packet's `Quote`, or None if it is no ICMP error, if the quoted packet has no flow, or if
+    the error's receiver has not sent the quoted packet."""
     found = _ip(link_type, data)
     if found is None or found[4] != (ICMP if found[1] == 4 else ICMPV6):
         return None
@@ -235,7 +235,7 @@ def quote_of(link_type, data):
 
 
 def reversed_key(flow):
-    """The `key` of packets in the other direction."""
+    """Returns the `key` of packets in the other direction."""
     size = 4 if flow.family == 4 else 16
     rest = flow.key[2 + 2 * size :]
     if flow.ports:
@@ -244,12 +244,12 @@ def reversed_key(flow):
 
 
 def sum16(data):
-    """The one's complement sum of `data`, an even number of bytes, as a residue modulo 65535."""
-    return int.from_bytes(data, "big") % 65535  # 2^16 = 1 modulo 65535: the sum is the number
+    """Returns the one's complement sum of `data`, an even number of bytes, as a residue modulo 65535."""
+    return int.from_bytes(data, "big") % 65535  # 2^16 is 1 modulo 65535, so the number is its words' sum
 
 
 def adjusted(checksum, old, new):
-    """RFC 1624, equation 3: the checksum after the bytes `old` under it became `new`."""
+    """Returns the checksum after the covered bytes `old` became `new` (RFC 1624, equation 3)."""
     total = (~checksum & 0xFFFF) + (~sum16(old) & 0xFFFF) + sum16(new)
     total = (total & 0xFFFF) + (total >> 16)
     total = (total & 0xFFFF) + (total >> 16)
@@ -257,7 +257,7 @@ def adjusted(checksum, old, new):
 
 
 def checksum(data):
-    """The Internet checksum of `data` (RFC 1071), in which some byte is not 0."""
+    """Returns the Internet checksum (RFC 1071) of `data`, which must have a byte that is not 0."""
     return ~(sum16(data + b"\0" if len(data) % 2 else data) or 0xFFFF) & 0xFFFF
 
 
@@ -274,8 +274,8 @@ _CRC32C = _crc32c_table()
 
 
 def crc32c_change(change, behind):
-    """What CRC32c (RFC 9260, appendix A) is XORed with when bytes are XORed with `change`, `behind`
-    unchanged bytes before the message's end: the CRC is linear, so nothing else matters."""
+    """Returns by what to XOR the CRC32c of a message (RFC 9260, appendix A) if bytes before its last `behind`
+    bytes were XORed with `change`. The CRC is linear, so the message's other bytes do not matter."""
     crc = 0
     for byte in change:
         crc = _CRC32C[(crc ^ byte) & 0xFF] ^ crc >> 8

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Replays the demo's capture with the README's configuration, and runs its "Live in five minutes" as it stands there,
-in namespaces of its own.
+"""Replays the demo's capture with the README's configuration, and runs the commands of its section "Live in five
+minutes" unchanged, in namespaces of their own.
 
     quick_start.py
 
-The program is build/release/cli/millrace of this checkout, as the README has it. Status 77 where it cannot
-be tried.
+The program is build/release/cli/millrace of this checkout, as in the README. Exit status 77 if the test cannot
+run here.
 """
 
 import json
@@ -18,7 +18,7 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# Servers may take a moment to listen; a user's fingers take longer than a script.
+# `curl` tries five times here: servers may take a moment to listen, and a script is faster than a user.
 _PRELUDE = """set -euo pipefail
 sudo() { "$@"; }
 curl() {
@@ -33,7 +33,7 @@ curl() {
 
 
 def blocks():
-    """The indented blocks of that section: what one terminal runs, and the other."""
+    """Returns the indented blocks of that section: the commands for the first terminal, and for the second."""
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
         section = re.search(r"^## Live in five minutes$(.*?)^## ", file.read(), re.S | re.M).group(1)
     found = re.findall(r"(?:^    .*\n)+", section, re.M)
@@ -41,7 +41,7 @@ def blocks():
 
 
 def first_configuration():
-    """What is wrong with what the README says of its web.toml and the demo's capture; nothing, if nothing is."""
+    """Checks the README's numbers for its web.toml and the demo's capture. Returns the errors, or an empty text."""
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
         readme = file.read()
     with open(os.path.join(ROOT, "demo"), encoding="utf-8") as file:
@@ -74,14 +74,14 @@ def main():
     if os.geteuid() != 0 or missing:
         print("it needs root, " + "".join(f"{name}, " for name in missing) + "and network namespaces")
         return 77
-    # What the script leaves running ends with its namespace of processes.
+    # Processes that the script leaves running end with their PID namespace.
     apart = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if not os.path.exists("/dev/net/tun") or subprocess.run([*apart, "true"]).returncode != 0:
         print("no /dev/net/tun, or no namespaces, here")
         return 77
     server, client = blocks()
     with tempfile.TemporaryDirectory() as folder:
-        # The servers' pages go where the README has them; nothing else of the machine is touched.
+        # The servers' pages are written to the README's place, build/web; the rest of the machine stays untouched.
         first, second = (os.path.join(folder, name) for name in ("first.sh", "second.sh"))
         with open(first, "w", encoding="utf-8") as file:
             file.write(_PRELUDE + server.replace("sudo build", "exec build"))

@@ -3,12 +3,12 @@
 
     replay_traces.py MILLRACE [FOLDER] [--skip-judge]
 
-Each run must end with status 0, or 3 where libpcap itself refuses the file, the link type is none
-that millrace reads, or the file breaks in the middle: then there are results all the same. No
-sanitizer may speak; the counters must add up and obey docs/stats.schema.json; every packet that
-libpcap sees must be counted (of pcapng, of which it does not read all kinds, that captures.py sees);
-and check_balance.py must agree with what was written. Exit status 1 where any of it fails, 77 where
-the folder is absent.
+Each run must end with status 0; or with 3 if libpcap itself refuses the file, if millrace does not read
+the link type, or if the file breaks off in the middle, which must give results all the same. No sanitizer
+may report an error; the counters must add up and obey docs/stats.schema.json; every packet that libpcap
+sees must be counted (for pcapng, that captures.py sees, as libpcap does not read all kinds of it); and
+check_balance.py must find no error in the written capture. Exit status 1 if any of this fails, 77 if the
+folder is absent.
 """
 
 import argparse
@@ -40,7 +40,7 @@ _SKIPPED = 77
 
 
 class Libpcap:
-    """libpcap's own opinion of a file, through its C interface."""
+    """Reads files with libpcap, through its C interface."""
 
     def __init__(self):
         name = ctypes.util.find_library("pcap") or "libpcap.so.0.8"
@@ -51,7 +51,7 @@ class Libpcap:
         self.library.pcap_next_ex.argtypes = [ctypes.c_void_p] * 3
 
     def look(self, path):
-        """(link types, packets, whether they are all), or None where it refuses."""
+        """Returns (link types, number of packets, True if the file was read to its end), or None if libpcap refuses it."""
         with open(path, "rb") as file:
             if file.read(4) == b"\x0a\x0d\x0d\x0a":
                 capture = captures.Capture(path)
@@ -71,7 +71,7 @@ class Libpcap:
 
 
 def run(millrace, path, folder):
-    """The finished process, the statistics or None, and where the output is."""
+    """Returns the finished process, the statistics or None, and the path of the written capture."""
     stats, out = os.path.join(folder, "stats.json"), os.path.join(folder, "out.pcap")
     for old in (stats, out):
         if os.path.exists(old):
@@ -85,7 +85,7 @@ def run(millrace, path, folder):
 
 
 def problems(done, stats, opinion):
-    """What is wrong with one run, apart from the packets."""
+    """Yields the errors of one run, apart from those in the written packets."""
     if any(word in done.stderr for word in ("Sanitizer", "runtime error")):
         yield f"a sanitizer: {done.stderr.strip()[:2000]}"
     readable = opinion is not None and opinion[0] <= READ

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A process takes over from a running `millrace run`, with its connections and its ports.
+"""Tests of take-overs: a new process goes on in place of a running `millrace run`, with its connections and ports.
 
     restart_test.py MILLRACE [TEST...]
 """
@@ -55,7 +55,7 @@ class Restart(Asked):
 
     @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
     def test_a_tap_that_stays(self):
-        """Its other end is this machine, which keeps its addresses and routes meanwhile."""
+        """A tap that was there before millrace keeps the machine's addresses and routes during a take-over."""
         text = configuration("tap:wire", "af_packet:inside")
         self.serve_with(text, to_client="kept tap")
         self.exercise(self.network_)
@@ -99,7 +99,7 @@ class Restart(Asked):
         self.assertEqual(stats["connections"]["opened"], 0)
 
     def test_functions_come_and_go(self):
-        """Each finds its part of connections by its name, whatever stands before or behind it."""
+        """Each function finds its part of connections by its name, wherever it is in the chain."""
         alone, *chains = 'function = "balance"', 'chain = ["forward", "balance"]', 'chain = ["balance", "forward"]'
         self.serve_with(f"{alone}\n" + GOOD)
         before = self.clients(20)
@@ -113,14 +113,14 @@ class Restart(Asked):
             self.reload(f"{functions}\n" + GOOD)
 
     def test_a_load_balancer_comes(self):
-        """In place of a process that had none, and offers no services."""
+        """The new process has a load balancer, the old one had none, and offers no services."""
         ports, _, _ = GOOD.partition("[[service]]")
         self.serve_with('function = "forward"\n' + ports)
         self.assertEqual(self.take_over('chain = ["forward", "balance"]\n' + GOOD), 0)
         self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
 
     def test_a_load_balancer_goes(self):
-        """What it has translated cannot go on without it. Others do not know its commands."""
+        """Connections that the load balancer translated are left behind, and its commands are unknown afterwards."""
         ports, _, _ = GOOD.partition("[[service]]")
         for functions in ('function = "balance"', 'chain = ["forward", "balance"]'):
             with self.subTest(functions):
@@ -132,7 +132,7 @@ class Restart(Asked):
                 self.stop()
 
     def test_another_configuration(self):
-        """Whatever a reload cannot change."""
+        """A take-over may change what a reload cannot: workers, capacity, table."""
         self.serve_with()
         before = self.clients(20)
         met = [client.get(1) for client in before]
@@ -145,7 +145,7 @@ class Restart(Asked):
         self.assertEqual([(b["address"], b["live"]) for b in draining],
                          [(f"{FIRST}:{SERVER_PORT}", met.count(FIRST))])
         self.take_over(without_services())
-        self.assertEqual([client.get(1) for client in before], met, "of a service that is gone")
+        self.assertEqual([client.get(1) for client in before], met, "connections of a removed service must go on")
         self.take_over()
         self.assertEqual([client.get(1) for client in before], met)
         self.assertEqual(set(self.servers_of(30)), {FIRST, SECOND})
@@ -187,7 +187,7 @@ class Restart(Asked):
         self.refused(409, ["version"], "POST /handover", version=1000)
         self.reload(GOOD)
         first = self.ask("POST /handover")["number"]
-        number = self.ask("POST /handover", version=4)["number"]  # the first one may be dead
+        number = self.ask("POST /handover", version=4)["number"]  # replaces the first, which may be dead
         self.refused(409, ["taking over"], "POST /reload")
         for one in first, number:
             self.refused(409, ["not told"], "POST /handover/end", number=one)
@@ -202,8 +202,8 @@ class Restart(Asked):
         met += [client.get(1) for client in clients[20:]]
         told = len(self.bytes_of("/handover/connections", number=number, last="true"))
         self.assertGreater(told, 5 * 56)
-        self.assertLess(told, 20 * 56, "what goes on as before is told again")
-        # Nobody lets it end: it goes on by itself, and what came meanwhile is served.
+        self.assertLess(told, 20 * 56, "connections that have not changed are told again")
+        # The new process does not let the old one end: the old one goes on, and serves the packets that waited.
         self.assertEqual([client.get(1) for client in clients], met)
         self.refused(409, ["goes on"], "POST /handover/end", number=number)
         self.reload(GOOD)
@@ -253,16 +253,16 @@ class Restart(Asked):
         self.assertEqual(end(), [])
 
     def ended_too_late(self, delay):
-        """Who was to be killed on the way had taken over: nobody forwards now, and that says nothing."""
+        """The process had taken over before it was killed: no process forwards now, so the test can check no more."""
         process, self.process = self.process, None
         self.ended(process)
-        print(f"it was too late to kill it after {delay} s")
+        print(f"killed after {delay} s, the process had already taken over")
 
     def test_who_fails_changes_nothing(self):
         self.serve_with()
         fenced = self.settings()
         met = self.clients(5)
-        # The third is missing once the others are open.
+        # The missing third port is found after the others were opened.
         wrong = self.write("wrong.toml", GOOD + '[[port]]\nname = "third"\ndevice = "af_packet:nowhere"\n')
         with self.network_.middle:
             self.refuse(UNREADABLE, ["nowhere"], "run", "-c", wrong, "--control", self.control, "--take-over", "--quiet")
@@ -295,7 +295,7 @@ class Restart(Asked):
             client.get(1)
 
     def test_nobody_is_there(self):
-        """As in a unit of systemd's, which starts the first one the same way."""
+        """--take-over without a running millrace starts anew, as the units for systemd need for the first start."""
         self.network_ = self.network()
         said = self.start(self.network_, GOOD, "--take-over")
         self.assertIn("nothing to take over", said[0])

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""Sends a capture's real conversations through the balancer and back.
+"""Sends a capture's conversations through the balancer, requests and replies.
 
     roundtrip.py MILLRACE CAPTURE [--servers 20] [--keep FOLDER]
 
-The capture's busiest servers become services. First the capture goes through the balancer as it is,
-which tells the backend of each conversation. Then once more, with each captured reply presented as
-coming from that backend, and each captured ICMP error about a request as quoting what that backend
-was sent: what comes out must be byte-identical to what was captured, but that errors come from the
-service itself, and everything else to what came out the first time. Exit status 1 where it is not, 2 where it cannot be
-tried.
+The capture's busiest servers become services. In the first replay the capture is unchanged, which shows
+the backend of each conversation. In the second, each captured reply comes from that backend, and each
+captured ICMP error about a request quotes the packet that was sent to that backend. Replies and errors must
+come out byte-identical to the captured ones, except that errors come from the service itself; all other
+packets must come out as the first time. Exit status 1 if they do not, 2 if the test cannot run.
 """
 
 import argparse
@@ -26,12 +25,12 @@ import packets
 from packets import TCP, UDP
 
 _SHOWN = 10
-_SHORTEST_TIMEOUT = 9 * captures.SECOND  # of any state: after a RST, less some rounding
+_SHORTEST_TIMEOUT = 9 * captures.SECOND  # the shortest of all states, 10 s after a RST, with a margin
 _NAMES = {TCP: "tcp", UDP: "udp"}
 
 
 def ends(flow, data):
-    """(source, destination), each an address and a port."""
+    """Returns (source, destination), each an address and a port."""
     result = []
     for source in (True, False):
         at, size, port = check_balance._place(flow, source)
@@ -48,7 +47,7 @@ def conversations(capture):
 
 
 def busiest_servers(capture, wanted):
-    """The ends that answer most packets: (address, port, protocol), the busiest first. No two of
+    """Returns the ends that send most replies: (address, port, protocol), the busiest first. No two of
     them talk to each other: a packet between them would be a reply and a request at once."""
     opener = {}
     answered = collections.Counter()
@@ -70,7 +69,7 @@ def busiest_servers(capture, wanted):
 
 
 def unused_prefixes(capture):
-    """A prefix for backends of each family that occurs nowhere in the capture."""
+    """Returns a prefix for backends in each family that does not occur in the capture."""
     seen = set()
     for _, _, source, destination in conversations(capture):
         seen.update((source[0], destination[0]))
@@ -80,7 +79,7 @@ def unused_prefixes(capture):
 
 
 def services(servers, prefixes):
-    """For each server, three backends of its own; the second listens on another port."""
+    """Returns a service for each server, with three backends of its own; the second has another port."""
     result = []
     for number, (address, port, protocol) in enumerate(servers):
         backends = []
@@ -125,7 +124,7 @@ def replay(millrace, capture, config, out, stats):
 
 
 def rewritten(flow, data, end, source):
-    """`data` as it would come from `end`, or go there."""
+    """Returns the packet `data` with its source or destination replaced by `end`."""
     at, size, port_at = check_balance._place(flow, source)
     out = bytearray(data)
     out[at : at + size] = end[0]
@@ -151,7 +150,7 @@ def adjust(out, place, old, new):
 
 
 def rewritten_error(quote, data, asked, address):
-    """The ICMP error `data` as if it came from `address`, about a packet to `asked`."""
+    """Returns the ICMP error `data` as if it came from `address`, about a packet to `asked`."""
     inner = slice(quote.at, quote.quote_end)
     at, size, _ = check_balance._place(quote, source=True)
     out = bytearray(data)
@@ -168,7 +167,7 @@ def rewritten_error(quote, data, asked, address):
 
 
 class Presenter:
-    """Turns captured replies into what the backends of their conversations would have sent."""
+    """Turns captured replies and errors into those that the backends of their conversations would cause."""
 
     def __init__(self, link_type, servers):
         self.link_type = link_type
@@ -178,8 +177,8 @@ class Presenter:
         self.presented = self.errors = self.unanswered = 0
 
     def packet(self, time, data, translated):
-        """What to present for `data`, which the first run turned into `translated`, and what shall
-        come out; None: what came out then."""
+        """Returns the packet for the second replay in place of `data`, which the first replay turned into
+        `translated`, and the packet that must come out; None stands for `translated`."""
         self.now = max(self.now, time)
         flow = packets.dissect(self.link_type, data)
         if flow is None:
@@ -201,7 +200,7 @@ class Presenter:
         return data, None
 
     def _known(self, client, server, protocol):
-        """Without a live connection there is no backend that could have answered."""
+        """Returns the backend of a live connection, as a list with the time of its last packet; or None."""
         known = self.backend.get((client, server, protocol))
         if known is None or self.now - known[1] > _SHORTEST_TIMEOUT:
             self.unanswered += 1
@@ -229,8 +228,8 @@ class Presenter:
 
 
 def differs(link_type, expected, got):
-    """Where two packets differ, or None. In one's complement 0xffff and 0 are one number, so a
-    captured IP or TCP checksum of 0xffff, which no sender computes, cannot come back as it was."""
+    """Returns the first place at which two packets differ, or None. In one's complement 0xffff and 0 are one
+    number, so a captured IP or TCP checksum of 0xffff, which no sender computes, may come back as 0."""
     if expected == got:
         return None
     flow = packets.dissect(link_type, expected)

@@ -1,6 +1,6 @@
-"""Frames of which a router must say whether it takes them in, and where it sends them: the table of kernel_forwarding_test.py.
+"""The frames of kernel_forwarding_test.py, which a router takes in, forwards, drops or answers.
 
-Each carries a mark that is found again in what the router sends on, or says about it.
+Each frame has a mark, which is found again in the packet that the router forwards, or in its ICMP error.
 """
 
 import socket
@@ -15,7 +15,7 @@ OTHER_MAC, TO_ALL = bytes.fromhex("020000009999"), b"\xff" * 6
 ICMP, UDP, ICMPV6, FRAGMENT = 1, 17, 58, 44
 CLOSED_PORT, SERVICE_PORT = 9, 80
 
-# What a test is about in each family: `host` is reached by a route, `near` is on the inner link.
+# The addresses of each family: `host` is reached by a route, `near` is on the inner link.
 NAMES = {
     4: {
         "outside": "198.51.100.2", "inside": "10.0.0.254", "virtual": "203.0.113.10", "gateway": "198.51.100.1",
@@ -49,7 +49,7 @@ TAGS = {
 
 class Frame(NamedTuple):
     name: str
-    link: str  # on which it comes
+    link: str  # the link on which the frame comes
     data: bytes
     mark: bytes
 
@@ -94,7 +94,7 @@ class Table:
         self.frames = []
 
     def add(self, name, packet, link="outside", mac=None, tags=b"", kind=None):
-        """`packet` makes one of its mark."""
+        """Adds a frame; `packet` returns the packet for a mark."""
         mark = b"mark%05d" % len(self.frames)
         packet = packet(mark)
         if kind is None:
@@ -162,7 +162,7 @@ def fragments(table, family):
 
 
 def broken_headers(table, family):
-    """What RFC 1812, 5.2.2, has a router check, whole and in fragments, with a tag before it, too."""
+    """Adds packets with headers that a router must check (RFC 1812, 5.2.2): whole ones and fragments, with and without tag."""
     n = NAMES[family]
 
     def changed(packet, at, word, is_summed=True):
@@ -188,7 +188,8 @@ def broken_headers(table, family):
 
 
 def sources_for_rpf(table, family):
-    """From where they are, and from where they are not. The names of both families are equal but for the family's."""
+    """Adds packets from the link that the route to their source leads to, and from the other link. The names of both families
+    differ only in the family."""
     n = NAMES[family] | {"unrouted": "9.9.9.9" if family == 4 else "2620::1"}
     for link, to in (("outside", "near"), ("inside", "host"), ("outside", "inside"), ("inside", "virtual")):
         for source in ("near", "far", "host", "gateway", "unrouted"):

@@ -1,4 +1,4 @@
-// Workers that serve a capture over and over, while a test does something with them.
+// Workers that serve a capture again and again, while a test does something with them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,17 +20,18 @@
 
 namespace millrace {
 
-/// MILLRACE_TEST_SEED, or any.
+/// Returns MILLRACE_TEST_SEED, or a random number if it is not set.
 inline unsigned drawn_seed() {
   const char* const text = std::getenv("MILLRACE_TEST_SEED");
   return text != nullptr ? static_cast<unsigned>(std::stoul(text)) : std::random_device{}();
 }
 
-/// By which the workers of these tests have their connections.
+/// Entries of the indirection table by which `serve` divides packets among workers, and the secret
+/// of the hash.
 inline constexpr unsigned kServingEntries = 512;
 inline Secret serving_secret() { return Secret::from_seed(2); }
 
-/// Waits for that, a minute at most; whether it has come.
+/// Waits until `is_so()` is true, for a minute at most. Returns false if it is still not true.
 template <class IsSo>
 bool comes_true(IsSo&& is_so) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -41,9 +42,12 @@ bool comes_true(IsSo&& is_so) {
   return true;
 }
 
-/// So often the capture is served, unless the first worker is to end before the others.
+/// How often a worker serves its part of the capture; more often than any test takes.
 inline constexpr std::uint32_t kServingLoops = 1'000'000;
 
+/// Makes the workers serve the capture of `plan` on threads of their own, and calls `during` once
+/// all serve; the workers end after that. The first worker ends earlier if `loops_of_first` is
+/// smaller.
 template <class While>
 void serve(Workers& workers, const TrafficPlan& plan, While&& during,
            std::uint32_t loops_of_first = kServingLoops) {

@@ -1,9 +1,9 @@
-// Workers that share tables, with a packet of any connection at any of them at any time: every
-// table x sharing x ageing.
+// Workers that share tables: any worker may get a packet of any connection at any time. Every table
+// x sharing x ageing.
 //
-// The oracle is consistent hashing: a connection's backend is a function of its key, so a packet
-// that met another connection's record goes elsewhere, and a connection that is there twice is
-// counted twice.
+// The oracle is consistent hashing: a connection's backend is a function of its key. So a packet
+// that found another connection's record goes to a wrong backend, and a connection that was opened
+// twice is counted twice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,13 +35,15 @@ constexpr unsigned kBackends = 7;
 constexpr std::uint16_t kService = 80;
 constexpr std::uint16_t kBackendPort = 8080;
 
-/// The environment's MILLRACE_TEST_SEED, or 1; and how much longer than usual to go on.
+/// Returns the number in an environment variable, or 1 if it is not set: MILLRACE_TEST_SEED, or
+/// MILLRACE_TEST_REPEAT, by which the number of packets is multiplied.
 std::uint64_t number_of(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
 }
 
-/// Neighbours use different services, so that a reply that met another's record shows it.
+/// Clients with successive numbers use different services, so that a reply with another client's
+/// record is recognised.
 constexpr unsigned kServices = 5;
 Endpoint service_of(unsigned n) {
   return {{203, 0, 113, static_cast<std::uint8_t>(10 + n % kServices)}, kService};
@@ -52,7 +54,8 @@ Endpoint client(unsigned n) {
           static_cast<std::uint16_t>(1024 + n)};
 }
 
-/// Time that passes for all ports, a millisecond a burst, until the last one has given its packets.
+/// The time of all ports, which each burst advances by a millisecond; and how many ports still have
+/// packets.
 class Time {
  public:
   explicit Time(unsigned ports) : giving_(ports) {}
@@ -65,19 +68,20 @@ class Time {
   std::atomic<unsigned> giving_;
 };
 
-/// Which backend each client's connections get, learned from a worker of its own.
+/// The backend of each client's connections, learned in a run with one worker.
 using Backends = std::vector<Endpoint>;
 
-/// Packets of random clients, and replies to them; checks what leaves.
+/// A port that receives packets of random clients and replies to them, and checks the packets that
+/// are sent.
 class RandomPort final : public Port {
  public:
   struct Plan {
     unsigned clients;
     std::size_t packets;
     std::uint64_t seed;
-    const Backends* backends;  ///< none: learn them
-    /// Empty bursts at the end, and more, within reason, until nothing of `line` is left: while the
-    /// system halts one worker, others cannot let go.
+    const Backends* backends;  ///< null: the run learns them
+    /// Empty bursts at the end; up to 1000 times as many until no connection of `line` is left:
+    /// while the system halts one worker, the others cannot reclaim.
     unsigned idle_bursts = 0;
     const Line* line = nullptr;
   };
@@ -128,7 +132,7 @@ class RandomPort final : public Port {
       if (plan_.backends == nullptr) {
         learned[n] = destination;
       } else if ((burst.handle[i] & 1) != 0) {
-        // Translated, or untouched where its connection has ended.
+        // A reply is translated, or untouched if its connection has ended.
         wrong += !(source == service_of(n) || source == (*plan_.backends)[n]) ||
                  destination != client(n);
         translated += source == service_of(n);
@@ -176,7 +180,7 @@ class SharingTest : public testing::TestWithParam<Scheme> {
           .address = {service_of(n).address}, .port = kService, .protocol = 6, .backends = {}};
       for (std::uint8_t last = 1; last <= kBackends; ++last)
         spec.backends.push_back({{{10, 0, 0, last}}, kBackendPort});
-      spec.direct = true;  // replies may come before their connections begin
+      spec.direct = true;  // a reply may come before its connection begins
       balance_.services.v4.push_back(spec);
     }
     balance_.maglev_table_size = 251;
@@ -205,7 +209,7 @@ class SharingTest : public testing::TestWithParam<Scheme> {
     return port.learned;
   }
 
-  /// All workers' ports, after their run.
+  /// Runs the workers, and returns their ports.
   std::vector<RandomPort> run(Workers& workers, RandomPort::Plan plan) const {
     Time time(kWorkers);
     std::vector<RandomPort> ports;
@@ -280,7 +284,7 @@ TEST_P(SharingTest, AConnectionIsOneWhoeverMeetsIt) {
   check(workers);
 }
 
-// Connections end all the time, and what they leave is used again at once.
+// Connections end all the time, and their ids are reused at once.
 TEST_P(SharingTest, NobodyMeetsWhatAnotherLeft) {
   constexpr unsigned kClients = 2000;
   const Backends backends = learn(kClients);
@@ -294,7 +298,7 @@ TEST_P(SharingTest, NobodyMeetsWhatAnotherLeft) {
     EXPECT_EQ(port.wrong, 0U);
     EXPECT_EQ(port.lost, 0U);
   }
-  // A worker that the system halts keeps all that drains from use: some may find no place then.
+  // While the system halts a worker, no id is reclaimed, so some connections may find no place.
   EXPECT_EQ(workers.counters().opened.value() - workers.counters().ended(),
             workers.report_v4().live);
   if (GetParam().ageing == "none") {

@@ -1,4 +1,4 @@
-"""A study whose program answers at once, and its page."""
+"""Common parts of the study's tests: a study with a program that answers at once, and its page."""
 
 import json
 import os
@@ -73,10 +73,10 @@ of.best = { rows = { bits = 16 }, least = "ns_median" }
 of.worst = { rows = { bits = 16 }, most = "ns_median" }
 ratio.times = ["worst.ns_median", "best.ns_median"]
 """
-# Of a capture that is generated.
+# An experiment with a generated capture.
 CAPTURE = EXPERIMENT.replace('["--key-bytes", "16"]', '["--in", "{capture}"]').replace(
     "[[picture]]", 'generate = { small = ["--connections", "9"] }\n[[picture]]', 1)
-# Of a program that writes what the test says.
+# An experiment with rows that the test gives.
 GIVEN = """question = "What?"
 bench = "tables"
 [[picture]]
@@ -130,6 +130,6 @@ class StudyCase(unittest.TestCase):
 
 
     def given(self, rows, experiment, machine="P"):
-        """The page where a bench has measured those rows."""
+        """Makes the program answer with these rows, and appends `experiment` to the experiment's file."""
         self.write("experiments/1-speed.toml", GIVEN + experiment)
         self.write("result", json.dumps({"results": rows, "machine": {"processor": machine, "cores": 2, "caches": ["L1"], "kernel": "k"}}))

@@ -1,4 +1,4 @@
-"""What the page of a study shows."""
+"""Tests of the page of a study."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class StudyPage(StudyCase):
             row["ns_max"] += 6
         self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
         self.run_it("full", "--rounds", "2")
-        # The median of medians, the least and the most of all.
+        # The median of the rounds' medians, and the least and the most of all rounds.
         self.assertIn("<td>race</td><td>65536</td><td>18</td><td>15</td><td>24</td>", self.page())
         self.assertEqual(len(self.calls()), 6)
         self.assertIn("Every experiment ran in 2 rounds; shown are", self.page())
@@ -163,7 +163,7 @@ json.dump(""").replace('{"results": rows,', '{"in": at, "results": rows,') + "\n
         self.assertNotIn(self.dir, text)
 
     def test_how_far_rounds_lie_apart(self):
-        """Of 22 rows the second round has one 10 % and one 50 % higher: 19 of 20 differ by no more than a share of 1/11."""
+        """In the second round two of 22 rows are 10 % and 50 % higher: 19 in 20 values differ by at most 1/11."""
         self.given([{"table": f"t{n}", "ns": 10} for n in range(22)], "")
         self.run_it("full")
         self.assertNotIn("Of two rounds", self.page())
@@ -171,7 +171,7 @@ json.dump(""").replace('{"results": rows,', '{"in": at, "results": rows,') + "\n
         self.run_it("full", "--rounds", "2")
         self.assertIn("Of two rounds, 19 in 20 values differ by at most 9.09 %.", self.page())
         self.assertNotIn("Measured a second time", self.page())
-        # The medians shown are 10.5 and 12.5, else 10.
+        # The medians shown are 10.5 and 12.5 for these two rows, and 10 for the others.
         self.given([{"table": f"t{n}", "ns": {3: 10.5, 4: 10, 5: 0}.get(n, 10)} for n in range(22)], "")
         self.run_it("full", "--again", "--rounds", "2")
         self.assertIn("Measured a second time in 2.", self.page())
@@ -187,7 +187,7 @@ json.dump(""").replace('{"results": rows,', '{"in": at, "results": rows,') + "\n
         self.assertEqual(self.calls(), ["16", "18", "20", "16", "18", "20"])
 
     def verdicts(self, rounds, agrees="[[\"times\", \">\", 1.5]]"):
-        """Of a finding about rows that measured so in those rounds."""
+        """Returns the verdicts on a finding, with `rounds` as the values of one of its rows in the rounds."""
         self.write("experiments/1-speed.toml", GIVEN + f"""
 [[finding]]
 picture = [1, 3]
@@ -222,7 +222,7 @@ words = {{ race = "of ours" }}
                 self.assertIn(f"{said[0].startswith('As'):d} as published, {said[0].startswith('Not'):d} not as published, "
                               f"{said[0].startswith('Within'):d} within", self.page())
                 shutil.rmtree(self.path("out"))
-        # One that is clear decides.
+        # A comparison with a clear outcome decides the verdict.
         self.assertEqual(self.verdicts((140, 170), '[["times", ">", 1.5], ["times", ">", 5]]'), [("Not as published.", " By design.")])
         page = self.page()
         self.assertIn('<a href="#1-speed-1">picture and data</a>, <a href="#1-speed-3">3</a>, <a href="#1-speed">1-speed</a></li>', page)
@@ -259,7 +259,7 @@ json.dump("""))
         self.write("mended", "")
         self.run_it("full")
         self.assertNotIn("incomplete", self.page())
-        # As one that is interrupted in its second round.
+        # The same as a study that is interrupted in its second round.
         self.write("experiments/2-more.toml", EXPERIMENT)
         self.run_it("1-speed", "--rounds", "2")
         self.assertNotIn("incomplete", self.page())
@@ -297,14 +297,14 @@ json.dump("""))
     def test_pictures_can_be_read_on_a_phone(self):
         self.write("mended", "")
         self.run_it("full")
-        # As wide as the page, or in a box that scrolls, with letters of 10 pixels at least.
+        # A picture is as wide as the page, or in a box that scrolls, and its letters are at least 10 pixels high.
         ask = """<script>
 const svg = document.querySelector("svg"), box = svg.parentElement;
 document.title = [innerWidth, svg.querySelector("text").getBoundingClientRect().height >= 10, box.scrollWidth > box.clientWidth,
                   document.documentElement.scrollWidth <= innerWidth].join();
 </script>"""
         self.write("out/full.html", self.page().replace("</body>", ask + "</body>"))
-        # A window is not as narrow as a phone, a frame is.
+        # The browser's window cannot be as narrow as a phone, but a frame can.
         self.write("out/phone.html", '<iframe src="full.html" style="width: 390px; height: 844px; border: 0"></iframe>'
                    '<script>onload = () => document.title = frames[0].document.title</script>')
         for page, said in (("full", "1200,true,false,true"), ("phone", "390,true,true,true")):

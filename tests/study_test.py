@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The study: what it runs, keeps and shows, with a program that answers at once.
+"""Tests of the study: the programs it runs, the results it keeps, and its page, with a program that answers at once.
 
     study_test.py
 """
@@ -17,8 +17,8 @@ import time
 import unittest
 
 from study_case import CAPTURE, EXPERIMENT, PROGRAM, ROOT, RUN, StudyCase
-from study_faults import StudyFaults  # noqa: F401  they run with the others
-from study_page import StudyPage  # noqa: F401  they run with the others
+from study_faults import StudyFaults  # noqa: F401  unittest runs the imported tests, too
+from study_page import StudyPage  # noqa: F401  unittest runs the imported tests, too
 
 sys.path.insert(0, os.path.join(ROOT, "study"))
 from rows import merged, spread, unfolded  # noqa: E402
@@ -61,12 +61,12 @@ class Study(StudyCase):
         self.assertIn("millrace bench tables --key-bytes 16 --bits 18", page)
         self.assertEqual(page.count("<svg"), 2)
         self.assertIn("<strong>Published</strong>, theirs. High-speed Connection Tracking", page)
-        # The middle of the two series that its authors released.
+        # The expected number is the mean of the two series that the paper's authors released.
         self.assertIn("Which is fastest, cuckoo++ (4.16 Mpps)? <strong>Not as published.</strong> It is race. <a", page)
         self.assertIn("Three times? <strong>As published.</strong> <a", page)
         self.assertIn("race is fastest: 16 ns, 3.0 times as fast as std. <a href=\"#1-speed-1\">picture and data</a>", page)
         self.assertIn("P &amp; Q", page)
-        # A namespace's name is no address.
+        # The page refers to no address outside itself; the name of an XML namespace (xmlns) is none.
         for address in re.findall(r'(?<!xmlns:)(?:src|href|url)\s*[=(]\s*["\']?([^"\')\s>]+)', page):
             self.assertTrue(address.startswith("#"), address)
         self.write("mended", "")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The units of examples/ are safe enough, and do their work in a systemd of their own, which `millctl upgrade` takes
-from one to the other.
+"""Tests the systemd units of examples/: they are hardened enough, and work in a systemd of the test's own, also when
+`millctl upgrade` goes from one to the other.
 
     units_test.py MILLRACE MILLCTL [TEST...]
 """
@@ -27,12 +27,12 @@ from network import Servers, configuration  # noqa: E402
 
 EXAMPLES = os.path.join(ROOT, "examples")
 MOST_EXPOSED = 5.0
-SECONDS = 30  # until systemd has started
-# What would change the machine, or look for its devices, beside what is tried.
+SECONDS = 30  # longest start of systemd
+# Units that would change the machine, or look for its devices.
 MASKED = ("systemd-sysctl", "systemd-udevd", "systemd-udev-trigger", "systemd-modules-load", "systemd-networkd",
           "systemd-resolved", "systemd-timesyncd", "systemd-random-seed", "systemd-remount-fs", "systemd-logind")
 
-# It gets a control group of its own to be the first of all.
+# Starts a command in a new control group and new namespaces, in which that group is the root.
 GROUP = """set -e
 mount --make-rprivate /
 mount -t cgroup2 cgroup2 "$1"
@@ -44,7 +44,7 @@ exec unshare --pid --mount --ipc --uts --cgroup --fork --kill-child "$@"
 """
 UNGROUP = """mount --make-rprivate / && mount -t cgroup2 cgroup2 "$1" && find "$1/$2" -depth -type d -exec rmdir {} +"""
 
-# Its mounts end with the namespace: a root over this one, in which whatever is written is gone in the end.
+# Starts systemd on an overlay over this machine's root. What it writes, and its mounts, vanish with the namespace.
 BOOT = """set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs "$1"
@@ -85,7 +85,7 @@ backends = [{ address = "198.51.100.1" }]
 
 
 def one_card_steps():
-    """The page's steps 2 to 4, for the network here."""
+    """Returns the commands of steps 2 to 4 of docs/one-card.md, with the addresses of this test's network."""
     with open(os.path.join(ROOT, "docs", "one-card.md"), encoding="utf-8") as file:
         page = file.read()
     for theirs, ours in (("192.0.2.", "198.51.100."), ("eth0", "outside")):
@@ -126,7 +126,7 @@ class Configuration(unittest.TestCase):
 
 
 class Systemd:
-    """A systemd in namespaces of its own, in the network where it is made."""
+    """A systemd in namespaces of its own, in the network namespace in which the object is made."""
 
     def __init__(self, folder):
         self._folder, self._group = folder, f"millrace-test-{os.getpid()}"
@@ -142,7 +142,7 @@ class Systemd:
                     os.killpg(self._boot.pid, signal.SIGKILL)
                 why = self._boot.stderr.read().strip()
                 self.close()
-                # Containers may forbid the mounts or control groups that it takes; its own words say which.
+                # Containers may forbid the mounts or control groups that are needed; systemd's output says which.
                 raise unittest.SkipTest("no systemd starts in namespaces here: " + why)
             time.sleep(0.1)
 
@@ -158,12 +158,12 @@ class Systemd:
             return False
 
     def run(self, *words):
-        # Its processes have none of this one's variables, and see its files.
+        # The command sees the files of that systemd's root.
         return subprocess.run(["nsenter", "--target", self._pid, "--all", "--root", "--wd=/", *words],
                               capture_output=True, text=True, timeout=120)
 
     def path(self, path):
-        """A file of its, as seen from outside."""
+        """Returns the path from outside of a file in that systemd's root."""
         return f"/proc/{self._pid}/root{path}"
 
     def close(self):
@@ -171,7 +171,7 @@ class Systemd:
             os.killpg(self._boot.pid, signal.SIGKILL)
         self._boot.wait()
         self._boot.stderr.close()
-        for _ in range(50):  # the kernel ends what was in it
+        for _ in range(50):  # the group can be removed once the kernel has ended its processes
             if subprocess.run(["unshare", "--mount", "sh", "-c", UNGROUP, "ungroup", self._folder, self._group],
                               capture_output=True).returncode == 0:
                 return
@@ -221,7 +221,7 @@ class Units(Asked):
         return self.do("journalctl", "--unit", unit, "--no-pager", "--output=cat")
 
     def up_and_down(self, text, **options):
-        """It starts with all that it may, serves, and puts back what it has changed."""
+        """Checks that millrace starts with the unit's rights, serves, and restores the settings it has changed."""
         self.boot(text, **options)
         self.do("systemctl", "start", "millrace@a")
         if options.get("to_client") == "tap":
@@ -249,7 +249,7 @@ class Units(Asked):
         self.up_and_down(configuration("tap:mr0", "af_packet:inside"), to_client="tap")
 
     def test_a_link_that_comes_late(self):
-        """systemd would give up after five tries in ten seconds."""
+        """The unit is restarted until the link is up; by default systemd gives up after five tries in ten seconds."""
         self.boot(GOOD)
         with self.network_.middle:
             ip("link set outside down")
@@ -262,7 +262,7 @@ class Units(Asked):
         self.exercise(self.network_)
 
     def test_a_wrong_file(self):
-        """It is not tried again; a start after the edit is."""
+        """With a wrong file the unit is not restarted by itself; a start after the edit succeeds."""
         self.boot("workers = 0\n" + GOOD)
         self.do("systemctl", "start", "millrace@a", status=1)
         self.assertEqual((self.state("millrace@a"), self.shown("NRestarts")), ("failed", "0"))
@@ -272,7 +272,7 @@ class Units(Asked):
 
     @unittest.skipUnless(os.path.exists("/dev/net/tun"), "no /dev/net/tun here")
     def test_one_card(self):
-        """What docs/one-card.md has one type, more than once, and after an upgrade."""
+        """The commands of docs/one-card.md work, also when repeated, and after an upgrade."""
         self.boot(ONE_CARD)
         steps = one_card_steps()
         with self.network_.middle:

@@ -1,4 +1,5 @@
-// Several workers against one: the same packets out, in the same order, and the same counts.
+// Several workers compared with one: they send the same packets, in the same order, with the same
+// counts.
 #include "worker/workers.h"
 #include "core/processors.h"
 
@@ -31,7 +32,7 @@ namespace millrace {
 namespace {
 
 struct Outcome {
-  std::string packets;  ///< the file
+  std::string packets;  ///< bytes of the written capture
   std::uint64_t in = 0;
   std::uint64_t out = 0;
   std::uint64_t opened = 0;
@@ -51,7 +52,8 @@ struct Outcome {
   }
 };
 
-/// So much of a capture: where a sanitizer makes packets slow, a quarter.
+/// Returns the size of a capture for a test: a quarter of `all` under a sanitizer, which makes
+/// packets slow.
 constexpr std::uint32_t part_of(std::uint32_t all) { return kSanitized ? all / 4 : all; }
 
 class WorkersTest : public testing::Test {
@@ -104,7 +106,7 @@ class WorkersTest : public testing::Test {
         all.replies += backend.replies;
       }
     }
-    EXPECT_EQ(workers.sources()->total(), all.proved) << "in use, and counted for sources";
+    EXPECT_EQ(workers.sources()->total(), all.proved) << "counts of sources and of services differ";
     return all;
   }
 
@@ -138,14 +140,15 @@ TEST_F(WorkersTest, TwoDoWhatOneDoesWithEveryTable) {
   const Outcome one = run(*capture, 1);
   EXPECT_GT(one.ended, part_of(3000));
   for (const auto& table : tables_for("sharded")) {
-    // Several are made at once, under a lock within DPDK that the sanitizer does not see.
+    // Several `cuckoo` tables are made at once, under a lock in DPDK that the sanitizer does not
+    // see.
     if (kThreadSanitized && table == "cuckoo") continue;
     line_.table = table;
     EXPECT_EQ(run(*capture, 2), one) << table;
   }
 }
 
-/// Requests, as captured, and behind each the reply of the backend that gets it.
+/// Returns the requests as captured, each followed by the reply of the backend that gets it.
 Capture with_replies(const Capture& requests, const Capture& at_backends) {
   Capture both(requests.format());
   std::size_t n = 0;
@@ -163,7 +166,8 @@ Capture with_replies(const Capture& requests, const Capture& at_backends) {
   return both;
 }
 
-/// Host unreachable, from a router to who sent the packet, as much of it as is quoted by IPv4.
+/// Returns the ICMP error host unreachable from a router to the sender of `packet`; it quotes the
+/// header and 8 bytes.
 test::Bytes error_about(std::span<const std::byte> packet, const Headers& headers) {
   using test::operator+;
   const test::Bytes quote(packet.begin() + headers.l3, packet.begin() + headers.l4 + 8);
@@ -174,7 +178,7 @@ test::Bytes error_about(std::span<const std::byte> packet, const Headers& header
          test::zeros(4) + quote;
 }
 
-/// The same packets, and behind each an error to its sender.
+/// Returns the packets, each followed by an ICMP error to its sender.
 Capture with_errors(const Capture& capture) {
   Capture both(capture.format());
   std::size_t n = 0;
@@ -191,7 +195,7 @@ Capture with_errors(const Capture& capture) {
   return both;
 }
 
-/// A service for every server of the requests.
+/// Returns a service for every server of the requests.
 Services services_for(const Capture& requests) {
   std::set<std::array<std::uint8_t, 4>> servers;
   EXPECT_TRUE(for_each_burst(requests, [&](const Burst& burst) -> Result<void> {
@@ -229,8 +233,8 @@ TEST_F(WorkersTest, RepliesMeetTheirRequests) {
   }
 }
 
-// Errors go to the worker whose connection they are about, so to the backend that it has, whatever
-// another worker's scheduler would have said.
+// An ICMP error goes to the worker that has the connection, and so to the connection's backend,
+// even if another worker's scheduler would choose another.
 TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
   const auto requests = generate({.profile = Profile::uniform,
                                   .connections = part_of(2000),
@@ -242,7 +246,7 @@ TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
   const test::Directory directory;
   test::write_file(directory / "to_backends", run(*requests, 1).packets);
   const auto at_backends = Capture::load(directory / "to_backends");
-  // Requests and what comes back; the errors that clients cause; those that millrace's own cause.
+  // Requests and replies, and behind each an error about the packet that millrace sent for it.
   const Capture both = with_replies(*requests, *at_backends);
   test::write_file(directory / "both", run(both, 1).packets);
   const Capture capture = with_errors(*Capture::load(directory / "both"));
@@ -266,7 +270,7 @@ TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
   EXPECT_EQ(run(all, 3), one);
 }
 
-/// A port that runs out of memory after so many bursts.
+/// A port that throws std::bad_alloc after `after` bursts.
 class Failing final : public Port {
  public:
   Failing(Port& port, int after) : port_(&port), left_(after) {}

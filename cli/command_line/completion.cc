@@ -1,5 +1,5 @@
-// A script that lets the shell complete subcommands, options and the values
-// of options that have a fixed set of them, made from the command line's own description.
+// The script completes subcommands, options, names of files, and the values of options that have a
+// fixed set of values. It is made from the command line's own description.
 #include "completion.h"
 
 #include <fmt/format.h>
@@ -32,7 +32,8 @@ std::vector<std::string> options_of(const CLI::App& app) {
   return names;
 }
 
-/// The names of a fixed set, which CLI11 describes as TEXT:{one,two}; nothing for other options.
+/// Returns the values of an option that has a fixed set, separated by spaces; empty for other
+/// options. CLI11 describes such a set as TEXT:{one,two}.
 std::string choices_of(const CLI::Option& option) {
   std::string type = option.get_type_name();
   const auto open = type.find('{');
@@ -53,7 +54,7 @@ void each_command(const CLI::App& app, const std::string& above,
   }
 }
 
-/// The values of one command's options: a fixed set of them, or files.
+/// Prints the cases for those options of one command that take one of a fixed set, or a file.
 void print_values(const CLI::App& app, const std::string& command) {
   for (const auto* option : app.get_options()) {
     const bool file = option->get_type_name() == kFile;
@@ -77,14 +78,15 @@ std::string words_of(const CLI::App& app) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-/// The shell function that completes a program's command line.
+/// Returns the name of the shell function that completes a program's command line.
 std::string function_of(std::string_view program) {
   std::string name = fmt::format("_{}", program);
   std::ranges::replace(name, '-', '_');
   return name;
 }
 
-/// Leaves commands of another program to that program's function, if the shell knows it.
+/// Prints the case that calls the shell function of `program` for the commands of `kHandedOver`, if
+/// the shell has that function.
 void print_handing_over(std::string_view program) {
   std::vector<std::string_view> names;
   for (const auto& command : kHandedOver) names.push_back(command.name);

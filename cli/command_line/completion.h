@@ -1,5 +1,4 @@
-// `completion`, the command that prints a script by which the shell completes a program's command
-// line.
+// `completion`, the command that prints a shell script which completes the program's command line.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,16 +9,20 @@
 
 namespace millrace::cli {
 
-/// The script of one program.
+/// The program that the script completes.
 struct Completion {
   std::string_view program;
-  /// Another program, whose script completes the commands of `kHandedOver`; empty: there is none.
+  /// Name of the program that runs the commands of `kHandedOver` and completes them by a script of
+  /// its own. Empty: this program runs all its commands itself.
   std::string_view handed_over_to;
-  /// Prints that other script, behind this one.
+  /// Prints the script of `handed_over_to` after this program's, and returns the exit status.
+  /// Empty: nothing is printed after this program's script.
   std::function<int()> print_handed_over;
 };
 
-/// Adds it to `app`, whose commands and options the script knows. Refers to both.
+/// Adds the command `completion` to `app`; its script completes all commands and options that `app`
+/// has when the script is printed. `app` and `run` must outlive the parsing of the command line and
+/// the run of the command.
 void add_completion(CLI::App& app, Run& run, Completion completion);
 
 }  // namespace millrace::cli

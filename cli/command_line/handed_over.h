@@ -1,5 +1,5 @@
-// The commands of `millrace` that measure. Another program has them, `millrace-bench`: it needs
-// libraries that a dataplane does not. `millrace` lists them, and runs it for them.
+// The commands of `millrace` that measure. `millrace` lists them in its help, and runs another
+// program, `millrace-bench`, for them: they need libraries that a dataplane does not.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace millrace::cli {
 
 struct NamedCommand {
   std::string_view name;
-  std::string_view what;  ///< in the list of commands
+  std::string_view what;  ///< its line in the list of commands
 };
 inline constexpr NamedCommand kAdvise{"advise", "Which schemes suit a capture on this machine"};
 inline constexpr NamedCommand kBench{"bench", "Measure on this machine"};

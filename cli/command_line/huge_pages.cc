@@ -9,7 +9,7 @@
 namespace millrace::cli {
 namespace {
 
-/// What `/proc/meminfo` says of that name; 0 where it says nothing.
+/// Returns the value of that name in `/proc/meminfo`; 0 if the name is not there.
 std::size_t meminfo(std::string_view name) {
   std::ifstream file("/proc/meminfo");
   std::string word;
@@ -20,10 +20,11 @@ std::size_t meminfo(std::string_view name) {
   return value;
 }
 
-/// What vm.nr_hugepages must be for so many more bytes, in several mappings; never less than now.
+/// Returns the vm.nr_hugepages that has room for `bytes` more bytes, in 8 mappings at most; never
+/// less than the present value.
 std::size_t huge_pages_for(std::size_t bytes) {
   constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
-  constexpr std::size_t kMappings = 8;  // each is rounded up
+  constexpr std::size_t kMappings = 8;  // each is rounded up to whole huge pages
   const std::size_t total = meminfo("HugePages_Total");
   const std::size_t taken = total - meminfo("HugePages_Free") + meminfo("HugePages_Rsvd");
   return std::max(total, taken + bytes / kHugeBytes + kMappings);

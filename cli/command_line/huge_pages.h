@@ -1,4 +1,4 @@
-// What to say to a user whose tables got smaller pages than they could have.
+// Advice to the user if tables lie on smaller pages than they could.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,11 @@
 
 namespace millrace::cli {
 
-/// Tables of fewer bytes gain nothing from huge pages.
+/// Size of a huge page in bytes: smaller tables gain nothing from huge pages.
 constexpr std::size_t kWorthHugePages = std::size_t{2} << 20;
 
-/// How to get huge pages for so many more bytes, beside those that others use.
+/// Returns a text with the command that reserves huge pages for `bytes` more bytes, in addition to
+/// the huge pages that are in use. `asked` is the value of --pages.
 std::string huge_pages_hint(std::size_t bytes, Pages asked);
 
 }  // namespace millrace::cli

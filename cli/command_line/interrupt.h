@@ -1,5 +1,5 @@
-// Ctrl-C ends a run in order. As long as nothing is on the disk it ends at once; later the burst at
-// hand is finished, and what there is is written.
+// Ctrl-C ends a run in order: at once as long as no file has been begun; later the current burst is
+// finished, and the results so far are written.
 #pragma once
 
 #include <unistd.h>
@@ -12,11 +12,12 @@
 
 namespace millrace::cli {
 
-/// Set by SIGINT, SIGTERM and SIGHUP once `catch_interrupts` was called. A second signal of the
-/// kind, half a second after the first or later, ends at once.
+/// Set by SIGINT, SIGTERM and SIGHUP after `catch_interrupts` was called. The same signal again,
+/// half a second after the first or later, ends the process at once.
 inline std::atomic<bool> interrupted{false};
 
-/// What was ignored from outside (nohup, a background job) stays ignored.
+/// Installs `handler` for SIGINT, SIGTERM and SIGHUP. A signal that the process was started to
+/// ignore (nohup, a background job) stays ignored.
 inline void on_interrupt(void (*handler)(int)) {
   struct sigaction action{};
   action.sa_handler = handler;
@@ -28,8 +29,9 @@ inline void on_interrupt(void (*handler)(int)) {
   }
 }
 
-/// One that wants the end may send the same signal twice at once, as `timeout` does: to the
-/// process, and to its group. Calls only what a signal's handler may.
+/// Handles a signal: sets `interrupted`, or ends the process on the same signal 500 ms later.
+/// Signals within 500 ms count once, since `timeout` sends its signal twice: to the process, and to
+/// its group. Calls only functions that are async-signal-safe.
 inline void interrupt(int signal) {
   constexpr std::int64_t kSameMs = 500;
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
@@ -45,19 +47,19 @@ inline void interrupt(int signal) {
   struct sigaction action{};
   action.sa_handler = SIG_DFL;
   ::sigaction(signal, &action, nullptr);
-  ::raise(signal);  // it comes when this handler has returned
+  ::raise(signal);  // delivered once this handler has returned
 }
 
-/// From here on an interrupt sets `interrupted`.
+/// Makes interrupts set `interrupted` from now on.
 inline void catch_interrupts() {
   static_assert(std::atomic<bool>::is_always_lock_free);
   on_interrupt(interrupt);
-  // A limit on a file's size is an error of writing like a full disk, not a death.
+  // At the limit of a file's size, `write` shall fail as on a full disk, and not end the process.
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-/// From here on an interrupt ends the program at once, status 130: for long work that leaves
-/// nothing behind.
+/// Makes interrupts end the process at once from now on, with exit status 130: for long work that
+/// leaves no files behind. Ends the process if it was interrupted before.
 inline void exit_on_interrupt() {
   constexpr int kStatus = 130;
   on_interrupt([](int) { ::_exit(kStatus); });

@@ -31,7 +31,7 @@ bool is_direct(const std::string& path) {
   return fs::exists(path, none) && !fs::is_regular_file(path, none);
 }
 
-/// Where writing to `path` ends up, whether that exists or not.
+/// Returns the path that `path` leads to through symbolic links, whether a file is there or not.
 std::string target_of(const std::string& path) {
   constexpr int kMostLinks = 40;
   fs::path at = path;
@@ -117,7 +117,7 @@ bool same_file(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty() || a == "-" || b == "-") return false;
   const auto status_a = status_of(a);
   const auto status_b = status_of(b);
-  // A socket may be read and written, as both standard streams.
+  // One socket may be standard input and standard output.
   if (status_a && status_b) return same(*status_a, *status_b) && !S_ISSOCK(status_a->st_mode);
   if (status_a || status_b) return false;
   std::error_code none;
@@ -140,7 +140,7 @@ Result<void> check_no_terminal(std::string_view option, const std::string& path)
   if (path != "-" && !device) return {};
   const int fd = path == "-" ? ::dup(STDOUT_FILENO)
                              : ::open(path.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return {};  // whoever writes says why
+  if (fd < 0) return {};  // opening it for writing reports why
   const bool terminal = ::isatty(fd) == 1;
   ::close(fd);
   if (!terminal) return {};

@@ -1,5 +1,5 @@
 // Files that the program writes: small text files that appear whole or not at all (`-` is standard
-// output), and what may not be written to. Messages say what would be right.
+// output), and checks of where output may go. Messages say what would be right.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,38 @@
 
 namespace millrace::cli {
 
-/// Text for people, to standard error. That it may be gone (a closed terminal) ends nothing.
+/// Writes text for people to standard error. A failure, as on a closed terminal, is ignored.
 void say(const std::string& text);
 
-/// Checks, before long work, that a file could be created at `path`; leaves nothing there.
+/// Checks, before long work, that a file can be written at `path`; leaves no file behind. Errors:
+/// why it cannot be written (`write_error`).
 Result<void> check_writable(const std::string& path);
 
-/// To that many decimal places, as results are written.
+/// Returns `value` rounded to `digits` decimal places.
 double rounded(double value, int digits = 2);
 
-/// JSON for a file. Names of files may hold any bytes: what is no UTF-8 is replaced.
+/// Returns JSON as the text of a file. Bytes that are not UTF-8, as names of files may have, are
+/// replaced.
 std::string to_text(const Json& json);
 
-/// Writes beside the file, then renames. A symbolic link stays, what it points to is replaced.
+/// Writes a new file beside `path` and renames it to `path`. A symbolic link stays: the file that
+/// it points to is replaced. Writes straight into a device or pipe, and to standard output for `-`.
+/// Errors: the file cannot be written.
 Result<void> write_whole(const std::string& path, std::string_view text);
 
-/// Whether both names lead to one file, by way of links too. Devices such as /dev/null may serve
-/// several purposes and are never the same. `-` is no file.
+/// True if both names are one file, also through links. False for `-`, for an empty name, and for
+/// character devices and sockets: /dev/null may be given for several options.
 bool same_file(const std::string& a, const std::string& b);
 
-/// True where `path` is `-`, or another name of what standard output goes to. No device is, as
-/// /dev/null may serve several purposes.
+/// True if `path` is `-`, or another name of the file that standard output goes to. False for
+/// character devices: /dev/null may be given for several options.
 bool is_standard_output(const std::string& path);
 
-/// Refuses a terminal as the file of `option`, which gets bytes that are no text. Error (usage).
+/// Errors: usage, if `path`, the value of `option`, is a terminal: the option writes a capture,
+/// which is no text.
 Result<void> check_no_terminal(std::string_view option, const std::string& path);
 
-/// Whatever waits for standard output, out. Error (failed): it could not be written.
+/// Writes what is buffered for standard output. Errors: failed, if it could not be written.
 Result<void> flush_standard_output();
 
 }  // namespace millrace::cli

@@ -18,15 +18,16 @@
 namespace millrace::cli {
 namespace {
 
-/// Results that got lost are a failure, unless a failure was reported already. A reader that went
-/// away ends the program as usual: SIGPIPE.
+/// Flushes standard output and returns the exit status: `status`, or a failure if output was lost
+/// and no failure was reported before. If the reader of a pipe has gone away, SIGPIPE ends the
+/// program.
 int with_output(int status) {
   if (status == kFailed) return status;
   const auto written = flush_standard_output();
   return written ? status : fail(written.error());
 }
 
-/// The command that the command line has come to, below those that it stands in.
+/// Returns the command that was parsed, behind the commands that it is a subcommand of.
 std::vector<const CLI::App*> chosen_of(const CLI::App& app) {
   std::vector<const CLI::App*> chosen{&app};
   while (!chosen.back()->get_subcommands().empty())
@@ -34,8 +35,8 @@ std::vector<const CLI::App*> chosen_of(const CLI::App& app) {
   return chosen;
 }
 
-/// Returns a message about the first option that the command does not have, with the nearest one
-/// that it has; empty if there is no such option. CLI11 says no more than that it is not expected.
+/// Returns a message about the first option that the command does not have, with the nearest option
+/// that it has; empty if all options are known. CLI11 says only that the option is not expected.
 std::string unknown_option(const CLI::App& command) {
   for (const std::string& word : command.remaining()) {
     if (!word.starts_with('-')) continue;
@@ -67,7 +68,7 @@ int run(CLI::App& app, const Run& chosen, int argc, char** argv) {
   } catch (const CLI::Success& asked) {
     return app.exit(asked);
   } catch (const CLI::ParseError& wrong) {
-    // CLI11 names the command that is missing, not the word in its place.
+    // CLI11 would name the missing command, not the unknown word in its place.
     const auto reached = chosen_of(app);
     const std::string name = names_of(reached, " ");
     const auto commands = reached.back()->get_subcommands([](const CLI::App*) { return true; });
@@ -84,7 +85,7 @@ int run(CLI::App& app, const Run& chosen, int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     say("millrace: no memory left: free some, or ask for less\n");
     return kFailed;
-  } catch (const std::system_error& failure) {  // fmt's, when standard output takes no more
+  } catch (const std::system_error& failure) {  // from fmt, if standard output cannot be written
     say(fmt::format("millrace: standard output: {}\n", failure.code().message()));
     return kFailed;
   } catch (const std::exception& failure) {

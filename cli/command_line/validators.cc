@@ -12,12 +12,12 @@
 namespace millrace::cli {
 namespace {
 
-/// "010" is eight to some, and ten to others.
+/// True for "010" and the like: some programs read it as eight, some as ten.
 bool may_be_octal(std::string_view text) {
   return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
 }
 
-/// As `strtoull`, which also takes 0x10; the whole text.
+/// True if the whole text is a number of at most 64 bits to `strtoull`, which takes 0x10, too.
 bool fits_64_bits(const std::string& text) {
   if (may_be_octal(text)) return false;
   char* end = nullptr;
@@ -33,7 +33,7 @@ CLI::Validator within(T from, T to, std::string_view what) {
         T value{};
         const char* end = text.data() + text.size();
         const auto read = std::from_chars(text.data(), end, value);
-        // Written so that it is false for "nan".
+        // Comparisons with "nan" are false, so "nan" is refused.
         const bool right =
             read.ec == std::errc{} && read.ptr == end && value >= from && value <= to;
         if (right && !may_be_octal(text)) return std::string{};

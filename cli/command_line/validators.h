@@ -1,4 +1,5 @@
-// Checks of single values on the command line. What they say of a wrong one names what is right.
+// Checks of single values on the command line. The message about a wrong value says which values
+// are right.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,17 +9,18 @@
 
 namespace millrace::cli {
 
-/// For names of files: an empty one is a mistake, of an unset variable most often.
+/// Refuses an empty name of a file, which most often comes from an unset shell variable.
 CLI::Validator not_empty();
 
-/// For unsigned numbers of 64 bits: CLI11 would take -5 as 2^64 - 5, and what is more as 2^64 - 1.
+/// Accepts whole numbers from 0 to 2^64 - 1. CLI11 alone would take -5 as 2^64 - 5, and larger
+/// numbers as 2^64 - 1.
 CLI::Validator not_negative();
 
-/// Both ends included.
+/// Accepts numbers from `from` to `to`, both included.
 CLI::Validator whole_number(std::uint64_t from, std::uint64_t to);
 CLI::Validator number(double from, double to);
 
-/// The help and the shell's completion show the names.
+/// Accepts these names only. The help and the shell's completion show them.
 CLI::Validator one_of(std::vector<std::string> names);
 
 }  // namespace millrace::cli

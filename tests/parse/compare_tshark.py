@@ -3,11 +3,11 @@
 
     compare_tshark.py --dump PATH/parse_dump [TRACES]
 
-For each packet, both name the outermost IP header's five-tuple or say that there is none. Every
-difference must fall into one of the CATEGORIES below, each a rule and a reason (also in
-docs/parse.md); one that does not fails. So does tracking under 99.9 % of the packets whose
-five-tuple tshark sees whole. Captures that libpcap refuses or whose link type is not read are
-listed. Exit status: 0 agreed, 1 not, 77 (skipped) where the captures or tshark are absent.
+For each packet both give the five-tuple of the outermost IP header, or say that there is none. Every
+difference must fall into one of the CATEGORIES below, each of which has a rule and a reason (also in
+docs/parse.md). Of the packets with a five-tuple that tshark sees whole, at least 99.9 % must be tracked.
+Captures that libpcap refuses, and link types that are not read, are listed. Exit status: 0 if both
+agree, 1 if not, 77 (skipped) if the captures or tshark are absent.
 """
 
 import argparse
@@ -25,8 +25,8 @@ TRACES = pathlib.Path(__file__).resolve().parents[3] / "shared" / "traces"
 SKIPPED = 77
 WANTED_SHARE = 0.999
 
-# Each packet is dissected for itself: nothing is reassembled, so later fragments gain no ports, and
-# nothing is decrypted; names are not resolved.
+# tshark dissects each packet by itself: it reassembles nothing, so later fragments get no ports, it decrypts
+# nothing, and resolves no names.
 TSHARK = [
     "tshark", "-n", "-Q",
     "-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE",
@@ -63,7 +63,7 @@ ICMP6_QUERIES = {128, 129, 160, 161}
 
 
 def number(text):
-    """The first of a field's values, or None."""
+    """Returns the first of a field's values, or None."""
     first = text.split(",")[0]
     if first in ("True", "False"):
         return int(first == "True")
@@ -81,7 +81,7 @@ def is_sound(capture):
 
 
 class Theirs:
-    """What tshark says about a packet's outermost IP header.
+    """tshark's result for a packet's outermost IP header.
 
     kind is "whole" (five has the five-tuple), "fragment", "icmp_error", "icmp_control", "partial"
     (an IP header, but not all of the five-tuple) or "none" (no IP header).
@@ -97,7 +97,7 @@ class Theirs:
         self.kind = "none" if ip is None else self._network(self.layers[ip], self.layers[ip + 1 :])
 
     def _add_network(self):
-        """tshark 4.4 names no IP layer that follows MPLS, and none at all where a dissector gave up."""
+        """Adds the IP layer that tshark 4.4 does not list behind MPLS, and behind a dissector that gave up."""
         below = [i for i, name in enumerate(self.layers) if name in ("", "mpls")]
         family = "ip" if self.row["version4"] else "ipv6" if self.row["source6"] else None
         if family and below and self.layers[below[-1] + 1 : below[-1] + 2] not in (["ip"], ["ipv6"]):
@@ -158,7 +158,7 @@ class Ours:
             self.five = (source, int(words[3]), destination, int(words[5]), int(words[6]))
 
 
-# What we say where tshark's kind is ...
+# The verdicts of our parser that agree with each kind of tshark's.
 AGREEMENT = {
     "fragment": {"fragment"},
     "icmp_error": {"icmp_error"},
@@ -261,7 +261,7 @@ def compare(dump, capture):
     lines = run.stdout.splitlines()
     for row in rows(capture):
         if result.packets == len(lines):
-            break  # the capture ends in the middle of a packet, and tshark shows that one
+            break  # the capture ends in the middle of a packet, which only tshark shows
         theirs, ours = Theirs(capture, row), Ours(lines[result.packets])
         result.packets += 1
         if theirs.kind == "whole":

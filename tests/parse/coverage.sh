@@ -1,9 +1,9 @@
 #!/bin/bash
-# Fuzzes the parser for a bounded number of runs from a corpus made here, and fails if fewer than
-# 95 % of the branches of src/parse were met.
+# Fuzzes the parser for a bounded number of runs, from the corpus of make_corpus.py, and fails if fewer than
+# 95 % of the branches of src/parse were covered.
 #
-#   tests/parse/coverage.sh [BUILD]    BUILD: a folder configured as preset `fuzz` does (default:
-#                                      build/fuzz, which is configured if need be)
+#   tests/parse/coverage.sh [BUILD]    BUILD: a folder configured with the preset `fuzz` (default:
+#                                      build/fuzz, which is configured if necessary)
 # RUNS (1000000) and SEED (1) may be set in the environment.
 set -euo pipefail
 

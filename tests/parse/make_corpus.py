@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes the seed corpus of src/parse/parse_fuzz.cc: one small file a kind of packet.
+"""Writes the seed corpus of src/parse/parse_fuzz.cc: a small file for each kind of packet.
 
     make_corpus.py DIRECTORY
 
@@ -216,7 +216,7 @@ def error(kind, quote, lengths=bytes(4)):
 
 
 def quotes():
-    """Errors to who sent what they quote, but for some."""
+    """Yields ICMP errors: most go to the sender of the packet that they quote, some to another host."""
     for name, protocol, payload in (
         ("tcp", TCP, tcp()), ("udp", UDP, udp()), ("udp-unchecked", UDP, udp(0)),
         ("sctp", SCTP, sctp()), ("gre", 47, bytes(8)), ("udp-lite", 136, udp()),

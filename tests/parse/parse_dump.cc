@@ -1,7 +1,8 @@
-// Prints what the parser finds in a capture, one line a packet: index (from 1), verdict, source,
-// source port, destination, destination port, protocol. For comparison with other dissectors.
+// Prints the parser's results for a capture, one line a packet: index (from 1), verdict, source,
+// source port, destination, destination port, protocol. compare_tshark.py compares them with
+// tshark's.
 //
-// Exit status 3: libpcap refuses the file, or its link type is not read.
+// Exit status 3: libpcap refuses the file, or the parser does not read its link type.
 
 #include <arpa/inet.h>
 #include <pcap/pcap.h>
@@ -66,7 +67,8 @@ void print(Burst& burst, LinkType link, unsigned number) {
   }
 }
 
-/// Parses each packet from a block of just its captured size.
+/// Parses each packet in a block of exactly its captured size, so that a sanitizer finds reads
+/// beyond it.
 int dump(pcap_t* capture, LinkType link) {
   const auto burst = std::make_unique<Burst>();
   burst->size = 1;

@@ -10,12 +10,12 @@ import (
 )
 
 func main() {
-	// Only Ctrl-C: SIGTERM ends it as it ends most programs, and what runs it in the background
-	// takes that for a good end.
+	// Only Ctrl-C is caught. SIGTERM ends millctl by the signal, which a service manager counts as a
+	// good end.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	go func() {
 		<-ctx.Done()
-		stop() // a second Ctrl-C ends it at once
+		stop() // a second Ctrl-C ends millctl at once
 	}()
 	os.Exit(cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -1,9 +1,9 @@
 // Package api speaks to a running millrace through its control socket: HTTP/1.1 over a Unix socket,
 // as docs/control.md describes it.
 //
-// A Client may be used by several goroutines at once. Every error is one of three: *Unreachable
-// (nobody answers at the socket), *Refused (millrace said no, and why), or the context's; anything
-// else is an answer that broke off or was not understood.
+// A Client may be used by several goroutines at once. Errors are *Unreachable (the socket could not be
+// opened), *Refused (millrace refused the request, and says why), or the context's; any other error
+// means that the answer broke off or was not understood.
 package api
 
 import (
@@ -23,8 +23,8 @@ import (
 // rootsSocket is where root's millrace listens.
 const rootsSocket = "/run/millrace.sock"
 
-// DefaultSocket is where `millrace run` listens unless --control says otherwise: a place of the
-// system's for root, of the session's for everybody else.
+// DefaultSocket returns the path at which `millrace run` listens unless --control says otherwise: in
+// /run for root, in the session's runtime folder for other users.
 func DefaultSocket() string {
 	if os.Geteuid() == 0 {
 		return rootsSocket
@@ -42,7 +42,7 @@ type Client struct {
 	http   *http.Client
 }
 
-// New opens nothing yet: each request does.
+// New returns a client. Each of its requests opens a connection of its own.
 func New(socket string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		connection, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -51,7 +51,7 @@ func New(socket string) *Client {
 		}
 		return connection, err
 	}
-	// A connection each: one that was kept could be a millrace's that has ended since.
+	// No connection is kept: the process at its other end might have been replaced since.
 	return &Client{socket, &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true}}}
 }
 
@@ -61,13 +61,13 @@ func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
 	return stats, err
 }
 
-// Explain is GET /explain: what would become of a packet of that flow.
+// Explain is GET /explain: the verdict that a packet of that flow would get, and why.
 func (c *Client) Explain(ctx context.Context, flow url.Values) (answer Explanation, err error) {
 	err = c.Call(ctx, http.MethodGet, "/explain", flow, &answer)
 	return answer, err
 }
 
-// Shards is GET /shards: which worker has which shard.
+// Shards is GET /shards: the shards, and the worker of each.
 func (c *Client) Shards(ctx context.Context) (shards Shards, err error) {
 	err = c.Call(ctx, http.MethodGet, "/shards", nil, &shards)
 	return shards, err
@@ -85,14 +85,14 @@ func (c *Client) Reload(ctx context.Context) (done Reloaded, err error) {
 	return done, err
 }
 
-// Kill is POST /kill; it answers how many connections have ended.
+// Kill is POST /kill; it returns how many connections were ended.
 func (c *Client) Kill(ctx context.Context, filter url.Values) (int64, error) {
 	var done struct{ Killed int64 }
 	err := c.Call(ctx, http.MethodPost, "/kill", filter, &done)
 	return done.Killed, err
 }
 
-// Process answers the number of the process that listens at the socket.
+// Process returns the process id of the process that listens at the socket.
 func (c *Client) Process(ctx context.Context) (int, error) {
 	connection, err := (&net.Dialer{}).DialContext(ctx, "unix", c.socket)
 	if err != nil {
@@ -116,13 +116,14 @@ func (c *Client) Process(ctx context.Context) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// Get is the body of any GET, as it comes: for streams, and for JSON that is passed on as it is.
-// The caller closes it.
+// Get returns the body of any GET request unread: for streams, and for JSON that is passed on
+// unchanged. The caller closes the body.
 func (c *Client) Get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	return c.send(ctx, http.MethodGet, path, query)
 }
 
-// Call asks, and reads the answer into a value. A function's own commands are asked by it.
+// Call sends a request and decodes the JSON answer into a value. Packages for the functions of
+// millrace, as balance, send their commands by Call.
 func (c *Client) Call(ctx context.Context, method, path string, query url.Values, into any) error {
 	body, err := c.send(ctx, method, path, query)
 	if err != nil {
@@ -136,7 +137,7 @@ func (c *Client) Call(ctx context.Context, method, path string, query url.Values
 }
 
 func (c *Client) send(ctx context.Context, method, path string, query url.Values) (io.ReadCloser, error) {
-	// A space may stand in a query in two ways; this one is not read in two.
+	// Encode writes a space as "+", which some servers read as a plus; all read "%20" as a space.
 	text := strings.ReplaceAll(query.Encode(), "+", "%20")
 	where := url.URL{Scheme: "http", Host: "millrace", Path: path, RawQuery: text}
 	request, err := http.NewRequestWithContext(ctx, method, where.String(), nil)
@@ -154,7 +155,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	return answer.Body, nil
 }
 
-// The address of the request says nothing: all go to the one socket.
+// withoutURL strips the request's URL from an error: all requests go to one socket, so it says nothing.
 func withoutURL(err error) error {
 	if wrapped, ok := err.(*url.Error); ok {
 		return wrapped.Err
@@ -162,7 +163,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// Of an error's text that much is read, whoever it is that answers.
+// maxErrorBytes of a refusal's body are read: it may come from a program that is not millrace.
 const maxErrorBytes = 1 << 20
 
 func refusal(answer *http.Response) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/valyala/fastjson"
 )
 
-// Connection is a line of GET /connections. ExpiresMs is nil where connections are kept for ever;
-// the fields of the reply are zero where replies are not translated.
+// Connection is a line of GET /connections. ExpiresMs is nil if the connection never expires; the
+// fields of the reply direction are zero if replies are not translated.
 type Connection struct {
 	Protocol        string
 	Source          netip.Addr
@@ -31,8 +31,8 @@ type Connection struct {
 	ReplyDestinationPort uint16
 }
 
-// EachConnection calls take for each line, and ends with the first error of take. It holds one line
-// at a time; the Connection is valid until take returns.
+// EachConnection calls take for each line, and returns the first error of take. It reads one line at a
+// time, and reuses the Connection after take has returned.
 func EachConnection(lines io.Reader, take func(*Connection) error) error {
 	reader := bufio.NewReaderSize(lines, 1<<16)
 	var parser fastjson.Parser
@@ -57,7 +57,7 @@ func EachConnection(lines io.Reader, take func(*Connection) error) error {
 	}
 }
 
-// UnmarshalJSON reads the connection of an explanation; null changes nothing.
+// UnmarshalJSON decodes the connection of an explanation; null leaves c unchanged.
 func (c *Connection) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
 		return nil
@@ -65,7 +65,8 @@ func (c *Connection) UnmarshalJSON(text []byte) error {
 	return c.read(&fastjson.Parser{}, text)
 }
 
-// read takes a fraction of the time of encoding/json: a list may have millions of lines.
+// read decodes a connection in a fraction of the time that encoding/json takes: a list may have
+// millions of lines.
 func (c *Connection) read(parser *fastjson.Parser, text []byte) error {
 	value, err := parser.ParseBytes(text)
 	if err != nil {
@@ -99,7 +100,8 @@ func (c *Connection) read(parser *fastjson.Parser, text []byte) error {
 	return r.err
 }
 
-// reader reads the values of an object, zero where there is none or null, and keeps the first error.
+// reader reads the values of an object, and keeps the first error. A value that is missing or null is
+// read as zero.
 type reader struct {
 	object *fastjson.Object
 	err    error
@@ -111,7 +113,7 @@ func (r *reader) keep(key string, err error) {
 	}
 }
 
-// value is nil where there is none.
+// value returns nil if the value is missing or null.
 func (r *reader) value(key string) *fastjson.Value {
 	value := r.object.Get(key)
 	if value != nil && value.Type() == fastjson.TypeNull {

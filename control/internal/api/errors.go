@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Refused is millrace's own no; several problems are lines of the text.
+// Refused is millrace's refusal of a request. Text has a line for each problem.
 type Refused struct {
 	Status int
 	Text   string
@@ -16,7 +16,7 @@ type Refused struct {
 
 func (r *Refused) Error() string { return r.Text }
 
-// Unreachable means that the socket could not be opened; its text says what to do about it.
+// Unreachable means that the socket could not be opened; its message says what to do about it.
 type Unreachable struct {
 	Socket string
 	Err    error
@@ -28,7 +28,7 @@ func (u *Unreachable) Error() string {
 	return fmt.Sprintf("%s: %s", u.Socket, u.advice())
 }
 
-// isAnothers says whether this user's socket was meant, and there is only root's.
+// isAnothers returns true if this user's default socket was asked for, and root's socket is there.
 func isAnothers(socket, roots string) bool {
 	_, err := os.Stat(roots)
 	return err == nil && socket == DefaultSocket() && socket != roots
@@ -41,9 +41,9 @@ func (u *Unreachable) advice() string {
 	case errors.Is(u.Err, fs.ErrNotExist):
 		return "no such socket: is millrace running? `millrace run` makes it; --socket names another one"
 	case errors.Is(u.Err, fs.ErrPermission):
-		return "permission denied: only who runs millrace may open it; run millctl as that user, or with sudo"
+		return "permission denied: only the user that runs millrace may open it; run millctl as that user, or with sudo"
 	case errors.Is(u.Err, syscall.ECONNREFUSED):
-		return "nobody listens there: the millrace that made it has ended; start it again, or name another with --socket"
+		return "no process listens there: the millrace that made it has ended; start it again, or name another with --socket"
 	}
 	return "cannot be opened: " + u.Err.Error() + "; --socket names another one"
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A user without sudo is told to use it, but not if another socket was named, or root has none either.
+// The message advises sudo only for the user's default socket, and only if root's socket is there.
 func TestSocketOfRootsMillrace(t *testing.T) {
 	folder := t.TempDir()
 	roots := filepath.Join(folder, "roots")

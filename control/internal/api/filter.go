@@ -2,16 +2,17 @@ package api
 
 import "net/url"
 
-// FilterKeys are the parts of a FILTER, as the API names them, and what each means. All that are
-// given must hold. millrace itself judges their values, but for names of states, which are listed where one is wrong.
+// FilterKeys are the parts of a FILTER by their names in the API, with the type and the meaning of their
+// values. A connection matches if it matches all the given parts. millrace checks the values; only the
+// names of states are checked here, so that the message can list them.
 var FilterKeys = []struct{ Key, Type, Meaning string }{
 	{"protocol", "NAME", "tcp, udp, sctp, icmp, icmpv6, or a number"},
 	{"source", "ADDRESS", "where the connection came from: an address, address:port, or a prefix, as 192.0.2.0/24"},
-	{"source_port", "PORT", "its port there; the identifier, of ICMP"},
+	{"source_port", "PORT", "its source port; for ICMP the identifier"},
 	{"destination", "ADDRESS", "where it went, before anything was rewritten: an address, address:port, or a prefix"},
-	{"destination_port", "PORT", "its port there"},
+	{"destination_port", "PORT", "its destination port"},
 	{"state", "STATE", "as the list names them: established, syn_sent, udp_stream, ..."},
-	{"backend", "BACKEND", "who serves it: an address, or address:port"},
+	{"backend", "BACKEND", "the backend that serves it: an address, or address:port"},
 }
 
 // States are the names of connections' states, as docs/states.md has them.
@@ -19,7 +20,7 @@ var States = []string{"syn_sent", "syn_sent2", "syn_received", "established", "f
 	"closed", "midstream", "udp_unreplied", "udp", "udp_stream", "sctp_unreplied", "sctp", "icmp_unreplied", "icmp",
 	"other_unreplied", "other"}
 
-// IsState says whether there is a state of that name.
+// IsState returns true if there is a state of that name.
 func IsState(name string) bool {
 	for _, state := range States {
 		if state == name {
@@ -29,5 +30,5 @@ func IsState(name string) bool {
 	return false
 }
 
-// Filter holds the parts that were given.
+// Filter holds the given parts of a FILTER, by their names in the API.
 type Filter = url.Values

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// The list is that of millrace's source, where each name stands once or twice.
+// The states must be those of src/conntrack/state.h, where some names stand twice in a row.
 func TestStatesAreMillraces(t *testing.T) {
 	text, err := os.ReadFile("../../../src/conntrack/state.h")
 	if err != nil {
-		t.Skip(err) // control/ was copied without the rest, which has the names to compare with
+		t.Skip(err) // control/ was copied without src/, which has the names to compare with
 	}
 	_, list, _ := strings.Cut(string(text), "kConnectionStateNames{")
 	list, _, _ = strings.Cut(list, "}")

@@ -2,14 +2,14 @@ package api
 
 import "net/netip"
 
-// What the API's objects hold, as far as millctl shows it; what is unknown is passed over, so that a
-// newer millrace can say more. The meaning of each field is in docs/control.md and, of Stats, in
-// docs/stats.schema.json.
+// The types of this file hold the fields of the API's objects that millctl shows. Other fields are
+// ignored, so that a newer millrace may add some. docs/control.md describes the fields, and
+// docs/stats.schema.json those of Stats.
 
-// Counts are packets, connections, ... by reason.
+// Counts are numbers of packets or connections by reason.
 type Counts map[string]uint64
 
-// Sum is all of them together.
+// Sum returns the sum over all reasons.
 func (c Counts) Sum() (sum uint64) {
 	for _, count := range c {
 		sum += count
@@ -17,7 +17,8 @@ func (c Counts) Sum() (sum uint64) {
 	return sum
 }
 
-// Stats is the answer to GET /stats, without what is the function's: everything counts since the start.
+// Stats is the answer to GET /stats without the part of millrace's function. Everything counts since
+// millrace started.
 type Stats struct {
 	Version     string
 	Input       string
@@ -31,19 +32,20 @@ type Stats struct {
 	Warnings    []string
 }
 
-// Packets by what became of them: in + generated = out + dropped + consumed + held, at rest.
+// Packets counts packets by their verdicts. While no packet flows: in + generated = out + dropped +
+// consumed + held.
 type Packets struct {
 	In, Out             uint64
 	BytesIn             uint64 `json:"bytes_in"`
 	BytesOut            uint64 `json:"bytes_out"`
 	Dropped, Untracked  Counts
 	Tracked, Stateless  uint64
-	Related             uint64 // ICMP errors about what was served
+	Related             uint64 // ICMP errors about packets that were served
 	Generated, Consumed uint64
 	Held                uint64
 }
 
-// Connections are counted for all workers together.
+// Connections counts the connections of all workers together.
 type Connections struct {
 	Opened        uint64
 	TakenOver     uint64 `json:"taken_over"`
@@ -56,7 +58,7 @@ type Connections struct {
 	ResetsIgnored uint64 `json:"resets_ignored"`
 }
 
-// Table is the tables' configuration and memory, all workers together.
+// Table is the configuration and the memory of all workers' tables together.
 type Table struct {
 	Scheme, Sharing string
 	Capacity        uint64
@@ -66,48 +68,48 @@ type Table struct {
 	Pages           string
 }
 
-// Worker is one thread's part.
+// Worker counts the packets, connections and time of one worker.
 type Worker struct {
 	Packets     uint64
 	Share       float64
 	Connections uint64
 	NsPerPacket float64 `json:"ns_per_packet"`
-	Waited      float64 // of its time, since the start
+	Waited      float64 // the part of its time since the start in which it waited, 0 to 1
 	WaitedNs    uint64  `json:"waited_ns"`
 }
 
-// Port is what a device counts.
+// Port has the counters of a port's device, and what is wrong with the port's neighbours.
 type Port struct {
 	Name, Device    string
 	LinkIsUp        bool `json:"link_is_up"`
 	In, Out, Missed uint64
 	Silent          []string
 	Rivals          []Rival
-	Foreign         []string // addresses that the kernel answers for on the device itself
+	Foreign         []string // addresses that the kernel has on the device itself
 	Kernel          *KernelSide
 }
 
 // Rival is a station on a port's link that answers for a virtual address, too. Neighbour is the address of the
-// backend or router that has its MAC, where one has.
+// backend or router with the same MAC; nil if there is none.
 type Rival struct {
 	Address, Mac string
 	Neighbour    *string
 }
 
-// KernelSide is what a port's interface of the kernel's counts: frames that the kernel got, that it sent, those that
-// found no room on their way to it, and those that it sent although they are longer than the port's MTU.
+// KernelSide counts the frames on the kernel's interface beside a port: those that the kernel got, those that it sent,
+// those that found no room on the way to it, and those that it sent although they are longer than the port's MTU.
 type KernelSide struct {
 	Interface          string
 	Given, Taken, Full uint64
 	TooLong            uint64   `json:"too_long"`
-	Gone               bool     // somebody has taken the interface away
-	Foreign            []string // addresses that somebody else has given it
+	Gone               bool     // the interface was deleted
+	Foreign            []string // addresses of the interface that millrace has not given it
 }
 
-// Tuple is where a packet comes from and goes to.
+// Tuple has the source and the destination of a packet.
 type Tuple struct{ Source, Destination netip.AddrPort }
 
-// Original is the tuple of the originator's packets.
+// Original returns the tuple of packets in the originator direction.
 func (c *Connection) Original() Tuple {
 	return Tuple{
 		netip.AddrPortFrom(c.Source, c.SourcePort),
@@ -115,7 +117,7 @@ func (c *Connection) Original() Tuple {
 	}
 }
 
-// Reply is the tuple of what the other side sends: the reverse, where nothing is translated.
+// Reply returns the tuple of packets in the reply direction: the reverse of Original if nothing is translated.
 func (c *Connection) Reply() Tuple {
 	if !c.ReplySource.IsValid() {
 		original := c.Original()
@@ -127,7 +129,7 @@ func (c *Connection) Reply() Tuple {
 	}
 }
 
-// Explanation is the answer to GET /explain. Worker is nil where no worker is the packet's own.
+// Explanation is the answer to GET /explain. Worker is nil if the packet belongs to no particular worker.
 type Explanation struct {
 	Worker     *int
 	Side       *string
@@ -145,11 +147,11 @@ type Reloaded struct {
 	Warnings           []string
 }
 
-// Shards is what GET /shards answers. There are none where each worker serves what it receives.
+// Shards is the answer to GET /shards. The list is empty if each worker serves the packets that it receives.
 type Shards struct {
 	Workers int     `json:"workers"`
-	InUse   int     `json:"in_use"` // the first so many are meant to have shards
-	Level   bool    `json:"level"`  // they may move, and do so by themselves
+	InUse   int     `json:"in_use"` // the number of workers, from the first on, that are to have shards
+	Level   bool    `json:"level"`  // shards may move, and move by themselves to idle workers
 	Shards  []Shard `json:"shards"`
 }
 
@@ -157,11 +159,11 @@ type Shards struct {
 type Shard struct {
 	Shard   int    `json:"shard"`
 	Worker  int    `json:"worker"`
-	Packets uint64 `json:"packets"` // served so far
+	Packets uint64 `json:"packets"` // served since the start
 	Moves   uint64 `json:"moves"`
 }
 
-// MovedShard is what POST /shards/move answers.
+// MovedShard is the answer to POST /shards/move.
 type MovedShard struct {
 	Shard  int     `json:"shard"`
 	Worker int     `json:"worker"`

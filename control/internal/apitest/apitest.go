@@ -1,4 +1,4 @@
-// Package apitest stands in for millrace: a server at a real Unix socket, for tests.
+// Package apitest is a server for tests that stands in for millrace, at a real Unix socket.
 package apitest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Server answers what the test has said, and remembers what it was asked.
+// Server gives the answers that the test has set, and records the requests.
 type Server struct {
 	Socket string
 
@@ -21,17 +21,17 @@ type Server struct {
 	asked   []Request
 }
 
-// Request is one that came: "GET /stats", and its query; Raw is that as it came.
+// Request is a recorded request: What is "GET /stats", Query is decoded, Raw is the query as it came.
 type Request struct {
 	What  string
 	Query url.Values
 	Raw   string
 }
 
-// New starts a server that refuses everything with 404.
+// New starts a server that answers all requests with 404.
 func New(t testing.TB) *Server {
 	t.Helper()
-	// t.TempDir may have a longer path than a socket can.
+	// The path of t.TempDir may be longer than a socket's path can be.
 	folder, err := os.MkdirTemp("", "millctl")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func New(t testing.TB) *Server {
 	return s
 }
 
-// Listen starts it (again, after its stop was called), and answers what stops it.
+// Listen starts the server, and returns a function that stops it. It may be called again after that.
 func (s *Server) Listen(t testing.TB) (stop func()) {
 	t.Helper()
 	listener, err := net.Listen("unix", s.Socket)
@@ -57,14 +57,14 @@ func (s *Server) Listen(t testing.TB) (stop func()) {
 	return server.Close
 }
 
-// On says what a request is answered; "GET /stats" is one.
+// On sets the answer to a request, as "GET /stats".
 func (s *Server) On(what string, answer http.HandlerFunc) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.answers[what] = answer
 }
 
-// Text answers with that status and body.
+// Text returns a handler that answers with that status and body.
 func Text(status int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
@@ -72,14 +72,14 @@ func Text(status int, body string) http.HandlerFunc {
 	}
 }
 
-// Asked is all requests that came so far.
+// Asked returns all requests so far.
 func (s *Server) Asked() []Request {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return append([]Request(nil), s.asked...)
 }
 
-// ServeHTTP answers, and remembers.
+// ServeHTTP records a request and answers it.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what := r.Method + " " + r.URL.Path
 	s.mutex.Lock()

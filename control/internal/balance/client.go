@@ -10,11 +10,10 @@ import (
 	"millrace/control/internal/api"
 )
 
-// Client asks a millrace whose function is the load balancer. As api.Client, it may be used by several goroutines at
-// once.
+// Client asks a millrace that has the function balance. Several goroutines may use it at once.
 type Client struct{ *api.Client }
 
-// New opens nothing yet: each request does.
+// New returns a client. Each of its requests opens a connection of its own.
 func New(socket string) *Client { return &Client{api.New(socket)} }
 
 // Stats is GET /stats.
@@ -23,7 +22,8 @@ func (c *Client) Stats(ctx context.Context) (stats Stats, err error) {
 	return stats, err
 }
 
-// Services is GET /services. A millrace without a load balancer has none: nil, where one without any has an empty list.
+// Services is GET /services. It returns nil if millrace does not have the function balance, and an empty list if that
+// function has no services.
 func (c *Client) Services(ctx context.Context) (services []Service, err error) {
 	services = []Service{}
 	err = c.Call(ctx, http.MethodGet, "/services", nil, &services)
@@ -34,7 +34,8 @@ func (c *Client) Services(ctx context.Context) (services []Service, err error) {
 	return services, err
 }
 
-// Mark is POST /drain or POST /health, by name; it answers how many backends were meant.
+// Mark is POST /drain or POST /health, by name: it sets "drained" or "healthy" of a backend to value, in that service
+// or, if service is empty, in all. It returns how many backends matched.
 func (c *Client) Mark(ctx context.Context, name, service, backend string, value bool) (int64, error) {
 	query := url.Values{"backend": {backend}}
 	if service != "" {

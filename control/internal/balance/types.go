@@ -1,5 +1,5 @@
-// Package balance is what millctl knows of one function of millrace, the load balancer: its part of the statistics, its
-// services, and its commands. What holds for every function is in package api.
+// Package balance has the API of one function of millrace, the load balancer: its part of the statistics, its services,
+// and its commands. The API that all functions share is in package api.
 package balance
 
 import (
@@ -8,14 +8,14 @@ import (
 	"millrace/control/internal/api"
 )
 
-// Stats is the answer to GET /stats, with what the load balancer adds.
+// Stats is the answer to GET /stats, with the load balancer's part.
 type Stats struct {
 	api.Stats
 	Services []ServiceStats
 	Backends []BackendStats
 }
 
-// ServiceStats is what one service did. MaxConnections is nil without a limit.
+// ServiceStats has the counters of one service. MaxConnections is nil if it has no limit.
 type ServiceStats struct {
 	Service, Scheduler, Forward  string
 	Draining                     bool
@@ -25,8 +25,8 @@ type ServiceStats struct {
 	Stateless                    uint64
 }
 
-// BackendStats is what one backend of one service got. Of its Live connections those are Established that were proved
-// to be real and have not ended.
+// BackendStats has the counters of one backend of one service. Established counts its live connections that have proved
+// to be real.
 type BackendStats struct {
 	Address, Service  string
 	Weight            uint64
@@ -38,7 +38,7 @@ type BackendStats struct {
 	Established       uint64
 }
 
-// Service is an element of GET /services: configuration, and what was told since.
+// Service is an element of GET /services: its configuration, with the marks that POST /drain and POST /health have set.
 type Service struct {
 	Service  string
 	Address  string
@@ -48,7 +48,7 @@ type Service struct {
 	Backends []Backend
 }
 
-// Health says how a service's backends are checked. Port is 0, and Host empty, where none is configured.
+// Health is how a service's backends are checked. Port is 0, and Host empty, if they are not configured.
 type Health struct {
 	Check      string
 	Path       string
@@ -59,7 +59,7 @@ type Health struct {
 	Rise, Fall int
 }
 
-// Backend is one server of a service; its port is 0 where the packet's stays.
+// Backend is one server of a service. Port is 0 if packets keep their destination port.
 type Backend struct {
 	Address          netip.Addr
 	Port             uint16
@@ -67,7 +67,7 @@ type Backend struct {
 	Drained, Healthy bool
 }
 
-// Name is the backend as the API's requests name it: without a port where it has none of its own.
+// Name returns the backend's name in the API's requests: without a port if Port is 0.
 func (b Backend) Name() string {
 	if b.Port == 0 {
 		return b.Address.String()

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// result is what a command line did.
+// result is the exit status and the output of a command line.
 type result struct {
 	status   int
 	out, err string
@@ -48,7 +48,7 @@ func testdata(t *testing.T, name string) string {
 	return string(text)
 }
 
-// golden compares with a file that was read by somebody.
+// golden compares the output with a golden file in testdata; -update writes the file anew.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	if *update {
@@ -61,7 +61,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// What is asked of millrace, and what is said then, by command.
+// TestCommands checks the request that each command sends, and its output.
 func TestCommands(t *testing.T) {
 	server := apitest.New(t)
 	server.On("POST /kill", apitest.Text(200, `{"killed": 1234}`))
@@ -100,7 +100,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// A value that only millrace can judge has the exit status of every wrong command line. Something that is not there has not.
+// A value that millrace refuses (400) gives the exit status of a wrong command line; its other refusals give 1.
 func TestWhoseMistakeItIs(t *testing.T) {
 	server := apitest.New(t)
 	for _, c := range []struct{ httpStatus, status int }{{400, wrongUsage}, {404, failed}, {409, failed}, {422, failed}} {
@@ -112,7 +112,7 @@ func TestWhoseMistakeItIs(t *testing.T) {
 	}
 }
 
-// Nobody is asked where the command line is wrong.
+// A wrong command line sends no request.
 func TestWrongCommandLines(t *testing.T) {
 	server := apitest.New(t)
 	for _, c := range []struct {
@@ -135,7 +135,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{[]string{"explain", "tcp", "10.0.0.1:80", "2001:db8::1]:80"},
 			`destination: "2001:db8::1]:80" is no address with a port: give one as 192.0.2.1:80 or [2001:db8::1]:80`},
 		{[]string{"kill"}, "which connections: give a filter, as --backend 10.0.0.1:8000, or --all"},
-		{[]string{"kill", "--state", ""}, `invalid argument "" for "--state" flag: it is empty: give it, or leave the option out (millctl kill --help shows what there is)`},
+		{[]string{"kill", "--state", ""}, `invalid argument "" for "--state" flag: it is empty: give a value, or leave the option out (millctl kill --help shows what there is)`},
 		{[]string{"kill", "--all", "--protocol", "tcp"}, "--all and a filter contradict each other: give one of them"},
 		{[]string{"connections", "--format", "xml"}, "--format xml is unknown: give table, json or conntrack"},
 		{[]string{"connections", "--state", "sleeping"}, "--state sleeping is unknown: give one of " + strings.Join(api.States, ", ")},
@@ -171,11 +171,11 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// However millctl is built, it has the version of the millrace beside it.
+// The version in the source is that of CMakeLists.txt, so that any build of millctl has it.
 func TestVersionIsMillraces(t *testing.T) {
 	text, err := os.ReadFile("../../../CMakeLists.txt")
 	if err != nil {
-		t.Skip(err) // control/ was copied without the rest, which has the version to compare with
+		t.Skip(err) // control/ was copied without CMakeLists.txt, which has the version to compare with
 	}
 	if want := "project(millrace VERSION " + Version + " "; !strings.Contains(string(text), want) {
 		t.Errorf("CMakeLists.txt has no %q", want)
@@ -196,7 +196,7 @@ func TestSocketsThatDoNotOpen(t *testing.T) {
 	}
 	for socket, advice := range map[string]string{
 		missing: "no such socket: is millrace running? `millrace run` makes it; --socket names another one",
-		dead:    "nobody listens there: the millrace that made it has ended; start it again, or name another with --socket",
+		dead:    "no process listens there: the millrace that made it has ended; start it again, or name another with --socket",
 	} {
 		for _, command := range [][]string{{"stats"}, {"connections"}, {"reload"}, {"health"}} {
 			expect(t, run(t, socket, command...), result{unopened, "", "millctl: " + socket + ": " + advice + "\n"})
@@ -210,7 +210,7 @@ func TestExitStatusesAreMillraces(t *testing.T) {
 	}
 }
 
-// Nothing that a command prints may get lost unnoticed.
+// Each command fails if its output cannot be written.
 func TestFullDisk(t *testing.T) {
 	server := apitest.New(t)
 	for _, what := range []string{"GET /stats", "GET /explain", "POST /reload", "POST /kill"} {

@@ -13,7 +13,7 @@ import (
 	"millrace/control/internal/conntrack"
 )
 
-// How a list is written: as it comes, holding back little.
+// listFormats has a function for each format, which writes the list as it arrives and holds back few rows.
 var listFormats = map[string]func(io.Writer, io.Reader) error{
 	"table":     listTable,
 	"json":      listJSON,
@@ -25,9 +25,9 @@ func (a *app) connections() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "connections [FILTER...] [--format table|json|conntrack]",
 		Short: "List the live connections, all or some of them",
-		Long: `Lists the live connections as millrace walks its tables: one that comes, goes or
-moves to another worker meanwhile may be missing, or stand there twice. All parts of
-a filter that are given must hold.
+		Long: `Lists the live connections as millrace walks its tables: a connection that begins, ends
+or moves to another worker meanwhile may be missing, or be listed twice. A connection
+is listed if it matches all the given parts of the filter.
 
 Formats: table; json, an object a line; conntrack, as "conntrack -L" lists the kernel's.`,
 		Example: `  millctl connections --source 198.51.100.0/24 --protocol tcp
@@ -86,7 +86,7 @@ func listTable(out io.Writer, body io.Reader) error {
 	return first(err, t.flush())
 }
 
-// end is an address with its port, where it has one.
+// end returns an address with its port, or without if the port is 0.
 func end(of netip.AddrPort) string {
 	if of.Port() == 0 {
 		return of.Addr().String()

@@ -11,7 +11,7 @@ func (a *app) drain() *cobra.Command {
 go on. Until --undo, or until millrace ends; a reload does not change it.
 BACKEND is what "millctl stats" shows: 10.0.0.1:8000, or without a port 10.0.0.1.`,
 		Example: `  millctl drain 10.0.0.1:8000
-  millctl connections --backend 10.0.0.1:8000   # who is still there
+  millctl connections --backend 10.0.0.1:8000   # those that it still has
   millctl drain 10.0.0.1:8000 --undo`,
 		Args: exactly("BACKEND"),
 		RunE: func(command *cobra.Command, args []string) error {

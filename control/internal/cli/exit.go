@@ -10,7 +10,7 @@ import (
 	"millrace/control/internal/api"
 )
 
-// The exit statuses, as millrace's own.
+// The exit statuses are the same as millrace's (cli/README.md).
 const (
 	done        = 0
 	failed      = 1
@@ -25,10 +25,10 @@ func (u usageError) Error() string { return u.text }
 
 func usage(format string, values ...any) error { return usageError{fmt.Sprintf(format, values...)} }
 
-// unopenedFile is a file of the user's that could not be opened.
+// unopenedFile is the error of a file on the command line that could not be opened.
 type unopenedFile struct{ error }
 
-// status reports the error, one line for each of its lines, and answers the exit status.
+// status prints the error, with "millctl: " before each of its lines, and returns the exit status.
 func (a *app) status(ctx context.Context, err error) int {
 	switch {
 	case err == nil:

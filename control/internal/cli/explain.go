@@ -38,7 +38,7 @@ they are left out; an ICMP query has its identifier for both.`,
 	}
 }
 
-// exactly says what a command takes where it got something else.
+// exactly returns a check that there are as many arguments as names; its error names them.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -64,7 +64,7 @@ func flowOf(protocol, source, destination string) (url.Values, error) {
 
 var hasPorts = map[string]bool{"tcp": true, "udp": true, "sctp": true}
 
-// parseEnd reads an address with a port, or one alone: port 0.
+// parseEnd reads an address with a port, or without: the port is then 0.
 func parseEnd(text string) (netip.AddrPort, error) {
 	if address, err := netip.ParseAddr(text); err == nil {
 		return netip.AddrPortFrom(address, 0), nil

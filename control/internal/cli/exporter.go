@@ -16,8 +16,8 @@ func (a *app) exporter() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "exporter [--listen ADDRESS:PORT]",
 		Short: "Serve the statistics to Prometheus",
-		Long: `Serves millrace's statistics at /metrics, for Prometheus. They are read when they are
-asked for; while millrace is away there is millrace_up 0. Runs until it is ended.`,
+		Long: `Serves millrace's statistics at /metrics, for Prometheus. They are read at each scrape;
+while millrace does not answer, only millrace_up is there, and is 0. Runs until it is ended.`,
 		Example: `  millctl exporter --listen '[::]:9645'
   curl http://127.0.0.1:9645/metrics`,
 		Args: cobra.NoArgs,

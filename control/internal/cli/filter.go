@@ -10,8 +10,8 @@ import (
 	"millrace/control/internal/api"
 )
 
-// filterFlags gives the command a flag for each part of a FILTER. What it answers is to be called
-// once the command line was read: the parts that were given.
+// filterFlags adds a flag for each part of a FILTER to the command. It returns a function that gives the
+// parts on the command line, to be called once that was parsed.
 func filterFlags(command *cobra.Command) func() (api.Filter, error) {
 	values := make([]string, len(api.FilterKeys))
 	for i, part := range api.FilterKeys {
@@ -31,7 +31,8 @@ func filterFlags(command *cobra.Command) func() (api.Filter, error) {
 
 func flagName(key string) string { return strings.ReplaceAll(key, "_", "-") }
 
-// tidy takes names in capitals, and an end as lists show it: an address with its port.
+// tidy puts names in lower case, and splits address:port, as lists show it, in two parts. It returns an
+// error if the state is unknown, or a port is given twice.
 func tidy(filter api.Filter) error {
 	for _, key := range []string{"protocol", "state"} {
 		if filter.Has(key) {
@@ -44,7 +45,7 @@ func tidy(filter api.Filter) error {
 	for _, key := range []string{"source", "destination"} {
 		address, err := netip.ParseAddrPort(filter.Get(key))
 		if err != nil {
-			continue // no port: millrace judges it
+			continue // no port: millrace checks the value
 		}
 		if filter.Has(key + "_port") {
 			return usage("--%s has a port: leave out --%s-port", key, key)

@@ -8,9 +8,9 @@ func (a *app) kill() *cobra.Command {
 		Use:   "kill FILTER... | --all",
 		Short: "End connections",
 		Long: `Ends the connections that match: their entries are forgotten. Both ends of a TCP
-connection are told by a RST; of other protocols, or with --silent, nobody is: the next packet
+connection get a RST, unless --silent is given; ends of other protocols get nothing. The next packet
 begins another connection, which may get another backend. All parts of the filter must hold;
-"millctl connections" with the same filter shows who it meets.`,
+"millctl connections" with the same filter lists the connections that match.`,
 		Example: `  millctl kill --backend 10.0.0.1:8000
   millctl kill --source 198.51.100.7 --state midstream`,
 		Args: cobra.NoArgs,

@@ -23,7 +23,7 @@ func TestStats(t *testing.T) {
 	expect(t, run(t, server.Socket, "stats", "--json"), result{done, testdata(t, "stats.json"), ""})
 }
 
-// Packets that millrace makes itself leave, too.
+// Packets that millrace generates count as out, so that more may leave than come.
 func TestMoreOutThanIn(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /stats", apitest.Text(200, `{"packets": {"in": 10, "out": 12, "generated": 2}}`))
@@ -86,8 +86,8 @@ func TestNoConnections(t *testing.T) {
 		result{done, "protocol  source  destination  state  idle  expires in  worker  backend\n", ""})
 }
 
-// A list is written as it comes: while millrace has not ended it, its first lines are out, and no more
-// than a few rows are held.
+// A list is printed as it arrives: its first lines are printed before its last have come, and only a few
+// rows are held back.
 func TestListsAreStreams(t *testing.T) {
 	line := strings.SplitAfterN(testdata(t, "connections.jsonl"), "\n", 2)[0]
 	const sent = 50_000
@@ -158,12 +158,12 @@ func TestTopShowsWhatChanged(t *testing.T) {
 	after.Backends[1].Packets += 2_000_000
 	after.Backends[1].Bytes += 128_000_000
 	after.Backends[1].ReplyBytes += 1_000
-	after.Backends[0].Packets = 500 // started again
+	after.Backends[0].Packets = 500 // less than before: millrace was restarted
 	after.Services[0].Refused += 8
 	golden(t, "top.txt", rates{&before, &after, 2}.screen(style{}.bold))
 }
 
-// Also where nobody watches: the same lines, of one interval.
+// With --once top prints the same lines for one interval, also without a terminal.
 func TestTopOnce(t *testing.T) {
 	server := apitest.New(t)
 	server.On("GET /stats", apitest.Text(200, testdata(t, "stats.json")))

@@ -9,7 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// noCommand refuses a word that is no command, and names the one that was probably meant.
+// noCommand returns an error if there is a word, as no command has that name; the error names the nearest
+// command.
 func noCommand(root *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -23,7 +24,7 @@ func noCommand(root *cobra.Command, args []string) error {
 	return fmt.Errorf("%s is no command of millctl%s", args[0], hint("", args[0], known))
 }
 
-// noOption does so for an option.
+// noOption turns cobra's error about an unknown option into one that names the nearest option.
 func noOption(command *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -49,7 +50,8 @@ func hint(dashes, name string, known []string) string {
 	return ": the nearest is " + dashes + nearest
 }
 
-// nearestOf is a name that begins so, or else the one with the fewest letters changed, two at most; "" if there is none.
+// nearestOf returns the known name with the fewest letters changed, two at most; a name that begins with
+// the given one counts as one change. Returns "" if there is none.
 func nearestOf(name string, known []string) (nearest string) {
 	least := 3
 	for _, one := range known {
@@ -64,7 +66,7 @@ func nearestOf(name string, known []string) (nearest string) {
 	return nearest
 }
 
-// distance is Levenshtein's: how many letters are inserted, left out or replaced.
+// distance returns the Levenshtein distance: the number of letters to insert, delete or replace.
 func distance(from, to string) int {
 	row := make([]int, len(to)+1)
 	for j := range row {

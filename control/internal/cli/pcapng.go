@@ -7,19 +7,19 @@ import (
 	"io"
 )
 
-// pcapng (draft-ietf-opsawg-pcapng): a file is blocks, each with its type and length in front, and the
-// length again behind. The first says by a magic number which end of each comes first.
+// pcapng (draft-ietf-opsawg-pcapng): a file is a sequence of blocks. Each begins with its type and its
+// length, and ends with its length again. A magic number in the section header shows the byte order.
 const (
-	sectionHeader       = 0x0A0D0D0A // the same from both ends
+	sectionHeader       = 0x0A0D0D0A // the same in both byte orders
 	interfaceStatistics = 5
 	enhancedPacket      = 6
 	byteOrderMagic      = 0x1A2B3C4D
-	blockHead           = 12      // with the first word of the body
-	maxBlock            = 1 << 20 // no packet is as long
+	blockHead           = 12      // bytes: type, length, and the first word of the body
+	maxBlock            = 1 << 20 // bytes: more than any packet has
 )
 
-// copyBlocks passes on whole blocks only, so that what was written is a capture whenever it ends. It
-// answers how many packets they held, and how many more they say there were no room for.
+// copyBlocks copies whole blocks only, so that the output is a valid capture wherever the input ends. It
+// returns how many packets the blocks held, and how many more were lost according to their statistics.
 func copyBlocks(out io.Writer, in io.Reader) (packets, lost uint64, err error) {
 	var order binary.ByteOrder = binary.LittleEndian
 	block := make([]byte, blockHead, maxBlock)
@@ -52,7 +52,7 @@ func copyBlocks(out io.Writer, in io.Reader) (packets, lost uint64, err error) {
 	}
 }
 
-// dropped is what the first option of the statistics says, where that is isb_ifdrop.
+// dropped returns the value of isb_ifdrop if that is the first option of the statistics, or else 0.
 func dropped(order binary.ByteOrder, statistics []byte) uint64 {
 	const ifdrop, options = 5, 20
 	if len(statistics) < options+12 || order.Uint16(statistics[options:]) != ifdrop ||
@@ -69,7 +69,7 @@ func orderOf(section []byte) binary.ByteOrder {
 	return binary.LittleEndian
 }
 
-// A stream ends well between two blocks only.
+// endOf returns nil for the end of the input between two blocks, and an error for any other.
 func endOf(err error) error {
 	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

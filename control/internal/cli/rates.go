@@ -10,13 +10,15 @@ import (
 	"millrace/control/internal/balance"
 )
 
-// rates are what changed between two readings, a second. No clock and no screen: top.go has those.
+// rates are the changes between two readings of the statistics, per second. They need neither clock nor
+// screen: top.go has those.
 type rates struct {
 	before, after *balance.Stats
 	seconds       float64
 }
 
-// rate of a counter; one that went back belongs to a millrace that was started again.
+// rate returns the change of a counter per second. A counter that went back has begun again at 0:
+// millrace was restarted.
 func (r rates) rate(before, after uint64) float64 {
 	if after < before {
 		before = 0
@@ -33,7 +35,7 @@ func perSecond(rate float64) string {
 
 func (r rates) text(before, after uint64) string { return perSecond(r.rate(before, after)) }
 
-// screen is the whole view, as many lines as it takes.
+// screen returns the whole view, however many lines it has.
 func (r rates) screen(bold func(string) string) string {
 	var out bytes.Buffer
 	r.head(&out)
@@ -61,7 +63,7 @@ func (r rates) head(out *bytes.Buffer) {
 
 func (r rates) workers(t *table) {
 	t.columns(">worker", ">packets/s", ">share", ">connections/s", ">busy")
-	workers := make([]api.Worker, len(r.after.Workers)) // as they were
+	workers := make([]api.Worker, len(r.after.Workers)) // at the first reading
 	copy(workers, r.before.Workers)
 	var all float64
 	for n, w := range r.after.Workers {
@@ -90,7 +92,7 @@ func (r rates) services(t *table) {
 	}
 }
 
-// Busiest first.
+// backends adds the backends, the busiest first.
 func (r rates) backends(t *table) {
 	t.columns("backend", "service", ">packets/s", ">bits/s", ">replies/s", ">bits/s", ">connections/s", ">established", ">live")
 	type key struct{ service, address string }

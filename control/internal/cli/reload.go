@@ -13,10 +13,10 @@ import (
 func (a *app) reload() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
-		Short: "Have the configuration read again",
-		Long: `Has millrace read its configuration file again. Tracked connections keep their backends.
-Where the file is wrong, or changes what cannot be changed while it runs, every problem
-is shown and nothing changes.`,
+		Short: "Make millrace read its configuration again",
+		Long: `Makes millrace read its configuration file again. Tracked connections keep their backends.
+If the file is wrong, or changes settings that cannot change while millrace runs, every
+problem is shown and nothing changes.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			now, err := a.client().Reload(command.Context())

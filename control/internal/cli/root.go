@@ -1,7 +1,7 @@
 // Package cli is millctl's command line: each subcommand is a file of its own.
 //
-// Run is all that others call; everything is written to the two writers it is given, and live views
-// and colours appear only where the first is a terminal.
+// Run is the only function that other packages call. It writes to the two given writers only; live views
+// and colours need the first to be a terminal.
 package cli
 
 import (
@@ -16,15 +16,15 @@ import (
 	"millrace/control/internal/balance"
 )
 
-// Version is millrace's, as ../../../CMakeLists.txt has it: a build may set another.
+// Version is millrace's version in ../../../CMakeLists.txt; a build may set another.
 var Version = "0.1.0"
 
-// app is what the subcommands share: where millrace listens, and where to write.
+// app has what the subcommands share: millrace's control socket, and the writers.
 type app struct {
 	socket string
 	out    *sink
 	err    io.Writer
-	// Whether the command line was right: what goes wrong from then on is no error of usage.
+	// started is true once the command line was found right: later errors are not errors of usage.
 	started bool
 }
 
@@ -36,13 +36,13 @@ func (a *app) say(format string, values ...any) {
 
 func (a *app) warn(message string) { fmt.Fprintf(a.err, "millctl: warning: %s\n", message) }
 
-// Run carries out a command line and answers the exit status.
+// Run executes a command line and returns the exit status.
 func Run(ctx context.Context, args []string, out, err io.Writer) int {
 	a := &app{out: &sink{Writer: out}, err: err}
 	root := a.root()
 	root.SetArgs(args)
 	command, failure := root.ExecuteContextC(ctx)
-	if failure != nil && !a.started { // cobra's own words
+	if failure != nil && !a.started { // the text is cobra's
 		failure = usage("%v (%s --help shows what there is)", failure, command.CommandPath())
 	}
 	return a.status(ctx, first(a.out.lost, failure))
@@ -54,7 +54,7 @@ func (a *app) root() *cobra.Command {
 		Short: "Look into a running millrace, and control it",
 		Long: `millctl looks into a running millrace, and controls it.
 
-It speaks to the control socket that "millrace run" makes; only who runs millrace may open that.`,
+It speaks to the control socket of "millrace run", which only the user that runs millrace may open.`,
 		Example: `  millctl stats
   millctl connections --backend 10.0.0.1:8000 --state established
   millctl drain 10.0.0.1:8000
@@ -72,7 +72,7 @@ It speaks to the control socket that "millrace run" makes; only who runs millrac
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetVersionTemplate("millctl {{.Version}}\n")
-	// The line "millctl [command]" is for commands that are none themselves.
+	// Leaves the line "millctl [command]" out for commands that can themselves be run.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasAvailableSubCommands}}\n  {{.CommandPath}}",
 		"{{if and .HasAvailableSubCommands (not .Runnable)}}\n  {{.CommandPath}}", 1))
 	a.socket = api.DefaultSocket()

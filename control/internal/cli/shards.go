@@ -16,10 +16,11 @@ func (a *app) shards() *cobra.Command {
 	asJSON := false
 	command := &cobra.Command{
 		Use:   "shards [--json]",
-		Short: "Which worker has which shard, and how busy they are",
-		Long: `Shows each worker with the packets so far of the shards that it has now, and below it
-the shards that had any, the busiest first. A shard is an entry of the indirection table: all connections whose
-hash leads there. With spread.level = true shards move from busy workers to idle ones.`,
+		Short: "Show the shards of each worker, and how busy they are",
+		Long: `Shows each worker with the packets so far of its present shards, and below the shards
+that had packets, the busiest first. A shard is an entry of the indirection table with
+all connections that have it by their hash. With spread.level = true shards move from
+busy workers to idle ones.`,
 		Example: `  millctl shards
   millctl shards --json | jq '.shards[] | select(.moves > 0)'
   millctl shards move 17 1`,
@@ -64,7 +65,7 @@ spread.level = true, with which it may also move on by itself.`,
 	}
 }
 
-// passOn writes what a GET answers, as it comes.
+// passOn prints the answer to a GET request unchanged.
 func (a *app) passOn(command *cobra.Command, path string) error {
 	body, err := a.client().Get(command.Context(), path, nil)
 	if err != nil {

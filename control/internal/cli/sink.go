@@ -2,8 +2,7 @@ package cli
 
 import "io"
 
-// sink remembers that something was not written: results that got lost are a failure, whoever wrote
-// them.
+// sink keeps the first error of writing, so that Run returns a failure if any output was lost.
 type sink struct {
 	io.Writer
 	lost error

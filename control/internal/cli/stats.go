@@ -6,7 +6,7 @@ func (a *app) stats() *cobra.Command {
 	asJSON := false
 	command := &cobra.Command{
 		Use:   "stats [--json]",
-		Short: "What became of the packets, and who got them",
+		Short: "Show packets by verdict, connections, services and backends",
 		Long: `Shows what millrace has counted since it started: what became of the packets, by
 reason; the connections; each service with its backends; ports and workers.`,
 		Example: `  millctl stats

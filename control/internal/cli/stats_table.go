@@ -10,7 +10,8 @@ import (
 	"millrace/control/internal/balance"
 )
 
-// showStats takes the services for what the statistics do not have: why backends get nothing new.
+// showStats prints the statistics. The services say why a backend gets no new connections, which the
+// statistics do not.
 func showStats(out io.Writer, s *balance.Stats, services []balance.Service) {
 	why := map[[2]string]string{}
 	for _, service := range services {
@@ -39,7 +40,7 @@ func showPackets(out io.Writer, p *api.Packets) {
 	t := newTable(out, "", "packets", ">count", ">of in", "")
 	row := func(name string, n uint64, what string) {
 		of := share(n, p.In)
-		if n > p.In { // what is made here leaves, too
+		if n > p.In { // packets out include generated ones
 			of = ""
 		}
 		t.row(name, grouped(n), of, what)
@@ -67,15 +68,15 @@ func showPackets(out io.Writer, p *api.Packets) {
 	t.flush()
 }
 
-// why says more of a reason that points at a mistake elsewhere.
+// why returns more about a reason that points at a mistake in another machine's configuration.
 func why(reason string) string {
 	if reason != "martian_source" {
 		return ""
 	}
-	return ": an address of millrace's own sent them, or nobody's; if a dsr backend did, its way to clients leads through here"
+	return ": their source is millrace's own address, or one that no host may have; if a dsr backend sent them, its route to clients leads through millrace"
 }
 
-// byCount names the reasons, most frequent first.
+// byCount returns the reasons, the most frequent first.
 func byCount(counts api.Counts) []string {
 	var names []string
 	for name := range counts {
@@ -143,7 +144,7 @@ func backendsOf(service balance.ServiceStats, all []balance.BackendStats) (own [
 	return own
 }
 
-// describe is "203.0.113.10:80/tcp (maglev, dsr), 12 established, 3 without a backend".
+// describe returns a line as "203.0.113.10:80/tcp (maglev, dsr), 12 established, 3 without a backend".
 func describe(s balance.ServiceStats) string {
 	forward := ""
 	if s.Forward != "" && s.Forward != "nat" {
@@ -203,7 +204,8 @@ func showPorts(out io.Writer, ports []api.Port) {
 	}
 }
 
-// rivalry says who answers in place of millrace. One that millrace knows can be told what to do about it.
+// rivalry returns a line about a station that answers for an address of millrace's. If an address of the
+// station is known, the line adds what to do.
 func rivalry(r api.Rival) string {
 	const what = "%s answers for %s, too, so clients may pass millrace by"
 	if r.Neighbour == nil {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// table lays rows out in columns. A long list is written as it comes: few rows are held back, and a
-// column only ever gets wider.
+// table prints rows in columns. A long list is printed as it arrives: at most heldBack rows are held
+// back to find the widths of columns, which only grow.
 type table struct {
 	out     io.Writer
 	heads   []string
@@ -21,7 +21,8 @@ type table struct {
 
 const heldBack = 256 // rows
 
-// newTable writes to `out`. A head that begins with ">" stands over a column aligned to the right.
+// newTable returns a table that prints to out. A head that begins with ">" makes its column aligned to
+// the right.
 func newTable(out io.Writer, indent string, heads ...string) *table {
 	t := &table{out: out, indent: indent}
 	t.columns(heads...)
@@ -47,7 +48,8 @@ func (t *table) row(cells ...string) error {
 	return t.flush()
 }
 
-// flush writes what was held back, and before the first the heads: also where no row came at all.
+// flush prints the rows that were held back. The first time it prints the heads before them, also if
+// there are no rows.
 func (t *table) flush() error {
 	return t.writeTo(t.out, styleOf(t.out).bold)
 }

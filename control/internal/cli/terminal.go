@@ -7,7 +7,7 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal is the file behind a writer, where that is a terminal.
+// terminal returns the file behind a writer, and true if that is a terminal.
 func terminal(writer io.Writer) (*os.File, bool) {
 	if s, ok := writer.(*sink); ok {
 		writer = s.Writer
@@ -16,7 +16,7 @@ func terminal(writer io.Writer) (*os.File, bool) {
 	return file, ok && term.IsTerminal(int(file.Fd()))
 }
 
-// style is how words are set off: on a terminal only, and not where NO_COLOR says so.
+// style prints words in bold on a terminal, unless NO_COLOR is set or TERM is "dumb".
 type style struct{ on bool }
 
 func styleOf(writer io.Writer) style {

@@ -68,7 +68,8 @@ func (a *app) showOnce(ctx context.Context, interval time.Duration) error {
 
 var errInterrupted = errors.New("interrupted")
 
-// The screen of its own that a terminal has for such programs; long lines are cut, not wrapped.
+// Escape sequences of the terminal. enterScreen switches to the alternate screen, hides the cursor, and
+// makes long lines be cut instead of wrapped.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l\x1b[?7l"
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
@@ -88,14 +89,14 @@ func watch(ctx context.Context, client *balance.Client, out *os.File, interval t
 	switch {
 	case hasQuit.Load():
 		return nil
-	case ctx.Err() != nil: // whatever was asked just then says so, too, in its own words
+	case ctx.Err() != nil: // err is then a consequence of the interrupt
 		return errInterrupted
 	}
 	return err
 }
 
-// show goes on until the context ends. A key that is to end it is given to onEnd, also while millrace
-// is asked and does not answer: in raw mode Ctrl-C is a key, and no signal.
+// show draws the rates until the context ends. It calls onEnd with the key q or Ctrl-C, also while it
+// waits for an answer of millrace: in raw mode Ctrl-C is a key, and no signal.
 func show(ctx context.Context, client *balance.Client, out *os.File, interval time.Duration, onEnd func(key byte)) error {
 	before, err := client.Stats(ctx)
 	if err != nil {

@@ -14,9 +14,9 @@ func (a *app) trace() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trace [FILTER...] [--packets N] [--seconds N] [-w FILE]",
 		Short: "Capture packets as they come and as they leave, with their verdicts",
-		Long: `Captures packets inside millrace, as pcapng: each one that matches as it was received
-and as it was sent, with the verdict as its comment. It ends after so many packets or
-seconds, whichever comes first; Ctrl-C ends it sooner and leaves a whole capture.`,
+		Long: `Captures packets inside millrace, as pcapng: each packet that matches as it was received
+and as it was sent, with its verdict as a comment. Ends after --packets or --seconds,
+whichever comes first; Ctrl-C ends it sooner and leaves a complete capture.`,
 		Example: `  millctl trace --source 198.51.100.7 -w trace.pcapng
   millctl trace --protocol tcp --packets 20 | tshark -r -`,
 		Args: cobra.NoArgs,
@@ -24,7 +24,7 @@ seconds, whichever comes first; Ctrl-C ends it sooner and leaves a whole capture
 	filter := filterFlags(command)
 	command.Flags().Var(number{&packets}, "packets", "capture N at most")
 	command.Flags().Var(number{&seconds}, "seconds", "for N seconds at most")
-	command.Flags().VarP(text{&file, "FILE"}, "write", "w", "where to; - is standard output, which must be no terminal")
+	command.Flags().VarP(text{&file, "FILE"}, "write", "w", "the file to write; - is standard output, which must be no terminal")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		if _, is := terminal(a.out); is && file == "-" {
 			return usage("a capture is not for a terminal: give -w FILE, or pipe it, as into tshark -r -")
@@ -45,7 +45,8 @@ seconds, whichever comes first; Ctrl-C ends it sooner and leaves a whole capture
 	return command
 }
 
-// save writes the capture; the file is touched only once there is one.
+// save writes the capture to a file, or to standard output for "-". It is called once millrace has
+// answered, so that a refused request leaves the file untouched.
 func (a *app) save(path string, body io.Reader) error {
 	if path == "-" {
 		_, lost, err := copyBlocks(a.out, body)

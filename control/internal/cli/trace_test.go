@@ -14,7 +14,7 @@ import (
 	"millrace/control/internal/apitest"
 )
 
-// capture is a section, an interface and so many packets, written as a machine of that order would.
+// capture returns a pcapng file with a section, an interface and that many packets, in that byte order.
 func capture(order binary.ByteOrder, packets int) []byte {
 	var out bytes.Buffer
 	block := func(kind uint32, body ...uint32) {
@@ -66,7 +66,7 @@ func TestLostPackets(t *testing.T) {
 	}
 }
 
-// Wherever the stream is cut, whole blocks were written, and it says so unless the cut lies between two.
+// Wherever the stream is cut, only whole blocks are written. A cut within a block is an error.
 func TestCutCaptures(t *testing.T) {
 	whole := capture(binary.LittleEndian, 2)
 	ends := map[int]bool{0: true, 28: true, 48: true, 84: true, 120: true}
@@ -90,7 +90,7 @@ func TestWhatIsNoCapture(t *testing.T) {
 			binary.LittleEndian.PutUint32(text[4:], uint32(random.Intn(80)))
 		}
 		var out bytes.Buffer
-		copyBlocks(&out, bytes.NewReader(text)) // must end, and write no more than it got
+		copyBlocks(&out, bytes.NewReader(text)) // must end, and write only bytes that it has read
 		if !bytes.HasPrefix(text, out.Bytes()) {
 			t.Fatalf("%x became %x", text, out.Bytes())
 		}
@@ -115,7 +115,7 @@ func TestTraceLeavesTheFileAlone(t *testing.T) {
 	expect(t, run(t, server.Socket, "trace", "-w", nowhere), result{unopened, "", "millctl: open " + nowhere + ": not a directory\n"})
 }
 
-// Ctrl-C ends it, and what was written is a capture.
+// After Ctrl-C the output is a valid capture.
 func TestTraceInterrupted(t *testing.T) {
 	server := apitest.New(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -133,7 +133,7 @@ func TestTraceInterrupted(t *testing.T) {
 	}
 }
 
-// until calls `then` when so much was written.
+// until calls then once at least length bytes were written.
 type until struct {
 	bytes.Buffer
 	length int

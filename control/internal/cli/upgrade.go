@@ -11,18 +11,18 @@ import (
 	"millrace/control/internal/units"
 )
 
-// howLong a millrace that takes over, and then the one that ends, may take.
+// howLong is the time for the whole upgrade: the start of the new process and the end of the old one.
 const howLong = 3 * time.Minute
 
 func (a *app) upgrade() *cobra.Command {
 	return &cobra.Command{
 		Use:   "upgrade",
-		Short: "Go from the running unit to the other one, with all connections",
-		Long: `Of the systemd units millrace@a and millrace@b (examples/millrace@.service), starts the one
-that does not run. It takes over from the running one, with all connections, and is what
-is installed now: another version, or a configuration that a reload could not change.
-Then the running one ends, and where it was enabled, the other one is enabled in its place.
-What fails before the other one has taken over leaves the running one in service.`,
+		Short: "Replace the running millrace by the installed one, with all connections",
+		Long: `Starts the one of the systemd units millrace@a and millrace@b (examples/millrace@.service)
+that does not run: with the program and the configuration that are installed now, also
+with changes that a reload cannot make. It takes over all connections from the running
+unit, which then ends. If that was enabled, the new unit is enabled in its place. If
+anything fails before the new unit has taken over, the running unit goes on.`,
 		Example: `  sudo install build/release/cli/millrace /usr/local/bin/
   sudo millctl upgrade`,
 		Args: cobra.NoArgs,
@@ -32,7 +32,7 @@ What fails before the other one has taken over leaves the running one in service
 			u := upgrade{a, units.Manager{}}
 			err := u.run(ctx)
 			if err != nil && command.Context().Err() == nil && ctx.Err() != nil {
-				return fmt.Errorf("it has not come about in %.0f minutes: systemctl status 'millrace@*' says where it is", howLong.Minutes())
+				return fmt.Errorf("the upgrade is not complete after %.0f minutes: systemctl status 'millrace@*' shows both units", howLong.Minutes())
 			}
 			return err
 		},
@@ -69,7 +69,7 @@ func (u upgrade) run(ctx context.Context) error {
 	return u.bow(ctx, from, to)
 }
 
-// find answers the unit that runs, and the other one.
+// find returns the unit that runs, and the one that does not.
 func (u upgrade) find(ctx context.Context) (from, to units.Unit, err error) {
 	one, err := u.manager.Show(ctx, "millrace@a")
 	if err != nil {
@@ -91,8 +91,8 @@ func (u upgrade) find(ctx context.Context) (from, to units.Unit, err error) {
 	return from, to, fmt.Errorf("neither millrace@a nor millrace@b runs, so there is nothing to take over: systemctl start millrace@a")
 }
 
-// untilItServes waits until the unit's process has the control socket, which is the last thing that
-// it takes over. A unit of Type=notify does when its start has succeeded.
+// untilItServes waits until the unit's process has the control socket, which it takes over last. For a
+// unit of Type=notify that is so as soon as its start has succeeded.
 func (u upgrade) untilItServes(ctx context.Context, to units.Unit) error {
 	for {
 		now, err := u.manager.Show(ctx, to.Name)
@@ -111,7 +111,8 @@ func (u upgrade) untilItServes(ctx context.Context, to units.Unit) error {
 	}
 }
 
-// givenUp sees to it that the unit that could not take over does not try again.
+// givenUp stops the unit that failed to take over, so that systemd does not start it again, and returns
+// the error to report. If the running unit has ended meanwhile, the new unit is left to systemd.
 func (u upgrade) givenUp(ctx context.Context, from, to units.Unit, why error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s did not take over: %w", to.Name, why)
@@ -133,7 +134,7 @@ func (u upgrade) givenUp(ctx context.Context, from, to units.Unit, why error) er
 	return fmt.Errorf("%s", text)
 }
 
-// bow waits for the end of the unit that was, and lets the other one start with the machine in its
+// bow waits until the old unit has ended. If the old unit was enabled, it enables the new one in its
 // place.
 func (u upgrade) bow(ctx context.Context, from, to units.Unit) error {
 	for {
@@ -160,7 +161,8 @@ func (u upgrade) bow(ctx context.Context, from, to units.Unit) error {
 		u.say("neither starts with the machine: systemctl enable %s", to.Name)
 		return nil
 	}
-	// If the second one fails, both start with the machine, and one takes over from the other.
+	// Enabled first, then disabled: if the second step fails, both units start with the machine, and one
+	// takes over from the other.
 	if err := u.manager.Do(ctx, "enable", to.Name); err != nil {
 		return fmt.Errorf("%s serves, but will not start with the machine: %w", to.Name, err)
 	}

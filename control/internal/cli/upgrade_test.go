@@ -10,13 +10,14 @@ import (
 	"millrace/control/internal/apitest"
 )
 
-// fakeUnits stands in for systemd: a program systemctl, which keeps what it is told in files.
+// fakeUnits stands in for systemd: a program systemctl, which keeps the states of units in files.
 type fakeUnits struct {
 	t      *testing.T
 	folder string
 }
 
-// Each unit is a file of properties. What "start", "enable", ... do stands in files of these names.
+// systemctl is that program. Each unit has a file of properties; "start", "enable", ... run the script in
+// the file of that name, if there is one.
 const systemctl = `#!/bin/sh
 cd "$UNITS" || exit 1
 [ "$1" = --no-ask-password ] || exit 1
@@ -26,7 +27,7 @@ echo "$1 $2" >>asked
 [ ! -e "$1" ] || . "./$1"
 `
 
-// The journal of the one invocation that it knows.
+// journalctl prints the journal of the only invocation that it has.
 const journalctl = `#!/bin/sh
 cd "$UNITS" || exit 1
 for argument in "$@"; do
@@ -60,7 +61,7 @@ func state(active string, pid int, file string) string {
 		map[string]string{"failed": "exit-code", "activating": "exit-code"}[active])
 }
 
-// The socket in these tests is this process's.
+// runs makes a unit run. Its process id is this process's, which has the control socket in these tests.
 func (u fakeUnits) runs(name, file string) {
 	u.write(name+".service", state("active", os.Getpid(), file))
 }
@@ -78,8 +79,8 @@ func TestUpgrade(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		from, to string
-		file     string // whether the old one starts with the machine
-		start    string // what systemd does
+		file     string // "enabled" or "disabled": the old unit
+		start    string // the script of "systemctl start"
 		want     result
 		asked    string
 	}{
@@ -139,7 +140,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// Nothing is started or stopped.
+// In these cases upgrade starts and stops nothing.
 func TestNothingToUpgrade(t *testing.T) {
 	server := apitest.New(t)
 	u := newUnits(t)

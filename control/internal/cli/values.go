@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// text is the value of a flag, and what help calls it.
+// text is a flag's value that must not be empty, with its name in the help.
 type text struct {
 	value *string
 	kind  string
@@ -15,14 +15,14 @@ type text struct {
 func (t text) String() string { return *t.value }
 func (t text) Set(value string) error {
 	if value == "" {
-		return errors.New("it is empty: give it, or leave the option out")
+		return errors.New("it is empty: give a value, or leave the option out")
 	}
 	*t.value = value
 	return nil
 }
 func (t text) Type() string { return t.kind }
 
-// number is a flag's value from 0 on.
+// number is a flag's value from 0 to 4294967295.
 type number struct{ value *uint32 }
 
 func (n number) String() string { return strconv.FormatUint(uint64(*n.value), 10) }
@@ -36,7 +36,7 @@ func (n number) Set(value string) error {
 }
 func (n number) Type() string { return "N" }
 
-// period is a flag's value above 0: seconds, where no unit is given.
+// period is a flag's value, a time above 0; in seconds if it has no unit.
 type period struct{ value *time.Duration }
 
 func (p period) String() string { return p.value.String() }

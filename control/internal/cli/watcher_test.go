@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// watcher counts lines, and keeps none.
+// watcher counts the lines that are written, and keeps none.
 type watcher struct{ lines atomic.Int64 }
 
 func (w *watcher) Write(text []byte) (int, error) {

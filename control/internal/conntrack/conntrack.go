@@ -1,6 +1,6 @@
-// Package conntrack writes connections as `conntrack -L` lists the kernel's, so that what reads the
-// one reads the other. The format is that of libnetfilter_conntrack 1.0.9; testdata/kernel.txt was
-// printed by conntrack 1.4.7 itself.
+// Package conntrack writes connections in the format of `conntrack -L`, so that programs which read the
+// kernel's list can read millrace's. The format is that of libnetfilter_conntrack 1.0.9;
+// testdata/kernel.txt was printed by conntrack 1.4.7 itself.
 package conntrack
 
 import (
@@ -11,13 +11,14 @@ import (
 	"millrace/control/internal/api"
 )
 
-// How a protocol's tuple goes on behind the addresses.
+// detail returns the part of a protocol's tuple behind the addresses.
 type detail func(from, to uint16, echo uint8) string
 
 func ports(from, to uint16, _ uint8) string { return fmt.Sprintf("sport=%d dport=%d ", from, to) }
 func keys(from, to uint16, _ uint8) string  { return fmt.Sprintf("srckey=0x%x dstkey=0x%x ", from, to) }
 
-// The key of an ICMP query has its identifier for both ports. Its type is not kept; nearly all are echo.
+// query is the detail of ICMP. The key of an ICMP query has its identifier for both ports, but not its
+// type: it is written as an echo, as nearly all are.
 func query(id, _ uint16, echo uint8) string { return fmt.Sprintf("type=%d code=0 id=%d ", echo, id) }
 
 type protocol struct {
@@ -28,7 +29,8 @@ type protocol struct {
 	hasState    bool
 }
 
-// As the library names them; millrace itself names the first five.
+// protocols have the names that the library gives them. millrace has names for the first five, and
+// numbers for others.
 var protocols = []protocol{
 	{name: "tcp", number: 6, detail: ports, hasState: true},
 	{name: "udp", number: 17, detail: ports},
@@ -51,8 +53,8 @@ func protocolOf(text string) protocol {
 	return protocol{name: "unknown", number: uint8(number), detail: none}
 }
 
-// What the kernel would say of a connection in one of our states (docs/states.md): its name there,
-// whether an answer was seen, whether the kernel would keep it when it runs out of room.
+// state is how the kernel would list a connection in a state of millrace's (docs/states.md): the state's
+// name, whether a reply was seen, and whether the kernel would keep the connection when its table is full.
 type state struct {
 	name             string
 	replied, assured bool
@@ -69,7 +71,7 @@ var states = map[string]state{
 	"last_ack":        {name: "LAST_ACK", replied: true, assured: true},
 	"time_wait":       {name: "TIME_WAIT", replied: true, assured: true},
 	"closed":          {name: "CLOSE", replied: true, assured: true},
-	"midstream":       {name: "ESTABLISHED"}, // what the kernel picks up it calls that
+	"midstream":       {name: "ESTABLISHED"}, // the kernel's name for a connection picked up in the middle
 	"udp_unreplied":   {},
 	"udp":             {replied: true},
 	"udp_stream":      {replied: true, assured: true},
@@ -81,8 +83,8 @@ var states = map[string]state{
 	"other":           {replied: true},
 }
 
-// Line is the connection as conntrack lists it, without the end of the line. A state that is not known
-// here stands as it came, in capitals.
+// Line returns the connection as conntrack lists it, without the end of the line. A state that is not in
+// states is written in capitals.
 func Line(c *api.Connection) string {
 	protocol := protocolOf(c.Protocol)
 	is, known := states[c.State]

@@ -27,8 +27,8 @@ func connection(t *testing.T, line string) *api.Connection {
 	return &c
 }
 
-// kernel.txt was printed by conntrack 1.4.7, of entries that it had made; millrace.jsonl has the same
-// connections as millrace lists them.
+// kernel.txt was printed by conntrack 1.4.7, from entries that conntrack had created; millrace.jsonl has
+// the same connections as millrace lists them.
 func TestLinesAreConntracksOwn(t *testing.T) {
 	kernel, ours := lines(t, "testdata/kernel.txt"), lines(t, "testdata/millrace.jsonl")
 	if len(kernel) != len(ours) {

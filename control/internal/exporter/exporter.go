@@ -1,4 +1,4 @@
-// Package exporter gives millrace's statistics to Prometheus. metrics.go is the list of what there is.
+// Package exporter serves millrace's statistics to Prometheus. metrics.go has the list of metrics.
 package exporter
 
 import (
@@ -12,18 +12,18 @@ import (
 	"millrace/control/internal/balance"
 )
 
-// A scrape waits so long for millrace; Prometheus itself waits 10 s unless it is told otherwise.
+// patience is how long a scrape waits for millrace; Prometheus itself waits 10 s by default.
 const patience = 5 * time.Second
 
-// Collector asks millrace whenever it is scraped. It may be scraped by several at once.
+// Collector reads millrace's statistics at each scrape. Several goroutines may scrape it at once.
 type Collector struct {
 	client *balance.Client
 }
 
-// New is a collector of what the client sees.
+// New returns a collector that asks millrace by the client.
 func New(client *balance.Client) *Collector { return &Collector{client} }
 
-// Handler serves the metrics of one millrace at /metrics.
+// Handler returns a handler that serves the metrics of one millrace at /metrics.
 func Handler(client *balance.Client) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(New(client))
@@ -32,14 +32,14 @@ func Handler(client *balance.Client) http.Handler {
 	return mux
 }
 
-// Describe names all metrics.
+// Describe sends the descriptions of all metrics.
 func (c *Collector) Describe(descriptions chan<- *prometheus.Desc) {
 	for _, m := range metrics {
 		descriptions <- m.description
 	}
 }
 
-// Collect reads them, now. Where millrace does not answer there is only millrace_up.
+// Collect reads the statistics and sends all metrics; only millrace_up if millrace does not answer.
 func (c *Collector) Collect(values chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -49,7 +49,7 @@ func (c *Collector) Collect(values chan<- prometheus.Metric) {
 	}
 }
 
-// state is what one scrape has seen; zero where millrace did not answer.
+// state is millrace's answer to one scrape; zero if millrace did not answer.
 type state struct {
 	up       bool
 	stats    balance.Stats
@@ -68,18 +68,18 @@ func (c *Collector) look(ctx context.Context) state {
 	return state{true, stats, services}
 }
 
-// add gives one value, with the metric's labels in their order.
+// add sends one value of a metric, with its labels in their order.
 type add func(value float64, labels ...string)
 
 type metric struct {
 	description *prometheus.Desc
 	kind        prometheus.ValueType
 	read        func(state, add)
-	always      bool // also where millrace did not answer
+	always      bool // sent also if millrace did not answer
 }
 
-// collect gives the values as they are read: no two have the same labels, as millrace names neither a
-// service nor a port twice, nor a backend within its service.
+// collect sends the values as they are read. No two have the same labels: services and ports have
+// different names in millrace, and so have the backends of a service.
 func (m *metric) collect(seen state, values chan<- prometheus.Metric) {
 	if !seen.up && !m.always {
 		return

@@ -17,7 +17,7 @@ func counter(name, help string, read func(state, add), labels ...string) *metric
 	return &metric{prometheus.NewDesc("millrace_"+name, help, labels, nil), prometheus.CounterValue, read, false}
 }
 
-// What there is. Counters count since millrace started.
+// metrics is the list of all metrics. Counters count since millrace started.
 var metrics = []*metric{
 	{prometheus.NewDesc("millrace_up", "Whether millrace answered.", nil, nil), prometheus.GaugeValue,
 		func(s state, add add) { add(one(s.up)) }, true},
@@ -116,7 +116,7 @@ var metrics = []*metric{
 
 	gauge("service_established_connections", "Connections of the service that were proved to be real and are in use.",
 		services(func(s balance.ServiceStats) float64 { return float64(s.Established) }), "service"),
-	gauge("service_max_connections", "The service's limit of them, where it has one.",
+	gauge("service_max_connections", "The service's limit of established connections, if it has one.",
 		func(s state, add add) {
 			for _, service := range s.stats.Services {
 				if service.MaxConnections != nil {
@@ -124,7 +124,7 @@ var metrics = []*metric{
 				}
 			}
 		}, "service"),
-	counter("service_limited_total", "How often that limit refused one more.",
+	counter("service_limited_total", "How often the limit refused a connection.",
 		services(func(s balance.ServiceStats) float64 { return float64(s.Limited) }), "service"),
 	counter("service_refused_connections_total", "New connections of the service that found no backend.",
 		services(func(s balance.ServiceStats) float64 { return float64(s.Refused) }), "service"),
@@ -149,9 +149,9 @@ var metrics = []*metric{
 		backends(func(b balance.BackendStats) float64 { return float64(b.ReplyBytes) }), "service", "backend"),
 	gauge("backend_weight", "The backend's share, relative to the others of its service.",
 		configured(func(b balance.Backend) float64 { return float64(b.Weight) }), "service", "backend"),
-	gauge("backend_healthy", "Whether the backend is held to be well.",
+	gauge("backend_healthy", "Whether the backend is marked as healthy.",
 		configured(func(b balance.Backend) float64 { return one(b.Healthy) }), "service", "backend"),
-	gauge("backend_drained", "Whether the backend gets no new connections because somebody said so.",
+	gauge("backend_drained", "Whether the backend was drained by a command, and so gets no new connections.",
 		configured(func(b balance.Backend) float64 { return one(b.Drained) }), "service", "backend"),
 }
 

@@ -1,8 +1,8 @@
 // Package health checks backends and tells millrace which of them are healthy.
 //
-// Board decides what is checked when, and what is told: a core without clock or socket, which takes
-// the time and messages and gives messages. The checks themselves (check.go) and the loop around all
-// of it (runner.go) stand at the edge. testdata/*.txt are scenarios with the full expected trace.
+// Board decides when each backend is checked, and what millrace is told: a core without clock or socket,
+// which gets the time and the results, and returns jobs and events. check.go makes the checks, and
+// runner.go is the loop around both. testdata/*.txt are scenarios with the full expected trace.
 package health
 
 import (
@@ -16,13 +16,13 @@ import (
 	"millrace/control/internal/balance"
 )
 
-// Target is what has a state of health: one backend in one service, by the API's names.
+// Target is one backend in one service, by the API's names. Each target has its own state of health.
 type Target struct{ Service, Backend string }
 
 func (t Target) String() string { return t.Backend + " of " + t.Service }
 
-// Check is one attempt that is to be made. Path and Host are http's, Host empty where the request names To; icmp has
-// no port.
+// Check describes an attempt to reach a backend. Path and Host are for http; an empty Host stands for To. The port of To
+// is 0 for icmp.
 type Check struct {
 	Kind    string
 	To      netip.AddrPort
@@ -38,14 +38,14 @@ type Job struct {
 	life uint64
 }
 
-// Event is what the outside is to know: that a target's state is to be told (Tell), or a remark.
+// Event is the new state of a target for millrace and the log (Tell is true), or a remark for the log only.
 type Event struct {
 	Target
 	Tell, Healthy bool
 	Why           string
 }
 
-// Board is not for several goroutines. Times are milliseconds of any clock that only goes forward.
+// Board is for one goroutine. Times are milliseconds of any monotonic clock.
 type Board struct {
 	watched map[Target]*watched
 	lives   uint64
@@ -58,16 +58,16 @@ type watched struct {
 	rise, fall int
 	dueMs      int64
 	running    bool
-	noted      bool   // that it is not checked
-	life       uint64 // tells a target from an earlier one of the same name
+	noted      bool   // an event has said that it is not checked
+	life       uint64 // differs from that of an earlier target of the same name
 }
 
-// NewBoard watches nothing yet.
+// NewBoard returns a board without targets.
 func NewBoard() *Board { return &Board{watched: map[Target]*watched{}} }
 
-// Configure takes what millrace says it has. A new target begins in the state that millrace believes;
-// where it believes otherwise of an old one, because it was started again or did not hear, it is told
-// again.
+// Configure takes millrace's services as the new targets. A new target begins in the state that millrace
+// has for it. If millrace's state of a known target differs, because it was restarted or a message was
+// lost, an event tells it the state again.
 func (b *Board) Configure(nowMs int64, services []balance.Service) (events []Event) {
 	wanted := map[Target]bool{}
 	for _, service := range services {
@@ -105,18 +105,18 @@ func (b *Board) configure(nowMs int64, target Target, service balance.Service, b
 	switch {
 	case w.dueMs == never:
 		w.dueMs = nowMs
-	case w.dueMs > nowMs+w.intervalMs: // it was longer before
+	case w.dueMs > nowMs+w.intervalMs: // the interval was longer before
 		w.dueMs = nowMs + w.intervalMs
 	}
 	if w.Healthy == backend.Healthy {
 		return nil
 	}
-	return []Event{{Target: target, Tell: true, Healthy: w.Healthy, Why: "millrace had it otherwise"}}
+	return []Event{{Target: target, Tell: true, Healthy: w.Healthy, Why: "millrace had another state"}}
 }
 
 const never = int64(1)<<62 - 1
 
-// note says once why a target is not checked.
+// note returns an event, the first time, that says why a target is not checked.
 func (w *watched) note(target Target, problem string) []Event {
 	if w.noted {
 		return nil
@@ -125,7 +125,7 @@ func (w *watched) note(target Target, problem string) []Event {
 	return []Event{{Target: target, Why: problem}}
 }
 
-// noteEnd says that a target is checked which was not.
+// noteEnd returns an event if the target was not checked before, and now is.
 func (w *watched) noteEnd(target Target) []Event {
 	if !w.noted {
 		return nil
@@ -134,7 +134,8 @@ func (w *watched) noteEnd(target Target) []Event {
 	return []Event{{Target: target, Why: "checked again"}}
 }
 
-// The configured port, or the backend's, or the service's where that is none.
+// checkOf returns the check of a backend. Its port is the configured one, or else the backend's, or else
+// the service's.
 func checkOf(service balance.Service, backend balance.Backend) Check {
 	port := firstOf(service.Health.Port, backend.Port, service.Port)
 	if service.Health.Check == "icmp" {
@@ -153,7 +154,7 @@ func firstOf(ports ...uint16) uint16 {
 	return 0
 }
 
-// problem says why it cannot be made; a backend never falls because of that.
+// problem returns why the check cannot be made, or "". A backend never falls because of that.
 func (c Check) problem() string {
 	if checks[c.Kind] == nil {
 		return fmt.Sprintf("not checked: the check %q is unknown to this millctl", c.Kind)
@@ -164,10 +165,12 @@ func (c Check) problem() string {
 	return ""
 }
 
-// errNotTried is in a check's outcome where it says nothing about the backend: we could not make it.
+// errNotTried is wrapped in the outcome of a check that could not be made: such an outcome says nothing
+// about the backend.
 var errNotTried = errors.New("not checked")
 
-// spread is when in its interval a target is checked first, so that not all are at once: by its name.
+// spread returns the delay of a target's first check within the interval. It depends on the target's name,
+// so that not all checks are made at once.
 func spread(target Target, intervalMs int64) int64 {
 	if intervalMs <= 0 {
 		return 0
@@ -177,8 +180,8 @@ func spread(target Target, intervalMs int64) int64 {
 	return int64(hash.Sum32()) % intervalMs
 }
 
-// Due starts the checks whose time has come, in the order of their times. One that still runs is not
-// started again.
+// Due returns the checks that are due, in the order of their times. A check that still runs is not
+// returned again.
 func (b *Board) Due(nowMs int64) (jobs []Job) {
 	due := map[Target]int64{}
 	for target, w := range b.watched {
@@ -197,7 +200,7 @@ func (b *Board) Due(nowMs int64) (jobs []Job) {
 	return jobs
 }
 
-// An interval after the last time; what was missed is not made up for.
+// nextMs returns the time an interval after the last one. Checks that were missed are not made up for.
 func nextMs(lastMs, intervalMs, nowMs int64) int64 {
 	next := lastMs + intervalMs
 	if next <= nowMs {
@@ -206,11 +209,11 @@ func nextMs(lastMs, intervalMs, nowMs int64) int64 {
 	return next
 }
 
-// Result takes the outcome of a job, nil where the backend is well.
+// Result takes the outcome of a job, nil if the backend is well, and returns the events.
 func (b *Board) Result(job Job, outcome error) []Event {
 	w := b.watched[job.Target]
 	if w == nil || w.life != job.life {
-		return nil // it was taken out of the configuration meanwhile
+		return nil // the target was removed from the configuration meanwhile
 	}
 	w.running = false
 	if errors.Is(outcome, errNotTried) {

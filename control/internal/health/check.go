@@ -10,14 +10,16 @@ import (
 	"syscall"
 )
 
-// By name. Each answers nil where the backend is well; the context has the timeout.
+// checks has the functions that check, by name. Each returns nil if the backend is well; the context has
+// the timeout.
 var checks = map[string]func(context.Context, Check) error{
 	"tcp":  checkTCP,
 	"http": checkHTTP,
 	"icmp": checkICMP,
 }
 
-// Try makes one check and says in a few words what was wrong.
+// Try makes one check. It returns nil if the backend is well, or else an error that says in a few words
+// why not.
 func Try(ctx context.Context, check Check) error {
 	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
 	defer cancel()
@@ -45,8 +47,8 @@ func reason(check Check, err error) error {
 	return number
 }
 
-// isOurs says whether this machine failed before anything was sent: for want of descriptors, memory,
-// ports of its own, the family, or a route.
+// isOurs returns true if this machine failed before anything was sent: it lacks descriptors, memory, free
+// ports, the address family, or a route.
 func isOurs(number syscall.Errno) bool {
 	switch number {
 	case syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT,
@@ -64,7 +66,8 @@ func checkTCP(ctx context.Context, check Check) error {
 	return connection.Close()
 }
 
-// Each check has a connection of its own, as a client would; a redirection is an answer.
+// browser opens a connection for each check, as a client would. A redirection is an answer, and is not
+// followed.
 var browser = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true, Proxy: nil},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

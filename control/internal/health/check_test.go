@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// Long enough for whatever answers at all.
+// ample is a timeout that no check in these tests reaches if it gets an answer.
 const ample = time.Minute
 
 func listen(t *testing.T, address string) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		// A system without IPv6, say.
+		// For example on a system without IPv6.
 		t.Skipf("cannot listen at %s: %v", address, err)
 	}
 	t.Cleanup(func() { listener.Close() })
@@ -87,7 +87,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A server of many sites knows by the host which one is meant.
+// The request has the configured host, by which a server of many sites chooses one.
 func TestHostOfHTTP(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "www.example.com" {
@@ -125,16 +125,16 @@ func TestHTTPOfAnotherProtocol(t *testing.T) {
 func TestICMP(t *testing.T) {
 	for _, loopback := range []string{"127.0.0.1", "::1"} {
 		t.Run(loopback, func(t *testing.T) {
-			listen(t, net.JoinHostPort(loopback, "0")) // skips a family that is not here
+			listen(t, net.JoinHostPort(loopback, "0")) // skips an address family that is missing
 			to := netip.AddrPortFrom(netip.MustParseAddr(loopback), 0)
 			err := Try(context.Background(), Check{Kind: "icmp", To: to, Timeout: ample})
 			if errors.Is(err, errNotTried) {
-				t.Skip(err) // no right to send ICMP here
+				t.Skip(err) // this user may not send ICMP
 			}
 			if err != nil {
 				t.Error(err)
 			}
-			// Time that is up before the answer is read.
+			// A timeout of 0 has passed before the answer is read.
 			if got := try("icmp", to, "", 0); got != "no answer in 0s" {
 				t.Error(got)
 			}
@@ -142,7 +142,7 @@ func TestICMP(t *testing.T) {
 	}
 }
 
-// What this machine lacks says nothing about a backend.
+// Errors that come from this machine say nothing about a backend.
 func TestOurOwnFailures(t *testing.T) {
 	for number, isOurs := range map[syscall.Errno]bool{
 		syscall.EMFILE: true, syscall.ENFILE: true, syscall.ENOBUFS: true, syscall.ENOMEM: true,

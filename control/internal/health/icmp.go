@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// What differs between the families. The ping socket is open to the groups of
-// net.ipv4.ping_group_range; the raw one needs CAP_NET_RAW.
+// family has the differences between IPv4 and IPv6. The ping socket is open to the groups in
+// net.ipv4.ping_group_range; the raw socket needs CAP_NET_RAW.
 type family struct {
 	ping, raw, any string
 	request, reply icmp.Type
@@ -45,12 +45,12 @@ func checkICMP(ctx context.Context, check Check) error {
 	if deadline, has := ctx.Deadline(); has {
 		socket.SetDeadline(deadline)
 	}
-	// The answer is known by its data: a raw socket hears everybody's.
+	// The reply is recognised by its data: a raw socket receives replies to other programs, too.
 	nonce := make([]byte, 24)
 	if _, err := rand.Read(nonce); err != nil {
 		return err
 	}
-	id := int(nonce[0])<<8 | int(nonce[1]) // a ping socket puts its own in its place
+	id := int(nonce[0])<<8 | int(nonce[1]) // a ping socket replaces it by its own
 	echo := icmp.Message{Type: is.request, Body: &icmp.Echo{ID: id, Seq: 1, Data: nonce}}
 	packet, err := echo.Marshal(nil)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"millrace/control/internal/balance"
 )
 
-// Runner is the loop: it reads the configuration every so often, has the checks made at their times,
-// and tells millrace what changes. One goroutine does all but the checks, so that what it reads is
-// never older than what it told.
+// Runner is the loop around Board: it reads millrace's services every second, starts the checks that are
+// due, and tells millrace the states that change. One goroutine does all but the checks, so that the
+// services it reads are never older than the states it told.
 type Runner struct {
 	Client *balance.Client
 	Try    func(context.Context, Check) error
@@ -21,9 +21,9 @@ type Runner struct {
 
 const (
 	readEvery = time.Second
-	lookEvery = 5 * time.Millisecond // for checks whose time has come; no interval is under 10
-	patience  = 2 * time.Second      // with millrace
-	atOnce    = 512                  // checks; each holds a socket
+	lookEvery = 5 * time.Millisecond // between searches for due checks; no interval is under 10 ms
+	patience  = 2 * time.Second      // longest wait for an answer of millrace
+	atOnce    = 512                  // checks at once; each holds a socket
 )
 
 type outcome struct {
@@ -31,8 +31,8 @@ type outcome struct {
 	err error
 }
 
-// Run goes on until the context ends, and meanwhile bears that millrace is away; not at the start,
-// where somebody is there to be told.
+// Run checks until the context ends. It returns an error at once if millrace does not answer at the start,
+// where a user can read it; if millrace does not answer later, Run goes on.
 func (r *Runner) Run(ctx context.Context) error {
 	services, err := r.Client.Services(ctx)
 	if err != nil {
@@ -84,13 +84,13 @@ func welcome(services []balance.Service) string {
 	return fmt.Sprintf("checking; services: %d, backends: %d", checked, backends)
 }
 
-// attempt waits for a place, and makes the check. The timeout begins with the check.
+// attempt makes a check as soon as fewer than atOnce are being made. The timeout begins with the check.
 func (r *Runner) attempt(ctx context.Context, job Job, free chan struct{}, outcomes chan<- outcome) {
 	free <- struct{}{}
 	err := r.Try(ctx, job.Check)
 	<-free
 	if ctx.Err() != nil {
-		return // it failed because we end
+		return // the check may have failed because Run ends
 	}
 	select {
 	case outcomes <- outcome{job, err}:
@@ -114,8 +114,8 @@ func (r *Runner) noteAway(was bool, err error) bool {
 	return err != nil
 }
 
-// carryOut tells millrace and the log. What millrace does not hear shows when its services are read
-// the next time, and is told again.
+// carryOut tells millrace and the log the events. If a message to millrace is lost, its state differs
+// when its services are next read, and it is told again.
 func (r *Runner) carryOut(ctx context.Context, events []Event) {
 	silent := false
 	for _, event := range events {

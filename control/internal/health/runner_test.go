@@ -13,7 +13,7 @@ import (
 	"millrace/control/internal/balance"
 )
 
-// dataplane is a millrace with one service, as far as health goes.
+// dataplane stands in for a millrace with one service; it answers the requests that a Runner sends.
 type dataplane struct {
 	*apitest.Server
 	mutex    sync.Mutex
@@ -34,7 +34,8 @@ func newDataplane(t *testing.T, backends ...netip.AddrPort) *dataplane {
 	return d
 }
 
-// The names are those of docs/control.md: what Go would make of the types is another object.
+// answer writes the services with the names of docs/control.md; encoding balance.Service would write Go's
+// names of the fields.
 func (d *dataplane) answer(w http.ResponseWriter, _ *http.Request) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -79,8 +80,8 @@ func (d *dataplane) expect(t *testing.T, want string) {
 	}
 }
 
-// The whole of it, over real sockets: one backend falls and rises while another one's check never ends;
-// millrace is started again, and goes away for a while.
+// The Runner over real sockets: one backend falls and rises while the check of another never ends;
+// millrace is restarted, and does not answer for a while.
 func TestRunner(t *testing.T) {
 	one, hanging := listen(t, "127.0.0.1:0"), listen(t, "127.0.0.1:0")
 	backend := addressOf(one)
@@ -103,7 +104,7 @@ func TestRunner(t *testing.T) {
 
 	one.Close()
 	d.expect(t, query(backend, "false"))
-	d.set(backend.String(), true) // started again
+	d.set(backend.String(), true) // a restarted millrace takes all backends for healthy
 	d.expect(t, query(backend, "false"))
 	one, err := net.Listen("tcp", backend.String())
 	if err != nil {
@@ -121,7 +122,7 @@ func TestRunner(t *testing.T) {
 			t.Error("it was not away")
 		}
 	}
-	d.set(backend.String(), false) // and what it says when it is back
+	d.set(backend.String(), false) // millrace's state when it answers again
 	d.On("GET /services", d.answer)
 	d.expect(t, query(backend, "true"))
 
@@ -135,7 +136,8 @@ func TestRunner(t *testing.T) {
 	}
 }
 
-// As often as a configuration may want it (docs/configuration.md), looking as often as the loop does.
+// The shortest interval that a configuration may have (docs/configuration.md) is kept, at the pace of the
+// Runner's loop.
 func TestTheShortestInterval(t *testing.T) {
 	backend := balance.Backend{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Healthy: true}
 	service := balance.Service{Service: "web:80/tcp", Backends: []balance.Backend{backend},
@@ -148,7 +150,7 @@ func TestTheShortestInterval(t *testing.T) {
 			checks++
 		}
 	}
-	if checks < 99 { // the first of them is not at once
+	if checks < 99 { // the first check comes up to an interval after the start
 		t.Errorf("%d checks in a second, want 100", checks)
 	}
 }

@@ -16,13 +16,13 @@ import (
 
 var update = flag.Bool("update", false, "write the traces anew")
 
-// A scenario is a text: steps, and below each, behind ">", all that the board then says.
+// scenario plays a text: steps, and below each, behind ">", the jobs and events that the board returns.
 //
-//	service NAME KIND[:PORT] INTERVAL rise N fall N: BACKEND+ BACKEND-   millrace has it, + healthy
-//	service NAME none: BACKEND+                                   and does not have it checked
-//	read                                                          its answer, of the lines before
-//	at MS                                                         time goes on
-//	good BACKEND, bad BACKEND, unable BACKEND                     a running check's outcome
+//	service NAME KIND[:PORT] INTERVAL rise N fall N: BACKEND+ BACKEND-   a service; + healthy, - not
+//	service NAME none: BACKEND+                                   a service without health checks
+//	read                                                          millrace's answer: the services above
+//	at MS                                                         the time is MS; due checks begin
+//	good BACKEND, bad BACKEND, unable BACKEND                     the outcome of a running check
 type scenario struct {
 	t        *testing.T
 	board    *Board

@@ -1,13 +1,13 @@
 package health
 
-// Streak turns single checks into a state: a backend falls after `fall` failures in a row, and rises
-// after `rise` good checks in a row. It knows neither clock nor socket.
+// Streak turns the outcomes of checks into a state: a backend falls after `fall` failures in a row, and
+// rises after `rise` good checks in a row.
 type Streak struct {
 	Healthy  bool
-	contrary int // checks in a row that speak against the state
+	contrary int // the latest checks in a row that contradict the state
 }
 
-// Observe takes one more check and answers whether the state has changed.
+// Observe takes the outcome of one more check, and returns true if the state has changed.
 func (s *Streak) Observe(good bool, rise, fall int) (changed bool) {
 	if good == s.Healthy {
 		s.contrary = 0

@@ -1,4 +1,4 @@
-// Package units asks systemd about units, and has it start and stop them, by the program systemctl.
+// Package units asks systemd about units, and makes it start and stop them, by the program systemctl.
 package units
 
 import (
@@ -14,19 +14,19 @@ import (
 // Manager is the systemd of this machine.
 type Manager struct{}
 
-// Unit is what systemd says of one.
+// Unit is the state of a unit.
 type Unit struct {
 	Name    string // "millrace@a"
 	MainPID int    // 0: it has no process
-	Result  string // "success", or how its last process ended: "exit-code"
+	Result  string // "success", or the way its last process ended: "exit-code"
 
 	load, active, file, invocation string
 }
 
-// IsThere says whether systemd has a file for it.
+// IsThere returns true if systemd has a file of the unit.
 func (u Unit) IsThere() bool { return u.load == "loaded" }
 
-// Runs says whether it does, or is about to, or about to end.
+// Runs returns true if the unit has a process, also one that is starting or ending.
 func (u Unit) Runs() bool {
 	switch u.active {
 	case "active", "activating", "reloading", "deactivating":
@@ -35,15 +35,15 @@ func (u Unit) Runs() bool {
 	return false
 }
 
-// HasFailed says whether its last process has ended by itself, though it may be started again.
+// HasFailed returns true if the unit's last process has ended, even if systemd may start another.
 func (u Unit) HasFailed() bool {
 	return u.active == "failed" || u.active == "inactive" || (u.active == "activating" && u.MainPID == 0)
 }
 
-// IsEnabled says whether it starts with the machine.
+// IsEnabled returns true if the unit starts with the machine.
 func (u Unit) IsEnabled() bool { return u.file == "enabled" }
 
-// Show asks for a unit.
+// Show returns the state of a unit.
 func (m Manager) Show(ctx context.Context, name string) (Unit, error) {
 	text, err := systemctl(ctx, "show", "--property=LoadState,ActiveState,UnitFileState,MainPID,Result,InvocationID", name+".service")
 	if err != nil {
@@ -72,14 +72,15 @@ func (m Manager) Show(ctx context.Context, name string) (Unit, error) {
 
 const byHand = "start the new millrace with --take-over by hand (docs/run.md)"
 
-// Do is "start", "stop", "enable" or "disable"; it returns when that is done, or has failed.
+// Do carries out "start", "stop", "enable" or "disable" for a unit, and returns when that is done, or has
+// failed.
 func (m Manager) Do(ctx context.Context, what, name string) error {
 	_, err := systemctl(ctx, what, name+".service")
 	return err
 }
 
-// Errors is what millrace's latest process in that unit said, warnings left out: where it did not start, why. Nothing where
-// there is no journal.
+// Errors returns the messages of the latest millrace in that unit without its warnings: they say why it did not start. Returns
+// nothing if there is no journal.
 func (m Manager) Errors(ctx context.Context, name string) (lines []string) {
 	unit, err := m.Show(ctx, name)
 	if err != nil || unit.invocation == "" {
@@ -113,7 +114,7 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 		return "", errors.New("there is no systemctl here: " + byHand)
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(complaint.String()), "\n")
-	// Its words where another program is the first of all, as in a container.
+	// These are systemctl's words if process 1 is not systemd, as in a container.
 	if strings.Contains(first, "not been booted with systemd") || strings.Contains(first, "Failed to connect to bus") {
 		return "", errors.New("systemd does not run here: " + byHand)
 	}
