@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-/// A thread that may not keep to a processor works all the same.
+/// Binds the calling thread to a processor. An error is ignored: the thread works without, too.
 void keep_to(unsigned processor) {
   cpu_set_t set;
   CPU_ZERO(&set);
