@@ -188,8 +188,8 @@ void Family<TrackerType, K>::open_by_replies(Burst& burst) {
   for_each_bit(unknown(lane), [&](unsigned i) { find_again(lane, i, burst.now); });
 }
 
-/// True if this packet, a reply, proves that its sender has a connection. For TCP only data, SYN
-/// and FIN count: anyone can provoke a bare ACK with an unacceptable segment (RFC 9293, 3.10.7.4).
+/// True if this packet, a reply, proves that its sender has a connection. For TCP only data and a
+/// FIN count: anyone can provoke a bare ACK with an unacceptable segment (RFC 9293, 3.10.7.4).
 template <class TrackerType, class K>
 bool Family<TrackerType, K>::shows_a_connection(const Burst& burst, unsigned packet) {
   const Signal signal = burst.signal[packet];
