@@ -80,7 +80,7 @@ struct PlanFor {
     std::uint64_t identity = 0;           ///< the same from plan to plan
     std::vector<std::uint16_t> listed;    ///< ids of its backends, in the configured order
     std::vector<std::uint16_t> draining;  ///< ids of former backends that may have connections
-    std::vector<std::uint16_t> in_order;  ///< both, by address and port; listed before draining
+    std::vector<std::uint16_t> in_order;  ///< both, by address and port; listed first of equals
     std::shared_ptr<MaglevTable> maglev;  ///< table of `listed`
     unsigned willing = 0;                 ///< number of listed backends whose weight is not 0
     bool removed = false;  ///< no longer configured; kept for the connections of `draining`

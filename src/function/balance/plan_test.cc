@@ -1,4 +1,4 @@
-// What a plan keeps of the one before.
+// What a plan keeps from the plan before.
 #include "function/balance/plan.h"
 
 #include <gtest/gtest.h>
