@@ -1,9 +1,9 @@
 // A burst in flight: up to 64 packets as columns. Each stage of the line reads columns that earlier
 // stages wrote and writes its own. One worker owns a burst; the port owns the memory behind `data`.
 //
-// A packet whose key the parser could read is also in the lane of its address family. A lane's keys
-// are dense, so tables see plain spans, and one template serves both families. ICMP errors have two
-// lanes of their own, empty in most bursts.
+// A packet with a key that the parser could read is also in the lane of its address family. A
+// lane's keys are dense, so tables see plain spans, and one template serves both families. ICMP
+// errors have two lanes of their own, empty in most bursts.
 //
 // A set of packets is a word with a bit for each. Its bits count places in the burst or places in a
 // lane; each function says which.
@@ -35,7 +35,7 @@ struct Headers {
   std::uint16_t l4_end =
       0;                    ///< one past the last captured byte of the IP payload, padding left out
   std::uint8_t family = 0;  ///< 4 or 6; 0 where no IP header was found
-  std::uint8_t protocol = 0;  ///< of the header at `l4`
+  std::uint8_t protocol = 0;  ///< protocol of the header at `l4`
 };
 static_assert(sizeof(Headers) == 8);
 
@@ -65,9 +65,9 @@ struct Lane {
   /// replies.
   std::uint64_t replies = 0;
   std::array<std::uint8_t, kBurstMax> packet;  ///< place in the burst
-  std::array<K, kBurstMax> key;                ///< as the packet came
+  std::array<K, kBurstMax> key;                ///< key of the packet as it came
   /// Bits of `Changed`: the parts of a key that functions have replaced. `begin_serving` clears
-  /// them. The new values are in `target`, whose other parts are not valid.
+  /// them. The new values are in `target`; other parts of `target` are not valid.
   std::array<std::uint8_t, kBurstMax> changed;
   std::array<K, kBurstMax> target;
   std::array<Hash, kBurstMax> hash;
@@ -77,7 +77,7 @@ struct Lane {
   enum Changed : std::uint8_t {
     kSource = 1,  ///< address and port
     kDestination = 2,
-    kIdentifier = 4,  ///< of an ICMP query, which has no ports
+    kIdentifier = 4,  ///< identifier of an ICMP query, which has no ports
   };
   void set_source(unsigned i, const typename K::Address& address, std::uint16_t port) {
     target[i].source = address;
@@ -130,7 +130,7 @@ struct Burst {
   std::uint64_t has_next_hop = 0;
   std::array<AddressV4, kMax> next_hop_v4;  ///< valid for IPv4 packets in `has_next_hop`
   std::array<AddressV6, kMax> next_hop_v6;  ///< valid for IPv6 packets in `has_next_hop`
-  /// Packets, bits by place in the burst, whose MSS option is lowered to `mss` bytes if it is
+  /// Packets, bits by place in the burst, with an MSS option to be lowered to `mss` bytes if it is
   /// larger (RFC 9293, 3.7.1).
   std::uint64_t has_mss = 0;
   std::array<std::uint16_t, kMax> mss;

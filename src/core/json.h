@@ -1,4 +1,4 @@
-// JSON whose keys stay in the order in which they were added. Headers that only name the type
+// JSON with its keys in the order in which they were added. Headers that only name the type
 // include json_fwd.h.
 #pragma once
 

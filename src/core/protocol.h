@@ -37,8 +37,8 @@ inline constexpr auto kHasPorts = [] {
 }();
 }  // namespace detail
 
-/// True for TCP, UDP and SCTP: protocols whose ports the line reads and rewrites, and with which a
-/// service may have a port.
+/// True for TCP, UDP and SCTP: protocols with ports that the line reads and rewrites, and with
+/// which a service may have a port.
 constexpr bool has_ports(std::uint8_t protocol) { return detail::kHasPorts[protocol]; }
 
 }  // namespace millrace

@@ -8,7 +8,7 @@ namespace millrace {
 
 template <class K>
 struct Reset {
-  K key;                       ///< of the RST itself: its destination is the end that gets it
+  K key;                       ///< key of the RST itself: its destination is the end that gets it
   std::uint32_t sequence = 0;  ///< the sequence number that this end expects next
   /// The acknowledgement number; none: the RST has no ACK flag.
   std::optional<std::uint32_t> acknowledged;

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-/// Any thread may read. A worker's count may be negative: it may count the end of a connection
-/// whose beginning another worker has counted. The sum may be negative while workers count, not at
+/// Any thread may read. A worker's count may be negative: another worker may have counted the
+/// beginning of a connection that ends here. The sum may be negative while workers count, not at
 /// rest.
 class ShardedCount {
  public:

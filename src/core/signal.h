@@ -12,7 +12,7 @@ enum class Signal : std::uint8_t {
   syn,      ///< SYN without ACK
   syn_ack,  ///< SYN and ACK
   fin,      ///< FIN and ACK
-  ack,      ///< ACK alone, or TCP whose flags were not captured
+  ack,      ///< ACK alone, or TCP with flags that were not captured
   rst,
   reopen,   ///< a SYN and ACK that answers a SYN with another number; only the tracker gives it
   nothing,  ///< TCP with flags that no sender sets together

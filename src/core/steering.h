@@ -11,8 +11,8 @@ namespace millrace {
 /// For a span of keys, at most 64: the end that no function rewrites, and that chooses the worker.
 /// A bit for each key. A key with neither bit belongs to a connection of which no end is rewritten.
 struct Steered {
-  std::uint64_t by_source = 0;       ///< keys whose source is that end
-  std::uint64_t by_destination = 0;  ///< keys whose destination is that end
+  std::uint64_t by_source = 0;       ///< keys that have that end as source
+  std::uint64_t by_destination = 0;  ///< keys that have that end as destination
 
   bool is_by_source(unsigned i) const { return (by_source >> i & 1) != 0; }
   bool is_by_destination(unsigned i) const { return (by_destination >> i & 1) != 0; }

@@ -47,7 +47,7 @@ enum class Verdict : std::uint8_t {
   too_big,          ///< larger than the next link takes
   unresolved,       ///< its next hop does not answer
   not_ours,         ///< for the host itself, or a group, and nothing here takes it
-  kernel_full,      ///< for the kernel, whose interface has no room for it
+  kernel_full,      ///< for the kernel, and the interface to it has no room
 
   // Dropped: packets that a router does not take in. Their senders get no ICMP error.
   other_station,     ///< its frame is for another station on the link
@@ -66,7 +66,7 @@ enum class Outcome : std::uint8_t {
   served,     ///< it leaves as the function has said
   host,       ///< the host takes it, or keeps it for a while
   unmatched,  ///< the configuration decides (`unmatched = "pass" | "drop"`)
-  routable,   ///< as `unmatched`; a router can pass it on, since its destination is known
+  routable,   ///< like `unmatched`; a router can pass it on, since its destination is known
   passed,     ///< it goes on, untouched
   dropped,
   limited,  ///< dropped, since a configured limit forbids it

@@ -65,7 +65,7 @@ class ChainFor final : public FunctionFor<K> {
 
 class Chain final : public Function {
  public:
-  /// `functions` outlive the chain. A line refuses a chain whose parts are too large together.
+  /// `functions` outlive the chain. A line refuses a chain with parts that are too large together.
   explicit Chain(std::span<Function* const> functions);
 
   /// True if all functions are stateful.

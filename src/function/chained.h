@@ -1,4 +1,4 @@
-// Several functions as one for the rest of the program: one `FunctionSettings` whose deployment
+// Several functions as one for the rest of the program: one `FunctionSettings`. Its deployment
 // makes a chain (chain.h) for each worker.
 #pragma once
 

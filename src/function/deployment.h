@@ -1,8 +1,8 @@
 // The contract of a deployment: a function's instances in all workers, and what they have in
 // common.
 //
-// Who may call: one thread at a time; first the thread that starts the run, then the thread that
-// holds `Control`'s lock. Only `make` is called by several threads at once. The workers call their
+// Threads: one at a time calls, first the thread that starts the run, then the thread that holds
+// `Control`'s lock. Only `make` is called by several threads at once. The workers call their
 // `Function`s themselves; changes to these while workers run are made by `OnEachWorker`.
 //
 // What must hold:
@@ -11,8 +11,8 @@
 // 2. A worker's function lives as long as the deployment.
 // 3. After an error nothing has changed.
 //
-// All calls but `make` and `update` have defaults, which suit a function whose workers have nothing
-// in common.
+// All calls but `make` and `update` have defaults, which suit a function without data common to all
+// workers.
 #pragma once
 
 #include <expected>

@@ -17,7 +17,7 @@
 // A function must define `part`, `open` and `serve`. The defaults of the rest suit a function that
 // tracks everything and changes nothing.
 //
-// Who may call: each worker has a function of its own (`FunctionDeployment::make`), and only the
+// Threads: each worker has a function of its own (`FunctionDeployment::make`), and only the
 // worker's thread calls it; before workers run and at rest, any one thread at a time.
 //
 // What must hold:
@@ -38,7 +38,8 @@
 //    a connection may go on at another worker or in another process.
 //
 // What fails: nothing returns an error. A function refuses a connection in its answer to `open`,
-// and a packet by a verdict that drops it. The line refuses a function whose `part` is too large
+// and a packet by a verdict that drops it. The line refuses a function with a `part` that is too
+// large
 // (`make_lines`).
 #pragma once
 
@@ -64,13 +65,13 @@ struct Part {
   static constexpr std::size_t kMost = 64;
 
   std::string_view name;               ///< the function's
-  std::uint16_t version = 1;           ///< of the image; raised when its meaning changes
+  std::uint16_t version = 1;           ///< version of the image, raised when its meaning changes
   std::uint16_t originator_bytes = 0;  ///< in the originator's entry
   std::uint16_t reply_bytes = 0;       ///< in the reply's entry
-  std::uint16_t alignment = 2;         ///< of both: 1, 2, 4 or 8
+  std::uint16_t alignment = 2;         ///< alignment of both: 1, 2, 4 or 8
   /// Size of the image that `write` writes and `open` reads at another worker or process; the image
-  /// is not aligned. A process without this function takes over only connections whose image is all
-  /// 0.
+  /// is not aligned. A process without this function takes a connection over only if its image is
+  /// all 0.
   std::uint16_t image_bytes = 0;
   bool replies = true;  ///< false: no connection has a reply's entry, so none is looked up
 };
@@ -79,7 +80,7 @@ struct Part {
 template <class K>
 struct Opening {
   std::uint8_t packet = 0;    ///< place in the burst of the connection's first packet
-  std::uint32_t attempt = 0;  ///< number of answers before whose reply key was taken
+  std::uint32_t attempt = 0;  ///< number of answers before, all with a reply key that is taken
   K key;                      ///< the originator's
   /// True: the packet is a reply to a packet that was served without an entry. The function is
   /// asked once only, and the answer is given up (`Event::abandoned`) if its reply key is not the
@@ -139,11 +140,11 @@ enum class Fate : std::uint8_t {
   reset,        ///< it ends, and both sides get a RST
 };
 
-/// The connections for whose `fate` the function is to be asked after a change.
+/// The connections to review after a change: the line asks the function for the `fate` of each.
 enum class Review : std::uint8_t {
   none,
-  /// Those in which the function has no part (`Answer::unconcerned`). Only chains have such; the
-  /// deployment of a chain asks about all.
+  /// Connections in which the function has no part (`Answer::unconcerned`). Only chains have such
+  /// connections; the deployment of a chain reviews all.
   unconcerned,
   all,
 };
@@ -174,7 +175,7 @@ class FunctionFor {
   /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by
   /// another entry or by the originator's, `open` is called again with the next `attempt`: the
   /// function uncounts the attempt before, and answers with a reply key that it has not tried yet,
-  /// or refuses. `Event::abandoned` follows an accepted attempt whose connection is not opened
+  /// or refuses. `Event::abandoned` follows an accepted attempt if the connection is not opened
   /// after all, because a later attempt is refused or the table is full.
   virtual void open(const Burst& burst, Opening<K>& opening) = 0;
 
@@ -185,7 +186,8 @@ class FunctionFor {
     return Verdict::tracked;
   }
 
-  /// Serves the lane's packets whose bit in `places` is set: writes each packet's verdict
+  /// Serves the lane's packets in `places` (bits by place in the lane): writes each packet's
+  /// verdict
   /// (`burst.verdict[lane.packet[i]]`), and how the packet leaves, into the lane (`set_source`,
   /// ...) and the burst (`send_by`, `limit_mss`).
   ///

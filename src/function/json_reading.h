@@ -37,7 +37,7 @@ void with_address(const Json& json, Then&& then) {
   }
 }
 
-/// Returns the error (failed) for a process whose JSON is not that of a millrace that hands over.
+/// Returns the error (failed) for JSON that is not that of a millrace that hands over.
 inline Error no_offer() { return {"what answers there is no millrace that can hand over"}; }
 
 }  // namespace millrace

@@ -45,7 +45,7 @@ struct FunctionNames {
 };
 
 struct FunctionKind {
-  std::string_view name;     ///< as in the keys `function` and `chain` of the configuration
+  std::string_view name;     ///< name in the keys `function` and `chain` of the configuration
   std::string_view summary;  ///< description in one line, for `millrace schemes`
   std::span<const FunctionKey> keys;
   std::span<const FunctionCommand> commands;

@@ -1,5 +1,5 @@
-// Settings, reader and deployment of a function that has no keys in the configuration, and whose
-// workers have nothing in common.
+// Settings, reader and deployment of a function without keys in the configuration, and without data
+// common to all workers.
 #pragma once
 
 #include <memory>

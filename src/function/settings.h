@@ -23,7 +23,7 @@ struct FunctionKind;
 struct Surroundings {
   const HostAddresses<AddressV4>& v4;  ///< own addresses and routes
   const HostAddresses<AddressV6>& v6;
-  std::vector<bool> has_kernel;  ///< by link: true if the kernel has an interface there, too
+  std::vector<bool> has_kernel;  ///< for each link: true if the kernel has an interface there, too
 
   template <class A>
   const auto& family() const {
@@ -52,7 +52,7 @@ struct FunctionFacts {
   };
   /// Numbers that a reload reports. `run --check` reports the first, if there is one.
   std::vector<Count> counts;
-  std::string_view missing;  ///< what the file lacks for a live run; empty: nothing
+  std::string_view missing;  ///< message about what the file lacks for a live run; empty: nothing
   /// Why no connections are tracked, and what would be right; empty: they are tracked.
   std::string_view counts_nothing;
   /// The key by which packets that no function handles are dropped; empty: such packets go on.

@@ -94,8 +94,9 @@ std::byte* append_record(std::vector<std::byte>& to, const CarriedConnection<K>&
 /// The records of one family that a worker is about to send, and what it has sent before.
 template <class K>
 struct CarryingFor {
-  /// By entry: `Tracker::fingerprint` of the connection when its record was made last; 0: there was
-  /// no connection. A deque, since it grows on the worker's thread, which has no time to copy it.
+  /// For each entry `Tracker::fingerprint` of the connection when its record was made last; 0:
+  /// there was no connection. A deque, since it grows on the worker's thread, which has no time to
+  /// copy it.
   std::deque<std::uint32_t> told;
   std::vector<std::byte> changed;  ///< records with their images
   std::size_t count = 0;           ///< number of records in `changed`

@@ -297,8 +297,8 @@ class Family {
   auto expired() {
     return [this](ConnId id) { closed(id, ending(tracker_->state_of(Side::originator, id))); };
   }
-  /// Returns what the tracker calls for a connection whose place another one takes: it is evicted,
-  /// or had expired.
+  /// Returns what the tracker calls for a connection that gives its place to another one: it is
+  /// evicted, or had expired.
   auto gives_way(Tick now) {
     return [this, now](ConnId id) {
       if (tracker_->is_idle_too_long(id, now)) return expired()(id);
@@ -321,7 +321,7 @@ class Family {
   }
 
   using Target = typename FunctionFor<K>::Target;
-  /// Returns how packets with that key leave, whose entry is `id` on that side of its connection.
+  /// Returns how packets with that key leave. Their entry is `id`, on that side of the connection.
   Target target(Side side, const K& key, ConnId id) const {
     const ConnId peer = peer_of(tracker_->originators().header(id));
     if (peer != ConnId::none && peer != kUnconfirmed)

@@ -39,8 +39,8 @@ void Family<TrackerType, K>::open(Burst& burst, std::uint64_t refused) {
   if (opened) watch_level();
 }
 
-/// Ends each connection in whose place a SYN of this burst begins another one, so that `open` opens
-/// that.
+/// Ends each connection that a SYN of this burst replaces by a new one, so that `open` opens the
+/// new one.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::end_what_begins_anew(Burst& burst, Lane<K>& lane) {
   for (unsigned i = 0; i < lane.size; ++i) {
@@ -108,7 +108,7 @@ Insertion Family<TrackerType, K>::insert(const K& key, Hash hash, Tick now, Newc
   }
 }
 
-/// Sets `opening_` to ask the function about the connection with this key, whose originator's entry
+/// Sets `opening_` to ask the function about the connection with this key. Its originator's entry
 /// is `id`.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::prepare(const K& key, std::uint8_t packet, ConnId id, bool by_reply) {

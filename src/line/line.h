@@ -97,8 +97,9 @@ struct TableReport {
 
 /// A live connection, for lists.
 struct ListedConnection {
-  AnyKey key;              ///< the originator's
-  AnyKey translated;       ///< as its packets leave; its destination is the backend, also with dsr
+  AnyKey key;         ///< the originator's
+  AnyKey translated;  ///< key of its packets as they leave; the destination is the backend, also
+                      ///< with dsr
   bool has_reply = false;  ///< there is a reply's entry, so that replies are translated
   ConnectionState state = ConnectionState::none;
   std::uint32_t idle_ms = 0;
@@ -115,7 +116,7 @@ struct LineCursor {
 enum class Look : std::uint8_t {
   leave,
   end,
-  reset,  ///< end it, and send both ends a RST, if it is TCP whose replies come this way
+  reset,  ///< end it; if it is TCP with replies that come this way, send both ends a RST
 };
 using LookAtConnection = std::function<Look(const ListedConnection&)>;
 
@@ -173,8 +174,8 @@ class Line {
   virtual void set_timeouts(const Timeouts& timeouts) = 0;
   /// Returns the parts of the images that `carry` writes, in their order, IPv4's first.
   virtual std::vector<CarriedPart> carried_parts() const = 0;
-  /// Appends records to `carrying` for those of the next `most` ids from the cursor on whose
-  /// connection has changed since `carrying` last got its record. Returns the cursor as `look`
+  /// Looks at the next `most` ids from the cursor on, and appends to `carrying` a record for each
+  /// connection that has changed since `carrying` last got its record. Returns the cursor as `look`
   /// does.
   virtual LineCursor carry(const LineCursor& from, std::size_t most, Carrying& carrying) = 0;
   /// @}

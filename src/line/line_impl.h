@@ -257,7 +257,7 @@ class LineOf final : public Line {
     probe_.done(Stage::prefetch);
   }
 
-  /// Does the rest for a burst whose records have arrived: from ageing to `send`.
+  /// Does the rest for a burst after its records have arrived: from ageing to `send`.
   void serve(Port& port, std::unique_ptr<Burst>& burst) {
     age(burst->now);
     if (burst->now - now_ > 0) now_ = burst->now;

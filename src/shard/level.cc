@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-/// Returns the shard of `worker` whose load is closest to half of `gap`, above 0 and below `gap`.
+/// Returns the shard of `worker` with the load closest to half of `gap`, above 0 and below `gap`.
 std::optional<unsigned> best_shard(const Indirection& indirection,
                                    std::span<const double> load_of_shard, unsigned worker,
                                    double gap) {

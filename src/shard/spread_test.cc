@@ -81,8 +81,8 @@ INSTANTIATE_TEST_SUITE_P(All, SpreadTest, testing::ValuesIn(spread_names()), [](
   return name;
 });
 
-// Under a key whose 16-bit pattern repeats, Toeplitz's hash depends only on the XOR of the input's
-// 16-bit words: flows whose words XOR to the same value all collide.
+// Under a key with a 16-bit pattern that repeats, Toeplitz's hash depends only on the XOR of the
+// input's 16-bit words: flows with the same XOR all collide.
 TEST(SpreadAttack, FlowsAimedAtSymmetricKeysSpreadByDefault) {
   std::mt19937_64 random(11);
   std::vector<KeyV4> flows(2000);

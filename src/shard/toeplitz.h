@@ -3,7 +3,7 @@
 //
 // `toeplitz` hashes the client's address and port under a random key, as a NIC does that hashes
 // only sources at one port and only destinations at the other. `toeplitz-symmetric`, for
-// comparison, hashes both ends under the well-known key whose 16-bit pattern repeats, so that both
+// comparison, hashes both ends under the well-known key of a repeated 16-bit pattern, so that both
 // directions have the same hash. With that key anyone can aim all connections at one worker, and
 // the two directions differ if a function rewrites an end.
 //

@@ -45,7 +45,8 @@ class Workers {
  public:
   /// The most workers: the smallest indirection table has an entry for each.
   static constexpr unsigned kMost = Indirection::kLeast;
-  /// Where shards move, each worker has room for so many times its share of the connections.
+  /// Factor by which each worker has room for more than its share of the connections where shards
+  /// move.
   static constexpr unsigned kMostShares = 2;
 
   /// Makes `count` workers, 1 to `kMost`. `config.capacity` is the capacity of all together, and
@@ -72,7 +73,7 @@ class Workers {
   TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
   /// Returns the counts of sources; null if sources have no limit.
   SourceCounts* sources() const { return sources_.get(); }
-  /// Returns the deployment of the function in all workers; deployment.h says who may call it.
+  /// Returns the deployment of the function in all workers. Its threads: deployment.h.
   const FunctionDeployment& function() const { return *deployment_; }
   FunctionDeployment& function() { return *deployment_; }
   /// Calls `each` for every live connection. At rest.
@@ -136,7 +137,8 @@ class Workers {
   };
 
   /// Reviews all connections of all workers (`Line::review`). `do_it(n, task)` does a task for
-  /// worker n; it returns false for a worker that no longer serves, whose connections are left out.
+  /// worker n. It returns false for a worker that no longer serves; the connections of that worker
+  /// are left out.
   template <class Do>
   void review(Do&& do_it);
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;

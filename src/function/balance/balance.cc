@@ -156,7 +156,7 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
   return opening.key.protocol == kProtocolTcp && burst.signal[opening.packet] != Signal::syn;
 }
 
-/// Uncounts the attempt before, and returns the next place in the list whose weight is not 0, after
+/// Uncounts the attempt before, and returns the next place in the list with a weight above 0, after
 /// that attempt's; from the end of the list it goes on at the beginning.
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {

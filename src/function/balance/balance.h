@@ -2,9 +2,9 @@
 // rewritten: clients' packets get the backend as destination, backends' replies get the virtual
 // address as source.
 //
-// Who may call: the worker that owns a `Balance`. Only `learn`, `let_go`, `live_on`, `plan` and
-// `statistics` are called by the thread that makes plans (plan.h), also while the worker serves. A
-// plan holds what all workers have in common: services and backends' ids.
+// Threads: the worker that owns a `Balance` makes all calls. Only `learn`, `let_go`, `live_on`,
+// `plan` and `statistics` are called by the thread that makes plans (plan.h), also while the worker
+// serves. A plan holds what all workers have in common: services and backends' ids.
 //
 // Packets of one connection go to one backend, because:
 //
@@ -132,7 +132,7 @@ class BalanceFor final : public FunctionFor<K> {
 
  private:
   // The state in both entries is the backend's id. The addresses to write into packets are read
-  // from the backend, whose cache line is needed for its counters anyway; so an IPv4 record has 32
+  // from the backend: its cache line is needed for the counters anyway. So an IPv4 record has 32
   // bytes.
   using State = std::uint16_t;
   static constexpr State kUnconcerned = Plan::kMaxBackends;  // of a connection to no service
@@ -154,8 +154,8 @@ class BalanceFor final : public FunctionFor<K> {
     bool has_replies = false;  ///< replies come this way, and are rewritten
     Counter packets;
     Counter bytes;
-    alignas(sizeof(Address) == 4 ? 4 : 64) Address virtual_address;  ///< of its service
-    std::uint16_t virtual_port = 0;                                  ///< of its service; 0: any
+    alignas(sizeof(Address) == 4 ? 4 : 64) Address virtual_address;  ///< the service's
+    std::uint16_t virtual_port = 0;                                  ///< the service's; 0: any
     Counter replies;
     Counter reply_bytes;
     // Not read for packets of connections with entries:
@@ -252,7 +252,7 @@ class BalanceFor final : public FunctionFor<K> {
   bool stateless_when_full_;
 
   std::shared_ptr<const Plan> plan_;
-  std::vector<std::shared_ptr<Service>> services_;  ///< as in the plan
+  std::vector<std::shared_ptr<Service>> services_;  ///< in the order of the plan
   std::shared_ptr<const Plan> coming_;              ///< learned, and not yet taken on
   std::vector<std::shared_ptr<Service>> coming_services_;
   std::vector<Coming> coming_changes_;

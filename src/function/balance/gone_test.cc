@@ -1,4 +1,4 @@
-// Connections whose backend is gone, and a backend's packets without a connection.
+// Connections to a backend that is gone, and a backend's packets without a connection.
 #include <gtest/gtest.h>
 
 #include <initializer_list>

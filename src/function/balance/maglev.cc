@@ -13,7 +13,7 @@ struct Walker {
   std::uint64_t skip;
   std::uint32_t weight;
   std::uint16_t index;
-  std::uint64_t due = 0;  ///< the next turn is in the round whose number times `weight` reaches it
+  std::uint64_t due = 0;  ///< the next turn comes when the round's number times `weight` reaches it
 };
 
 std::vector<Walker> walkers(std::span<const Maglev::Member> members, std::uint32_t size) {

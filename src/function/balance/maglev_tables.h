@@ -1,5 +1,5 @@
 // The Maglev tables of a load balancer: a table is made when a service first uses it, and shared by
-// services whose members are equal.
+// services with equal members.
 //
 // Making a table takes some milliseconds, in which a worker should serve packets. So other threads
 // make tables, and a worker that wants a table gets none until it is made.

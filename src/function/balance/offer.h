@@ -1,5 +1,5 @@
-// What a load balancer sends to the process that takes over: services with their backends, marks of
-// backends, and which services have served packets without entries lately.
+// The offer that a load balancer sends to the process that takes over: services with their
+// backends, marks of backends, and which services have served packets without entries lately.
 #pragma once
 
 #include <array>
@@ -16,8 +16,8 @@ namespace millrace {
 
 /// A mark: a reason, other than its weight, why a backend gets no new connections.
 enum class Mark : std::uint8_t {
-  drained,    ///< by a command (`/drain`)
-  unhealthy,  ///< by a command (`/health`), as from a health check
+  drained,    ///< set by the command `/drain`
+  unhealthy,  ///< set by the command `/health`, as a health check gives it
 };
 /// For each mark, the backends that have it: pairs of a service's and a backend's name.
 using Marked = std::array<std::set<std::pair<std::string, std::string>>, 2>;

@@ -1,5 +1,5 @@
-// Whether a service has served packets without an entry lately, and when it served the last of
-// them.
+// The overflow of a service: packets that it has served without an entry lately, and the time of
+// the last of them.
 #pragma once
 
 #include <algorithm>

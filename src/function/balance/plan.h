@@ -82,7 +82,7 @@ struct PlanFor {
     std::vector<std::uint16_t> draining;  ///< ids of former backends that may have connections
     std::vector<std::uint16_t> in_order;  ///< both, by address and port; listed first of equals
     std::shared_ptr<MaglevTable> maglev;  ///< table of `listed`
-    unsigned willing = 0;                 ///< number of listed backends whose weight is not 0
+    unsigned willing = 0;                 ///< number of listed backends with a weight above 0
     bool removed = false;  ///< no longer configured; kept for the connections of `draining`
     std::shared_ptr<ShardedCount> proved;  ///< its proved connections, of all workers
 
@@ -141,7 +141,7 @@ struct PlanFor {
         index->serving_ends.find(reply_key.source, reply_key.source_port, reply_key.protocol);
     return i == kNone ? nullptr : &index->serving_there[i];
   }
-  /// Returns the name of the backend of a connection with this key, whose packets leave as
+  /// Returns the name of the backend of a connection with this key; its packets leave as
   /// `translated`. A backend without a port of its own is named by its address alone.
   std::string backend_name(const K& key, const K& translated) const;
   /// Return the places in `services` of `service_for` and `serving`, or `kNone`.
@@ -153,7 +153,7 @@ struct PlanFor {
   std::uint64_t number = 0;
   std::uint64_t identities = 0;  ///< number of identities given to services so far
   std::vector<std::shared_ptr<const Service>> services;
-  std::vector<Backend> backends;  ///< by id
+  std::vector<Backend> backends;  ///< the id is the index
   std::vector<std::uint16_t> free_ids;
   /// Places in `services` of new services and of those that are another object than in the plan
   /// before.
@@ -168,7 +168,7 @@ struct PlanFor {
     DestinationTable<Address> current;        ///< services that take new connections
     DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends
     DestinationTable<Address> serving_ends;   ///< addresses and ports of such backends
-    std::vector<Serving> serving_there;       ///< by the index in `serving_ends`
+    std::vector<Serving> serving_there;       ///< the index is that of `serving_ends`
   };
   std::shared_ptr<const Index> index = std::make_shared<const Index>();
 

@@ -355,7 +355,7 @@ Keys<RawService> service_keys() {
   };
 }
 
-/// Turns the raw services into those of `settings`, whose other members have been read.
+/// Turns the raw services into those of `settings`. Its other members have been read.
 void read_services(Problems& problems, const std::vector<RawService>& raw,
                    const Surroundings& around, BalanceSettings& settings) {
   if (raw.empty()) return;

@@ -1,6 +1,6 @@
 // The contract of a scheduler: chooses the backend of a new connection.
 //
-// A scheduler belongs to one service of one worker, whose thread calls it once for each new
+// A scheduler belongs to one service of one worker. The worker's thread calls it once for each new
 // connection. To add a scheduler, write a header in scheduler/, and add a line to the list in
 // scheduler.cc.
 #pragma once

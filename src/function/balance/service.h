@@ -53,7 +53,7 @@ constexpr Verdict without_backend(NoBackend how) {
                                   : Verdict::passed;
 }
 
-/// The treatment of established TCP connections whose backend is unhealthy.
+/// The treatment of established TCP connections to an unhealthy backend.
 enum class OnUnhealthy : std::uint8_t {
   keep,   ///< they go on
   reset,  ///< they end, and both sides get a RST

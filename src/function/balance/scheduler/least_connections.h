@@ -81,7 +81,7 @@ class LeastConnections final : public Scheduler {
   /// The picks of a backend among the latest `kLately`.
   struct Lately {
     std::uint32_t picks = 0;
-    std::uint32_t answered = 0;  ///< as many of them as connections were proved since
+    std::uint32_t answered = 0;  ///< picks that count as proved: as many as connections were
     std::uint64_t proved = 0;    ///< the backend's count of proved connections when last read
   };
   /// Returns how many of the latest picks of the backend are not proved.
