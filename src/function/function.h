@@ -39,8 +39,7 @@
 //
 // What fails: nothing returns an error. A function refuses a connection in its answer to `open`,
 // and a packet by a verdict that drops it. The line refuses a function with a `part` that is too
-// large
-// (`make_lines`).
+// large (`make_lines`).
 #pragma once
 
 #include <array>
@@ -187,9 +186,8 @@ class FunctionFor {
   }
 
   /// Serves the lane's packets in `places` (bits by place in the lane): writes each packet's
-  /// verdict
-  /// (`burst.verdict[lane.packet[i]]`), and how the packet leaves, into the lane (`set_source`,
-  /// ...) and the burst (`send_by`, `limit_mss`).
+  /// verdict (`burst.verdict[lane.packet[i]]`), and how the packet leaves, into the lane
+  /// (`set_source`, ...) and the burst (`send_by`, `limit_mss`).
   ///
   /// - A packet with an entry (`lane.connection[i]`, of side `lane.side(i)`) becomes `tracked`, or
   ///   gets a verdict that drops it.

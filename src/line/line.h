@@ -9,9 +9,9 @@
 //
 // - `run`: the worker's thread, one at a time.
 // - `counters`, `mailbox().post` and `wait`: other threads, at any time (mailbox.h says how).
-// - The rest: one thread, while the line is at rest. *At rest* means that neither this line nor
-//   another one over the same tables is in `run`. Or the worker's thread during `run`, between two
-//   bursts: in a task of the mailbox, or in `Between` for what stands under *Shards that move*.
+// - The functions under *Shards that move*: the worker's thread, in `Between`.
+// - The rest: the worker's thread, in a task of the mailbox; or any one thread while the line is at
+//   rest. *At rest* means that neither this line nor another one over the same tables is in `run`.
 //
 // What must hold:
 //
