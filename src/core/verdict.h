@@ -32,8 +32,8 @@ enum class Verdict : std::uint8_t {
   passed,      ///< no backend of its service takes connections, and the service lets packets pass
 
   // Dropped.
-  no_connection,    ///< belongs to no connection and begins none, as a RST; the balancer serves it
-  over_budget,      ///< one half-open connection too many; the balancer serves it
+  no_connection,    ///< begins no connection and belongs to none, as a RST; some functions serve it
+  over_budget,      ///< one half-open connection too many; some functions serve it
   no_backend,       ///< no backend of its service takes connections
   refused,          ///< the same, and its sender gets a RST or an ICMP error
   stray_reply,      ///< from a backend's address and port, and of no connection
@@ -75,7 +75,7 @@ enum class Outcome : std::uint8_t {
 /// A verdict with its name and outcome.
 struct VerdictKind {
   Verdict verdict;
-  std::string_view name;  ///< in statistics
+  std::string_view name;  ///< name in statistics
   Outcome outcome;
 };
 

@@ -162,7 +162,7 @@ void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
   }
 }
 
-// --- what happens to connections
+// --- events of connections
 
 template <class K>
 Verdict ChainFor<K>::event(Event event, const std::byte* state, bool is_proved) {
@@ -272,7 +272,7 @@ void ChainFor<K>::serve_without_entry(Burst& burst, std::uint64_t places, const 
   for_each_bit(places, [&](unsigned i) { burst.verdict[lane.packet[i]] = is[i]; });
 }
 
-// --- what is served without an entry
+// --- service without an entry
 
 template <class K>
 Verdict ChainFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,

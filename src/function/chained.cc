@@ -64,7 +64,7 @@ class ChainSettings final : public FunctionSettings {
   const FunctionKind& kind_;
 };
 
-// --- what is asked
+// --- view
 
 class ChainView final : public FunctionView {
  public:

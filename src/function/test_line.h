@@ -2,11 +2,11 @@
 // packets through it and looks at what comes out; forward/forward_test.cc is a short example.
 //
 // The line asks the function what the tracker and a family of a line (line/family.h) ask it, in
-// their order, and fails the test if an answer breaks the contract of function.h. The test says
-// what a real line finds out by itself:
+// their order, and fails the test if an answer breaks the contract of function.h. The test decides
+// some things that a real line finds out by itself:
 //
-// - whether the table has room: `full`, `replies_full`, `over_budget`;
-// - when a connection is proved or ends: `prove`, `close`. States are not followed, so a SYN or a
+// - the room in the table: `full`, `replies_full`, `over_budget`;
+// - the proof and the end of connections: `prove`, `close`. States are not followed, so a SYN or a
 //   RST ends nothing. Only a connection that a reply opens is proved at once, as on a real line.
 //
 // A test calls `function()` itself for what is not on a packet's way: `steer`, `Event::unproved`,

@@ -103,7 +103,7 @@ struct ListedConnection {
   bool has_reply = false;  ///< there is a reply's entry, so that replies are translated
   ConnectionState state = ConnectionState::none;
   std::uint32_t idle_ms = 0;
-  std::optional<std::uint32_t> expires_ms;     ///< from now on, without packets; none: never
+  std::optional<std::uint32_t> expires_ms;  ///< time until it ends if no packet comes; none: never
   std::array<std::byte, Part::kMost> image{};  ///< written by `FunctionFor::write`
 };
 /// The place of a visit among a line's connections. A visit begins at a default cursor.

@@ -1,4 +1,4 @@
-// The line, written once for every combination of table and guards.
+// The implementation of `Line`, written once for every combination of table and guards.
 #pragma once
 
 #include <algorithm>

@@ -27,7 +27,7 @@ TEST(Level, LeavesAloneWhatIsLevel) {
   EXPECT_TRUE(level(indirection, std::vector(128, 1.0), 4).empty());
   EXPECT_TRUE(level(indirection, std::vector(128, 0.0), 4).empty());
   std::vector load(128, 100.0);
-  load[0] += 100;  // 3 % above the mean
+  load[0] += 100;  // the first worker's load is 2.3 % above the mean
   EXPECT_TRUE(level(indirection, load, 4).empty());
   EXPECT_TRUE(level(Indirection(128, 1), load, 1).empty());
 }

@@ -157,7 +157,7 @@ TYPED_TEST(BalanceTest, ScreensAndSteersByEnds) {
   const auto steered = line.function().steer(lane.keys());
   EXPECT_EQ(steered.by_source, 0b01000101U);
   EXPECT_EQ(steered.by_destination, 0b00111010U);
-  // The first two have an entry.
+  // The first two packets have an entry.
   EXPECT_EQ(line.function().screen(line.burst(), lane, 0b11111100), 0b00000100U);
   EXPECT_EQ(lane.replies, 0b00011000U);
   for (unsigned i = 0; i < kinds.size(); ++i) {
@@ -288,7 +288,7 @@ TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
   }
   line.update(TestFixture::only(specs));
   EXPECT_EQ(line.balance().statistics()[0].backends[0].live, 1U);
-  // All of them drain, and as many new ones come: more than there are ids.
+  // All backends drain, and as many new ones come: together more than there are ids.
   for (auto& spec : specs) {
     for (auto& backend : spec.backends) backend.address = TestFixture::Line::host('b');
   }

@@ -201,7 +201,7 @@ TYPED_TEST(ErrorsTest, AboutWhatConcernsNoServiceStay) {
   T::expect_untouched(line, T::error('r', 'v', T::sent("v:81", "x:1")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "a:81")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "z:80")));
-  T::expect_untouched(line, T::error('r', 'a', T::sent("a:80", "x:1")));  // from within
+  T::expect_untouched(line, T::error('r', 'a', T::sent("a:80", "x:1")));  // to the sender itself
   // Errors to another host than the sender of the packet that they quote.
   T::expect_untouched(line, T::error('r', 'v', T::sent("a:80", "x:1")));
   T::expect_untouched(line, T::error('r', 'v', T::sent("x:1", "v:80")));

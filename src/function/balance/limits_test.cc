@@ -113,7 +113,7 @@ TYPED_TEST(ServiceLimitTest, IsKeptThroughUpdates) {
   line.update(TestFixture::only({TestFixture::service(3, 'v', "c")}));
   EXPECT_EQ(TestFixture::statistics(line).established, 3U);
   EXPECT_EQ(line.send(TestFixture::from(4)).verdict, Verdict::service_limit);
-  line.update(TestFixture::only({}));  // it drains
+  line.update(TestFixture::only({}));  // the service drains
   line.update(TestFixture::only({TestFixture::service(3)}));
   EXPECT_EQ(line.send(TestFixture::from(4)).verdict, Verdict::service_limit);
   line.close(TestFixture::from(1));

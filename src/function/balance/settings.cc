@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// --- doubts
+// --- warnings
 
 /// Warns of a service that takes all packets to a port's own address, ssh's too, from the kernel.
 template <class A>
