@@ -153,7 +153,7 @@ struct Burst {
   Lane<K>& lane() {
     return of_family<K>(v4, v6);
   }
-  /// Lets a packet, by place in the burst and of `A`'s family, leave for that next hop.
+  /// Sets the next hop of a packet, which is of `A`'s family, by its place in the burst.
   template <class A>
   void send_by(unsigned packet, const A& next_hop) {
     has_next_hop |= std::uint64_t{1} << packet;

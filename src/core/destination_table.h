@@ -1,15 +1,15 @@
 // A table that finds a packet's destination among several: tuple-space search (Srinivasan, Suri and
 // Varghese, "Packet Classification Using Tuple Space Search", SIGCOMM 1999). A *shape* is a prefix
-// length with or without a port, with or without a protocol. All destinations of one shape are keys
-// of the same bits, so one probe for each shape is enough, the most specific shape first. The
-// catch-all (no prefix, port or protocol) needs no probe.
+// length with or without a port, with or without a protocol. All destinations of one shape depend
+// on the same bits of a packet, so one probe for each shape is enough, the most specific shape
+// first. The catch-all (no prefix, port or protocol) needs no probe.
 //
 // A key:
 //
 //   IPv4   | address 32 | port 16 | protocol 8 | prefix length 8 |   (one word)
 //   IPv6   two words of address, then a word as above with 0 in place of the address
 //
-// The bytes of an address are in network order.
+// An address is copied as its bytes are in memory.
 //
 // The owner of a table builds it; then any thread may search it.
 #pragma once

@@ -18,8 +18,7 @@ enum class Signal : std::uint8_t {
   nothing,  ///< TCP with flags that no sender sets together
   packet,   ///< a packet of another protocol
 };
-inline constexpr std::size_t kTcpSignals =
-    6;  // up to `reopen`: the signals that change TCP's states
+inline constexpr std::size_t kTcpSignals = 6;  // up to `reopen`: TCP's states depend on these
 inline constexpr std::size_t kSignals = 8;
 
 constexpr bool is_tcp(Signal signal) { return signal != Signal::packet; }

@@ -54,8 +54,7 @@ enum class Verdict : std::uint8_t {
   foreign_vlan,      ///< its frame has a VLAN tag, and no port is in a VLAN
   encapsulated,      ///< in PPPoE, MPLS or LLC, which no port speaks
   link_broadcast,    ///< for one host, in a broadcast or multicast frame
-  martian_source,    ///< no sender may have its source: loopback, a group, millrace's own address,
-                     ///< ...
+  martian_source,    ///< no sender may have its source: loopback, a group, millrace's own, ...
   reverse_path,      ///< its source is not reached by the port that it came by (a port's `rpf`)
   unroutable,        ///< its destination is one to which no router forwards: loopback, ...
   service_fragment,  ///< a fragment to or from a service; services take whole packets only

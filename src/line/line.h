@@ -97,9 +97,9 @@ struct TableReport {
 
 /// A live connection, for lists.
 struct ListedConnection {
-  AnyKey key;         ///< the originator's
-  AnyKey translated;  ///< key of its packets as they leave; the destination is the backend, also
-                      ///< with dsr
+  AnyKey key;  ///< the originator's
+  /// Key of its packets as they leave. The destination is the backend, also with dsr.
+  AnyKey translated;
   bool has_reply = false;  ///< there is a reply's entry, so that replies are translated
   ConnectionState state = ConnectionState::none;
   std::uint32_t idle_ms = 0;

@@ -6,7 +6,7 @@
 // the idlest, with the shard that brings their loads closest together: one heavy shard rather than
 // many light ones.
 //
-// Plain functions; any thread may call them.
+// Any thread may call the plain functions.
 #pragma once
 
 #include <cstdint>

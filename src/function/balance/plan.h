@@ -118,7 +118,10 @@ struct PlanFor {
   /// Errors: the first rule that is broken.
   Result<void> check_invariants() const;
 
-  /// Returns the direction of a packet with this key; none: neither end is a service or a backend.
+  /// Returns the direction of a packet with this key: the originator's if a service takes its
+  /// destination, else the reply direction; none if no service has replies either. A packet that is
+  /// taken for a reply need not come from a backend. Packets from a backend of a two-way service to
+  /// a prefix that is a service are replies.
   std::optional<Side> side(const K& key) const;
   /// Returns the service that takes a new connection with this key; null: none. A service that
   /// drains does not hide a less specific one.
