@@ -13,7 +13,8 @@ constexpr int kFamily = A::kBytes == 4 ? AF_INET : AF_INET6;
 
 }  // namespace
 
-/// Millions stand in a list of connections, where inet_ntop takes several times as long.
+/// Written by hand, since inet_ntop takes several times as long, and a list of connections may have
+/// millions of addresses.
 template <>
 std::string to_string(const AddressV4& address) {
   std::array<char, INET_ADDRSTRLEN> text{};

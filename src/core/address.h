@@ -14,20 +14,20 @@ namespace millrace {
 using AnyAddress = std::variant<AddressV4, AddressV6>;
 using AnyKey = std::variant<KeyV4, KeyV6>;
 
-/// "10.0.0.1", "fd00::1" (RFC 5952). `A` is `AddressV4` or `AddressV6`.
+/// Returns "10.0.0.1", "fd00::1" (RFC 5952). `A` is `AddressV4` or `AddressV6`.
 template <class A>
 std::string to_string(const A& address);
 std::string to_string(const AnyAddress& address);
 
-/// The address of that family that `text` is, or nothing.
+/// Returns the address of that family that `text` is, or nothing.
 template <class A>
 std::optional<A> parse_address(std::string_view text);
 
-/// "10.0.0.1:80", "[fd00::1]:80"; the address alone where `port` is 0.
+/// Returns "10.0.0.1:80", "[fd00::1]:80"; the address alone if `port` is 0.
 template <class A>
 std::string with_port(const A& address, std::uint16_t port);
 
-/// `address` with all bits behind the first `bits` cleared.
+/// Returns `address` with all bits behind the first `bits` cleared.
 template <class A>
 constexpr A prefix_of(A address, unsigned bits) {
   for (unsigned i = 0; i < A::kBytes; ++i) {

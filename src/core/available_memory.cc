@@ -23,11 +23,12 @@ std::uint64_t system_bytes() {
 std::optional<std::uint64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t number = 0;
-  if (file >> number) return number;  // "max" is no number
+  if (file >> number) return number;  // a limit that is not set reads "max"
   return std::nullopt;
 }
 
-/// What a control group's processes hold that cannot give way as page cache does.
+/// Returns the memory of a control group's processes that the kernel cannot reclaim as it can page
+/// cache.
 std::uint64_t anonymous_bytes(const std::string& group) {
   std::ifstream stat(group + "/memory.stat");
   std::string name;
@@ -37,7 +38,7 @@ std::uint64_t anonymous_bytes(const std::string& group) {
   return 0;
 }
 
-/// The least that its control groups (version 2) leave.
+/// Returns the least number of bytes that one of the process's control groups (version 2) leaves.
 std::uint64_t group_bytes() {
   std::ifstream own("/proc/self/cgroup");
   std::string group;

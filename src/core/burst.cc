@@ -5,14 +5,14 @@
 namespace millrace {
 namespace {
 
-/// The place, among those that stay, of the one at `at`.
+/// Returns the place, after the packets in `out` are removed, of the packet at `at`.
 unsigned new_place(std::uint64_t out, unsigned at) {
   const std::uint64_t before = (std::uint64_t{1} << at) - 1;
   return at - static_cast<unsigned>(std::popcount(out & before));
 }
 
-/// Leaves out the packets whose bit in `out` is set; `place(packet)` is where another one stands in
-/// the burst from now on.
+/// Removes the packets in `out` (bits by place in the burst) from a lane. `place(packet)` is the
+/// new place in the burst of each other packet.
 template <class K, class Place>
 void leave_out(Lane<K>& lane, std::uint64_t out, Place&& place) {
   unsigned kept = 0;

@@ -1,9 +1,12 @@
 // A burst in flight: up to 64 packets as columns. Each stage of the line reads columns that earlier
 // stages wrote and writes its own. One worker owns a burst; the port owns the memory behind `data`.
 //
-// Packets whose key was found stand, beside their place in the burst, in the lane of their address
-// family. A lane's keys are dense, so tables see plain spans, and one template serves both
-// families. ICMP errors have two lanes of their own, most often empty.
+// A packet with a key that the parser could read is also in the lane of its address family. A
+// lane's keys are dense, so tables see plain spans, and one template serves both families. ICMP
+// errors have two lanes of their own, empty in most bursts.
+//
+// A set of packets is a word with a bit for each. Its bits count places in the burst or places in a
+// lane; each function says which.
 #pragma once
 
 #include <array>
@@ -25,24 +28,24 @@ namespace millrace {
 /// The port's own name for a packet: an index into a capture, an rte_mbuf, ...
 using Handle = std::uint64_t;
 
-/// Where a packet's headers begin, in bytes from `data`.
+/// Offsets of a packet's headers, in bytes from `data`.
 struct Headers {
   std::uint16_t l3 = 0;  ///< the IP header
-  std::uint16_t l4 = 0;  ///< what follows it and its extension headers
+  std::uint16_t l4 = 0;  ///< the header behind the IP header and its extension headers
   std::uint16_t l4_end =
       0;                    ///< one past the last captured byte of the IP payload, padding left out
   std::uint8_t family = 0;  ///< 4 or 6; 0 where no IP header was found
-  std::uint8_t protocol = 0;  ///< of the header at `l4`
+  std::uint8_t protocol = 0;  ///< protocol of the header at `l4`
 };
 static_assert(sizeof(Headers) == 8);
 
 inline constexpr unsigned kBurstMax = Stragglers::kMax;
 
-/// Bytes of a packet that a port offers at least, where it has so many. Whoever reads headers must
-/// find them within.
+/// Least number of bytes that a port offers at `data`, of a packet that has so many. Headers are
+/// read only within them.
 inline constexpr unsigned kOfferedBytes = 512;
 
-/// Bits for the numbers below `count`, which is 64 at most.
+/// Returns a word with the `count` lowest bits set, 64 at most.
 constexpr std::uint64_t bits_below(unsigned count) {
   return count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1;
 }
@@ -53,16 +56,18 @@ void for_each_bit(std::uint64_t bits, Each&& each) {
   for (; bits != 0; bits &= bits - 1) each(static_cast<unsigned>(std::countr_zero(bits)));
 }
 
+/// The packets of a burst that have a key of one address family.
 template <class K>
 struct Lane {
   unsigned size = 0;
-  /// Places, a bit each, whose packets meet the reply's entry of their connection; or would, where
-  /// they have none and a function says so. The look-up writes it.
+  /// Packets of the reply direction, bits by place in the lane: the lookup sets those that have the
+  /// reply's entry of a connection, and `FunctionFor::screen` those without an entry that may be
+  /// replies.
   std::uint64_t replies = 0;
   std::array<std::uint8_t, kBurstMax> packet;  ///< place in the burst
-  std::array<K, kBurstMax> key;                ///< as the packet came
-  /// Bits of `Changed`, for what functions have replaced of a key; `begin_serving` clears them. The
-  /// new values stand in `target`, of which nothing else is valid.
+  std::array<K, kBurstMax> key;                ///< key of the packet as it came
+  /// Bits of `Changed`: the parts of a key that functions have replaced. `begin_serving` clears
+  /// them. The new values are in `target`; other parts of `target` are not valid.
   std::array<std::uint8_t, kBurstMax> changed;
   std::array<K, kBurstMax> target;
   std::array<Hash, kBurstMax> hash;
@@ -72,7 +77,7 @@ struct Lane {
   enum Changed : std::uint8_t {
     kSource = 1,  ///< address and port
     kDestination = 2,
-    kIdentifier = 4,  ///< of an ICMP query, in place of the ports, which it has none of
+    kIdentifier = 4,  ///< identifier of an ICMP query, which has no ports
   };
   void set_source(unsigned i, const typename K::Address& address, std::uint16_t port) {
     target[i].source = address;
@@ -88,7 +93,7 @@ struct Lane {
     target[i].source_port = target[i].destination_port = identifier;
     changed[i] |= kIdentifier;
   }
-  /// Returns the key of a packet as it leaves.
+  /// Returns the key of the lane's packet `i` as it leaves.
   K leaving(unsigned i) const {
     K is = key[i];
     if ((changed[i] & kSource) != 0) is.source = target[i].source;
@@ -116,27 +121,27 @@ struct Burst {
   std::array<std::uint16_t, kMax> length;  ///< bytes present at `data`
   std::array<std::uint32_t, kMax> wire_length;  ///< bytes on the wire, `length` or more
   std::array<Handle, kMax> handle;
-  std::array<std::uint16_t, kMax> shard;  ///< where connections may move
+  std::array<std::uint16_t, kMax> shard;  ///< valid if shards move
   std::array<Headers, kMax> headers;
-  std::array<Signal, kMax> signal;  ///< of packets in a lane
+  std::array<Signal, kMax> signal;  ///< valid for packets in a lane
   std::array<Verdict, kMax> verdict;
-  /// Packets, a bit each, that leave for a next hop which a function has chosen; others go where
-  /// their destination says.
+  /// Packets, bits by place in the burst, that leave for the next hop that a function has chosen.
+  /// The other packets are routed by their destination.
   std::uint64_t has_next_hop = 0;
-  std::array<AddressV4, kMax> next_hop_v4;  ///< of those
-  std::array<AddressV6, kMax> next_hop_v6;
-  /// Packets, a bit each, whose TCP may offer no larger segments than `mss` (bytes; RFC
-  /// 9293, 3.7.1).
+  std::array<AddressV4, kMax> next_hop_v4;  ///< valid for IPv4 packets in `has_next_hop`
+  std::array<AddressV6, kMax> next_hop_v6;  ///< valid for IPv6 packets in `has_next_hop`
+  /// Packets, bits by place in the burst, with an MSS option to be lowered to `mss` bytes if it is
+  /// larger (RFC 9293, 3.7.1).
   std::uint64_t has_mss = 0;
   std::array<std::uint16_t, kMax> mss;
   Lane<KeyV4> v4;
   Lane<KeyV6> v6;
-  /// ICMP errors, by the key of packets that go where the error goes: that of the packet which it
-  /// quotes, reversed.
+  /// ICMP errors. The key of an error is that of the packet that it quotes, reversed: the key of
+  /// packets that go the same way as the error.
   Lane<KeyV4> quoted_v4;
   Lane<KeyV6> quoted_v6;
 
-  /// No packets, no keys.
+  /// Makes the burst empty.
   void clear() {
     size = 0;
     has_next_hop = has_mss = 0;
@@ -148,7 +153,7 @@ struct Burst {
   Lane<K>& lane() {
     return of_family<K>(v4, v6);
   }
-  /// A packet of `A`'s family leaves for that next hop.
+  /// Sets the next hop of a packet, which is of `A`'s family, by its place in the burst.
   template <class A>
   void send_by(unsigned packet, const A& next_hop) {
     has_next_hop |= std::uint64_t{1} << packet;
@@ -168,15 +173,16 @@ struct Burst {
   }
 };
 
-/// A bit for each packet.
+/// Returns all packets, bits by place in the burst.
 inline std::uint64_t all_of(const Burst& burst) { return bits_below(burst.size); }
 
-/// Takes the keys of packets out of all lanes whose bit in `out` is set. The packets stay.
+/// Removes the packets in `out` (bits by place in the burst) from all lanes. They stay in the
+/// burst.
 void unfile(Burst& burst, std::uint64_t out);
 
-/// Takes the packets out of a burst whose bit in `out` is set, before it is looked up. What is left
-/// keeps its order. The columns that a port and the parser write move, and hashes; others are not
-/// written yet.
+/// Removes the packets in `out` (bits by place in the burst) from a burst that has not been looked
+/// up. The remaining packets keep their order. Moves the columns that the port and the parser
+/// write, and hashes; the other columns are not written yet.
 void take_out(Burst& burst, std::uint64_t out);
 
 }  // namespace millrace

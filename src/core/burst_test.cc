@@ -19,8 +19,8 @@ std::vector<unsigned> marks(const Lane<K>& lane, const Burst& burst) {
   return found;
 }
 
-// Each packet has its number as its length, and in its key: after some are out, the others are
-// there as they were, in order, and lanes name them.
+// The number of each packet is its length, and stands in its key. After some packets are taken out,
+// the others must be there unchanged and in order, in the burst and in its lanes.
 TEST(TakeOut, LeavesTheOthersAsTheyWere) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 2000; ++round) {

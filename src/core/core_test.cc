@@ -29,7 +29,8 @@ TEST(Aes, RoundMatchesFips197) {
   EXPECT_EQ(detail::aes_low(block), low);
 }
 
-// Pinned, so that hardware and portable rounds are seen to agree wherever the tests run.
+// Hashes are compared with fixed values, so that hardware and portable rounds must agree on every
+// machine.
 TEST(Hasher, SameOnEveryMachine) {
   const Hasher hash(Secret::from_seed(1));
   KeyV4 v4;

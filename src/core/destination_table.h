@@ -1,15 +1,17 @@
-// Which of several destinations a packet goes to: tuple-space search (Srinivasan, Suri and
-// Varghese, "Packet Classification Using Tuple Space Search", SIGCOMM 1999). All destinations of
-// one *shape* (prefix length, port given or not, protocol given or not) differ only in the bits
-// that the shape looks at, so one probe a shape decides, most specific shape first. The catch-all
-// needs none.
+// A table that finds a packet's destination among several: tuple-space search (Srinivasan, Suri and
+// Varghese, "Packet Classification Using Tuple Space Search", SIGCOMM 1999). A *shape* is a prefix
+// length with or without a port, with or without a protocol. All destinations of one shape depend
+// on the same bits of a packet, so one probe for each shape is enough, the most specific shape
+// first. The catch-all (no prefix, port or protocol) needs no probe.
+//
+// A key:
 //
 //   IPv4   | address 32 | port 16 | protocol 8 | prefix length 8 |   (one word)
-//   IPv6   two words of address, then the same without it
+//   IPv6   two words of address, then a word as above with 0 in place of the address
 //
-// An address stands there as it does in memory.
+// An address is copied as its bytes are in memory.
 //
-// Whoever owns a table builds it; then any thread may search it.
+// The owner of a table builds it; then any thread may search it.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +29,7 @@
 
 namespace millrace {
 
-/// An address or a prefix; where given, a port and a protocol there.
+/// An address or a prefix, with a port and a protocol if they are given.
 template <class A>
 struct Destination {
   A address;                             ///< all bits behind the prefix are 0
@@ -35,7 +37,8 @@ struct Destination {
   std::uint16_t port = 0;                ///< 0: any
   std::uint8_t protocol = 0;             ///< 0: any
 
-  /// Whether such a packet goes there. `to_port` is 0 for protocols without ports.
+  /// True if a packet to that address and port, of protocol `by`, goes to this destination.
+  /// `to_port` is 0 for protocols without ports.
   bool takes(const A& to, std::uint16_t to_port, std::uint8_t by) const {
     return prefix_of(to, prefix_bits) == address && (port == 0 || port == to_port) &&
            (protocol == 0 || protocol == by);
@@ -48,7 +51,7 @@ class DestinationTable {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;
 
-  /// The table that finds the index of each of `all`, which are distinct.
+  /// Makes this the table that finds the indices of `all`, which are distinct.
   void build(std::span<const Destination<A>> all) {
     *this = DestinationTable{};
     slots_.resize(std::bit_ceil(4 * all.size() + 4));
@@ -56,8 +59,9 @@ class DestinationTable {
     std::ranges::sort(shapes_, std::ranges::greater{}, &Shape::specificity);
   }
 
-  /// The most specific one that takes such a packet: longest prefix, then port given, then protocol
-  /// given. `port` is 0 for protocols without ports.
+  /// Returns the index of the most specific destination that takes such a packet: the longest
+  /// prefix, then a port, then a protocol; `kNone` if there is none. `port` is 0 for protocols
+  /// without ports.
   std::uint32_t find(const A& address, std::uint16_t port, std::uint8_t protocol) const {
     if (shapes_.empty()) return catch_all_;
     const Words packet = words(address, port, protocol, 0);
@@ -68,7 +72,7 @@ class DestinationTable {
     return catch_all_;
   }
 
-  /// True where it finds the same one for every packet.
+  /// True if `find` returns the same destination for every packet.
   bool only_catch_all() const { return shapes_.empty() && catch_all_ != kNone; }
   bool empty() const { return shapes_.empty() && catch_all_ == kNone; }
 
@@ -122,8 +126,8 @@ class DestinationTable {
     slots_[at] = {key, i};
   }
 
-  // The keys in the table are the operator's, so no packet can lengthen a probe: a fixed hash will
-  // do.
+  // A fixed hash is enough: the keys in the table are the operator's, so no packet can lengthen a
+  // probe.
   std::size_t home(const Words& key) const {
     std::uint64_t h = 0;
     for (const std::uint64_t w : key) {
@@ -133,7 +137,7 @@ class DestinationTable {
     return h & (slots_.size() - 1);
   }
 
-  // std::array's comparison would call memcmp.
+  // Not std::array's comparison, which would call memcmp.
   static bool same(const Words& a, const Words& b) {
     std::uint64_t difference = 0;
     for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
@@ -148,7 +152,7 @@ class DestinationTable {
   }
 
   std::vector<Shape> shapes_;  ///< most specific first; without the catch-all's
-  std::vector<Slot> slots_;    ///< a quarter full at most; a power of two of them
+  std::vector<Slot> slots_;    ///< a quarter full at most; their number is a power of two
   std::uint32_t catch_all_ = kNone;
 };
 

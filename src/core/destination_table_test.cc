@@ -17,7 +17,7 @@ namespace {
 template <class A>
 class Table {
  public:
-  /// `port` and `protocol` are 0 where any will do.
+  /// Adds a destination. `port` and `protocol` are 0 for any.
   void add(const std::string& address, unsigned bits, std::uint16_t port, std::uint8_t protocol) {
     all_.push_back({*parse_address<A>(address), bits, port, protocol});
   }
@@ -27,7 +27,7 @@ class Table {
     return i == table_.kNone ? "none" : text(all_[i]);
   }
 
-  /// "10.0.0.0/8 port 80/6"
+  /// Returns "10.0.0.0/8 port 80 protocol 6".
   static std::string text(const Destination<A>& to) {
     std::string text = to_string(to.address) + "/" + std::to_string(to.prefix_bits);
     if (to.port != 0) text += " port " + std::to_string(to.port);
@@ -84,7 +84,7 @@ TEST(DestinationTable, EmptyAndCatchAll) {
   EXPECT_EQ(t.find("10.0.0.1", 1, 6), "0.0.0.0/0");
 }
 
-// Against the definition: a linear search for the most specific that matches.
+// The definition is a linear search for the most specific destination that takes the packet.
 TEST(DestinationTable, ThousandsAgreeWithALinearSearch) {
   const int prefixes = kSanitized ? 300 : 3000;
   std::mt19937 random(7);

@@ -23,7 +23,8 @@
 namespace millrace {
 namespace {
 
-/// "EAL: Cannot ...": the first thing that it complains of.
+/// Returns the first complaint in what EAL has printed, without its prefix "EAL: ". Lines that
+/// begin with "EAL: Detected" are none.
 std::string complaint(const std::string& printed) {
   for (std::size_t at = 0; at < printed.size();) {
     const std::size_t end = std::min(printed.find('\n', at), printed.size());
@@ -34,8 +35,9 @@ std::string complaint(const std::string& printed) {
   return {};
 }
 
-/// EAL makes a directory `dpdk/PREFIX` for files that other processes would look for, and leaves it
-/// there, empty since we share none. What others put into `dpdk` keeps it.
+/// Removes the directory `dpdk/PREFIX` that EAL makes for files to share with other processes, and
+/// leaves behind. It is empty, since millrace shares none. The directory `dpdk` above it goes, too,
+/// unless it has other entries.
 void remove_runtime_directory() {
   const std::string directory = rte_eal_get_runtime_dir();
   if (directory.empty()) return;
@@ -43,7 +45,7 @@ void remove_runtime_directory() {
   ::rmdir(directory.substr(0, directory.rfind('/')).c_str());
 }
 
-/// EAL pins its main thread to the one lcore that it needs here.
+/// Returns EAL's command line. EAL binds its main thread to the one lcore that it has here.
 std::vector<std::string> arguments_for(const EalOptions& options) {
   std::vector<std::string> all{"millrace",
                                options.telemetry ? "--telemetry" : "--no-telemetry",
@@ -62,7 +64,7 @@ std::vector<std::string> arguments_for(const EalOptions& options) {
 }
 
 struct Started {
-  int error = 0;  ///< an `rte_errno`; 0: it runs
+  int error = 0;  ///< an `rte_errno`; 0: EAL runs
   std::string complaint;
 };
 
@@ -82,7 +84,7 @@ Started start(const EalOptions& options) {
   return {error, complaint(printed)};
 }
 
-/// What EAL lacks, as far as it can be told from outside.
+/// Returns what EAL lacks, as far as that can be seen from outside.
 std::string lacking(const Started& started, const EalOptions& options) {
   if (::access("/sys/devices/system/cpu/cpu0/topology", F_OK) != 0)
     return "it reads the processor's topology in /sys/devices/system/cpu, which is not there: "
@@ -103,7 +105,7 @@ Result<void> start_once(const EalOptions& options) {
   Started started;
   try {
     std::thread([&] { started = start(options); }).join();
-  } catch (const std::system_error&) {  // no thread to be had
+  } catch (const std::system_error&) {  // no thread could be started
     started.error = EAGAIN;
   }
   if (started.error == 0) return {};

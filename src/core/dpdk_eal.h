@@ -1,4 +1,5 @@
-// DPDK's environment (EAL), which its libraries need. A process has one, for good.
+// DPDK's environment (EAL), which its libraries need. A process has one, from its start to the
+// process's end.
 #pragma once
 
 #include <string>
@@ -8,20 +9,23 @@
 
 namespace millrace {
 
-/// What devices need of it; tables need nothing.
+/// Options that devices need; tables need none.
 struct EalOptions {
-  std::vector<std::string> pci_devices;  ///< it takes these, and huge pages for them
-  std::vector<std::string> more;         ///< as the user gave them: they may undo ours
-  bool telemetry = false;                ///< DPDK's socket for counters
+  std::vector<std::string> pci_devices;  ///< EAL takes these, and huge pages for them
+  std::vector<std::string> more;         ///< the user's own options, which may override millrace's
+  bool telemetry = false;                ///< true: opens DPDK's socket for counters
 };
 
-/// Starts it, unless it runs: by an earlier call, or because the program that embeds us uses DPDK
-/// itself, which then has to come first. Any thread; takes 0.1 to 0.2 s the first time. It needs
-/// neither privileges nor huge pages, unless for PCI devices: tables bring their own memory (see
-/// `rte_hash_adaptor.h`). It leaves the caller's CPU affinity alone, leaves no file behind when the
-/// process ends, probes no device and adds one thread, which sleeps; two where there is telemetry.
-/// It prints nothing; what other threads print meanwhile is lost. Error: what it lacks, the same at
-/// each call. Options of a later call are ignored.
+/// Starts EAL, unless it runs already: by an earlier call, or because the program that embeds
+/// millrace has started it. Any thread; takes 0.1 to 0.2 s the first time. Options of a later call
+/// are ignored.
+///
+/// EAL needs privileges and huge pages only for PCI devices: tables bring their own memory (see
+/// `rte_hash_adaptor.h`). The caller's CPU affinity stays as it is. No file is left behind when the
+/// process ends. Without `pci_devices` no device is probed. EAL adds one thread, which sleeps; two
+/// with telemetry. It prints nothing; what other threads print meanwhile is lost.
+///
+/// Errors (failed): what EAL lacks, the same at each call.
 Result<void> start_dpdk_eal(const EalOptions& options = {});
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// The distance of two words, to name the one that was meant. Any thread may call.
+// The distance of two words, to suggest the word that was meant. Any thread may call it.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// Returns how many bytes must be added, left out or replaced to make one of the other
-/// (Levenshtein). Throws only where there is no memory.
+/// Returns how many bytes must be added, removed or replaced to turn one word into the other
+/// (Levenshtein). Throws std::bad_alloc.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

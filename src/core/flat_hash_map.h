@@ -1,6 +1,6 @@
-// absl::flat_hash_map, as the packaged library was compiled: under the address sanitizer its
-// headers would lay tables out, and poison empty slots, in ways which that library does not know
-// of.
+// absl::flat_hash_map, in the same layout as the packaged library. Under the address sanitizer, the
+// headers would choose another layout and poison empty slots, and the library, compiled without the
+// sanitizer, would not fit.
 #pragma once
 
 #include <absl/base/config.h>

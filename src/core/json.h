@@ -1,5 +1,5 @@
-// JSON as the program writes it: keys stay in the order in which they were given. Headers that only
-// name it include <nlohmann/json_fwd.hpp>, by json_fwd.h.
+// JSON with its keys in the order in which they were added. Headers that only name the type
+// include json_fwd.h.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// The name of JSON as the program writes it (json.h), for headers: quick to compile.
+// The name of the type of json.h, for headers: quick to compile.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

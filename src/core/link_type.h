@@ -1,4 +1,4 @@
-// How the bytes of a packet begin.
+// Link types: the header with which the bytes of a packet begin.
 #pragma once
 
 #include <cstdint>

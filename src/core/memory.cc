@@ -29,8 +29,8 @@ std::byte* map_anonymous(std::size_t bytes, int flags) {
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
-/// Like `map_anonymous`, at a multiple of the huge page size, so that the kernel can use such pages
-/// from the first byte on.
+/// Maps memory as `map_anonymous` does, at a multiple of the huge page size, so that the kernel can
+/// use huge pages from the first byte on.
 std::byte* map_aligned(std::size_t bytes) {
   std::byte* at = map_anonymous(bytes + kHugeBytes, 0);
   if (at == nullptr) return nullptr;
@@ -48,7 +48,7 @@ bool prefault(std::byte* at, std::size_t bytes) {
   return true;
 }
 
-/// Bytes of the mapping at `at` that lie on transparent huge pages, as the kernel reports them.
+/// Returns how many bytes of the mapping at `at` lie on transparent huge pages.
 std::size_t transparent_bytes(const std::byte* at) {
   std::ifstream smaps("/proc/self/smaps");
   const auto wanted = reinterpret_cast<std::uintptr_t>(at);
@@ -85,7 +85,7 @@ Result<Memory> Memory::map(std::size_t bytes, Pages best) {
                                  " MiB: lower the capacity or free memory"});
   };
   if (bytes > SIZE_MAX / 2) return none();
-  // Below one huge page there is nothing to win, and a reserved page would be wasted.
+  // Less than one huge page gains nothing, and would waste a reserved page.
   if (bytes < kHugeBytes) best = Pages::small;
   if (best == Pages::huge) {
     const std::size_t size = rounded(bytes, kHugeBytes);
@@ -97,8 +97,8 @@ Result<Memory> Memory::map(std::size_t bytes, Pages best) {
   const std::size_t unit =
       best == Pages::small ? static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)) : kHugeBytes;
   const std::size_t size = rounded(bytes == 0 ? 1 : bytes, unit);
-  // Prefaulting more than there is would not fail but get some process killed. What one thread
-  // takes must be missing before another one asks.
+  // Prefaulting more memory than there is would not fail: the kernel would kill some process. One
+  // thread at a time, so that memory which one thread takes is no longer available to the next.
   static std::mutex one_at_a_time;
   const std::lock_guard lock(one_at_a_time);
   if (size > available_memory_bytes()) return none();

@@ -1,4 +1,4 @@
-// What there is once for each address family.
+// Choice between two objects, of which one is for IPv4 and one for IPv6.
 #pragma once
 
 #include <type_traits>
@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-/// Returns that of both which is of the family of `Of`, an address or a key.
+/// Returns `v4` or `v6`, by the family of `Of`, which is the type of an address or a key.
 template <class Of, class V4, class V6>
 constexpr auto& of_family(V4& v4, V6& v6) {
   if constexpr (std::is_same_v<Of, AddressV4> || std::is_same_v<Of, KeyV4>) {

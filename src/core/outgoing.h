@@ -1,4 +1,4 @@
-// An Ethernet frame on its way out.
+// An Ethernet frame that is to be sent.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace millrace {
 struct Outgoing {
   Handle handle = 0;
   std::byte* data = nullptr;  ///< in the handle's memory
-  std::uint16_t length = 0;
-  std::uint8_t link = 0;  ///< on which it goes
+  std::uint16_t length = 0;   ///< bytes
+  std::uint8_t link = 0;      ///< number of the link to send it on
 };
 
 }  // namespace millrace

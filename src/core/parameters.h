@@ -1,4 +1,4 @@
-// Requests as names and values, and addresses and backends as such values. Plain functions; any
+// Parameters of requests (names with values), and how their values are read. Plain functions; any
 // thread may call them.
 #pragma once
 
@@ -14,24 +14,24 @@
 
 namespace millrace {
 
-/// What is asked, by name: "source", "10.0.0.0/8".
+/// Names with values: "source", "10.0.0.0/8".
 using Parameters = std::span<const std::pair<std::string, std::string>>;
 
-/// "10.0.0.1", "fd00::1"; nothing where it is no address.
+/// Reads "10.0.0.1", "fd00::1". Returns nothing if the text is no address.
 std::optional<AnyAddress> parse_any_address(std::string_view text);
 
-/// A whole number up to `most`; nothing where the text is none.
+/// Reads a whole number from 0 to `most`. Returns nothing if the text is none.
 std::optional<unsigned> parse_number(std::string_view text, unsigned most);
 
-/// A backend, as "10.0.0.1" (whatever its port) or "10.0.0.1:80", "[fd00::1]:80".
+/// A backend by address, with or without a port.
 struct BackendName {
   AnyAddress address;
-  std::optional<std::uint16_t> port;
+  std::optional<std::uint16_t> port;  ///< none: any
 };
-/// Errors (usage) say what is wrong.
+/// Reads "10.0.0.1", "10.0.0.1:80" or "[fd00::1]:80". Errors (usage): the text is no such name.
 Result<BackendName> parse_backend(std::string_view text);
 
-/// Returns the error (usage) of a parameter: its name, its value and what is wrong with that.
+/// Returns the error (usage) of a parameter, which says its name, its value and `what` is wrong.
 std::unexpected<Error> wrong_parameter(std::string_view name, std::string_view value,
                                        std::string_view what);
 

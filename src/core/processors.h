@@ -1,13 +1,14 @@
-// Processors that this process may use.
+// The processors that this process may use. Any thread may call these functions.
 #pragma once
 
 #include <vector>
 
 namespace millrace {
 
-/// Their numbers; none where the kernel does not say, as on machines of more than 1024 processors.
+/// Returns the numbers of these processors; none if the kernel does not say, as on machines of more
+/// than 1024 processors.
 std::vector<unsigned> allowed_processors();
-/// How many there are, 1 or more.
+/// Returns the number of these processors, 1 or more.
 unsigned processors();
 
 }  // namespace millrace

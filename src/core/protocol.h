@@ -1,4 +1,4 @@
-// IP protocol numbers (IANA) that the line knows, IPv6's extension headers among them.
+// IP protocol numbers (IANA) that the line uses, those of IPv6's extension headers included.
 #pragma once
 
 #include <array>
@@ -23,13 +23,13 @@ inline constexpr std::uint8_t kProtocolDestinationOptions = 60;
 inline constexpr std::uint8_t kProtocolSctp = 132;
 inline constexpr std::uint8_t kProtocolUdpLite = 136;
 
-/// Returns "tcp"; the number where it has no name here.
+/// Returns the protocol's name ("tcp"), or its number as text if `protocols` has no name for it.
 std::string protocol_name(std::uint8_t protocol);
-/// Returns the protocols that have a name here: in configurations and lists.
+/// Returns the protocols that have names in configurations and lists.
 std::span<const std::pair<std::string_view, std::uint8_t>> protocols();
 
 namespace detail {
-/// In traffic of several protocols no processor foresees which of three comparisons holds.
+/// A table, since a processor cannot predict three comparisons in traffic of several protocols.
 inline constexpr auto kHasPorts = [] {
   std::array<bool, 256> has{};
   has[kProtocolTcp] = has[kProtocolUdp] = has[kProtocolSctp] = true;
@@ -37,7 +37,8 @@ inline constexpr auto kHasPorts = [] {
 }();
 }  // namespace detail
 
-/// True for protocols whose ports are read, that a service may name, and that a rewrite changes.
+/// True for TCP, UDP and SCTP: protocols with ports that the line reads and rewrites, and with
+/// which a service may have a port.
 constexpr bool has_ports(std::uint8_t protocol) { return detail::kHasPorts[protocol]; }
 
 }  // namespace millrace

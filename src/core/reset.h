@@ -1,4 +1,4 @@
-// A RST to be made, which tells one end of a TCP connection that the connection is over.
+// A RST that a port is to send, to end a TCP connection at one of its ends.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@ namespace millrace {
 
 template <class K>
 struct Reset {
-  K key;                       ///< of the RST itself: its destination is the end that is told
-  std::uint32_t sequence = 0;  ///< the number that this end expects next
-  /// What the RST acknowledges of this end's bytes; none: it has no ACK.
+  K key;                       ///< key of the RST itself: its destination is the end that gets it
+  std::uint32_t sequence = 0;  ///< the sequence number that this end expects next
+  /// The acknowledgement number; none: the RST has no ACK flag.
   std::optional<std::uint32_t> acknowledged;
 
   friend bool operator==(const Reset&, const Reset&) = default;

@@ -1,4 +1,4 @@
-// Which sanitizer this build has: GCC defines macros, clang answers __has_feature.
+// Sanitizers that this build has: GCC defines macros for them, clang has __has_feature.
 #pragma once
 
 namespace millrace {

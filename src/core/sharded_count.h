@@ -1,5 +1,5 @@
-// How many of a kind there are, counted by all workers together, each in a line of its own: cheap
-// to count, and dearer to ask only where a limit may be near.
+// A count that all workers write, each in a cache line of its own. Counting is cheap; reading the
+// sum costs more, and is needed only when a limit may be near.
 #pragma once
 
 #include <atomic>
@@ -8,14 +8,16 @@
 
 namespace millrace {
 
-/// Any thread may ask. Of one worker the count may be negative, where it tells the end of what
-/// another began; so may the sum while they count, not at rest.
+/// Any thread may read. A worker's count may be negative: another worker may have counted the
+/// beginning of a connection that ends here. The sum may be negative while workers count, not at
+/// rest.
 class ShardedCount {
  public:
   explicit ShardedCount(unsigned workers)
       : workers_(workers), counts_(std::make_unique<Count[]>(workers)) {}
 
-  /// In that worker's count. `kShared`: others may do so at once.
+  /// Adds to that worker's count. With `kShared` several threads may add to it at once; without,
+  /// one thread.
   template <bool kShared>
   void add(unsigned worker, std::int64_t more) {
     auto& count = counts_[worker].of;
@@ -31,10 +33,12 @@ class ShardedCount {
     for (unsigned n = 0; n < workers_; ++n) all += of(n);
     return all;
   }
-  /// Whether one more may come, of `most`. Others may ask at once, and each bring one.
+  /// True if the sum is below `most`. Several threads may see the same room at once, and each use
+  /// it.
   bool has_room(std::int64_t most) const { return total() < most; }
-  /// The same, cheaper: as long as `worker` keeps to its share it does not ask the others, who may
-  /// have used more than theirs.
+  /// True if `worker` has counted less than its share of `most`, or if the sum is below `most`.
+  /// Cheaper than `has_room`: below its share a worker does not read the other workers' counts,
+  /// which may be above theirs.
   bool has_room_or_share(unsigned worker, std::int64_t most) const {
     return of(worker) < most / workers_ || has_room(most);
   }

@@ -1,4 +1,4 @@
-// What a packet tells about the life of its connection.
+// A packet's signal: the part of its headers on which its connection's state depends.
 #pragma once
 
 #include <cstddef>
@@ -6,38 +6,38 @@
 
 namespace millrace {
 
-/// Of TCP the flags that count (RFC 9293, 3.5 and 3.6); of other protocols nothing but that a
-/// packet came.
+/// The flags of a TCP packet, as far as states depend on them (RFC 9293, 3.5 and 3.6). A packet of
+/// another protocol has one signal only.
 enum class Signal : std::uint8_t {
   syn,      ///< SYN without ACK
   syn_ack,  ///< SYN and ACK
   fin,      ///< FIN and ACK
-  ack,      ///< or TCP whose flags were not captured
+  ack,      ///< ACK alone, or TCP with flags that were not captured
   rst,
-  reopen,   ///< SYN and ACK that answers a SYN with another number; the tracker tells it apart
+  reopen,   ///< a SYN and ACK that answers a SYN with another number; only the tracker gives it
   nothing,  ///< TCP with flags that no sender sets together
-  packet,   ///< of another protocol
+  packet,   ///< a packet of another protocol
 };
-inline constexpr std::size_t kTcpSignals = 6;  // up to `reopen`: those that states depend on
+inline constexpr std::size_t kTcpSignals = 6;  // up to `reopen`: TCP's states depend on these
 inline constexpr std::size_t kSignals = 8;
 
 constexpr bool is_tcp(Signal signal) { return signal != Signal::packet; }
 
-/// Window scale of a SYN's sender (RFC 7323, 2.2): 1 to 14, where 1 stands for 0, too, or one of
-/// these.
-inline constexpr std::uint8_t kScaleUnknown = 0;  ///< not captured
-inline constexpr std::uint8_t kUnscaled = 15;     ///< no such option
+/// Window scale that a SYN's sender offers (RFC 7323, 2.2): 1 to 14, where 1 stands for 0, too, or
+/// one of these values.
+inline constexpr std::uint8_t kScaleUnknown = 0;  ///< the option was not captured
+inline constexpr std::uint8_t kUnscaled = 15;     ///< the SYN has no such option
 
-/// Which part of its sender's sequence a TCP packet is, and what it acknowledges of the other's.
+/// Sequence and acknowledgement numbers of a TCP packet.
 struct Segment {
-  std::uint32_t sequence = 0;      ///< of its first byte
-  std::uint32_t next = 0;          ///< one past its last, SYN and FIN counted
-  std::uint32_t acknowledged = 0;  ///< the next one expected; without meaning where there is no ACK
-  bool acknowledges = false;
-  bool is_whole = false;  ///< false: the header was not captured, nothing of this is known
-  std::uint8_t window_scale = kScaleUnknown;  ///< of a SYN
+  std::uint32_t sequence = 0;      ///< number of the first byte
+  std::uint32_t next = 0;          ///< one past the number of the last byte, SYN and FIN counted
+  std::uint32_t acknowledged = 0;  ///< the next number expected; valid if `acknowledges`
+  bool acknowledges = false;       ///< the packet has the ACK flag
+  bool is_whole = false;  ///< false: the header was not captured, and nothing here is valid
+  std::uint8_t window_scale = kScaleUnknown;  ///< valid for a SYN
 
-  /// SEG.LEN: the data, SYN and FIN counted.
+  /// Returns SEG.LEN: the number of data bytes, SYN and FIN counted.
   std::uint32_t length() const { return next - sequence; }
 };
 

@@ -1,5 +1,5 @@
-// Libraries that print: DPDK's environment prints what it refuses, libbpf and libxdp what they do.
-// glibc lets a program put other streams in the places of `stdout` and `stderr`.
+// Silence for libraries that print: DPDK's environment prints its errors, libbpf and libxdp their
+// steps. glibc allows a program to assign `stdout` and `stderr`.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// While it lives, nothing that is printed appears, whoever prints it on whichever thread. One at a
+/// Keeps what any thread prints to `stdout` and `stderr` while the object lives. One object at a
 /// time.
 class Silence {
  public:
@@ -19,7 +19,7 @@ class Silence {
   Silence(const Silence&) = delete;
   Silence& operator=(const Silence&) = delete;
 
-  /// What was printed.
+  /// Ends the silence. Returns what was printed; empty at a second call.
   std::string end() {
     if (kept_ == nullptr) return {};
     exchange();

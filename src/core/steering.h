@@ -1,4 +1,4 @@
-// What is known of a packet's key without looking it up: which end of its connection it comes from.
+// Steering: which end of a packet's connection chooses the worker, by the packet's key alone.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace millrace {
 
-/// A bit for each of some keys, at most 64. Nothing rewrites an end of those with neither bit.
+/// For a span of keys, at most 64: the end that no function rewrites, and that chooses the worker.
+/// A bit for each key. A key with neither bit belongs to a connection of which no end is rewritten.
 struct Steered {
-  /// Their source is the end that nothing rewrites: it says which worker has the connection.
-  std::uint64_t by_source = 0;
-  /// Their destination is.
-  std::uint64_t by_destination = 0;
+  std::uint64_t by_source = 0;       ///< keys that have that end as source
+  std::uint64_t by_destination = 0;  ///< keys that have that end as destination
 
   bool is_by_source(unsigned i) const { return (by_source >> i & 1) != 0; }
   bool is_by_destination(unsigned i) const { return (by_destination >> i & 1) != 0; }
 };
 
-/// Told by a function; by the worker that owns it, or between two of its bursts.
+/// Implemented by functions. Called by the worker that owns the function, or between two of that
+/// worker's bursts.
 class Steering {
  public:
   virtual ~Steering() = default;

@@ -1,4 +1,4 @@
-// Seeds of random tests, which are printed.
+// Seeds of random tests. A failing test prints its seed.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace millrace::test {
 
-/// Another one on every run; MILLRACE_TEST_SEED repeats one.
+/// Returns another seed on every run, or that of the environment variable MILLRACE_TEST_SEED.
 inline std::uint64_t seed() {
   static const std::uint64_t value = [] {
     const char* given = std::getenv("MILLRACE_TEST_SEED");
@@ -17,7 +17,7 @@ inline std::uint64_t seed() {
   return value;
 }
 
-/// To be streamed into a SCOPED_TRACE at the head of every random test.
+/// Returns how to repeat a test. Streamed into a SCOPED_TRACE at the head of every random test.
 inline std::string repeat() { return "repeat with MILLRACE_TEST_SEED=" + std::to_string(seed()); }
 
 }  // namespace millrace::test

@@ -1,5 +1,5 @@
-// What became of a packet, and why. Closed: every packet ends with exactly one verdict, and each
-// has a counter of its own.
+// Verdicts: what becomes of a packet, and why. Every packet ends with exactly one verdict of this
+// closed list, and each verdict has a counter of its own.
 #pragma once
 
 #include <array>
@@ -11,70 +11,70 @@ namespace millrace {
 
 enum class Verdict : std::uint8_t {
   // Served, or the host's.
-  tracked,
-  stateless,  ///< served without an entry, by consistent hashing
-  related,    ///< an ICMP error about what was served, sent on to where that came from
-  consumed,   ///< for the host itself: heard, or answered
-  held,       ///< until its next hop is known
+  tracked,    ///< served, and its connection has an entry
+  stateless,  ///< served without an entry: by the balancer with consistent hashing
+  related,    ///< an ICMP error about a served packet, sent on to the sender of that packet
+  consumed,   ///< for the host itself, which has taken it in or answered it
+  held,       ///< kept by the host until its next hop is known
 
   // Not tracked: the parser's reasons. Such packets pass untouched, or are dropped, as configured.
   not_ip,         ///< no IP header behind the link layer (ARP, STP, an unknown EtherType, ...)
   truncated,      ///< cut short, by the capture or on the wire, before the headers end
   malformed,      ///< header fields contradict each other or the packet's length
   fragment,       ///< a fragment other than the first: it carries no ports
-  icmp_error,     ///< an ICMP or ICMPv6 error about nothing that is served
+  icmp_error,     ///< an ICMP or ICMPv6 error about a packet that is not served
   icmp_control,   ///< other ICMP without an identifier: neighbour discovery, redirects, ...
   source_routed,  ///< its header names further hops, so its addresses are not its endpoints
-  header_chain,   ///< more extension headers, tags or labels than are followed
+  header_chain,   ///< more extension headers, tags or labels than the parser reads
 
   // Not tracked: the function's reason.
   no_service,  ///< addressed to no configured service, and no reply from a backend
-  passed,      ///< its service has no backend to give, and lets packets pass: they are routed
+  passed,      ///< no backend of its service takes connections, and the service lets packets pass
 
   // Dropped.
-  no_connection,    ///< belongs to no connection and begins none, as a RST; the balancer serves it
-  over_budget,      ///< one half-open connection too many; the balancer serves it
-  no_backend,       ///< its service has no backend to give
-  refused,          ///< as that, and its sender is told so
-  stray_reply,      ///< from where a backend serves, and of no connection
-  not_ready,        ///< it goes by consistent hashing, and its service's table is being made
-  table_full,       ///< a new connection, and the table has no place for it
+  no_connection,    ///< begins no connection and belongs to none, as a RST; some functions serve it
+  over_budget,      ///< one half-open connection too many; some functions serve it
+  no_backend,       ///< no backend of its service takes connections
+  refused,          ///< the same, and its sender gets a RST or an ICMP error
+  stray_reply,      ///< from a backend's address and port, and of no connection
+  not_ready,        ///< served by consistent hashing, and its service's table is being made
+  table_full,       ///< it would begin a connection, and the table has no place
   reply_collision,  ///< every backend's reply tuple belongs to another connection
-  source_limit,     ///< its source has as many connections as one may have
-  service_limit,    ///< its service has
-  hop_limit,        ///< it has been forwarded often enough
-  no_route,         ///< nobody knows where its destination is
-  too_big,          ///< for the next link
+  source_limit,     ///< its source has as many connections as a source may have
+  service_limit,    ///< its service has as many connections as it may have
+  hop_limit,        ///< its TTL or hop limit is used up
+  no_route,         ///< no route to its destination
+  too_big,          ///< larger than the next link takes
   unresolved,       ///< its next hop does not answer
-  not_ours,         ///< to the host itself, or to a group, and nothing here takes it
-  kernel_full,      ///< for the kernel, whose interface has no room for it
+  not_ours,         ///< for the host itself, or a group, and nothing here takes it
+  kernel_full,      ///< for the kernel, and the interface to it has no room
 
-  // Dropped: what a router does not take in. Nobody is told of it.
-  other_station,   ///< its frame is for another station on the link
-  foreign_vlan,    ///< its frame belongs to a VLAN, and no port does
-  encapsulated,    ///< in PPPoE, MPLS or LLC, which no port speaks
-  link_broadcast,  ///< to one host, in a frame to several
-  martian_source,  ///< nobody may send by it: loopback, a group, an address of millrace's own, ...
-  reverse_path,    ///< its source is elsewhere: a port's `rpf`
-  unroutable,      ///< its destination is one to which no router forwards: loopback, ...
-  service_fragment,  ///< a fragment to or from a service, which whole packets reach only
+  // Dropped: packets that a router does not take in. Their senders get no ICMP error.
+  other_station,     ///< its frame is for another station on the link
+  foreign_vlan,      ///< its frame has a VLAN tag, and no port is in a VLAN
+  encapsulated,      ///< in PPPoE, MPLS or LLC, which no port speaks
+  link_broadcast,    ///< for one host, in a broadcast or multicast frame
+  martian_source,    ///< no sender may have its source: loopback, a group, millrace's own, ...
+  reverse_path,      ///< its source is not reached by the port that it came by (a port's `rpf`)
+  unroutable,        ///< its destination is one to which no router forwards: loopback, ...
+  service_fragment,  ///< a fragment to or from a service; services take whole packets only
 };
 
-/// What becomes of a packet that has a verdict.
+/// The outcome of a verdict: what happens to the packet.
 enum class Outcome : std::uint8_t {
-  served,     ///< by the function
-  host,       ///< it is the host's, or waits there
-  unmatched,  ///< configuration decides (`unmatched = "pass" | "drop"`)
-  routable,   ///< so it does; the destination is known, so that a router can pass the packet on
+  served,     ///< it leaves as the function has said
+  host,       ///< the host takes it, or keeps it for a while
+  unmatched,  ///< the configuration decides (`unmatched = "pass" | "drop"`)
+  routable,   ///< like `unmatched`; a router can pass it on, since its destination is known
   passed,     ///< it goes on, untouched
   dropped,
-  limited,  ///< dropped, since a configured limit says no
+  limited,  ///< dropped, since a configured limit forbids it
 };
 
-/// What is true of a verdict.
+/// A verdict with its name and outcome.
 struct VerdictKind {
   Verdict verdict;
-  std::string_view name;  ///< in statistics
+  std::string_view name;  ///< name in statistics
   Outcome outcome;
 };
 
@@ -123,7 +123,7 @@ inline constexpr std::size_t kVerdicts = kVerdictKinds.size();
 
 namespace detail {
 
-/// A bit for each verdict with one of these outcomes.
+/// Verdicts with one of these outcomes, a bit each.
 template <Outcome... outcome>
 inline constexpr std::uint64_t kVerdictsWith = [] {
   std::uint64_t all = 0;
@@ -147,32 +147,33 @@ static_assert(all_stand_in_order() && kVerdicts <= 64 &&
 
 }  // namespace detail
 
-/// As it appears in statistics.
+/// Returns the verdict's name in statistics.
 constexpr std::string_view to_string(Verdict v) {
   return kVerdictKinds[static_cast<std::size_t>(v)].name;
 }
 
-/// True if the packet goes on as the function has said.
+/// True if the packet leaves as the function has said.
 constexpr bool is_served(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::served>, v);
 }
 
-/// True for the reasons that configuration decides about.
+/// True if the configuration decides (`unmatched = "pass" | "drop"`).
 constexpr bool is_unmatched(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::unmatched, Outcome::routable>, v);
 }
 
-/// Of those, the ones that say where a packet is to go, so that a router can pass it on.
+/// True for the unmatched verdicts of packets that a router can pass on: their destination is
+/// known.
 constexpr bool is_routable(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::routable>, v);
 }
 
-/// True for the reasons that always drop.
+/// True if the packet is dropped whatever the configuration says.
 constexpr bool is_drop(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::dropped, Outcome::limited>, v);
 }
 
-/// Of those, the ones by which a configured limit says no.
+/// True if the packet is dropped because a configured limit forbids it.
 constexpr bool is_limit(Verdict v) {
   return detail::is_among(detail::kVerdictsWith<Outcome::limited>, v);
 }

@@ -45,7 +45,7 @@ std::vector<Part> ChainFor<K>::parts() const {
   return all;
 }
 
-/// The first function that rewrites an end decides.
+/// Steers each key as the first function does that rewrites an end of it.
 template <class K>
 Steered ChainFor<K>::steer(std::span<const K> keys) const {
   Steered steered;
@@ -58,7 +58,8 @@ Steered ChainFor<K>::steer(std::span<const K> keys) const {
   return steered;
 }
 
-/// A refusal spares the functions behind it. What concerns none of them gets `no_service`.
+/// Asks the functions in order. A packet that one refuses is not shown to the next. A packet that
+/// none of them handles gets `no_service`.
 template <class K>
 std::uint64_t ChainFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) {
   std::uint64_t begin = 0;
@@ -83,7 +84,7 @@ std::uint64_t ChainFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t unk
 
 // --- open
 
-/// The key with which a connection's packets leave a function.
+/// Returns the key with which the originator's packets leave a function.
 template <class K>
 K ChainFor<K>::left_by(const Link& link) const {
   const Opening<K>& opening = link.opening;
@@ -91,7 +92,7 @@ K ChainFor<K>::left_by(const Link& link) const {
   return link.function->target(opening.key, opening.state).key;
 }
 
-/// False: it refuses, and has no part in the opening.
+/// Asks a function to open the connection. False: it refuses, and counts nothing.
 template <class K>
 bool ChainFor<K>::ask(const Burst& burst, Link& link) {
   link.function->open(burst, link.opening);
@@ -105,8 +106,8 @@ void ChainFor<K>::abandon(Link& link) {
   link.function->event(Event::abandoned, link.opening.state, false);
 }
 
-/// After a collision the last function that can choose otherwise does so; those behind it, from
-/// `next` on, are asked anew. False: none can.
+/// Asks for another reply key after a collision: the functions from the last to the first, until
+/// one has another answer. Those behind it, from `next` on, must be asked anew. False: none has.
 template <class K>
 bool ChainFor<K>::choose_otherwise(const Burst& burst, std::size_t& next) {
   for (next = links_.size(); next > 0; --next) {
@@ -122,7 +123,8 @@ template <class K>
 void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
   std::size_t next = 0;
   if (opening.attempt > 0 && !choose_otherwise(burst, next)) {
-    // Whoever gives the opening up tells all of them; none has a part in it any more.
+    // The line will report the refusal as `Event::abandoned`. All functions have uncounted the
+    // opening by now, so all are marked as refusing, and `event` passes none of that on.
     Verdict why = links_.front().opening.refusal;
     for (Link& link : links_) {
       const bool has_refused = link.opening.answer == Answer::refused;
@@ -160,13 +162,13 @@ void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
   }
 }
 
-// --- what happens to connections
+// --- events of connections
 
 template <class K>
 Verdict ChainFor<K>::event(Event event, const std::byte* state, bool is_proved) {
   for (std::size_t n = 0; n < links_.size(); ++n) {
     Link& link = links_[n];
-    // Of the opening that is under way: who has refused it since knows of it no more.
+    // A function that has refused the opening under way does not count it.
     if (event == Event::abandoned && link.opening.answer == Answer::refused) continue;
     const Verdict verdict = link.function->event(event, state + link.offset, is_proved);
     if (event != Event::proved || verdict == Verdict::tracked) continue;
@@ -210,7 +212,8 @@ Fate ChainFor<K>::fate(const K& key, const std::byte* state, bool is_answered) c
 
 // --- serve
 
-/// Calls `each(link, places)` for both sides, in the orders in which packets meet functions.
+/// Calls `each(link, places)` for each function: in order with the originators' packets, then in
+/// the reverse order with the replies.
 template <class K>
 template <class Each>
 void ChainFor<K>::in_order(std::uint64_t originators, std::uint64_t replies, Each&& each) {
@@ -242,8 +245,8 @@ void ChainFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& sta
     serve_without_entry(burst, without, states);
 }
 
-/// Each function is asked as if it were alone. One that drops a packet has the last word; one that
-/// serves it outweighs those that it does not concern.
+/// Lets each function serve the packets as if it were alone. A verdict that drops a packet is
+/// final; one that serves it outweighs those of functions that do not handle it.
 template <class K>
 void ChainFor<K>::serve_without_entry(Burst& burst, std::uint64_t places, const States<K>& states) {
   const Lane<K>& lane = burst.lane<K>();
@@ -269,7 +272,7 @@ void ChainFor<K>::serve_without_entry(Burst& burst, std::uint64_t places, const 
   for_each_bit(places, [&](unsigned i) { burst.verdict[lane.packet[i]] = is[i]; });
 }
 
-// --- what is served without an entry
+// --- service without an entry
 
 template <class K>
 Verdict ChainFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,

@@ -1,8 +1,11 @@
-// Several functions behind one another, as one. A packet is looked up once, whatever their number.
+// A chain: a function that is made of several. A packet is looked up once, whatever their number.
 //
-// Originators' packets meet them in order, replies in the reverse order. An entry of a connection
-// holds the functions' parts, one behind the other. A function may have no part in a connection
-// (`Answer::unconcerned`), as a load balancer in one to no service.
+// The functions serve originators' packets in order, replies in the reverse order. An entry of a
+// connection holds the functions' parts, one behind the other. A function may have no part in a
+// connection (`Answer::unconcerned`), as a load balancer in a connection to none of its services.
+//
+// To the line a chain is a function: the contract of function.h holds for it, and it calls its
+// functions as the line would.
 #pragma once
 
 #include <array>
@@ -42,9 +45,9 @@ class ChainFor final : public FunctionFor<K> {
  private:
   struct Link {
     FunctionFor<K>* function;
-    std::size_t offset;        // of its part, in both entries
-    std::size_t image_offset;  // of its image
-    Opening<K> opening;        // of the connection that is opened
+    std::size_t offset;        // of the function's part, in both entries
+    std::size_t image_offset;  // of the function's image
+    Opening<K> opening;        // the last question to the function, with its answer
   };
   using Answer = typename Opening<K>::Answer;
 
@@ -62,10 +65,10 @@ class ChainFor final : public FunctionFor<K> {
 
 class Chain final : public Function {
  public:
-  /// Each outlives it. A line refuses a chain whose parts are too large together.
+  /// `functions` outlive the chain. A line refuses a chain with parts that are too large together.
   explicit Chain(std::span<Function* const> functions);
 
-  /// Only together do they track.
+  /// True if all functions are stateful.
   bool stateful() const override { return stateful_; }
   FunctionFor<KeyV4>& v4() override { return v4_; }
   FunctionFor<KeyV6>& v6() override { return v6_; }

@@ -64,20 +64,20 @@ class ChainSettings final : public FunctionSettings {
   const FunctionKind& kind_;
 };
 
-// --- what is asked
+// --- view
 
 class ChainView final : public FunctionView {
  public:
-  /// `views`: of each function. `chain`: any worker's, which says their parts; null before there is
-  /// one.
+  /// `views` are those of the functions. `chain` is any worker's chain, from which the parts are
+  /// read; null if no worker has one yet.
   ChainView(std::vector<std::shared_ptr<const FunctionView>> views, const Chain* chain)
       : views_(std::move(views)) {
-    if (chain == nullptr) return;  // nor are there connections
+    if (chain == nullptr) return;  // then there are no connections, either
     parts_v4_ = chain->family<KeyV4>().parts();
     parts_v6_ = chain->family<KeyV6>().parts();
   }
 
-  /// What concerns a function is said by it; one that drops has the last word.
+  /// Joins what the functions say about a packet that they handle, up to the first that drops it.
   Explained explain(const AnyKey& key, const Flow* connection) const override {
     Explained all;
     bool is_dropped = false;
@@ -111,7 +111,7 @@ class ChainView final : public FunctionView {
   }
 
  private:
-  /// Returns the connection with the image that the function number `n` has written of it.
+  /// Returns the connection with the image that function `n` has written.
   Flow own_of(const Flow& connection, std::size_t n) const {
     const auto& parts = std::holds_alternative<KeyV4>(connection.key) ? parts_v4_ : parts_v6_;
     const std::byte* image = connection.image;
@@ -157,8 +157,9 @@ class ChainDeployment final : public FunctionDeployment {
     return *all_[worker];
   }
 
-  /// If one function refuses its settings, the functions before it get their old ones back. A
-  /// connection that concerned one function alone may concern another now.
+  /// Updates the functions in order. If one refuses its settings, the functions before it get their
+  /// old ones back. After any change all connections are reviewed: one in which a function had no
+  /// part may concern that function now.
   Result<Review> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run,
                         const OnEachWorker& on_each) override {
     Review review = Review::none;
@@ -223,7 +224,7 @@ class ChainDeployment final : public FunctionDeployment {
  private:
   std::vector<std::unique_ptr<FunctionDeployment>> functions_;
   Kinds kinds_;
-  std::shared_ptr<const ChainSettings> settings_;  // that all have taken on
+  std::shared_ptr<const ChainSettings> settings_;  // those that all functions have
   std::vector<std::unique_ptr<Chain>> all_;
 };
 

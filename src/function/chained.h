@@ -1,5 +1,5 @@
-// Several functions as one to the rest of the program: their settings, and their deployments, whose
-// workers' functions stand in a chain (chain.h).
+// Several functions as one for the rest of the program: one `FunctionSettings`. Its deployment
+// makes a chain (chain.h) for each worker.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,9 @@
 
 namespace millrace {
 
-/// Returns the settings of a chain of these, in the order in which originators' packets meet them;
-/// one alone is itself. Chains of the same kinds, in the same order, are of one kind.
+/// Returns the settings of a chain of these functions, in the order in which they serve
+/// originators' packets; for one function, its own settings. Chains of the same kinds in the same
+/// order have the same kind.
 std::shared_ptr<const FunctionSettings> chained(
     std::vector<std::shared_ptr<const FunctionSettings>> functions);
 

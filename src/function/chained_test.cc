@@ -1,4 +1,4 @@
-// Several functions as one, to the rest of the program: what is asked of them, and reloads.
+// Several functions as one for the rest of the program: explanations and reloads.
 #include "function/chained.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ ServiceSpec<AddressV4> service(const std::string& address) {
           .backends = {{.address = *parse_address<AddressV4>("10.0.0.1"), .port = 8000}}};
 }
 
-/// `forward` and the load balancer, in one of both orders, in one worker.
+/// `forward` and the load balancer, in either order, in one worker.
 class ChainedTest : public testing::TestWithParam<bool> {
  protected:
   ChainedTest() : deployment_(deploy({service("203.0.113.10")})) { deployment_->make(0); }
@@ -83,7 +83,7 @@ TEST_P(ChainedTest, ABackendBeginsNoConnectionFromItsServicePort) {
   EXPECT_EQ(own.verdict, Verdict::tracked);
 }
 
-// What asks for every connection takes as long as the tables are large.
+// A review of all connections takes time in proportion to the size of the tables.
 TEST_P(ChainedTest, AReloadAsksForConnectionsWhereOneMayChange) {
   const auto one = service("203.0.113.10");
   const auto other = service("203.0.113.11");

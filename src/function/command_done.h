@@ -1,4 +1,4 @@
-// What a command of a function has done.
+// The result of a function's command.
 #pragma once
 
 #include "core/json.h"
@@ -8,7 +8,8 @@ namespace millrace {
 
 struct CommandDone {
   Json answer;
-  Review review = Review::none;  ///< as `FunctionDeployment::update` returns it
+  Review review =
+      Review::none;  ///< the connections to review, as after `FunctionDeployment::update`
 };
 
 }  // namespace millrace

@@ -1,15 +1,18 @@
-// A function at work: its instances in all workers, and what they have in common.
+// The contract of a deployment: a function's instances in all workers, and what they have in
+// common.
 //
-// One thread at a time calls: that which starts the run, and then whoever holds `Control`'s lock.
-// `make` alone is called by several at once. The workers call their `Function`s themselves; what
-// changes there while they run is done by `OnEachWorker`. Numbered, what must hold:
+// Threads: one at a time calls, first the thread that starts the run, then the thread that holds
+// `Control`'s lock. Only `make` is called by several threads at once. The workers call their
+// `Function`s themselves; changes to these while workers run are made by `OnEachWorker`.
 //
-// 1. `make` is called once for each worker, before anything else but `view`.
+// What must hold:
+//
+// 1. `make` is called once for each worker, before every other call but `view`.
 // 2. A worker's function lives as long as the deployment.
 // 3. After an error nothing has changed.
 //
-// All but `make` and `update` has a default, which suits a function whose workers have nothing in
-// common.
+// All calls but `make` and `update` have defaults, which suit a function without data common to all
+// workers.
 #pragma once
 
 #include <expected>
@@ -29,54 +32,57 @@
 
 namespace millrace {
 
-/// Why something was not done.
+/// The reason why a request was not done.
 struct Refusal {
   enum class Kind : std::uint8_t {
-    wrong,          ///< the request
-    absent,         ///< there is no such thing
-    not_now,        ///< it cannot be at present
-    configuration,  ///< the file is wrong, or changes what cannot change
+    wrong,          ///< the request is wrong
+    absent,         ///< the request names something that does not exist
+    not_now,        ///< the request cannot be done at present
+    configuration,  ///< the file is wrong, or changes a setting that cannot change in a run
   };
   Kind kind = Kind::wrong;
-  std::string message;  ///< a line a problem
+  std::string message;  ///< a line for each problem
 };
 template <class T>
 using Answer = std::expected<T, Refusal>;
 
-/// Calls what it is given with each worker's number, on that worker's thread between two of its
-/// bursts where it runs; returns when all have been called. False: some worker serves no more.
+/// Calls the given function with each worker's number: on that worker's thread between two of its
+/// bursts, or on the calling thread before workers run. Returns when all calls are done. False:
+/// some worker no longer serves.
 using OnEachWorker = std::function<bool(const std::function<void(unsigned)>&)>;
 
-/// What a function says about a packet with some key.
+/// A function's explanation of what becomes of a packet.
 struct Explained {
-  std::optional<Side> side;  ///< of its connection that it meets; none: it concerns no function
-  /// "service" and "backend", say; an empty one is not known. All keys of the kind, in its order.
+  /// The side of its connection from which the packet comes; none: the function does not handle it.
+  std::optional<Side> side;
+  /// Names with values, such as "service" and "backend". Always all names of the kind, in the same
+  /// order; a value that is not known is empty.
   std::vector<std::pair<std::string_view, std::string>> names;
-  std::optional<AnyAddress> sent_to;
+  std::optional<AnyAddress> sent_to;  ///< the address that the packet is sent to, if it is known
   Verdict verdict = Verdict::no_service;
-  std::string why;  ///< a sentence that has not ended
-  /// The function says no more than that packets go on as they come: in a chain what others say
-  /// stands alone.
+  std::string why;  ///< a sentence without its full stop
+  /// The function only says that packets go on as they come. In a chain, explanations of other
+  /// functions replace such a one.
   bool changes_nothing = false;
 };
 
-/// What holds at one moment, for any thread and as long as it likes. By default that of a function
-/// that every packet concerns, and that has no names for connections.
+/// A snapshot of a deployment, which any thread may use for any time. The default is that of a
+/// function that handles every packet, and has no names for connections.
 class FunctionView {
  public:
   virtual ~FunctionView() = default;
 
-  /// A connection: the originator's key, and the one with which its packets leave.
+  /// A connection: the originator's key, and the key with which its packets leave.
   struct Flow {
     const AnyKey& key;
     const AnyKey& translated;
-    const std::byte* image;  ///< what `FunctionFor::write` of the function says
+    const std::byte* image;  ///< written by the function (`FunctionFor::write`)
   };
-  /// Says what becomes of a packet with this key: of a connection, or of none (null). The sentence
-  /// about a connection says what it is to.
-  virtual Explained explain(const AnyKey& key, const Flow* connection) const;
-  /// Appends members of a JSON object, a comma before each: what the function knows of that
+  /// Explains what becomes of a packet with this key and connection; null: the packet has no
   /// connection.
+  virtual Explained explain(const AnyKey& key, const Flow* connection) const;
+  /// Appends what the function knows of the connection: members of a JSON object, each with a comma
+  /// before it.
   virtual void append_names(std::string& /*text*/, const Flow&) const {}
 };
 
@@ -86,40 +92,44 @@ class FunctionDeployment {
  public:
   virtual ~FunctionDeployment() = default;
 
-  /// Makes that worker's function, with memory that is near the calling thread.
+  /// Makes that worker's function, in memory near the processor of the calling thread.
   virtual Function& make(unsigned worker) = 0;
 
-  /// Goes by other settings of the same kind from now on; what `FunctionSettings::unchangeable`
-  /// names is as before. Returns for which connections the `fate` is to be asked for then. Errors
-  /// say what is wrong.
+  /// Changes to other settings of the same kind, which do not differ in what
+  /// `FunctionSettings::unchangeable` names. Returns the connections that are to be reviewed
+  /// (`FunctionFor::fate`) then. Errors: a setting is wrong (usage), or some worker no longer
+  /// serves (failed).
   virtual Result<Review> update(std::shared_ptr<const FunctionSettings> settings,
                                 const FunctionRun& run, const OnEachWorker& on_each) = 0;
 
+  /// Returns the present snapshot.
   virtual std::shared_ptr<const FunctionView> view() const;
-  /// Returns members of the statistics' object: sums so far, of all workers.
+  /// Returns the function's members of the statistics' object: sums over all workers so far.
   virtual Json statistics() const;
-  /// Returns the same for people, as lines that end the table of a run.
+  /// Returns the statistics as lines of text, for the end of a run's table.
   virtual std::string table() const { return {}; }
 
-  /// Does a command of the kind (`FunctionKind::commands`), by its path.
+  /// Does the command of that path (`FunctionKind::commands`). Errors: the kind of refusal, with a
+  /// message.
   virtual Answer<CommandDone> command(std::string_view path, Parameters given,
                                       const OnEachWorker& on_each);
 
   /// @name Another process takes over
   /// @{
-  /// Adds what it must know before connections come: members of an object, which it gets as
-  /// `FunctionRun::offered`. All functions of a chain tell into one object: their names are
-  /// those that no other function uses. False: some worker serves no more.
+  /// Adds members to an object that the new process gets before connections come, as
+  /// `FunctionRun::offered`. All functions of a chain write to one object, so their members have
+  /// different names. False: some worker no longer serves.
   virtual bool tell_first(Json& /*to*/, const OnEachWorker&) const { return true; }
-  /// Adds what it must know when it has all connections. It may come without: where this process
-  /// dies before it is asked, for one.
+  /// Adds members to an object that the new process gets after all connections (`take_last`). It
+  /// gets none if this process dies before.
   virtual void tell_last(Json& /*to*/, const OnEachWorker&) const {}
-  /// The process before has ended, and said this last (null: nothing). Until then, what it served
-  /// has a place here, too; after it the first `update` may take that away. Before workers run.
+  /// Takes the object that the process before has sent last; null: it has ended without one. Until
+  /// this call there is a place for everything that the process before served; after it, the first
+  /// `update` may remove that. Called before workers run.
   virtual void take_last(const Json* /*said*/) {}
   /// @}
 
-  /// At rest.
+  /// Checks the whole deployment; at rest. Errors: the first rule that is broken.
   virtual Result<void> check_invariants() const { return {}; }
 };
 

@@ -1,5 +1,6 @@
-// ICMP errors about packets that a function serves (RFC 5508, 4.2): they are sent on to whom the
-// packets came from, rewritten to what that one knows. The line's work, for every function.
+// ICMP errors about packets that a function serves (RFC 5508, 4.2). Such an error is sent on to the
+// sender of the packet that it quotes, and the quoted packet gets the addresses and ports with
+// which that sender sent it. The line does this for every function.
 #pragma once
 
 #include "function/function.h"
@@ -7,9 +8,10 @@
 
 namespace millrace {
 
-/// Rewrites the burst's errors, whose `connection` is the one that they are about, and gives them
-/// the verdict `related`, where it is known who is to hear of them. Others are left alone.
-/// `target_of(side, key, id)` is how packets with that key leave that meet that entry.
+/// Rewrites the burst's ICMP errors, and gives them the verdict `related`. In their lane
+/// `connection` is the entry that they are about. Errors about packets that are not served stay as
+/// they are. `target_of(side, key, id)` returns how packets with that key leave; `id` is their
+/// entry, on that side of the connection.
 template <class K, class TargetOf>
 void send_errors_on(Burst& burst, FunctionFor<K>& function, TargetOf&& target_of) {
   const Lane<K>& lane = burst.quoted<K>();

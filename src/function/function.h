@@ -1,35 +1,45 @@
-// The contract of a function on packets: what it is told about a burst, and what it answers.
+// The contract of a function: code that decides what becomes of packets, such as a load balancer.
+// The line (line/line.h) calls it, and rewrites packets as the function has said.
 //
-// A worker owns its function; each call handles a whole burst, so the indirection costs once a
-// burst, but for connections that begin or end. In the order of the line:
+// Each call handles a whole burst, so that the indirect call costs once a burst; only `open`,
+// `event` and the like are called for a single connection. In the order of the line:
 //
-//   steer    which worker has a packet's connection, where workers share nothing
-//   (find)   the tracker finds entries; the record says which side's it is
-//   screen   packets without an entry: whether they concern it, and may begin a connection
-//   open     a new connection: the function chooses, and names the reply's key
-//   (link)   the tracker inserts the reply's entry; a collision asks `open` again
-//   event    something has proved a connection, or it has ended
-//   serve    every packet: says what becomes of it, counts, gives the verdict
+//   steer    which end of a packet's connection no function rewrites; that end chooses the worker
+//   (find)   the tracker finds the entries of packets, and which side of the connection each is
+//   screen   for packets without an entry: which of them may begin a connection
+//   open     for a new connection: the function chooses, and names the reply's key
+//   (link)   the tracker inserts the reply's entry; if its key is taken, `open` is called again
+//   event    a connection is proved, or has ended
+//   serve    for every packet: the function says how it leaves, counts it, gives it a verdict
 //   (apply)  the line rewrites packets, and ICMP errors about them (errors.h)
-//   write    what another worker or process is to know of a connection, which `open` reads there
+//   write    an image of a connection, from which `open` makes it at another worker or process
 //
-// A function must say its `part` of records, `open` and `serve`; the rest has defaults that suit
-// one that tracks everything and changes nothing. Numbered, what must hold:
+// A function must define `part`, `open` and `serve`. The defaults of the rest suit a function that
+// tracks everything and changes nothing.
 //
-// 1. Only its worker calls it, and only after `FunctionDeployment::make`. Nothing here blocks,
-//    throws or allocates: millions of packets a second wait for it.
-// 2. `open` writes every byte of both states that is read later: what stands there is another
-//    connection's, unless the attempt before wrote it.
-// 3. An accepted opening counts from its answer on, a resumed one from `Event::adopted`. It ends
-//    once, by `closed` or `abandoned`; an attempt that follows takes the one before back itself.
-// 4. A connection that the function answered by `unconcerned` stays unconcerned: `serve` leaves its
-//    packets alone, `event` does nothing, `target` returns the key that it was given. Its `fate`
-//    may be to begin anew, where the function would answer otherwise by now.
-// 5. Where workers share tables, several may call `serve` for the same connection at once, and
-//    states are read and written by `std::atomic_ref` or are constant after `open`. The
-//    originator's entry may be gone when a reply is served (`States::originator`).
-// 6. What `serve` and `fate` answer depends on states, settings and packet alone: a connection may
-//    go on at another worker, or in another process, after any burst.
+// Threads: each worker has a function of its own (`FunctionDeployment::make`), and only the
+// worker's thread calls it; before workers run and at rest, any one thread at a time.
+//
+// What must hold:
+//
+// 1. No call blocks, throws or allocates: millions of packets a second wait for it.
+// 2. `open` writes every byte of both states that is read later. Before, they hold bytes of another
+//    connection, or those of the attempt before.
+// 3. A connection counts from the answer that accepts it, a resumed one from `Event::adopted`. It
+//    is uncounted once: by `closed` or by `abandoned`. An `open` with a higher `attempt` uncounts
+//    the attempt before it.
+// 4. A connection that the function has answered with `unconcerned` stays so: `serve` leaves its
+//    packets as they are, `event` does nothing, `target` returns the key that it was given. Only
+//    `fate` may say `begins_anew`, if by now the function would take such a connection.
+// 5. Where workers share tables, several functions may serve the same connection at once: states
+//    are constant after `open`, or read and written by `std::atomic_ref`. The originator's entry
+//    may be gone when a reply is served (`States::originator`).
+// 6. The answers of `serve` and `fate` depend on states, settings and packet alone: after any burst
+//    a connection may go on at another worker or in another process.
+//
+// What fails: nothing returns an error. A function refuses a connection in its answer to `open`,
+// and a packet by a verdict that drops it. The line refuses a function with a `part` that is too
+// large (`make_lines`).
 #pragma once
 
 #include <array>
@@ -48,53 +58,56 @@
 
 namespace millrace {
 
-/// A function's part of the entries of a connection.
+/// The bytes that a function keeps in the entries of a connection, and their image.
 struct Part {
-  /// Bytes of all parts of an entry together, at most; and of all their images.
+  /// Most bytes of all parts of an entry together, and of all images of a connection together.
   static constexpr std::size_t kMost = 64;
 
   std::string_view name;               ///< the function's
-  std::uint16_t version = 1;           ///< to be raised where what an image says changes
+  std::uint16_t version = 1;           ///< version of the image, raised when its meaning changes
   std::uint16_t originator_bytes = 0;  ///< in the originator's entry
-  std::uint16_t reply_bytes = 0;       ///< in the reply's
-  std::uint16_t alignment = 2;         ///< of both: 1, 2, 4 or 8
-  /// Bytes of what `write` writes, and `open` reads in another process; not aligned. A process
-  /// without this function takes over only connections whose image has no byte but 0.
+  std::uint16_t reply_bytes = 0;       ///< in the reply's entry
+  std::uint16_t alignment = 2;         ///< alignment of both: 1, 2, 4 or 8
+  /// Size of the image that `write` writes and `open` reads at another worker or process; the image
+  /// is not aligned. A process without this function takes a connection over only if its image is
+  /// all 0.
   std::uint16_t image_bytes = 0;
   bool replies = true;  ///< false: no connection has a reply's entry, so none is looked up
 };
 
-/// A connection in the making. The function fills what stands under *answer*.
+/// A connection that is to be opened. The function fills the members under *answer*.
 template <class K>
 struct Opening {
-  std::uint8_t packet = 0;    ///< its first packet's place in the burst
-  std::uint32_t attempt = 0;  ///< how many answers collided with another connection's reply
+  std::uint8_t packet = 0;    ///< place in the burst of the connection's first packet
+  std::uint32_t attempt = 0;  ///< number of answers before, all with a reply key that is taken
   K key;                      ///< the originator's
-  /// Its packet is a reply, to what was served without an entry. It is not asked again; abandoned
-  /// if the answer has another key than that packet.
+  /// True: the packet is a reply to a packet that was served without an entry. The function is
+  /// asked once only, and the answer is given up (`Event::abandoned`) if its reply key is not the
+  /// packet's.
   bool by_reply = false;
   std::byte* state = nullptr;        ///< the function's part of the originator's entry
-  std::byte* reply_state = nullptr;  ///< and of the reply's
-  /// Another worker, or process, had the connection. Then there is no packet, the burst is empty,
-  /// `attempt` is 0, and no limit forbids it; refused where it can go on no more as it was.
-  /// `Event::adopted` follows where it found a place, else nothing.
+  std::byte* reply_state = nullptr;  ///< the function's part of the reply's entry
+  /// True: another worker or process had the connection. There is no packet, the burst is empty,
+  /// `attempt` is 0, and limits are not asked. The function refuses if the connection cannot go on
+  /// as it was. If the connection finds a place, `Event::adopted` follows, else no event does.
   bool is_resumed = false;
-  /// What `write` told there; null where no function of that name had a part in the connection.
+  /// The image that `write` wrote there; null if no function of that name had a part in the
+  /// connection.
   const std::byte* image = nullptr;
-  std::span<const std::byte* const> images;  ///< and of each function of a chain
+  std::span<const std::byte* const> images;  ///< the image of each function of a chain
 
   enum class Answer : std::uint8_t {
     one_way,  ///< open it; there is no reply's entry
     two_way,  ///< open it; link `reply_key`
     refused,  ///< do not open it; `refusal` says why
-    /// Others in the chain may open it. Its state says so: whatever the function is told of that
-    /// connection from then on, it passes over. Where there is no other, refused: `refusal` is to
-    /// say why, too.
+    /// This function has no part in the connection, but another one in the chain may open it. The
+    /// function marks that in its state (4 above). Without another function it is refused, so
+    /// `refusal` is set, too.
     unconcerned,
   };
   // answer:
   Answer answer = Answer::one_way;
-  Verdict refusal = Verdict::no_backend;  ///< not one that serves
+  Verdict refusal = Verdict::no_backend;  ///< a verdict for which `is_served` is false
   K reply_key;
 
   bool is_accepted() const { return answer == Answer::one_way || answer == Answer::two_way; }
@@ -108,120 +121,132 @@ struct Opening {
   }
 };
 
-/// What happens to a connection.
+/// An event in the life of a connection.
 enum class Event : std::uint8_t {
-  /// Something is about to prove it: `tracked`, and it counts as proved from now on; or the limit
-  /// that forbids it (`is_limit`).
+  /// A packet is about to prove it. The function answers `tracked`, and counts it as proved; or it
+  /// answers the limit that forbids it (`is_limit`).
   proved,
-  unproved,   ///< it counts as proved no more, although it lives on
+  unproved,   ///< it no longer counts as proved, although it lives on
   closed,     ///< it has ended, or goes on at another worker
-  abandoned,  ///< the opening was accepted, and given up: it is to count as if it had not been
-  adopted,    ///< opened at another worker, or in another process, it goes on here
+  abandoned,  ///< its accepted opening was given up: it no longer counts as opened
+  adopted,    ///< it was opened at another worker or in another process, and goes on here
 };
 
-/// What is to be done with a connection.
+/// The decision about a connection after a change of settings. The order is that of severity.
 enum class Fate : std::uint8_t {
   stays,
-  begins_anew,  ///< its entries go: its next packet opens it again
-  reset,        ///< it ends, and both sides are told
+  begins_anew,  ///< its entries are removed: its next packet opens it again
+  reset,        ///< it ends, and both sides get a RST
 };
 
-/// For which connections a change asks for the `fate`.
+/// The connections to review after a change: the line asks the function for the `fate` of each.
 enum class Review : std::uint8_t {
   none,
-  /// Those that the function has no part in, if others in its chain have (`Answer::unconcerned`).
+  /// Connections in which the function has no part (`Answer::unconcerned`). Only chains have such
+  /// connections; the deployment of a chain reviews all.
   unconcerned,
   all,
 };
 
-/// What a function does for one address family.
+/// A function for one address family.
 template <class K>
 class FunctionFor {
  public:
   virtual ~FunctionFor() = default;
 
-  /// Is always the same.
+  /// Returns the function's part of entries, the same at each call.
   virtual Part part() const = 0;
-  /// Returns the parts of the functions that it is made of.
+  /// Returns the parts of the functions of a chain; of another function, its own part.
   virtual std::vector<Part> parts() const { return {part()}; }
 
-  /// Returns, of packets with these keys, which end says who has their connection, where the
-  /// function rewrites the other one. By default neither: nothing is rewritten.
+  /// Returns which end of each of these packets, at most 64, chooses the worker of its connection:
+  /// the end that the function does not rewrite, if it rewrites the other. By default neither end:
+  /// nothing is rewritten.
   virtual Steered steer(std::span<const K> /*keys*/) const { return {}; }
 
-  /// The lane's packets whose bit in `unknown` is set have no entry. Returns those that may begin a
-  /// connection. Of each other one, sets the bit in the lane's `replies` where it may be a reply to
-  /// what was served without an entry, or else gives it a verdict: `no_service` where it does not
-  /// concern the function, another where that refuses it.
+  /// Returns which of the lane's packets in `unknown`, which have no entry, may begin a connection;
+  /// both are bits by place in the lane. Of each other packet it sets the bit in the lane's
+  /// `replies` if the packet may be a reply to one that was served without an entry; else it gives
+  /// the packet a verdict: `no_service` if the function does not handle it, another one to refuse
+  /// it.
   virtual std::uint64_t screen(Burst&, Lane<K>&, std::uint64_t unknown) { return unknown; }
 
-  /// Answers the opening. Called again, with `attempt` one higher, where its reply's key is
-  /// another entry's, or its own: then it takes back what it counted for the attempt before, and
-  /// answers with a reply key not tried yet, or refuses. After an accepted attempt the opening may
-  /// be given up, by a later refusal or a full table: `Event::abandoned`.
+  /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by
+  /// another entry or by the originator's, `open` is called again with the next `attempt`: the
+  /// function uncounts the attempt before, and answers with a reply key that it has not tried yet,
+  /// or refuses. `Event::abandoned` follows an accepted attempt if the connection is not opened
+  /// after all, because a later attempt is refused or the table is full.
   virtual void open(const Burst& burst, Opening<K>& opening) = 0;
 
-  /// Is told what happens to the connection with this originator's state, which any worker may have
-  /// opened. `is_proved`: it counts as that. The answer counts for `Event::proved` only.
+  /// Takes note of an event of the connection with this originator's state. Any worker may have
+  /// opened the connection. `is_proved`: it counts as proved. The return value matters for
+  /// `Event::proved` only.
   virtual Verdict event(Event, const std::byte* /*state*/, bool /*is_proved*/) {
     return Verdict::tracked;
   }
 
-  /// Serves the lane's packets whose bit in `places` is set: gives each its verdict
-  /// (`burst.verdict[lane.packet[i]]`), and says what it becomes to the lane (`set_source`, ...)
-  /// and the burst (`send_by`, `limit_mss`). With an entry (`lane.connection[i]`, of the side
-  /// `lane.side(i)`) it is `tracked`, or a verdict that drops it. Without one, an originator's
-  /// packet has the verdict by which it got none: one of `table_full`, `over_budget` and
-  /// `no_connection` may become `stateless` where the function serves such; every other stays. A
-  /// reply becomes `stateless`, too, or `no_service`, unless its verdict drops it.
+  /// Serves the lane's packets in `places` (bits by place in the lane): writes each packet's
+  /// verdict (`burst.verdict[lane.packet[i]]`), and how the packet leaves, into the lane
+  /// (`set_source`, ...) and the burst (`send_by`, `limit_mss`).
+  ///
+  /// - A packet with an entry (`lane.connection[i]`, of side `lane.side(i)`) becomes `tracked`, or
+  ///   gets a verdict that drops it.
+  /// - An originator's packet without an entry comes with the verdict that says why it has none.
+  ///   The function may turn `table_full`, `over_budget` and `no_connection` into `stateless`, or
+  ///   into another reason; it leaves every other verdict.
+  /// - A reply without an entry becomes `stateless`, `no_service` or dropped, unless its verdict
+  ///   drops it already.
   virtual void serve(Burst& burst, std::uint64_t places, const States<K>& states) = 0;
 
-  /// How packets leave.
+  /// The way in which packets leave.
   struct Target {
     K key;
-    std::optional<typename K::Address> next_hop;  ///< whatever their destination
+    std::optional<typename K::Address> next_hop;  ///< in place of their destination's
   };
-  /// Returns how packets with that key leave, of a connection with that originator's state that has
-  /// no reply's entry; where it has one, that tells.
+  /// Returns how packets with that key leave. Their connection has this originator's state, and no
+  /// reply's entry; the key of a reply's entry says it by itself.
   virtual Target target(const K& key, const std::byte* /*state*/) const {
     return {key, std::nullopt};
   }
 
-  /// Writes the image of the connection with this originator's key and state for another worker, or
-  /// process, in so many bytes as `part` says. All 0 is the image of a connection that goes on the
-  /// same without this function.
+  /// Writes the image of the connection with this originator's key and state, for another worker or
+  /// process: `Part::image_bytes` bytes. An image that is all 0 means that the connection goes on
+  /// just the same without this function.
   virtual void write(const K&, const std::byte* /*state*/, std::byte* /*image*/) const {}
 
-  /// Returns what is to be done with the connection with this originator's key and state, which any
-  /// worker may have opened. `is_answered`: the other side has sent something, or may have.
+  /// Returns the fate, under the present settings, of the connection with this originator's key and
+  /// state. Any worker may have opened the connection. `is_answered`: the other side has sent a
+  /// packet, or may have.
   virtual Fate fate(const K&, const std::byte* /*state*/, bool /*is_answered*/) const {
     return Fate::stays;
   }
 
-  /// @name What is served without an entry
+  /// @name Packets that are served without an entry
   /// @{
-  /// `tracked` where a reply without a connection answers what was, or would have been, served
-  /// without an entry: then `originator` becomes the key of what it answers. `no_service` where it
-  /// does not; or a limit that forbids such a connection, and the reply with it.
+  /// Returns `tracked` if this packet, a reply without a connection, answers packets that are
+  /// served without an entry; then `originator` becomes their key. Returns a limit if that forbids
+  /// the connection, and the reply with it, else `no_service`.
   virtual Verdict answers(const Burst&, unsigned /*packet*/, const K& /*reply_key*/,
                           K& /*originator*/) {
     return Verdict::no_service;
   }
-  /// Returns how packets with that key leave that have no connection; nothing where such are not
-  /// served, or where it cannot be told now. `packet` is an error about one.
+  /// Returns how packets with that key leave that have no connection; nothing if the function does
+  /// not serve them, or cannot say it now. `packet` is an ICMP error about such a packet.
   virtual std::optional<Target> target_without_entry(const Burst&, unsigned /*packet*/, const K&) {
     return std::nullopt;
   }
-  /// What holds for packets without entries of `other`, which is configured alike and some of whose
-  /// connections become this one's, holds here from now on. `other` may be at work.
+  /// Notes that some connections of `other`, a function with the same settings, go on here: from
+  /// now on packets without an entry are served here as they are there. Called by this function's
+  /// worker; `other` may be serving meanwhile.
   virtual void follow(const FunctionFor& /*other*/) {}
   /// @}
 };
 
+/// A function for both address families.
 class Function : public Steering {
  public:
-  /// False: nothing is tracked and `open` is never called; every packet reaches `serve` as one
-  /// whose connection found no place.
+  /// False: nothing is tracked, and `open` is never called. A packet that may begin a connection
+  /// comes to `serve` with the verdict `table_full`.
   virtual bool stateful() const { return true; }
   virtual FunctionFor<KeyV4>& v4() = 0;
   virtual FunctionFor<KeyV6>& v6() = 0;

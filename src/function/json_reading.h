@@ -1,5 +1,5 @@
-// Reading what another process says as JSON. Where it is not what is wanted, these throw a
-// `std::exception` (nlohmann::json::exception, std::invalid_argument, ...).
+// Reads JSON that another process has sent. These functions throw a `std::exception`
+// (nlohmann::json::exception, std::invalid_argument, ...) if the JSON is not as it must be.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// Returns a whole number.
+/// Returns the whole number, from `least` to `most`.
 template <class Number>
 Number number_from(const Json& json, Number least, Number most) {
   if (!json.is_number_unsigned()) throw std::invalid_argument("number");
@@ -26,7 +26,7 @@ Number number_from(const Json& json) {
   return number_from<Number>(json, 0, std::numeric_limits<Number>::max());
 }
 
-/// Calls `then` with the address that is the member "address".
+/// Calls `then` with the member "address", an `AddressV4` or `AddressV6`.
 template <class Then>
 void with_address(const Json& json, Then&& then) {
   const std::string text = json.at("address");
@@ -37,8 +37,7 @@ void with_address(const Json& json, Then&& then) {
   }
 }
 
-/// Returns the error (failed) of a process that says anything else than what one that hands over
-/// says.
+/// Returns the error (failed) for JSON that is not that of a millrace that hands over.
 inline Error no_offer() { return {"what answers there is no millrace that can hand over"}; }
 
 }  // namespace millrace

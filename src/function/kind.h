@@ -1,8 +1,8 @@
-// A kind of function: all that the rest of the program knows of it before it is configured. A value
-// that never changes.
+// A kind of function: all that the rest of the program knows of a function before it is configured.
+// A constant, so any thread may read it.
 //
-// To add a function: a folder beside this one with a `FunctionKind`, and a line in the list of
-// kinds.cc. Nothing outside that folder names its types (cmake/lint.py).
+// To add a function, make a folder beside this file with a `FunctionKind`, and add a line to the
+// list in kinds.cc. Nothing outside that folder names its types (checked by cmake/lint.py).
 #pragma once
 
 #include <memory>
@@ -22,41 +22,41 @@ class SettingsReader;
 /// A key at the root of the configuration.
 struct FunctionKey {
   std::string_view name;
-  bool is_list = false;  ///< [[name]], as often as wanted; else [name]
+  bool is_list = false;  ///< true: [[name]], any number of them; false: [name]
 };
 
 /// A command over the control socket (docs/control.md).
 struct FunctionCommand {
   std::string_view path;  ///< "/drain"
-  bool changes = false;   ///< a POST, and refused while another process takes over; else a GET
+  bool changes = false;   ///< true: a POST, refused while another process takes over; false: a GET
 };
 
-/// An array in the statistics, whose elements DPDK's tools get as /millrace/<key>.
+/// An array in the statistics, which DPDK's telemetry offers as /millrace/<key>.
 struct FunctionTelemetry {
   std::string_view key;
-  std::string_view what;                     ///< in one line
-  std::span<const std::string_view> called;  ///< members that make an element's name together
+  std::string_view what;                     ///< description in one line
+  std::span<const std::string_view> called;  ///< members that together make an element's name
 };
 
-/// Values of a key of the configuration, for `millrace schemes`.
+/// The possible values of a key of the configuration, for `millrace schemes`.
 struct FunctionNames {
   std::string_view title;
-  std::vector<std::pair<std::string_view, std::string_view>> names;  ///< with what each is
+  std::vector<std::pair<std::string_view, std::string_view>> names;  ///< each with its description
 };
 
 struct FunctionKind {
-  std::string_view name;     ///< in `function` and `chain`
-  std::string_view summary;  ///< in one line, for `millrace schemes`
+  std::string_view name;     ///< name in the keys `function` and `chain` of the configuration
+  std::string_view summary;  ///< description in one line, for `millrace schemes`
   std::span<const FunctionKey> keys;
   std::span<const FunctionCommand> commands;
   std::span<const FunctionTelemetry> telemetry;
   std::vector<FunctionNames> (*names)() = [] { return std::vector<FunctionNames>(); };
 
-  /// Returns what holds where the file says nothing.
+  /// Returns the settings of a configuration without the function's keys.
   std::shared_ptr<const FunctionSettings> (*defaults)();
   std::unique_ptr<SettingsReader> (*reader)();
-  /// Makes the first plan; `settings` are of this kind. Errors say which setting is wrong (usage),
-  /// or that what was offered makes no sense (failed).
+  /// Makes the deployment; `settings` are of this kind. Errors: a setting is wrong (usage); what
+  /// the process before has offered cannot be read (failed).
   Result<std::unique_ptr<FunctionDeployment>> (*deploy)(
       std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
 };

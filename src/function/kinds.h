@@ -1,4 +1,4 @@
-// The functions that there are.
+// The list of all kinds of functions.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,10 @@
 
 namespace millrace {
 
-/// Returns all of them; where nothing is configured, the first is meant.
+/// Returns all kinds. The first is the default.
 std::span<const FunctionKind* const> kinds();
 
-/// Returns the first one's settings, where the file says nothing.
+/// Returns the default settings of the default kind.
 std::shared_ptr<const FunctionSettings> default_function();
 
 }  // namespace millrace

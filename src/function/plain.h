@@ -1,5 +1,5 @@
-// What a function needs that has no keys in the configuration, and nothing that its workers have in
-// common: the rest of its `FunctionKind`.
+// Settings, reader and deployment of a function without keys in the configuration, and without data
+// common to all workers.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-/// `kind_of` returns the kind.
+/// Settings without content. `kind_of` returns the kind.
 template <const FunctionKind& (*kind_of)()>
 class PlainSettings final : public FunctionSettings {
  public:
@@ -34,7 +34,7 @@ class PlainReader final : public SettingsReader {
   static std::unique_ptr<SettingsReader> make() { return std::make_unique<PlainReader>(); }
 };
 
-/// Each worker has an `F`, made of a `FunctionRun`.
+/// Makes an `F` for each worker, from a `FunctionRun`.
 template <class F>
 class PlainDeployment final : public FunctionDeployment {
  public:

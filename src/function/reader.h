@@ -1,4 +1,4 @@
-// How a function's part of the configuration is read.
+// The contract of a reader: reads a function's part of the configuration.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,16 @@
 
 namespace millrace {
 
-/// Reads one file, on one thread. What is wrong goes to the problems.
+/// Reads one file, on one thread: `read` for each of its keys, then `finish`. Errors go to
+/// `Problems`.
 class SettingsReader {
  public:
   virtual ~SettingsReader() = default;
   /// Reads the value of one of the kind's keys (`FunctionKind::keys`).
   virtual void read(std::string_view key, const config::Context& context,
                     const toml::node& node) = 0;
-  /// Returns what all keys say together, once the rest of the file has been read.
+  /// Returns the settings. Called once the rest of the file has been read; checks what depends on
+  /// several keys.
   virtual std::shared_ptr<const FunctionSettings> finish(config::Problems& problems,
                                                          const Surroundings& around) = 0;
 };

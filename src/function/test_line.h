@@ -2,18 +2,17 @@
 // packets through it and looks at what comes out; forward/forward_test.cc is a short example.
 //
 // The line asks the function what the tracker and a family of a line (line/family.h) ask it, in
-// their order, and fails the test if an answer breaks the contract of function.h. The test says
-// what a real line finds out by itself:
+// their order, and fails the test if an answer breaks the contract of function.h. The test decides
+// some things that a real line finds out by itself:
 //
-// - whether the table has room: `full`, `replies_full`, `over_budget`;
-// - when a connection is proved or ends: `prove`, `close`. States are not followed, so a SYN or a
+// - the room in the table: `full`, `replies_full`, `over_budget`;
+// - the proof and the end of connections: `prove`, `close`. States are not followed, so a SYN or a
 //   RST ends nothing. Only a connection that a reply opens is proved at once, as on a real line.
 //
 // A test calls `function()` itself for what is not on a packet's way: `steer`, `Event::unproved`,
-// and what workers tell each other (`follow`, `Event::adopted`).
+// and connections that move between workers (`follow`, `Event::adopted`).
 //
-// The caller owns the function, which must be there as long as the line is used. One thread uses
-// both.
+// The caller owns the function, which must outlive the line. One thread uses both.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -75,7 +74,7 @@ class TestLine {
     for (std::uint32_t n = kEntries; n > 0; --n) free_.push_back(ConnId{n - 1});
   }
 
-  /// Returns the host of that name: "a" to "z" are 10.0.0.1 to 10.0.0.26, or fd00::1 to fd00::1a.
+  /// Returns the address of a host: 'a' to 'z' are 10.0.0.1 to 10.0.0.26, or fd00::1 to fd00::1a.
   static Address host(char name) {
     Address address;
     address.bytes.front() = kV4 ? 10 : 0xfd;
@@ -83,7 +82,7 @@ class TestLine {
     return address;
   }
 
-  /// Sends one packet down the line. Returns what came out.
+  /// Sends one packet down the line. Returns the packet as it left, with its verdict.
   Sent send(const Packet& packet) {
     const K key = key_of(packet);
     enter(bytes_of(packet, key));
@@ -101,7 +100,8 @@ class TestLine {
     run();
     return {burst_->verdict[0], name(0), name(1), next_hop()};
   }
-  /// Sends an ICMP error down the line: its bytes, from the IP header on. `bytes` is what came out.
+  /// Sends an ICMP error down the line, given its bytes from the IP header on. Returns its verdict;
+  /// `bytes` returns the error as it left.
   Verdict send_error(const test::Bytes& error) {
     enter(error);
     parse(*burst_, LinkType::raw_ip);
@@ -127,7 +127,7 @@ class TestLine {
     erase(id);
     function().event(Event::closed, records_.state(id), is_proved);
   }
-  /// Proves the connection with this first packet. Returns what the function says to that.
+  /// Proves the connection with this first packet. Returns the function's answer.
   Verdict prove(const Packet& packet) { return prove(id_of(packet)); }
   /// Proves every connection that is not proved yet.
   void prove_all() {
@@ -155,9 +155,9 @@ class TestLine {
   void at(std::uint32_t ms) { burst_->now = {ms}; }
   Burst& burst() { return *burst_; }
 
-  bool full = false;          ///< no place for new connections
-  bool replies_full = false;  ///< nor for their replies
-  bool over_budget = false;   ///< no place for one more half-open connection
+  bool full = false;          ///< the table has no place for new connections
+  bool replies_full = false;  ///< the table has no place for the entries of replies
+  bool over_budget = false;   ///< there are too many half-open connections for one more
 
  private:
   using Answer = typename Opening<K>::Answer;
@@ -171,7 +171,7 @@ class TestLine {
   static constexpr std::uint32_t kEntries = 4096;
   static constexpr std::uint16_t kL4 = kV4 ? 20 : 40;
   static constexpr std::size_t kSource = kV4 ? 12 : 8;
-  static constexpr int kGarbage = 0xa5;  // in entries that no function has written yet
+  static constexpr int kGarbage = 0xa5;  // fills entries before a function writes them
 
   // --- packets
 
@@ -198,7 +198,7 @@ class TestLine {
     return bytes;
   }
   static char name_of(std::uint8_t last) { return static_cast<char>('a' + last - 1); }
-  /// Returns the last packet's source (0) or destination (1).
+  /// Returns the source (0) or destination (1) of the last packet, as "a:1".
   std::string name(unsigned end) const {
     const std::byte last = bytes_[kSource + (end + 1) * Address::kBytes - 1];
     const unsigned port = test::get(bytes_, kL4 + 2 * end);

@@ -1,7 +1,7 @@
-// Connections on their way from one worker to another, or to another process on the same machine,
-// so that their bytes go as they lie. What is told describes itself: which functions have a part in
-// a connection, in which version, and how many bytes that is. So both processes may have other
-// functions.
+// The format of connections that go to another worker, or to another process on the same machine:
+// integers are in the machine's byte order. The format describes itself: it names the functions
+// that have a part in a connection, with the version and size of their images. So the two processes
+// may have different functions.
 #pragma once
 
 #include <array>
@@ -22,39 +22,42 @@
 
 namespace millrace {
 
-/// Of what both sides must have one understanding: these structures, and what the states and proofs
-/// in them mean. To be raised with any of them. What functions tell has versions of its own
-/// (`Part`).
+/// Version of this format, which both processes must share: raised when one of these structures, or
+/// the meaning of the states and proofs in them, changes. Functions' images have versions of their
+/// own (`Part`).
 inline constexpr unsigned kCarriedVersion = 4;
 
-/// What an entry holds now. It replaces what was told of the same entry of the same worker before.
-/// Behind it stand the images of the connection, in the order of the parts that were told.
+/// Record of an entry's connection. It replaces the record that came before of the same entry of
+/// the same worker. Behind it stand the images of the connection, in the order of the parts.
 template <class K>
 struct CarriedConnection {
   std::uint32_t entry = 0;
-  std::uint16_t is_there = 0;   ///< 0: no connection any more, and the rest means nothing
-  std::uint16_t has_reply = 0;  ///< 1: its replies come this way, too
+  std::uint16_t is_there = 0;   ///< 0: the connection has ended, and the rest has no meaning
+  std::uint16_t has_reply = 0;  ///< 1: the connection has a reply's entry
   LifeImage life;
   K key;  ///< the originator's
 };
 static_assert(std::is_trivially_copyable_v<CarriedConnection<KeyV4>>);
 static_assert(sizeof(CarriedConnection<KeyV4>) == 40 && sizeof(CarriedConnection<KeyV6>) == 64);
 
-/// The stream is made of blocks: first the parts, then records of connections. One of no family
-/// ends what is told at once; one that says why it breaks off has so many bytes of text.
+/// Kinds of blocks other than records (`CarriedBlock::family`).
 inline constexpr std::uint32_t kCarriedRefusal = 1;
 inline constexpr std::uint32_t kCarriedParts = 2;
+/// Head of a block. A stream is a sequence of blocks: one with parts, then blocks with records. A
+/// block of family 0 ends a round of records. `kCarriedRefusal` ends the stream, with a text that
+/// says why.
 struct CarriedBlock {
-  std::uint32_t family = 0;  ///< of records 4, 6; 0: the end; `kCarriedRefusal`, `kCarriedParts`
-  std::uint32_t worker = 0;  ///< that has the connections
-  std::uint64_t count = 0;   ///< of records, parts, bytes of text
+  /// 4 or 6: records of that family; 0: the end; else `kCarriedRefusal` or `kCarriedParts`.
+  std::uint32_t family = 0;
+  std::uint32_t worker = 0;  ///< the worker that has the connections
+  std::uint64_t count = 0;   ///< number of records, of parts, or of bytes of text
 };
 template <class K>
 inline constexpr std::uint32_t kCarriedFamily = K::Address::kBytes == 4 ? 4 : 6;
 
-/// A function's part in a family's connections.
+/// A function's part in the connections of one family.
 struct CarriedPart {
-  std::array<char, 20> function{};  ///< its name; the rest is 0
+  std::array<char, 20> function{};  ///< the function's name, padded with 0
   std::uint32_t family = 0;
   std::uint32_t version = 0;
   std::uint32_t image_bytes = 0;
@@ -67,7 +70,7 @@ struct CarriedPart {
 };
 static_assert(sizeof(CarriedPart) == 32);
 
-/// Adds the parts of a family's function.
+/// Appends the parts of a function in a family's connections.
 inline void append(std::vector<CarriedPart>& all, std::uint32_t family,
                    std::span<const Part> parts) {
   for (const Part& part : parts) {
@@ -77,7 +80,8 @@ inline void append(std::vector<CarriedPart>& all, std::uint32_t family,
   }
 }
 
-/// Adds a record; returns where its images are to be written.
+/// Appends a record, with room for `image_bytes` behind it. Returns the address of that room, valid
+/// until `to` grows.
 template <class K>
 std::byte* append_record(std::vector<std::byte>& to, const CarriedConnection<K>& record,
                          std::size_t image_bytes) {
@@ -87,23 +91,26 @@ std::byte* append_record(std::vector<std::byte>& to, const CarriedConnection<K>&
   return to.data() + at + sizeof(record);
 }
 
-/// What a worker has told of one family's connections, and is about to tell.
+/// The records of one family that a worker is about to send, and what it has sent before.
 template <class K>
 struct CarryingFor {
-  /// By entry: `Tracker::fingerprint`, or 0. It grows on a worker's thread, so without being
-  /// copied.
+  /// For each entry `Tracker::fingerprint` of the connection when its record was made last; 0:
+  /// there was no connection. A deque, since it grows on the worker's thread, which has no time to
+  /// copy it.
   std::deque<std::uint32_t> told;
   std::vector<std::byte> changed;  ///< records with their images
-  std::size_t count = 0;           ///< of those
+  std::size_t count = 0;           ///< number of records in `changed`
 };
 struct Carrying {
   CarryingFor<KeyV4> v4;
   CarryingFor<KeyV6> v6;
 };
 
-/// Gives bytes to `take`, which says false where it wants no more; then this does, too.
+/// Consumer of the stream's bytes. Returns false if it wants no more.
 using TakeBytes = std::function<bool(std::span<const std::byte>)>;
 
+/// Gives a worker's records of one family to `take` as a block, and clears them. Returns what
+/// `take` returned; true if there are no records.
 template <class K>
 bool give(unsigned worker, CarryingFor<K>& carrying, const TakeBytes& take) {
   if (carrying.count == 0) return true;
@@ -113,20 +120,22 @@ bool give(unsigned worker, CarryingFor<K>& carrying, const TakeBytes& take) {
   carrying.changed.clear();
   return goes_on;
 }
-/// What a worker is about to tell.
+/// Does the same for both families.
 inline bool give(unsigned worker, Carrying& carrying, const TakeBytes& take) {
   return give(worker, carrying.v4, take) && give(worker, carrying.v6, take);
 }
+/// Gives a refusal with its reason.
 inline void give_refusal(std::string_view why, const TakeBytes& take) {
   const CarriedBlock block{.family = kCarriedRefusal, .worker = 0, .count = why.size()};
   static_cast<void>(take(std::as_bytes(std::span(&block, 1))) &&
                     take(std::as_bytes(std::span(why))));
 }
-/// Before connections are told.
+/// Gives the parts, which come before all records.
 inline bool give_parts(std::span<const CarriedPart> parts, const TakeBytes& take) {
   const CarriedBlock block{.family = kCarriedParts, .worker = 0, .count = parts.size()};
   return take(std::as_bytes(std::span(&block, 1))) && take(std::as_bytes(parts));
 }
+/// Gives the end of a round of records.
 inline bool give_end(const TakeBytes& take) {
   const CarriedBlock end;
   return take(std::as_bytes(std::span(&end, 1)));

@@ -1,4 +1,5 @@
-// One address family's part of a line: its stages over the family's tables.
+// One address family's part of a line: the line's stages over the family's tables. Used as the line
+// is (line.h); a worker's `Line` calls it for both families in turn.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,8 @@ class Family {
   using Guarding = typename TrackerType::Guarding;
   using Newcomer = typename TrackerType::Newcomer;
 
-  /// One for each function, over the same tables.
+  /// Makes a family for each function, all over the same tables. Errors: functions that keep more
+  /// than `Part::kMost` bytes (usage); as `Tracker::create`.
   static Result<std::vector<Family>> create(
       const LineConfig& config, std::size_t capacity, MakeAgeing& ageing, Guarding guards,
       std::span<Function* const> functions,
@@ -57,7 +59,7 @@ class Family {
 
   bool tracks() const { return tracker_.has_value(); }
   const TrackerType& tracker() const { return *tracker_; }
-  /// Live connections that this worker opened.
+  /// Returns the number of live connections that this worker opened.
   std::size_t live() const { return tracker_ ? tracker_->live() : 0; }
   TableReport report() const {
     if (!tracker_) return {};
@@ -65,30 +67,35 @@ class Family {
             tracker_->pages()};
   }
 
-  /// @name The family's part of `Line::look` and `review`: some connections, from that id on
-  /// Return the id to go on with, none at the end. RSTs leave by the port, if there is one.
+  /// @name The family's part of `Line::look` and `review`
+  /// Visit some connections from the id `from` on. Return the id to go on with, none at the end.
+  /// RSTs leave by the port; without a port none is sent.
   /// @{
   std::optional<std::size_t> look(std::size_t from, Tick now, const LookAtConnection& look,
                                   Port* port);
   std::optional<std::size_t> review(std::size_t from, Port* port);
   /// @}
   std::optional<ListedConnection> find(const K& key, Tick now) const;
-  /// As `Line`'s.
+  /// @name The family's part of the functions of `Line` with the same names
+  /// @{
   std::optional<std::size_t> carry(std::size_t from, std::size_t most, Tick now,
                                    CarryingFor<K>& carrying);
   ConnId resume(const CarriedConnection<K>& carried, Line::Images images, Tick now, unsigned shard);
   void forget(ConnId id);
-  /// Removes `most` connections of a shard, and appends them to `parcel` as a block. True: none is
-  /// left.
+  /// @}
+  /// Removes at most `most` connections of a shard, and appends them to `parcel` as a block (none
+  /// if the shard has no connection). Returns true if the shard has no connection any more.
   bool pack(unsigned shard, std::size_t most, Tick now, std::vector<std::byte>& parcel);
-  /// Begins to fetch where the connections of such a block will stand; returns what follows.
+  /// Prefetches the places in the table for the `count` records of a block. Returns the bytes
+  /// behind them.
   std::span<const std::byte> approach(std::size_t count, std::span<const std::byte> records) const;
-  /// Opens the connections of such a block, behind its head; returns what follows.
+  /// Opens the connections of the `count` records of a block. Returns the bytes behind them.
   std::span<const std::byte> unpack(unsigned shard, std::size_t count,
                                     std::span<const std::byte> records, Tick now);
-  /// What is served without an entry goes on here as there.
+  /// Serves packets without an entry from now on as the other worker does.
   void follow(const Family& other) { function_->follow(*other.function_); }
-  /// Returns which of the lane's packets, by place, have no connection here.
+  /// Returns those of the lane's packets in `places` that have no connection here; both are bits by
+  /// place in the lane.
   std::uint64_t without_connection(const Lane<K>& lane, std::uint64_t places, Tick now) const {
     std::uint64_t without = 0;
     for_each_bit(places, [&](unsigned i) {
@@ -107,8 +114,8 @@ class Family {
   void end() {
     if (tracker_) tracker_->end();
   }
-  /// True when nothing is left that this worker has removed and others may still use: nobody
-  /// releases it but itself.
+  /// Makes the ids reusable that this worker has removed and that no worker uses any more. True if
+  /// none of them is left.
   bool settle() {
     if (!tracker_) return true;
     tracker_->settle();
@@ -139,12 +146,12 @@ class Family {
     });
   }
 
-  /// True when nothing is left to do at that time.
+  /// Expires a bounded number of idle connections. True if no more are due at that tick.
   bool age(Tick now) {
     if (!tracker_) return true;
     bool done = false;
     if (!tracker_->may_sweep()) {
-      std::this_thread::yield();  // to a worker that keeps what drains from use
+      std::this_thread::yield();  // to a worker that may still use ids which wait to be reusable
     } else {
       [[maybe_unused]] const auto guard = tracker_->writing();
       done = tracker_->sweep(now, kSweepBudget, expired());
@@ -161,17 +168,17 @@ class Family {
         tracker_->find(lane.keys(), lane.hashes(), burst.now, lane.connections(), lane.stragglers);
   }
 
-  /// Whether the burst has packets without a connection.
+  /// True if the burst has packets of this family without a connection.
   static bool has_unknown(Burst& burst) {
     return std::ranges::count(burst.lane<K>().connections(), ConnId::none) != 0;
   }
-  /// Gives entries to the connections that begin in this burst. Packets whose bit in `refused` is
-  /// set begin none.
+  /// Gives entries to the connections that begin in this burst. Packets in `refused` (bits by place
+  /// in the burst) begin none.
   void open(Burst& burst, std::uint64_t refused);
-  /// Gives entries to connections that have been served without one, and that replies prove.
+  /// Gives entries to connections that have been served without one and that a reply proves.
   void open_by_replies(Burst& burst);
 
-  /// Leads the connections of this burst's packets from state to state, in the packets' order.
+  /// Follows the connections of this burst's packets, in the packets' order.
   void follow(Burst& burst) {
     if (!tracker_) return;
     Lane<K>& lane = burst.lane<K>();
@@ -202,7 +209,7 @@ class Family {
   }
   struct Placed {
     ConnId id = ConnId::none;
-    Ending why = Ending::moved;  ///< where it has no place
+    Ending why = Ending::moved;  ///< why there is no id
   };
   Placed place(const CarriedConnection<K>& carried, const LifeImage& life, Line::Images images,
                Tick now, unsigned shard, Newcomer newcomer);
@@ -274,7 +281,7 @@ class Family {
     return (burst.lane<K>().size | burst.quoted<K>().size) == 0;
   }
 
-  /// Also that of errors.
+  /// Calls `each` for the family's lane, and for that of its ICMP errors if it is not empty.
   template <class Each>
   static void for_each_lane(Burst& burst, Each&& each) {
     each(burst.lane<K>());
@@ -286,11 +293,12 @@ class Family {
     std::ranges::fill(lane.connections(), ConnId::none);
   }
 
-  /// What the tracker tells of connections that have expired.
+  /// Returns what the tracker calls for a connection that has expired.
   auto expired() {
     return [this](ConnId id) { closed(id, ending(tracker_->state_of(Side::originator, id))); };
   }
-  /// And of those that give way, which may have expired.
+  /// Returns what the tracker calls for a connection that gives its place to another one: it is
+  /// evicted, or had expired.
   auto gives_way(Tick now) {
     return [this, now](ConnId id) {
       if (tracker_->is_idle_too_long(id, now)) return expired()(id);
@@ -313,7 +321,7 @@ class Family {
   }
 
   using Target = typename FunctionFor<K>::Target;
-  /// How packets with that key leave that meet that side's entry of a connection.
+  /// Returns how packets with that key leave. Their entry is `id`, on that side of the connection.
   Target target(Side side, const K& key, ConnId id) const {
     const ConnId peer = peer_of(tracker_->originators().header(id));
     if (peer != ConnId::none && peer != kUnconfirmed)
@@ -324,8 +332,8 @@ class Family {
   Target target(ConnId id) const {
     return target(Side::originator, tracker_->originators().header(id).key, id);
   }
-  /// The key of a connection's packets as their receiver is known by: with the next hop that the
-  /// function has chosen, if it has, in place of the destination.
+  /// Returns the key of a connection's packets as they leave. If the function has chosen a next
+  /// hop, the destination is that next hop.
   K translated(ConnId id) const {
     const auto to = target(id);
     K key = to.key;
@@ -334,10 +342,10 @@ class Family {
   }
   const std::byte* state_of(ConnId id) const { return tracker_->states()[id]; }
 
-  /// What the tracker asks before a packet proves a connection.
+  /// The limits that the tracker asks before a packet proves a connection.
   struct Limits {
     Family& family;
-    Verdict reached = Verdict::tracked;
+    Verdict reached = Verdict::tracked;  ///< the limit that forbids the connection, if one does
 
     Proof take(ConnId id) { return family.take_for(id, reached); }
     void give_back(ConnId id, Proof proof) {
@@ -352,7 +360,7 @@ class Family {
     return sources_ == nullptr || sources_->has_room(sources_->source_of(key));
   }
 
-  /// How a connection ends that is idle in that state.
+  /// Returns how a connection has ended that expires in that state.
   static Ending ending(ConnectionState state) {
     if (state == ConnectionState::closed) return Ending::reset;
     const bool both_fins =
@@ -360,7 +368,7 @@ class Family {
     return both_fins ? Ending::finished : Ending::timed_out;
   }
 
-  /// Leads the connection of the lane's packet `i`. Most packets change nothing.
+  /// Follows the connection of the lane's packet `i`. Most packets change nothing.
   void follow(Burst& burst, Lane<K>& lane, unsigned i) {
     const ConnId id = lane.connection[i];
     if (id == ConnId::none) return;
@@ -369,7 +377,7 @@ class Family {
   }
   void lead(Burst& burst, Lane<K>& lane, unsigned i);
 
-  /// Whether a packet may begin a connection, or be one's in mid-connection.
+  /// True if a packet may begin a connection, or belong to the midst of one that has no entry.
   bool begins(Signal signal) const {
     const Direction from = tracker_->has_replies() ? Direction::originator : Direction::only;
     return millrace::begins(signal, from);
@@ -384,9 +392,9 @@ class Family {
   void give_up(Burst& burst, Lane<K>& lane, unsigned i, Verdict why);
   static bool shows_a_connection(const Burst& burst, unsigned packet);
   ConnId open_by_reply(Burst& burst, Lane<K>& lane, unsigned i);
-  /// The reply's entry of a connection, if that is its key.
+  /// Returns the reply's entry of a connection if its key is `key`; else none.
   ConnId reply_of(ConnId id, const K& key) const {
-    // Read once: another worker may be ending it.
+    // Read once: another worker may be ending the connection.
     const ConnId reply = peer_of(tracker_->originators().header(id));
     const bool is_it = reply != ConnId::none && reply != kUnconfirmed &&
                        tracker_->replies().header(reply).key == key;
@@ -396,14 +404,15 @@ class Family {
   void watch_level();
   void settle_unopened(Burst& burst, Lane<K>& lane, bool look);
 
-  /// The packets without a connection, a bit each.
+  /// Returns the lane's packets without a connection, bits by place in the lane.
   static std::uint64_t unknown(const Lane<K>& lane) {
     std::uint64_t bits = 0;
     for (unsigned i = 0; i < lane.size; ++i)
       bits |= std::uint64_t{lane.connection[i] == ConnId::none} << i;
     return bits;
   }
-  /// A packet without a connection may belong to one that has been opened since.
+  /// Looks the lane's packet `i` up once more, as its connection may have been opened since. True
+  /// if it has.
   bool find_again(Lane<K>& lane, unsigned i, Tick now) {
     const std::uint64_t bit = std::uint64_t{1} << i;
     const bool is_reply = tracker_->find(lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1),
@@ -413,8 +422,9 @@ class Family {
     return true;
   }
 
-  /// What an error is about: as late as that, since the burst may have opened it. An error is no
-  /// packet of the connection, so it does not refresh it, either.
+  /// Finds the connections that the burst's ICMP errors are about. Called late, since this burst
+  /// may have opened such a connection. An error does not count as a packet of the connection, so
+  /// the connection's idle time goes on.
   void find_errors(Burst& burst) {
     Lane<K>& lane = burst.quoted<K>();
     if (!tracker_) return not_found(lane);
@@ -425,13 +435,13 @@ class Family {
 
   std::optional<TrackerType> tracker_;
   std::size_t capacity_;
-  bool expires_;                           // connections do, when they are idle
-  std::shared_ptr<SourceCounts> sources_;  // none: they have no limit
+  bool expires_;                           // false: idle connections stay
+  std::shared_ptr<SourceCounts> sources_;  // null: sources have no limit
   FunctionFor<K>* function_;
   WorkerCounters* counters_;
-  unsigned level_ = 0;                    // watermarks below what the tables hold
+  unsigned level_ = 0;                    // watermarks that the tables are filled over
   std::vector<std::size_t> image_bytes_;  // of each function
-  std::vector<const std::byte*> images_;  // of the connection that is taken
+  std::vector<const std::byte*> images_;  // of the connection that is unpacked
   Opening<K> opening_;
   alignas(8) std::array<std::byte, Part::kMost> reply_state_;  // of the connection being opened
   Records<K> nothing_;

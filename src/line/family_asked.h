@@ -1,4 +1,5 @@
-// What others ask of a family of a line: which connections it has, and to end some.
+// Requests of other threads to a line: to list its connections, and to end some. A part of
+// family.h.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +11,14 @@
 
 namespace millrace {
 
-/// Ends those of some connections, from that id on, for which `decide(id)` says so.
+/// Calls `decide(id)` for some connections of this worker, from the id `from` on, and ends those
+/// for which it says so. Returns the id to go on with, none at the end.
 template <class TrackerType, class K>
 template <class Decide>
 std::optional<std::size_t> Family<TrackerType, K>::visit(std::size_t from, Ending why, Port* port,
                                                          Decide&& decide) {
   if (!tracker_ || from >= tracker_->ids()) return std::nullopt;
-  // No more at once than may drain.
+  // Not more than may wait at once until their ids are reusable.
   std::array<ConnId, Line::kEndMost> ending;
   std::size_t count = 0;
   const std::size_t end = std::min(from + Line::kLookMost, tracker_->ids());
@@ -63,9 +65,9 @@ std::optional<std::size_t> Family<TrackerType, K>::review(std::size_t from, Port
   });
 }
 
-/// Sends each side a RST that has the number which it expects next (RFC 5961, 3.2), if its peer's
-/// packets have told it. Without that number only a client that waits for an answer to its SYN
-/// takes a RST, by what it acknowledges.
+/// Sends each side a RST with the sequence number that this side expects next (RFC 5961, 3.2). That
+/// number is known if the other side has sent packets. Without it, only a client that waits for the
+/// answer to its SYN gets a RST: such a client judges a RST by the number that it acknowledges.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::tell_both(ConnId id, Port& port) const {
   const K& key = tracker_->key_of(id);

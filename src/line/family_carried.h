@@ -1,4 +1,4 @@
-// Connections of a family of a line that go to another worker, or process, or come from one.
+// Connections that go to another worker or process, or come from one. A part of family.h.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::optional<std::size_t> Family<TrackerType, K>::carry(std::size_t from, std::
     carrying.told[at] = is;
     CarriedConnection<K> changed{.entry = static_cast<std::uint32_t>(at)};
     if (is_there) changed = carried(id, now);
-    // So that not every packet changes it.
+    // A short idle time counts as 0, so that not every packet changes the record.
     if (changed.life.idle_ms < TrackerType::kBusyMs) changed.life.idle_ms = 0;
     std::byte* const image = append_record(carrying.changed, changed, image_bytes);
     ++carrying.count;
@@ -66,7 +66,7 @@ bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
     for (; block.count < most && id != ConnId::none; id = tracker_->first_of(shard)) {
       const auto record = carried(id, now);
       function_->write(record.key, state_of(id), append_record(parcel, record, image_bytes));
-      // Its source has it still.
+      // The limit of its source still counts the connection: it goes on at another worker.
       tracker_->close(id, [this](ConnId gone) {
         function_->event(Event::closed, state_of(gone), holds(tracker_->proof_of(gone)));
       });
@@ -115,7 +115,8 @@ std::span<const std::byte> Family<TrackerType, K>::unpack(unsigned shard, std::s
   return records;
 }
 
-/// Limits hold for what is new: a connection that lives goes on, and counts.
+/// Takes what a connection that another process has proved (`had`) holds of its source's limit. A
+/// limit forbids new connections only, so this one counts whatever its source has.
 template <class TrackerType, class K>
 Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
   if (!holds(had)) return had;
@@ -124,7 +125,7 @@ Proof Family<TrackerType, K>::take_again(const K& key, Proof had) {
   return taken == SourceCounts::Taken::counted ? Proof::service_and_source : Proof::service;
 }
 
-/// Opens a connection that was another one's, with that life.
+/// Opens a connection of another worker or process, which goes on with that life.
 template <class TrackerType, class K>
 auto Family<TrackerType, K>::place(const CarriedConnection<K>& carried, const LifeImage& life,
                                    Line::Images images, Tick now, unsigned shard, Newcomer newcomer)
@@ -162,7 +163,8 @@ ConnId Family<TrackerType, K>::resume(const CarriedConnection<K>& carried, Line:
   if (!tracker_) return ConnId::none;
   LifeImage life = carried.life;
   life.standing = Standing(life.standing.state(), take_again(carried.key, life.standing.proof()));
-  // What this line has been told is known by its entry, so nothing of it may give way.
+  // The caller knows connections that are taken over by their entries, so none of them may be
+  // evicted.
   const ConnId id = place(carried, life, images, now, shard, Newcomer::adopted).id;
   if (id != ConnId::none) {
     counters_->taken_over.add(1);

@@ -1,4 +1,4 @@
-// The part of a family by which connections are followed from state to state, within limits.
+// Following: packets advance their connections' states, within limits. A part of family.h.
 #pragma once
 
 #include <cassert>
@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-/// What a limit forbids is dropped, as if it had not come.
+/// Follows the connection of the lane's packet `i`, which changes it. A packet that a limit forbids
+/// is dropped, and leaves the connection as it was.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::lead(Burst& burst, Lane<K>& lane, unsigned i) {
   const ConnId id = lane.connection[i];
@@ -26,7 +27,8 @@ void Family<TrackerType, K>::lead(Burst& burst, Lane<K>& lane, unsigned i) {
   lane.connection[i] = ConnId::none;
 }
 
-/// `reached` where it is none: the limit that forbids it.
+/// Takes what a proved connection holds of the limits of its source and of its service. If a limit
+/// forbids that, returns `Proof::none`, and `reached` becomes the limit.
 template <class TrackerType, class K>
 Proof Family<TrackerType, K>::take_for(ConnId id, Verdict& reached) {
   Proof proof = Proof::service;

@@ -1,5 +1,5 @@
-// The part of a family by which connections get entries: those that begin, and those that were
-// served without one until a reply proves them.
+// Opening: gives entries to connections that begin, and to connections that were served without an
+// entry until a reply proves them. A part of family.h.
 #pragma once
 
 #include <algorithm>
@@ -39,14 +39,16 @@ void Family<TrackerType, K>::open(Burst& burst, std::uint64_t refused) {
   if (opened) watch_level();
 }
 
-/// Ends connections whose ends begin another one, so that `open` does so here.
+/// Ends each connection that a SYN of this burst replaces by a new one, so that `open` opens the
+/// new one.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::end_what_begins_anew(Burst& burst, Lane<K>& lane) {
   for (unsigned i = 0; i < lane.size; ++i) {
     const ConnId id = lane.connection[i];
     if (id == ConnId::none || burst.signal[lane.packet[i]] != Signal::syn) continue;
     if (lane.side(i) == Side::reply) continue;
-    // Who did not open it cannot end it: there it begins anew in its place, with its backend.
+    // Only the worker that opened a connection may end it. On another worker the entry stays: the
+    // new connection goes on with it, and with its backend.
     if (!tracker_->begins_anew(id) || !tracker_->is_mine(id)) continue;
     const ConnId reply = tracker_->originators().header(id).peer;
     [[maybe_unused]] const auto guard = tracker_->writing();
@@ -60,7 +62,7 @@ void Family<TrackerType, K>::end_what_begins_anew(Burst& burst, Lane<K>& lane) {
   }
 }
 
-/// Opens the connection of the lane's packet `i`.
+/// Opens the connection of the lane's packet `i`, or gives the packet a verdict that says why not.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::admit(Burst& burst, Lane<K>& lane, unsigned i) {
   Verdict& verdict = burst.verdict[lane.packet[i]];
@@ -92,8 +94,9 @@ void Family<TrackerType, K>::admit(Burst& burst, Lane<K>& lane, unsigned i) {
   }
 }
 
-/// Inserts an originator's entry. One that another worker is opening is waited for: this one opens
-/// none meanwhile, so nobody waits in a circle.
+/// Inserts an originator's entry. If another worker is opening that connection, waits until it is
+/// confirmed. This worker has no unconfirmed connection meanwhile, so workers do not wait for each
+/// other in a circle.
 template <class TrackerType, class K>
 Insertion Family<TrackerType, K>::insert(const K& key, Hash hash, Tick now, Newcomer newcomer) {
   detail::Backoff others;
@@ -105,7 +108,8 @@ Insertion Family<TrackerType, K>::insert(const K& key, Hash hash, Tick now, Newc
   }
 }
 
-/// The function is to be asked about the connection with this key, whose entry is there.
+/// Sets `opening_` to ask the function about the connection with this key. Its originator's entry
+/// is `id`.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::prepare(const K& key, std::uint8_t packet, ConnId id, bool by_reply) {
   opening_.key = key;
@@ -117,7 +121,7 @@ void Family<TrackerType, K>::prepare(const K& key, std::uint8_t packet, ConnId i
   opening_.reply_state = reply_state_.data();
 }
 
-/// Asks the function until the reply's key is nobody's.
+/// Asks the function until its reply key is free, and confirms the connection; or gives it up.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::complete(Burst& burst, Lane<K>& lane, unsigned i) {
   for (;; ++opening_.attempt) {
@@ -152,7 +156,7 @@ void Family<TrackerType, K>::confirm(const Burst& burst, ConnId id, ConnId reply
   counters_->opened.add(1);
 }
 
-/// Takes the opening back.
+/// Abandons the connection of the lane's packet `i`, which gets the verdict `why`.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::give_up(Burst& burst, Lane<K>& lane, unsigned i, Verdict why) {
   tracker_->abandon(lane.connection[i]);
@@ -162,8 +166,8 @@ void Family<TrackerType, K>::give_up(Burst& burst, Lane<K>& lane, unsigned i, Ve
   burst.verdict[lane.packet[i]] = why;
 }
 
-/// Each is followed at once, so that its limits know of it before the next one displaces anybody;
-/// when the burst is followed it changes nothing once more.
+/// Follows each connection as soon as it is open, so that its limits count it before the next one
+/// evicts another connection. When the whole burst is followed later, these packets change nothing.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::open_by_replies(Burst& burst) {
   Lane<K>& lane = burst.lane<K>();
@@ -184,8 +188,8 @@ void Family<TrackerType, K>::open_by_replies(Burst& burst) {
   for_each_bit(unknown(lane), [&](unsigned i) { find_again(lane, i, burst.now); });
 }
 
-/// Whether who sends this, a reply, has a connection: of TCP what it sends by itself tells, for
-/// anybody can make it acknowledge what it does not take (RFC 9293, 3.10.7.4).
+/// True if this packet, a reply, proves that its sender has a connection. For TCP only data and a
+/// FIN count: anyone can provoke a bare ACK with an unacceptable segment (RFC 9293, 3.10.7.4).
 template <class TrackerType, class K>
 bool Family<TrackerType, K>::shows_a_connection(const Burst& burst, unsigned packet) {
   const Signal signal = burst.signal[packet];
@@ -193,8 +197,8 @@ bool Family<TrackerType, K>::shows_a_connection(const Burst& burst, unsigned pac
   return !is_tcp(signal) || read_segment(burst.data[packet], burst.headers[packet]).length() > 0;
 }
 
-/// Gives an entry to the connection that the lane's packet `i`, a reply, proves; none where it
-/// does not, or there is no place.
+/// Gives entries to the connection that the lane's packet `i`, a reply, proves. Returns the reply's
+/// entry; none if the packet proves nothing, a limit forbids the connection or there is no place.
 template <class TrackerType, class K>
 ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsigned i) {
   const unsigned packet = lane.packet[i];
@@ -223,8 +227,8 @@ ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsign
   return ConnId::none;
 }
 
-/// Counts how often the tables fill over their marks; a mark counts again once a twentieth of the
-/// capacity below it was free.
+/// Counts how often the tables fill to a watermark. A watermark counts again after the tables held
+/// less than it by more than 5 % of the capacity.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::watch_level() {
   const unsigned percent = tracker_->fill_percent();
@@ -233,8 +237,8 @@ void Family<TrackerType, K>::watch_level() {
   while (level_ > 0 && percent + 5 < kWatermarkPercent[level_ - 1]) --level_;
 }
 
-/// Counts what found no place. First it is looked for once more where somebody has opened
-/// connections since: it may belong to one of them.
+/// Counts the packets that found no place. With `look`, each is looked up again first: it may
+/// belong to a connection that has been opened since.
 template <class TrackerType, class K>
 void Family<TrackerType, K>::settle_unopened(Burst& burst, Lane<K>& lane, bool look) {
   for (unsigned i = 0; i < lane.size; ++i) {

@@ -1,7 +1,34 @@
-// A worker's line: the way of a packet, from port to port, on one core.
+// A worker's line: takes packets from a port in bursts, finds or opens their connections, lets a
+// function serve them, and gives them to the port again.
 //
-// A line is made once, from names; from then on nothing is chosen for a packet. Its function, port
-// and ageing scheme are called once a burst, and for connections that begin or end.
+// The schemes (table, sharing, ageing) are chosen once, by name, when lines are made. From then on
+// no call for a single packet is indirect. The function, the port and the ageing scheme are called
+// through pointers: once a burst, and for connections that begin or end.
+//
+// Which thread may call what:
+//
+// - `run`: the worker's thread, one at a time.
+// - `counters`, `mailbox().post` and `wait`: other threads, at any time (mailbox.h says how).
+// - The functions under *Shards that move*: the worker's thread, in `Between`.
+// - The rest: the worker's thread, in a task of the mailbox; or any one thread while the line is at
+//   rest. *At rest* means that neither this line nor another one over the same tables is in `run`.
+//
+// What must hold:
+//
+// 1. The function, the port and `Between` outlive each run. During a run no other thread uses the
+//    function and the port, but by a task of the mailbox or as their own headers allow.
+// 2. Every packet that is served gets one verdict, and goes back to the port once. Bursts, and the
+//    packets in them, keep their order.
+// 3. Between two bursts the line holds no guard and no id. Two bursts have been received by then
+//    and have not been looked up, so packets may still be taken out of them, and connections may be
+//    opened, ended or moved. Where tables are shared, workers that have erased entries wait for
+//    this one: a task is short.
+// 4. Where tables are shared, only the line that opened a connection lists, carries, reviews and
+//    ends it.
+// 5. The line's time is the latest tick of a burst. It begins at 0 and does not go back.
+//
+// What fails: `make_lines` and the functions beside it return errors. Nothing on a packet's way
+// throws. Tasks, `Between` and the port may throw std::bad_alloc, which leaves `run`.
 #pragma once
 
 #include <array>
@@ -29,7 +56,7 @@
 
 namespace millrace {
 
-/// What lines over the same tables are told.
+/// The settings of a line, the same for all lines over the same tables.
 struct LineConfig {
   std::string table = "race";
   std::string sharing = "sharded";
@@ -40,136 +67,148 @@ struct LineConfig {
   std::uint32_t interval_ms = 10;
   Pages pages = Pages::huge;
   Secret secret;
-  /// Connections that nothing has proved to be real yet, of each family, as a share of its
-  /// capacity.
+  /// Most half-open connections of each family, in percent of its capacity; 100: no limit. A
+  /// connection is half open until something proves that it is real.
   unsigned half_open_percent = 100;
-  /// A connection that a reply proves finds room in a full table at the cost of one that would be
-  /// missed less.
+  /// True: in a full table, a connection that a reply proves evicts one that is worth less. Without
+  /// effect where tables are shared.
   bool evicts = false;
   SourceLimit source_limit;
-  /// What counts for that limit, for all lines that it holds for together. None: made with the
-  /// line, where there is a limit.
+  /// Counts connections for `source_limit`, for all lines that share the limit. Null: `make_lines`
+  /// makes it, if there is a limit.
   std::shared_ptr<SourceCounts> sources;
-  bool pass_unmatched = true;  ///< packets that concern no service go out untouched
-  /// Housekeeping catches up before every burst, whatever it takes: for simulated time, where a
-  /// burst may follow minutes after the last one.
+  bool pass_unmatched = true;  ///< unmatched packets (verdict.h) go out untouched; false: dropped
+  /// True: each burst expires all connections that are due. For simulated time, where minutes may
+  /// lie between two bursts. False: a bounded number for each burst.
   bool catch_up = false;
-  /// Entries of the indirection table by which connections move from worker to worker. 0: they
-  /// never move.
+  /// Entries of the indirection table by which connections move from worker to worker; 0: they
+  /// never move. Without effect where tables are shared.
   unsigned shards_that_move = 0;
 };
 
-/// What one family's tables hold and cost; all 0 where nothing is tracked.
+/// Size and cost of one family's tables; all 0 if nothing is tracked.
 struct TableReport {
   std::size_t capacity = 0;  ///< connections promised
   std::size_t slots = 0;
-  std::size_t live = 0;
+  std::size_t live = 0;          ///< connections that the tables hold, of all workers
   std::size_t memory_bytes = 0;  ///< both directions' entries, index, records and ageing
   Pages pages = Pages::huge;     ///< the worst kind among them
 };
 
 /// A live connection, for lists.
 struct ListedConnection {
-  AnyKey key;              ///< the originator's
-  AnyKey translated;       ///< as its packets leave; its destination is the backend, also with dsr
-  bool has_reply = false;  ///< an entry, so that replies are translated
+  AnyKey key;  ///< the originator's
+  /// Key of its packets as they leave. The destination is the backend, also with dsr.
+  AnyKey translated;
+  bool has_reply = false;  ///< there is a reply's entry, so that replies are translated
   ConnectionState state = ConnectionState::none;
   std::uint32_t idle_ms = 0;
-  std::optional<std::uint32_t> expires_ms;     ///< from now on, without packets; none: never
-  std::array<std::byte, Part::kMost> image{};  ///< what `FunctionFor::write` says about it
+  std::optional<std::uint32_t> expires_ms;  ///< time until it ends if no packet comes; none: never
+  std::array<std::byte, Part::kMost> image{};  ///< written by `FunctionFor::write`
 };
-/// Where a look at a line's connections stands.
+/// The place of a visit among a line's connections. A visit begins at a default cursor.
 struct LineCursor {
   enum class At : std::uint8_t { v4, v6, end };
   At at = At::v4;
   std::size_t id = 0;
 };
-/// What to do with a connection that is looked at.
+/// The visitor's decision about a connection.
 enum class Look : std::uint8_t {
   leave,
   end,
-  reset,  ///< end it, and send both ends a RST, if it is TCP whose replies come this way
+  reset,  ///< end it; if it is TCP with replies that come this way, send both ends a RST
 };
 using LookAtConnection = std::function<Look(const ListedConnection&)>;
 
 class Line {
  public:
   virtual ~Line() = default;
-  /// Runs on the calling thread until the port is at its end. `function` and `port` are the line's
-  /// alone meanwhile.
+  /// Serves the port on the calling thread until the port is at its end.
   virtual void run(Port& port) = 0;
 
-  /// By which other threads ask; the worker opens and closes it.
+  /// The mailbox for requests of other threads. The caller of `run` opens and closes it.
   Mailbox& mailbox() { return mailbox_; }
 
   /// @name Shards that move while packets flow
+  /// Called by the worker's thread, in `Between::between_bursts`. Tables must not be shared, and
+  /// shards are below `LineConfig::shards_that_move`.
   /// @{
-  /// What else a worker does between two bursts.
+  /// More work of a worker between two bursts.
   class Between {
    public:
     virtual ~Between() = default;
-    /// `next` is looked up next, and `after` behind it; packets may be taken out of both.
+    /// Called after each burst. `next` is looked up next, and `after` behind it; packets may be
+    /// taken out of both (`take_out`).
     virtual void between_bursts(Burst& next, Burst& after) = 0;
   };
-  /// To be called at rest; `between` outlives each run. Null: nothing.
+  /// Sets what `run` calls after each burst; null: nothing. At rest.
   void set_between(Between* between) { between_ = between; }
 
-  /// Removes some connections of a shard, at most `most` of each family, and appends them to
-  /// `parcel` (carried.h). True: none is left. Between two bursts.
+  /// Removes connections of a shard, at most `most` of each family, and appends them to `parcel`
+  /// (carried.h). Returns true if the shard has no connection any more.
   virtual bool pack(unsigned shard, std::size_t most, std::vector<std::byte>& parcel) = 0;
-  /// Opens the connections of a shard that `from`, a line of the same combination, has packed. What
-  /// `from` served without an entry goes on here. Between two bursts.
+  /// Opens the connections of a shard that `from`, a line of the same combination of schemes, has
+  /// packed. `from` may be in `run` meanwhile. From now on services that `from` has served without
+  /// entries are treated alike here (`FunctionFor::follow`).
   virtual void unpack(unsigned shard, const Line& from, std::span<const std::byte> parcel) = 0;
-  /// Returns which of those packets have no connection here, or are errors about one that is not
-  /// here; a bit each. The burst has not been looked up.
+  /// Returns those of `packets` that have no connection in this line's tables; for an ICMP error,
+  /// the connection that it is about. Both are bits by place in the burst, which has been parsed
+  /// and not looked up.
   virtual std::uint64_t without_connection(const Burst& burst, std::uint64_t packets) const = 0;
   /// @}
-  /// @name For a task in the mailbox, or at rest
+  /// @name In a task of the mailbox, or at rest
   /// @{
-  /// Places that one look has eyes for; and connections that it ends, at most.
+  /// Most ids that one call of `look` or `review` visits, and most connections that it ends.
   static constexpr std::size_t kLookMost = 4096;
   static constexpr std::size_t kEndMost = 256;
-  /// Shows some connections that this line opened, and still has, from there on, and ends those
-  /// for which `look` says so. One that lives throughout is shown once.
+  /// Visits some live connections that this line opened, from the cursor on: calls `look` for each,
+  /// and ends those for which `look` says so. Returns the cursor to go on with, `At::end` after the
+  /// last. A connection that lives through the whole visit is shown once.
   virtual LineCursor look(const LineCursor& from, const LookAtConnection& look) = 0;
-  /// Asks the function for the `Fate` of some connections that this line opened, from there on, and
-  /// ends them accordingly. `At::end` is where there are no more.
+  /// Asks the function for the `Fate` of some live connections that this line opened, from the
+  /// cursor on, and ends those that do not stay. Returns the cursor as `look` does.
   virtual LineCursor review(const LineCursor& from) = 0;
-  /// The connection that has that key, in either direction.
+  /// Returns the live connection that has this key in one of its directions, if there is one. Where
+  /// tables are shared, any worker may have opened it.
   virtual std::optional<ListedConnection> find(const AnyKey& key) const = 0;
   virtual void set_timeouts(const Timeouts& timeouts) = 0;
-  /// Which parts the images have that `carry` writes, in their order.
+  /// Returns the parts of the images that `carry` writes, in their order, IPv4's first.
   virtual std::vector<CarriedPart> carried_parts() const = 0;
-  /// Tells what has changed in `most` more places, from there on, since they were last told.
+  /// Looks at the next `most` ids from the cursor on, and appends to `carrying` a record for each
+  /// connection that has changed since `carrying` last got its record. Returns the cursor as `look`
+  /// does.
   virtual LineCursor carry(const LineCursor& from, std::size_t most, Carrying& carrying) = 0;
   /// @}
 
   /// @name Taking connections over from another process, before the first run
   /// @{
-  /// For an image of each of the line's own parts, in the order of `carried_parts`; null where
-  /// there is none.
+  /// An image for each of the line's parts of a family, in the order of `carried_parts`; null for a
+  /// part of which the other process has sent none.
   using Images = std::span<const std::byte* const>;
-  /// Opens one; its entry, none where it has no place, or the function does not serve it. Ticks
-  /// begin at 0: it is idle no longer than it was there.
+  /// Opens a connection of the other process in that shard. Returns its entry; none if there is no
+  /// place for the connection or the function refuses it. The connection is as long idle as the
+  /// record says.
   virtual ConnId resume(const CarriedConnection<KeyV4>& carried, Images images, unsigned shard) = 0;
   virtual ConnId resume(const CarriedConnection<KeyV6>& carried, Images images, unsigned shard) = 0;
-  /// As if it had not been opened.
+  /// Removes a connection that `resume` has opened, and no longer counts it as taken over.
   virtual void forget(std::type_identity<KeyV4> family, ConnId id) = 0;
   virtual void forget(std::type_identity<KeyV6> family, ConnId id) = 0;
   /// @}
 
+  /// Returns the line's counters. Any thread may read each of them at any time; they add up at
+  /// rest.
   virtual const WorkerCounters& counters() const = 0;
-  /// @name At rest
+  /// @name In a task of the mailbox, or at rest
   /// @{
   virtual TableReport report_v4() const = 0;
   virtual TableReport report_v6() const = 0;
-  /// Live connections that this line opened.
+  /// Numbers of live connections that this line opened.
   struct Live {
     std::size_t v4 = 0;
     std::size_t v6 = 0;
   };
   virtual Live live() const = 0;
-  /// Reads every structure whole; for tests.
+  /// Reads the tables whole, for tests; at rest. Errors: the first rule that is broken.
   virtual Result<void> check_invariants() const = 0;
   /// @}
 
@@ -185,22 +224,25 @@ class Line {
 
 using Lines = std::vector<std::unique_ptr<Line>>;
 
-/// The lines of that combination, one for each function, over the same tables: one alone where the
-/// sharing scheme shares nothing. Errors: as `check_schemes`; no memory (failed).
+/// Makes a line for each function, all over the same tables. `functions` are alike and outlive the
+/// lines; more than one only if the sharing scheme shares tables. Errors: as `check_schemes`;
+/// several functions without shared tables, or functions that keep more than `Part::kMost` bytes
+/// (usage); no memory (failed).
 Result<Lines> make_lines(const LineConfig& config, std::span<Function* const> functions);
+/// Makes one line over tables of its own. Errors: as `make_lines`.
 Result<std::unique_ptr<Line>> make_line(const LineConfig& config, Function& function);
 
-/// What all lines of such a configuration count sources in; none where they have no limit. Errors
-/// (failed): no memory.
+/// Makes the counts of sources that all lines of such a configuration use together; null if it has
+/// no limit. Errors (failed): no memory.
 Result<std::shared_ptr<SourceCounts>> make_source_counts(const LineConfig& config);
 
-/// The error names the scheme that is not there, and what is; or a table and a sharing scheme that
-/// do not go together, and what does.
+/// Checks the names of schemes. Errors (usage): a scheme that does not exist, or a table and a
+/// sharing scheme that do not go together; the error names those that do.
 Result<void> check_schemes(const LineConfig& config);
 
-/// Whether all workers use the same tables under the sharing scheme of that name.
+/// Returns true if all workers use the same tables under the sharing scheme of that name.
 bool shares_tables(std::string_view sharing);
-/// The tables that it goes with, by name.
+/// Returns the names of the tables that the sharing scheme goes with.
 std::vector<std::string> tables_for(std::string_view sharing);
 
 }  // namespace millrace

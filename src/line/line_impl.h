@@ -1,4 +1,4 @@
-// The line, written once for every combination of table and guards.
+// The implementation of `Line`, written once for every combination of table and guards.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ namespace millrace {
 template <template <class> class Table, Guards GuardsType, class Probe = NoProbe>
 class LineOf final : public Line {
  public:
-  /// One line a function. Those of one address family use the same tables, which `guards()`, called
-  /// once a family, makes the guards of.
+  /// Makes a line for each function, all over the same tables. `guards()` makes the guards of a
+  /// family's tables, and is called once for each family. Errors: as `make_lines`.
   static Result<std::vector<std::unique_ptr<LineOf>>> create(const LineConfig& config,
                                                              MakeAgeing& ageing,
                                                              GuardsType (*guards)(),
@@ -45,9 +45,9 @@ class LineOf final : public Line {
     return lines;
   }
 
-  /// Three bursts are in flight: while one is served, the next one's records are on their way from
-  /// memory, and the index lines of the one after. Before, what the one to be served still needs is
-  /// asked for.
+  /// Keeps three bursts in flight. While one burst is served, the records of the next one are
+  /// fetched from memory, and the index lines of the one after. What stragglers of the burst to be
+  /// served still need is prefetched first.
   void run(Port& port) override {
     const Present present(*this);
     port_ = &port;
@@ -160,7 +160,8 @@ class LineOf final : public Line {
         catch_up_(config.catch_up),
         bursts_{std::make_unique<Burst>(), std::make_unique<Burst>(), std::make_unique<Burst>()} {}
 
-  /// What `work` does with some entries of a family, from one on; it returns the next.
+  /// Calls `work(family, id)` for the cursor's family and id. `work` returns the id to go on with,
+  /// none at the family's end. Returns the cursor to go on with.
   template <class Work>
   LineCursor step(const LineCursor& from, Work&& work) {
     using At = LineCursor::At;
@@ -168,7 +169,8 @@ class LineOf final : public Line {
     if (next) return {from.at, *next};
     return {from.at == At::v4 ? At::v6 : At::end, 0};
   }
-  /// Calls `each(family, count, records)` for the blocks of a parcel; it returns what follows.
+  /// Calls `each(family, count, records)` for each block of a parcel. `each` returns the bytes
+  /// behind the block.
   template <class Each>
   void for_each_block(std::span<const std::byte> parcel, Each&& each) {
     while (!parcel.empty()) {
@@ -179,7 +181,8 @@ class LineOf final : public Line {
                                                      : each(v6_, block.count, parcel);
     }
   }
-  /// Returns which of the lane's packets have no connection, by their places in the burst.
+  /// Returns those of the lane's packets in `packets` that have no connection. Both are bits by
+  /// place in the burst.
   template <class FamilyType, class K>
   std::uint64_t without(const FamilyType& family, const Lane<K>& lane,
                         std::uint64_t packets) const {
@@ -197,7 +200,8 @@ class LineOf final : public Line {
     wait_until_settled();
   }
 
-  /// Others wait for this worker only in between.
+  /// Begins and ends the times in which workers over the same tables wait for this one before they
+  /// reuse ids.
   void join() {
     v4_.begin();
     v6_.begin();
@@ -206,7 +210,8 @@ class LineOf final : public Line {
     v4_.end();
     v6_.end();
   }
-  /// Both families each time: others wait for this worker in either.
+  /// Waits until all ids that this worker has removed are reusable. Goes on with both families
+  /// each time: other workers wait for this one in either.
   void wait_until_settled() {
     detail::Backoff others;
     for (bool settled = false; !settled; others.wait()) {
@@ -214,6 +219,7 @@ class LineOf final : public Line {
       settled = v6_.settle() && settled;
     }
   }
+  /// Calls `join`, and `leave` at its end.
   class Present {
    public:
     explicit Present(LineOf& line) : line_(line) { line_.join(); }
@@ -225,7 +231,7 @@ class LineOf final : public Line {
     LineOf& line_;
   };
 
-  /// A new burst begins its way.
+  /// Receives and parses a burst, and prefetches its index lines. False at the port's end.
   bool enter(Port& port, std::unique_ptr<Burst>& burst) {
     const bool more = port.receive(*burst);
     probe_.done(Stage::receive);
@@ -237,21 +243,21 @@ class LineOf final : public Line {
     return more;
   }
 
-  /// Its index lines have arrived.
+  /// Prefetches a burst's records: its index lines have arrived.
   void approach(std::unique_ptr<Burst>& burst) {
     v4_.prefetch_records(*burst);
     v6_.prefetch_records(*burst);
     probe_.done(Stage::prefetch);
   }
 
-  /// So have those of stragglers.
+  /// Prefetches the records of a burst's stragglers: the index lines of these have arrived, too.
   void approach_stragglers(Burst& burst) {
     v4_.prefetch_stragglers(burst);
     v6_.prefetch_stragglers(burst);
     probe_.done(Stage::prefetch);
   }
 
-  /// Its records have arrived: the rest of its way.
+  /// Does the rest for a burst after its records have arrived: from ageing to `send`.
   void serve(Port& port, std::unique_ptr<Burst>& burst) {
     age(burst->now);
     if (burst->now - now_ > 0) now_ = burst->now;
@@ -277,7 +283,8 @@ class LineOf final : public Line {
     probe_.done(Stage::process);
     const std::uint64_t forward = port.route(*burst, allowed(*burst));
     count(*burst, forward);
-    // It keeps no id until the next `find`, and a port may wait.
+    // The worker keeps no id until the next `find`. A port may wait in `send`, and other workers
+    // need not wait for that.
     leave();
     port.send(*burst, forward);
     join();
@@ -285,7 +292,8 @@ class LineOf final : public Line {
     probe_.done(Stage::send);
   }
 
-  /// A bounded number of connections each burst, until nothing is left to do at that tick.
+  /// Expires a bounded number of connections, with `catch_up` all that are due. Does nothing once
+  /// nothing is left to do at that tick.
   void age(Tick now) {
     if (aged_ && now == aged_until_) return;
     do {
@@ -295,7 +303,7 @@ class LineOf final : public Line {
     aged_until_ = now;
   }
 
-  /// Returns true if all packets have the verdict of the first one, as most often.
+  /// Returns true if all packets have the verdict of the first one, as in most bursts.
   static bool is_uniform(const Burst& burst) {
     unsigned others = 0;
     for (unsigned i = 0; i < burst.size; ++i) others += burst.verdict[i] != burst.verdict[0];
@@ -306,7 +314,7 @@ class LineOf final : public Line {
     return !is_drop(verdict) && (pass_unmatched_ || !is_unmatched(verdict));
   }
 
-  /// Returns the packets that verdicts let go, a bit each.
+  /// Returns the packets that are not dropped by their verdicts, a bit each.
   std::uint64_t allowed(const Burst& burst) const {
     if (is_uniform(burst)) [[likely]]
       return is_allowed(burst.verdict[0]) ? all_of(burst) : 0;
@@ -344,10 +352,10 @@ class LineOf final : public Line {
   V6 v6_;
   bool pass_unmatched_;
   bool catch_up_;
-  Port* port_ = nullptr;  // while it runs
+  Port* port_ = nullptr;  // null unless `run` is under way
   bool aged_ = false;
   Tick aged_until_;
-  Tick now_;  // the latest burst's
+  Tick now_;  // the latest tick of a burst
   std::array<std::unique_ptr<Burst>, 3> bursts_;
   [[no_unique_address]] Probe probe_;
 };

@@ -1,4 +1,4 @@
-// Lines for the table at one place of the list; each is compiled by itself.
+// Makes the lines for one table of the list `TableSchemes`. Each table is compiled by itself.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 namespace millrace {
 
-/// As `make_lines`, whose `config` names the table at that place and has been checked.
+/// Makes lines as `make_lines` does. `config` has been checked, and names the table at `place` in
+/// the list. Errors: as `make_lines`.
 template <std::size_t place>
 Result<Lines> make_lines_of_table(const LineConfig& config, MakeAgeing& ageing,
                                   std::span<Function* const> functions);

@@ -1,8 +1,8 @@
-// By which other threads ask something of a worker: it is done on the worker's thread, between two
-// of its bursts, when no packet is on its way and nothing is locked.
+// A mailbox for one task, by which another thread has something done on a worker's thread: between
+// two of the worker's bursts, when no burst holds an id and nothing is locked.
 //
-// The worker calls `open`, `serve` once a burst, and `close`; one other thread at a time calls
-// `post` and `wait`.
+// The worker's thread calls `open`, `serve` once a burst, and `close`. One other thread at a time
+// calls `post` and, if that returned true, `wait`. Any thread may call `is_new`.
 #pragma once
 
 #include <atomic>
@@ -14,14 +14,16 @@ class Mailbox {
  public:
   using Task = std::function<void()>;
 
-  /// @name The worker
+  /// @name For the worker's thread
   /// @{
+  /// From now on tasks may be posted.
   void open() { task_.store(nullptr, std::memory_order_release); }
+  /// Does the task that has been posted, if there is one. Throws what the task throws.
   void serve() {
     if (task_.load(std::memory_order_relaxed) != nullptr) [[unlikely]]
       take();
   }
-  /// What has been posted is done; what comes later never is.
+  /// Does the task that has been posted, if there is one. From now on `post` returns false.
   void close() {
     const Task* none = nullptr;
     while (!task_.compare_exchange_weak(none, &kClosed, std::memory_order_acq_rel)) {
@@ -31,14 +33,15 @@ class Mailbox {
   }
   /// @}
 
-  /// The worker has not begun to serve.
+  /// True if `open` has never been called.
   bool is_new() const { return task_.load(std::memory_order_acquire) == &kNew; }
-  /// `task` will be done; it outlives `wait`. False: the worker serves nobody, not yet or no more.
+  /// Posts a task, which must live until `wait` returns. False: the mailbox is closed, not open
+  /// yet, or has a task; then the task will not be done.
   bool post(const Task& task) {
     const Task* none = nullptr;
     return task_.compare_exchange_strong(none, &task, std::memory_order_acq_rel);
   }
-  /// Until the task that was posted has been done.
+  /// Waits until the task that was posted has been done, or has thrown.
   void wait(const Task& task) const { task_.wait(&task, std::memory_order_acquire); }
 
  private:
@@ -48,7 +51,7 @@ class Mailbox {
   void take() {
     const Task* const task = task_.load(std::memory_order_acquire);
     if (task == nullptr || task == &kNew || task == &kClosed) return;
-    const Done done{task_};  // also where there is no memory left for it
+    const Done done{task_};  // the task ends also if it throws
     (*task)();
   }
 

@@ -1,5 +1,5 @@
-// Where a worker's time goes, stage by stage. A line is compiled with one of these; the empty one
-// costs nothing.
+// Measures where a worker's time goes, stage by stage. A line is compiled with `NoProbe`, which
+// costs nothing, or with `StageProbe`, for benchmarks.
 #pragma once
 
 #include <array>
@@ -30,21 +30,24 @@ inline constexpr std::size_t kStages = 9;
 inline constexpr std::array<std::string_view, kStages> kStageNames{
     "receive", "parse", "prefetch", "age", "find", "open", "follow", "process", "send"};
 
+/// A probe that measures nothing.
 struct NoProbe {
   void start() {}
   void done(Stage) {}
 };
 
-/// Adds the clock's ticks since the previous mark to a stage; read once a stage and burst.
+/// Sums the time of each stage. The clock is read once a stage and burst.
 class StageProbe {
  public:
   void start() { last_ = now(); }
+  /// Adds the time since the last call of `start` or `done` to that stage.
   void done(Stage stage) {
     const std::uint64_t at = now();
     ticks_[static_cast<std::size_t>(stage)] += at - last_;
     last_ = at;
   }
-  /// In units of the processor's time-stamp counter, or nanoseconds where there is none.
+  /// Returns the sums by stage, in units of the processor's time-stamp counter on x86-64, elsewhere
+  /// in those of std::chrono::steady_clock.
   const std::array<std::uint64_t, kStages>& ticks() const { return ticks_; }
 
   static std::uint64_t now() {

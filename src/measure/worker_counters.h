@@ -1,6 +1,5 @@
-// What one worker counts about packets and connections.
-//
-// At rest, in = sum over all verdicts, and each verdict's packets were either sent or dropped.
+// One worker's counters of packets and connections. The worker writes them; any thread may read
+// each of them at any time. At rest `in` is the sum over all verdicts.
 #pragma once
 
 #include <array>
@@ -13,45 +12,45 @@
 
 namespace millrace {
 
-/// How a connection ended.
+/// The way in which a connection ended.
 enum class Ending : std::uint8_t {
-  timed_out,  ///< idle too long
+  timed_out,  ///< it was idle for longer than its timeout
   finished,   ///< both sides had sent their FINs
   reset,      ///< a RST had come
-  reopened,   ///< its ends began another one
-  evicted,    ///< the table was full, and it the one to be missed least
-  killed,     ///< somebody asked for it
-  moved,      ///< its backend was gone
+  reopened,   ///< a SYN began another connection in its place
+  evicted,    ///< the table was full, and this connection was worth least
+  killed,     ///< a user or program asked for it
+  moved,      ///< its function could no longer serve it: a balancer's backend was gone
 };
 inline constexpr std::size_t kEndings = 7;
 inline constexpr std::array<std::string_view, kEndings> kEndingNames{
     "timeout", "finished", "reset", "reopened", "evicted", "killed", "moved"};
 
-/// A table that fills to so much of its capacity is worth a warning.
+/// Shares of a table's capacity, in percent, at which filling is worth a warning.
 inline constexpr std::size_t kWatermarks = 2;
 inline constexpr std::array<unsigned, kWatermarks> kWatermarkPercent{80, 95};
 
 struct WorkerCounts {
   Counter in;
   Counter out;
-  Counter bytes_in;   ///< of those, as they were on the wire
-  Counter bytes_out;  ///< of those that were sent on, as they came
+  Counter bytes_in;   ///< bytes of `in`, on the wire
+  Counter bytes_out;  ///< bytes of `out`, counted as those packets came
   std::array<Counter, kVerdicts> verdict;
-  Counter opened;      ///< connections that got their entries
-  Counter taken_over;  ///< that another process had opened
+  Counter opened;      ///< connections that got entries
+  Counter taken_over;  ///< connections that another process had opened
   std::array<Counter, kEndings> closed;
   Counter resets_ignored;  ///< RSTs out of sequence, which closed nothing
-  Counter refused;         ///< attempts to open a connection that got no entry; each packet is one
-  Counter refused_early;   ///< of them, although fewer than its capacity were live
-  Counter over_budget;     ///< and those that got none because too many are half open
-  Counter uncounted;       ///< connections that no limit of their source counts, for want of a slot
-  std::array<Counter, kWatermarks> over_watermark;  ///< how often tables filled to each
+  Counter refused;         ///< packets that would have opened a connection, and got no entry
+  Counter refused_early;   ///< part of `refused`: the table had fewer connections than its capacity
+  Counter over_budget;     ///< packets that got no entry because too many connections are half open
+  Counter uncounted;       ///< connections not counted for their source's limit, for want of a slot
+  std::array<Counter, kWatermarks> over_watermark;  ///< how often tables filled to each watermark
   Counter collisions;  ///< reply keys that belonged to another connection
-  Counter peak;        ///< most connections live at once
+  Counter peak;        ///< most live connections at once
 };
 
-/// A counter that is no part of an array: in which object of the statistics it stands, under which
-/// name. To those of `packets` a live run adds what its host did, so their values may differ there.
+/// A counter that is not an element of an array, with its object and name in the statistics. A live
+/// run adds the packets of its host to the counters of `packets`.
 struct CounterKind {
   std::string_view object;
   std::string_view name;
@@ -84,7 +83,7 @@ struct alignas(64) WorkerCounters : WorkerCounts {
     return sum;
   }
 
-  /// Adds another worker's.
+  /// Adds another worker's counters. For a sum that no worker writes.
   void add(const WorkerCounters& other) {
     for (const CounterKind& kind : kCounterKinds)
       (this->*kind.counter).add((other.*kind.counter).value());

@@ -1,4 +1,4 @@
-// The client's end of a connection: the one that no function rewrites.
+// The client's end of a connection: the end that no function rewrites.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,8 @@ struct ClientEnd {
   friend auto operator<=>(const ClientEnd&, const ClientEnd&) = default;
 };
 
-/// Of the connection whose packets have that key, the i-th of those that `steered` is about. Where
-/// nothing is rewritten either end would do, if it is the same for both directions.
+/// Returns the client's end of a connection, by the i-th of the keys that `steered` is about. If no
+/// end is rewritten, returns the lesser end, which is the same in both directions.
 template <class A>
 ClientEnd<A> client_of(const Steered& steered, unsigned i, const Key<A>& key) {
   const ClientEnd<A> source{key.source, key.source_port};

@@ -1,5 +1,5 @@
-// From a hash to a worker by way of a table, as NICs have one: the indirection table, whose entries
-// are called shards here.
+// The indirection table, as NICs have one: from a packet's hash to a worker. An entry of the table
+// is called a shard here.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@ class Indirection {
   static constexpr unsigned kLeast = 128;
   static constexpr unsigned kMost = 512;
 
-  /// Shards, a power of two, `kLeast` to `kMost` as NICs have; by turns over `workers`, 1 or more.
+  /// Makes a table of `shards`, a power of two from `kLeast` to `kMost`, as NICs have. The shards
+  /// are given to `workers`, 1 or more, in turn.
   Indirection(unsigned shards, unsigned workers) : worker_of_(shards) {
     for (unsigned shard = 0; shard < shards; ++shard)
       worker_of_[shard] = static_cast<std::uint16_t>(shard % workers);

@@ -1,5 +1,6 @@
-// `keyed`: the keyed hash of tables, under a secret of its own, of the client's address, port and
-// protocol. Whoever does not know the secret cannot aim connections at one worker.
+// `keyed`: the hash that tables use, with a secret of its own, of the client's address and port,
+// the protocol and the zone. A sender that does not know the secret cannot aim connections at one
+// worker.
 #pragma once
 
 #include "shard/client.h"

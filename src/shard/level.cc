@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-/// The shard of `worker` that comes closest to half of `gap`, and is smaller than it.
+/// Returns the shard of `worker` with the load closest to half of `gap`, above 0 and below `gap`.
 std::optional<unsigned> best_shard(const Indirection& indirection,
                                    std::span<const double> load_of_shard, unsigned worker,
                                    double gap) {
@@ -24,8 +24,8 @@ std::optional<unsigned> best_shard(const Indirection& indirection,
   return best;
 }
 
-/// Moves the shards of workers that have no place in `loads`, and adds to these: the heaviest shard
-/// first, to the idlest worker.
+/// Moves the shards of workers beyond those in `loads` to these, the heaviest shard first, each to
+/// the idlest worker, and adds to `loads`.
 std::vector<Move> vacate(const Indirection& indirection, std::span<const double> load_of_shard,
                          std::vector<double>& loads) {
   std::vector<unsigned> shards;
@@ -36,7 +36,7 @@ std::vector<Move> vacate(const Indirection& indirection, std::span<const double>
                            [&](unsigned shard) { return load_of_shard[shard]; });
   std::vector<unsigned> workers(loads.size());
   std::iota(workers.begin(), workers.end(), 0);
-  std::vector<unsigned> taken(loads.size());  // so that shards without a load are spread, too
+  std::vector<unsigned> taken(loads.size());  // number of shards: spreads shards without load, too
   std::vector<Move> moves;
   for (const unsigned shard : shards) {
     const unsigned to = *std::ranges::min_element(
@@ -89,7 +89,7 @@ std::vector<Move> level(const Indirection& indirection, std::span<const double> 
     if (loads[from] <= kLevel * mean) break;
     const auto shard = best_shard(after, load_of_shard, from, loads[from] - loads[to]);
     if (!shard) {
-      givers.erase(busiest);  // what it has cannot be divided any further
+      givers.erase(busiest);  // no shard of this worker makes the two loads more equal
       continue;
     }
     after.give(*shard, to);

@@ -1,10 +1,12 @@
-// Which shards should move so that all workers have as much to do: after
-// RSS++ (Barbette, Katsikas, Maguire, Kostic, CoNEXT 2019).
+// Levelling: which shards should move so that all workers have the same load, after RSS++
+// (Barbette, Katsikas, Maguire, Kostic, CoNEXT 2019).
 //
-// The paper moves shards from cores above the mean to cores below it, as few as it can, by a
-// greedy search that it repeats with different tolerances. Here each move takes the shard from the
-// busiest to the idlest that brings these two closest together, so that one heavy shard moves
-// rather than many light ones.
+// The paper moves as few shards as it can from cores above the mean to cores below it, by a greedy
+// search that it repeats with different tolerances. Here each move goes from the busiest worker to
+// the idlest, with the shard that brings their loads closest together: one heavy shard rather than
+// many light ones.
+//
+// Any thread may call the plain functions.
 #pragma once
 
 #include <cstdint>
@@ -21,49 +23,52 @@ struct Move {
   unsigned to;
 };
 
-/// How far above the mean a worker's load may be before anything moves.
+/// Shards move for balance only if a worker's load is above so many times the mean.
 inline constexpr double kUnlevel = 1.05;
-/// And how far when no more moves.
+/// Then they move until no worker that can still give is above so many times the mean.
 inline constexpr double kLevel = 1.01;
 
-/// The loads of `workers`, given that of each shard.
+/// Returns the loads of the first `workers`, given the load of each shard.
 std::vector<double> loads_of(const Indirection& indirection, std::span<const double> load_of_shard,
                              unsigned workers);
 
-/// Moves after which the first `workers` have all shards, and then those that lower the highest
-/// load, best first; none where all are level. Of the first `workers` one gives or takes, never
-/// both.
+/// Returns the moves that level the load: first those after which the first `workers`, 1 or more,
+/// have all shards, then those that lower the highest load, the best first. Loads are in any unit.
+/// When the latter are chosen, a worker either gives or takes shards, never both.
 std::vector<Move> level(const Indirection& indirection, std::span<const double> load_of_shard,
                         unsigned workers);
 
-/// How busy workers are meant to be, of 1, where as few as can do it have shards.
+/// Share of time, of 1, that the workers with shards should be busy, where as few workers as
+/// possible have shards.
 inline constexpr double kMeantBusy = 0.7;
-/// More of them get shards where they are busier than that,
+/// More workers get shards if those with shards are busier than this on average.
 inline constexpr double kTooBusy = 0.8;
-/// and fewer where one less would be less busy than that.
+/// Fewer workers get shards if with one worker less they would be less busy than this on average.
 inline constexpr double kTooIdle = 0.5;
 
-/// Returns how many workers should have shards, 1 to `busy.size()`, given for each how much of the
-/// time it has had packets, 0 to 1, while the first `in_use` had all shards.
+/// Returns how many workers should have shards, 1 to `busy.size()`. `busy` is the share of time, 0
+/// to 1, in which each worker has had packets while the first `in_use` workers had all shards.
 unsigned workers_needed(std::span<const double> busy, unsigned in_use);
 
-/// Decides now and again, by what each shard has had since it decided last. Used by one thread.
+/// Decides from time to time which shards move, by their packets since the last decision. Used by
+/// one thread.
 class Leveller {
  public:
-  /// Packets for each worker, below which loads differ by chance: then it waits for more.
+  /// Packets for each worker since the last decision, below which loads differ by chance.
   static constexpr std::uint64_t kLeastPackets = 4096;
 
   explicit Leveller(unsigned workers) : workers_(workers) {}
 
-  /// From now on the first so many workers have shards.
+  /// Sets how many workers, from the first on, should have shards.
   void use(unsigned workers) { workers_ = workers; }
   unsigned workers() const { return workers_; }
-  /// `packets`: of each shard, so far.
+  /// Returns the moves. `packets` counts each shard's packets so far. If too few have come since
+  /// the last decision, and the first `workers()` have all shards, returns none and waits for more.
   std::vector<Move> decide(const Indirection& now, std::span<const std::uint64_t> packets);
 
  private:
   unsigned workers_;
-  std::vector<std::uint64_t> before_;  // of each shard, when it decided last
+  std::vector<std::uint64_t> before_;  // packets of each shard at the last decision
 };
 
 }  // namespace millrace

@@ -27,7 +27,7 @@ TEST(Level, LeavesAloneWhatIsLevel) {
   EXPECT_TRUE(level(indirection, std::vector(128, 1.0), 4).empty());
   EXPECT_TRUE(level(indirection, std::vector(128, 0.0), 4).empty());
   std::vector load(128, 100.0);
-  load[0] += 100;  // 3 % above the mean
+  load[0] += 100;  // the first worker's load is 2.3 % above the mean
   EXPECT_TRUE(level(indirection, load, 4).empty());
   EXPECT_TRUE(level(Indirection(128, 1), load, 1).empty());
 }
@@ -50,7 +50,7 @@ TEST(Level, WhatOneEntryHasTooMuchOfStaysAndAllElseLeaves) {
   EXPECT_EQ(levelled.worker_of(0), 0U);
   const auto loads = loads_of(levelled, load, 4);
   EXPECT_EQ(loads[0], 1000);
-  // The others are as level as shards of one allow.
+  // The other workers are as level as shards with a load of 1 allow.
   EXPECT_LE(std::ranges::max(std::span(loads).subspan(1)),
             std::ranges::min(std::span(loads).subspan(1)) + 2);
 }
@@ -67,7 +67,7 @@ TEST(Level, NeverMakesItWorseAndEndsLevelWhereItCan) {
       indirection.give(shard, static_cast<unsigned>(random()) % workers);
     std::vector<double> load(shards);
     for (auto& of_shard : load) {
-      // Between even and very uneven.
+      // Most shards have a small load, some a large one.
       of_shard = static_cast<double>(random() % 100) * (random() % 8 == 0 ? 20 : 1);
     }
     const auto before = loads_of(indirection, load, workers);
@@ -128,7 +128,7 @@ TEST(WorkersNeeded, AsFewAsCanDoIt) {
   EXPECT_EQ(needed({}, 1), 1U);
 }
 
-// Load that does not change does not make workers come and go.
+// A constant load must not make the number of workers go up and down.
 TEST(WorkersNeeded, ComesToRest) {
   constexpr unsigned kWorkers = 16;
   for (double load = 0; load <= kWorkers; load += 0.01) {

@@ -1,4 +1,4 @@
-// Which worker has a connection, where each has tables of its own.
+// The worker of each connection, where each worker has tables of its own.
 #pragma once
 
 #include <memory>
@@ -12,18 +12,18 @@
 
 namespace millrace {
 
-/// Any thread may ask. Shards may move meanwhile.
+/// Any thread may call the const functions, also while shards move.
 class Owners {
  public:
-  /// Without `spread`, whoever receives a packet serves it.
+  /// With a `spread` of null, each packet is served by the worker that receives it.
   Owners(std::unique_ptr<const Spread> spread, const Indirection& first, unsigned workers)
       : spread_(std::move(spread)), moves_(first, workers) {}
 
   const Spread* spread() const { return spread_.get(); }
   unsigned shard_of(std::uint32_t hash) const { return hash & (moves_.shards() - 1); }
 
-  /// Returns the shard of a connection, by a key of either side as a function steers it; none
-  /// without `spread`.
+  /// Returns the shard of a connection, by the key of a packet of either direction and how a
+  /// function steers it; none without `spread`.
   template <class K>
   std::optional<unsigned> shard_of(const Steered& steered, const K& key) const {
     if (spread_ == nullptr) return std::nullopt;

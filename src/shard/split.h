@@ -1,5 +1,5 @@
-// A capture, divided among workers when it is loaded, as a NIC divides what arrives: so that no
-// core that spreads is the limit.
+// Divides a capture among workers before it is replayed, as a NIC divides the packets that arrive.
+// So no thread has to divide packets during the replay, which would limit its speed.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@
 
 namespace millrace {
 
-/// Each packet's shard, by its position in the capture. A packet without a
-/// key has shard 0, as NICs send to their first queue what they cannot hash.
+/// Returns each packet's shard, by its position in the capture. A packet without a key has shard 0,
+/// as NICs put packets that they cannot hash into their first queue. Errors: as `for_each_burst`.
 Result<std::vector<std::uint16_t>> shards_of(const Capture& capture, const Spread& spread,
                                              const Indirection& indirection,
                                              const Steering& steering);
 
-/// The parts of that capture for `workers` ports, 1 or more.
+/// Returns the parts of the capture for `workers` ports, 1 or more, given its packets' `shards`.
 std::vector<CapturePart> split(std::span<const std::uint16_t> shards,
                                const Indirection& indirection, unsigned workers);
 

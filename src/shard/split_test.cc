@@ -26,7 +26,7 @@ test::Bytes udp(unsigned client_port, bool reply) {
   return packet;
 }
 
-/// What has port 53 at its source is a reply; nothing else concerns anybody.
+/// Takes packets from port 53 for replies; does not steer other packets.
 class RepliesFrom53 final : public Steering {
  public:
   Steered steer(std::span<const KeyV4> keys) const override { return of(keys); }
@@ -42,7 +42,7 @@ class RepliesFrom53 final : public Steering {
   }
 };
 
-/// A router's error to who sent that packet.
+/// Returns a router's ICMP error to the sender of that packet.
 test::Bytes error_about(const test::Bytes& packet) {
   auto error =
       test::ethernet(0x0800) + test::ipv4({.protocol = 1, .options = {}},

@@ -1,7 +1,7 @@
-// Which worker a packet belongs to: a hash of something that all packets of its connection have in
-// common, and an indirection table from the hash to a worker, as NICs have one.
+// Spreading: the hash that chooses a packet's worker, by way of an indirection table as NICs have
+// one (indirection.h). It is a hash of what all packets of a connection have in common.
 //
-// To add a way to spread: a header, and a line in the list of spread.cc.
+// To add a way of spreading, write its header, and add a line to the list in spread.cc.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,9 @@ namespace millrace {
 class Spread {
  public:
   virtual ~Spread() = default;
-  /// `hashes[i]` becomes that of `keys[i]`: of its destination as the client's end where `steered`
-  /// says so, of its source where it says that, else
-  /// of the lesser end. The spans are of equal length, of 64 keys at most.
+  /// Sets `hashes[i]` to the hash of `keys[i]`. The client's end of a key is its source or its
+  /// destination as `steered` says; if it says neither, the lesser of the two ends (client.h). The
+  /// spans are of equal length, 64 at most.
   virtual void hash(const Steered& steered, std::span<const KeyV4> keys,
                     std::span<std::uint32_t> hashes) const = 0;
   virtual void hash(const Steered& steered, std::span<const KeyV6> keys,
@@ -33,16 +33,16 @@ class Spread {
 
 struct SpreadKind {
   std::string_view name;
-  std::string_view what;  ///< in one line, for `millrace schemes`
-  /// Its hash depends on the client's end only, so that a connection stays together whatever a
-  /// function rewrites at the other end.
+  std::string_view what;  ///< summary in one line, for `millrace schemes`
+  /// True: the hash depends on the client's end only, so all packets of a connection have the same
+  /// hash, whatever a function rewrites at the other end.
   bool by_client;
   std::unique_ptr<Spread> (*create)(const Secret& secret);
 };
 
 std::span<const SpreadKind> spreads();
 std::vector<std::string> spread_names();
-/// The one of that name, or null.
+/// Returns the kind of that name, or null.
 const SpreadKind* spread_named(std::string_view name);
 
 }  // namespace millrace

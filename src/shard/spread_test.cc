@@ -81,8 +81,8 @@ INSTANTIATE_TEST_SUITE_P(All, SpreadTest, testing::ValuesIn(spread_names()), [](
   return name;
 });
 
-// Under any key whose 16-bit pattern repeats, Toeplitz's hash is that of the XOR of the input's
-// 16-bit words, rotated: flows whose words XOR to the same value all collide.
+// Under a key with a 16-bit pattern that repeats, Toeplitz's hash depends only on the XOR of the
+// input's 16-bit words: flows with the same XOR all collide.
 TEST(SpreadAttack, FlowsAimedAtSymmetricKeysSpreadByDefault) {
   std::mt19937_64 random(11);
   std::vector<KeyV4> flows(2000);
@@ -112,7 +112,7 @@ TEST(SpreadAttack, FlowsAimedAtSymmetricKeysSpreadByDefault) {
     const auto hash = hash_one(*spread, Side::originator, key);
     ++count[indirection.worker_of(indirection.shard_of(hash))];
   }
-  // 250 each, with a standard deviation of 15.
+  // The mean is 250 each, with a standard deviation of 15.
   for (const unsigned n : count) EXPECT_NEAR(n, 250, 90);
 }
 
@@ -121,7 +121,7 @@ constexpr ToeplitzSpread::RssKey kMicrosoftKey{
     0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3,
     0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa};
 
-// Microsoft, "Verifying the RSS Hash Calculation".
+// Test vectors from Microsoft, "Verifying the RSS Hash Calculation".
 TEST(Toeplitz, IsTheHashOfNics) {
   const ToeplitzSpread spread(kMicrosoftKey, ToeplitzSpread::Ends::both);
   const KeyV4 v4{{{66, 9, 149, 187}}, {{161, 142, 100, 80}}, 2794, 1766, 6, {}};

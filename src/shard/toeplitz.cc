@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-/// Bytes in the order of the wire, gathered for the hash.
+/// The hash's input, in network order.
 class Input {
  public:
   template <class A>
@@ -31,7 +31,8 @@ class Input {
   std::size_t size_ = 0;
 };
 
-/// DPDK's own answer is no as long as EAL has not allowed 512-bit vectors.
+/// True if the processor has the vector instructions. DPDK's own check is not used: it says no
+/// unless EAL has allowed 512-bit vectors.
 bool has_vectors() {
 #ifdef RTE_THASH_GFNI_DEFINED
   return __builtin_cpu_supports("gfni") != 0 && __builtin_cpu_supports("avx512bw") != 0;

@@ -1,12 +1,14 @@
 // `toeplitz` and `toeplitz-symmetric`: the hash of NICs (receive-side scaling), by DPDK's
 // rte_thash, in its vectorised form where the processor has it.
 //
-// `toeplitz` hashes the client's address and port under a random key, as a NIC does that is told to
-// take source or destination only, port by port. `toeplitz-symmetric` hashes both ends under the
-// well-known key whose 16-bit pattern repeats, so that both directions hash alike: anybody can aim
-// all connections at one worker, and ends that a function rewrites break it. For comparison.
+// `toeplitz` hashes the client's address and port under a random key, as a NIC does that hashes
+// only sources at one port and only destinations at the other. `toeplitz-symmetric`, for
+// comparison, hashes both ends under the well-known key of a repeated 16-bit pattern, so that both
+// directions have the same hash. With that key anyone can aim all connections at one worker, and
+// the two directions differ if a function rewrites an end.
 //
-// It chooses a worker, never a bucket: it is linear, and what is known of it can be aimed.
+// The hash chooses a worker, never a bucket of a table: it is linear, so a sender that knows some
+// hashes can aim.
 #pragma once
 
 #include <array>
@@ -25,7 +27,7 @@ class ToeplitzSpread final : public Spread {
   enum class Ends : std::uint8_t { client, both };
 
   static RssKey random_key(const Secret& secret);
-  /// 6d5a, repeated.
+  /// Returns the key 6d5a, repeated.
   static RssKey symmetric_key();
 
   ToeplitzSpread(const RssKey& key, Ends ends);
@@ -35,9 +37,9 @@ class ToeplitzSpread final : public Spread {
   void hash(const Steered& steered, std::span<const KeyV6> keys,
             std::span<std::uint32_t> hashes) const override;
 
-  /// Of `input`, at most 36 bytes, in the order of the wire.
+  /// Returns the hash of `input`, at most 36 bytes in network order.
   std::uint32_t hash_bytes(std::span<const std::uint8_t> input) const;
-  /// The same without vectors, for tests.
+  /// Returns the same hash, computed without vectors; for tests.
   std::uint32_t hash_bytes_portable(std::span<const std::uint8_t> input) const;
 
  private:

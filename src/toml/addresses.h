@@ -1,4 +1,5 @@
-// Addresses and prefixes in a configuration: what is wrong with one, in words.
+// Addresses and prefixes in a configuration, and messages about wrong ones. Plain functions; any
+// thread may call them.
 #pragma once
 
 #include <charconv>
@@ -15,17 +16,17 @@ namespace millrace::config {
 template <class A>
 constexpr std::string_view kFamilyName = A::kBytes == 4 ? "IPv4" : "IPv6";
 
-/// "10.0.0.0/8": what stands before the slash and, where there is one, behind it.
+/// The parts of a text like "10.0.0.0/8". They refer to the text.
 struct AddressAndBits {
-  std::string_view address;
-  std::optional<std::string_view> bits;
+  std::string_view address;              ///< before the slash
+  std::optional<std::string_view> bits;  ///< behind the slash, if there is one
 
   explicit AddressAndBits(std::string_view text) : address(text.substr(0, text.find('/'))) {
     if (address.size() < text.size()) bits = text.substr(address.size() + 1);
   }
 };
 
-/// The prefix length that the digits are; all bits where there are none.
+/// Reads a prefix length; none means all bits. Errors: a message that says what would be right.
 template <class A>
 std::expected<unsigned, std::string> read_bits(std::optional<std::string_view> digits) {
   constexpr unsigned kMost = 8 * A::kBytes;
@@ -39,7 +40,7 @@ std::expected<unsigned, std::string> read_bits(std::optional<std::string_view> d
                          std::to_string(kMost));
 }
 
-/// Why an address is not the prefix that it should be; nothing where it is.
+/// Returns a message if the address has bits set behind the first `bits`; else nothing.
 template <class A>
 std::optional<std::string> bits_behind(const A& address, unsigned bits) {
   const A prefix = prefix_of(address, bits);
@@ -49,7 +50,8 @@ std::optional<std::string> bits_behind(const A& address, unsigned bits) {
          to_string(prefix) + length;
 }
 
-/// What would be right where the text is an address with its port, as "10.0.0.1:80"; else nothing.
+/// Returns a hint if the text is an address with a port, as "10.0.0.1:80", where they must be two
+/// keys; else nothing.
 inline std::optional<std::string> hint_of_port(std::string_view text) {
   const auto colon = text.rfind(':');
   if (colon == text.npos || colon + 1 == text.size()) return std::nullopt;

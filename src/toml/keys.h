@@ -1,5 +1,6 @@
-// How a TOML table becomes a struct: a list of keys, each with a reader that knows what it takes.
-// To add a setting, add a member to the struct and a line to its list.
+// Reads a TOML table into a struct, by a list of keys, each with a reader for its value. To add a
+// setting, add a member to the struct and a line to its list. One thread reads a file; all problems
+// of the file are collected (`Problems`) and reported together.
 #pragma once
 
 #include <stdexcept>
@@ -8,7 +9,8 @@ namespace millrace::config {
 [[noreturn]] inline void not_toml() { throw std::runtime_error("is no valid TOML"); }
 }  // namespace millrace::config
 
-// Some texts that are no TOML ("[=(") fail an assertion of toml++ 3.3: an error like others.
+// Some texts that are no TOML ("[=(") fail an assertion of toml++ 3.3. The assertion throws here,
+// so that such a text is an error like any other.
 #define TOML_ASSERT(expr) ((expr) ? static_cast<void>(0) : ::millrace::config::not_toml())
 #include <toml++/toml.h>
 
@@ -27,7 +29,7 @@ namespace millrace::config {
 
 namespace millrace::config {
 
-/// Collects what is wrong with a file.
+/// The problems of a file.
 class Problems {
  public:
   explicit Problems(std::string_view file) : file_(file) {}
@@ -42,11 +44,12 @@ class Problems {
   }
   bool none() const { return found_.empty(); }
 
-  /// Names keys that stand above all tables: in TOML, one below a table's header is the table's.
+  /// Sets the names of the keys that belong above all tables. In TOML, a key below a table's header
+  /// would be the table's.
   void set_top(std::vector<std::string_view> names) { top_ = std::move(names); }
   bool is_top(std::string_view name) const { return std::ranges::find(top_, name) != top_.end(); }
 
-  /// All of them, in the order of the file.
+  /// Returns all problems as one error, a line each, in the order of the file.
   Error error() {
     std::ranges::stable_sort(found_, {}, [](const auto& problem) { return problem.first; });
     std::string all;
@@ -63,10 +66,10 @@ class Problems {
   std::vector<std::pair<std::uint32_t, std::string>> found_;
 };
 
-/// A value being read: where problems go, and its name there.
+/// The value that is being read.
 struct Context {
   Problems& problems;
-  std::string key;
+  std::string key;  ///< its key with those of the tables around it: "balance.key"
 
   void problem(const toml::node& at, std::string_view what) const {
     problems.add(at.source().begin.line, key, what);
@@ -85,12 +88,12 @@ struct KeyOf {
 template <class T>
 using Keys = std::vector<KeyOf<T>>;
 
-/// A value with the line it stands on, for what can only be checked later.
+/// A value with its line in the file, for checks that need the rest of the file.
 template <class V>
 struct Located {
   V value{};
   std::uint32_t line = 0;
-  bool given = false;  ///< false too where it was of a wrong type
+  bool given = false;  ///< false if the key is missing, or its value has a wrong type
 };
 
 inline std::string in_quotes(std::string_view text) {
@@ -104,7 +107,7 @@ inline std::string joined(const std::vector<std::string>& names, std::string_vie
   return all;
 }
 
-/// "is a string", "is an array".
+/// Returns "is a string", "is an array", ...
 inline std::string kind_of(const toml::node& node) {
   switch (node.type()) {
     case toml::node_type::table:
@@ -140,7 +143,8 @@ void read_keys(const Context& context, const toml::table& table, const Keys<T>& 
     }
     const auto nearest = std::ranges::min_element(
         keys, {}, [&](const KeyOf<T>& key) { return edit_distance(key.name, name.str()); });
-    // A key stands before its value on the same line, but a table's value is its header.
+    // toml++ gives the line of the value. That is the key's line, too; of a table, it is the line
+    // of its header.
     here.problem(node, "unknown key: the nearest known is " + in_quotes(nearest->name));
   }
   for (const auto& key : keys) {
@@ -216,7 +220,7 @@ auto any_text(std::string T::* member) {
   };
 }
 
-/// The same in small letters, of ASCII.
+/// Returns the text with ASCII letters in lower case.
 inline std::string lower(std::string text) {
   for (char& c : text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -224,7 +228,7 @@ inline std::string lower(std::string text) {
   return text;
 }
 
-/// One of the names in `values`, in any case.
+/// Reads one of the names in `values`, in upper or lower case.
 template <class T, class V>
 auto choice(V T::* member, std::vector<std::pair<std::string, V>> values) {
   return
@@ -248,7 +252,7 @@ auto choice(V T::* member, std::vector<std::pair<std::string, V>> values) {
       };
 }
 
-/// A choice that is kept by its name.
+/// Reads one of `names`, in upper or lower case, and keeps the name.
 template <class T, class Name>
 auto name(Name T::* member, const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, Name>> values;
@@ -268,7 +272,8 @@ auto table(S T::* member, Keys<S> keys) {
   };
 }
 
-/// Reads an array of tables; each element learns its `line`. `example`: what one looks like.
+/// Reads an array of tables, and sets the `line` of each element. `example` shows in messages what
+/// an element looks like.
 template <class T, class S>
 auto tables(std::vector<S> T::* member, Keys<S> keys, std::string_view example = "a table") {
   return [member, keys = std::move(keys), example](const Context& context, const toml::node& node,

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-/// A thread that may not keep to a processor works all the same.
+/// Binds the calling thread to a processor. An error is ignored: the thread works without, too.
 void keep_to(unsigned processor) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -57,7 +57,7 @@ Result<void> on_threads(unsigned count, const std::function<void(unsigned)>& wor
           work_on(n);
         });
       }
-    } catch (const std::exception& error) {  // std::system_error, or no memory for a thread
+    } catch (const std::exception& error) {  // std::system_error, or std::bad_alloc for a thread
       end_waiting(Start::do_not);
       return std::unexpected(Error{"cannot start worker " + std::to_string(threads.size() + 1) +
                                    " of " + std::to_string(count) + ": " + error.what()});

@@ -1,4 +1,4 @@
-// Threads of workers.
+// Threads for workers.
 #pragma once
 
 #include <functional>
@@ -7,11 +7,11 @@
 
 namespace millrace {
 
-/// Calls `work(n)` for n from 0 to `count` - 1, each on a thread of its own that keeps to one
-/// processor, the n-th that this process may use (from the first again where they are fewer), and
-/// waits for all. They begin together, or, where one could not be started, none does. One alone
-/// runs on the calling thread, and goes where the system puts it. Errors (failed): a thread could
-/// not be started, or there was no memory left for the work of one.
+/// Calls `work(n)` for n from 0 to `count` - 1, each on a thread of its own, and waits for all. The
+/// n-th thread is bound to the n-th processor that this process may use, counted from the first
+/// again if there are fewer. All threads begin together; if one could not be started, `work` is not
+/// called at all. With a `count` of 1 the calling thread does the work, unbound. Errors (failed): a
+/// thread could not be started, or `work` threw std::bad_alloc.
 Result<void> on_threads(unsigned count, const std::function<void(unsigned)>& work);
 
 }  // namespace millrace

@@ -213,12 +213,12 @@ void Workers::serve(unsigned worker, Port& port) {
   };
   Worker& one = all_[worker];
   one.timer.begin();
-  // Opened when it can say since when, and closed when it has said how long.
+  // Tasks may read the timer (`time`): the mailbox opens after it begins, and closes after it ends.
   const Open open(one.line->mailbox());
   try {
     one.line->run(port);
   } catch (...) {
-    port.finish();  // nobody shall wait for what it would have sent
+    port.finish();  // so that other workers do not wait for packets from this one
     throw;
   }
   one.timer.end();

@@ -1,4 +1,24 @@
-// All workers of a run: each has a thread, a line, a function and a port of its own.
+// All workers of a run: each has a thread, a line, a function and, while it runs, a port of its
+// own.
+//
+// Which thread may call what:
+//
+// - `create`, `prepare`, `list`, `run`: the thread that owns the object. `run` returns when all
+//   workers have ended. A caller with threads of its own calls `serve` on each instead.
+// - `counters`, `count`, `sources`, `is_shared`: any thread, at any time.
+// - What stands under *While they run*, `time` and the reports: one thread at a time, during `run`
+//   or not. Each of these asks workers in their mailboxes, and waits until they have answered.
+//
+// What must hold:
+//
+// 1. Each worker is served by one thread at a time, and has one task in its mailbox at a time.
+// 2. A task runs on its worker's thread between two bursts. That worker serves no packet meanwhile,
+//    and with shared tables the others cannot reuse ids: a task is short.
+// 3. The deployment outlives the functions and lines that it has made.
+// 4. After an error of `update` or `command` the function is as before.
+//
+// What fails: `create`, `update`, `prepare`, `command` and `run` return errors. `ask` and `ask_all`
+// return false for workers that do not serve. `serve` throws std::bad_alloc.
 #pragma once
 
 #include <chrono>
@@ -17,23 +37,24 @@
 namespace millrace {
 
 struct WorkersConnection {
-  unsigned worker = 0;  ///< that opened it
+  unsigned worker = 0;  ///< the worker that opened it
   ListedConnection connection;
 };
 
-/// Made, run and asked by one thread. While it runs, other threads may read counters.
 class Workers {
  public:
-  /// As many as the smallest indirection table has entries.
+  /// The most workers: the smallest indirection table has an entry for each.
   static constexpr unsigned kMost = Indirection::kLeast;
-  /// Where shards move, no worker is given more than so many times its share of the connections.
+  /// Factor by which each worker has room for more than its share of the connections where shards
+  /// move.
   static constexpr unsigned kMostShares = 2;
 
-  /// `config.capacity` is what all promise together, where connections are spread by `entries` of
-  /// an indirection table. Where shards move, each worker has room for `kMostShares`. Where tables
-  /// are not shared, several workers' parts are made each on its own processor, so that their
-  /// memory is near. Limits hold for all together. Of `run` counts what this does not know itself.
-  /// Errors: as `make_line` and `FunctionKind::deploy`, or no memory was left.
+  /// Makes `count` workers, 1 to `kMost`. `config.capacity` is the capacity of all together, and
+  /// limits hold for all together. `entries` of an indirection table spread the connections. Where
+  /// tables are not shared, each worker's tables are made on the processor that it will run on, so
+  /// that their memory is near. `run.workers` and `run.shares_tables` are set here. Errors: as
+  /// `make_lines` and `FunctionKind::deploy`; a thread could not be started, or no memory was left
+  /// (failed).
   static Result<Workers> create(unsigned count, const LineConfig& config,
                                 std::shared_ptr<const FunctionSettings> function,
                                 FunctionRun run = {}, unsigned entries = Indirection::kMost);
@@ -41,47 +62,51 @@ class Workers {
   unsigned count() const { return static_cast<unsigned>(all_.size()); }
   const Line& line(unsigned worker) const { return *all_[worker].line; }
   Line& line(unsigned worker) { return *all_[worker].line; }
-  /// The functions steer alike. At rest, or as `ask`.
+  /// Returns the steering of the first worker's function; all functions steer alike. At rest, or in
+  /// a task on the first worker.
   const Steering& steering() const { return *all_.front().function; }
-  /// Sums so far; any thread may ask. `peak` is a bound.
+  /// Returns the sums over all workers so far. `peak` is an upper bound, as workers need not have
+  /// their peaks at one time.
   WorkerCounters counters() const;
-  /// At rest, or as `ask`: all instances of tables together, and all functions.
+  /// Returns the sums over all workers' tables of a family. Shared tables count once.
   TableReport report_v4() const { return report(&Line::report_v4, capacity_); }
   TableReport report_v6() const { return report(&Line::report_v6, capacity_v6_); }
-  /// Where sources have a limit: what counts them; else null.
+  /// Returns the counts of sources; null if sources have no limit.
   SourceCounts* sources() const { return sources_.get(); }
-  /// What all workers' functions have in common.
+  /// Returns the deployment of the function in all workers. Its threads: deployment.h.
   const FunctionDeployment& function() const { return *deployment_; }
   FunctionDeployment& function() { return *deployment_; }
-  /// At rest.
+  /// Calls `each` for every live connection. At rest.
   void list(const std::function<void(const WorkersConnection&)>& each) const;
 
-  /// @name While they run: from one other thread at a time
+  /// @name While they run
   /// @{
-  /// Does it on that worker's thread, between two of its bursts. False: it does not run, not yet or
-  /// no more.
+  /// Does the task on that worker's thread between two of its bursts, and waits for it. False: the
+  /// worker does not serve, not yet or no more; then the task is not done.
   bool ask(unsigned worker, const Mailbox::Task& task) const;
-  /// False: some have not begun by then.
+  /// Waits until every worker has begun to serve. False: some have not within that time.
   bool wait_until_they_serve(std::chrono::milliseconds most) const;
-  /// The same on each that runs, in no order, given which one it is. False: some do not run.
+  /// Calls `task(n)` on the thread of each worker n that serves, as `ask` does, at the same time or
+  /// in any order. False: some workers do not serve.
   bool ask_all(const std::function<void(unsigned)>& task);
-  /// Gives the function other settings. Connections stay where they are, except that the function
-  /// decides about those that it can serve no more (`Fate`). Errors: as
-  /// `FunctionDeployment::update`.
+  /// Gives the function other settings of the same kind. Connections stay where they are, but for
+  /// those that the function can no longer serve (`Fate`). Errors: as `FunctionDeployment::update`.
   Result<void> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
-  /// Does the same before they run. Nobody is sent a RST.
+  /// Does the same before workers run. Connections that end send no RST.
   Result<void> prepare(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
-  /// Does a command of the function, by its path.
+  /// Does the function's command of that path. Errors: as `FunctionDeployment::command`.
   Answer<Json> command(std::string_view path, Parameters given);
-  /// As `ask_all`, for a function.
+  /// Returns `ask_all`, as a `FunctionDeployment` wants it.
   OnEachWorker on_each() {
     return [this](const auto& step) { return ask_all(step); };
   }
+  /// True if all workers use the same tables.
   bool is_shared() const { return shared_; }
   /// @}
 
-  /// Each worker serves its port, the n-th of `ports`, until all are at their ends. Errors
-  /// (failed): a thread could not be started, or no memory was left.
+  /// Serves the n-th of `ports` with worker n, each on a thread of its own (threads.h), until all
+  /// ports are at their ends. `ports` has `count()` elements. Errors (failed): a thread could not
+  /// be started, or no memory was left.
   Result<void> run(std::span<Port* const> ports);
   /// Serves a port with that worker on the calling thread, for a caller that starts threads itself.
   /// Throws std::bad_alloc.
@@ -89,14 +114,13 @@ class Workers {
 
   struct Time {
     std::uint64_t elapsed_ns = 0;
-    std::uint64_t waited_ns = 0;  ///< of that, for other threads
+    std::uint64_t waited_ns = 0;  ///< part of `elapsed_ns` that the worker waited for other threads
   };
-  /// What the last run took a worker, from its first burst to its last; while it runs, so far (as
-  /// `ask`).
+  /// Returns the time that a worker's last run took; while the worker serves, the time so far.
   Time time(unsigned worker) const;
 
  private:
-  /// Of the thread that starts it.
+  /// Measures a run; used by the worker's thread.
   struct Timer {
     std::chrono::steady_clock::time_point start;
     std::uint64_t waited_before = 0;
@@ -112,8 +136,9 @@ class Workers {
     Timer timer;
   };
 
-  /// Asks the function about all connections of all workers. `do_it(n, task)` does a task for that
-  /// worker; false: it serves no more, and is passed over.
+  /// Reviews all connections of all workers (`Line::review`). `do_it(n, task)` does a task for
+  /// worker n. It returns false for a worker that no longer serves; the connections of that worker
+  /// are left out.
   template <class Do>
   void review(Do&& do_it);
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;
@@ -127,17 +152,17 @@ class Workers {
         sources_(line.sources),
         shared_(shared) {}
 
-  std::unique_ptr<FunctionDeployment> deployment_;  // of `all_`
+  std::unique_ptr<FunctionDeployment> deployment_;  // owns the functions of `all_`
   std::vector<Worker> all_;
-  std::size_t capacity_;  // that all promise together
+  std::size_t capacity_;  // of all workers together
   std::size_t capacity_v6_;
   std::shared_ptr<SourceCounts> sources_;
   bool shared_;
 };
 
-/// Connections that one of `workers` promises, so that together they keep the promise of `capacity`
-/// although they get unequal shares: the largest share of the `entries`, and six standard
-/// deviations more.
+/// Returns the capacity of each of `workers` that together promise `capacity`, although they get
+/// unequal shares: the mean of the worker that has most `entries`, and six standard deviations
+/// more; `capacity` at most.
 std::size_t capacity_of_one(std::size_t capacity, unsigned workers, unsigned entries);
 
 }  // namespace millrace

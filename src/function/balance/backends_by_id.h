@@ -1,6 +1,6 @@
-// A worker's backends, by the ids that plans give them. They never move in memory, so the thread
-// that makes plans may add some (`grow`) while the worker uses others. Only that thread calls
-// `size`.
+// A worker's backends, by the ids that plans give them. Backends never move in memory, so the
+// thread that makes plans may add some (`grow`) while the worker uses those that it knows. Only
+// that thread calls `size`.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class BackendsById {
   Backend& operator[](std::size_t id) { return memory_.get()[id]; }
   const Backend& operator[](std::size_t id) const { return memory_.get()[id]; }
 
-  /// Has that many from now on, `most` at most: more than before.
+  /// Adds backends up to that number, at most `most`.
   void grow(std::size_t size) {
     for (; size_ < size; ++size_) new (memory_.get() + size_) Backend{};
   }
@@ -30,7 +30,7 @@ class BackendsById {
   struct Free {
     void operator()(Backend* memory) const { std::free(memory); }
   };
-  /// Memory that nothing has used takes none.
+  /// Allocates for `most` backends. Pages that are never written take no memory.
   static Backend* allocate(std::size_t most) {
     void* const memory = std::aligned_alloc(alignof(Backend), most * sizeof(Backend));
     if (memory == nullptr) throw std::bad_alloc();

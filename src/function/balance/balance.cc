@@ -1,4 +1,4 @@
-// The packets' side of the load balancer. What changes its services is in update.cc.
+// The load balancer's work for packets and connections. Changes of plans are in update.cc.
 #include "function/balance/balance.h"
 
 #include <cstring>
@@ -32,7 +32,8 @@ Part BalanceFor<K>::part() const {
 
 // --- screen
 
-/// A backend may also begin connections of its own: whoever it is that it talks to is the client.
+/// Steers by the client's end. A backend may also begin connections of its own: then the end that
+/// it talks to is the client.
 template <class K>
 Steered BalanceFor<K>::steer(std::span<const K> keys) const {
   const auto& index = *plan_->index;
@@ -99,7 +100,8 @@ void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
   }
   service->collisions.add(1);
   if (service->overflow.is_there()) {
-    // It may have been served without an entry before: it stays where Maglev sent it, without one.
+    // The connection may have been served without an entry before. Another backend would break it,
+    // so it goes on without an entry, to the backend that Maglev chooses.
     refuse(opening, nullptr, Verdict::table_full);
     return;
   }
@@ -110,8 +112,9 @@ void BalanceFor<K>::open(const Burst& burst, Opening<K>& opening) {
   accept(service->plan->listed[next_choice(*service, opening)], opening);
 }
 
-/// In a chain others may serve what goes to no service. But not what comes from one: its replies
-/// would be packets to the service, for which no entry of another function may stand.
+/// Leaves a connection to no service to the other functions of a chain. A connection from a
+/// service's address is refused: its replies would be packets to the service, and must not find an
+/// entry of another function.
 template <class K>
 void BalanceFor<K>::pass_over(Opening<K>& opening) {
   if (plan_->serving_for(reversed(opening.key)) != Plan::kNone)
@@ -153,8 +156,8 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
   return opening.key.protocol == kProtocolTcp && burst.signal[opening.packet] != Signal::syn;
 }
 
-/// The place after the one that collided, around the list, weightless ones left out. The attempt
-/// before gave its backend up.
+/// Uncounts the attempt before, and returns the next place in the list with a weight above 0, after
+/// that attempt's; from the end of the list it goes on at the beginning.
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {
   abandon(opening.state);
@@ -173,7 +176,7 @@ void BalanceFor<K>::accept(std::uint16_t id, Opening<K>& opening) {
   fill(id, opening);
 }
 
-/// What the entries of a connection to that backend hold.
+/// Writes the entries' states of a connection to that backend, and accepts it.
 template <class K>
 void BalanceFor<K>::fill(std::uint16_t id, Opening<K>& opening) const {
   using Answer = typename Opening<K>::Answer;
@@ -198,7 +201,8 @@ void BalanceFor<K>::count_active(const std::byte* state, std::int64_t more, bool
   }
 }
 
-/// Which worker opened it does not matter: the sum over all is what counts.
+/// Counts in this worker, whichever worker opened the connection: only the sum over all workers
+/// matters.
 template <class K>
 Verdict BalanceFor<K>::event(Event event, const std::byte* state, bool is_proved) {
   if (state_at(state) == kUnconcerned) return Verdict::tracked;
@@ -241,12 +245,12 @@ void BalanceFor<K>::abandon(const std::byte* state) {
   close(state, false);
 }
 
-/// A connection that nobody has answered, or that never ends by itself, must not wait for a backend
-/// that is gone.
+/// A connection must not wait for a backend that is gone if it has no reply yet, or if its protocol
+/// has no end of connections.
 template <class K>
 Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
   const State id = state_at(state);
-  if (id == kUnconcerned) {  // unless there is a service by now
+  if (id == kUnconcerned) {  // begins anew if there is a service for it by now
     const bool begins = !is_answered && plan_->current_for(key) != Plan::kNone;
     return begins ? Fate::begins_anew : Fate::stays;
   }
@@ -279,7 +283,7 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
   const bool keeps_port = was.port == key.destination_port;
   const auto serve_by = [&](std::uint32_t place) {
     const auto& service = *plan_->services[place];
-    // What has no port shows none of its backend's.
+    // A packet without ports does not show its backend's port.
     const bool has_port = has_ports(key.protocol);
     auto id =
         plan_->backend_at(service, was.address, has_port ? std::optional(was.port) : std::nullopt);
@@ -288,7 +292,7 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
     return id.has_value();
   };
   if (serve_by(plan_->serving_for(opening.key))) return;
-  // A more specific service may have come since it began.
+  // A more specific service may have been configured since the connection began.
   for (std::uint32_t place = 0; place < plan_->services.size(); ++place) {
     const std::uint16_t port = has_ports(key.protocol) ? key.destination_port : 0;
     if (plan_->services[place]->spec.destination().takes(key.destination, port, key.protocol) &&
@@ -297,7 +301,8 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
   }
 }
 
-/// A connection that began without an entry there keeps its backend here.
+/// Takes over the overflows of the other worker's services, so that a connection that began there
+/// without an entry keeps its backend here.
 template <class K>
 void BalanceFor<K>::follow(const FunctionFor<K>& other) {
   const auto& theirs = static_cast<const BalanceFor&>(other).services_;
@@ -341,7 +346,8 @@ void BalanceFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& s
     serve_without_entry(burst, lane, without);
 }
 
-/// To the backend, at that port; or back from it, from that port of its service.
+/// Sends a packet to the backend, at that port; or a reply to the client, from that port of the
+/// service.
 template <class K>
 template <Side kSide>
 void BalanceFor<K>::send(Burst& burst, Lane<K>& lane, unsigned i, Backend& backend,
@@ -398,8 +404,8 @@ std::uint16_t BalanceFor<K>::port_for(const Backend& backend, const K& key) {
   return backend.port != 0 && has_ports(key.protocol) ? backend.port : key.destination_port;
 }
 
-/// The port that the client knows. Where a service takes any, and its backend listens on one, only
-/// the originator's key tells.
+/// Returns the port of the service that the client has called. If a service takes any port and its
+/// backend has one, only the originator's key has that port.
 template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                           const States<K>& states) {

@@ -1,20 +1,24 @@
-// The load balancer: gives each new connection a backend, and has its packets rewritten: the
-// destination of clients' packets to the backend, the source of the backends' replies back to the
-// virtual address.
+// The load balancer: gives each new connection a backend, and has the packets of the connection
+// rewritten: clients' packets get the backend as destination, backends' replies get the virtual
+// address as source.
 //
-// One worker owns a Balance and makes all calls, but for `learn`, `let_go` and `statistics`: those
-// are of the thread that makes plans (plan.h), which hold what all workers have in common, services
-// and backends' ids.
+// Threads: the worker that owns a `Balance` makes all calls. Only `learn`, `let_go`, `live_on`,
+// `plan` and `statistics` are called by the thread that makes plans (plan.h), also while the worker
+// serves. A plan holds what all workers have in common: services and backends' ids.
 //
-// What keeps packets of one connection together:
-// - A tracked connection's record names its backend, and a backend's id is not given out again as
-//   long as a connection lives on it, so no update moves a connection by itself. After an update
-//   the line asks for the `fate` of each connection, and ends those that must leave their backend.
-// - Without an entry, a packet that is no TCP SYN goes where Maglev says, under any scheduler: its
-//   connection may be one that another machine, or this one before a restart, sent there.
-// - A service that has served packets without entries (table full) schedules *everything* by Maglev
-//   until `quiet_ms` have passed since the last of them: a connection that began without an entry
-//   keeps its backend when it finds a place, a retransmitted SYN included.
+// Packets of one connection go to one backend, because:
+//
+// 1. A tracked connection's entry holds the id of its backend. An id is not given to another
+// backend
+//    while a connection lives on it, so an update by itself moves no connection. After an update
+//    the line asks for the `fate` of connections, and ends those that must leave their backend.
+// 2. Without an entry, a packet that is no TCP SYN goes to the backend that Maglev chooses, under
+//    any scheduler: another machine, or this one before a restart, may have sent its connection
+//    there.
+// 3. A service that has served packets without entries, because a table was full, schedules *every*
+//    packet without an entry by Maglev until `quiet_ms` have passed since the last of them. So a
+//    connection that began without an entry keeps its backend when it gets one, also if its SYN is
+//    retransmitted.
 #pragma once
 
 #include <cstddef>
@@ -42,12 +46,12 @@ struct BalanceConfig {
   Services services = default_services();
   BalanceKey key = kDefaultBalanceKey;
   std::uint32_t maglev_table_size = Maglev::kDefaultSize;
-  unsigned maglev_threads = 0;  ///< threads that make tables; 0: the worker that needs one does
-  bool stateful = true;         ///< false: everything by Maglev, no entries, replies untouched
-  bool stateless_when_full =
-      true;  ///< serve what finds no place by Maglev; false: leave it dropped
-  /// As long as the longest idle time after which a packet without entry counts as the beginning of
-  /// a connection, and no shorter than a SYN's retransmissions (127 s with Linux's six).
+  unsigned maglev_threads = 0;  ///< threads that make tables; 0: the worker that needs a table does
+  bool stateful = true;  ///< false: no entries; all packets go by Maglev, replies stay untouched
+  bool stateless_when_full = true;  ///< packets that find no place go by Maglev; false: dropped
+  /// Time, since a service last served a packet without an entry, until it uses its own scheduler
+  /// again. No shorter than the longest time that a connection may be idle and go on, or than a
+  /// SYN is retransmitted (127 s with Linux's six retransmissions).
   std::uint32_t quiet_ms = 600'000;
   bool shares_tables = false;  ///< the workers use the same connection tables
 };
@@ -55,16 +59,16 @@ struct BalanceConfig {
 struct BackendStatistics {
   std::string address;  ///< with its port where one is configured
   std::uint32_t weight = 0;
-  bool draining = false;      ///< no longer configured; serves the connections it has
-  std::uint64_t packets = 0;  ///< sent to it
-  std::uint64_t bytes = 0;    ///< of those, as they were on the wire
-  std::uint64_t replies = 0;  ///< rewritten on their way back
+  bool draining = false;      ///< no longer configured; still serves its live connections
+  std::uint64_t packets = 0;  ///< packets sent to it
+  std::uint64_t bytes = 0;    ///< bytes of `packets`, on the wire
+  std::uint64_t replies = 0;  ///< rewritten packets from it
   std::uint64_t reply_bytes = 0;
-  std::uint64_t connections =
-      0;  ///< given to it; what was given up before it opened is not counted
+  std::uint64_t connections = 0;  ///< connections opened to it; abandoned ones do not count
   std::uint64_t live = 0;
-  std::int64_t established =
-      0;  ///< proved, and not ended by the two sides; a worker's may be negative
+  /// Connections that were proved, and that the two sides have not ended. One worker's count may be
+  /// negative.
+  std::int64_t established = 0;
 };
 
 struct ServiceStatistics {
@@ -72,11 +76,11 @@ struct ServiceStatistics {
   std::string scheduler;
   Forward forward = Forward::nat;
   bool draining = false;
-  std::uint64_t established = 0;      ///< proved connections, of all workers that share its limit
-  std::uint64_t max_connections = 0;  ///< of them, at most; 0: no limit
-  std::uint64_t limited = 0;          ///< how often that refused one more
+  std::uint64_t established = 0;      ///< proved connections of all workers
+  std::uint64_t max_connections = 0;  ///< limit of `established`; 0: no limit
+  std::uint64_t limited = 0;          ///< how often the limit refused a connection or packet
   std::uint64_t refused = 0;     ///< connections, and packets without entry, that got no backend
-  std::uint64_t collisions = 0;  ///< answers that met another connection's reply
+  std::uint64_t collisions = 0;  ///< reply keys that were taken by another connection
   std::uint64_t stateless = 0;   ///< packets served without an entry
   std::vector<BackendStatistics> backends;
 };
@@ -95,7 +99,7 @@ class BalanceFor final : public FunctionFor<K> {
   void take_on();
   void let_go();
   void set_quiet_ms(std::uint32_t quiet_ms) { quiet_ms_ = quiet_ms; }
-  /// Connections that live on a backend, by this worker's count.
+  /// Returns how many connections live on a backend, by this worker's count.
   std::uint64_t live_on(std::uint16_t id) const;
   void append_statistics(std::vector<ServiceStatistics>& all) const;
   Result<void> check_invariants() const;
@@ -118,7 +122,7 @@ class BalanceFor final : public FunctionFor<K> {
   bool is_overflowed(std::size_t service) const {
     return !stateful_ || services_[service]->overflow.is_there();
   }
-  /// Returns false for what `write` says of a connection that goes to no service.
+  /// Returns false for an image (`write`) of a connection that goes to no service.
   static bool is_served(const std::byte* image) {
     Image is;
     std::memcpy(&is, image, sizeof(is));
@@ -127,42 +131,44 @@ class BalanceFor final : public FunctionFor<K> {
   void set_overflowed(std::size_t service) { services_[service]->overflow.note({}); }
 
  private:
-  // A record's state, in both directions: an id. What to write into packets is read from the
-  // backend, whose line is fetched for its counters anyway, so that an IPv4 record has 32 bytes.
+  // The state in both entries is the backend's id. The addresses to write into packets are read
+  // from the backend: its cache line is needed for the counters anyway. So an IPv4 record has 32
+  // bytes.
   using State = std::uint16_t;
   static constexpr State kUnconcerned = Plan::kMaxBackends;  // of a connection to no service
 
-  /// What another process is told of a connection: its backend as packets are sent there.
+  /// The image of a connection: its backend's address, and the port to which its packets are sent.
   struct Image {
     Address address;
     std::uint16_t port;
   };
 
   struct Service;
-  /// One worker's part of a backend. Packets to it read one cache line, replies another one; with
-  /// IPv4 both read the same. So with IPv6 there is padding on purpose.
+  /// One worker's part of a backend. Packets to it read one cache line; replies read another one
+  /// with IPv6 (hence the padding), and the same one with IPv4.
   // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
   struct alignas(64) Backend {
     Address address;
-    std::uint16_t port = 0;  ///< 0: that of the packets to it
+    std::uint16_t port = 0;  ///< 0: packets keep their destination port
     Forward forward = Forward::nat;
-    bool has_replies = false;  ///< they are rewritten
+    bool has_replies = false;  ///< replies come this way, and are rewritten
     Counter packets;
     Counter bytes;
-    alignas(sizeof(Address) == 4 ? 4 : 64) Address virtual_address;  ///< of its service
-    std::uint16_t virtual_port = 0;                                  ///< of its service; 0: any
+    alignas(sizeof(Address) == 4 ? 4 : 64) Address virtual_address;  ///< the service's
+    std::uint16_t virtual_port = 0;                                  ///< the service's; 0: any
     Counter replies;
     Counter reply_bytes;
-    // Not read for packets of known connections:
+    // Not read for packets of connections with entries:
     Counter connections;
     Counter live;
     Activity activity;
-    Activity* activity_of_all = nullptr;  ///< instead, where workers share tables
+    Activity* activity_of_all = nullptr;  ///< in place of `activity` where workers share tables
     Service* service = nullptr;
-    std::uint64_t since = 0;  ///< the plan's number
+    std::uint64_t since = 0;  ///< number of the plan that gave the backend this id
   };
 
-  /// A service's scheduler and the backends that it sees; both go on as long as the backends stay.
+  /// A service's scheduler and the backends that it chooses from. Kept from plan to plan as long as
+  /// the backends stay the same.
   struct Pooled {
     std::vector<Candidate> candidates;
     std::unique_ptr<Scheduler> scheduler;
@@ -170,25 +176,24 @@ class BalanceFor final : public FunctionFor<K> {
   /// This worker's part of a service.
   struct Service {
     std::uint64_t identity = 0;
-    std::shared_ptr<const typename Plan::Service>
-        plan;  ///< of the plan that is taken on, or learned
+    std::shared_ptr<const typename Plan::Service> plan;  ///< its part of the plan that is taken on
     std::shared_ptr<Pooled> pooled;
-    const Maglev* maglev = nullptr;  ///< null: not asked for, or not made yet
+    const Maglev* maglev = nullptr;  ///< null: not wanted, or not made yet
     Overflow overflow;
     Counter limited;
     Counter refused;
     Counter collisions;
     Counter stateless;
   };
-  /// A service's part of the plan that is learned. When the worker takes it on, this becomes the
-  /// part of the plan before, until `let_go`.
+  /// A service's part of the plan that is learned. `take_on` exchanges it with the part of the plan
+  /// before, which is kept until `let_go`.
   struct Coming {
     std::shared_ptr<Service> service;
     std::shared_ptr<const typename Plan::Service> plan;
     std::shared_ptr<Pooled> pooled;
   };
 
-  /// The service that takes what is new; null: none.
+  /// Returns the service that takes a new connection with this key; null: none.
   Service* find(const K& key);
 
   void resume(Opening<K>& opening);
@@ -197,21 +202,23 @@ class BalanceFor final : public FunctionFor<K> {
   void close(const std::byte* state, bool proved);
   void abandon(const std::byte* state);
   void refuse(Opening<K>& opening, Service* service, Verdict why);
-  /// Whether the limit forbids one more connection; counts that.
+  /// True if the service's limit forbids one more connection; counts that in `limited`.
   static bool turns_away(Service& service);
   void count_active(const std::byte* state, std::int64_t more, bool is_proof = false);
-  /// By this worker's count; where workers share tables the first one tells what all count.
+  /// Returns this worker's count. Where workers share tables there is one count for all; the first
+  /// worker returns it, and the others 0.
   std::int64_t established_on(const Backend& backend) const {
     if (backend.activity_of_all == nullptr) return backend.activity.active.difference();
     return worker_ == 0 ? backend.activity_of_all->active.difference() : 0;
   }
-  /// The service's Maglev table; null: it is being made.
+  /// Returns the service's Maglev table; null: it is being made.
   const Maglev* table_of(Service& service) {
     if (service.maglev == nullptr) [[unlikely]]
       service.maglev = plan_->settings.maglev->want(service.plan->maglev);
     return service.maglev;
   }
-  /// Returns the backend's place in the list; none if the Maglev table that tells it is being made.
+  /// Returns the place in the list of the backend for a new connection; none if the Maglev table
+  /// that chooses it is being made.
   std::optional<std::uint16_t> first_choice(Service& service, const Burst& burst,
                                             const Opening<K>& opening);
   std::uint16_t next_choice(const Service& service, const Opening<K>& opening);
@@ -245,28 +252,29 @@ class BalanceFor final : public FunctionFor<K> {
   bool stateless_when_full_;
 
   std::shared_ptr<const Plan> plan_;
-  std::vector<std::shared_ptr<Service>> services_;  ///< as in the plan
+  std::vector<std::shared_ptr<Service>> services_;  ///< in the order of the plan
   std::shared_ptr<const Plan> coming_;              ///< learned, and not yet taken on
   std::vector<std::shared_ptr<Service>> coming_services_;
   std::vector<Coming> coming_changes_;
   BackendsById<Backend> backends_;
 
   using Answering = typename Plan::Answering;
-  /// Returns the service and backend whose answer a reply without an entry is; null if it is none.
-  /// Sets `waits` if that takes a Maglev table which is being made.
+  /// Returns the service and backend of a reply without an entry; null if there is none. Sets
+  /// `waits` if a Maglev table that decides is being made. `originator` becomes the key of the
+  /// packets that the reply answers.
   const Answering* find_answering(const Burst& burst, unsigned packet, const K& reply_key,
                                   K& originator, bool& waits);
 };
 
 class Balance final : public Function {
  public:
-  /// The first plan for so many workers. An error names the service or setting that is wrong.
+  /// Makes the first plan for so many workers. Errors (usage): a service or setting is wrong.
   static Result<std::shared_ptr<const BalancePlan>> plan(const BalanceConfig& config,
                                                          unsigned workers);
-  /// One of those workers'; `plan` is of the same configuration.
+  /// Makes the load balancer of one of those workers; `plan` is of the same configuration.
   Balance(const BalanceConfig& config, std::shared_ptr<const BalancePlan> plan,
           unsigned worker = 0);
-  /// Alone, with a plan of its own. Errors: as `plan`.
+  /// Makes the load balancer of a single worker, with a plan of its own. Errors: as `plan`.
   static Result<std::unique_ptr<Balance>> create(const BalanceConfig& config);
 
   bool stateful() const override { return stateful_; }
@@ -275,28 +283,28 @@ class Balance final : public Function {
 
   /// @name Another plan
   /// @{
-  /// Its backends' ids are known from now on; by the thread that makes plans.
+  /// Prepares for the next plan: its backends' ids are known from now on. Called by the thread that
+  /// makes plans.
   void learn(std::shared_ptr<const BalancePlan> plan);
-  /// Goes by the plan that was learned from now on. The worker calls it, between two bursts.
-  /// Connections stay where they are, also those of backends and services that are gone: these
-  /// drain.
+  /// Changes to the plan that was learned. Called by the worker, between two bursts. Connections
+  /// stay where they are. Those of removed backends and services do, too: these drain.
   void take_on();
-  /// Forgets what was before; by the thread that makes plans.
+  /// Frees what only the plan before needed. Called by the thread that makes plans.
   void let_go();
-  /// As configured at first.
+  /// Sets `BalanceConfig::quiet_ms`.
   void set_quiet_ms(std::uint32_t quiet_ms) {
     v4_.set_quiet_ms(quiet_ms);
     v6_.set_quiet_ms(quiet_ms);
   }
   /// @}
   const std::shared_ptr<const BalancePlan>& plan() const { return plan_; }
-  /// Connections that live on a backend, by this worker's count: that of several may only have a
-  /// meaning together, modulo 2^64.
+  /// Returns how many connections live on a backend, by this worker's count. Where connections move
+  /// between workers, only the sum over all workers, modulo 2^64, has a meaning.
   template <class K>
   std::uint64_t live_on(std::uint16_t id) const {
     return of<K>().live_on(id);
   }
-  /// Services that have served packets without entries lately, by their places in the plan.
+  /// True if the service at that place in the plan may have served packets without an entry lately.
   template <class K>
   bool is_overflowed(std::size_t service) const {
     return of<K>().is_overflowed(service);
@@ -306,7 +314,7 @@ class Balance final : public Function {
     const_cast<BalanceFor<K>&>(of<K>()).set_overflowed(service);
   }
 
-  /// Every service in configured order, then those that drain.
+  /// Returns the statistics of every service, in configured order, and then of those that drain.
   std::vector<ServiceStatistics> statistics() const;
 
   Result<void> check_invariants() const;
@@ -324,15 +332,15 @@ class Balance final : public Function {
   BalanceFor<KeyV6> v6_;
 };
 
-/// Calls what it is given with each worker's function, between two of that worker's bursts; returns
-/// when all have been called. False: some worker serves no more.
+/// Calls the given function with each worker's load balancer, between two of that worker's bursts.
+/// Returns when all calls are done. False: some worker no longer serves.
 using OnEachBalance = std::function<bool(const std::function<void(Balance&)>&)>;
 
-/// Replaces all services and backends of `all`, the functions of all workers. Returns whose `fate`
-/// is to be asked for: of all connections, if some live on a backend that is gone now; of those to
-/// no service, if there is a service that was not there. After an error nothing has changed. The
-/// first two-way service cannot come by an update: it needs reply entries from the start. One
-/// thread updates at a time; that thread may also ask for statistics.
+/// Replaces all services and backends of `all`, the load balancers of all workers. Returns the
+/// connections to review: all, if some live on a backend that is gone now; those to no service, if
+/// a service has come. Called by the thread that makes plans. Errors, after which nothing has
+/// changed: a service is wrong, or would be the first two-way service, which needs reply entries
+/// from the start (usage); some worker no longer serves (failed).
 Result<Review> update(std::span<Balance* const> all, const Services& services,
                       const OnEachBalance& on_each);
 

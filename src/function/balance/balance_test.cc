@@ -20,7 +20,7 @@ class BalanceTest : public TestServices<K> {
   using Spec = TestServices<K>::Spec;
   using Sent = typename Line::Sent;
 
-  /// The service at host v, TCP and UDP port 80, over the backends that `names` spells.
+  /// Returns the service at host v, port 80, with the backends that `names` spells.
   static Spec service(const std::string& names, const std::string& scheduler = "round-robin") {
     Spec spec{.address = Line::host('v'), .port = 80, .scheduler = scheduler, .backends = {}};
     for (const char name : names) spec.backends.push_back({.address = Line::host(name)});
@@ -132,8 +132,8 @@ TYPED_TEST(BalanceTest, RepliesAreToldFromWhatACatchAllTakes) {
 TYPED_TEST(BalanceTest, ScreensAndSteersByEnds) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::service("a")}));
   auto& lane = line.burst().template lane<TypeParam>();
-  // To the service, from where its backend serves, from and to a port of the backend's own, between
-  // others.
+  // `o`: to the service; `r`: from its backend's service port; `b` and `c`: from and to another
+  // port of the backend; `n`: between other hosts.
   const std::string kinds = "ororrbcn";
   const auto key = [](char kind, std::uint16_t port) {
     TypeParam of{.source = TestFixture::Line::host(kind == 'r' || kind == 'b' ? 'a' : 'x'),
@@ -157,7 +157,7 @@ TYPED_TEST(BalanceTest, ScreensAndSteersByEnds) {
   const auto steered = line.function().steer(lane.keys());
   EXPECT_EQ(steered.by_source, 0b01000101U);
   EXPECT_EQ(steered.by_destination, 0b00111010U);
-  // The first two have an entry.
+  // The first two packets have an entry.
   EXPECT_EQ(line.function().screen(line.burst(), lane, 0b11111100), 0b00000100U);
   EXPECT_EQ(lane.replies, 0b00011000U);
   for (unsigned i = 0; i < kinds.size(); ++i) {
@@ -221,7 +221,7 @@ TYPED_TEST(BalanceTest, AConnectionThatFindsNoPlaceForItsRepliesWasNotGiven) {
   EXPECT_EQ(backend.live, 1U);
 }
 
-/// `count` backends of one service, at port 1, 2, ... of the virtual address itself.
+/// Returns the service with `count` backends, at ports 1, 2, ... of the virtual address itself.
 template <class Spec>
 Spec with_backends(Spec spec, unsigned count) {
   const auto host = spec.address;
@@ -288,7 +288,7 @@ TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
   }
   line.update(TestFixture::only(specs));
   EXPECT_EQ(line.balance().statistics()[0].backends[0].live, 1U);
-  // All of them drain, and as many new ones come: more than there are ids.
+  // All backends drain, and as many new ones come: together more than there are ids.
   for (auto& spec : specs) {
     for (auto& backend : spec.backends) backend.address = TestFixture::Line::host('b');
   }
@@ -300,7 +300,8 @@ TYPED_TEST(BalanceTest, ManyLiveBackendsStayInAnUpdate) {
 TYPED_TEST(BalanceTest, SchedulersGoOnWhereTheirBackendsStay) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::service("abc")}));
   EXPECT_EQ(line.send(TestFixture::udp("x:1", "v:80")).to, "a:80");
-  auto other = TestFixture::service("mnop");  // whose backends may move all others in memory
+  auto other =
+      TestFixture::service("mnop");  // adding its backends must not move those of abc in memory
   other.address = TestFixture::Line::host('w');
   line.update(TestFixture::only({TestFixture::service("abc"), other}));
   EXPECT_EQ(line.send(TestFixture::udp("x:2", "v:80")).to, "b:80");
@@ -369,7 +370,7 @@ TYPED_TEST(BalanceTest, AFullTableServesByMaglevOrDrops) {
 TYPED_TEST(BalanceTest, WhatBeganStatelessKeepsItsBackend) {
   auto config = TestFixture::config({TestFixture::service("abcdefgh")});
   config.quiet_ms = 1000;
-  for (const std::uint32_t start : {0U, 0xffffff00U}) {  // the tick may wrap meanwhile
+  for (const std::uint32_t start : {0U, 0xffffff00U}) {  // the second time the tick wraps
     for (const std::uint8_t protocol : {TestFixture::Line::kTcp, TestFixture::Line::kUdp}) {
       typename TestFixture::Line line(config);
       for (int port = 1; port < 20; ++port) {

@@ -1,5 +1,5 @@
-// What the load balancer does when it is asked over the control socket: marks of backends, and the
-// list of services with them.
+// The load balancer's commands over the control socket: marks of backends, and the list of services
+// with these marks.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -27,8 +27,8 @@ std::string name_of(const BackendSpec<A>& backend) {
   return with_port(backend.address, backend.port);
 }
 
-/// The backends of a service that are meant: the one that has exactly that name, or else those of
-/// that port, or of any where none is given.
+/// Returns the backends of a service that have this name: the backend with exactly that address and
+/// port, if there is one; else all that serve at that port, or at any port if the name has none.
 template <class A>
 std::vector<BackendSpec<A>> named(const ServiceSpec<A>& service, const BackendName& name) {
   std::vector<BackendSpec<A>> all;
@@ -47,14 +47,14 @@ std::unexpected<Refusal> wrong(const std::string& message) {
   return std::unexpected(Refusal{Refusal::Kind::wrong, message});
 }
 
-/// What is asked of a mark.
+/// A request to set or remove a mark.
 struct Wanted {
   std::string backend;
-  std::string service;  ///< empty: all
-  bool is_so = false;
+  std::string service;  ///< empty: all services
+  bool is_so = false;   ///< value of the parameter that names the mark
 };
 
-/// `name` is what says whether it is so.
+/// Reads a request. `name` is the parameter that names the mark.
 Answer<Wanted> wanted_from(Parameters given, const std::string& name) {
   Wanted wanted;
   bool is_given = false;
@@ -142,7 +142,7 @@ auto BalanceDeployment::mark(Mark mark, Parameters given, const OnEachWorker& on
   return done;
 }
 
-/// Returns the services as they are configured, with all marks.
+/// Returns the configured services, with the marks of their backends applied.
 Services BalanceDeployment::effective() const {
   Services services = settings_->services;
   for_each_service(services, [this](auto& spec) {
@@ -156,7 +156,7 @@ Services BalanceDeployment::effective() const {
   return services;
 }
 
-/// Of services that nobody checks any more.
+/// Removes the mark `unhealthy` from the backends of services without a health check.
 void BalanceDeployment::forget_health() {
   auto& unhealthy = marked_[static_cast<std::size_t>(Mark::unhealthy)];
   for_each_service(settings_->services, [&](const auto& spec) {

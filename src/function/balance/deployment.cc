@@ -17,7 +17,7 @@ void append_overflowed(const Balance& balance, std::set<std::string>& all) {
   }
 }
 
-/// The services that a plan serves, with all backends of theirs.
+/// Returns the services of a plan, each with its listed and draining backends.
 template <class K>
 std::vector<ServiceSpec<typename K::Address>> served_by(const PlanFor<K>& plan) {
   std::vector<ServiceSpec<typename K::Address>> all;
@@ -56,7 +56,7 @@ Function& BalanceDeployment::make(unsigned worker) {
   return *all_[worker];
 }
 
-/// Marks that nobody would take back any more must not weigh.
+/// Also removes marks of services that have no health check any more: no check would remove them.
 Result<Review> BalanceDeployment::update(std::shared_ptr<const FunctionSettings> settings,
                                          const FunctionRun& run, const OnEachWorker& on_each) {
   auto before = std::exchange(settings_,
@@ -85,8 +85,8 @@ Result<Review> BalanceDeployment::make_plan(const OnEachWorker& on_each) {
 
 std::shared_ptr<const FunctionView> BalanceDeployment::view() const { return view_of(plan_); }
 
-/// All have the same services with the same backends, in one order; each says how many are
-/// established with all of them.
+/// Returns the sums over all workers, which have the same services and backends in the same order.
+/// A service's `established` counts all workers already.
 std::vector<ServiceStatistics> BalanceDeployment::services() const {
   std::vector<ServiceStatistics> sum = all_.front()->statistics();
   for (std::size_t n = 1; n < all_.size(); ++n) {
@@ -125,7 +125,7 @@ Result<void> BalanceDeployment::check_invariants() const {
 
 // --- another process takes over
 
-/// Looks at each worker's; false: some serve no more.
+/// Collects the names of overflowed services of all workers. False: some worker no longer serves.
 bool BalanceDeployment::find_overflowed(std::set<std::string>& all,
                                         const OnEachWorker& on_each) const {
   std::vector<std::set<std::string>> found(all_.size());

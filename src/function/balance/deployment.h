@@ -1,4 +1,5 @@
-// The load balancer at work, in all workers: plans, marks of backends, statistics, commands.
+// The load balancers of all workers: plans, marks of backends, statistics, commands. Called as
+// function/deployment.h says; its thread is the one that makes plans.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@ namespace millrace {
 
 class BalanceDeployment final : public FunctionDeployment {
  public:
-  /// As `FunctionKind::deploy`.
+  /// Implements `FunctionKind::deploy`.
   static Result<std::unique_ptr<FunctionDeployment>> create(
       std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
 
@@ -35,7 +36,8 @@ class BalanceDeployment final : public FunctionDeployment {
   /// @{
   const std::shared_ptr<const BalancePlan>& plan() const { return plan_; }
   Balance& balance(unsigned worker) { return *all_[worker]; }
-  /// Every service in configured order, then those that drain; of all workers.
+  /// Returns the statistics of every service, in configured order, and then of those that drain:
+  /// sums over all workers.
   std::vector<ServiceStatistics> services() const;
   /// @}
 
@@ -63,14 +65,14 @@ class BalanceDeployment final : public FunctionDeployment {
   BalanceConfig config_;
   std::shared_ptr<const BalancePlan> plan_;
   Marked marked_;
-  std::set<std::string> overflowed_;           // of the process before
+  std::set<std::string> overflowed_;           // names of services, from the process before
   std::vector<std::unique_ptr<Balance>> all_;  // by worker
 };
 
-/// Returns a plan, as others ask about it.
+/// Returns the view that explains packets by this plan.
 std::shared_ptr<const FunctionView> view_of(std::shared_ptr<const BalancePlan> plan);
 
-// In the form of statistics.
+// Statistics as JSON (docs/stats.schema.json) and as text.
 Json to_json(const std::vector<ServiceStatistics>& services,
              const MaglevTables::Statistics& maglev);
 std::string to_table(const std::vector<ServiceStatistics>& services);

@@ -1,4 +1,4 @@
-// Direct server return: packets leave as they came, for the backend as next hop.
+// Direct server return: packets leave unchanged, for the backend as next hop.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -79,7 +79,7 @@ TYPED_TEST(DsrTest, BesideServicesWhoseRepliesComeBack) {
   T::expect(line.send({"x:1", "v:80"}), Verdict::tracked, "x:1", "v:80", "a");
   T::expect(line.send({"x:1", "v:81"}), Verdict::tracked, "x:1", "a:81", "");
   T::expect(line.send({"a:81", "x:1"}), Verdict::tracked, "v:81", "x:1", "");
-  // Only a server that translates has the backend's address as the source of what it answers.
+  // A direct backend sends replies from the service's address, so this packet is none.
   T::expect(line.send({"a:80", "x:1"}), Verdict::no_service, "a:80", "x:1", "");
 }
 

@@ -1,4 +1,4 @@
-// ICMP errors about what the balancer has rewritten.
+// ICMP errors about packets that the balancer has rewritten.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -28,7 +28,7 @@ class ErrorsTest : public TestServices<K> {
   static constexpr unsigned kSource = kV4 ? 12 : 8;
   static constexpr unsigned kAddress = kV4 ? 4 : 16;
 
-  /// The service at host v, any protocol, over the backends that `names` spells, at their `port`.
+  /// Returns the service at host v, any protocol, with the backends that `names` spells, at `port`.
   static Spec service(const std::string& names, std::uint16_t port = 0) {
     Spec spec{.address = Line::host('v'), .port = 80, .scheduler = "round-robin", .backends = {}};
     for (const char name : names)
@@ -47,7 +47,7 @@ class ErrorsTest : public TestServices<K> {
     return spec;
   }
 
-  /// A packet that was sent, all of it: "x:1" to "v:80".
+  /// Returns the bytes of a packet, as from "x:1" to "v:80".
   static Bytes sent(const std::string& from, const std::string& to, unsigned protocol = kTcp) {
     Bytes payload = protocol == kTcp   ? test::tcp(33)
                     : protocol == kUdp ? test::udp(33)
@@ -63,7 +63,7 @@ class ErrorsTest : public TestServices<K> {
     test::make_right(packet, {kV4 ? 4U : 6U, kHeader, protocol});
     return packet;
   }
-  /// Destination unreachable, about that packet.
+  /// Returns the bytes of an ICMP error "destination unreachable" about that packet.
   static Bytes error(char from, char to, const Bytes& about) {
     const Bytes message = test::bytes({kV4 ? 3U : 1U, 4, 0, 0, 0, 0, 0, 0}) + about;
     Bytes packet = between(from, to, kIcmp, message);
@@ -71,7 +71,7 @@ class ErrorsTest : public TestServices<K> {
     return packet;
   }
 
-  /// One error down the line; what should come out, or nothing where it should stay as it is.
+  /// Sends the error `in` down the line, and expects it to leave as `out`.
   static void expect(Line& line, const Bytes& in, const Bytes& out) {
     EXPECT_EQ(to_string(line.send_error(in)), "related");
     EXPECT_EQ(line.bytes(), out);
@@ -94,8 +94,8 @@ class ErrorsTest : public TestServices<K> {
 using Families = testing::Types<KeyV4, KeyV6>;
 TYPED_TEST_SUITE(ErrorsTest, Families);
 
-// What comes out is the error about the packet that was sent by the one who is told, as if it had
-// been made there: every byte, every checksum.
+// The error must leave as if it had been made about the packet that its receiver sent: the same in
+// every byte and checksum.
 TYPED_TEST(ErrorsTest, GoOnToTheBackend) {
   using T = TestFixture;
   for (const std::uint8_t protocol : {T::kTcp, T::kUdp}) {
@@ -159,7 +159,7 @@ TYPED_TEST(ErrorsTest, AboutEchoesGoByTheirIdentifier) {
   }
 }
 
-// Consistent hashing says who was sent what has no entry.
+// For a packet without an entry, consistent hashing says which backend it was sent to.
 TYPED_TEST(ErrorsTest, WithoutAnEntryGoWhereMaglevSays) {
   using T = TestFixture;
   typename T::Line line(T::config({T::service("abcdefgh", 8080)}));
@@ -201,8 +201,8 @@ TYPED_TEST(ErrorsTest, AboutWhatConcernsNoServiceStay) {
   T::expect_untouched(line, T::error('r', 'v', T::sent("v:81", "x:1")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "a:81")));
   T::expect_untouched(line, T::error('r', 'x', T::sent("x:1", "z:80")));
-  T::expect_untouched(line, T::error('r', 'a', T::sent("a:80", "x:1")));  // from within
-  // To others than who sent what they quote.
+  T::expect_untouched(line, T::error('r', 'a', T::sent("a:80", "x:1")));  // to the sender itself
+  // Errors to another host than the sender of the packet that they quote.
   T::expect_untouched(line, T::error('r', 'v', T::sent("a:80", "x:1")));
   T::expect_untouched(line, T::error('r', 'v', T::sent("x:1", "v:80")));
   T::expect_untouched(line, T::error('r', 'y', T::sent("v:80", "x:1")));
@@ -215,7 +215,8 @@ TYPED_TEST(ErrorsTest, AboutWhatConcernsNoServiceStay) {
   T::expect_untouched(unwilling, T::error('r', 'v', T::sent("v:80", "x:1")));
 }
 
-// Where replies do not come by, errors about them do: they are addressed to the service.
+// Replies of a one-way service do not come by, but errors about them do, since these are sent to
+// the service's address.
 TYPED_TEST(ErrorsTest, OfOneWayServicesGoOnToTheBackend) {
   using T = TestFixture;
   auto config = T::config({T::service("abcd")});
@@ -236,7 +237,7 @@ TYPED_TEST(ErrorsTest, OfOneWayServicesGoOnToTheBackend) {
             T::error('r', 'b', T::sent("b:2", "x:2")));
 }
 
-// Who answers clients itself must hear of them as they came.
+// A backend that answers clients itself must get the errors unchanged.
 TYPED_TEST(ErrorsTest, OfDirectReturnGoToTheServerAsTheyCame) {
   using T = TestFixture;
   auto spec = T::service("a");
@@ -252,7 +253,8 @@ TYPED_TEST(ErrorsTest, OfDirectReturnGoToTheServerAsTheyCame) {
   EXPECT_EQ(line.next_hop(), "");
 }
 
-// A prefix that takes in the clients of a service: what is sent to them is told as packets are.
+// The clients of a service are within a prefix that is a service, too. Errors to them must be taken
+// for the same direction as packets.
 TYPED_TEST(ErrorsTest, BesideACatchAllGoToWhomTheyConcern) {
   using T = TestFixture;
   typename T::Line line(T::config({T::service("a", 8080), T::everything("m")}));

@@ -1,5 +1,4 @@
-// What becomes of connections whose backend is gone, and of a backend's packets without a
-// connection.
+// Connections to a backend that is gone, and a backend's packets without a connection.
 #include <gtest/gtest.h>
 
 #include <initializer_list>
@@ -98,7 +97,7 @@ TYPED_TEST(GoneTest, AnUpdateTellsWhetherConnectionsHaveLostTheirBackend) {
   EXPECT_TRUE(loses(unhealthy));
 }
 
-// In a chain, connections to no service may go to one that comes.
+// In a chain, connections to no service may begin anew to a service that comes.
 TYPED_TEST(GoneTest, AnUpdateTellsWhetherAServiceHasCome) {
   auto other = TestFixture::service("c");
   other.port = 8080;

@@ -1,4 +1,4 @@
-// The load balancer, as the list of functions has it.
+// The kind of the load balancer, for the list of functions.
 #pragma once
 
 #include "function/kind.h"

@@ -1,4 +1,4 @@
-// The limit of a service, as the function keeps it. That lines keep to it: tests/limits_test.cc.
+// The limit of a service in the function. tests/limits_test.cc tests it on lines.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -69,8 +69,8 @@ TYPED_TEST(ServiceLimitTest, HoldsForItsServiceAlone) {
   EXPECT_EQ(TestFixture::statistics(line, 1).limited, 0U);
 }
 
-// Neither a full table nor packets in mid-connection are a way around it; what begins nothing is
-// served as ever.
+// Neither a full table nor packets in mid-connection evade the limit. Packets that begin no
+// connection are served as before.
 TYPED_TEST(ServiceLimitTest, IsNotEvadedWithoutAnEntry) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::service(1)}));
   line.send(TestFixture::from(1));
@@ -113,7 +113,7 @@ TYPED_TEST(ServiceLimitTest, IsKeptThroughUpdates) {
   line.update(TestFixture::only({TestFixture::service(3, 'v', "c")}));
   EXPECT_EQ(TestFixture::statistics(line).established, 3U);
   EXPECT_EQ(line.send(TestFixture::from(4)).verdict, Verdict::service_limit);
-  line.update(TestFixture::only({}));  // it drains
+  line.update(TestFixture::only({}));  // the service drains
   line.update(TestFixture::only({TestFixture::service(3)}));
   EXPECT_EQ(line.send(TestFixture::from(4)).verdict, Verdict::service_limit);
   line.close(TestFixture::from(1));
@@ -122,7 +122,7 @@ TYPED_TEST(ServiceLimitTest, IsKeptThroughUpdates) {
   EXPECT_EQ(line.prove(TestFixture::from(4)), Verdict::tracked);
 }
 
-// Also where one of them proves what another one opened, and where connections move.
+// Also if one worker proves a connection that another one opened, and if connections move.
 TYPED_TEST(ServiceLimitTest, IsOneForAllWorkers) {
   auto config = TestFixture::config({TestFixture::service(2)});
   const auto plan = *Balance::plan(config, 2);

@@ -7,13 +7,13 @@
 namespace millrace {
 namespace {
 
-/// One backend's walk through its permutation of the table.
+/// A backend's walk through its permutation of the table.
 struct Walker {
   std::uint64_t at;
   std::uint64_t skip;
   std::uint32_t weight;
   std::uint16_t index;
-  std::uint64_t due = 0;  ///< rounds times weight at which it takes its next turn
+  std::uint64_t due = 0;  ///< the next turn comes when the round's number times `weight` reaches it
 };
 
 std::vector<Walker> walkers(std::span<const Maglev::Member> members, std::uint32_t size) {
@@ -21,7 +21,7 @@ std::vector<Walker> walkers(std::span<const Maglev::Member> members, std::uint32
   for (std::size_t i = 0; i < members.size(); ++i) {
     if (members[i].weight > 0) order.push_back(static_cast<std::uint16_t>(i));
   }
-  // Turns are taken in an order that does not depend on the list's.
+  // The order of turns must not depend on the order of the list.
   std::ranges::sort(
       order, {}, [&](std::uint16_t i) { return std::tuple(members[i].offset, members[i].skip); });
   std::vector<Walker> result;
@@ -59,8 +59,8 @@ Maglev Maglev::build(std::span<const Member> members, std::uint32_t size) {
   const std::uint32_t heaviest = std::ranges::max_element(turns, {}, &Walker::weight)->weight;
   std::vector<std::uint16_t> entries(size);
   std::vector<bool> taken(size);
-  // The heaviest takes a turn every round, the others in proportion (the paper leaves weights to
-  // "the relative frequency of the backends' turns").
+  // A backend of the greatest weight takes a turn in every round, the others in proportion. The
+  // paper leaves weights to "the relative frequency of the backends' turns".
   std::uint32_t left = size;
   for (std::uint64_t round = 1; left > 0; ++round) {
     for (auto turn = turns.begin(); turn != turns.end() && left > 0; ++turn) {

@@ -1,9 +1,8 @@
 // Maglev consistent hashing (Eisenbud et al., "Maglev: A Fast and Reliable Software Network Load
 // Balancer", NSDI 2016, section 3.4), with weights.
 //
-// Every machine that is given the same key and the same backends, in whatever order, builds the
-// same table: a backend is known by its address and port. Immutable after `build`; any thread may
-// read.
+// Every machine that has the same key and the same backends, in any order, builds the same table: a
+// backend is known by its address and port. Immutable after `build`; any thread may read.
 #pragma once
 
 #include <array>
@@ -16,24 +15,25 @@
 
 namespace millrace {
 
-/// What several machines, or one before and after a restart, must share to agree on backends.
-/// Whoever knows it can aim connections at one backend, so operators set their own.
+/// The key by which several machines, or one before and after a restart, agree on backends. A
+/// sender that knows the key can aim connections at one backend, so operators set their own.
 using BalanceKey = std::array<std::uint8_t, 16>;
 /// "millracemillrace" in ASCII.
 inline constexpr BalanceKey kDefaultBalanceKey{'m', 'i', 'l', 'l', 'r', 'a', 'c', 'e',
                                                'm', 'i', 'l', 'l', 'r', 'a', 'c', 'e'};
 
-/// The hash under that key, of five-tuples and of backends. Not the secret of the tables.
+/// Returns the hash of five-tuples and of backends under that key. The tables' hash has a secret of
+/// its own.
 Hasher balance_hasher(const BalanceKey& key);
 
 class Maglev {
  public:
-  /// Entries. The paper's small table: at least 100 times the backends keep their shares within 1
-  /// %.
+  /// Default number of entries, the paper's small table. With 100 entries or more for each backend,
+  /// shares differ by at most 1 %.
   static constexpr std::uint32_t kDefaultSize = 65537;
   static constexpr std::uint32_t kMaxSize = 16'777'213;
 
-  /// A backend: two independent hashes of its address and port, and its share relative to others'.
+  /// A backend: two independent hashes of its address and port, and its weight.
   struct Member {
     Hash offset = 0;
     Hash skip = 0;
@@ -51,12 +51,12 @@ class Maglev {
   }
 
   Maglev() = default;
-  /// `size` is a prime, no smaller than the number of members, of whom there are at most 65536.
-  /// Takes some 2 ms for 65537 entries. Members of weight 0 get no entry.
+  /// Builds a table. `size` is a prime, no smaller than the number of members, which is at most
+  /// 65536. Takes about 2 ms for 65537 entries. Members of weight 0 get no entry.
   static Maglev build(std::span<const Member> members, std::uint32_t size = kDefaultSize);
 
-  /// Index into `members` of the backend for a five-tuple's hash. Undefined where no member has
-  /// weight.
+  /// Returns the index into `members` of the backend for a five-tuple's hash. Undefined if all
+  /// weights are 0.
   std::uint16_t pick(Hash hash) const { return entries_[((hash >> 32) * entries_.size()) >> 32]; }
 
   std::span<const std::uint16_t> entries() const { return entries_; }
@@ -65,7 +65,7 @@ class Maglev {
   std::vector<std::uint16_t> entries_;
 };
 
-/// Whether `n` may be the size of a Maglev table.
+/// True if `n` is a prime, as the size of a Maglev table must be.
 bool is_prime(std::uint64_t n);
 
 }  // namespace millrace

@@ -1,8 +1,8 @@
-// The Maglev tables of a load balancer: made when a service uses them, and shared by services whose
-// members are equal.
+// The Maglev tables of a load balancer: a table is made when a service first uses it, and shared by
+// services with equal members.
 //
-// Making a table takes some milliseconds, in which a worker should serve packets. So threads of
-// their own make tables, and a worker that wants one gets none until it is made.
+// Making a table takes some milliseconds, in which a worker should serve packets. So other threads
+// make tables, and a worker that wants a table gets none until it is made.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class MaglevTable {
   explicit MaglevTable(Members members) : members_(std::move(members)) {}
 
   const Members& members() const { return members_; }
-  /// Null: it is not made.
+  /// Returns the table; null: it is not made yet.
   const Maglev* made() const { return made_.load(std::memory_order_acquire); }
 
  private:
@@ -37,37 +37,38 @@ class MaglevTable {
   Maglev table_;
   std::atomic<const Maglev*> made_ = nullptr;
   std::atomic<bool> is_wanted_ = false;
-  // While it waits to be made:
+  // Valid while the table waits in the list of wanted tables:
   std::shared_ptr<MaglevTable> self_;
   MaglevTable* next_ = nullptr;
 };
 
 class MaglevTables {
  public:
-  /// `of` makes tables at once as long as all have so many entries together, which takes some
-  /// hundred milliseconds: so with few services every table is there from the start.
+  /// `of` makes tables at once as long as all tables together have at most so many entries, which
+  /// takes some hundred milliseconds. So with few services every table is there from the start.
   static constexpr std::size_t kAtOnceEntries = std::size_t{64} * Maglev::kDefaultSize;
 
-  /// Tables of `size` entries (as `Maglev::build`), made by so many threads; 0: by the caller of
-  /// `want`.
+  /// Tables will have `size` entries (as `Maglev::build`), and be made by so many threads; 0: by
+  /// the caller of `want`.
   MaglevTables(std::uint32_t size, unsigned threads);
   ~MaglevTables();
   MaglevTables(const MaglevTables&) = delete;
   MaglevTables& operator=(const MaglevTables&) = delete;
 
-  /// Returns the table of these members, which may not be made yet. By one thread at a time.
+  /// Returns the table of these members, which may not be made yet. Called by one thread at a time.
   std::shared_ptr<MaglevTable> of(MaglevTable::Members members);
-  /// Returns the Maglev table; null while it is being made, which the first call causes. Any
-  /// thread; no lock where threads make tables, and only the first call makes a system call.
+  /// Returns the Maglev table; null while it is being made. The first call for a table has it made.
+  /// Any thread. Where other threads make tables, this takes no lock, and only the first call for a
+  /// table makes a system call.
   const Maglev* want(const std::shared_ptr<MaglevTable>& table);
-  /// Returns the Maglev table, which the calling thread makes, or waits for, if need be. Any
-  /// thread.
+  /// Returns the Maglev table. If it is not made, the calling thread makes it, or waits for the
+  /// thread that is making it. Any thread.
   const Maglev* make(MaglevTable& table) const;
 
   struct Statistics {
-    std::size_t tables = 0;        ///< in use
-    std::size_t made = 0;          ///< of these
-    std::size_t memory_bytes = 0;  ///< entries of those that are made
+    std::size_t tables = 0;        ///< tables in use
+    std::size_t made = 0;          ///< tables in use that are made
+    std::size_t memory_bytes = 0;  ///< entries of the tables that are made
   };
   /// Not to be called while another thread calls `of`.
   Statistics statistics() const;
@@ -84,9 +85,9 @@ class MaglevTables {
 
   std::uint32_t size_;
   std::unordered_map<MaglevTable::Members, std::weak_ptr<MaglevTable>, HashOf> all_;
-  std::size_t swept_at_ = 1;  ///< how many `all_` has when those that are gone are forgotten
-  std::atomic<MaglevTable*> wanted_ = nullptr;   ///< a stack; threads take from it one at a time
-  std::atomic<std::uint32_t> wanted_times_ = 0;  ///< what threads wait for
+  std::size_t swept_at_ = 1;  ///< size of `all_` at which tables that are gone are removed from it
+  std::atomic<MaglevTable*> wanted_ = nullptr;   ///< a stack; one thread at a time takes from it
+  std::atomic<std::uint32_t> wanted_times_ = 0;  ///< threads wait for it to change
   std::mutex taking_;
   std::atomic<bool> is_ending_ = false;
   std::vector<std::jthread> threads_;

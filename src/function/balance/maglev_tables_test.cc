@@ -17,7 +17,7 @@ MaglevTable::Members members(std::uint64_t first, std::uint32_t weight = 1) {
           {.offset = first + 100, .skip = 3 * first + 1, .weight = weight}};
 }
 
-/// So large that none is made at once.
+/// A table size that is above the limit up to which tables are made at once.
 constexpr std::uint32_t kLarge = 4'194'371;
 static_assert(kLarge > MaglevTables::kAtOnceEntries);
 
@@ -71,7 +71,7 @@ class WaitingTest : public TestServices<K> {};
 using Families = testing::Types<KeyV4, KeyV6>;
 TYPED_TEST_SUITE(WaitingTest, Families);
 
-/// New connections go on, and stay where they went; what only the table can tell waits.
+/// New connections get a backend and keep it. Packets that only the table can steer are not ready.
 TYPED_TEST(WaitingTest, WhileAServicesTableIsMade) {
   using Line = BalanceLine<TypeParam>;
   typename TestFixture::Spec spec{.address = Line::host('v'), .port = 80};
@@ -82,7 +82,7 @@ TYPED_TEST(WaitingTest, WhileAServicesTableIsMade) {
   config.maglev_threads = 1;
   Line line(config);
   const auto from = [](int port) { return "x:" + std::to_string(port); };
-  const auto waits = [&](const typename Line::Packet& packet) {  // unless it was made meanwhile
+  const auto waits = [&](const typename Line::Packet& packet) {  // or the table was made meanwhile
     const Verdict verdict = line.send(packet).verdict;
     return verdict == Verdict::not_ready ||
            line.balance().plan()->template family<TypeParam>().services[0]->maglev->made();

@@ -34,7 +34,7 @@ std::vector<std::size_t> shares(const Maglev& maglev, std::size_t members) {
   return counts;
 }
 
-// Section 3.4: shares differ by one entry at most while weights are equal.
+// Section 3.4 of the paper: with equal weights, shares differ by at most one entry.
 TEST(Maglev, EqualWeightsGetEqualShares) {
   for (const std::size_t n : {1U, 2U, 3U, 10U, 655U, 1000U}) {
     const auto counts = shares(Maglev::build(pool(n)), n);
@@ -57,7 +57,7 @@ TEST(Maglev, SharesFollowWeights) {
   }
 }
 
-// The share of entries that change although neither their old nor their new backend did.
+// Returns the share of entries that change although neither their old nor their new backend did.
 double disruption(const Maglev& before, const Maglev& after, const std::set<std::uint16_t>& gone) {
   std::size_t moved = 0;
   for (std::size_t i = 0; i < before.entries().size(); ++i) {
@@ -72,9 +72,10 @@ Maglev without(std::vector<Maglev::Member> members, const std::set<std::uint16_t
   return Maglev::build(members);
 }
 
-// Section 5.3 and figure 12 study `failed` of 1000 backends at 65537 entries: the fewer fail, the
-// less moves besides. Addition is removal seen from the other end. The bounds are a little above
-// what docs/balance.md reports, so that they notice a change for the worse.
+// Section 5.3 and figure 12 of the paper: `failed` of 1000 backends fail, with 65537 entries. The
+// fewer fail, the fewer entries change besides theirs. Adding backends is the reverse of removing
+// them. The bounds are a little above the figures in docs/balance.md, so that the test fails if
+// the table gets worse.
 TEST(Maglev, FewEntriesMoveBesidesThoseThatMust) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   struct Case {
@@ -127,7 +128,8 @@ TEST(Maglev, KeyAndPortMatter) {
   EXPECT_NE(Maglev::member(hasher(), host(1), 80, 1), Maglev::member(hasher(), host(1), 81, 1));
 }
 
-// Pinned: machines of different versions must agree. A change here moves users' connections.
+// Entries are compared with fixed values, since machines with different versions must agree. A
+// change of these moves users' connections.
 TEST(Maglev, SameOnEveryMachine) {
   const Maglev maglev = Maglev::build(pool(10));
   std::uint64_t digest = 0;

@@ -1,5 +1,5 @@
-// What a load balancer tells the process that takes over: services with their backends, marks, and
-// which services served packets without entries lately.
+// The offer that a load balancer sends to the process that takes over: services with their
+// backends, marks of backends, and which services have served packets without entries lately.
 #pragma once
 
 #include <array>
@@ -14,36 +14,36 @@
 
 namespace millrace {
 
-/// Why a backend gets no new connections, beside its weight.
+/// A mark: a reason, other than its weight, why a backend gets no new connections.
 enum class Mark : std::uint8_t {
-  drained,    ///< somebody wants it so
-  unhealthy,  ///< it does not answer
+  drained,    ///< set by the command `/drain`
+  unhealthy,  ///< set by the command `/health`, as a health check gives it
 };
-/// Backends of services, by name, by mark.
+/// For each mark, the backends that have it: pairs of a service's and a backend's name.
 using Marked = std::array<std::set<std::pair<std::string, std::string>>, 2>;
 
 struct BalanceOffer {
-  /// Those that serve, and those that still drain, with all backends that may have connections.
+  /// Services that are configured or still drain, with all backends that may have connections.
   Services services;
-  std::set<std::string> overflowed;  ///< names of those that served packets without entries lately
+  std::set<std::string> overflowed;  ///< services that have served packets without entries lately
   Marked marked;
 };
 
-/// The member that every offer of a load balancer has. Without it the other process had none.
+/// The member that every offer of a load balancer has. Without it the process before had none.
 inline constexpr const char* kOfferedServices = "services";
 
-/// Adds it to an object, as members.
+/// Adds the offer to an object, as members.
 void append(Json& to, const BalanceOffer& offer);
-/// Error (failed): it is no offer.
+/// Reads an offer. Errors (failed): the object has no such members.
 Result<BalanceOffer> balance_offer_from(const Json& json);
 
-/// Adds the names of services to what is said at the end.
+/// Adds the names of overflowed services to the object that is sent last.
 void append_overflowed(Json& to, const std::set<std::string>& services);
-/// Returns the names in that; none where there are none.
+/// Returns the names in that object; none if it has no such member.
 std::set<std::string> overflowed_from(const Json& json);
 
-/// The services that workers are made for, so that they have a place for every connection: beside
-/// their `own` those of the other process, which get nothing new.
+/// Returns `own`, and besides the services and backends of the offer, which get no new connections:
+/// so every connection of the process before has a place.
 Services with_those_of(const BalanceOffer& offer, Services own);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// That packets of a service were served without an entry, and when the last one was.
+// The overflow of a service: packets that it has served without an entry lately, and the time of
+// the last of them.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 
 namespace millrace {
 
-/// One worker writes; others may read.
+/// Written by one worker; other threads may read it.
 class Overflow {
  public:
   Overflow() = default;
@@ -19,17 +20,19 @@ class Overflow {
     return *this;
   }
 
-  /// Returns whether there are such packets: lately, as far as `expire` has been asked.
+  /// True if a packet has been noted, and `expire` has not returned false since.
   bool is_there() const { return load() != 0; }
+  /// Notes that a packet was served without an entry.
   void note(Tick now) { at_.store(kThere | now.ms, std::memory_order_relaxed); }
-  /// Takes over another worker's, some of whose connections become this one's.
+  /// Takes the time of another worker's last packet if that is later: some of the other worker's
+  /// connections go on at this one.
   void follow(const Overflow& other) {
     const std::uint64_t theirs = other.load();
     const std::uint64_t own = load();
     if (theirs != 0 && (own == 0 || tick(theirs) - tick(own) > 0))
       at_.store(theirs, std::memory_order_relaxed);
   }
-  /// Returns whether the last one is less than `quiet_ms` ago; else there is none from now on.
+  /// True if the last packet was served less than `quiet_ms` ago. Otherwise forgets it.
   bool expire(Tick now, std::uint32_t quiet_ms) {
     const std::uint64_t own = load();
     // Another worker's tick may be later.

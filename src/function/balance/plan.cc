@@ -17,8 +17,8 @@ std::unexpected<Error> wrong(const std::string& message) {
   return std::unexpected(Error{message, Error::Kind::usage});
 }
 
-/// True if `spec`, listed by that service, means this backend. With another `forward` it means
-/// another one, so that connections keep the way that they began with.
+/// True if `spec`, listed by that service, is this backend. With another `forward` it is another
+/// backend, so that connections keep the `forward` with which they began.
 template <class Backend, class Spec, class A>
 bool is_same(const Backend& backend, const Spec& service, const BackendSpec<A>& spec) {
   return backend.address == spec.address && backend.port == spec.port &&
@@ -31,7 +31,7 @@ bool is_among(const Backend& backend, const Spec& service) {
                              [&](const auto& one) { return is_same(backend, service, one); });
 }
 
-/// True if they are one service, and list the same backends in the same order.
+/// True if both are the same service, with the same backends in the same order.
 template <class Spec>
 bool lists_the_same(const Spec& one, const Spec& other) {
   return one.destination() == other.destination() && one.forward == other.forward &&
@@ -90,7 +90,8 @@ std::optional<Side> PlanFor<K>::side(const K& key) const {
   const std::uint32_t found = serving_for(key);
   if (found == kNone) return index->two_way ? std::optional(Side::reply) : std::nullopt;
   if (!index->mixed || !services[found]->spec.is_prefix()) return Side::originator;
-  // A prefix may take in the clients of a two-way service: what its backends send them are replies.
+  // The clients of a two-way service may be within a prefix that is a service, too. Packets to them
+  // from a backend are replies.
   return index->reply_sources.find(key.source, 0, 0) != kNone ? Side::reply : Side::originator;
 }
 
@@ -106,13 +107,13 @@ std::string PlanFor<K>::backend_name(const K& key, const K& translated) const {
       if (one.address != translated.destination) continue;
       if (!by_port || one.port == translated.destination_port)
         return with_port(one.address, one.port);
-      if (one.port == 0) port = 0;  // unless another one has that port for its own
+      if (one.port == 0) port = 0;  // this backend, unless another one has that port
     }
   }
   return with_port(translated.destination, port);
 }
 
-/// Backends that are not among their service's in `specs`, but keep their ids.
+/// Returns how many backends keep their ids although `specs` no longer list them.
 template <class K>
 std::size_t PlanFor<K>::kept_beside(const std::vector<Spec>& specs, const LiveOn& live) const {
   using Known = std::tuple<Address, std::uint16_t, Forward>;
@@ -138,7 +139,7 @@ bool PlanFor<K>::forgets(const LiveOn& live) const {
   return std::ranges::any_of(services, [&](const auto& service) { return service->forgets(live); });
 }
 
-/// Returns each service of `specs` as it is in this plan; null where it is new.
+/// Returns each service of `specs` as it is in this plan; null for a new one.
 template <class K>
 auto PlanFor<K>::before(const std::vector<Spec>& specs) const
     -> std::vector<std::shared_ptr<const Service>> {
@@ -164,7 +165,7 @@ PlanFor<K> PlanFor<K>::next(const std::vector<Spec>& specs, const LiveOn& live) 
   plan.number = number + 1;
   plan.changed.clear();
   plan.services = before(specs);
-  std::vector<std::shared_ptr<Service>> changing;  // as in `plan.services`; null: it stays
+  std::vector<std::shared_ptr<Service>> changing;  // by place in `plan.services`; null: unchanged
   std::set<const Service*> left;
   for (const auto& service : services) left.insert(service.get());
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -191,7 +192,7 @@ PlanFor<K> PlanFor<K>::next(const std::vector<Spec>& specs, const LiveOn& live) 
     service->removed = true;
     service->spec.backends.clear();
   }
-  // All give up ids before any takes one, so that the ids suffice.
+  // All services free ids before one takes new ids, so that there are enough.
   for (const auto& service : changing) {
     if (service != nullptr) plan.unlist(*service, live);
   }
@@ -209,7 +210,7 @@ PlanFor<K> PlanFor<K>::next(const std::vector<Spec>& specs, const LiveOn& live) 
   return plan;
 }
 
-/// Puts the changed services into their places. Leaves out removed ones without connections.
+/// Puts the changed services into their places. Leaves out removed services without connections.
 template <class K>
 void PlanFor<K>::take(std::vector<std::shared_ptr<Service>> changing) {
   std::vector<std::shared_ptr<const Service>> all;
@@ -224,8 +225,8 @@ void PlanFor<K>::take(std::vector<std::shared_ptr<Service>> changing) {
   services = std::move(all);
 }
 
-/// Moves all of the service's backends to those that drain, and forgets those that drained before
-/// and have no connections left.
+/// Makes all of the service's backends draining ones, and frees the ids of those that drained
+/// before and have no connections left.
 template <class K>
 void PlanFor<K>::unlist(Service& service, const LiveOn& live) {
   std::erase_if(service.draining, [&](std::uint16_t id) {
@@ -238,7 +239,7 @@ void PlanFor<K>::unlist(Service& service, const LiveOn& live) {
   for (const std::uint16_t id : service.draining) backends[id].place = kNoPlace;
 }
 
-/// Gives the service its configured backends: those it had keep their ids.
+/// Gives the service its configured backends. Those that it had keep their ids.
 template <class K>
 void PlanFor<K>::list(Service& service) {
   service.willing = 0;
@@ -279,7 +280,8 @@ std::optional<std::uint16_t> PlanFor<K>::backend_at(const Service& service, cons
   return is_it ? std::optional(*at) : std::nullopt;
 }
 
-/// Returns the id of the backend if it would drain otherwise, or a new id.
+/// Returns the id that the backend has among the draining ones, and takes it from these; or a new
+/// id.
 template <class K>
 std::uint16_t PlanFor<K>::backend_for(Service& service, const BackendSpec<Address>& wanted) {
   const auto at = std::ranges::find_if(service.draining, [&](std::uint16_t id) {
@@ -318,7 +320,7 @@ template <class K>
 void PlanFor<K>::make_index() {
   Index of;
   std::vector<Destination<Address>> all;
-  // The first of `services`, so that both tables' indexes agree.
+  // Removed services are the last in `services`, so an index means the same service in both tables.
   std::vector<Destination<Address>> live;
   std::set<Address> sources;
   bool has_prefix = false;

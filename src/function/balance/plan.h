@@ -1,16 +1,17 @@
-// What all workers of a load balancer have in common: its services, their backends by id, and the
-// tables that find them.
+// A plan: what all workers of a load balancer have in common, namely its services, their backends
+// by id, and the tables that find them.
 //
-// One thread makes plans, each from the one before; a plan never changes, and any thread reads it.
-// Workers go from plan to plan each at its own time, in two steps (`Balance::learn`, `take_on`).
-// Services that have not changed are the same objects in both plans, so the cost of a change
-// depends on how much changes. So that none of them meets an id that it does not know, or takes one
-// backend for another:
+// One thread makes plans, each from the plan before. A plan never changes, so any thread may read
+// it. Workers change from plan to plan at different times, in two steps (`Balance::learn`,
+// `take_on`). Services that have not changed are the same objects in both plans, so the cost of a
+// change depends on how much changes. These rules see to it that a worker knows every id that it
+// reads, and that an id means one backend:
 //
 // 1. A backend keeps its id from plan to plan, as long as it is configured or a connection may live
 //    on it.
-// 2. An id is free once its backend was not configured in the plan before, which all workers have
-//    taken on, and no connection lives on it with any of them: nobody gives it new ones.
+// 2. An id becomes free only if its backend is not configured in the plan before, which all workers
+//    have taken on, and no connection of any worker lives on it. No worker gives such a backend new
+//    connections.
 // 3. No worker takes a plan on before all have learned it.
 #pragma once
 
@@ -34,13 +35,13 @@
 
 namespace millrace {
 
-/// What holds for all plans of a load balancer.
+/// Settings of a load balancer that are the same in all its plans.
 struct PlanSettings {
   Hasher hash;
   std::shared_ptr<MaglevTables> maglev;
   bool stateful = true;
   unsigned workers = 1;
-  bool shares_tables = false;  ///< workers do: any may change the state of another's connection
+  bool shares_tables = false;  ///< true: a worker may count events of another one's connections
 };
 
 template <class K>
@@ -48,10 +49,10 @@ struct PlanFor {
   using Address = typename K::Address;
   using Spec = ServiceSpec<Address>;
 
-  static constexpr std::uint32_t kMaxBackends = 65535;  ///< one number stands for none
+  static constexpr std::uint32_t kMaxBackends = 65535;  ///< one 16-bit number stands for none
   static constexpr std::uint32_t kNoPlace = 0xffffffff;
 
-  /// How many connections live on the backend with that id, with all workers.
+  /// Returns how many connections of all workers live on the backend with that id.
   using LiveOn = std::function<std::uint64_t(std::uint16_t)>;
 
   struct Backend {
@@ -60,17 +61,17 @@ struct PlanFor {
     Address virtual_address;
     std::uint16_t virtual_port = 0;
     Forward forward = Forward::nat;
-    bool has_replies = false;        ///< they come this way, and are rewritten
-    std::uint32_t weight = 0;        ///< 0 where it is not healthy
-    std::uint32_t place = kNoPlace;  ///< in `listed`; none where it is configured no more
+    bool has_replies = false;        ///< replies come this way, and are rewritten
+    std::uint32_t weight = 0;        ///< 0 if the backend is not healthy
+    std::uint32_t place = kNoPlace;  ///< in `listed`; `kNoPlace` if it is no longer configured
     bool is_healthy = true;
     std::uint64_t service = 0;  ///< the identity of its service
     std::uint64_t since = 0;    ///< the number of the plan that gave it its id
 
-    /// Shared by all workers; null where each worker counts its own.
+    /// The count of all workers; null if each worker has its own.
     std::shared_ptr<Activity> activity;
 
-    /// True if it is configured no more, or not healthy.
+    /// True if the backend is no longer configured, or not healthy.
     bool is_gone() const { return place == kNoPlace || !is_healthy; }
   };
 
@@ -78,24 +79,24 @@ struct PlanFor {
     Spec spec;
     std::uint64_t identity = 0;           ///< the same from plan to plan
     std::vector<std::uint16_t> listed;    ///< ids of its backends, in the configured order
-    std::vector<std::uint16_t> draining;  ///< ids of former backends that have connections
-    std::vector<std::uint16_t> in_order;  ///< of both, by address and port; listed ones first
-    std::shared_ptr<MaglevTable> maglev;  ///< of `listed`
-    unsigned willing = 0;                 ///< listed backends that have weight
-    bool removed = false;                 ///< kept for the connections of `draining` only
-    std::shared_ptr<ShardedCount> proved;
+    std::vector<std::uint16_t> draining;  ///< ids of former backends that may have connections
+    std::vector<std::uint16_t> in_order;  ///< both, by address and port; listed first of equals
+    std::shared_ptr<MaglevTable> maglev;  ///< table of `listed`
+    unsigned willing = 0;                 ///< number of listed backends with a weight above 0
+    bool removed = false;  ///< no longer configured; kept for the connections of `draining`
+    std::shared_ptr<ShardedCount> proved;  ///< its proved connections, of all workers
 
-    /// True if no connection lives on one of its former backends any more: the next plan forgets
-    /// that backend.
+    /// True if one of its former backends has no live connection: the next plan forgets that
+    /// backend.
     bool forgets(const LiveOn& live) const {
       return std::ranges::any_of(draining, [&](std::uint16_t id) { return live(id) == 0; });
     }
   };
 
-  /// A listed backend of a two-way service with a port: where replies come from that have no entry.
+  /// A listed backend of a two-way service with a port. Replies without an entry may come from it.
   struct Answering {
-    std::uint32_t service;
-    std::uint16_t backend;
+    std::uint32_t service;  ///< place in `services`
+    std::uint16_t backend;  ///< id
   };
   /// The services' backends at one address, port and protocol.
   struct Serving {
@@ -103,73 +104,80 @@ struct PlanFor {
     bool is_direct = false;  ///< packets from there that belong to no connection are routed
   };
 
-  /// Without services: the plan before the first.
+  /// Makes the plan before the first one, without services.
   explicit PlanFor(const PlanSettings& of) : settings(of) {}
 
-  /// What forbids `next` with these. Errors (usage) say what is wrong.
+  /// Checks the services for `next`. Errors (usage): a service is wrong, or there are too many
+  /// backends.
   Result<void> check(const std::vector<Spec>& specs, const LiveOn& live) const;
-  /// No worker is on its way to this one.
+  /// Returns the plan after this one, with these services, which `check` has found right. All
+  /// workers have taken this plan on.
   PlanFor next(const std::vector<Spec>& specs, const LiveOn& live) const;
   /// True if the next plan forgets backends, whatever else it changes.
   bool forgets(const LiveOn& live) const;
+  /// Errors: the first rule that is broken.
   Result<void> check_invariants() const;
 
-  /// The entry that a packet with this key meets; none: no service is concerned.
+  /// Returns the direction of a packet with this key: the originator's if a service takes its
+  /// destination, else the reply direction; none if no service has replies either. A packet that is
+  /// taken for a reply need not come from a backend. Packets from a backend of a two-way service to
+  /// a prefix that is a service are replies.
   std::optional<Side> side(const K& key) const;
-  /// The service that takes what is new; null: none. One that drains does not hide a less specific
-  /// one.
+  /// Returns the service that takes a new connection with this key; null: none. A service that
+  /// drains does not hide a less specific one.
   const Service* service_for(const K& key) const {
     const std::uint32_t i = current_for(key);
     return i == kNone ? nullptr : services[i].get();
   }
-  /// Returns a backend of the service at that address; without `port`, of whichever port.
+  /// Returns the id of the service's backend at that address; without `port`, at any port.
   std::optional<std::uint16_t> backend_at(const Service& service, const Address& address,
                                           std::optional<std::uint16_t> port) const;
-  /// The service of a connection with this key, also one that drains; null: none.
+  /// Returns the service of a connection with this key, also one that drains; null: none.
   const Service* serving(const K& key) const {
     const std::uint32_t i = serving_for(key);
     return i == kNone ? nullptr : services[i].get();
   }
-  /// Returns the backends at the end from which a packet with this key comes; null: none.
+  /// Returns the backends at the source of a packet with this key; null: none.
   const Serving* serving_at(const K& reply_key) const {
     if (!has_ports(reply_key.protocol)) return nullptr;
     const std::uint32_t i =
         index->serving_ends.find(reply_key.source, reply_key.source_port, reply_key.protocol);
     return i == kNone ? nullptr : &index->serving_there[i];
   }
-  /// Of a connection with this key, whose packets leave as `translated`: its backend as services
-  /// name it, by a port only where it has one of its own.
+  /// Returns the name of the backend of a connection with this key; its packets leave as
+  /// `translated`. A backend without a port of its own is named by its address alone.
   std::string backend_name(const K& key, const K& translated) const;
-  /// Their places in `services`, or `kNone`.
+  /// Return the places in `services` of `service_for` and `serving`, or `kNone`.
   std::uint32_t current_for(const K& key) const { return find(index->current, key); }
   std::uint32_t serving_for(const K& key) const { return find(index->table, key); }
   static constexpr std::uint32_t kNone = DestinationTable<Address>::kNone;
 
   PlanSettings settings;
   std::uint64_t number = 0;
-  std::uint64_t identities = 0;  ///< given to services so far
+  std::uint64_t identities = 0;  ///< number of identities given to services so far
   std::vector<std::shared_ptr<const Service>> services;
-  std::vector<Backend> backends;  ///< by id
+  std::vector<Backend> backends;  ///< the id is the index
   std::vector<std::uint16_t> free_ids;
-  /// Places of services that are not the same object as in the plan before, or were not there.
+  /// Places in `services` of new services and of those that are another object than in the plan
+  /// before.
   std::vector<std::uint32_t> changed;
-  bool replies = false;  ///< there were two-way services at first
+  bool replies = false;  ///< the first plan had two-way services, so there are reply entries
 
   /// The tables that find services and backends by a packet.
   struct Index {
     bool two_way = false;                     ///< some backend has replies
-    bool mixed = false;                       ///< and some service is a prefix
-    DestinationTable<Address> table;          ///< of all services: what concerns the balancer
-    DestinationTable<Address> current;        ///< without removed ones: who gets what is new
+    bool mixed = false;                       ///< `two_way`, and some service is a prefix
+    DestinationTable<Address> table;          ///< all services
+    DestinationTable<Address> current;        ///< services that take new connections
     DestinationTable<Address> reply_sources;  ///< addresses of two-way services' backends
-    DestinationTable<Address> serving_ends;
-    std::vector<Serving> serving_there;  ///< by the index in `serving_ends`
+    DestinationTable<Address> serving_ends;   ///< addresses and ports of such backends
+    std::vector<Serving> serving_there;       ///< the index is that of `serving_ends`
   };
   std::shared_ptr<const Index> index = std::make_shared<const Index>();
 
  private:
   static std::uint32_t find(const DestinationTable<Address>& in, const K& key) {
-    // What stands for a port without being one (an echo's identifier) must not match a service's.
+    // The identifier of an ICMP query stands in place of the ports, and must not match a service's.
     return in.find(key.destination, has_ports(key.protocol) ? key.destination_port : 0,
                    key.protocol);
   }

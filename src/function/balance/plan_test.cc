@@ -1,4 +1,4 @@
-// What a plan keeps of the one before.
+// Plans: each keeps ids and services from the plan before.
 #include "function/balance/plan.h"
 
 #include <gtest/gtest.h>

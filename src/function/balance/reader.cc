@@ -1,4 +1,4 @@
-// How the load balancer's part of a configuration is read: [balance] and [[service]].
+// Reads the load balancer's part of a configuration: [balance] and [[service]].
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -22,9 +22,9 @@ namespace {
 
 using namespace config;
 
-// --- what a file may say
+// --- single values
 
-/// As many as a table may promise.
+/// The largest capacity of a table.
 constexpr std::int64_t kMostConnections = 1'800'000'000;
 
 struct RawBackend {
@@ -150,9 +150,9 @@ void read_health(const Context& context, const toml::node& node, RawService& out
   out.health = {of.check, node.source().begin.line, true};
 }
 
-// --- what only holds together
+// --- checks across several values
 
-/// Turns raw services into those of one family.
+/// Turns the raw services of one family into `ServiceSpec`s, and checks them.
 template <class A>
 class ServiceReader {
  public:
@@ -162,7 +162,7 @@ class ServiceReader {
         around_(around),
         broadcasts_(broadcasts_of(around.family<A>())) {}
 
-  /// `address` is the service's, without its prefix length `bits` where one was given.
+  /// Adds a service. `address` is its address, and `bits` the prefix length if there is one.
   void add(const RawService& raw, const A& address, std::optional<std::string_view> bits) {
     ServiceSpec<A> spec{.address = address,
                         .port = raw.port,
@@ -235,7 +235,8 @@ class ServiceReader {
     }
   }
 
-  /// It may stand at the service, or with the health check, where it stood before.
+  /// Returns the service's `move_udp`. The key may also be in the health check, its place in
+  /// earlier versions.
   bool moves_udp(const RawService& raw) {
     const auto& health = raw.health.value;
     const std::optional<bool> there = health ? health->move_udp : std::nullopt;
@@ -354,7 +355,7 @@ Keys<RawService> service_keys() {
   };
 }
 
-/// What services say together goes to `settings`, whose other members hold.
+/// Turns the raw services into those of `settings`. Its other members have been read.
 void read_services(Problems& problems, const std::vector<RawService>& raw,
                    const Surroundings& around, BalanceSettings& settings) {
   if (raw.empty()) return;

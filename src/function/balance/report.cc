@@ -1,4 +1,4 @@
-// The load balancer's statistics as JSON (docs/stats.schema.json), and for people.
+// The load balancer's statistics as JSON (docs/stats.schema.json), and as text.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-/// A service's backends, for one scheduler.
+/// The backends of a service, and its scheduler.
 struct Fixture {
   explicit Fixture(const std::string& name, const std::vector<std::uint32_t>& weights)
       : activity(weights.size()) {
@@ -26,7 +26,7 @@ struct Fixture {
     return scheduler_named(name)->create({candidates, maglev, tables});
   }
 
-  /// A connection is proved.
+  /// Counts a proved connection of the backend at that place.
   void begins(std::size_t place) {
     activity[place].active.add(1);
     activity[place].proved.add(1);
@@ -110,7 +110,7 @@ TEST(LeastConnections, TakesTurnsAmongEquals) {
   for (const int place : {0, 1, 2, 0}) EXPECT_EQ(fixture.scheduler->pick(0), place);
 }
 
-/// Packets of nobody who answers: nothing is active.
+/// A flood of connections that are never proved: none is active.
 TEST(LeastConnections, AFloodWeighsNoMoreThanItsLatestPicks) {
   Fixture fixture("least-connections", {1, 1});
   for (int i = 0; i < 1001; ++i) fixture.scheduler->pick(0);
@@ -121,7 +121,7 @@ TEST(LeastConnections, AFloodWeighsNoMoreThanItsLatestPicks) {
 TEST(LeastConnections, WhatHasEndedAndWhatNobodyAnswersWeighLittle) {
   Fixture fixture("least-connections", {1, 1});
   for (int i = 0; i < 4; ++i) fixture.begins(fixture.scheduler->pick(0));
-  fixture.activity[0].active.subtract(2);  // both have ended
+  fixture.activity[0].active.subtract(2);  // both connections have ended
   EXPECT_EQ(fixture.picks(2), "aa");
   for (int i = 0; i < 20; ++i) fixture.scheduler->pick(0);
   for (int i = 0; i < 3; ++i) fixture.begins(1);

@@ -1,5 +1,5 @@
-// What a load balancer is told to do: virtual services and their backends, as plain values. A
-// service and its backends are of one family by type.
+// Virtual services and their backends, as configured: plain values. The type gives the address
+// family, the same for a service and its backends.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ template <class A>
 struct BackendSpec {
   A address;
   std::uint16_t port = 0;    ///< 0: the packet's port stays as it is
-  std::uint32_t weight = 1;  ///< share relative to the service's others; 0: no new connections
+  std::uint32_t weight = 1;  ///< share relative to the service's backends; 0: no new connections
   bool is_healthy = true;    ///< false: no new connections, whatever its weight
 
   static constexpr std::uint32_t kMaxWeight = 65535;
@@ -28,11 +28,11 @@ struct BackendSpec {
   friend bool operator==(const BackendSpec&, const BackendSpec&) = default;
 };
 
-/// The way of packets to a backend.
+/// The way in which packets go to a backend.
 enum class Forward : std::uint8_t {
   nat,  ///< the backend's address replaces the service's; replies come back this way
-  dsr,  ///< as they came, to the backend as next hop: it has the service's address, and answers
-        ///< clients itself (direct server return)
+  dsr,  ///< direct server return: packets go unchanged to the backend as next hop; the backend has
+        ///< the service's address, and answers clients itself
 };
 constexpr std::string_view to_string(Forward forward) {
   return forward == Forward::nat ? "nat" : "dsr";
@@ -41,9 +41,9 @@ constexpr std::string_view to_string(Forward forward) {
 /// The treatment of packets that need a backend while no backend of their service takes
 /// connections.
 enum class NoBackend : std::uint8_t {
-  refuse,  ///< dropped, and its sender is told: by a RST, or an ICMP error
+  refuse,  ///< dropped, and the sender gets a RST or an ICMP error
   drop,    ///< dropped
-  pass,    ///< routed on, as if there were no such service
+  pass,    ///< routed, as if there were no such service
 };
 
 /// Returns the verdict on such a packet.
@@ -53,22 +53,22 @@ constexpr Verdict without_backend(NoBackend how) {
                                   : Verdict::passed;
 }
 
-/// The treatment of established TCP connections whose backend is unhealthy.
+/// The treatment of established TCP connections to an unhealthy backend.
 enum class OnUnhealthy : std::uint8_t {
   keep,   ///< they go on
-  reset,  ///< they end, and both sides are told by a RST
+  reset,  ///< they end, and both sides get a RST
 };
 
-/// How somebody outside finds out whether a backend of a service can serve.
+/// The check by which `millctl health` finds out whether a backend of a service can serve.
 struct HealthCheck {
   enum class Kind : std::uint8_t {
-    tcp,   ///< it accepts a connection
-    http,  ///< it answers a GET with a status of 200 to 399
-    icmp,  ///< it answers an echo request
+    tcp,   ///< the backend accepts a connection
+    http,  ///< the backend answers a GET with a status of 200 to 399
+    icmp,  ///< the backend answers an echo request
   };
   Kind kind = Kind::tcp;
-  std::string path = "/";  ///< of the GET
-  std::string host;        ///< that the GET names; empty: the backend's address and port
+  std::string path = "/";  ///< path of the GET
+  std::string host;        ///< host of the GET; empty: the backend's address and port
   std::uint16_t port = 0;  ///< 0: the backend's, or the service's
   std::uint32_t interval_ms = 1000;
   std::uint32_t timeout_ms = 500;
@@ -86,28 +86,28 @@ struct ServiceSpec {
   std::uint8_t protocol = 0;             ///< 0: any
   Forward forward = Forward::nat;
   std::string scheduler = "maglev";   ///< a name from `schedulers()`
-  std::uint32_t max_connections = 0;  ///< proved ones, of all workers; 0: no limit
+  std::uint32_t max_connections = 0;  ///< proved connections of all workers; 0: no limit
   std::optional<HealthCheck> health;
   NoBackend no_backend = NoBackend::refuse;
   OnUnhealthy on_unhealthy = OnUnhealthy::keep;
-  /// Connections that do not end by themselves (all but TCP and SCTP) go to another backend when
-  /// their own is unhealthy or no longer listed.
+  /// True: connections without an end of their own (all but TCP and SCTP) go to another backend
+  /// when their own is unhealthy or no longer listed.
   bool move_udp = true;
-  /// Packets from a backend's address and port that belong to no connection are routed.
+  /// True: packets from a backend's address and port that belong to no connection are routed.
   bool direct = false;
   std::vector<BackendSpec<A>> backends;
 
-  /// What tells it from every other service.
+  /// Returns the destination of its packets, by which it differs from every other service.
   Destination<A> destination() const { return {address, prefix_bits, port, protocol}; }
   bool is_prefix() const { return prefix_bits != 8 * A::kBytes; }
-  /// Replies are rewritten too. A prefix is one-way: its replies would need an address that only
-  /// the client knows.
+  /// True if replies are rewritten, too. A prefix is one-way: its replies would need the address
+  /// that the client called, which is not stored.
   bool two_way() const { return forward == Forward::nat && !is_prefix(); }
 
   friend bool operator==(const ServiceSpec&, const ServiceSpec&) = default;
 };
 
-/// "203.0.113.10:443/tcp", "0.0.0.0/0".
+/// Returns the service's name: "203.0.113.10:443/tcp", "0.0.0.0/0".
 template <class A>
 std::string to_string(const ServiceSpec<A>& service);
 
@@ -125,7 +125,8 @@ struct Services {
   }
 };
 
-/// Without configuration: everything, over 10.0.0.1 to 10.0.0.10 and fd00::1 to fd00::a.
+/// Returns the services without a configuration: all packets, over the backends 10.0.0.1
+/// to 10.0.0.10 and fd00::1 to fd00::a.
 Services default_services();
 
 }  // namespace millrace

@@ -10,9 +10,9 @@
 namespace millrace {
 namespace {
 
-// --- doubts
+// --- warnings
 
-/// Says which of a port's own addresses a service takes away from the kernel beside it.
+/// Warns of a service that takes all packets to a port's own address, ssh's too, from the kernel.
 template <class A>
 void append_taken(const Surroundings& around, const std::vector<ServiceSpec<A>>& services,
                   std::vector<std::string>& all) {
@@ -52,7 +52,7 @@ void append_small_table(const BalanceSettings& settings, std::vector<std::string
       std::to_string(enough) + " is enough");
 }
 
-/// Says what cannot be reached, as a rule by mistake.
+/// Warns of backends to which there is no route.
 template <class A>
 void append_unreachable(const Surroundings& around, const std::vector<ServiceSpec<A>>& services,
                         std::vector<std::string>& all) {
@@ -69,7 +69,7 @@ void append_unreachable(const Surroundings& around, const std::vector<ServiceSpe
   }
 }
 
-/// Says which service takes what is sent to a router that packets are sent to.
+/// Warns of services with the address of a router to which packets are sent.
 template <class A>
 void append_routers(const Surroundings& around, const std::vector<ServiceSpec<A>>& services,
                     std::vector<std::string>& all) {
@@ -82,7 +82,7 @@ void append_routers(const Surroundings& around, const std::vector<ServiceSpec<A>
   }
 }
 
-// --- what other parts are told
+// --- facts for other parts of the program
 
 template <class A>
 void tell_of(const std::vector<ServiceSpec<A>>& services, HostAddresses<A>& all) {

@@ -1,4 +1,4 @@
-// What a configuration says of the load balancer: [balance] and [[service]].
+// The settings of the load balancer: [balance] and [[service]] in a configuration.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace millrace {
 class SettingsReader;
 struct BalanceConfig;
 
-/// The treatment of packets that concern no function.
+/// The treatment of packets that no function handles.
 enum class Unmatched : std::uint8_t { pass, drop };
 
 inline constexpr std::string_view kNeedsStateful =
@@ -27,7 +27,7 @@ struct BalanceSettings final : FunctionSettings {
   Unmatched unmatched = Unmatched::pass;
   BalanceKey key = kDefaultBalanceKey;
   std::uint32_t maglev_table_size = Maglev::kDefaultSize;
-  bool services_given = false;  ///< else `services` are the default ones
+  bool services_given = false;  ///< false: `services` are the default ones
   Services services = default_services();
 
   const FunctionKind& kind() const override;
@@ -37,7 +37,7 @@ struct BalanceSettings final : FunctionSettings {
   void tell(HostAddresses<AddressV4>& v4, HostAddresses<AddressV6>& v6) const override;
 };
 
-/// Returns what the workers' functions are made of.
+/// Returns the configuration for the workers' functions.
 BalanceConfig balance_config(const BalanceSettings& settings, const FunctionRun& run);
 
 std::unique_ptr<SettingsReader> balance_reader();

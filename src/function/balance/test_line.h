@@ -1,5 +1,5 @@
-// For tests: a load balancer on a line (function/test_line.h), and the fixture of suites that tell
-// it its services.
+// For tests: a load balancer on a line (function/test_line.h), and a fixture that makes its
+// configuration.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class TestServices : public testing::Test {
   }
 };
 
-/// Owns its balancer, whose invariants it checks at the end.
+/// A test line that owns its load balancer, and checks the invariants of that at the end.
 template <class K>
 class BalanceLine : public TestLine<K> {
  public:

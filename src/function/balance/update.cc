@@ -1,4 +1,4 @@
-// How the load balancer takes on services and backends, at start and later.
+// Changes of the load balancer's services and backends, at the start and later.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace millrace {
 
-// --- one worker's
+// --- one worker
 
-/// Writes nothing that the worker reads before it takes the plan on: backends whose ids are new
-/// have no connections yet.
+/// Writes nothing that the worker reads before it takes the plan on: backends with new ids have no
+/// connections yet.
 template <class K>
 void BalanceFor<K>::learn(std::shared_ptr<const Plan> plan) {
   coming_ = std::move(plan);
@@ -72,8 +72,7 @@ void BalanceFor<K>::let_go() {
   coming_changes_.clear();
 }
 
-/// Returns what schedules the service by that plan; the same object as before where it has not
-/// changed.
+/// Returns the scheduler and backends of the service in that plan: the present object if it fits.
 template <class K>
 auto BalanceFor<K>::pool_of(const Service& service, const typename Plan::Service& planned)
     -> std::shared_ptr<Pooled> {
@@ -151,16 +150,17 @@ Result<void> BalanceFor<K>::check_invariants() const {
 template class BalanceFor<KeyV4>;
 template class BalanceFor<KeyV6>;
 
-// --- all workers'
+// --- all workers
 
 namespace {
 
-/// The plan after `now` with these services, on which connections live as `v4` and `v6` say.
+/// Returns the plan after `now` with these services. `v4` and `v6` say how many connections live on
+/// a backend. Errors: as `PlanFor::check`.
 Result<std::shared_ptr<const BalancePlan>> next_plan(const BalancePlan& now,
                                                      const Services& services,
                                                      const PlanFor<KeyV4>::LiveOn& v4,
                                                      const PlanFor<KeyV6>::LiveOn& v6) {
-  // Both are checked before either changes.
+  // Both families are checked before one of them is changed.
   if (auto ok = now.v4.check(services.v4, v4); !ok) return std::unexpected(ok.error());
   if (auto ok = now.v6.check(services.v6, v6); !ok) return std::unexpected(ok.error());
   return std::make_shared<const BalancePlan>(
@@ -222,7 +222,7 @@ void Balance::let_go() {
 
 namespace {
 
-/// True if connections live on backends that were there in the plan `was`, and are gone in `is`.
+/// True if connections live on backends that are gone in the plan `is`, and were not in `was`.
 template <class K>
 bool has_lost(const PlanFor<K>& was, const PlanFor<K>& is,
               const typename PlanFor<K>::LiveOn& live) {
@@ -235,7 +235,7 @@ bool has_lost(const PlanFor<K>& was, const PlanFor<K>& is,
   return false;
 }
 
-/// True if some service takes new connections that did not in the plan `was`.
+/// True if some service takes new connections that took none in the plan `was`.
 template <class K>
 bool has_gained(const PlanFor<K>& was, const PlanFor<K>& is) {
   std::set<std::uint64_t> removed;
@@ -260,8 +260,8 @@ Result<Review> update(std::span<Balance* const> all, const Services& services,
   const auto live_v4 = [&live](std::uint16_t id) { return live.operator()<KeyV4>(id); };
   const auto live_v6 = [&live](std::uint16_t id) { return live.operator()<KeyV6>(id); };
   const std::shared_ptr<const BalancePlan> before = all.front()->plan();
-  // The second time forgets what the first has left without connections: nobody opens one there any
-  // more.
+  // The second time forgets backends that have no connections left after the first: from then on no
+  // worker opens one there.
   bool forgets = false;
   for (int time = 0; time == 0 || (time == 1 && forgets); ++time) {
     const auto plan = next_plan(*all.front()->plan(), services, live_v4, live_v6);

@@ -1,4 +1,4 @@
-// What a plan says about packets and connections, in words.
+// Explanations of packets and connections by a plan, as text.
 #include <fmt/compile.h>
 #include <fmt/format.h>
 
@@ -22,7 +22,7 @@ Explained explained(std::optional<Side> side, const std::string& service,
   return out;
 }
 
-/// Of a packet that meets no connection.
+/// Explains a packet that has no connection.
 template <class K>
 Explained explain_by(const PlanFor<K>& plan, const K& key) {
   using Service = typename PlanFor<K>::Service;
@@ -119,8 +119,8 @@ class BalanceView final : public FunctionView {
         key);
   }
 
-  /// Formatted by hand, since lists have millions: no value needs an escape. In a chain a
-  /// connection may go to no service, and has neither name.
+  /// Appends the service and backend; none for a connection to no service (in a chain). Formatted
+  /// by hand, since a list may have millions of connections; no value needs an escape.
   void append_names(std::string& text, const Flow& connection) const override {
     std::visit(
         [&]<class K>(const K& key) {

@@ -1,5 +1,5 @@
-// The part of the load balancer that serves what has no entry, by consistent hashing: packets that
-// found no place, or begin no connection, and the replies to them. A part of balance.cc.
+// Service without an entry, by consistent hashing: for packets that found no place or begin no
+// connection, and for the replies to them. A part of balance.cc.
 #pragma once
 
 #include "function/balance/balance.h"
@@ -17,14 +17,16 @@ void BalanceFor<K>::serve_without_entry(Burst& burst, Lane<K>& lane, std::uint64
   for_each_bit(places & lane.replies, [&](unsigned i) { serve_answer(burst, lane, i); });
 }
 
-/// `kStateful`: connections are tracked. Where they are not, there are no limits either.
+/// Serves the lane's packet `i`, from the originator. `kStateful`: connections are tracked;
+/// without, services have no limits.
 template <class K>
 template <bool kStateful>
 [[gnu::always_inline]] inline void BalanceFor<K>::serve_by_maglev(Burst& burst, Lane<K>& lane,
                                                                   unsigned i) {
   const K& key = lane.key[i];
   Verdict& verdict = burst.verdict[lane.packet[i]];
-  // What may be a connection's first packets must go by Maglev as long as others may follow.
+  // A packet that found no place may be its connection's first one. If it is served, the
+  // connection's later packets must go by Maglev, too (`Overflow`).
   const bool found_no_place =
       verdict == Verdict::table_full || (kStateful && verdict == Verdict::over_budget);
   const bool is_refused = kStateful && verdict == Verdict::table_full && !stateless_when_full_;
@@ -57,9 +59,9 @@ template <bool kStateful>
   send<Side::originator>(burst, lane, i, backend, port_for(backend, key), Verdict::stateless);
 }
 
-/// A backend that answers without an entry answers what Maglev sent there, or would have sent. One
-/// that begins a connection of its own answers nothing; nor can it be told from one that does where
-/// a service takes any port.
+/// A reply without an entry answers packets that Maglev has sent to its sender, or would have. A
+/// backend's SYN begins a connection of its own, and answers nothing. Backends of a service that
+/// takes any port are left out: their own connections look the same as replies.
 template <class K>
 auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K& reply_key,
                                    K& originator, bool& waits) -> const Answering* {
@@ -78,7 +80,7 @@ auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K&
     asked.destination = backend.virtual_address;
     asked.destination_port = backend.virtual_port;
     if (service.plan->listed[table->pick(hash_(asked))] != answering.backend) continue;
-    if (found != nullptr) return nullptr;  // of two services, nobody knows which
+    if (found != nullptr) return nullptr;  // it may be a reply of either service
     found = &answering;
     originator = asked;
   }
@@ -129,7 +131,7 @@ auto BalanceFor<K>::target_without_entry(const Burst& burst, unsigned packet, co
   return from_backend(backend, backend.virtual_port, key);
 }
 
-/// Where what has no entry was sent, and would be sent now; null where nothing is.
+/// Returns the backend to which packets without an entry are sent; null if there is none.
 template <class K>
 auto BalanceFor<K>::backend_by_maglev(const K& key) -> const Backend* {
   Service* const service = find(key);

@@ -2,8 +2,8 @@
 
 namespace millrace {
 
-/// Where the reply's key is another connection's, as behind a function that rewrites one end,
-/// packets go on untracked.
+/// Accepts the connection. If its reply key is taken, as may be behind a function that rewrites an
+/// end, the packet goes on untracked.
 template <class K>
 void ForwarderFor<K>::open(const Burst&, Opening<K>& opening) {
   if (opening.attempt > 0) return opening.refuse(Verdict::passed);
@@ -22,7 +22,7 @@ void ForwarderFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>&
     const bool may_go_on = verdict == Verdict::no_connection || verdict == Verdict::over_budget ||
                            (verdict == Verdict::table_full && stateless_when_full_);
     if (may_go_on) verdict = Verdict::stateless;
-    // Another function in the chain takes it for a reply, and it has no connection.
+    // A packet without a connection that another function of the chain takes for a reply.
     if (verdict == Verdict::tracked) verdict = Verdict::no_service;
   });
 }

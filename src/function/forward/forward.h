@@ -1,4 +1,4 @@
-// `forward`: tracks every connection, and changes nothing. What it sees leaves as it came.
+// `forward`: tracks every connection and changes nothing. Packets leave as they came.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace millrace {
 template <class K>
 class ForwarderFor final : public FunctionFor<K> {
  public:
-  /// Packets that find no place are forwarded all the same; false: they are dropped.
+  /// `stateless_when_full`: packets that find no place are forwarded, too; false: dropped.
   explicit ForwarderFor(bool stateless_when_full) : stateless_when_full_(stateless_when_full) {}
 
   Part part() const override { return {.name = "forward"}; }

@@ -51,8 +51,8 @@ TYPED_TEST(ForwardTest, TakesConnectionsUpInTheirMidst) {
   EXPECT_EQ(this->send("b:80", "a:1", TestFixture::kRst), "tracked");
 }
 
-// The reply to a packet that goes to its own sender has the packet's key, which is taken: another
-// answer is asked for, and there is none.
+// A packet that a sender sends to itself has the same key as its reply, so the reply's key is
+// taken. `forward` has no other reply key.
 TYPED_TEST(ForwardTest, PassesOnWhatCollides) {
   EXPECT_EQ(this->send("a:1", "a:1"), "passed");
   EXPECT_EQ(this->line.live(), 0U);

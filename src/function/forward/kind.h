@@ -1,4 +1,4 @@
-// `forward`, as the list of functions has it.
+// The kind of `forward`, for the list of functions.
 #pragma once
 
 #include "function/kind.h"

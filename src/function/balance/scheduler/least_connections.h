@@ -1,16 +1,16 @@
-// Least connections: the backend that has the fewest connections for its weight, the new one
-// counted in. Among several with as few, the one with the fewest real connections (below); then
-// they take turns. O(backends) a pick.
+// Least connections: picks the backend that has the fewest connections for its weight, the new one
+// included. Among several such backends, picks the one with the fewest real connections (below);
+// if these are equal, too, the backends take turns. A pick costs O(backends).
 //
 // Only proved connections that the two sides have not ended count, so that neither lingering
-// connections nor a SYN flood weigh. A burst must not go to one backend before the first answers
-// come: so of the latest `kLately` picks, those that nothing has proved yet count for a quarter
-// each.
+// connections nor a SYN flood weigh. But a burst of new connections must not go to one backend
+// before the first replies come. So of the latest `kLately` picks, each that is not proved yet
+// counts as a quarter of a connection.
 //
-// When the list of backends changes, each begins as if it had as many connections as the one that
-// has most for its weight. The connections that it only seems to have decrease by half of what it
-// really gets. So a new backend gets at most twice as many new connections as another one of its
-// weight, until it has as many.
+// When the list of backends changes, each begins as if it had as many connections for its weight as
+// the backend that has most. The connections that it only seems to have decrease by half a
+// connection for each that it really gets. So a new backend gets at most twice as many new
+// connections as another one of its weight, until it has as many.
 #pragma once
 
 #include <algorithm>
@@ -78,13 +78,13 @@ class LeastConnections final : public Scheduler {
   }
   std::uint64_t proved(std::size_t i) const { return candidates_[i].activity->proved.value(); }
 
-  /// The picks of a backend among the latest.
+  /// The picks of a backend among the latest `kLately`.
   struct Lately {
     std::uint32_t picks = 0;
-    std::uint32_t answered = 0;  ///< of them, as many as have been proved since
-    std::uint64_t proved = 0;    ///< connections, when it was looked at last
+    std::uint32_t answered = 0;  ///< picks that count as proved: as many as connections were
+    std::uint64_t proved = 0;    ///< the backend's count of proved connections when last read
   };
-  /// Returns how many of the latest picks of the backend nothing has proved.
+  /// Returns how many of the latest picks of the backend are not proved.
   std::uint32_t pending(std::size_t i) {
     Lately& of = lately_[i];
     const std::uint64_t more = proved(i) - std::exchange(of.proved, proved(i));
@@ -92,9 +92,9 @@ class LeastConnections final : public Scheduler {
     fade(i, static_cast<double>(more) * (1 - kPendingWeight));
     return of.picks - of.answered;
   }
-  /// Takes half of what the backend really got off what it seems to have.
+  /// Lowers what the backend seems to have by half of the connections that it really got.
   void fade(std::size_t i, double more) { seeming_[i] = std::max(seeming_[i] - more / 2, 0.0); }
-  /// Returns the most connections for one unit of weight that a backend has.
+  /// Returns the greatest number of connections for a unit of weight among the backends.
   double most_for_weight() const {
     double most = 0;
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
@@ -116,7 +116,7 @@ class LeastConnections final : public Scheduler {
   }
 
   std::span<const Candidate> candidates_;
-  std::vector<double> seeming_;  ///< connections that it seems to have beside its own
+  std::vector<double> seeming_;  ///< connections that a backend seems to have beside its own
   std::vector<Lately> lately_;
   std::array<std::uint32_t, kLately> lately_picked_;
   std::size_t noted_ = 0;

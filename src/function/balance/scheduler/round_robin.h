@@ -1,4 +1,4 @@
-// Round robin: each backend in turn, whatever its weight (0 excepted).
+// Round robin: each backend in turn, whatever its weight; those of weight 0 are left out.
 #pragma once
 
 #include <vector>

@@ -1,7 +1,7 @@
-// Weighted round robin, interleaved: in every run of as many picks as the weights sum up to, each
-// backend is picked exactly `weight` times, spread evenly. The next pick is the backend with the
-// least (2 * picks + 1) / weight (Webster's method of apportionment), kept in a heap, so a pick
-// costs O(log backends).
+// Weighted round robin, interleaved. A run has as many picks as the sum of the weights; in each run
+// every backend is picked exactly `weight` times, spread evenly. The next pick is the backend with
+// the least (2 * picks + 1) / weight (Webster's method of apportionment). Backends are kept in a
+// heap, so a pick costs O(log backends).
 #pragma once
 
 #include <algorithm>
