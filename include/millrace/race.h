@@ -25,12 +25,12 @@
 //  4. size() is the number of live slots.
 //
 // `SharedRace` is for several threads at once. Readers never wait. A writer holds its key's first
-// bucket, by the one bit that the overflow filter leaves free, so that a key is inserted once. It
-// also holds each later bucket that it inserts into or counts in; if another thread holds one of
-// these, the writer releases all and begins again. A slot gets its tag after the key is in the
-// record; counters go up before the tag is stored and down after it is cleared. A lookup at the
-// time of an insertion may miss the new entry, as if the lookup had come first; another insertion
-// of that key does not miss it.
+// bucket, by the bit that the overflow filter leaves free, so that a key is inserted once. It also
+// holds each later bucket that it inserts into or counts in; if another thread holds one of these,
+// the writer releases all and begins again. A slot gets its tag after the record has the key;
+// counters go up before the tag is stored and down after it is cleared. A lookup during an
+// insertion may miss the new entry, as if it had come first; another insertion of that key does not
+// miss it.
 #pragma once
 
 #include <algorithm>
@@ -56,10 +56,9 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
-/// A connection table: table.h says the thread rule, the stages of the pipeline and the life of
-/// ids. Source: millrace's own (docs/race.md); the filter's counters are after Fan, Cao, Almeida
-/// and Broder, "Summary Cache", 2000. `Words` says how many threads may use the table at once
-/// (detail/words.h).
+/// A connection table under the contract of table.h. Source: millrace's own (docs/race.md); the
+/// filter's counters are after Fan, Cao, Almeida and Broder, "Summary Cache", 2000. `Words` says
+/// how many threads may use the table at once (detail/words.h).
 template <class K, class Words>
 class BasicRace {
  public:
@@ -125,8 +124,7 @@ class BasicRace {
 
   const Hasher& hasher() const { return hasher_; }
   const Records<K>& records() const { return records_; }
-  /// Returns the number of live entries. `SharedRace` counts the slots at each call: a counter that
-  /// all threads write would slow all of them down.
+  /// Returns the live entries. `SharedRace` counts them: a shared counter would slow all threads.
   std::size_t size() const {
     if constexpr (Words::kShared) return count_live();
     return size_;
@@ -137,8 +135,7 @@ class BasicRace {
   Pages pages() const { return std::max(index_.pages(), records_.pages()); }
   Result<void> check_invariants() const;
 
-  /// Returns how many buckets a lookup of the key reads, 1 to 3: the cost that an attacker would
-  /// raise.
+  /// Returns how many buckets a lookup of the key reads, 1 to 3: what an attacker would raise.
   unsigned buckets_read(const K& key) const { return place_of(key, hasher_(key)).home + 1; }
 
  private:
@@ -149,8 +146,7 @@ class BasicRace {
   static constexpr unsigned kHomes = 3;
   static constexpr std::uint32_t kBucketsPerAreaBucket = 24;
 
-  /// An entry and the number of its home, 0 to 2. If `id` is none, `home` is the last home that the
-  /// lookup read.
+  /// An entry and the number of its home, 0 to 2; for none, the last home that the lookup read.
   struct Place {
     ConnId id = ConnId::none;
     unsigned home = 0;
@@ -174,10 +170,9 @@ class BasicRace {
   }
   Tag& tag_of(ConnId id) const { return bucket(index(id) / kSlots).tag[index(id) % kSlots]; }
 
-  // Five values come from one hash. Its upper and its lower half pick the two buckets; its last
-  // bits are the tag. Entries of one bucket share the bits that picked it, so the filter value
-  // comes from a product that mixes all bits, and the bucket of the overflow area from another such
-  // product.
+  // Five values come from one hash. Its upper and lower half pick the two buckets, its last bits
+  // are the tag. Entries of one bucket share the bits that picked it, so filter value and bucket of
+  // the overflow area come from products that mix all bits.
   static std::uint32_t range(std::uint64_t bits, std::uint32_t size) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint32_t>(static_cast<Wide>(bits) * size >> 64);
@@ -240,8 +235,7 @@ class BasicRace {
     return free != 0;
   }
 
-  /// Searches all homes. Out of line, as `find_from` seldom calls it and needs the registers
-  /// itself.
+  /// Searches all homes. Out of line: `find_from` seldom calls it, and needs the registers itself.
   [[gnu::noinline]] Place place_of(const K& key, Hash hash) const {
     for (unsigned home = 0;; ++home) {
       const std::uint32_t at = home_of(hash, home);
@@ -259,8 +253,7 @@ class BasicRace {
     while (home-- > 0) bucket(home_of(hash, home)).count_out(filter_of(hash));
   }
 
-  /// Returns how many homes, from the first on, a new key of that hash may use: a home with a full
-  /// counter closes the homes behind it.
+  /// Returns how many homes a new key of that hash may use: a full counter closes those behind it.
   unsigned homes_open(Hash hash) const {
     for (unsigned home = 0; home + 1 < kHomes; ++home) {
       if (!bucket(home_of(hash, home)).can_pass(filter_of(hash))) return home + 1;
@@ -383,8 +376,7 @@ std::optional<Insertion> BasicRace<K, Words>::try_to_insert(const K& key, Hash h
   return insert_anywhere(key, hash, worth);
 }
 
-/// Inserts a key that may be present, or that has no free slot in its first home. Returns nothing
-/// if another thread holds a bucket that the insertion needs.
+/// Inserts in any home. Returns nothing if another thread holds a bucket that the insertion needs.
 template <class K, class Words>
 template <WorthFunction W>
 [[gnu::noinline]] std::optional<Insertion> BasicRace<K, Words>::insert_anywhere(const K& key,
@@ -402,9 +394,8 @@ template <WorthFunction W>
   return least == ConnId::none ? Insertion{} : Insertion{least, inserted, least};
 }
 
-/// Inserts into the first home that has a free slot, and returns the slot's id: none if no home has
-/// one, nothing if another thread holds a bucket that the insertion needs. The caller holds the
-/// first home.
+/// Inserts into the first home with a free slot, if any, and returns its id. Returns nothing if
+/// another thread holds a bucket that the insertion needs. The caller holds the first home.
 template <class K, class Words>
 std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash hash) {
   std::array<typename Bucket::Hold, kHomes> holds;
@@ -421,8 +412,7 @@ std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash 
   return ConnId::none;
 }
 
-/// Replaces the entry that is worth least, if it is worth less than the newcomer. Returns its id,
-/// or none.
+/// Replaces the entry of least worth if that is below the newcomer's. Returns its id, or none.
 template <class K, class Words>
 template <WorthFunction W>
 ConnId BasicRace<K, Words>::insert_for_least_worthy(const K& key, Hash hash, const W& worth) {

@@ -156,7 +156,7 @@ concept ConnectionTable =
       /// The hasher of every hash that is passed to this table.
       { view.hasher() } -> std::same_as<const Hasher&>;
       { view.prefetch(hashes) } -> std::same_as<void>;
-      /// Returns the keys whose lookup goes on beyond their first bucket.
+      /// Returns the keys that need a lookup beyond their first bucket.
       { view.prefetch_records(keys, hashes) } -> std::same_as<Stragglers>;
       { view.prefetch_stragglers(keys, hashes, stragglers) } -> std::same_as<void>;
       /// Sets `ids[i]` to the entry of `keys[i]`, or none.
