@@ -18,8 +18,7 @@ struct TablePair {
   std::optional<Table> replies;
 };
 
-/// The draining ids of a pair's tables. Allocates nothing while `has_room` was true before the
-/// burst.
+/// The draining ids of a pair's tables.
 struct DrainingIds {
   std::vector<ConnId> originators;
   std::vector<ConnId> replies;
