@@ -61,7 +61,7 @@ class Rings {
     std::size_t linked = 0;
     for (std::uint32_t head = ids_; head < links_; ++head) {
       for (std::uint32_t at = link(head).next; at != head; at = link(at).next) {
-        if (at >= ids_ || ++linked > ids_) return broken("1: one does not close");
+        if (at >= ids_ || ++linked > ids_) return broken("1: a ring does not close");
       }
     }
     std::size_t alone = 0;
@@ -69,7 +69,7 @@ class Rings {
       if (link(link(at).next).prev != at) return broken("2: a link is not mutual");
       alone += at < ids_ && link(at).next == at;
     }
-    if (linked + alone != ids_) return broken("1: an id is in none");
+    if (linked + alone != ids_) return broken("1: an id is in no ring");
     return {};
   }
 
