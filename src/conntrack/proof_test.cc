@@ -45,10 +45,8 @@ class ProofTest : public testing::Test {
                                    LockFreeRace::create(), 2)) {
     for (Tracked& tracker : trackers_) tracker.begin();
     const K key = test::nth_key<K>(1);
-    id_ = owner()
-              .open(key, owner().hasher()(key), now_,
-                    [](ConnId) { FAIL() << "a connection was evicted"; })
-              .id;
+    id_ =
+        owner().open(key, owner().hasher()(key), now_, [](ConnId) { FAIL() << "evicted one"; }).id;
     owner().confirm(id_);
     EXPECT_EQ(packet(owner(), owners_), Followed::passed);
     EXPECT_EQ(owners_.out, 0) << "one datagram proves nothing";

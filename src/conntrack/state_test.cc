@@ -20,8 +20,8 @@ const std::map<std::string, Signal, std::less<>> kSignalNames{
 const std::map<std::string, Direction, std::less<>> kDirectionNames{
     {"client", Direction::originator}, {"server", Direction::reply}, {"seen", Direction::only}};
 
-/// Plays a scenario. A line is `client|server signal state [ms]`; the state `another` is a new
-/// connection.
+/// Plays a scenario. A line is `client` or `server`, a signal, the next state (`another`: a new
+/// connection), and perhaps the time in ms.
 void play(std::string_view scenario, std::uint8_t protocol = kProtocolTcp) {
   SCOPED_TRACE(scenario);
   std::istringstream lines{std::string(scenario)};

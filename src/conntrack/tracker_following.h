@@ -121,7 +121,8 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::mark_of_other(Side side, ConnId i
 /// True if a RST is in sequence: at its sender's mark, where its sender's next byte would be. After
 /// a FIN it may be up to 64 KiB before the mark, as it may answer a packet that was sent before the
 /// FIN arrived. A RST that answers a SYN is known by the number that it acknowledges (RFC 9293,
-/// 3.10.7.3). If the sender has no mark, the RST may only close a half-open connection.
+/// 3.10.7.3). If the sender has no mark, the RST may only close a half-open connection, and none in
+/// `syn_sent`.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,

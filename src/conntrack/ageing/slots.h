@@ -74,7 +74,7 @@ class SlotMemory {
   void prefetch_place(ConnId id) const { detail::prefetch(place(id)); }
   std::size_t memory_bytes() const { return chunks_.bytes() + places_.bytes(); }
 
-  /// Workers take and give back free chunks in lists of up to so many. The memory never runs out of
+  /// The most chunks in a list that a worker takes or gives back. The memory never runs out of
   /// chunks.
   static constexpr unsigned kHandedOver = 32;
   struct List {
