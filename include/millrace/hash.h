@@ -1,13 +1,13 @@
 // The keyed hash of a key.
 //
-// An attacker who picks five-tuples must not be able to pile them into one bucket. Each 16-byte
-// block of the key goes through four rounds of AES with round keys of its own, and the blocks are
-// XORed. For independent random round keys the probability that two given inputs meet any one given
+// An attacker that chooses five-tuples must not be able to fill one bucket with them. Each 16-byte
+// block of the key passes four rounds of AES with round keys of its own, and the results are XORed.
+// For independent random round keys, the probability that two given inputs have any one given
 // output difference is at most 2^-113 (Keliher and Sui, IET Information Security 2007, for the
-// bound over four rounds; Minematsu and Tsunoo, FSE 2006, for its use as a universal hash). A
-// bucket is picked by some 20 bits of the output, so for buckets this is a good reason and no
-// proof: summed over all differences that agree in those bits, the bound says nothing. It is no
-// MAC: its output must not be shown to the attacker.
+// bound over four rounds; Minematsu and Tsunoo, FSE 2006, for its use as a universal hash). Some 20
+// bits of the output pick a bucket, so for buckets the bound is a good reason but no proof: summed
+// over all differences that agree in those bits, it says nothing. The hash is not a MAC: never show
+// its output to an attacker.
 #pragma once
 
 #include <array>
@@ -23,21 +23,21 @@ namespace millrace {
 
 using Hash = std::uint64_t;
 
-/// Round keys of the hash. Whoever knows them can aim keys at one bucket.
+/// Round keys of the hash. An attacker that knows them can aim keys at one bucket.
 struct Secret {
   static constexpr unsigned kBlocks = 3;  // the 40 bytes of an IPv6 key
   static constexpr unsigned kRounds = 4;
   std::array<std::uint8_t, std::size_t{16} * kBlocks*(kRounds + 1)> bytes{};
 
-  /// Drawn from the system's entropy.
+  /// Draws a secret from the system's entropy.
   static Secret random();
-  /// The same for the same seed on every machine: for tests and reproducible runs only.
+  /// Derives a secret from a seed, the same on every machine: for tests and reproducible runs only.
   static Secret from_seed(std::uint64_t seed);
 };
 
 inline namespace MILLRACE_ISA {
 
-/// Hashes keys under one secret. Immutable; any thread may call it.
+/// Hashes keys under one secret. Immutable: any thread may use it.
 class Hasher {
  public:
   explicit Hasher(const Secret& secret) {
@@ -59,7 +59,7 @@ class Hasher {
     }
   }
 
-  /// Hashes `keys[i]` into `hashes[i]`; `hashes` is as long as `keys` or longer.
+  /// Writes the hash of `keys[i]` into `hashes[i]`; `hashes` is at least as long as `keys`.
   template <class A>
   void operator()(std::span<const Key<A>> keys, std::span<Hash> hashes) const {
     MILLRACE_CHECK(hashes.size() >= keys.size(), "Hasher", "hashes is as long as keys or longer");

@@ -1,4 +1,4 @@
-// What identifies a flow: the directional five-tuple and a zone. One template for both families.
+// The key of a flow: the directional five-tuple and a zone. One template for both address families.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// An IP address as it stands on the wire. `Bytes` is 4 (IPv4) or 16 (IPv6).
+/// An IP address in network byte order. `Bytes` is 4 (IPv4) or 16 (IPv6).
 template <unsigned Bytes>
 struct Address {
   static constexpr unsigned kBytes = Bytes;
@@ -19,11 +19,11 @@ struct Address {
 using AddressV4 = Address<4>;
 using AddressV6 = Address<16>;
 
-/// Separates customers with overlapping addresses; 24 bits. Zone 0 is `none`.
+/// A number of 24 bits that separates customers with overlapping addresses. 0: no zone.
 using Zone = std::uint32_t;
 
 /// The key of one flow. Ports are in host byte order; for ICMP echo both are the identifier, for
-/// protocols without ports both are 0. No padding: keys compare and hash as bytes.
+/// protocols without ports both are 0. There is no padding: keys compare and hash as bytes.
 template <class AddressType>
 struct alignas(8) Key {
   using Address = AddressType;
@@ -41,7 +41,7 @@ struct alignas(8) Key {
     return difference == 0;
   }
 
-  /// The eight bytes from byte `offset` (a multiple of 8) on.
+  /// Returns the eight bytes at `offset`, a multiple of 8, in the machine's byte order.
   std::uint64_t word(std::size_t offset) const {
     std::uint64_t w;
     std::memcpy(&w, reinterpret_cast<const unsigned char*>(this) + offset, 8);
@@ -53,7 +53,8 @@ using KeyV6 = Key<AddressV6>;
 
 static_assert(sizeof(KeyV4) == 16 && sizeof(KeyV6) == 40);
 
-/// The key of the same conversation's other direction, where nothing is rewritten.
+/// Returns the key of the opposite direction of the same conversation, if no address or port is
+/// rewritten.
 template <class A>
 constexpr Key<A> reversed(const Key<A>& key) {
   return {key.destination, key.source,   key.destination_port,

@@ -1,4 +1,4 @@
-// Large memory for tables and records, on the largest pages that the system gives.
+// Large mappings for tables and records, on the largest pages that the system gives.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,23 @@
 
 namespace millrace {
 
-/// Page kinds, best first. A request names the best kind to try; what is obtained may be worse.
+/// Kinds of pages, best first. A request names the best kind to try; a mapping may get a worse one.
 enum class Pages : unsigned char {
   huge,         ///< reserved 2 MiB pages (hugetlb)
-  transparent,  ///< 2 MiB pages that the kernel assembles on advice
+  transparent,  ///< transparent huge pages of 2 MiB (MADV_HUGEPAGE)
   small,        ///< the system's base pages
 };
 std::string_view to_string(Pages pages);
-/// The kind of that name, or nothing.
+/// Returns the kind with that name, or nothing.
 std::optional<Pages> pages_named(std::string_view name);
 
-/// Owns one zeroed, prefaulted mapping. The mapping thread touches every page, so the memory lies
-/// on that thread's NUMA node. Movable; one owner.
+/// Owns one zeroed, prefaulted mapping. The thread that calls `map` touches every page, so that the
+/// memory lies on that thread's NUMA node. Movable, not copyable.
 class Memory {
  public:
   Memory() = default;
-  /// `bytes` is rounded up to whole pages. An error where the system has not that much memory.
+  /// Maps `bytes`, rounded up to whole pages; tries the kinds from `best` on. Any thread may call
+  /// this function. Errors (failed): the system has too little memory.
   static Result<Memory> map(std::size_t bytes, Pages best = Pages::huge);
 
   Memory(Memory&& other) noexcept
@@ -41,10 +42,10 @@ class Memory {
   ~Memory();
 
   std::byte* data() const { return data_; }
-  /// Bytes mapped, whole pages.
+  /// Returns the mapped bytes, whole pages.
   std::size_t bytes() const { return bytes_; }
-  /// The kind obtained; `transparent` only where at least nine tenths are such pages. A mapping
-  /// smaller than one huge page counts as `huge`: nothing better could be had.
+  /// Returns the kind of the mapping's pages: `transparent` only if at least nine tenths of it are
+  /// such pages. A mapping smaller than one huge page counts as `huge`: no better kind would fit.
   Pages pages() const { return pages_; }
 
  private:

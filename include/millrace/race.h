@@ -1,9 +1,9 @@
 // `race`: millrace's own connection table.
 //
-// A bucket is one cache line: 28 tags of 16 bits and a counting overflow filter. A slot's place
-// says which record is its own, so nothing ever moves and an id stays valid for the life of its
-// entry; the full key stands in the record, beside the state that the packet needs anyway. A hit
-// costs two lines and leaves the state in the cache, a miss one.
+// A bucket is one cache line: 28 tags of 16 bits and a counting overflow filter. The position of a
+// slot determines its record, so entries never move and an id stays valid for the life of its
+// entry. The full key stands in the record, beside the state that the packet needs anyway. A hit
+// reads two cache lines and leaves the state in the cache; a miss reads one.
 //
 //      0      2                        54     56                64
 //      +------+------+---       ---+------+-------------------+
@@ -13,23 +13,24 @@
 //      the record of slot s in bucket b is number 28 b + s
 //
 // A key has three homes, tried in this order: its first bucket, its second bucket, and a bucket of
-// a small overflow area. An insertion takes the first of them that is not full.
+// a small overflow area. An insertion takes the first home that is not full.
 //
 // Invariants (check_invariants quotes them):
 //  1. A live slot's tag is its key's tag, and its bucket is one of its key's three homes.
-//  2. Of a key's homes, each one before the bucket that holds it counts it: counter `filter(hash)`
-//     of a bucket is the number of entries of that filter value that went past it. So a lookup that
-//     meets a counter of 0 need not look further. Counters are exact and never saturate: an
-//     insertion that would need an eighth count in one counter is refused that home.
+//  2. Every home before the bucket that holds an entry counts the entry: counter `filter_of(hash)`
+//     of a bucket is the number of entries with that filter value that went past the bucket. A
+//     lookup that finds a counter of 0 therefore stops. Counters are exact and never saturate: an
+//     insertion that would raise a counter to 8 may not go past that home.
 //  3. A key is live in one slot at most.
 //  4. size() is the number of live slots.
 //
-// `SharedRace` is for several threads at once. Readers never wait. A writer has its key's first
-// bucket, by the bit that the overflow filter leaves over, so that a key is inserted once; and
-// each other bucket that it inserts into or counts in, else it lets go of all and begins again. A
-// slot gets its tag when its key stands in the record; counts go up before and down after. A
-// look-up that meets an entry on its way may miss it, as if it had been there first; an insertion
-// does not.
+// `SharedRace` is for several threads at once. Readers never wait. A writer holds its key's first
+// bucket, by the bit that the overflow filter leaves free, so that a key is inserted once. It also
+// holds each later bucket that it inserts into or counts in; if another thread holds one of these,
+// the writer releases all and begins again. A slot gets its tag after the record has the key;
+// counters go up before the tag is stored and down after it is cleared. A lookup during an
+// insertion may miss the new entry, as if it had come first; another insertion of that key does not
+// miss it.
 #pragma once
 
 #include <algorithm>
@@ -55,9 +56,9 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
-/// A connection table, as table.h has it: the thread rule, the stages of the pipeline and the life
-/// of ids are said there. Source: its own (docs/race.md); the filter's counters after Fan, Cao,
-/// Almeida and Broder, "Summary Cache", 2000. `Words` says who may use it at a time.
+/// A connection table under the contract of table.h. Source: millrace's own (docs/race.md); the
+/// filter's counters are after Fan, Cao, Almeida and Broder, "Summary Cache", 2000. `Words` says
+/// how many threads may use the table at once (detail/words.h).
 template <class K, class Words>
 class BasicRace {
  public:
@@ -65,12 +66,12 @@ class BasicRace {
   static constexpr std::string_view kSummary =
       "one line of 28 tags and a counting filter a bucket, key and state in the record; the "
       "default";
-  /// Up to this share of its slots it accepts practically everything, under churn too.
+  /// The load up to which practically no insertion is refused, under churn too (docs/race.md).
   static constexpr double kMaxLoad = 0.85;
   static constexpr bool kKeyInRecord = true;
 
-  /// Errors: a capacity of 0 or above 3,646,000,000, headroom included, or more than 256 bytes a
-  /// record (usage); no memory (failed).
+  /// Makes an empty table. Errors: a capacity of 0 or, with its headroom, above 3,646,000,000; a
+  /// headroom outside 0 to 1; a record of more than 256 bytes (all usage); no memory (failed).
   static Result<BasicRace> create(const TableConfig& config);
 
   void prefetch(std::span<const Hash> hashes) const {
@@ -123,7 +124,7 @@ class BasicRace {
 
   const Hasher& hasher() const { return hasher_; }
   const Records<K>& records() const { return records_; }
-  /// `SharedRace` counts them: a number that all threads write would cost them all.
+  /// Returns the live entries. `SharedRace` counts them: a shared counter would slow all threads.
   std::size_t size() const {
     if constexpr (Words::kShared) return count_live();
     return size_;
@@ -134,7 +135,7 @@ class BasicRace {
   Pages pages() const { return std::max(index_.pages(), records_.pages()); }
   Result<void> check_invariants() const;
 
-  /// How many buckets a look-up of the key reads, 1 to 3: what an attacker would raise.
+  /// Returns how many buckets a lookup of the key reads, 1 to 3: what an attacker would raise.
   unsigned buckets_read(const K& key) const { return place_of(key, hasher_(key)).home + 1; }
 
  private:
@@ -145,7 +146,7 @@ class BasicRace {
   static constexpr unsigned kHomes = 3;
   static constexpr std::uint32_t kBucketsPerAreaBucket = 24;
 
-  /// Of no entry: the home that a look-up reads last.
+  /// An entry and the number of its home, 0 to 2; for none, the last home that the lookup read.
   struct Place {
     ConnId id = ConnId::none;
     unsigned home = 0;
@@ -169,9 +170,9 @@ class BasicRace {
   }
   Tag& tag_of(ConnId id) const { return bucket(index(id) / kSlots).tag[index(id) % kSlots]; }
 
-  // The hash is spent on five choices. Its upper and lower half pick the two buckets, its last bits
-  // are the tag. Entries of one bucket share the bits that picked it; so the filter comes from a
-  // product in which all bits meet, and the area's bucket from another.
+  // Five values come from one hash. Its upper and lower half pick the two buckets, its last bits
+  // are the tag. Entries of one bucket share the bits that picked it, so filter value and bucket of
+  // the overflow area come from products that mix all bits.
   static std::uint32_t range(std::uint64_t bits, std::uint32_t size) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint32_t>(static_cast<Wide>(bits) * size >> 64);
@@ -195,7 +196,7 @@ class BasicRace {
 
   bool has_key(ConnId id, const K& key) const { return Words::equal(records_.header(id).key, key); }
 
-  /// The key's entry in the bucket `at`, or none.
+  /// Returns the key's entry in bucket `at`, or none.
   ConnId look(std::uint32_t at, Tag tag, const K& key) const {
     for (std::uint32_t match = bucket(at).match(tag); match != 0; match &= match - 1) {
       const ConnId id = id_of(at, lowest(match));
@@ -204,7 +205,7 @@ class BasicRace {
     return ConnId::none;
   }
 
-  /// The key's entry, or none; most probably in the home `kHome`, if anywhere.
+  /// Returns the key's entry, or none. Reads home `kHome` first, the most probable one.
   template <unsigned kHome>
   ConnId find_from(const K& key, Hash hash) const {
     const std::uint32_t at = home_of(hash, kHome);
@@ -219,7 +220,7 @@ class BasicRace {
     }
     return place_of(key, hash).id;
   }
-  /// Whether a slot has that tag; begins to fetch the record of the first one.
+  /// Prefetches the record of the first slot that has the hash's tag. False if no slot has it.
   bool prefetch_match(std::uint32_t at, Hash hash) const {
     const std::uint32_t match = bucket(at).match(tag_for(hash));
     if (match != 0) [[likely]]
@@ -227,14 +228,14 @@ class BasicRace {
     return match != 0;
   }
 
-  /// Whether a slot is free; begins to fetch its record.
+  /// Prefetches the record of the first free slot. False if no slot is free.
   bool prefetch_free(std::uint32_t at) const {
     const std::uint32_t free = bucket(at).free();
     if (free != 0) records_.prefetch(id_of(at, lowest(free)));
     return free != 0;
   }
 
-  /// The whole search. Out of line: `find_from` needs it rarely, and the registers for itself.
+  /// Searches all homes. Out of line: `find_from` seldom calls it, and needs the registers itself.
   [[gnu::noinline]] Place place_of(const K& key, Hash hash) const {
     for (unsigned home = 0;; ++home) {
       const std::uint32_t at = home_of(hash, home);
@@ -244,7 +245,7 @@ class BasicRace {
     }
   }
 
-  /// An entry of that hash goes past the homes before this one, or no longer does.
+  /// Counts an entry of that hash in, or out of, the filters of all homes before `home`.
   void count_in(Hash hash, unsigned home) {
     while (home-- > 0) bucket(home_of(hash, home)).count_in(filter_of(hash));
   }
@@ -252,7 +253,7 @@ class BasicRace {
     while (home-- > 0) bucket(home_of(hash, home)).count_out(filter_of(hash));
   }
 
-  /// Homes at and beyond this one are closed to the hash: a counter before them is at its end.
+  /// Returns how many homes a new key of that hash may use: a full counter closes those behind it.
   unsigned homes_open(Hash hash) const {
     for (unsigned home = 0; home + 1 < kHomes; ++home) {
       if (!bucket(home_of(hash, home)).can_pass(filter_of(hash))) return home + 1;
@@ -273,13 +274,13 @@ class BasicRace {
   std::optional<ConnId> insert_where_free(const K& key, Hash hash);
   template <WorthFunction W>
   ConnId insert_for_least_worthy(const K& key, Hash hash, const W& worth);
-  /// A free slot, counted in the homes before, becomes live.
+  /// Makes a free slot live. The entry is already counted in the homes before.
   void occupy(ConnId id, const K& key, Hash hash) {
     Words::write(records_.header(id).key, key);
     Words::store(tag_of(id), tag_for(hash));
     if constexpr (!Words::kShared) ++size_;
   }
-  /// A live slot becomes draining.
+  /// Makes a live slot draining.
   void vacate(const Place& place, Hash hash) {
     Words::store(tag_of(place.id), Bucket::kDraining);
     count_out(hash, place.home);
@@ -313,20 +314,20 @@ class BasicRace {
 
 template <class K>
 using Race = BasicRace<K, detail::OneThread>;
-/// For several threads at once: ids that were erased may be released once no thread uses what it
-/// found before. It displaces nothing.
+/// The table for several threads at once. The caller releases an erased id once no thread uses an
+/// entry that it found before the erase. `insert` evicts nothing.
 template <class K>
 using SharedRace = BasicRace<K, detail::ManyThreads>;
 
 template <class K, class Words>
 auto BasicRace<K, Words>::create(const TableConfig& config) -> Result<BasicRace> {
   if (auto ok = entries_wanted(config, 3'646'000'000); !ok) return std::unexpected(ok.error());
-  // A draining id keeps its slot.
+  // Draining ids keep their slots.
   const double wanted = static_cast<double>(config.capacity + kDrainingRoom) / kMaxLoad;
   const auto all = static_cast<std::uint32_t>(wanted / kSlots) + 1;
   const std::uint32_t area = std::max(1U, all / kBucketsPerAreaBucket);
   const std::uint32_t buckets = std::max(2U, all - area);  // two homes that differ
-  // The largest part first: a lack of memory mostly shows before pages were touched.
+  // The largest mapping first, so that a lack of memory mostly shows before pages are touched.
   auto records =
       Records<K>::create(std::size_t{buckets + area} * kSlots, config.state_bytes, config.pages);
   if (!records) return std::unexpected(records.error());
@@ -375,7 +376,7 @@ std::optional<Insertion> BasicRace<K, Words>::try_to_insert(const K& key, Hash h
   return insert_anywhere(key, hash, worth);
 }
 
-/// Nothing where another thread has a bucket that this takes.
+/// Inserts in any home. Returns nothing if another thread holds a bucket that the insertion needs.
 template <class K, class Words>
 template <WorthFunction W>
 [[gnu::noinline]] std::optional<Insertion> BasicRace<K, Words>::insert_anywhere(const K& key,
@@ -393,7 +394,8 @@ template <WorthFunction W>
   return least == ConnId::none ? Insertion{} : Insertion{least, inserted, least};
 }
 
-/// In the first home that has a free slot, whose id it returns; or none. The first is held.
+/// Inserts into the first home with a free slot, if any, and returns its id. Returns nothing if
+/// another thread holds a bucket that the insertion needs. The caller holds the first home.
 template <class K, class Words>
 std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash hash) {
   std::array<typename Bucket::Hold, kHomes> holds;
@@ -410,11 +412,11 @@ std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash 
   return ConnId::none;
 }
 
-/// In the place of the entry that is worth least, if that is less than the newcomer.
+/// Replaces the entry of least worth if that is below the newcomer's. Returns its id, or none.
 template <class K, class Words>
 template <WorthFunction W>
 ConnId BasicRace<K, Words>::insert_for_least_worthy(const K& key, Hash hash, const W& worth) {
-  // Not in the overflow area: the newcomer's look-ups would all cost three buckets.
+  // Not in the overflow area: every lookup of the newcomer would read three buckets.
   const unsigned open = std::min(homes_open(hash), 2U);
   for (unsigned home = 0; home < open; ++home) {
     for_each_live(home_of(hash, home), [&](ConnId id) { records_.prefetch(id); });
@@ -447,7 +449,7 @@ ConnId BasicRace<K, Words>::erase(const K& key, Hash hash) {
 template <class K, class Words>
 template <class Visit>
 Cursor BasicRace<K, Words>::walk(Cursor cursor, std::size_t about, Visit&& visit) const {
-  // Sparse buckets count too, so that a step is bounded whatever the load is.
+  // Each bucket counts as a visit, too, so that a step is bounded at any load.
   auto at = static_cast<std::uint32_t>(cursor);
   for (std::size_t visited = 0; at < buckets_ + area_ && visited < about; ++at, ++visited) {
     for_each_live(at, [&](ConnId id) {

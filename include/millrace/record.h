@@ -1,4 +1,4 @@
-// The per-connection memory of a table: a header that all tables and functions agree on, then the
+// The records of a table, one for each entry: a header that is the same in all tables, then the
 // function's state, at a stride that is a power of two.
 //
 //      0                  16 / 40     20 / 44   24 / 48                stride
@@ -24,22 +24,25 @@ namespace millrace {
 template <class K>
 struct RecordHeader {
   K key;
-  Tick last_seen;  ///< when a packet last met this entry
-  /// The other direction's entry; the tracker has a mark here, which is no id, while other workers
-  /// must not see the connection.
+  /// Tick of the latest packet of this direction; the tracker raises it to the peer's when it reads
+  /// both.
+  Tick last_seen;
+  /// The entry of the opposite direction. While other workers must not see the connection, the
+  /// tracker stores a mark here that is no id (`kUnconfirmed`, conntrack/entry.h).
   ConnId peer = ConnId::none;
 };
 static_assert(sizeof(RecordHeader<KeyV4>) == 24 && sizeof(RecordHeader<KeyV6>) == 48);
 
-/// The other direction's entry, and with it what its owner had written before. Any thread.
+/// Returns the entry of the opposite direction. The load acquires: the caller sees all that the
+/// worker wrote before it set the peer. Any thread may call it.
 template <class K>
 ConnId peer_of(const RecordHeader<K>& header) {
   auto& peer = const_cast<ConnId&>(header.peer);
   return std::atomic_ref(peer).load(std::memory_order_acquire);
 }
 
-/// An array of records indexed by `ConnId`. Owned by one table instance, and used by
-/// whoever uses that. An `id` must be below `count()`: only debug builds check it.
+/// An array of records indexed by `ConnId`. Owned by one table instance, under that table's thread
+/// rule. An `id` must be below `count()`; only debug builds check that.
 template <class K>
 class Records {
  public:
@@ -48,7 +51,8 @@ class Records {
 
   Records() = default;
 
-  /// `count` records with `state_bytes` (0 to 256 less the header) for the function.
+  /// Makes `count` records with `state_bytes` for the function: 0 to 232 for IPv4 keys, 208 for
+  /// IPv6. Errors: `state_bytes` out of that range (usage); no memory (failed).
   static Result<Records> create(std::size_t count, std::size_t state_bytes, Pages pages) {
     const std::size_t bytes = sizeof(RecordHeader<K>) + state_bytes;
     const std::size_t stride = std::bit_ceil(bytes < kMinStride ? kMinStride : bytes);
@@ -63,7 +67,7 @@ class Records {
   }
 
   RecordHeader<K>& header(ConnId id) const { return *reinterpret_cast<RecordHeader<K>*>(at(id)); }
-  /// The function's state, 8-byte aligned.
+  /// Returns the function's state, 8-byte aligned.
   std::byte* state(ConnId id) const { return at(id) + sizeof(RecordHeader<K>); }
   void prefetch(ConnId id) const { detail::prefetch(place_of(id)); }
 
@@ -89,8 +93,9 @@ class Records {
   unsigned shift_ = 0;
 };
 
-/// The functions' states in records that others own: from a byte on, behind what the tracker keeps
-/// there. 2-byte aligned. Valid as long as the records.
+/// A view of the functions' states in a table's records. A state begins a fixed number of bytes
+/// into the record's state, behind what the tracker keeps there, and is at least 2-byte aligned.
+/// Valid as long as the records.
 template <class K>
 class States {
  public:
@@ -98,14 +103,14 @@ class States {
       : records_(&records), from_(from) {}
 
   std::byte* operator[](ConnId id) const { return records_->state(id) + from_; }
-  /// Returns the originator's entry of the connection whose reply's entry is given; nothing where
-  /// another worker has just ended it.
+  /// Returns the originator's entry of a connection, given its reply's entry; nothing if another
+  /// worker has just ended the connection.
   std::optional<ConnId> originator(ConnId reply) const {
     const ConnId id = peer_of(header(reply));
     return index(id) < records_->count() ? std::optional(id) : std::nullopt;
   }
   const RecordHeader<K>& header(ConnId id) const { return records_->header(id); }
-  /// The part of each that begins so many bytes on.
+  /// Returns a view of the states' parts from `offset` bytes on.
   States from(std::size_t offset) const { return States(*records_, from_ + offset); }
 
  private:

@@ -1,4 +1,4 @@
-// The keys of a burst whose look-up goes on beyond the place where it begins.
+// The keys of a burst that need a lookup beyond their first bucket.
 #pragma once
 
 #include <bit>
@@ -8,35 +8,35 @@
 
 namespace millrace {
 
-/// What the stages of a table's pipeline hand on about a burst. A hint: look-ups of that burst are
-/// right whichever of its keys are in it. Apart from each other, keys that go on and keys that do
-/// not are each looked up without a branch that is often mispredicted.
+/// A set of keys of one burst that the stages of a table's pipeline pass on. It is a hint: lookups
+/// of the burst are right whichever keys are in it. Looking up the keys in the set apart from the
+/// rest avoids a branch that is often mispredicted. Used by one thread.
 class Stragglers {
  public:
-  /// Keys of a burst at most.
+  /// The most keys of a burst.
   static constexpr std::size_t kMax = 64;
 
   Stragglers() = default;
   explicit Stragglers(bool may_open) : may_open_(may_open) {}
 
-  /// Whether keys that are not found will be inserted.
+  /// True if keys that are not found will be inserted.
   bool may_open() const { return may_open_; }
   void add(std::size_t key) {
     assert(key < kMax);
     keys_ |= std::uint64_t{1} << key;
   }
 
-  /// Calls `each(i)` for every straggler of `count` keys.
+  /// Calls `each(i)` for every straggler among the first `count` keys.
   template <class Each>
   void for_each(std::size_t count, Each&& each) const {
     for_each_in(keys_ & all(count), each);
   }
-  /// And for every other one.
+  /// Calls `each(i)` for every key among the first `count` that is not a straggler.
   template <class Each>
   void for_each_other(std::size_t count, Each&& each) const {
     for_each_in(~keys_ & all(count), each);
   }
-  /// Calls `each(i)` for all of `count` keys, the stragglers last.
+  /// Calls `each(i)` for the first `count` keys, stragglers last.
   template <class Each>
   void for_each_last(std::size_t count, Each&& each) const {
     for_each_other(count, each);

@@ -1,22 +1,23 @@
 // The contract of a connection table: what every table promises, and nothing about how.
 //
-// A table maps keys to connection ids and owns the records behind them. One thread at a time uses
-// an instance, unless its sharing scheme says otherwise.
+// A table maps keys to connection ids and owns the records behind the ids. One thread at a time
+// uses an instance, unless its sharing scheme says otherwise.
 //
-// - `prefetch`, `prefetch_records`, `prefetch_stragglers` and `find` form a pipeline for a burst of
-//   at most 64 keys (Stragglers::kMax): each begins to fetch what the next one reads. All but
-//   `find` are hints; it is right without them. `hashes` has as many elements as `keys`, `ids` as
-//   many or more.
-// - An id stays valid for the life of its entry. An erased entry's id is *draining*: neither found
-//   nor given out again until `release`, so that whoever found it in this burst may still read its
-//   record.
-// - `insert` may displace an entry whose worth is below the newcomer's. Its id may then be given to
-//   the newcomer at once: keep ids that are still in use alive by their worth. Of the record,
-//   insert writes only the key; the rest is the displaced entry's until the caller overwrites it.
-// - `release` is called once for each id that drains, and for no other.
+// 1. `prefetch`, `prefetch_records`, `prefetch_stragglers` and `find` form a pipeline for a burst
+//    of at most 64 keys (Stragglers::kMax): each stage prefetches what the next one reads. All
+//    stages but `find` are hints; `find` is right without them. `hashes` has as many elements as
+//    `keys`, `ids` at least as many.
+// 2. An id stays valid for the life of its entry. The id of an erased entry is *draining*: it is
+//    neither found nor given out again until `release`, so that the caller can still read the
+//    record of an entry that it found earlier in its burst.
+// 3. `insert` may evict an entry with a worth below the newcomer's. The newcomer may get the
+//    evicted entry's id at once, so an entry that the burst still uses needs a high worth. `insert`
+//    writes only the key of a record; the rest is the evicted entry's until the caller overwrites
+//    it.
+// 4. The caller calls `release` once for each draining id, and for no other id.
 //
-// Debug builds check lengths in `find`, the ids of records, and `release`, in `race`
-// (detail/check.h says how).
+// Debug builds check the lengths in `find` and the ids in `release` for `race`, and the ids of
+// records for all tables (detail/check.h).
 #pragma once
 
 #include <cmath>
@@ -36,21 +37,22 @@
 namespace millrace {
 
 struct TableConfig {
-  std::size_t capacity = 0;     ///< entries promised, 1 or more
-  std::size_t state_bytes = 0;  ///< function's state in each record
+  std::size_t capacity = 0;     ///< entries that the table promises to hold, 1 or more
+  std::size_t state_bytes = 0;  ///< size of the function's state in each record
   Pages pages = Pages::huge;    ///< best kind of memory to try
-  Secret secret;                ///< of the hash
-  /// Room beyond the capacity, as a share of it from 0 to 1, in tables that can hold more than they
-  /// promise: those that grow or chain, which say so by `kHoldsHeadroom`.
+  Secret secret;                ///< secret of the hash
+  /// Room beyond the capacity, as a share of the capacity from 0 to 1. Tables with
+  /// `kHoldsHeadroom`, which grow or chain, hold all of it; other tables hold as much of it as
+  /// their index has slots for.
   double headroom = 0;
 };
 
-/// Ids beyond those promised, as many as a burst may open: with them a table of one worker keeps
-/// its promise while any number of others drain.
+/// Ids beyond the capacity, as many as a burst may open. With this room a table of one worker holds
+/// its capacity while ids drain.
 constexpr std::size_t kDrainingRoom = Stragglers::kMax;
 
-/// Entries to make room for, at most `most`: the capacity and its headroom. Errors (usage): a
-/// capacity or a headroom out of its range.
+/// Returns the number of entries to make room for: the capacity and its headroom, from 1 to `most`.
+/// Errors (usage): a capacity or a headroom out of its range.
 inline Result<std::size_t> entries_wanted(const TableConfig& config, std::size_t most) {
   const bool is_share = config.headroom >= 0 && config.headroom <= 1;  // false for NaN
   if (!is_share) {
@@ -68,46 +70,49 @@ inline Result<std::size_t> entries_wanted(const TableConfig& config, std::size_t
   return static_cast<std::size_t>(wanted);
 }
 
+/// The result of an insertion.
 struct Insertion {
   enum class Outcome : std::uint8_t {
     inserted,
-    present,  ///< the key was there already: `id` is its entry
-    full,     ///< no place and nothing worth less: `id` is none
+    present,  ///< the key has an entry already: `id` is that entry
+    full,     ///< there is no free slot and no entry worth less: `id` is none
   };
   ConnId id = ConnId::none;
   Outcome outcome = Outcome::full;
-  /// The entry that gave way: the same id, or one that is draining now.
+  /// The evicted entry, or none: equal to `id`, or an id that is draining now.
   ConnId displaced = ConnId::none;
 
-  /// The answer where the key is there already: a dead entry gives way in its own place.
+  /// Returns the result of inserting a key that has an entry already. A dead entry is replaced in
+  /// place and reported as displaced.
   static constexpr Insertion met(ConnId entry, bool alive) {
     if (alive) return {entry, Outcome::present, ConnId::none};
     return {entry, Outcome::inserted, entry};
   }
 };
 
-/// Where a walk stands. A walk starts at `begin` and is over at `end`.
+/// The position of a walk. A walk starts at `begin` and is over at `end`.
 enum class Cursor : std::uint64_t { begin = 0, end = UINT64_MAX };
 
-/// `worth(id)` of a live entry: 0 is dead, higher is missed more. `worth(ConnId::none)` is the
-/// newcomer's. One that has `least(id)` is told of each entry that is the least worthy so far: the
-/// last, if any, gives way, and its key may be the newcomer's when `insert` returns.
+/// A function that rates live entries for eviction. `worth(id)` is 0 for a dead entry; the entry
+/// with the lowest worth is evicted. `worth(ConnId::none)` is the newcomer's worth. A function with
+/// a member `least(id)` gets a call for each entry that is the least worthy so far, while its key
+/// can still be read: the last of these entries is evicted, and `insert` may overwrite its key.
 template <class W>
 concept WorthFunction = requires(const W worth, ConnId id) {
   { worth(id) } -> std::same_as<std::uint8_t>;
 };
 
-/// Everything is worth the same: an insertion displaces nothing.
+/// Rates all entries alike, so that an insertion evicts nothing.
 struct KeepAll {
   std::uint8_t operator()(ConnId) const { return 1; }
 };
 
-/// The least worthy of the entries considered, if it is worth less than the newcomer; `Place` says
-/// where it stands.
+/// Finds the entry to evict: the least worthy of those considered, if it is worth less than the
+/// newcomer. `Place` is the table's type for the position of an entry.
 template <WorthFunction W, class Place>
 class Victim {
  public:
-  /// `nowhere` is its place while there is none.
+  /// `nowhere` is the result while no entry is worth less than the newcomer.
   Victim(const W& worth, Place nowhere)
       : worth_(worth), least_(worth(ConnId::none)), place_(nowhere) {}
 
@@ -126,8 +131,8 @@ class Victim {
   Place place_;
 };
 
-/// As `prefetch_records`, where keys that are not found will be inserted: begins to fetch what that
-/// writes, too, in tables that can tell.
+/// Does `prefetch_records` for keys that will be inserted if they are not found: tables that have
+/// `prefetch_to_open` also prefetch what the insertion writes.
 template <class T, class K>
 Stragglers prefetch_to_open(const T& table, std::span<const K> keys, std::span<const Hash> hashes) {
   if constexpr (requires { table.prefetch_to_open(keys, hashes); }) {
@@ -143,42 +148,43 @@ concept ConnectionTable =
              std::span<ConnId> ids, Stragglers stragglers, const K& key, Hash hash, KeepAll worth,
              Cursor cursor, ConnId id, void (*visit)(ConnId)) {
       { T::kName } -> std::convertible_to<std::string_view>;
-      /// The load, `size() / slots()`, up to which it keeps what it promises.
+      /// The load, `size() / slots()`, up to which the table keeps its promises.
       { T::kMaxLoad } -> std::convertible_to<double>;
-      /// True where `find` compares keys in records, so that it pays to prefetch them.
+      /// True if `find` compares keys in records, so that prefetching records pays.
       { T::kKeyInRecord } -> std::convertible_to<bool>;
       { T::create(TableConfig{}) } -> std::same_as<Result<T>>;
-      /// Every hash given to this table is this hasher's.
+      /// The hasher of every hash that is passed to this table.
       { view.hasher() } -> std::same_as<const Hasher&>;
       { view.prefetch(hashes) } -> std::same_as<void>;
-      /// Which keys are to be looked for further on.
+      /// Returns the keys that need a lookup beyond their first bucket.
       { view.prefetch_records(keys, hashes) } -> std::same_as<Stragglers>;
       { view.prefetch_stragglers(keys, hashes, stragglers) } -> std::same_as<void>;
-      /// `ids[i]` becomes the entry of `keys[i]`, or none.
+      /// Sets `ids[i]` to the entry of `keys[i]`, or none.
       { view.find(keys, hashes, ids) } -> std::same_as<void>;
       { view.find(keys, hashes, ids, stragglers) } -> std::same_as<void>;
       { table.insert(key, hash, worth) } -> std::same_as<Insertion>;
-      /// The id that was freed and is now draining, or none.
+      /// Returns the id of the erased entry, which is draining now, or none.
       { table.erase(key, hash) } -> std::same_as<ConnId>;
-      /// A draining id, which is not none, may be given out again: nobody uses its record any more.
+      /// Makes a draining id reusable, once no thread uses its record any more. `id` is not none.
       { table.release(id) } -> std::same_as<void>;
-      /// Visits about that many entries from the cursor on, and says where to go on. Every entry
-      /// that lives through the whole walk is visited at least once, whatever else is inserted or
-      /// erased meanwhile; an entry may be visited twice.
+      /// Visits about that many entries from the cursor on, and returns the cursor to go on from.
+      /// An entry that lives through the whole walk is visited at least once, and perhaps twice,
+      /// whatever is inserted or erased meanwhile.
       { view.walk(cursor, std::size_t{64}, visit) } -> std::same_as<Cursor>;
       { view.records() } -> std::same_as<const Records<K>&>;
-      /// Live entries; draining ones do not count.
+      /// Returns the number of live entries; draining ids do not count.
       { view.size() } -> std::same_as<std::size_t>;
-      /// Entries promised at creation.
+      /// Returns the entries promised at creation.
       { view.capacity() } -> std::same_as<std::size_t>;
-      /// Places of the index, `capacity()` or more, of which its load is a share. Ids, and so live
-      /// entries, are bounded by `records().count()`, which may be more or less.
+      /// Returns the number of slots of the index, `capacity()` or more; the load is a share of it.
+      /// The number of ids, and so of live entries, is at most `records().count()`, which may be
+      /// more or less.
       { view.slots() } -> std::same_as<std::size_t>;
-      /// Index and records together.
+      /// Returns the bytes of index and records together.
       { view.memory_bytes() } -> std::same_as<std::size_t>;
-      /// The worst kind among its memories.
+      /// Returns the worst kind of pages among the table's mappings.
       { view.pages() } -> std::same_as<Pages>;
-      /// Reads the whole structure; the error names the first rule that is broken.
+      /// Reads the whole table. Errors (failed): a broken invariant, by number and name.
       { view.check_invariants() } -> std::same_as<Result<void>>;
     };
 

@@ -1,42 +1,45 @@
 // A connection tracker to embed: `race` tables, a timer wheel, one address family.
 //
-// It is compiled into the library for IPv4 (KeyV4) and IPv6 (KeyV6); each call handles a burst, so
-// that memory latency is hidden and the call costs little. One thread at a time uses a tracker:
-// give every worker its own, and let both directions of a connection reach the same worker. Nothing
-// is allocated after `create`, nothing throws, nothing is printed but broken rules (below).
+// The library has it compiled for IPv4 (KeyV4) and IPv6 (KeyV6). Each call handles a burst, which
+// hides memory latency and spreads the cost of the call. One thread at a time uses a tracker: give
+// every worker its own, and make both directions of a connection reach the same worker. Nothing is
+// allocated after `create`, nothing throws, and nothing is printed but broken rules (below).
 //
 //   auto tracker = millrace::ConnectionTracker<millrace::KeyV4>::create({.capacity = 1'000'000});
 //   std::uint64_t fresh = tracker->track(keys, now, ids);   // bit i: keys[i] opened a connection
 //   ... tracker->state(ids[i]) ...
 //   tracker->sweep(now);                                    // between bursts
 //
-// Rules that callers must keep; debug builds check them (detail/check.h), others do not:
+// Rules that callers must keep; debug builds check them (detail/check.h), other builds do not:
 //
-//  1. A burst has `kBurstMax` keys at most, and `ids` is as long as `keys` or longer.
-//  2. An id that is given to a function is that of a live connection, or of a live reply entry
-//     where one is asked for: not `none`, and not that of a connection that has ended. So a
-//     connection is closed once.
-//  3. `closed`, which `sweep` calls, does not call `track`, `link`, `close` or `sweep`.
+//  1. A burst has `kBurstMax` keys at most, and `ids` is at least as long as `keys`.
+//  2. An id that is passed to a function is that of a live connection, or of a live reply entry if
+//     the function takes one: not `none`, and not the id of a connection that has ended. A
+//     connection is therefore closed once.
+//  3. The callback `closed` of `sweep` does not call `track`, `link`, `close` or `sweep`.
 //  4. A tracker that was moved from is only destroyed or assigned to.
+//  5. The callback `visit` of `walk` is not empty.
 //
-// A broken rule prints one line that names it and aborts; where it is not checked, it may corrupt
-// memory. An id that was given out again in the meantime looks live: its key tells.
+// For a broken rule, a debug build prints one line that names the rule, and aborts; in other builds
+// a broken rule may corrupt memory. An id that has been given out again looks live to the checks:
+// compare its key.
 //
-// Time is the caller's, in ticks that do not go back: a clock that is set (CLOCK_REALTIME) is not
-// fit, a monotonic one is. Ticks wrap and compare signed (types.h). If they go back all the same,
-// by up to 24.8 days, nothing breaks, and connections end at other times:
+// The caller passes the time, in ticks that do not go back: use a monotonic clock, not one that is
+// set (CLOCK_REALTIME). Ticks wrap and compare signed (types.h). If ticks go back all the same, by
+// up to 24.8 days, nothing breaks, but connections end at other times:
 //
-//  - `sweep` stands still: it goes by the latest tick that a `sweep`, or a `track` that opened a
-//    connection, was given. Ticks before that one make nothing due, so what is idle meanwhile ends
-//    late, by as much as time went back.
-//  - `track`, `find` and `link` mark what they meet as seen at the tick that they are given. What
-//    was last seen at an earlier tick counts as idle since then, and may end early, by as much as
+//  - `sweep` uses the latest tick that a `sweep`, or a `track` that opened a connection, was given.
+//    Earlier ticks make nothing due, so connections that are idle meanwhile end late, by as much as
 //    time went back.
-//  - A tick that is more than 24.8 days (2^31 - 1 ms) before the latest one counts as later than
-//    it: time leaps, and the next `sweep` ends what was idle for its timeout at that later tick.
+//  - `track`, `find` and `link` mark the connections that they find as seen at the tick that they
+//    are given. A connection that is marked with an earlier tick counts as idle since then and may
+//    end early, by as much as time went back.
+//  - A tick that is more than 24.8 days (2^31 - 1 ms) before the latest one counts as later: time
+//    leaps, and the next `sweep` ends the connections that were idle for their timeout at that
+//    later tick.
 //
-// A tick that was far too late, once, is therefore harmful: time stands still until the clock has
-// caught up with it.
+// A single tick that is far too late therefore does harm: `sweep` ends nothing until the clock has
+// caught up with that tick.
 #pragma once
 
 #include <cstddef>
@@ -52,86 +55,98 @@
 
 namespace millrace {
 
+/// Settings of a tracker. `create` checks all of them and reports every problem in one error.
 struct TrackerOptions {
-  /// Connections promised. Memory for all of them is taken at once: some 50 bytes each for IPv4
-  /// with up to 8 bytes of state, 87 with up to 40; reply entries take as much again.
+  /// Connections that the tracker has room for, 1 or more. `create` takes the memory for all of
+  /// them: some 50 bytes each for IPv4 with up to 8 bytes of state, 87 with up to 40; reply entries
+  /// take about as much again.
   std::size_t capacity = 1'000'000;
-  /// Bytes of your state in each connection's record, 8-byte aligned, at most 200.
+  /// Bytes of the caller's state for each connection, 0 to 200; the state is 8-byte aligned.
   std::size_t state_bytes = 8;
-  /// Bytes of state in a reply's record; none: connections have no reply entry of their own.
+  /// Bytes of the caller's state in each reply entry, 0 to 200. Without a value, connections have
+  /// no reply entries.
   std::optional<std::size_t> reply_state_bytes = std::nullopt;
-  /// Idle milliseconds after which `sweep` ends a connection, 1 to 2^31 - 1. An established TCP
-  /// connection should be kept 2 h 4 min (RFC 5382), a UDP one 2 min (RFC 4787).
+  /// Idle time in ms after which `sweep` ends a connection, 1 to 2^31 - 1. An established TCP
+  /// connection should be kept for 2 h 4 min (RFC 5382), a UDP one for 2 min (RFC 4787).
   std::uint32_t timeout_ms = 120'000;
-  /// How finely timeouts are told apart, 1 to 1000 ms.
+  /// Resolution of timeouts in ms, 1 to 1000: a connection ends up to an interval late.
   std::uint32_t interval_ms = 10;
-  /// The best kind of memory to try; worse is taken where there is none, see `pages`.
+  /// The best kind of pages to try. The tracker may get a worse kind: `ConnectionTracker::pages`.
   Pages pages = Pages::huge;
-  /// Fixes the hash, for reproducible runs; none: a secret is drawn, as hostile traffic demands.
+  /// Fixes the hash's secret, for reproducible runs only. Without a value the secret is random, so
+  /// that hostile traffic cannot aim keys at one bucket.
   std::optional<std::uint64_t> seed = std::nullopt;
 };
 
+/// A table of connections for keys of type `K`, with a timer for each connection.
 template <class K>
 class ConnectionTracker {
  public:
-  /// Keys per call at most.
+  /// The most keys of a call.
   static constexpr std::size_t kBurstMax = 64;
-  /// Connections that one sweep looks at, at most.
+  /// The most connections that one sweep checks.
   static constexpr unsigned kSweepMax = 1024;
 
-  /// Errors: an option out of its range (usage), or no memory (failed).
+  /// Makes an empty tracker. Errors: an option out of its range (usage); no memory (failed).
   static Result<ConnectionTracker> create(const TrackerOptions& options);
 
   ConnectionTracker(ConnectionTracker&&) noexcept;
   ConnectionTracker& operator=(ConnectionTracker&&) noexcept;
   ~ConnectionTracker();
 
-  /// Finds the connection of each key, or opens one: `ids[i]` is its id, or `none` where the table
-  /// is full. Bit i of the result is set where keys[i] opened it; its state is zeroed. At most
-  /// `kBurstMax` keys; `ids` is as long or longer. Ids stay valid until their connection ends.
+  /// Finds the connection of each key, or opens one: `ids[i]` is its id, or `none` if the table is
+  /// full. Bit i of the result is set if keys[i] opened its connection; the state is zeroed then.
+  /// At most `kBurstMax` keys; `ids` is at least as long. An id is valid until its connection ends.
   std::uint64_t track(std::span<const K> keys, Tick now, std::span<ConnId> ids);
 
-  /// Finds without opening. On the reply's side `ids[i]` is the *reply's* entry, for `reply_state`
-  /// and `originator`.
+  /// Finds the connection of each key; `ids[i]` is `none` if there is none. With `Side::reply`,
+  /// `ids[i]` is a reply entry, for `reply_state` and `originator`.
   void find(Side side, std::span<const K> keys, Tick now, std::span<ConnId> ids);
 
-  /// Gives connection `id` a reply entry. False, and nothing changes, where `reply_key` belongs to
-  /// another connection, the table is full, `id` has a reply, or there are no reply entries.
+  /// Gives connection `id` a reply entry. Returns false, and changes nothing, if `reply_key` has a
+  /// reply entry already, the table is full, `id` has a reply entry, or the tracker was made
+  /// without reply entries.
   bool link(ConnId id, const K& reply_key, Tick now);
 
-  /// Ends a live connection with its reply entry; its ids may be given out again at once.
+  /// Ends a live connection and its reply entry. Their ids may be given out again at once.
   void close(ConnId id);
 
-  /// Ends connections that were idle too long; `closed` is told each one's id while its records are
-  /// still readable. Looks at `budget` connections at most, and no more than `kSweepMax`; true when
-  /// nothing is left to do. Not to be called while ids of an unfinished burst are held, but at
-  /// least once in 24 days, or ticks cannot be told apart.
+  /// Ends connections that were idle for their timeout. Calls `closed` with each id while the
+  /// connection's key and states can still be read. Checks `budget` connections at most, and no
+  /// more than `kSweepMax`. Returns true if nothing is left to do at that time. Call it between
+  /// bursts, when no id of a burst is in use, and at least once in 24 days: ticks that are farther
+  /// apart do not compare correctly.
   bool sweep(Tick now, unsigned budget = 64, const std::function<void(ConnId)>& closed = {});
 
-  /// Visits live connections in the order of their ids, a bounded piece at a time: looks at
-  /// `budget` ids from `from` on, calls `visit` with each that is live, and returns where the next
-  /// piece begins, `none` when no id is left. A walk begins at ConnId{0}. There are some 1.2 times
-  /// as many ids as connections promised, and those in no use take of the budget, too.
+  /// Visits live connections in the order of their ids, a bounded piece at a time: checks `budget`
+  /// ids from `from` on and calls `visit` with each id that is live. Returns the first id of the
+  /// next piece, `none` when no id is left. A walk begins at ConnId{0}. There are some 1.2 times as
+  /// many ids as `capacity`, and free ids count against the budget, too.
   ///
-  /// Between pieces, and in `visit`, every other function may be called. A connection that lives
-  /// through the whole walk is visited exactly once; one that begins or ends meanwhile once or not
-  /// at all. The walk keeps nothing: several may be under way, and one need not be finished. The
-  /// thread rule holds: only the tracker's thread walks, as it has time between bursts.
+  /// Between pieces, and in `visit`, the tracker's thread may call every other function. A
+  /// connection that lives through the whole walk is visited exactly once; a connection that begins
+  /// or ends meanwhile is visited once or not at all. The tracker keeps no state of a walk: several
+  /// walks may be under way, and a walk need not be finished.
   ConnId walk(ConnId from, std::size_t budget, const std::function<void(ConnId)>& visit) const;
 
+  /// Returns the key of the connection, valid until it ends.
   const K& key(ConnId id) const;
+  /// Returns the caller's state of the connection, valid until it ends.
   std::byte* state(ConnId id) const;
-  /// When a packet last met the connection: of both directions' ticks the later one.
+  /// Returns the tick of the connection's latest packet, of either direction.
   Tick last_seen(ConnId id) const;
-  /// The connection's reply entry, or `none`.
+  /// Returns the connection's reply entry, or `none`.
   ConnId reply(ConnId id) const;
+  /// Returns the caller's state of a reply entry, valid until its connection ends.
   std::byte* reply_state(ConnId reply) const;
+  /// Returns the connection of a reply entry.
   ConnId originator(ConnId reply) const;
 
-  /// Live connections.
+  /// Returns the number of live connections.
   std::size_t size() const;
+  /// Returns the bytes of memory that the tracker's tables and timers take.
   std::size_t memory_bytes() const;
-  /// The worst kind of pages that its tables lie on.
+  /// Returns the worst kind of pages among the tracker's tables.
   Pages pages() const;
 
  private:

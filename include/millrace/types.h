@@ -14,21 +14,21 @@
 
 namespace millrace {
 
-/// Index of an entry in one table instance; `none` where there is none. Outside the instance it
-/// means nothing. Whoever keeps one (a timer, a peer) treats it as a hint and compares the key.
+/// Index of an entry in one table instance, or `none`. An id means nothing outside its instance.
+/// Code that keeps an id (a timer, a peer) treats it as a hint and compares the record's key.
 enum class ConnId : std::uint32_t { none = 0xffffffff };
 
 constexpr std::uint32_t index(ConnId id) { return static_cast<std::uint32_t>(id); }
 
-/// Which entry of a connection: that of its first packet's direction, or that of the replies.
+/// One of a connection's two entries: that of its first packet's direction, or that of the replies.
 enum class Side : std::uint8_t { originator, reply };
 
-/// Coarse time: milliseconds since start, wrapping after 49.7 days. Differences are signed, so two
-/// ticks compare correctly when they are less than 24.8 days apart.
+/// Coarse time: milliseconds since some start, wrapping after 49.7 days. Differences are signed, so
+/// two ticks compare correctly if they are less than 24.8 days apart.
 struct Tick {
   std::uint32_t ms = 0;
 
-  /// The tick of a clock that counts milliseconds, from whenever; it wraps as said above.
+  /// Returns the tick of a millisecond clock: the low 32 bits of `ms`.
   static constexpr Tick from_ms(std::uint64_t ms) { return {static_cast<std::uint32_t>(ms)}; }
 
   friend constexpr bool operator==(Tick, Tick) = default;
@@ -38,8 +38,8 @@ struct Tick {
   }
 };
 
-/// What failed, in one line that says what would be right; and whose mistake it was, as the exit
-/// status tells it.
+/// An error: one line that says what failed and what would be right, and the kind of mistake. The
+/// kinds are the exit statuses of the programs.
 struct Error {
   enum class Kind : std::uint8_t {
     failed = 1,      ///< the run itself failed: no memory, no disk space

@@ -1,4 +1,5 @@
-// What several workers may change in an entry at once: when it was last seen, and its peer.
+// The fields of an entry that several workers may change at once: the tick of its latest packet,
+// and its peer.
 #pragma once
 
 #include <atomic>
@@ -9,19 +10,21 @@
 
 namespace millrace {
 
-/// In the place of a peer: the connection is not confirmed. No id is so large.
+/// The `peer` of an entry without a confirmed connection. No entry has this id.
 inline constexpr ConnId kUnconfirmed{0xfffffffe};
 
+/// Returns the tick at which a packet last met the entry.
 template <class K>
 Tick seen(const RecordHeader<K>& header) {
   auto& ms = const_cast<std::uint32_t&>(header.last_seen.ms);
   return {std::atomic_ref(ms).load(std::memory_order_relaxed)};
 }
+/// Marks the entry as met by a packet.
 template <class K>
 void see(RecordHeader<K>& header, Tick now) {
   std::atomic_ref(header.last_seen.ms).store(now.ms, std::memory_order_relaxed);
 }
-/// Unless another worker has seen it meanwhile.
+/// Changes the tick from `was` to `later`, unless another worker has changed it meanwhile.
 template <class K>
 void see_later(RecordHeader<K>& header, Tick was, Tick later) {
   if (was.ms == later.ms) return;
@@ -29,7 +32,8 @@ void see_later(RecordHeader<K>& header, Tick was, Tick later) {
       .compare_exchange_strong(was.ms, later.ms, std::memory_order_relaxed);
 }
 
-/// What was written before is seen by who reads that peer (`peer_of`, record.h).
+/// Sets the peer. The store releases: a worker that reads this peer (`peer_of`, record.h) sees all
+/// that was written before.
 template <class K>
 void set_peer(RecordHeader<K>& header, ConnId peer) {
   std::atomic_ref(header.peer).store(peer, std::memory_order_release);

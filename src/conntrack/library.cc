@@ -1,4 +1,4 @@
-// The library's tracker: race, sharded, wheel.
+// The library's tracker: table `race`, sharing scheme `sharded`, ageing scheme `wheel`.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -20,7 +20,7 @@ struct ConnectionTracker<K>::Impl {
   std::size_t state_bytes;
   std::size_t reply_state_bytes;
   std::array<Hash, kBurstMax> hash;
-  bool sweeping = false;  // where rules are checked
+  bool sweeping = false;  // set only if rules are checked
 
   std::span<const Hash> hashed(std::span<const K> keys) {
     tracker.hasher()(keys, std::span(hash));
@@ -36,10 +36,10 @@ struct ConnectionTracker<K>::Impl {
 
 namespace {
 
-/// Only `sweep` ends connections here, so nobody is to be told by others.
+/// A callback for functions that evict no connection: the library's tracker never evicts.
 constexpr auto kNobody = [](ConnId) {};
 
-/// The rules of millrace/tracker.h; nothing where they are not checked.
+/// Checks the rules of millrace/tracker.h, as do the functions below; nothing in release builds.
 template <class Impl>
 void check_there([[maybe_unused]] const Impl* impl, [[maybe_unused]] const char* call) {
   MILLRACE_CHECK(impl != nullptr, call, "the tracker was moved from");

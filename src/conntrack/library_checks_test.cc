@@ -1,4 +1,4 @@
-// The rules that callers of the library must keep, broken one by one: a debug build names each.
+// Breaks the rules that callers of the library must keep, one by one: a debug build names each.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,11 +16,11 @@ namespace {
 
 using test::nth_key;
 
-/// Checks that debug builds make.
+/// Fixture of the checks that debug builds make.
 class ChecksTest : public testing::Test {
  public:
   void SetUp() override {
-    // A release build leaves the checks out, so nothing would die.
+    // A release build checks nothing, so the death tests would fail.
     if (!MILLRACE_CHECKS) GTEST_SKIP() << "this build has no checks";
     testing::FLAGS_gtest_death_test_style = "threadsafe";
     for (std::uint64_t n = 0; n < keys.size(); ++n) keys[n] = nth_key<KeyV4>(n);
@@ -106,7 +106,7 @@ TEST_F(ChecksDeathTest, WhatASweepCallsChangesNothing) {
 
 TEST_F(ChecksDeathTest, ATrackerThatWasMovedFromIsOnlyDestroyedOrAssignedTo) {
   auto other = std::move(tracker);
-  // The use after the move is what is tested.
+  // The test uses a tracker after a move on purpose.
   // NOLINTNEXTLINE(bugprone-use-after-move)
   EXPECT_DEATH((void)tracker.size(), "^millrace: size: the tracker was moved from");
   EXPECT_DEATH(open(1), "^millrace: track: the tracker was moved from");

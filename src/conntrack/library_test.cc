@@ -1,4 +1,4 @@
-// The library as its users see it, in C++ and in C.
+// Tests of the library's public interface, in C++ and in C.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,4 +1,4 @@
-// What millrace/tracker.h says of time that goes back, and of ticks that wrap.
+// Tests of what millrace/tracker.h says about time that goes back, and about ticks that wrap.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -14,14 +14,14 @@ constexpr std::uint32_t kIntervalMs = 10;
 
 class TimeTest : public testing::Test {
  public:
-  /// Meets a connection, which it opens where there is none.
+  /// Finds a connection, or opens it.
   ConnId track(std::uint64_t n, Tick now) {
     const KeyV4 key = test::nth_key<KeyV4>(n);
     ConnId id{};
     tracker.track({&key, 1}, now, {&id, 1});
     return id;
   }
-  /// How many are left once nothing more is to be done at that tick.
+  /// Sweeps until nothing is left to do at that tick; returns the number of live connections.
   std::size_t left_at(Tick now) {
     unsigned sweeps = 1;
     while (!tracker.sweep(now) && sweeps < 100'000) ++sweeps;

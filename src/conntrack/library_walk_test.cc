@@ -1,4 +1,4 @@
-// Walks over the library's live connections, while others begin and end.
+// Tests of walks over the library's live connections, while connections begin and end.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class WalkTest : public testing::Test {
     tracker.track({&key, 1}, now, {&id, 1});
     return id;
   }
-  /// How often each id was visited by a whole walk; `between` is called after each piece.
+  /// Returns how often a whole walk visited each id. Calls `between` after each piece.
   template <class Between>
   static std::map<ConnId, int> walk(const ConnectionTracker<K>& tracker, std::size_t budget,
                                     Between&& between) {

@@ -1,5 +1,6 @@
-// What the tracker keeps of a connection's life, in both of its entries, in front of the function's
-// state. Under sharing several workers may read and write it at once: accesses are atomic.
+// The tracker's own data of a connection, in both of its entries, in front of the function's state.
+// If workers share tables, several of them may read and write this data at once: accesses are
+// atomic.
 #pragma once
 
 #include <atomic>
@@ -11,26 +12,27 @@
 
 namespace millrace {
 
-/// Whether a packet has proved a connection to be real, and what that has taken of limits, to be
-/// given back once.
+/// The proof that a connection is real, and the limits that count the connection since. What a
+/// proof has taken of limits is given back once.
 enum class Proof : std::uint8_t {
-  none,                ///< nothing has: it counts as half open
-  service,             ///< it counts for its service's limit
-  service_and_source,  ///< and for its source's
-  past,                ///< given back: who is seen of its sides has ended it
+  none,                ///< no packet has proved the connection: it counts as half open
+  service,             ///< the limit of its service counts it
+  service_and_source,  ///< the limits of its service and of its source count it
+  past,                ///< given back: both sides, or the only side seen, have ended it
 };
+/// True if a limit counts the connection.
 constexpr bool holds(Proof proof) {
   return proof == Proof::service || proof == Proof::service_and_source;
 }
 
-/// A connection's state and its proof in one byte, so that they change as one:
+/// A connection's state and its proof in one byte, so that both change in one atomic step:
 ///
 ///     7       6 5     4 .. 0
 ///     ended   proof   state
 ///
-/// Who ends it sets `ended`; nobody changes it from then on, so that what is to be given back is
-/// what stands there. Where bits 7 to 5 are all set this is a reply's entry, which has a copy of
-/// the state; of its connection's proof only the originator's entry tells.
+/// With shared tables the worker that ends a connection sets `ended`. No worker changes the byte
+/// afterwards, so the proof in it says what is to be given back. If bits 7 to 5 are all set, the
+/// entry is a reply's and holds a copy of the state; only the originator's entry holds the proof.
 class Standing {
  public:
   constexpr Standing() = default;
@@ -53,7 +55,7 @@ class Standing {
   }
   constexpr bool has_ended() const { return (bits_ & kEnded) != 0; }
   constexpr Standing ended() const {
-    // What was given back is nothing to give back.
+    // `past` has nothing to give back, and with `ended` it would look like a reply's entry.
     Standing last = proof() == Proof::past ? Standing(state()) : *this;
     last.bits_ |= kEnded;
     return last;
@@ -71,26 +73,29 @@ class Standing {
 };
 static_assert(sizeof(Standing) == 1);
 
+/// The tracker's data in one entry.
 struct Life {
-  /// Of TCP whose replies come this way: the sequence number that this side sends next, as its
-  /// packets told, 0 while none did. Else the tick at which the connection began.
+  /// TCP: the sequence number that this side sends next, as its packets show; 0 if no packet has
+  /// shown it, or if the replies do not pass here. Other protocols: the tick at which the
+  /// connection began.
   std::uint32_t mark = 0;
   Standing standing;
-  /// In the originator's entry the worker that opened it; in the reply's its `Windows`.
+  /// In the originator's entry: the number of the worker that opened the connection. In the reply's
+  /// entry: the connection's `Windows`.
   std::uint8_t owner_or_windows = 0;
 };
 
-/// Bytes of it in front of a function's state.
+/// Bytes of a `Life` in front of a function's state.
 inline constexpr std::size_t kLifeBytes = 6;
 static_assert(offsetof(Life, owner_or_windows) + 1 == kLifeBytes);
 static_assert(std::atomic_ref<Standing>::is_always_lock_free);
 
-/// A connection's life as another worker, or another process, takes it over, whose ticks are
-/// others.
+/// A connection's life in a form that another worker, or another process, can take over. It holds
+/// no ticks, as these differ between processes.
 struct LifeImage {
   std::uint32_t idle_ms = 0;
-  /// `Life::mark` of the originator's entry, and of the reply's. Where that is a tick, how long
-  /// ago.
+  /// `Life::mark` of the originator's entry, and of the reply's; the age in ms if the mark is a
+  /// tick.
   std::uint32_t mark = 0;
   std::uint32_t reply_mark = 0;
   Standing standing;
@@ -117,7 +122,8 @@ inline void store_standing(Life& life, Standing standing) {
   standing_of(life).store(standing, std::memory_order_relaxed);
 }
 
-/// Ends it; what stood there last. `kShared`: others may be changing it.
+/// Returns the last standing of a connection that ends. `kShared`: also sets `ended`, as other
+/// workers may be changing the standing.
 template <bool kShared>
 Standing mark_ended(Life& life) {
   Standing last = load_standing(life);

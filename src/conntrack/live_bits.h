@@ -1,6 +1,6 @@
-// A bit an id: which are live. For tables whose ids are no places of their index, and for ageing.
+// A bitmap of live ids, for ageing and for tables with ids that are not slots of their index.
 //
-// A view of words that its owner keeps, zeroed; used by one thread at a time.
+// A view of words that the owner provides, zeroed. One thread at a time uses it.
 #pragma once
 
 #include <algorithm>
@@ -23,9 +23,9 @@ class LiveBits {
   bool operator[](ConnId id) const { return (words_[index(id) / 64] >> index(id) % 64 & 1) != 0; }
   void flip(ConnId id) { words_[index(id) / 64] ^= std::uint64_t{1} << index(id) % 64; }
 
-  /// Visits about that many live ids from the cursor on, in their order, and says where to go on;
-  /// the rest of 64 ids counts as a visit where none of it is live. An id does not move, so each
-  /// that lives through a whole walk is visited, whatever else comes or goes meanwhile.
+  /// Visits about that many live ids from the cursor on, in ascending order, and returns the cursor
+  /// to go on from. Up to 64 ids without a live one count as a visit. Ids do not move, so every id
+  /// that is live through a whole walk is visited, whatever is inserted or erased meanwhile.
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
     const auto from = static_cast<std::uint64_t>(cursor);
@@ -33,7 +33,7 @@ class LiveBits {
     const std::uint64_t at = walk(from, ids_, about, visit);
     return at == ids_ ? Cursor::end : Cursor{at};
   }
-  /// So from `at` to before `until`; returns where to go on.
+  /// Visits about that many live ids from `at` on and below `until`; returns the id to go on from.
   template <class Visit>
   std::uint64_t walk(std::uint64_t at, std::uint64_t until, std::size_t about,
                      Visit&& visit) const {

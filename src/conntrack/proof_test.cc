@@ -1,5 +1,5 @@
-// What a proof takes, where other workers get in between: their steps are made from within the
-// question, so that every order of them is met, by one thread.
+// Tests of proofs while another worker changes the connection. One thread runs the other worker's
+// steps from within `limits.take`, so that each order of the steps is tested.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-/// Says what a proof takes, and does first what another worker would.
+/// Limits that first run another worker's steps (`meanwhile`), then take what `says` says.
 struct Limits {
   Proof says = Proof::service_and_source;
   std::function<void()> meanwhile = [] {};
@@ -46,7 +46,7 @@ class ProofTest : public testing::Test {
     for (Tracked& tracker : trackers_) tracker.begin();
     const K key = test::nth_key<K>(1);
     id_ =
-        owner().open(key, owner().hasher()(key), now_, [](ConnId) { FAIL() << "one gave way"; }).id;
+        owner().open(key, owner().hasher()(key), now_, [](ConnId) { FAIL() << "evicted one"; }).id;
     owner().confirm(id_);
     EXPECT_EQ(packet(owner(), owners_), Followed::passed);
     EXPECT_EQ(owners_.out, 0) << "one datagram proves nothing";
@@ -64,7 +64,7 @@ class ProofTest : public testing::Test {
   Followed packet(Tracked& tracker, Limits& limits) {
     return tracker.follow(Side::originator, id_, Signal::packet, {}, now_, limits);
   }
-  /// Ends it; what is to be given back then.
+  /// Ends the connection, and keeps the proof that is to be given back.
   void end() {
     owner().close(id_, [this](ConnId id) {
       left_ = owner().proof_of(id);
@@ -124,8 +124,8 @@ TYPED_TEST(ProofTest, WhatIsRefusedStaysAsItIs) {
   EXPECT_EQ(this->left_, Proof::service);
 }
 
-// Connections without a reply's entry take one of the ids that two-way ones would, so that workers
-// which share tables may open many more than promised: ageing has room for all.
+// A connection without a reply's entry takes one id instead of two, so workers that share tables
+// may open many more connections than promised: ageing has room for all of them.
 TEST(SharedTracker, HasRoomForAsManyAsThereAreIds) {
   using Tracked = Tracker<SharedRace, LockFreeRace::Guards, KeyV4>;
   constexpr std::size_t kCapacity = kSanitized ? 10'000 : 1'000'000;

@@ -1,5 +1,5 @@
-// Keeps SYNs that meet a living connection until they are answered: only the answer shows whether
-// the other end accepts another connection.
+// SYNs that arrived for a live connection, kept until they are answered: only the answer shows
+// whether the replying side accepts a new connection.
 #pragma once
 
 #include <array>
@@ -13,13 +13,14 @@
 
 namespace millrace {
 
-/// Keeps the last such SYN of a few thousand connections. A newer SYN may replace that of another
-/// connection, whose reopening is then not followed. Thread rule: any thread.
+/// Keeps the latest such SYN of up to 4096 connections. A SYN may replace that of another
+/// connection; the tracker then does not follow the reopening of that connection. Thread rule: any
+/// thread.
 class RepeatedSyns {
  public:
   struct Syn {
-    std::uint32_t next;  ///< the sequence number behind it
-    std::uint8_t window_scale;
+    std::uint32_t next;         ///< the sequence number after the SYN
+    std::uint8_t window_scale;  ///< encoded as in `Segment`
   };
 
   RepeatedSyns() : slots_(std::make_unique<Slots>()) {
@@ -37,10 +38,11 @@ class RepeatedSyns {
   }
 
  private:
-  // A slot's number is the lower part of an id; the rest of it stands above the SYN.
+  // The low 12 bits of an id pick its slot. A slot holds the other 20 bits from bit 36 on, the
+  // window scale in bits 32 to 35, and the sequence number in the low 32 bits.
   static constexpr unsigned kSlotBits = 12;
   static constexpr unsigned kIdShift = 36;
-  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // of no id
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // matches no id
   using Slots = std::array<std::atomic<std::uint64_t>, 1 << kSlotBits>;
 
   static std::uint64_t of(ConnId id) { return std::uint64_t{index(id) >> kSlotBits} << kIdShift; }

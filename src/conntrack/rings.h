@@ -1,8 +1,8 @@
-// Ids in rings: doubly linked lists without an allocation, each id in one ring at most. Links stand
-// in one array, by id; behind them the rings' heads.
+// Rings of ids: circular doubly linked lists without allocation. The links stand in one array,
+// indexed by id; the heads of the rings follow behind them.
 //
 // Invariants:
-//  1. Every id is in exactly one ring: a head's, or its own alone.
+//  1. Every id is in exactly one ring: that of a head, or a ring of the id alone.
 //  2. Links are mutual: links[links[x].next].prev == x.
 #pragma once
 
@@ -18,10 +18,10 @@
 
 namespace millrace {
 
-/// Rings are independent: different threads may use different ones, with different ids.
+/// A set of rings over the same ids. Different threads may use different rings, with different ids.
 class Rings {
  public:
-  /// `ids` alone, and `rings` that are empty. Errors (failed): no memory.
+  /// Makes `rings` empty rings over ids that are in none of them. Errors (failed): no memory.
   static Result<Rings> create(std::size_t ids, std::size_t rings, Pages pages) {
     auto memory = Memory::map((ids + rings) * sizeof(Link), pages);
     if (!memory) return std::unexpected(memory.error());
@@ -30,16 +30,16 @@ class Rings {
   }
 
   bool is_empty(std::uint32_t ring) const { return link(ids_ + ring).next == ids_ + ring; }
-  /// Of a ring that is not empty.
+  /// Returns the first id of a ring that is not empty.
   ConnId first(std::uint32_t ring) const { return ConnId{link(ids_ + ring).next}; }
-  /// The one after `id`, or none after the last.
+  /// Returns the id after `id` in its ring, or none after the last. `id` is in a ring with a head.
   ConnId next(ConnId id) const {
     const std::uint32_t at = link(index(id)).next;
     return at < ids_ ? ConnId{at} : ConnId::none;
   }
-  /// Asks memory for what `next` and `unlink` read of it.
+  /// Prefetches what `next` and `unlink` read of `id`.
   void prefetch(ConnId id) const { detail::prefetch(&link(index(id))); }
-  /// `id` is alone before.
+  /// Appends `id`, which is in no ring with a head.
   void append(std::uint32_t ring, ConnId id) {
     const std::uint32_t head = ids_ + ring;
     const std::uint32_t last = link(head).prev;
@@ -47,7 +47,7 @@ class Rings {
     link(last).next = index(id);
     link(head).prev = index(id);
   }
-  /// It is alone afterwards.
+  /// Takes `id` out of its ring.
   void unlink(ConnId id) {
     const std::uint32_t at = index(id);
     const Link l = link(at);
@@ -61,7 +61,7 @@ class Rings {
     std::size_t linked = 0;
     for (std::uint32_t head = ids_; head < links_; ++head) {
       for (std::uint32_t at = link(head).next; at != head; at = link(at).next) {
-        if (at >= ids_ || ++linked > ids_) return broken("1: one does not close");
+        if (at >= ids_ || ++linked > ids_) return broken("1: a ring does not close");
       }
     }
     std::size_t alone = 0;
@@ -69,7 +69,7 @@ class Rings {
       if (link(link(at).next).prev != at) return broken("2: a link is not mutual");
       alone += at < ids_ && link(at).next == at;
     }
-    if (linked + alone != ids_) return broken("1: an id is in none");
+    if (linked + alone != ids_) return broken("1: an id is in no ring");
     return {};
   }
 

@@ -1,5 +1,5 @@
-// The lists: every table, sharing and ageing scheme there is, once. Tests, benchmarks and the
-// choice at start go through them; to add one, write its header and name it here.
+// The lists of all tables, sharing schemes and ageing schemes. Tests, benchmarks and the choice at
+// start go through these lists. To add a scheme, write its header and name it here.
 #pragma once
 
 #include <cstddef>
@@ -35,15 +35,17 @@
 
 namespace millrace {
 
-/// A table in another form than the one that is offered by name: for tests and benchmarks.
+/// A table in a form that the command line does not offer: for tests and benchmarks.
 template <template <class> class T>
 using TableVariant = TableScheme<T>;
 
+/// One line of `millrace schemes`.
 struct SchemeDescription {
   std::string name;
   std::string summary;
 };
 
+/// A list of types with a `kName` and a `kSummary`.
 template <class... Scheme>
 struct SchemeList {
   static constexpr std::size_t kSize = sizeof...(Scheme);
@@ -55,14 +57,14 @@ struct SchemeList {
     return {{std::string(Scheme::kName), std::string(Scheme::kSummary)}...};
   }
 
-  /// Calls `use` with an object of the scheme of that name; false where there is none.
+  /// Calls `use` with the `std::type_identity` of the scheme of that name; false if there is none.
   template <class Use>
   static bool select(std::string_view name, Use&& use) {
     return ((Scheme::kName == name && (use(std::type_identity<Scheme>{}), true)) || ...);
   }
 };
 
-/// The lists one after the other.
+/// Joins lists, in their order.
 template <class... List>
 struct Joined;
 template <class List>
@@ -74,7 +76,7 @@ struct Joined<SchemeList<A...>, SchemeList<B...>, Rest...> {
   using Type = typename Joined<SchemeList<A..., B...>, Rest...>::Type;
 };
 
-/// A list's first elements.
+/// The first `count` elements of a list.
 template <std::size_t count, class List, class Place = std::make_index_sequence<count>>
 struct First;
 template <std::size_t count, class List, std::size_t... place>
@@ -82,7 +84,7 @@ struct First<count, List, std::index_sequence<place...>> {
   using Type = SchemeList<typename List::template At<place>...>;
 };
 
-// A line a table: the build counts these lines, since each is compiled by itself.
+// One line a table: the build counts these lines, as each table is compiled by itself.
 using EveryTable = SchemeList<    //
     TableScheme<Race>,            //
     TableScheme<Cuckoo>,          //
@@ -103,7 +105,8 @@ using EveryVariant = SchemeList<  //
     TableVariant<DHashCrcXor>,       //
     TableVariant<DHashXorCrc>>;
 
-// MILLRACE_FEW_TABLES: only the first MILLRACE_FEW, which meet every sharing scheme.
+// MILLRACE_FEW_TABLES: only the first MILLRACE_FEW tables; every sharing scheme goes with one of
+// them.
 #ifdef MILLRACE_FEW_TABLES
 using TableSchemes = First<MILLRACE_FEW, EveryTable>::Type;
 #else
@@ -127,8 +130,8 @@ using SharingSchemes = SchemeList<  //
 using AgeingSchemes = SchemeList<Wheel, Scan, Lazy, NoAgeing>;
 
 // MILLRACE_COVERING: fewer combinations, for builds that take long. Each table and each scheme is
-// in one of them: a lock around a table is the same code for every table, so only the first table
-// has it.
+// in one of them. The schemes with a lock around the table are compiled for the first table only:
+// the code of the lock is the same for every table.
 #ifdef MILLRACE_COVERING
 template <class Table, class Sharing>
 inline constexpr bool kCompiled =
@@ -138,8 +141,8 @@ template <class Table, class Sharing>
 inline constexpr bool kCompiled = true;
 #endif
 
-/// The form in which workers use a table under a sharing scheme; void where the two do not go
-/// together, or are not compiled.
+/// The form of a table under a sharing scheme; void if the two do not go together, or are not
+/// compiled.
 template <class Table, class Sharing>
 using FormOf =
     std::conditional_t<kCompiled<Table, Sharing>, typename Sharing::template Form<Table>, void>;

@@ -1,23 +1,27 @@
-// How many proved connections each source has, a source being an address or a prefix: one small
-// table for all workers and both families, so that a limit holds wherever connections go.
+// Numbers of proved connections of each source, which is an address or a prefix: one small table
+// for all workers and both address families, so that a limit holds whichever workers have the
+// connections.
 //
 //   line   8 slots in 64 bytes; each source has two home lines
 //   slot   | fingerprint of the source's hash 32 | changes 8 | count 24 |    count 0: empty
 //
 // Invariants:
-//  1. A source has as many as the slots of its home lines that have its fingerprint sum up to. Most
-//     have one; where two workers claim one at once there are two.
-//  2. What was taken stands in one of them until it is given back. A slot whose count falls to zero
-//     is empty. Each change shows, unless 256 come between two looks: looks that see the same have
-//     seen what stood there between.
-//  3. A source never has more than the limit and one for each other worker: who takes one has seen
-//     all of its slots at one instant below the limit since it took its last one.
+//  1. The number of a source is the sum of the counts in its home lines with its fingerprint. Most
+//     sources have one slot; if two workers claim a slot at the same time, the source has two.
+//  2. A connection that was counted stays in the count of one of these slots until it is given
+//     back. A slot with a count of 0 is empty. Each change of a slot changes its value, so two
+//     equal reads mean that the slot held that value in between, unless 256 changes came between
+//     them.
+//  3. The number of a source exceeds the limit by at most one for each other worker: before a
+//     worker counts a connection, it has seen all slots of the source at one instant, after its own
+//     last count, and their sum was below the limit.
 //
-// There are two slots a connection, and a source takes one in the emptier of its lines: that both
-// are full is practically impossible, and goes uncounted then, which the taker remembers. Two
-// sources that share a line and a fingerprint, one pair in 2^32, share their limit.
+// There are two slots for each connection, and a source claims a slot in the emptier of its lines.
+// It is practically impossible that both lines are full; the connection is then admitted uncounted,
+// and the caller remembers that. Two sources with a common line and fingerprint, one pair in 2^32,
+// share their limit.
 //
-// The hash is keyed: nobody can choose whom to share with.
+// The hash is keyed: an attacker cannot choose the source that it shares a limit with.
 #pragma once
 
 #include <array>
@@ -34,22 +38,23 @@
 
 namespace millrace {
 
+/// The limit of a source, and what a source is.
 struct SourceLimit {
-  std::uint32_t most = 0;   ///< proved connections of one source; 0: no limit
-  unsigned prefix_v4 = 32;  ///< bits of an address that are one source
+  std::uint32_t most = 0;   ///< proved connections of one source at most; 0: no limit
+  unsigned prefix_v4 = 32;  ///< leading bits of an address that make one source
   unsigned prefix_v6 = 64;
 
   static constexpr std::uint32_t kMost = 16'000'000;
 };
 
-/// Any thread may call all but `total`.
+/// Counts proved connections by source. Any thread may call every function but `total`.
 class SourceCounts {
  public:
-  /// For so many connections, of both families. Errors (failed): no memory.
+  /// Makes room for that many connections, of both families together. Errors (failed): no memory.
   static Result<SourceCounts> create(const SourceLimit& limit, std::size_t connections, Pages pages,
                                      const Secret& secret);
 
-  /// The source of an originator's key, zone included.
+  /// Returns the source of an originator's key: a hash of the address's prefix and the zone.
   template <class A>
   Hash source_of(const Key<A>& key) const {
     const A& mask = std::get<A>(masks_);
@@ -61,28 +66,30 @@ class SourceCounts {
   }
 
   enum class Taken : std::uint8_t {
-    counted,    ///< to be given back
-    uncounted,  ///< admitted, although there was no slot
-    full,       ///< it is at its limit
+    counted,    ///< counted, to be given back
+    uncounted,  ///< admitted without a count: no slot was free
+    full,       ///< refused: the source is at its limit
   };
+  /// Counts one more connection of the source, unless the source is at its limit.
   Taken take(Hash source) { return take(source, most()); }
-  /// As if it might have so many.
+  /// Counts one more connection of the source, with `most` as the limit.
   Taken take(Hash source, std::uint32_t most);
-  /// What `take` has counted. False: it had not.
+  /// Takes back one connection that `take` has counted. False if no count of the source is found.
   [[nodiscard]] bool give_back(Hash source);
+  /// True if the source is below its limit.
   bool has_room(Hash source) const { return count(source) < most(); }
   std::uint64_t count(Hash source) const { return sum(look(source), fingerprint_of(source)); }
 
   std::uint32_t most() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(limit_.most)).load(std::memory_order_relaxed);
   }
-  /// Of what is proved from now on; not 0.
+  /// Sets the limit for connections that are proved from now on; not 0.
   void set_most(std::uint32_t most) {
     std::atomic_ref(limit_.most).store(most, std::memory_order_relaxed);
   }
   std::size_t memory_bytes() const { return memory_.bytes(); }
   Pages pages() const { return memory_.pages(); }
-  /// At rest: all that were taken and not given back.
+  /// Returns the number of counted connections. Only while no thread changes the table.
   std::uint64_t total() const;
 
  private:
@@ -96,7 +103,7 @@ class SourceCounts {
 
   using Line = std::array<std::uint64_t, kSlots>;
   static_assert(sizeof(Line) == 64);
-  /// Both home lines, one after the other.
+  /// The slots of both home lines, as they were read one after the other.
   using Seen = std::array<std::uint64_t, std::size_t{2} * kSlots>;
 
   SourceCounts(const SourceLimit& limit, Memory memory, std::size_t lines, const Secret& secret)
@@ -116,7 +123,7 @@ class SourceCounts {
   static bool is_of(std::uint64_t slot, std::uint64_t fingerprint) {
     return !is_empty(slot) && (slot & kFingerprint) == fingerprint;
   }
-  /// What follows a slot's value: another count of that fingerprint.
+  /// Returns the value after `slot`, with that fingerprint and count.
   static std::uint64_t changed(std::uint64_t slot, std::uint64_t fingerprint, std::uint64_t count) {
     return fingerprint | ((slot + kCount + 1) & kChanges) | count;
   }
@@ -128,7 +135,8 @@ class SourceCounts {
   static unsigned place_for(const Seen& seen, std::uint64_t fingerprint);
   static constexpr unsigned kNone = 2 * kSlots;
 
-  /// Different ones, by all bits of the hash, so that the fingerprint tells more than they do.
+  /// Returns two different lines. All bits of the hash choose them, so that the fingerprint still
+  /// tells apart the sources of a line.
   std::array<std::size_t, 2> homes_of(Hash source) const {
     const auto scaled = [this](std::uint64_t mixed) {
       return static_cast<std::size_t>((mixed >> 32) * lines_ >> 32);
@@ -151,7 +159,7 @@ class SourceCounts {
 
   SourceLimit limit_;
   Hasher hasher_;
-  std::tuple<AddressV4, AddressV6> masks_;  // the bits that are a source
+  std::tuple<AddressV4, AddressV6> masks_;  // leading bits that make a source
   Memory memory_;
   std::size_t lines_;
 };
@@ -164,8 +172,8 @@ inline Result<SourceCounts> SourceCounts::create(const SourceLimit& limit, std::
   return SourceCounts(limit, std::move(*memory), lines, secret);
 }
 
-/// Where one more of that fingerprint is counted: in a slot of its own, or an empty one of the
-/// emptier line; kNone where there is none.
+/// Returns the slot to count one more of that fingerprint in: a slot with the fingerprint, else an
+/// empty slot of the emptier line, else kNone.
 inline unsigned SourceCounts::place_for(const Seen& seen, std::uint64_t fingerprint) {
   std::array<unsigned, 2> empty{};
   std::array<unsigned, 2> first{kNone, kNone};
@@ -183,7 +191,7 @@ inline auto SourceCounts::take(Hash source, std::uint32_t most) -> Taken {
   for (;;) {
     const Seen seen = look(homes);
     if (sum(seen, fingerprint) >= most) return Taken::full;
-    if (look(homes) != seen) continue;  // what was seen one by one was not there at one instant
+    if (look(homes) != seen) continue;  // the slots have not all held this at one instant
     const unsigned at = place_for(seen, fingerprint);
     if (at == kNone) return Taken::uncounted;
     std::uint64_t was = seen[at];
@@ -196,7 +204,8 @@ inline auto SourceCounts::take(Hash source, std::uint32_t most) -> Taken {
 inline bool SourceCounts::give_back(Hash source) {
   const auto homes = homes_of(source);
   const std::uint64_t fingerprint = fingerprint_of(source);
-  // It is there (invariant 2), but a look may miss it while others take and give back.
+  // The count is there (invariant 2), but a pass may miss it while other workers take and give
+  // back.
   constexpr unsigned kLooks = 1 << 16;
   for (unsigned looks = 0; looks < kLooks; ++looks) {
     for (unsigned at = 0; at < kNone; ++at) {

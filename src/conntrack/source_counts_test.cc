@@ -1,4 +1,4 @@
-// How many connections sources have: alone, and with several threads at once.
+// Tests of the counts of sources: by one thread, and by several threads at once.
 #include "conntrack/source_counts.h"
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST(SourceCounts, ASourceHasItsLimitAndNoMore) {
   EXPECT_EQ(counts.total(), 0U);
 }
 
-// As many sources as connections are promised, again and again: each finds a slot.
+// There are as many sources as there is room for, under churn: each source finds a slot.
 TEST(SourceCounts, ThereIsASlotForEverySource) {
   SCOPED_TRACE(test::repeat());
   constexpr unsigned kSources = kSanitized ? 10'000 : 100'000;
@@ -98,7 +98,7 @@ TEST(SourceCounts, ThereIsASlotForEverySource) {
   EXPECT_EQ(counts.total(), 0U);
 }
 
-// Beyond what was promised some are admitted uncounted, and nobody else's count suffers.
+// With more connections than there is room for, some are admitted uncounted, and no count is wrong.
 TEST(SourceCounts, WithoutASlotNothingIsCounted) {
   SourceCounts counts = make({.most = 2}, 1);
   std::vector<Hash> held;
@@ -115,9 +115,9 @@ TEST(SourceCounts, WithoutASlotNothingIsCounted) {
   EXPECT_EQ(counts.total(), 0U);
 }
 
-// Threads that take and give back as fast as they can, of few sources, so that slots empty and are
-// claimed all the time: a source never has more than its limit and one for each other thread, and
-// nothing is lost or left.
+// Threads take and give back as fast as they can, for few sources, so that slots are emptied and
+// claimed all the time. A source never exceeds its limit by more than one for each other thread,
+// and no count is lost or left over.
 TEST(SourceCounts, ThreadsLoseNothingAndKeepToTheLimit) {
   SCOPED_TRACE(test::repeat());
   constexpr unsigned kThreads = 4;

@@ -1,8 +1,9 @@
-// The states of a connection, and how packets lead from one to the next: as a table.
+// The states of a connection, and the next state after each packet: as a table.
 //
-// After RFC 9293, 3.3.2, seen from between the ends, as Linux's nf_conntrack_proto_tcp.c sees it;
-// but a state says which side has sent its FIN, so that a repeated one is not taken for the
-// other's. When a sequence number forbids a step, the tracker does not ask (tracker_following.h).
+// After RFC 9293, 3.3.2, as seen from between the ends, and Linux's nf_conntrack_proto_tcp.c.
+// Unlike Linux's states, these say which side has sent its FIN, so that a repeated FIN is not taken
+// for the opposite side's. The tracker checks sequence numbers before it consults the table
+// (tracker_following.h).
 #pragma once
 
 #include <array>
@@ -15,22 +16,23 @@
 
 namespace millrace {
 
+/// The state of a connection.
 enum class ConnectionState : std::uint8_t {
   // TCP.
   none,          ///< nothing is known yet
-  syn_sent,      ///< the originator's SYN was seen
-  syn_sent2,     ///< both sides' SYNs (simultaneous open)
-  syn_received,  ///< the SYN is answered
+  syn_sent,      ///< the originator has sent its SYN
+  syn_sent2,     ///< both sides have sent a SYN (simultaneous open)
+  syn_received,  ///< the replying side has sent SYN and ACK
   established,
   fin_wait,          ///< the originator has sent its FIN
-  fin_wait_reply,    ///< the replying side has
+  fin_wait_reply,    ///< the replying side has sent its FIN
   close_wait,        ///< the originator's FIN is acknowledged
-  close_wait_reply,  ///< the replying side's is
-  last_ack,          ///< both FINs were seen
-  time_wait,         ///< and acknowledged
+  close_wait_reply,  ///< the replying side's FIN is acknowledged
+  last_ack,          ///< both sides have sent their FIN
+  time_wait,         ///< both FINs are acknowledged
   closed,            ///< a RST was seen
-  midstream,         ///< met in mid-connection; nothing has shown yet that it is real
-  // Others: nothing has come back yet, something has; of UDP also: and it goes on.
+  midstream,         ///< first seen in mid-connection; nothing has proved yet that it is real
+  // Other protocols: `_unreplied` until a reply is seen. `udp_stream`: UDP after `kStreamAfterMs`.
   udp_unreplied,
   udp,
   udp_stream,
@@ -44,7 +46,7 @@ enum class ConnectionState : std::uint8_t {
 inline constexpr std::size_t kTcpStates = 13;
 inline constexpr std::size_t kConnectionStates = 22;
 
-/// As lists of connections name them: which side sent the FIN does not matter there.
+/// Names for lists of connections. They leave out which side has sent the FIN.
 inline constexpr std::array<std::string_view, kConnectionStates> kConnectionStateNames{
     "none",           "syn_sent",       "syn_sent2",
     "syn_received",   "established",    "fin_wait",
@@ -61,18 +63,17 @@ constexpr std::string_view to_string(ConnectionState state) {
   return kConnectionStateNames[static_cast<std::size_t>(state)];
 }
 
-/// Whose packet it is. `only`: the originator's, of a connection whose replies do not come this
-/// way.
+/// The direction of a packet. `only`: the originator's direction, if the replies do not pass here.
 enum class Direction : std::uint8_t { originator, reply, only };
 inline constexpr std::size_t kDirections = 3;
 
-/// In the table, no state: the packet begins another connection between the same ends (RFC 9293,
-/// 3.6.1; RFC 7857, 2).
+/// A cell of the table that is no state: the packet begins another connection with the same key
+/// (RFC 9293, 3.6.1; RFC 7857, 2).
 inline constexpr ConnectionState kAnew{255};
 
 namespace detail {
 
-// The table's own names, two letters each, so that it can be read as one.
+// Names of two letters for the states, so that the table can be read as one.
 // NOLINTBEGIN(readability-identifier-naming)
 inline constexpr auto no = ConnectionState::none;
 inline constexpr auto ss = ConnectionState::syn_sent;
@@ -92,7 +93,8 @@ inline constexpr auto an = kAnew;
 
 using TcpTable = std::array<std::array<ConnectionState, kTcpStates>, kTcpSignals>;
 
-// From `none`: only what can begin or belong to a connection opens one.
+// A row for each signal, a column for the present state; the cells are the next state. From `none`,
+// a packet opens a connection only if it can begin one or belong to one.
 // clang-format off
 inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
   {{ // The originator's packets.
@@ -104,10 +106,10 @@ inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
     /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
     /* reopen  */ {no, ss, s2, sr, es, fo, fr, co, cr, la, tw, cl, ms},
   }},
-  {{ // Replies. One that ends neither handshake nor connection and holds data shows that a
-     // connection is real of which the answer, or the beginning, was not seen: its receiver alone
-     // knows it. A SYN and ACK where a connection had ended answers a SYN that was taken for an old
-     // one.
+  {{ // Replies. In `none`, `syn_sent` and `midstream` a reply with data or a FIN (the tracker
+     // checks that) proves a connection that was not seen from its beginning: only the receiver of
+     // the originator's packets can send it. A SYN and ACK in `time_wait` or `closed` answers a SYN
+     // that was taken for an old one.
     //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
     /* syn     */ {no, s2, s2, sr, es, fo, fr, co, cr, la, tw, cl, ms},
     /* syn_ack */ {no, sr, sr, sr, es, fo, fr, co, cr, la, sr, sr, ms},
@@ -116,8 +118,8 @@ inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
     /* rst     */ {no, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl, cl},
     /* reopen  */ {no, sr, sr, sr, sr, sr, sr, sr, sr, sr, sr, sr, sr},
   }},
-  {{ // The only packets that are seen: a connection's own progress shows that it is real, and that
-     // a RST was none of its sender's.
+  {{ // The originator's packets, if the replies do not pass here. The progress of the connection
+     // proves it; a packet after a RST shows that the RST was not its sender's.
     //             no  ss  s2  sr  es  fo  fr  co  cr  la  tw  cl  ms
     /* syn     */ {ss, ss, s2, sr, es, an, fr, co, cr, la, an, an, ss},
     /* syn_ack */ {sr, sr, sr, sr, es, fo, fr, co, cr, la, tw, cl, ms},
@@ -129,6 +131,7 @@ inline constexpr std::array<TcpTable, kDirections> kTcpTable{{
 }};
 // clang-format on
 
+/// Returns the first state of a connection of a protocol other than TCP.
 constexpr ConnectionState unreplied(std::uint8_t protocol) {
   switch (protocol) {
     case kProtocolUdp:
@@ -145,43 +148,44 @@ constexpr ConnectionState unreplied(std::uint8_t protocol) {
 
 }  // namespace detail
 
-/// After so long, a UDP conversation that goes both ways is a stream: Linux's rule.
+/// Age in ms from which a UDP conversation with packets both ways is a stream: Linux's rule.
 inline constexpr std::uint32_t kStreamAfterMs = 2000;
 
-/// Whether a handshake, or a conversation, has only begun.
+/// True if only the beginning of a handshake or a conversation was seen, or `midstream`.
 constexpr bool is_half_open(ConnectionState state) {
   using enum ConnectionState;
   return state <= syn_received || state == midstream || state == udp_unreplied ||
          state == sctp_unreplied || state == icmp_unreplied || state == other_unreplied;
 }
 
-/// True if the other side has sent something, or may have: false where all that is known is an
-/// originator's first packet.
+/// True if the replying side has sent a packet, or may have. False if only the originator's first
+/// packet is known.
 constexpr bool is_answered(ConnectionState state) {
   using enum ConnectionState;
   const bool is_open_handshake = state == syn_received || state == syn_sent2;
   return !is_half_open(state) || is_open_handshake || state == midstream;
 }
 
-/// Whether a packet of that direction that leads from one state to the other shows that its
-/// connection is real. What ends one does not: a RST, and in mid-connection a FIN of who may have
-/// made it all up.
+/// True if a packet of that direction that changes the state from `was` to `next` proves that its
+/// connection is real. A RST proves nothing; nor does an originator's FIN in `midstream`, as its
+/// sender may have made up the whole connection.
 constexpr bool proves(ConnectionState was, Direction from, ConnectionState next) {
   using enum ConnectionState;
   const bool is_made_up = was == midstream && from == Direction::originator;
   return next != was && next != closed && !is_half_open(next) && !is_made_up;
 }
 
-/// Whether a connection that was proved still is in use, so that it counts against limits: all but
-/// those that both sides have ended, or the only side that is seen, and those that begin again.
+/// True if a proved connection in that state still counts for limits: both sides, or the only side
+/// that is seen, have not ended it, and it does not begin again.
 constexpr bool is_in_use(ConnectionState state, Direction from) {
   using enum ConnectionState;
   const bool has_ended = state == time_wait || (state == fin_wait && from == Direction::only);
   return !is_half_open(state) && !has_ended;
 }
 
-/// How much a live connection would be missed, 0 to 3: what has ended; what nothing has proved;
-/// what is about to end, or may be anybody's query; what goes on.
+/// Returns the rank of a live connection, 0 to 3; the lowest is evicted first. 0: it has ended, but
+/// for the last ACK perhaps; 1: nothing has proved it; 2: it is closing, or may be a single query;
+/// 3: it goes on.
 constexpr unsigned rank(ConnectionState state, bool is_proved) {
   using enum ConnectionState;
   if (state == closed || state == time_wait || state == last_ack) return 0;
@@ -190,7 +194,7 @@ constexpr unsigned rank(ConnectionState state, bool is_proved) {
   return goes_on ? 3 : 2;
 }
 
-/// Whether connections of that protocol may have that state.
+/// True if a connection of that protocol may have that state.
 constexpr bool is_of(ConnectionState state, std::uint8_t protocol) {
   using enum ConnectionState;
   if (state == none) return true;
@@ -200,14 +204,14 @@ constexpr bool is_of(ConnectionState state, std::uint8_t protocol) {
   return state >= first && static_cast<unsigned>(state) <= static_cast<unsigned>(first) + more;
 }
 
-/// Whether one side has sent its FIN at least, and no RST was seen.
+/// True if at least one side has sent its FIN and no RST was seen.
 constexpr bool is_closing(ConnectionState state) {
   using enum ConnectionState;
   return state >= fin_wait && state <= time_wait;
 }
 
-/// The state after a packet; `kAnew` where it begins another connection, `none` where it begins
-/// none. `age_ms` is how long ago the connection began.
+/// Returns the state after a packet: `kAnew` if the packet begins another connection, `none` if it
+/// does not begin one. `age_ms` is the time since the connection began.
 constexpr ConnectionState next_state(ConnectionState was, Direction direction, Signal signal,
                                      std::uint8_t protocol, std::uint32_t age_ms) {
   using enum ConnectionState;
@@ -227,14 +231,14 @@ constexpr ConnectionState next_state(ConnectionState was, Direction direction, S
 
 namespace detail {
 
-/// By age, direction and signal, a bit for each state that stays.
+/// A bit for each state that does not change, by age, direction and signal.
 inline constexpr auto kLasting = [] {
   std::array<std::array<std::array<std::uint32_t, kSignals>, kDirections>, 2> lasting{};
   for (const bool is_old : {false, true}) {
     for (std::size_t direction = 0; direction < kDirections; ++direction) {
       for (std::size_t signal = 0; signal < kSignals; ++signal) {
         for (std::size_t state = 0; state < kConnectionStates; ++state) {
-          if (signal < kTcpSignals && state >= kTcpStates) continue;  // never of one connection
+          if (signal < kTcpSignals && state >= kTcpStates) continue;  // cannot meet
           const auto was = static_cast<ConnectionState>(state);
           if (next_state(was, static_cast<Direction>(direction), static_cast<Signal>(signal),
                          kProtocolUdp, is_old ? kStreamAfterMs : 0) == was)
@@ -248,7 +252,8 @@ inline constexpr auto kLasting = [] {
 
 }  // namespace detail
 
-/// Whether the state stays after such a packet, `age_ms` after the connection began.
+/// True if such a packet does not change the state. `age_ms` is the time since the connection
+/// began.
 constexpr bool lasts(ConnectionState state, Direction direction, Signal signal,
                      std::uint32_t age_ms) {
   const auto& lasting = detail::kLasting[age_ms >= kStreamAfterMs];
@@ -257,7 +262,7 @@ constexpr bool lasts(ConnectionState state, Direction direction, Signal signal,
           1) != 0;
 }
 
-/// Whether a packet may be a connection's first, or the first that is seen of it.
+/// True if a packet may be the first of a connection, or the first that is seen of it.
 constexpr bool begins(Signal signal, Direction direction) {
   return next_state(ConnectionState::none, direction, signal, kProtocolTcp, 0) !=
          ConnectionState::none;

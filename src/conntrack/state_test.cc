@@ -1,4 +1,4 @@
-// The state machine, as scenarios that one can read: a line a packet, `who: signal -> state`.
+// The state machine, tested by scenarios in plain text: one packet a line.
 #include "conntrack/state.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,8 @@ const std::map<std::string, Signal, std::less<>> kSignalNames{
 const std::map<std::string, Direction, std::less<>> kDirectionNames{
     {"client", Direction::originator}, {"server", Direction::reply}, {"seen", Direction::only}};
 
-/// Plays `who signal state [ms]` line by line; `another` in place of a state is a new connection.
+/// Plays a scenario. A line is `client` or `server`, a signal, the next state (`another`: a new
+/// connection), and perhaps the time in ms.
 void play(std::string_view scenario, std::uint8_t protocol = kProtocolTcp) {
   SCOPED_TRACE(scenario);
   std::istringstream lines{std::string(scenario)};
@@ -292,7 +293,8 @@ TEST(State, WhatLastsIsNotChangedByAnyPacket) {
   }
 }
 
-// What a reply opens is followed at once, and with its burst once more.
+// A reply that opens a connection is followed at once and again with its burst: the state must not
+// change twice.
 TEST(State, AReplyFollowedTwiceIsFollowedOnce) {
   for (std::size_t at = 0; at < kConnectionStates; ++at) {
     for (const auto& [name, signal] : kSignalNames) {

@@ -1,4 +1,4 @@
-// A table of any key size, as a type that can stand in a list.
+// A table template, for any key size, as a type that can stand in a list.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// What the tests of tables, ageing and trackers share: keys, and combinations to test.
+// Support for the tests of tables, ageing and trackers: keys, and the combinations to test.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,14 +26,15 @@ inline constexpr bool kCovering = true;
 inline constexpr bool kCovering = false;
 #endif
 
-/// The keys of tests that run with one size a table: IPv4's or IPv6's, in turn by the table's
-/// place. Where few combinations are compiled, of the other size, so that both builds together have
-/// both.
+/// The key type of tests that run with one key size for each table: IPv4 or IPv6, in turn by the
+/// table's position in the list. Builds that compile few combinations use the opposite size, so
+/// that both builds together test both sizes.
 template <std::size_t place>
 using KeyOf = std::conditional_t<(place % 2 == 0) == kCovering, KeyV4, KeyV6>;
 
-/// The combinations to test, of those given: all. Where few are compiled, one of each `group` of
-/// them that follow each other, in turn: of the first group the first, of the second the second.
+/// Returns the combinations to test: all of those given. Builds that compile few combinations test
+/// one of each `group` successive ones, in turn: the first of the first group, the second of the
+/// second group.
 template <class T>
 std::vector<T> in_turn(std::vector<T> combinations, std::size_t group) {
   if (!kCovering) return combinations;
@@ -44,7 +45,7 @@ std::vector<T> in_turn(std::vector<T> combinations, std::size_t group) {
   return chosen;
 }
 
-/// The n-th of a set of distinct keys.
+/// Returns the n-th of a set of distinct keys.
 template <class K>
 K nth_key(std::uint64_t n, std::uint8_t protocol = 17) {
   K key;
@@ -61,7 +62,7 @@ K random_key(std::mt19937_64& random) {
   return nth_key<K>(random());
 }
 
-/// A table that keeps the list of what drains itself, and ends a burst in one call.
+/// A table that remembers its draining ids and releases them in one call.
 template <class Table>
 class Settling : public Table {
  public:
@@ -84,7 +85,7 @@ class Settling : public Table {
     if (in.displaced != ConnId::none && in.displaced != in.id) draining_.push_back(in.displaced);
     return in;
   }
-  /// The oldest so many, or all.
+  /// Releases the oldest draining ids, that many or all.
   void settle(std::size_t oldest = SIZE_MAX) {
     const auto end =
         draining_.begin() + static_cast<std::ptrdiff_t>(std::min(oldest, draining_.size()));

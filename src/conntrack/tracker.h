@@ -1,32 +1,32 @@
-// The tracker: where table, sharing scheme and ageing scheme meet, for one address family.
+// The tracker: a table, a sharing scheme and an ageing scheme put together, for one address family.
 //
-// A connection has an entry by the key of its originator's packets, and where its replies are
-// tracked another one by theirs. Both stand in one table, each keyed as its packets arrive; the
-// record says which of the two it is. A tracker that does not follow packets, as the library's, has
-// no room for that: it has a table for each side. The entries of a connection name each other as
-// `peer`, age together and go together. They age where they were opened: each worker has a tracker,
-// with an ageing scheme of its own, over tables that may be shared.
+// A connection has an entry with the key of its originator's packets and, if its replies are
+// tracked, an entry with the key of the replies. Both stand in one table; the record says which of
+// the two an entry is. A tracker that does not follow packets, as the library's, has a table for
+// each side instead. The two entries name each other as `peer`, age together and are erased
+// together. Each worker has a tracker, with an ageing scheme of its own for the connections that it
+// opened, over tables that may be shared.
 //
-// A connection's way: `open` inserts the originator's entry, `link` the reply's if there is one,
-// `confirm` hands it to ageing; `sweep` or `close` ends it. What was opened and not confirmed in
-// the same burst must be abandoned. Ids that are removed during a burst stay readable until
-// `settle`, and under sharing until every worker has settled since.
+// The life of a connection: `open` inserts the originator's entry, `link` the reply's, if there is
+// one; `confirm` makes the connection live and hands it to ageing; `sweep` or `close` ends it. A
+// connection that was opened must be confirmed or abandoned in the same burst. Records of removed
+// entries stay readable until the burst's `settle`; with shared tables, until every worker has
+// called `settle` since.
 //
-// One worker uses an instance. Where tables are shared, its stages stand under guards: `reading()`
-// while it looks up, `writing()` from an `open` to its `confirm` or `abandon`, and while it sweeps.
-// What others may write meanwhile, when it was last seen, is accessed atomically.
+// Thread rule: one worker uses an instance. If tables are shared, its stages stand under guards:
+// `reading()` for lookups, `writing()` from an `open` to its `confirm` or `abandon`, and for a
+// sweep.
 //
-// Connections that may move to another worker's tracker, over tables of its own, are kept in
-// shards.
+// A tracker that follows packets keeps a state for each connection, which decides its timeout
+// (state.h); other trackers have one timeout for all. If connections may move to another worker's
+// tracker, the tracker keeps a list of the connections of each shard.
 //
-// A tracker that follows packets (`follow`) keeps a state for each connection, by which it ages
-// (state.h); others have one timeout for all.
-//
-// Nobody sees a connection half made: guards see to that, or, where several workers change tables
-// at once, the record itself. Its `peer` says that it is unconfirmed in every record that no
-// confirmed connection has; `confirm` publishes all that was written before. Who looks for an
-// unconfirmed entry does not find it, and who wants to open what another worker is opening tries
-// again when its own openings are confirmed: so nobody waits in a circle.
+// No other worker sees a connection before `confirm`. The guards ensure that or, if several workers
+// change tables at once, the record itself: `peer` is `kUnconfirmed` in every record without a
+// confirmed connection, and `confirm` publishes all that was written before. A lookup does not find
+// an unconfirmed entry. A worker that finds another worker opening the same connection first
+// confirms its own openings and then tries again, so that workers never wait for each other in a
+// circle.
 #pragma once
 
 #include <algorithm>
@@ -56,6 +56,8 @@
 
 namespace millrace {
 
+/// The tracker of one worker. Ids are those of originators' entries unless a function says
+/// otherwise.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 class Tracker {
@@ -63,10 +65,11 @@ class Tracker {
   using Table = TableOf<K>;
   using Guarding = GuardsType;
 
-  /// Those of `workers`, over the same tables; more than one where the guards are made for sharing.
+  /// Makes the trackers of that many workers, over the same tables; more than one only if the
+  /// guards are made for sharing. Errors: what the table refuses (usage); no memory (failed).
   static Result<std::vector<Tracker>> create(const TrackerConfig& config, Guarding guards,
                                              unsigned workers);
-  /// The only one over its tables.
+  /// Makes the only tracker over its tables. Errors: as above.
   static Result<Tracker> create(const TrackerConfig& config) {
     auto trackers = create(config, Guarding{}, 1);
     if (!trackers) return std::unexpected(trackers.error());
@@ -77,29 +80,30 @@ class Tracker {
   const Records<K>& originators() const { return table().records(); }
   const Records<K>& replies() const { return table_of(Side::reply).records(); }
   bool has_replies() const { return has_replies_; }
-  /// The function's states in that side's records.
+  /// Returns the function's states in that side's records.
   States<K> states(Side side = Side::originator) const {
     return States<K>(table_of(side).records(), own_bytes_);
   }
 
   const Table& table() const { return pair().originators; }
-  /// Where it follows: which entry of its connection that is.
+  /// Returns the side of an entry, for a tracker that follows packets; else `originator`.
   Side side_of(ConnId id) const {
     const bool is_reply = follows_ && load_standing(life(originators(), id)).is_of_reply();
     return is_reply ? Side::reply : Side::originator;
   }
-  /// Connections that its tables hold, of all workers; some may just be begun.
+  /// Returns the number of connections of all workers in the tables, those being opened included.
   std::size_t connections() const {
     return static_cast<std::size_t>(std::max<std::int64_t>(shared_->connections.total(), 0));
   }
-  /// Connections that it has confirmed and that live.
+  /// Returns the number of live connections that this worker has confirmed.
   std::size_t live() const { return live_; }
   std::size_t memory_bytes() const {
     return table().memory_bytes() + (pair().replies ? pair().replies->memory_bytes() : 0) +
            ageing_->memory_bytes() + (shards_ ? shards_->memory_bytes() : 0);
   }
 
-  /// Calls `each(id)` for the originators' entries of all in its tables; at rest.
+  /// Calls `each(id)` for the originator's entry of every connection in the tables, of all workers.
+  /// Only while no worker changes the tables.
   template <class Each>
   void for_each(Each&& each) const {
     const auto visit = [&](ConnId id) {
@@ -107,28 +111,27 @@ class Tracker {
     };
     for (auto at = Cursor::begin; at != Cursor::end;) at = table().walk(at, kDrainingRoom, visit);
   }
-  /// Whether it is the originator's entry of a connection that this worker has confirmed, and still
-  /// has; `ids()` is one past the last id.
+  /// True if `id`, below `ids()`, is that of a live connection that this worker has confirmed.
   bool is_live_and_mine(ConnId id) const {
     return is_confirmed(id) && side_of(id) == Side::originator &&
            (!Guarding::kShared || is_mine(id));
   }
   std::size_t ids() const { return originators().count(); }
-  /// When a packet of either direction met the connection.
+  /// Returns the tick of the connection's latest packet, of either direction.
   Tick last_seen(ConnId id) const { return latest_seen(id); }
-  /// When it ends, if none comes.
+  /// Returns the tick at which the connection expires if no packet comes.
   Tick due(ConnId id) const { return deadline(id); }
 
   /// @name Guards
   /// @{
   auto reading() const { return shared_->guards.reading(); }
   auto writing() const { return shared_->guards.writing(); }
-  /// Its worker begins, and ends: others wait for it only in between.
+  /// The worker begins, and ends, to use the tables: grace periods wait for it only in between.
   void begin() { settling_.begin(); }
   void end() { settling_.end(); }
   /// @}
 
-  /// The pipeline of ConnectionTable. `side` counts where each has a table of its own.
+  /// The pipeline of ConnectionTable. `side` matters only if each side has a table of its own.
   void prefetch(std::span<const Hash> hashes, Side side = Side::originator) const {
     if (has(side)) table_of(side).prefetch(hashes);
   }
@@ -143,8 +146,8 @@ class Tracker {
     if (has(side)) table_of(side).prefetch_stragglers(keys, hashes, stragglers);
   }
 
-  /// Finds a burst's entries and marks those found as seen now. Returns a bit for each that is a
-  /// reply's, where it follows.
+  /// Finds the entries of a burst, or none, and marks them as met now. If the tracker follows
+  /// packets, bit i of the result is set if `ids[i]` is a reply's entry.
   std::uint64_t find(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
                      std::span<ConnId> ids, Stragglers stragglers = {},
                      Side side = Side::originator) {
@@ -152,70 +155,69 @@ class Tracker {
                    [now](auto& header) { see(header, now); });
   }
 
-  /// Finds them, and leaves them as they are.
+  /// Finds the entries of a burst as `find` does, but leaves them as they are.
   std::uint64_t peek(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
                      std::span<ConnId> ids, Stragglers stragglers = {}) const {
     return look_up(Side::originator, keys, hashes, now, ids, stragglers, [](auto&) {});
   }
 
-  /// The connection of that key, in either direction where it follows, or none; it stays as it is.
+  /// Returns the connection of that key, of either side if the tracker follows packets, or none.
   ConnId peek_one(const K& key, Tick now) const;
 
-  /// From now on. A connection whose timeout gets shorter ends when its ageing scheme looks at it
-  /// next: within `kLookAgainMs`, or as it would have.
+  /// Sets the timeouts. If one gets shorter, its connections end when ageing next reads their
+  /// deadlines: within `kLookAgainMs` if tables are shared, else by the former deadline.
   void set_timeouts(const Timeouts& timeouts) {
     timeouts_ = timeouts;
     least_timeout_ = timeouts.least();
   }
 
-  /// Whether a connection that nothing proves yet may be opened.
+  /// Room for a connection that nothing has proved; `over_budget`: there are too many of these.
   enum class Room : std::uint8_t { there_is, over_budget, full };
   Room room() const;
-  /// What its tables hold, of their capacity; where they do not count that, what this worker has,
-  /// of its share.
+  /// Returns how full the tables are, in percent of the capacity. If the tables do not count their
+  /// entries, estimates that from this worker's connections.
   unsigned fill_percent() const {
     const std::size_t held = Guarding::kConcurrent ? live_ * shared_->workers : connections();
     return static_cast<unsigned>(held * 100 / capacity_);
   }
 
-  /// In whose place a connection may be opened.
+  /// The connections that a new one may evict.
   enum class Newcomer : std::uint8_t {
-    adopted,   ///< nobody's
-    unproved,  ///< of an expired one
-    proved,    ///< and, where the tracker evicts, of one that would be missed less
+    adopted,   ///< none
+    unproved,  ///< expired ones
+    proved,    ///< expired ones and, if the tracker evicts, those of lower worth
   };
-  /// Inserts the originator's entry. Where the key is there it is `present`: the entry may be a
-  /// reply's. For what gives way `closed(id)` is called with its state still readable.
+  /// Inserts the originator's entry. `present` if the key has an entry, which may be a reply's.
+  /// Calls `closed(id)` for an evicted connection while its state can still be read.
   template <class Closed>
   Insertion open(const K& key, Hash hash, Tick now, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
 
-  /// Inserts the reply's entry of a connection that was opened in this burst: `inserted`, `present`
-  /// where the key is there, or `full`. `confirm` wants its id. As in `open`, another connection
-  /// may give way.
+  /// Inserts the reply's entry of a connection that was opened in this burst; `confirm` takes its
+  /// id. `present` if the key has an entry. May evict another connection, as `open` does.
   template <class Closed>
   Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
 
-  /// The connection and its reply's entry, if it has one, stay: from now on it ages, and everybody
-  /// sees it. It belongs to that shard, if there are any.
+  /// Makes an opened connection live, with its reply's entry if it has one: it ages, and all
+  /// workers see it. `shard` is the connection's shard, if the tracker keeps shards.
   void confirm(ConnId id, ConnId reply = ConnId::none, unsigned shard = 0);
-  /// Gives a confirmed connection a reply's entry.
+  /// Makes the two entries of a connection name each other. `reply` may be none.
   void join(ConnId id, ConnId reply) {
     if (reply != ConnId::none) set_peer(replies().header(reply), id);
     set_peer(originators().header(id), reply);
   }
-  /// Whether this worker opened it: others must not end it.
+  /// True if this worker opened the connection: only that worker may end it.
   bool is_mine(ConnId id) const { return life(originators(), id).owner_or_windows == worker_; }
-  /// False while the worker that opened it has not confirmed it.
+  /// True from `confirm` until the connection ends.
   bool is_confirmed(ConnId id) const { return peer_of(originators().header(id)) != kUnconfirmed; }
 
-  /// Undoes `open`, and `link`.
+  /// Undoes `open` and, if `reply` is given, `link`.
   void abandon(ConnId id, ConnId reply = ConnId::none) {
     erase_both(id, hash_of(Side::originator, id), reply);
   }
 
-  /// Ends a connection that it has confirmed; `closed(id)` as in `open`.
+  /// Ends a connection that this worker has confirmed. Calls `closed(id)` as `open` does.
   template <class Closed>
   void close(ConnId id, Closed&& closed) {
     ageing_->gone(id);
@@ -225,102 +227,104 @@ class Tracker {
     close(id, [](ConnId) {});
   }
 
-  /// Ends connections that were idle too long, a bounded number; `closed(id)` is called with the
-  /// records still readable. True when nothing is left to do at that time.
+  /// Ends expired connections; checks `budget` connections at most. Calls `closed(id)` while their
+  /// records can still be read. Returns true if nothing is left to do at that time.
   template <class Closed>
   bool sweep(Tick now, unsigned budget, Closed&& closed);
 
-  /// @name Following, where it does
+  /// @name Following packets, for a tracker that does
   /// @{
-  /// Whether it was idle too long; of one that has just given way, too.
+  /// True if the connection has expired. `closed` may ask for an evicted one, too.
   bool is_idle_too_long(ConnId id, Tick now) const { return now - deadline(id) >= 0; }
-  /// The state of a connection, by its entry on that side.
+  /// Returns the state of a connection, from its entry on that side.
   ConnectionState state_of(Side side, ConnId id) const {
     return follows_ ? load_state(life(table_of(side).records(), id)) : ConnectionState::none;
   }
-  /// While `closed(id)` is called: what its proof has taken, and its key, which the record may have
-  /// no more.
+  /// Returns the proof of a connection. `closed(id)` gives back what the proof has taken.
   Proof proof_of(ConnId id) const {
     return follows_ ? load_standing(life(originators(), id)).proof() : Proof::none;
   }
+  /// Returns the key of a connection in `closed(id)`, when its record may already hold another key.
   const K& key_of(ConnId id) const { return id == leaving_ ? left_ : originators().header(id).key; }
-  /// Whose packets meet that entry.
+  /// Returns the direction of the packets that meet that entry.
   Direction direction(Side side, ConnId id) const {
     if (side == Side::reply) return Direction::reply;
     return peer_of(originators().header(id)) == ConnId::none ? Direction::only
                                                              : Direction::originator;
   }
-  /// Whether a SYN of the originator begins another connection in place of the one found.
+  /// True if a SYN of the originator begins another connection in place of this one.
   bool begins_anew(ConnId id) const {
     return next_state(state_of(Side::originator, id), direction(Side::originator, id), Signal::syn,
                       kProtocolTcp, 0) == kAnew;
   }
-  /// Whether a packet that meets that side's entry may change more than the time, so that `follow`
-  /// is to be told.
+  /// True if a packet that meets that side's entry may change more than `last_seen`, so that
+  /// `follow` must be called.
   bool concerns(Side side, ConnId id, Signal signal, Tick now) const {
     const Direction from = direction(side, id);
     if (is_tcp(signal) && from != Direction::only) return true;  // its sequence numbers
     Life& own = life(table_of(side).records(), id);
     return !lasts(load_state(own), from, signal, age_ms(own, now));
   }
-  /// The mark (life.h) of the other side of TCP whose replies come this way; 0 where it has none.
+  /// Returns the mark (life.h) of the opposite side of a TCP connection; 0 if it has none.
   std::uint32_t mark_of_other(Side side, ConnId id) const;
   enum class Followed : std::uint8_t {
     passed,
-    reset_ignored,  ///< a RST that is out of place, which changes nothing (RFC 5961, 3.2)
-    not_proved,     ///< a limit forbids what it would prove: as if it had not come
+    reset_ignored,  ///< a RST out of sequence, which changes nothing (RFC 5961, 3.2)
+    not_proved,     ///< a limit forbids the proof: nothing has changed
   };
-  /// A packet has met that side's entry. `segment` is wanted for TCP whose replies come this way.
-  /// Before something proves the connection, `limits.take(id)` is asked what that takes, `none`
-  /// where it may not be; `limits.give_back(id, proof)` is told when it holds no more, although the
-  /// connection lives on. Who ends it gives back what `proof_of` says.
+  /// Advances the state of a connection by a packet that meets that side's entry. `segment` is
+  /// needed for TCP with replies that pass here. Before a packet proves the connection, calls
+  /// `limits.take(id)`, which returns what the proof has taken, or `none` if a limit forbids the
+  /// proof. Calls `limits.give_back(id, proof)` when a connection that lives on no longer counts
+  /// for limits. When a connection ends, the code that ends it gives back what `proof_of` says.
   template <class Limits>
   Followed follow(Side side, ConnId id, Signal signal, const Segment& segment, Tick now,
                   Limits& limits);
   /// @}
 
-  /// @name Moving to another worker, or process
+  /// @name Moving connections to another worker or process
   /// @{
-  /// The first connection of a shard; none: it is empty.
+  /// Returns the first connection of a shard, or none.
   ConnId first_of(unsigned shard) const {
     return shards_->is_empty(shard) ? ConnId::none : shards_->first(shard);
   }
-  /// Asks memory for what closing the next connections of a shard will need. What one needs is
-  /// known a step at a time, so the next three are each a step further: call it once for each that
-  /// is closed.
+  /// Prefetches what closing the next three connections of a shard will read, for each of them one
+  /// of three steps. Call it once for each connection that is closed.
   void prefetch_leaving(unsigned shard) const;
-  /// The entries of a connection, but for the keys and what the function knows.
+  /// Returns the tracker's own data of a connection, for `restore` in another tracker.
   LifeImage image(ConnId id, Tick now) const;
-  /// Never 0. Almost surely another one where the image or the keys have changed; but so long as
-  /// packets come at least every `kBusyMs`, not when the last one came, and the mark of an
-  /// established connection may have moved by less than `kReach` / 2.
+  /// Idle time in ms below which a connection is busy, for `fingerprint`.
   static constexpr std::int32_t kBusyMs = 10'000;
+  /// Returns a digest of the originator's key, the function's state there, standing, marks and
+  /// latest tick; never 0. The tick of a busy connection does not count, and the marks of a busy
+  /// established connection count in steps of `kReach` / 2.
   std::uint32_t fingerprint(ConnId id, Tick now) const;
+  /// Prefetches the reply's entry, if `fingerprint` will read it.
   void prefetch_entries(ConnId id, Tick now) const;
-  /// What its entries are to hold, beside its life.
+  /// The contents of a connection's entries to restore, beside its life.
   struct Restoring {
     K key;
     std::span<const std::byte> state;
-    std::optional<K> reply_key;  ///< none: it has no such entry
+    std::optional<K> reply_key;  ///< none: there is no reply's entry
     std::span<const std::byte> reply_state;
   };
-  /// Opens a connection that another tracker had, in that shard; none where its keys have no place.
-  /// For what gives way `closed(id)` is called as in `open`.
+  /// Opens, in that shard, a connection that another tracker had. Returns none if a key is present
+  /// or there is no room. Calls `closed(id)` for an evicted connection, as `open` does.
   template <class Closed>
   ConnId restore(const Restoring& connection, const LifeImage& image, Tick now, unsigned shard,
                  Newcomer newcomer, Closed&& closed);
   /// @}
 
-  /// Ends the burst: its worker keeps no id that was removed.
+  /// Ends the burst: the worker uses no removed id any more. Reclaims ids past their grace period.
   void settle() {
     settling_.end_burst(pair(), [this] { return writing(); });
   }
-  /// Whether a sweep may remove more; not while too much drains that other workers may still use.
+  /// True if a sweep may remove more. False while too many removed ids wait to be reclaimed.
   bool may_sweep() const { return settling_.has_room(); }
-  /// Whether nothing drains that this worker removed.
+  /// True if all ids that this worker removed are reclaimed.
   bool is_settled() const { return settling_.is_empty(); }
 
-  /// The worst kind of pages among its tables.
+  /// Returns the worst kind of pages among the tables.
   Pages pages() const { return std::max(table().pages(), table_of(Side::reply).pages()); }
   Result<void> check_invariants() const;
 
@@ -331,7 +335,7 @@ class Tracker {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
     ShardedCount connections;
-    std::int64_t most;  // connections, beyond which each worker may still have its share
+    std::int64_t most;  // connections; a worker below its share may still open one
     ShardedCount half_open;
     std::size_t most_half_open;
     unsigned workers;
@@ -383,7 +387,7 @@ class Tracker {
   static Life& life(const Records<K>& records, ConnId id) {
     return *reinterpret_cast<Life*>(records.state(id));
   }
-  /// Other workers' ticks may be later.
+  /// Returns the age in ms if not TCP. Not below 0: another worker's tick may be later than `now`.
   static std::uint32_t age_ms(Life& of, Tick now) {
     return static_cast<std::uint32_t>(std::max(now - Tick{load_mark(of)}, 0));
   }
@@ -402,7 +406,7 @@ class Tracker {
   bool reopens(ConnId reply, const Segment& segment) const;
   void begin_sequence(Side side, ConnId id, Signal signal, const Segment& segment) const;
 
-  /// Where nothing was followed yet, that of the state in which a first packet leaves it.
+  /// Returns the timeout of a state; for `none`, that of the state to which a first packet leads.
   std::uint32_t timeout(ConnectionState state, std::uint8_t protocol) const {
     if (follows_ && state == ConnectionState::none && protocol != kProtocolTcp)
       state = next_state(state, Direction::originator, Signal::packet, protocol, 0);
@@ -411,8 +415,8 @@ class Tracker {
   std::uint32_t timeout_of(Side side, ConnId id) const {
     return timeout(state_of(side, id), table_of(side).records().header(id).key.protocol);
   }
-  /// Where tables are shared a deadline may come nearer on another worker, which cannot tell this
-  /// one's ageing: so it looks again before long.
+  /// Returns when ageing must read the deadline again: within `kLookAgainMs` if tables are shared,
+  /// as another worker that brings the deadline forward cannot notify this worker's ageing.
   Tick capped(Tick now, Tick deadline) const {
     if constexpr (!Guarding::kShared) return deadline;
     const Tick cap = now + kLookAgainMs;
@@ -424,17 +428,17 @@ class Tracker {
   }
   Tick deadline(ConnId id) const { return latest_seen(id) + timeout_of(Side::originator, id); }
   Tick latest_seen(ConnId id) const;
-  /// Whether a fingerprint is of the originator's entry alone: the reply's is far away in memory.
+  /// True if `fingerprint` reads the originator's entry only, to save the reply's cache miss.
   bool tells_alone(ConnId id, Tick now) const;
 
-  /// Whether the connection of that side's entry is past its deadline.
+  /// True if the connection of that side's entry is past its deadline.
   bool has_expired(Side side, ConnId id, Tick now) const;
 
-  /// Whole entries: a life, then the function's state.
+  /// Copies of a connection's entries: each is a `Life`, then the function's state.
   struct Copied {
     const K& key;
     const std::byte* entry;
-    const K* reply_key;  // null: it has no such entry
+    const K* reply_key;  // null: there is no reply's entry
     const std::byte* reply_entry;
     Tick seen;
   };
@@ -451,16 +455,17 @@ class Tracker {
     closed(id);
     erase_both(id, hash, originators().header(id).peer);
   }
-  /// Ends the connection whose entry on that side gave way to another; that entry itself is gone.
+  /// Ends the connection of an entry that was evicted from that side's table.
   template <class Closed>
   void make_way(Side side, const Insertion& in, Closed&& closed);
-  /// The originator's entry goes last: who opens the connection again finds its reply's key free.
+  /// Erases both entries, the originator's last: a worker that opens the connection again then
+  /// finds the reply's key free.
   void erase_both(ConnId id, Hash hash, ConnId reply) {
     if (reply != ConnId::none) erase(Side::reply, reply, hash_of(Side::reply, reply));
     erase(Side::originator, id, hash);
   }
   void erase(Side side, ConnId id, Hash hash);
-  /// Whoever opened one ends it, so no other worker counts there.
+  /// Counts without atomic addition: only this worker writes its counter.
   void count_connections(std::int64_t more) {
     shared_->connections.template add<false>(worker_, more);
   }
@@ -471,7 +476,7 @@ class Tracker {
   std::size_t capacity_;
   Timeouts timeouts_;
   std::int32_t least_timeout_;
-  std::size_t own_bytes_;  // in front of functions' states
+  std::size_t own_bytes_;  // in front of the function's state
   std::size_t state_bytes_;
   std::size_t reply_state_bytes_;
   bool has_replies_;
@@ -481,7 +486,7 @@ class Tracker {
   bool leaves_expired_;
   std::optional<Rings> shards_;  // of this worker's connections
   std::size_t live_ = 0;
-  ConnId leaving_ = ConnId::none;  // whose key is not in its record any more, but here
+  ConnId leaving_ = ConnId::none;  // its key is no longer in its record, but in `left_`
   K left_;
 };
 

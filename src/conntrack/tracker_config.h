@@ -1,4 +1,4 @@
-// What a tracker is told when it is made.
+// The settings of a tracker.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-/// Idle time after which a connection ends, by its state.
+/// Idle time in ms after which a connection ends, for each state.
 struct Timeouts {
   std::array<std::uint32_t, kConnectionStates> ms{};
 
@@ -32,24 +32,29 @@ struct Timeouts {
   }
 };
 
+/// Settings of the trackers of all workers.
 struct TrackerConfig {
   static constexpr std::size_t kStateMax = 64;
-  /// Where the function's state begins in a record's: behind what the tracker keeps, if it follows.
+  /// Returns the offset of the function's state in a record's state. If the tracker follows
+  /// packets, its `Life` comes first.
   std::size_t state_offset() const {
     return follows ? (kLifeBytes + state_alignment - 1) / state_alignment * state_alignment : 0;
   }
 
-  std::size_t capacity = 0;     ///< connections promised
-  std::size_t state_bytes = 0;  ///< function's, in the originator's record: `kStateMax` at most
-  std::optional<std::size_t> reply_state_bytes;  ///< and in the reply's; none: no reply entries
-  std::size_t state_alignment = 2;               ///< of both, where it follows: 1, 2, 4 or 8
-  bool follows = false;  ///< packets are told to `follow`; else all timeouts are that of `none`
+  std::size_t capacity = 0;  ///< connections that the tables promise to hold
+  /// Size of the function's state in an originator's record; at most `kStateMax` for `restore`.
+  std::size_t state_bytes = 0;
+  /// Size of the function's state in a reply's record; without a value there are no replies'
+  /// entries.
+  std::optional<std::size_t> reply_state_bytes;
+  std::size_t state_alignment = 2;  ///< alignment of both states, if `follows`: 1, 2, 4 or 8
+  bool follows = false;  ///< true: the line calls `follow`; false: the timeout is that of `none`
   Timeouts timeouts;
   MakeAgeing* ageing = nullptr;
-  std::uint32_t interval_ms = 10;     ///< of ageing
-  unsigned shards = 0;                ///< of connections that may move; 0: none may
-  std::size_t half_open = INT64_MAX;  ///< connections that nothing has proved, at most
-  bool evicts = false;  ///< who is proved finds room at the cost of who would be missed less
+  std::uint32_t interval_ms = 10;     ///< resolution of deadlines, 1 to 1000
+  unsigned shards = 0;                ///< lists of connections that may move; 0: none may
+  std::size_t half_open = INT64_MAX;  ///< limit of connections that nothing has proved
+  bool evicts = false;                ///< true: a proved connection may evict one of lower worth
   Pages pages = Pages::huge;
   Secret secret;
 };

@@ -1,4 +1,4 @@
-// The part of the tracker by which connections end: idle too long, or in another one's way.
+// The part of the tracker that ends connections: expired ones, evicted ones, and erased entries.
 #pragma once
 
 #include <array>
@@ -39,8 +39,8 @@ bool Tracker<TableOf, GuardsType, K>::sweep(Tick now, unsigned budget, Closed&& 
   return ageing_->sweep(now, budget, mine);
 }
 
-/// The stamps of both entries become the later one, so that neither grows so old that it seems to
-/// lie in the future; looks are days apart at most.
+/// Returns the later tick of both entries, and writes it to both, so that neither grows so old that
+/// it seems to lie in the future. Ageing calls this every few days at least.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 Tick Tracker<TableOf, GuardsType, K>::latest_seen(ConnId id) const {
@@ -60,7 +60,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::has_expired(Side side, ConnId id, Tick now) const {
   const auto& header = table_of(side).records().header(id);
-  if (now - seen(header) < least_timeout_) return false;  // the state need not be read
+  if (now - seen(header) < least_timeout_) return false;  // saves reading the state
   if (now - (seen(header) + timeout_of(side, id)) < 0) return false;
   return now - deadline(side == Side::originator ? id : header.peer) >= 0;
 }

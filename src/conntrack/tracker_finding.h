@@ -1,4 +1,4 @@
-// The part of the tracker that looks connections up.
+// The part of the tracker that looks up connections.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The part of the tracker that follows a connection through its states.
+// The part of the tracker that follows connections: it advances their states and sequence numbers.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,10 @@ namespace millrace {
 
 namespace detail {
 
-/// True if this is a backend's data, or FIN, where nothing but a SYN was seen. Its end is kept as
-/// the mark even where it acknowledges more than was seen: once the originator acknowledges that,
-/// its own mark follows across the gap, and the next such segment is in sequence.
+/// True if a segment is a backend's data or FIN in `syn_sent`: the answer to the SYN was not seen.
+/// The tracker keeps the segment's end as the mark, even if the segment acknowledges more than was
+/// seen: once the originator acknowledges that end, its own mark moves across the gap, and the
+/// backend's next segment is in sequence.
 inline bool is_unseen_answer(ConnectionState state, Side side, Signal signal,
                              const Segment& segment) {
   return side == Side::reply && (signal == Signal::ack || signal == Signal::fin) &&
@@ -50,9 +51,10 @@ auto Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal
   return Followed::passed;
 }
 
-/// The originator's entry has the truth, the reply's a copy. What a proof takes is taken before
-/// the truth says so, and given back after: so no more is out than is counted, whoever changes it
-/// meanwhile. False: a limit forbids the step.
+/// Changes the state of a connection: that in the originator's entry by compare-and-swap, then the
+/// copy in the reply's entry. A proof is counted for limits before the originator's entry holds it,
+/// and given back after the entry no longer does, so that the limits always count every proved
+/// connection, even if several workers change it at once. False if a limit forbids the step.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 template <class Limits>
@@ -71,10 +73,10 @@ bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
   do {
     next = was;
     is_refused = false;
-    if (was.has_ended()) break;  // by its owner
+    if (was.has_ended()) break;  // the worker that opened it has ended it
     ConnectionState state =
         next_state(was.state(), direction, signal, protocol, age_ms(truth, now));
-    // The one before ended in this very burst: the same backend gets this one, too.
+    // The connection before ended in the same burst: this one keeps its entry and backend.
     if (state == kAnew) state = ConnectionState::syn_sent;
     Proof proof = was.proof();
     if (is_half_open(state)) {
@@ -86,7 +88,7 @@ bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
       if (taken == Proof::none) taken = limits.take(originator);
       proof = taken;
       is_refused = taken == Proof::none;
-      if (is_refused) continue;  // unless another worker has changed it meanwhile
+      if (is_refused) continue;  // the swap checks that no other worker has changed it
     }
     next = Standing(state, proof);
   } while (!standing_of(truth).compare_exchange_weak(was, next, std::memory_order_acq_rel,
@@ -116,10 +118,11 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::mark_of_other(Side side, ConnId i
   return peer == kUnconfirmed ? 0 : load_mark(life(table_of(other).records(), peer));
 }
 
-/// Whether a RST stands where its sender's next byte would. Once a FIN was seen, it may answer a
-/// packet that was sent before the last of what it resets had arrived: it then stands where that
-/// one acknowledged. One that answers a SYN is known by what it acknowledges (RFC 9293, 3.10.7.3).
-/// While nothing is known of its sender, a RST can but close what nobody has proved to be real.
+/// True if a RST is in sequence: at its sender's mark, where its sender's next byte would be. After
+/// a FIN it may be up to 64 KiB before the mark, as it may answer a packet that was sent before the
+/// FIN arrived. A RST that answers a SYN is known by the number that it acknowledges (RFC 9293,
+/// 3.10.7.3). If the sender has no mark, the RST may only close a half-open connection, and none in
+/// `syn_sent`.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
@@ -139,8 +142,9 @@ bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
   return is_half_open(state);
 }
 
-/// True if this SYN and ACK answers a SYN that met the living connection with another number: both
-/// ends have begun again. False for a repeated SYN and ACK, which answers the first SYN.
+/// True if this SYN and ACK answers a SYN that arrived for the live connection with another
+/// sequence number: both ends have begun again. False for a repeated SYN and ACK, which answers the
+/// first SYN.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::reopens(ConnId reply, const Segment& segment) const {
@@ -153,16 +157,16 @@ bool Tracker<TableOf, GuardsType, K>::reopens(ConnId reply, const Segment& segme
   return mark - syn->next >= kReach || reply_mark - segment.next >= kReach;
 }
 
-/// True if the sender of a packet that would change the state has seen the other side's packets. A
-/// SYN's sender need not have. Anybody can make a backend send a bare ACK (RFC 9293, 3.10.7.4), so
-/// in `midstream`, and in `syn_sent` where the answer was not captured, only a backend's data or
-/// FIN counts.
+/// True if the sequence numbers of a packet that would change the state show that its sender has
+/// seen the other side's packets. The sender of a SYN need not have. In `none` and `midstream`, and
+/// in `syn_sent` if the answer was not seen, only a backend's data or FIN counts, as anyone can
+/// provoke a bare ACK of a backend (RFC 9293, 3.10.7.4).
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signal signal,
                                                      const Segment& segment) const {
   if (signal == Signal::syn || signal == Signal::reopen) return true;
-  if (signal == Signal::syn_ack) {  // it may acknowledge less than a SYN with data (RFC 7413)
+  if (signal == Signal::syn_ack) {  // may acknowledge only a part of a SYN with data (RFC 7413)
     const std::uint32_t other = mark_of_other(side, id);
     return side == Side::originator || other == 0 || !segment.acknowledges ||
            other - segment.acknowledged <= UINT16_MAX;
@@ -178,13 +182,13 @@ bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signa
     return segment.length() > 0 && segment.acknowledges &&
            mark_of_other(side, id) - segment.acknowledged <= kReach;
   }
-  // What was sent before a handshake is over fits into a window that is not scaled.
+  // Data sent before the end of the handshake fits into a window that is not scaled.
   return state != ConnectionState::syn_received ||
          mark_of_other(side, id) - segment.acknowledged <= UINT16_MAX;
 }
 
 /// True if the segment begins or ends at its sender's mark, or ends beyond a gap and acknowledges a
-/// number near the other side's mark: the wider the gap, the nearer that number must be.
+/// number near the opposite side's mark: the wider the gap, the nearer the number must be.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
@@ -204,8 +208,8 @@ bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
   return gap <= window && gap * (2 * distance + 1) <= kReachOfBoth;
 }
 
-/// Sets the mark of a SYN's sender, or of the sender of its answer, and keeps the window scale. An
-/// answer that reopens the connection sets the originator's mark, too.
+/// Sets the mark of the sender of a SYN, or of a SYN and ACK, and keeps its window scale. A SYN and
+/// ACK that reopens the connection sets the originator's mark, too.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 void Tracker<TableOf, GuardsType, K>::begin_sequence(Side side, ConnId id, Signal signal,
@@ -226,7 +230,8 @@ void Tracker<TableOf, GuardsType, K>::begin_sequence(Side side, ConnId id, Signa
   store_windows(own, offered.answered(segment.window_scale));
 }
 
-/// Nobody who guesses numbers moves the mark: what continues does, and what opens the connection.
+/// Moves the sender's mark to the segment's end if the segment opens the connection or continues
+/// its sequence, so that a sender that guesses sequence numbers moves no mark.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 void Tracker<TableOf, GuardsType, K>::advance(Side side, ConnId id, Signal signal,

@@ -1,4 +1,4 @@
-// The part of the tracker that makes trackers, and reads them whole.
+// The part of the tracker that makes trackers and checks their invariants.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +37,10 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
   auto settling = Settling::create(workers);
   if (!settling) return std::unexpected(settling.error());
   const std::size_t ids = pair.originators.records().count();
-  // Of connections with two entries there are never more, those included that are being opened.
+  // The most connections, those being opened included, if each has two entries.
   const std::size_t most = has_both ? std::max(ids / 2 + Stragglers::kMax, config.capacity) : ids;
-  // Workers that share tables check their share first, so together they may hold almost twice that.
+  // Workers that share tables check their own share first, so together they may exceed `most`: up
+  // to almost twice.
   auto ageing = config.ageing({.ids = ids,
                                .connections = workers > 1 ? ids : std::min(ids, most + 1),
                                .interval_ms = config.interval_ms,

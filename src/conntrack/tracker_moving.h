@@ -1,4 +1,4 @@
-// The part of the tracker by which connections move from one worker, or process, to another.
+// The part of the tracker that moves connections from one worker, or process, to another.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ ConnId Tracker<TableOf, GuardsType, K>::place(const Copied& connection, Tick now
     see(replies().header(reply), connection.seen);
     std::memcpy(replies().state(reply), connection.reply_entry, own_bytes_);
   }
-  // Only now: an entry that seems old may give way to its own reply's.
+  // Set last: an entry with an old tick could be evicted by the insertion of its own reply's entry.
   see(originators().header(in.id), connection.seen);
   confirm(in.id, reply, shard);
   return in.id;
@@ -111,15 +111,15 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) 
     const std::uint32_t step =
         is_busy && standing.state() == ConnectionState::established ? kReach / 2 : 1;
     const std::uint32_t mark = load_mark(of);
-    mix(mark == 0 ? 0 : std::uint64_t{mark / step} + 1);  // 0: nothing is known
+    mix(mark == 0 ? 0 : std::uint64_t{mark / step} + 1);  // 0: no mark
   };
   if (!is_busy) mix(latest_seen(id).ms);
   mix_mark(own);
   mix(std::bit_cast<std::uint8_t>(standing));
-  // Other workers may be writing it.
+  // Other workers may be writing the state.
   for (std::byte& one : std::span(states(Side::originator)[id], state_bytes_))
     mix(std::to_integer<std::uint64_t>(std::atomic_ref(one).load(std::memory_order_relaxed)));
-  // Others' marks are when they began, which does not change.
+  // Other protocols' marks are the tick of the beginning, which does not change.
   if (const ConnId reply = peer_of(header);
       reply != ConnId::none && header.key.protocol == kProtocolTcp)
     mix_mark(life(replies(), reply));
@@ -133,7 +133,7 @@ ConnId Tracker<TableOf, GuardsType, K>::restore(const Restoring& connection, con
                                                 Tick now, unsigned shard, Newcomer newcomer,
                                                 Closed&& closed) {
   const bool is_tcp = connection.key.protocol == kProtocolTcp;
-  // As they lie in a record.
+  // A `Life` and a function's state, as in a record.
   using Entry = std::array<std::byte, 8 + TrackerConfig::kStateMax>;
   const auto entry = [&](std::uint32_t mark, Standing standing, Windows windows,
                          std::span<const std::byte> state) {

@@ -1,5 +1,4 @@
-// The part of the tracker by which connections get their entries, where need be at the cost of
-// others.
+// The part of the tracker that gives connections their entries, if need be by eviction.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +12,9 @@
 
 namespace millrace {
 
-/// Of an entry when another one wants its place: by its state's rank, and the longer it was idle
-/// the less. What this very burst may be using is safe.
+/// The worth of an entry for eviction: the rank of its state first, then less the longer it has
+/// been idle. An entry that was met at the present tick is never evicted, as the burst may be using
+/// it.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 struct Tracker<TableOf, GuardsType, K>::Worth {
@@ -25,7 +25,7 @@ struct Tracker<TableOf, GuardsType, K>::Worth {
   std::uint8_t newcomer;
   K* left;
 
-  static constexpr std::uint8_t kLeast = 0;  // of what has expired; nothing gives way to it
+  static constexpr std::uint8_t kLeast = 0;  // expired; a newcomer of this worth evicts nothing
 
   std::uint8_t operator()(ConnId id) const {
     if (id == ConnId::none) return newcomer;
@@ -42,7 +42,8 @@ struct Tracker<TableOf, GuardsType, K>::Worth {
   void least(ConnId id) const {
     if (side(id) == Side::originator) *left = tracker.originators().header(id).key;
   }
-  /// Those that follow alone evict, and have both sides in one table.
+  /// Returns the side of an entry. Trackers that follow packets have both sides in one table; only
+  /// such trackers evict live connections.
   Side side(ConnId id) const { return tracker.follows_ ? tracker.side_of(id) : side_of_table; }
   static std::uint8_t of(unsigned rank, std::int32_t idle_ms) {
     const auto octaves = static_cast<unsigned>(std::bit_width(static_cast<unsigned>(idle_ms)));
@@ -56,7 +57,7 @@ auto Tracker<TableOf, GuardsType, K>::worth([[maybe_unused]] Side side, [[maybe_
                                             [[maybe_unused]] Newcomer newcomer,
                                             [[maybe_unused]] std::uint8_t protocol) {
   if constexpr (Guarding::kShared) {
-    return KeepAll{};  // others may be using what would give way
+    return KeepAll{};  // other workers may be using the entry to evict
   } else {
     const bool evicts = evicts_ && newcomer == Newcomer::proved;
     std::uint8_t its_worth = newcomer == Newcomer::adopted ? Worth::kLeast : Worth::kLeast + 1;
@@ -70,7 +71,7 @@ template <template <class> class TableOf, Guards GuardsType, class K>
 template <class Closed>
 Insertion Tracker<TableOf, GuardsType, K>::open(const K& key, Hash hash, Tick now, Closed&& closed,
                                                 Newcomer newcomer) {
-  if constexpr (!Guarding::kShared) left_ = key;  // unless another's entry gives way
+  if constexpr (!Guarding::kShared) left_ = key;  // `Worth::least` replaces it by an evicted key
   const Insertion in =
       pair().originators.insert(key, hash, worth(Side::originator, now, newcomer, key.protocol));
   if (in.displaced != ConnId::none) make_way(Side::originator, in, closed);
@@ -130,7 +131,7 @@ void Tracker<TableOf, GuardsType, K>::confirm(ConnId id, ConnId reply, unsigned 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 auto Tracker<TableOf, GuardsType, K>::room() const -> Room {
-  // Tables that see to themselves take long to count; what has expired may give way.
+  // Counting is slow if several workers change tables at once, and expired entries can be evicted.
   const bool counts = !Guarding::kConcurrent && !leaves_expired_;
   if (counts && connections() >= capacity_) return Room::full;
   const auto most = static_cast<std::int64_t>(shared_->most_half_open);

@@ -1,5 +1,6 @@
-// One suite for every table x ageing, with an oracle that expires for real; compiled once a table.
-// How workers share is tested on whole lines: tests/sharing_test.cc.
+// One suite for every combination of table and ageing scheme, with an oracle that expires
+// connections; compiled once for each table. tests/sharing_test.cc tests on whole lines how workers
+// share tables.
 #include "conntrack/tracker.h"
 
 #include <gtest/gtest.h>
@@ -36,8 +37,8 @@ using Tracked = Tracker<Scheme::Of, Alone, K>;
 constexpr std::uint32_t kTimeoutMs = 1000;
 constexpr std::uint32_t kIntervalMs = 10;
 
-/// An ageing scheme's properties that tests depend on. A value: with a type, each test, and the
-/// tracker with it, would be compiled once a scheme.
+/// The properties of an ageing scheme that tests depend on. A value and not a type, so that tests
+/// and tracker are not compiled once for each scheme.
 struct AgeingTraits {
   std::string name;
   MakeAgeing* create;
@@ -65,12 +66,12 @@ void PrintTo(const AgeingTraits& ageing, std::ostream* out) { *out << ageing.nam
 
 constexpr auto kNobodyEnds = [](ConnId) { ADD_FAILURE() << "a connection gave way"; };
 
-// All tables are linked into one program, in which suites of the same name have to be the same.
+// The tests of all tables are linked into one program, in which suites need different names.
 #define SUITE_OF(place) TrackerTest##place
 #define SUITE_AT(place) SUITE_OF(place)
 #define TrackerTest SUITE_AT(MILLRACE_TABLE)
 
-/// With and without following: both sides in one table, or each in its own.
+/// The suite, for trackers that follow packets (both sides in one table) and others (a table each).
 class TrackerTest : public testing::TestWithParam<std::tuple<AgeingTraits, bool>> {
  protected:
   Tracked make(std::size_t capacity, bool replies = true,
@@ -104,7 +105,7 @@ class TrackerTest : public testing::TestWithParam<std::tuple<AgeingTraits, bool>
     EXPECT_EQ(in.outcome, inserted);
     return in.id;
   }
-  /// How many have ended.
+  /// Sweeps until nothing is left to do; returns how many connections have ended.
   static std::size_t sweep(Tracked& tracker, Tick now) {
     std::size_t ended = 0;
     while (!tracker.sweep(now, 16, [&](ConnId) { ++ended; })) {
@@ -153,7 +154,7 @@ struct Simulation {
   std::uint64_t collided = 0;
   std::uint64_t refused = 0;
 
-  /// Whether it is there and packets meet it.
+  /// True if connection `n` is live and a lookup must find it.
   bool is_met(std::uint64_t n) const {
     const auto known = live.find(n);
     if (known == live.end()) return false;
@@ -262,7 +263,7 @@ TEST_P(TrackerTest, AgreesWithAnOracleThatExpires) {
   Simulation life{ageing_, follows_, make(kCapacity)};
   for (std::uint64_t step = 0; life.opened < 20 * kCapacity && step < 200'000; ++step) {
     const std::uint64_t n = random() % 500;
-    // Some are other connections' originators, or their own.
+    // Some reply keys are the originator's key of another connection, or of the same one.
     const std::uint64_t reply = random() % 20 == 0 ? random() % 500 : 1'000'000 + random() % 2000;
     if (random() % 3 == 0) {
       life.open_key(n, random() % 4 == 0 ? std::nullopt : std::optional(reply));
@@ -276,7 +277,7 @@ TEST_P(TrackerTest, AgreesWithAnOracleThatExpires) {
                static_cast<std::uint32_t>(random() % 100 == 0 ? random() % 5000 : random() % 40);
     if (!ageing_.ages) {
       EXPECT_TRUE(life.sweep(64));
-      while (life.live.size() > 200) {  // someone else makes room
+      while (life.live.size() > 200) {  // without ageing, `close` makes room
         const auto victim = life.live.begin()->first;
         life.tracker.close(life.live.at(victim).id);
         life.forget(victim);
@@ -334,7 +335,7 @@ TEST_P(TrackerTest, WhatHasExpiredGivesWay) {
   Simulation life{ageing_, follows_, make(kCapacity)};
   for (std::uint64_t n = 0; n < kCapacity; ++n) life.open_key(n, 1'000'000 + n);
   ASSERT_EQ(life.live.size(), kCapacity);
-  // Without a sweep: in new places and in their own.
+  // Without a sweep: expired connections are replaced in place, and evicted for other keys.
   for (int round = 0; round < 20; ++round) {
     life.now = life.now + kTimeoutMs;
     for (std::size_t i = 0; i < kCapacity / 2; ++i) {
@@ -349,7 +350,7 @@ TEST_P(TrackerTest, WhatHasExpiredGivesWay) {
   EXPECT_GT(life.closed, 5 * kCapacity);
 }
 
-// Not even one that has expired.
+// Restored connections evict nothing, not even an expired connection.
 TEST_P(TrackerTest, NobodyGivesWayToWhatIsRestored) {
   auto tracker = make(100, false);
   std::size_t held = 0;
@@ -365,7 +366,7 @@ TEST_P(TrackerTest, NobodyGivesWayToWhatIsRestored) {
   for (std::uint64_t n = 10'000; n < 12'000; ++n) {
     const ConnId id = tracker.restore(
         {.key = nth_key<K>(n), .state = state, .reply_key = {}, .reply_state = {}}, {}, late, 0,
-        Tracked::Newcomer::adopted, [](ConnId) { ADD_FAILURE() << "one gives way"; });
+        Tracked::Newcomer::adopted, [](ConnId) { ADD_FAILURE() << "a connection was evicted"; });
     restored += id != ConnId::none;
   }
   EXPECT_LT(restored, 2000U);
@@ -400,8 +401,8 @@ TEST_P(TrackerTest, WhatGoesOnStaysTheSameToTell) {
   }
 }
 
-// One direction alone keeps a connection for longer than half the tick's range: the other's stamp
-// must not come back as a future one.
+// Packets of one direction keep a connection for longer than half the range of ticks: the tick of
+// the opposite direction must not seem to lie in the future.
 TEST_P(TrackerTest, OneDirectionAloneKeepsAConnectionForMonths) {
   constexpr std::uint32_t kStep = kSanitized ? 10'000'000 : 100'000;
   auto tracker = make(10, true, 10 * kStep);
@@ -416,7 +417,7 @@ TEST_P(TrackerTest, OneDirectionAloneKeepsAConnectionForMonths) {
   }
 }
 
-// An id closed by someone else must not be swept later, when it names another connection.
+// `close` takes an id out of ageing: a later sweep must not end the next connection with that id.
 TEST_P(TrackerTest, ASuccessorIsNotSweptInItsPredecessorsPlace) {
   auto tracker = make(1, false);
   const ConnId first = open(tracker, nth_key<K>(1), Tick{0}).id;

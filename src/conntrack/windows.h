@@ -1,4 +1,4 @@
-// Window scales of a TCP connection (RFC 7323, 2): they bound how far a segment may lie beyond the
+// Window scales of a TCP connection (RFC 7323, 2). They bound how far a segment may lie beyond the
 // data that its receiver has.
 #pragma once
 
@@ -8,23 +8,26 @@
 
 namespace millrace {
 
-/// Bound for a gap between a sender's mark and the end of its segment, and for the distance between
-/// the acknowledged number and the other side's mark, however small the windows are.
+/// Bound in bytes for the gap between a sender's mark and the end of its segment, and for the
+/// distance between the acknowledged number and the opposite side's mark, however small the windows
+/// are.
 inline constexpr std::uint32_t kReach = 1 << 20;
 
-/// Bound for the product of gap and distance where the gap is wider than `kReach`, but within the
-/// receiver's window. An attacker who guesses both numbers is right hardly more often than within
-/// `kReach`.
+/// Bound for gap times (2 distance + 1), if the gap or the distance exceeds `kReach` and the gap is
+/// within the receiver's window. An attacker that guesses both numbers succeeds hardly more often
+/// than with `kReach` as the bound.
 inline constexpr std::uint64_t kReachOfBoth = std::uint64_t{1} << 38;
 
-/// Window scales of both ends in one byte: the originator's in the lower half, the other side's in
-/// the upper one, each as in `Segment`. They are unknown until the whole handshake was seen.
+/// The window scales of both ends in one byte: the originator's in the lower half, the replying
+/// side's in the upper half, each as in `Segment`. They are unknown until the whole handshake was
+/// seen.
 class Windows {
  public:
   constexpr Windows() = default;
   static constexpr Windows from_byte(std::uint8_t byte) { return Windows(byte); }
+  /// Returns the scales after a SYN of the originator.
   static constexpr Windows offered(std::uint8_t scale) { return Windows(scale); }
-  /// Windows are scaled only where both ends say so.
+  /// Returns the scales after the SYN and ACK. Windows are scaled only if both ends offer it.
   constexpr Windows answered(std::uint8_t scale) const {
     if (scale == kUnscaled || originators() == kUnscaled)
       return Windows(kUnscaled << 4 | kUnscaled);
@@ -32,7 +35,8 @@ class Windows {
   }
 
   constexpr std::uint8_t byte() const { return bits_; }
-  /// The widest that the originator's window may be, or the other's.
+  /// Returns the widest window in bytes that the originator, or else the replying side, may have.
+  /// While a scale is unknown, that is the widest of all, scaled by 14.
   constexpr std::uint32_t widest(bool is_originators) const {
     const unsigned scale = is_originators ? originators() : bits_ >> 4;
     if (scale == kUnscaled) return UINT16_MAX;

@@ -1,5 +1,5 @@
-// One round of AES (FIPS 197, 5.1) on a 16-byte block: the primitive of the keyed hash.
-// Hardware where the compiler may use it, tables elsewhere; the result is the same.
+// One round of AES (FIPS 197, 5.1) on a 16-byte block: the primitive of the keyed hash. AES
+// instructions if the compiler may use them, else tables; the results are the same.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ inline AesBlock aes_load_low(std::uint64_t word) {
   return {_mm_cvtsi64_si128(static_cast<long long>(word))};
 }
 inline AesBlock aes_xor(AesBlock a, AesBlock b) { return {_mm_xor_si128(a.bits, b.bits)}; }
-/// SubBytes, ShiftRows, MixColumns, AddRoundKey.
+/// Does one round: SubBytes, ShiftRows, MixColumns, AddRoundKey.
 inline AesBlock aes_round(AesBlock state, AesBlock key) {
   return {_mm_aesenc_si128(state.bits, key.bits)};
 }
@@ -59,8 +59,9 @@ constexpr std::uint8_t aes_times2(std::uint8_t x) {
   return static_cast<std::uint8_t>(x << 1 ^ (x & 0x80 ? 0x1b : 0));
 }
 
-/// SubBytes and MixColumns of a column's first byte, for each value of that byte; the other three
-/// rows are its rotations. The S-box is walked through the multiplicative group: 3 generates it.
+/// Returns SubBytes and MixColumns of a column's first byte, for each value of that byte; rotations
+/// of a table entry serve the column's other three bytes. The S-box is filled in the order of the
+/// powers of 3, which generates the multiplicative group.
 constexpr std::array<std::uint32_t, 256> aes_column_table() {
   std::array<std::uint32_t, 256> table{};
   const auto put = [&table](std::uint8_t at, std::uint8_t s) {

@@ -1,9 +1,9 @@
 // Checks of the rules that callers must keep, in debug builds. A broken rule prints one line that
-// names it, and aborts. Other builds have no checks, and no cost.
+// names the rule, and aborts. Other builds check nothing, at no cost.
 //
-// `MILLRACE_CHECKS` is 1 or 0; where it is not defined, checks are on unless NDEBUG is defined. The
-// compiled part of the library has those that it was built with, inline functions of its headers
-// those of the program that includes them.
+// `MILLRACE_CHECKS` is 1 or 0. If it is not defined, checks are on unless NDEBUG is defined. The
+// compiled part of the library checks if it was built with checks; inline functions of its headers
+// check if the program that includes them is.
 #pragma once
 
 #include <cstdio>
@@ -27,7 +27,7 @@ namespace millrace::detail {
 
 }  // namespace millrace::detail
 
-/// Aborts with the rule of that call unless `holds`, an expression without side effects.
+/// Aborts and names `call` and `rule` unless `holds`, an expression without side effects, is true.
 #if MILLRACE_CHECKS
 #define MILLRACE_CHECK(holds, call, rule) \
   ((holds) ? static_cast<void>(0) : ::millrace::detail::broken(call, rule))

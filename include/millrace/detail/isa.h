@@ -1,6 +1,7 @@
-// Names the instruction set that a translation unit is compiled for. Code whose layout or inlining
-// depends on it stands in this inline namespace, so that an installed header and a library built
-// with other flags never share a symbol. Results are the same in all of them.
+// The instruction set that a translation unit is compiled for, as the name of an inline namespace.
+// Code with a layout or inlining that depends on the instruction set stands in this namespace, so
+// that an installed header and a library built with other flags never share a symbol. Results are
+// the same with every instruction set.
 #pragma once
 
 #if defined(__AVX512BW__) && defined(__AES__)

@@ -1,13 +1,13 @@
-// Beginning to fetch a cache line.
+// Prefetch of a cache line.
 #pragma once
 
 namespace millrace::detail {
 
-/// Into the second level: a core has twice as many fetches under way there as into the first, and
-/// the rest of the way costs less than a look-up can hide (docs/race.md, The pipeline).
+/// Prefetches a line into the L2 cache: a core can have twice as many fetches under way into L2 as
+/// into L1, and a lookup hides the latency from L2 to L1 (docs/race.md, The pipeline).
 [[gnu::always_inline]] inline void prefetch(const void* line) {
   __builtin_prefetch(line, 0, 2);
-  // GCC takes a function that only prefetches for one without effect, and drops calls to it.
+  // GCC would take a function that only prefetches for one without effect, and drop calls of it.
   asm volatile("");
 }
 

@@ -19,7 +19,7 @@
 namespace millrace::detail {
 inline namespace MILLRACE_ISA {
 
-/// `Words` says how many threads use it at a time; see words.h.
+/// One bucket. `Words` says how many threads use it at a time (words.h).
 template <class Words>
 struct alignas(64) RaceBucket {
   using Tag = std::uint16_t;
@@ -31,7 +31,7 @@ struct alignas(64) RaceBucket {
   std::array<Tag, kSlots> tag{};
   std::uint64_t overflow = 0;
 
-  /// A bit a slot.
+  /// Returns a mask of the slots with that tag, one bit a slot.
   std::uint32_t match(Tag wanted) const {
     constexpr std::uint32_t kSlotMask = (1U << kSlots) - 1;
     return match_tags<Words::kShared>(reinterpret_cast<const std::byte*>(this), wanted) & kSlotMask;
@@ -39,28 +39,28 @@ struct alignas(64) RaceBucket {
   std::uint32_t free() const { return match(kFree); }
   std::uint32_t live() const { return ~(match(kFree) | match(kDraining)) & ((1U << kSlots) - 1); }
 
-  /// Or `kSlots`, where none is free.
+  /// Returns a free slot, or `kSlots` if none is free.
   unsigned free_slot() const {
     const auto slot = static_cast<unsigned>(std::countr_zero(free()));
     if (slot >= kSlots) return kSlots;
-    (void)Words::load(tag[slot]);  // who used the slot is done before it is used again
+    (void)Words::load(tag[slot]);  // acquire: reads of the slot's former entry are over
     return slot;
   }
 
-  /// Entries of that filter value that went past.
+  /// Returns how many entries of that filter value went past this bucket to a later home.
   std::uint64_t passed(unsigned filter) const {
     return Words::load(overflow) >> kFilterBits * filter & kPassedMax;
   }
   bool can_pass(unsigned filter) const { return passed(filter) < kPassedMax; }
 
-  /// @name By the thread that has it
+  /// @name Only the thread that holds the bucket may call these
   /// @{
   void count_in(unsigned filter) { Words::store(overflow, Words::load(overflow) + one(filter)); }
   void count_out(unsigned filter) { Words::store(overflow, Words::load(overflow) - one(filter)); }
   /// @}
 
-  /// Has a bucket while it lives: no other thread inserts into it, counts in it, or inserts or
-  /// erases keys whose first bucket it is.
+  /// Holds a bucket while the object lives: meanwhile no other thread inserts into the bucket,
+  /// counts in it, or inserts or erases keys that have it as their first bucket.
   class Hold {
    public:
     Hold() = default;
@@ -71,7 +71,8 @@ struct alignas(64) RaceBucket {
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
 
-    /// False where another thread has it: who holds another bucket must not wait for it.
+    /// Takes the bucket; false if another thread holds it. Does not wait: a thread that holds one
+    /// bucket and waits for another could deadlock.
     bool try_to_have(RaceBucket& bucket) {
       if (!Words::try_lock(bucket.overflow, kLocked)) return false;
       word_ = &bucket.overflow;

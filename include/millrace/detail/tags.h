@@ -1,4 +1,4 @@
-// Matching 32 short tags of one cache line at once.
+// Comparison of the 32 short tags of one cache line with a tag, all at once.
 #pragma once
 
 #include <array>
@@ -12,10 +12,12 @@ namespace millrace::detail {
 inline namespace MILLRACE_ISA {
 
 #ifdef __SSE2__
-/// A tag is two aligned bytes, which no x86 processor tears within a vector's load: the manuals
-/// promise as much for sixteen aligned bytes where there is AVX (Intel SDM volume 3A, 9.1.1; AMD
-/// APM volume 2, 7.3.2), and larger loads are made of no smaller pieces. The language has no such
-/// load: an instruction, which orders what is read behind it by the addresses that depend on it.
+/// Loads a vector of tags. `kShared`: other threads may write tags meanwhile. A tag is two aligned
+/// bytes, which no x86 processor tears within a vector load: the manuals promise atomicity for
+/// sixteen aligned bytes on processors with AVX (Intel SDM volume 3A, 9.1.1; AMD APM volume 2,
+/// 7.3.2), and larger loads are not split into smaller pieces. C++ has no such atomic load, so the
+/// load is an instruction in assembly. Later reads are ordered behind the load because their
+/// addresses depend on it.
 template <bool kShared, class Vector>
 Vector load_tags(const std::byte* from) {
   const auto& memory = *reinterpret_cast<const Vector*>(from);
@@ -32,8 +34,8 @@ Vector load_tags(const std::byte* from) {
 }
 #endif
 
-/// Bit i is set where the i-th tag of the line is `tag`. `line` is 64-byte aligned. `kShared`:
-/// others may write tags meanwhile; each is read whole.
+/// Returns a mask: bit i is set if the i-th tag of the line is `tag`. `line` is 64-byte aligned.
+/// `kShared`: other threads may write tags meanwhile; each tag is read whole.
 template <bool kShared = false>
 std::uint32_t match_tags(const std::byte* line, std::uint16_t tag) {
 #if defined(__AVX512BW__)

@@ -1,4 +1,4 @@
-// What a thread does while it waits for another for a moment, and how long it did.
+// Short waits of one thread for another: their total time, and the back-off between two tries.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace millrace::detail {
 
-/// The thread waits while this lives.
+/// Counts the time of its life as waiting time of the calling thread. Nested objects count once.
 class Waiting {
  public:
   Waiting() : start_(Clock::now()) { ++mine().depth; }
@@ -20,7 +20,7 @@ class Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
-  /// What the calling thread has waited since it was started, in ns.
+  /// Returns the waiting time of the calling thread since its start, in ns.
   static std::uint64_t sum_ns() { return mine().ns; }
 
  private:
@@ -38,8 +38,9 @@ class Waiting {
   Clock::time_point start_;
 };
 
-/// Between two looks at what another thread is to change. Who waits long gives its processor away:
-/// the one it waits for may be without.
+/// Back-off of a thread that polls for another thread's change: call `wait` between two tries. A
+/// thread that waits long yields its processor, as the thread that it waits for may need one. The
+/// waiting time counts (`Waiting`) from the first `wait` until the object is destroyed.
 class Backoff {
  public:
   void wait() {
@@ -51,7 +52,7 @@ class Backoff {
   }
 
  private:
-  /// Pauses of some 10 to 50 us on x86, longer than what is waited for takes on a processor.
+  /// Waits before a yield: some 10 to 50 us on x86, longer than a running thread holds a lock.
   static constexpr unsigned kBeforeYielding = 1024;
 
   std::optional<Waiting> waiting_;

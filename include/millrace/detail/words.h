@@ -1,5 +1,5 @@
-// How a table reads and writes its index and the keys in its records: as one thread may, or as
-// several threads at once must.
+// Loads, stores and locks of a table's index and of the keys in its records: plain for one thread,
+// atomic for several threads at once.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,8 @@ struct OneThread {
   static void unlock(std::uint64_t&, std::uint64_t) {}
 };
 
-/// Several threads use it at once. What is loaded shows all that was written before it was stored.
+/// Several threads use the table at once. `load` acquires and `store` releases: a thread that loads
+/// a value sees all that was written before that value was stored.
 struct ManyThreads {
   static constexpr bool kShared = true;
 
@@ -46,7 +47,8 @@ struct ManyThreads {
   static void store(Word& word, Word value) {
     __atomic_store_n(&word, value, __ATOMIC_RELEASE);
   }
-  /// A key that others write meanwhile is that of a slot whose tag says so: word by word is enough.
+  /// Compares word by word: a thread writes a key only while the slot is not live, so the key under
+  /// a live tag is whole.
   template <class K>
   static bool equal(const K& stored, const K& key) {
     std::uint64_t difference = 0;
@@ -59,7 +61,7 @@ struct ManyThreads {
     for (std::size_t i = 0; i < sizeof(K); i += 8)
       __atomic_store_n(const_cast<Aliasing*>(word_at(stored, i)), key.word(i), __ATOMIC_RELAXED);
   }
-  /// Waits until the bit is this thread's. Who has it may load and store the word.
+  /// Waits until this thread has the bit. The thread that has the bit may load and store the word.
   static void lock(std::uint64_t& word, std::uint64_t bit) {
     Backoff backoff;
     while (!try_lock(word, bit)) {

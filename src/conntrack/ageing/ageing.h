@@ -1,10 +1,10 @@
-// The contract of an ageing scheme: how idle connections are found. Each worker uses an instance of
-// its own.
+// The contract of an ageing scheme, which finds expired connections. Each worker uses an instance
+// of its own.
 //
 // The tracker writes `last_seen` into the record of every entry that a packet meets; a scheme reads
-// it, through `Connections`, when it wants to know whether a connection is still in use. It is
-// called once a burst and once or twice a connection, never for a packet: so a line does not know
-// which scheme it has, and is compiled once for all.
+// it, as a deadline, through `Connections`. A scheme is called once a burst and once or twice a
+// connection, never for a packet. A virtual call is therefore cheap enough, and the line is
+// compiled once for all schemes.
 #pragma once
 
 #include <array>
@@ -19,53 +19,57 @@
 
 namespace millrace {
 
+/// Settings of an ageing scheme, for all workers together.
 struct AgeingConfig {
   std::size_t ids = 0;             ///< ids are below this
-  std::size_t connections = 0;     ///< there are no more at a time
-  std::uint32_t interval_ms = 10;  ///< how finely deadlines are told apart, 1 to 1000
+  std::size_t connections = 0;     ///< live connections at most
+  std::uint32_t interval_ms = 10;  ///< resolution of deadlines, 1 to 1000
   Pages pages = Pages::huge;
 };
 
-/// Connections that are looked at together, so that memory brings their records together.
+/// The most connections that are checked together, so that the fetches of their records overlap.
 inline constexpr unsigned kLookMost = 64;
 
-/// What a scheme may ask about connections, and how it ends them.
+/// The connections of a tracker, as its ageing scheme reads and ends them.
 class Connections {
  public:
-  /// When each ends if no packet comes. `kLookMost` ids at most.
+  /// Sets `at[i]` to the tick at which `ids[i]` expires if no packet comes. `kLookMost` ids at
+  /// most.
   virtual void deadlines(std::span<const ConnId> ids, std::span<Tick> at) const = 0;
-  /// Removes them.
+  /// Removes the connections. `kLookMost` ids at most.
   virtual void expire(std::span<const ConnId> ids) = 0;
 
  protected:
   ~Connections() = default;
 };
 
+/// An ageing scheme of one worker. Ids are those of originators' entries.
 class Ageing {
  public:
   virtual ~Ageing() = default;
-  /// A connection is being opened: `born` may follow soon.
+  /// Prefetches for `born`, which may follow soon: a connection is being opened.
   virtual void approach(ConnId) const {}
-  /// A connection was opened now; its first deadline.
+  /// Adds a connection that was opened now, with its first deadline.
   virtual void born(ConnId id, Tick now, Tick deadline) = 0;
-  /// Its deadline has come nearer. What expires early for other reasons, the scheme finds itself.
+  /// Brings a deadline forward. A scheme that reads all deadlines often enough ignores it.
   virtual void sooner(ConnId, Tick /*now*/, Tick /*deadline*/) {}
-  /// It was removed by someone else than `sweep`.
+  /// Takes out a connection that was not removed by `sweep`.
   virtual void gone(ConnId id) = 0;
-  /// Lets connections expire whose deadline is at or before now, without a call of `gone`. Looks at
-  /// `budget` connections at most. True when nothing is left to do at that time.
+  /// Calls `expire` for connections with a deadline at or before `now`, and takes them out without
+  /// a call of `gone`. Checks `budget` connections at most. Returns true if nothing is left to do
+  /// at that time.
   virtual bool sweep(Tick now, unsigned budget, Connections& connections) = 0;
-  /// Whether what has expired may stay for long. Then a packet that meets it begins a connection
-  /// anew, and an insertion that finds no place takes its.
+  /// True if expired connections may stay for long. The tracker then does not find them any more,
+  /// and an insertion may evict them.
   virtual bool leaves_expired() const { return false; }
   virtual std::size_t memory_bytes() const = 0;
   virtual Result<void> check_invariants() const = 0;
 };
 
-/// Time that ticks tell: it does not wrap, and stands still where they go back.
+/// Time in ms from ticks, in 64 bits. It does not wrap, and stands still while ticks go back.
 class Elapsed {
  public:
-  /// The first tick is where it starts.
+  /// Advances to `now`. The first call sets the start.
   void advance(Tick now) {
     if (!started_) {
       started_ = true;
@@ -78,7 +82,7 @@ class Elapsed {
   }
   bool has_started() const { return started_; }
   std::uint64_t ms() const { return ms_; }
-  /// The latest tick.
+  /// Returns the latest tick.
   Tick now() const { return now_; }
 
  private:
@@ -87,7 +91,7 @@ class Elapsed {
   std::uint64_t ms_ = 0;
 };
 
-/// Lets those expire whose deadlines have come; `stays(id, deadline)` is told the others.
+/// Expires the connections that are past their deadlines; calls `stays(id, deadline)` for the rest.
 template <class Stays>
 void expire_due(std::span<const ConnId> ids, Tick now, Connections& connections, Stays&& stays) {
   std::array<Tick, kLookMost> deadlines;
@@ -104,10 +108,10 @@ void expire_due(std::span<const ConnId> ids, Tick now, Connections& connections,
   connections.expire(std::span(due).first(count));
 }
 
-/// One instance for each worker. Workers that share tables share the ids, too; an id is one
-/// worker's, from `born` to `gone` or `expire`.
+/// One instance for each worker. Workers that share tables share the ids, too; from `born` to
+/// `gone` or `expire` an id belongs to one worker.
 using AgeingOfWorkers = std::vector<std::unique_ptr<Ageing>>;
-/// How a scheme is made. Errors (failed): no memory.
+/// A function that makes a scheme for all workers. Errors (failed): no memory.
 using MakeAgeing = Result<AgeingOfWorkers>(const AgeingConfig& config, unsigned workers);
 
 }  // namespace millrace

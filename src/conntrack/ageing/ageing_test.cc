@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-/// Deadlines that a test moves as packets would.
+/// Connections with deadlines that a test moves as packets would.
 struct Deadlines final : Connections {
   explicit Deadlines(std::size_t ids, Tick all = {}) : at(ids, all) {}
   void deadlines(std::span<const ConnId> ids, std::span<Tick> deadlines) const override {
@@ -122,8 +122,8 @@ TYPED_TEST(AgeingTest, WhoIsGoneDoesNotEnd) {
   EXPECT_EQ(deadlines.expired, (std::vector<ConnId>{ConnId{0}, ConnId{2}}));
 }
 
-// Years in steps of days, as captures with absurd timestamps have them: nothing is missed, and time
-// is not counted through slot by slot.
+// Years in steps of days, as in captures with absurd timestamps: no connection is missed, and the
+// wheel skips empty slots.
 TYPED_TEST(AgeingTest, LongSleepsEndEverything) {
   auto ageing = this->make(300, 1);
   Deadlines deadlines(300);

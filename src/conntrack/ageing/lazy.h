@@ -1,13 +1,13 @@
-// `lazy`: what has expired stays until its place is wanted (Girondi et al., HPSR 2021, after Le
-// Scouarnec, ANCS 2018). A packet that meets it begins a connection anew, in its place, and an
-// insertion that finds no other place takes its. A sweep helps: a pass over the table takes a
-// minute, and a second where three quarters of the ids or more are taken.
+// `lazy`: an expired connection stays until its slot is needed (Girondi et al., HPSR 2021, after Le
+// Scouarnec, ANCS 2018). A packet with its key opens a new connection in its slot, and an insertion
+// that finds no free slot evicts it. A sweep helps: a pass over the table takes a minute, or a
+// second if three quarters of the worker's share of connections or more are live.
 //
-// Slack: no connection is removed before its deadline; packets do not meet an expired one; it is
-// counted, and keeps its place from others, at most a pass of a minute and an interval, plus what
-// the budget of `sweep` leaves for later. Where workers share tables, others may be reading an
-// entry that is in the way: there only the sweep removes, and a packet that comes before it finds
-// its connection alive.
+// Slack: no connection is removed before its deadline, and no packet meets an expired one. An
+// expired connection is counted as live and keeps its slot for at most a pass of a minute and an
+// interval, plus the delay if the budgets of `sweep` do not suffice. If workers share tables,
+// another worker may be reading the entry: then only the sweep removes, and a packet that comes
+// before the sweep finds its connection live.
 #pragma once
 
 #include <cstdint>

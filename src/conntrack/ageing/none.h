@@ -1,4 +1,4 @@
-// `none`: connections stay until someone removes them.
+// `none`: connections do not expire; they stay until they are closed.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,8 @@
-// What `scan` and `lazy` have in common: passes over all ids, a slice every interval, that look at
-// the live ones.
+// The common part of `scan` and `lazy`: passes over all ids, a slice every interval, that check the
+// live ones.
 //
-// Bound of a sweep: of each connection in its budget a record, the reply's, and a line of bits.
+// A sweep reads, for each connection of its budget, both records and at most one cache line of
+// bits.
 #pragma once
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 namespace millrace {
 
+/// Checks all live ids once a pass. A derived scheme says how long a pass takes.
 class Passes : public Ageing {
  public:
   void born(ConnId id, Tick now, Tick) override {
@@ -58,7 +60,7 @@ class Passes : public Ageing {
  protected:
   static constexpr std::uint32_t kQuickPassMs = 1000;
 
-  /// `ids` are shared by so many workers.
+  /// `workers` share the connections of `config`.
   Passes(Memory memory, const AgeingConfig& config, unsigned workers)
       : memory_(std::move(memory)),
         live_(memory_.data(), config.ids),
@@ -66,12 +68,12 @@ class Passes : public Ageing {
         most_of_worker_(config.connections / workers),
         interval_ms_(std::max(config.interval_ms, 1U)) {}
 
-  /// How long a pass may take, as things are.
+  /// Returns the time in ms that a pass may take at present.
   virtual std::uint32_t pass_ms() const = 0;
-  /// Of its part of all connections, whether so many quarters live.
+  /// True if at least that many quarters of this worker's share of all connections are live.
   bool has_quarters(unsigned quarters) const { return count_ >= most_of_worker_ * quarters / 4; }
 
-  /// One of `Scheme`, derived from this, for each worker.
+  /// Makes a `Scheme`, which derives from this class, for each worker. Errors (failed): no memory.
   template <class Scheme>
   static Result<AgeingOfWorkers> create_each(const AgeingConfig& config, unsigned workers) {
     AgeingOfWorkers all;
@@ -89,7 +91,7 @@ class Passes : public Ageing {
     ++count_;
   }
 
-  /// What is due grows by a slice with each interval, to a whole pass at most.
+  /// Advances the time. Each interval adds a slice to the ids that are due, up to a whole pass.
   void advance(Tick now) {
     const bool starts = !time_.has_started();
     time_.advance(now);
@@ -108,9 +110,9 @@ class Passes : public Ageing {
   std::uint64_t most_of_worker_;
   std::uint32_t interval_ms_;
   Elapsed time_;
-  std::uint64_t interval_ = 0;  // that `left_` knows of
+  std::uint64_t interval_ = 0;  // the latest one that `left_` includes
   std::uint64_t left_ = 0;      // ids that are due
-  std::uint64_t at_ = 0;        // the next of them
+  std::uint64_t at_ = 0;        // the next id that is due
   std::size_t count_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// `scan`: every interval a slice of the table is looked at, all of it in a second (Girondi et al.,
-// HPSR 2021: "scanning").
+// `scan`: checks a slice of the table every interval, all of it in a second (Girondi et al., HPSR
+// 2021: "scanning").
 //
-// Slack: no connection is removed before its deadline, and an idle one at most a pass and an
-// interval after it, plus what the budget of `sweep` leaves for later.
+// Slack: no connection is removed before its deadline. An expired one is removed at most a pass and
+// an interval after its deadline, plus the delay if the budgets of `sweep` do not suffice.
 #pragma once
 
 #include <cstdint>

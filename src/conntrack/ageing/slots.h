@@ -1,11 +1,11 @@
-// Ids filed in numbered slots, for timer wheels: a slot is a list of chunks of a cache line each,
-// so that those who fire together are found together. An id that leaves early gives its place to
-// its slot's last.
+// Ids in numbered slots, for timer wheels. A slot is a list of chunks of one cache line each, so
+// that ids that fire together lie together. If an id is removed early, the last id of its slot
+// takes its place.
 //
 // Invariants:
-//  1. All chunks of a slot are full but its last, which is not empty.
-//  2. A filed id stands in the chunk that is kept for it, and that chunk names its slot, the one
-//     before it, and the one before that.
+//  1. All chunks of a slot but the last are full; the last is not empty.
+//  2. An id stands in the chunk that `chunk_of` names. That chunk names its slot, the chunk before
+//     it, and the chunk before that one.
 #pragma once
 
 #include <algorithm>
@@ -28,28 +28,30 @@
 
 namespace millrace {
 
-/// Memory for the slots of several workers, who share the ids: at any time an id is filed by one of
-/// them at most.
+/// Memory for the slots of several workers. The workers share the ids; at any time an id is in the
+/// slots of at most one worker. Thread rule: any worker may call `take_list` and `give_back`; a
+/// chunk and an id's place are used by the worker that has them.
 class SlotMemory {
  public:
   static constexpr unsigned kIdsOfChunk = 13;
   static constexpr std::uint32_t kNone = UINT32_MAX;
   struct alignas(64) Chunk {
-    std::uint32_t before;   ///< the chunk before it in its slot, or in a list of free ones
-    std::uint32_t before2;  ///< and before that, so that two are fetched at a time
+    std::uint32_t before;   ///< the chunk before this one in its slot, or in a free list
+    std::uint32_t before2;  ///< the chunk before that, so that two are prefetched at a time
     std::uint32_t slot;
     ConnId ids[kIdsOfChunk];
   };
 
-  /// For ids below `ids`, of which `most` are filed at a time. Errors (failed): no memory.
+  /// Makes memory for ids below `ids`, of which `most` at a time are in slots. Errors (failed): no
+  /// memory.
   static Result<SlotMemory> create(std::size_t ids, std::size_t most, std::uint32_t slots,
                                    unsigned workers, Pages pages) {
-    // Of each slot one may be partly filled, and each worker keeps some that are free.
+    // One chunk of each slot may be partly filled, and each worker keeps some free chunks.
     const std::size_t of_worker = std::min<std::size_t>(slots, most) + std::size_t{3} * kHandedOver;
     const std::size_t chunks = most / kIdsOfChunk + workers * of_worker + 1;
     auto all = Memory::map(chunks * sizeof(Chunk), pages);
     if (!all) return std::unexpected(all.error());
-    // There may be twice as many ids as connections, so each byte counts.
+    // There may be twice as many ids as connections, so a byte less for each id pays.
     const std::size_t bytes = chunks < kNone24 ? 3 : sizeof(std::uint32_t);
     auto places = Memory::map(ids * bytes, pages);
     if (!places) return std::unexpected(places.error());
@@ -60,7 +62,7 @@ class SlotMemory {
   Chunk& chunk(std::uint32_t number) const {
     return reinterpret_cast<Chunk*>(chunks_.data())[number];
   }
-  /// The number of the chunk in which a filed id stands.
+  /// Returns the number of the chunk that holds `id`, which is in a slot.
   std::uint32_t chunk_of(ConnId id) const {
     std::uint32_t number = 0;
     place_bytes_ == 3 ? std::memcpy(&number, place(id), 3) : std::memcpy(&number, place(id), 4);
@@ -72,7 +74,8 @@ class SlotMemory {
   void prefetch_place(ConnId id) const { detail::prefetch(place(id)); }
   std::size_t memory_bytes() const { return chunks_.bytes() + places_.bytes(); }
 
-  /// Chunks change hands so many at a time, in lists. There is always one left.
+  /// The most chunks in a list that a worker takes or gives back. The memory never runs out of
+  /// chunks.
   static constexpr unsigned kHandedOver = 32;
   struct List {
     std::uint32_t first;
@@ -122,22 +125,22 @@ class SlotMemory {
   std::unique_ptr<std::atomic_flag> locked_;
 };
 
-/// One worker's.
+/// The slots of one worker, used by that worker's thread.
 class Slots {
  public:
   Slots(std::shared_ptr<SlotMemory> memory, std::uint32_t slots)
       : memory_(std::move(memory)), slots_(slots) {}
 
   bool is_empty(std::uint32_t slot) const { return slots_[slot].last == kNone; }
-  /// Begins to fetch what `take` reads first.
+  /// Prefetches what `take` reads first.
   void prefetch(std::uint32_t slot) const { prefetch_chunk(slots_[slot].last); }
-  /// And what filing `id` writes.
+  /// Prefetches what `append` writes for `id`.
   void prefetch_place(ConnId id) const { memory_->prefetch_place(id); }
 
-  /// The slot of a filed id.
+  /// Returns the slot of an id that is in one.
   std::uint32_t slot_of(ConnId id) const { return memory_->chunk(memory_->chunk_of(id)).slot; }
 
-  /// `id` is not filed.
+  /// Adds an id that is in no slot.
   void append(std::uint32_t slot, ConnId id) {
     Slot& s = slots_[slot];
     if (s.last == kNone || s.size == SlotMemory::kIdsOfChunk) {
@@ -153,7 +156,7 @@ class Slots {
     ++s.size;
   }
 
-  /// `id` is filed, here.
+  /// Removes an id that is in a slot of this worker.
   void remove(ConnId id) {
     const std::uint32_t number = memory_->chunk_of(id);
     SlotMemory::Chunk& chunk = memory_->chunk(number);
@@ -164,7 +167,7 @@ class Slots {
     shrink(s, 1);
   }
 
-  /// Takes ids out of the slot, until it is empty or so many are taken; returns how many.
+  /// Takes ids out of the slot until `ids` is full or the slot is empty; returns how many.
   unsigned take(std::uint32_t slot, std::span<ConnId> ids) {
     Slot& s = slots_[slot];
     unsigned taken = 0;
@@ -207,7 +210,7 @@ class Slots {
   static constexpr std::uint32_t kNone = SlotMemory::kNone;
   struct Slot {
     std::uint32_t last = kNone;  // chunk
-    unsigned size = 0;           // of that
+    unsigned size = 0;           // ids in that chunk
   };
 
   void prefetch_chunk(std::uint32_t chunk) const {
@@ -245,9 +248,9 @@ class Slots {
     return std::unexpected(Error{"slots: " + std::string(what)});
   }
 
-  std::shared_ptr<SlotMemory> memory_;  // all workers'
+  std::shared_ptr<SlotMemory> memory_;  // shared by all workers
   std::vector<Slot> slots_;
-  std::uint32_t free_ = kNone;  // this worker's, in a list
+  std::uint32_t free_ = kNone;  // list of this worker's free chunks
   unsigned free_count_ = 0;
 };
 

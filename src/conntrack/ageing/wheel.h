@@ -1,20 +1,21 @@
-// `wheel`: a hierarchical timer wheel (Varghese and Lauck, SOSP 1987, scheme 7) of two levels:
-// slots of one interval each for this turn of 4096 and the next one, and 4096 slots of a turn each.
-// At 10 ms a turn is 41 s and all of them 46 h; later deadlines wait in the farthest slot. While a
-// turn passes, connections of the one after the next come down to their slots, some with each
+// `wheel`: a hierarchical timer wheel (Varghese and Lauck, SOSP 1987, scheme 7) of two levels. A
+// turn is 4096 intervals. The fine level has a slot for each interval of the present turn and of
+// the next one; the coarse level has 4096 slots of a turn each. With intervals of 10 ms a turn is
+// 41 s and the coarse level 46 h; later deadlines wait in the farthest coarse slot. During a turn
+// the sweeps move the connections of the next turn's coarse slot to fine slots, some with each
 // sweep.
 //
-// A connection is filed under its deadline when it is born and then left alone: packets move the
-// deadline, not the timer. When the slot fires, the deadline is read again; what is not due is
-// filed anew. So is what ends sooner, as its packets told.
+// A new connection goes into the slot of its deadline and stays there: packets move the deadline,
+// not the timer. When the slot fires, the deadline is read again, and a connection that is not due
+// goes into a later slot. `sooner` moves a connection to an earlier slot.
 //
-// Slack: no connection is removed before its deadline, and an idle one at most one interval after
-// it, plus what the budget of `sweep` leaves for later.
+// Slack: no connection is removed before its deadline. An expired one is removed at most one
+// interval after its deadline, plus the delay if the budgets of `sweep` do not suffice.
 //
 // Slots are numbered from tick 0, so that they fire at the same ticks for all workers.
 //
-// Workers that share tables share the slots' memory, too, and each has slots of its own: an id is
-// filed by one worker at a time.
+// Workers that share tables share the memory of the slots, too, but each worker has slots of its
+// own: an id is in the slots of one worker at a time.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,7 @@ class Wheel final : public Ageing {
   static constexpr std::string_view kSummary =
       "timer wheel, deadlines read again when a slot fires; the default";
   static constexpr std::uint32_t kSlots = 4096;  // of each level
-  /// How long after its deadline a connection may still be there, if budgets suffice.
+  /// Returns the time in ms after its deadline for which a connection may stay, if budgets suffice.
   static std::uint32_t slack_ms(std::uint32_t interval_ms) { return interval_ms; }
 
   static Result<AgeingOfWorkers> create(const AgeingConfig& config, unsigned workers) {
@@ -58,7 +59,7 @@ class Wheel final : public Ageing {
 
   void approach(ConnId id) const override { slots_.prefetch_place(id); }
 
-  /// Where its slot fires early enough, the deadline is read then.
+  /// Does nothing if the connection's slot fires early enough: the deadline is read then.
   void sooner(ConnId id, Tick now, Tick deadline) override {
     advance(now);
     if (fires_by(slots_.slot_of(id), deadline)) return;
@@ -70,10 +71,10 @@ class Wheel final : public Ageing {
 
   bool sweep(Tick now, unsigned budget, Connections& connections) override {
     advance(now);
-    const std::uint64_t due = time_.ms() / interval_ms_;  // slots whose interval has passed whole
+    const std::uint64_t due = time_.ms() / interval_ms_;  // slots with an interval that is over
     std::uint64_t steps = std::uint64_t{kStepsPerLook} * std::max(budget, 1U);
     while (fired_ < due && budget > 0 && steps-- > 0) {
-      // After a sleep the turn's connections may not have come down yet.
+      // After a long sleep the turn's coarse slot may still hold connections.
       unsigned looked = look(coarse_slot(fired_ / kSlots), budget, connections);
       if (looked == 0) looked = look(fine_slot(fired_), budget, connections);
       budget -= looked;
@@ -91,7 +92,7 @@ class Wheel final : public Ageing {
  private:
   static constexpr std::uint32_t kFineSlots = 2 * kSlots;
   static constexpr std::uint32_t kBothLevels = kFineSlots + kSlots;
-  static constexpr unsigned kComeDown = 16;     // at once
+  static constexpr unsigned kComeDown = 16;     // from coarse to fine slots in one sweep
   static constexpr unsigned kStepsPerLook = 8;  // an empty slot is cheaper than a connection
 
   Wheel(std::shared_ptr<SlotMemory> memory, const AgeingConfig& config)
@@ -110,22 +111,23 @@ class Wheel final : public Ageing {
     return kFineSlots + static_cast<std::uint32_t>(turn % kSlots);
   }
 
-  /// The next slot that may hold anything, or `due`: long sleeps are skipped, not counted through.
+  /// Returns the next slot that may hold a connection, or `due`, so that a long sleep is not
+  /// counted through slot by slot.
   std::uint64_t next_to_fire(std::uint64_t due) const {
     if (fired_ < latest_fine_) return fired_ + 1;
     const std::uint64_t turn = fired_ / kSlots;
     return turn < latest_coarse_ ? std::min(due, (turn + 1) * kSlots) : due;
   }
 
-  /// The first slot that fires at or after the deadline.
+  /// Returns the first slot that fires at or after the deadline.
   std::uint64_t slot_for(Tick deadline) const {
     const std::int64_t left = std::max(deadline - time_.now(), 0);
     const std::uint64_t when = time_.ms() + static_cast<std::uint64_t>(left);
     return std::max((when + interval_ms_ - 1) / interval_ms_, fired_ + 1) - 1;
   }
 
-  /// Whether what stands there is looked at, or filed in a fine slot, before that deadline's slot
-  /// has fired.
+  /// True if the connections of slot `filed` are checked, or moved to fine slots, before the slot
+  /// of that deadline has fired.
   bool fires_by(std::uint32_t filed, Tick deadline) const {
     const std::uint64_t slot = slot_for(deadline);
     if (filed < kFineSlots)
@@ -134,7 +136,8 @@ class Wheel final : public Ageing {
     return (filed - kFineSlots + kSlots - turn % kSlots) % kSlots <= slot / kSlots - turn;
   }
 
-  /// Files under the deadline's slot, or the turn that it lies in.
+  /// Puts a connection into the fine slot of its deadline or, if that is farther away, the coarse
+  /// one.
   void file(ConnId id, Tick deadline) {
     const std::uint64_t slot = slot_for(deadline);
     if (slot / kSlots < fired_ / kSlots + 2) {
@@ -146,7 +149,7 @@ class Wheel final : public Ageing {
     slots_.append(coarse_slot(turn), id);
   }
 
-  /// Looks at some connections of a slot; returns how many.
+  /// Checks up to `budget` connections of a slot, `kLookMost` at most; returns how many.
   unsigned look(std::uint32_t slot, unsigned budget, Connections& connections) {
     std::array<ConnId, kLookMost> ids;
     const unsigned count = slots_.take(slot, std::span(ids).first(std::min(budget, kLookMost)));
@@ -160,7 +163,7 @@ class Wheel final : public Ageing {
   std::uint32_t interval_ms_;
   Elapsed time_;
   std::uint64_t fired_ = 0;        // slots that have fired
-  std::uint64_t latest_fine_ = 0;  // slot, and turn, beyond which nothing is filed
+  std::uint64_t latest_fine_ = 0;  // latest slot, and turn, ever used
   std::uint64_t latest_coarse_ = 0;
 };
 

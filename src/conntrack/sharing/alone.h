@@ -1,4 +1,5 @@
-// Tables of one worker alone: nothing to guard, and what drains is free when its burst ends.
+// Guards of tables that one worker uses: none; and removed ids are reclaimed at the end of their
+// burst.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 
 namespace millrace {
 
+/// Reclaims removed ids at the end of the burst. Used by one worker.
 class SettleAtOnce {
  public:
   static std::size_t more_ids(unsigned) { return 0; }
@@ -30,6 +32,7 @@ class SettleAtOnce {
   DrainingIds draining_;
 };
 
+/// Guards that do nothing.
 struct Alone {
   static constexpr bool kShared = false;
   static constexpr bool kConcurrent = false;

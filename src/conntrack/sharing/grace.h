@@ -1,5 +1,5 @@
-// When ids that were removed may be given out again, under sharing: once every worker has ended a
-// burst since (quiescent-state-based reclamation).
+// Reclamation of removed ids if workers share tables: an id is reclaimed once every worker has
+// ended a burst since its removal (quiescent-state-based reclamation).
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-/// Each worker releases what it removed itself. Of its ids, those of `waiting_` drained before
-/// `period_` began; what drains meanwhile waits for the next.
+/// Reclaims the ids that one worker removed. The ids in `waiting_` were removed before grace period
+/// `period_` began; ids removed since (`draining_`) wait for the next one.
 class SettleAfterGrace {
  public:
   static std::size_t more_ids(unsigned workers) {

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-/// Notes what is released.
+/// A table that notes the released ids.
 struct Noting {
   std::vector<ConnId>* released;
   void release(ConnId id) { released->push_back(id); }
@@ -62,7 +62,7 @@ TEST_F(GraceTest, TooMuchThatDrainsHoldsUpSweeps) {
   workers_[0].begin();
   workers_[1].begin();
   workers_[0].add(Side::originator, ConnId{0});
-  end_burst(0);  // its period has begun
+  end_burst(0);  // starts its grace period
   for (std::uint32_t id = 1; workers_[0].has_room(); ++id) {
     ASSERT_LT(id, 10'000U);
     workers_[0].add(Side::originator, ConnId{id});
@@ -75,7 +75,8 @@ TEST_F(GraceTest, TooMuchThatDrainsHoldsUpSweeps) {
   EXPECT_TRUE(workers_[0].is_empty());
 }
 
-/// What each id went through: even while it may be found, one more while it drains.
+/// A counter for each id, raised at each step of its life: even while lookups may find the id, odd
+/// while it drains.
 struct Lives {
   static constexpr std::uint32_t kIds = 256;
   std::array<std::atomic<std::uint32_t>, kIds> of{};
@@ -91,13 +92,13 @@ struct Counting {
   }
 };
 
-// Three workers find ids, keep them for a burst, and erase some of them: nothing that a worker
-// keeps is released before its burst ends.
+// Three workers find ids, keep them for a burst, and erase some of them: no id that a worker keeps
+// is released before the worker's burst ends.
 TEST(Grace, NobodyLosesWhatItFoundInThisBurst) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   constexpr unsigned kWorkers = 3;
-  constexpr unsigned kLeast = 1000;  // where a worker has no processor, the others wait for it
+  constexpr unsigned kLeast = 1000;  // grace periods wait for a worker without a processor
   constexpr int kMost = 200'000'000;
   Lives lives;
   auto workers = SettleAfterGrace::create(kWorkers);

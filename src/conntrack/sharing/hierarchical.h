@@ -1,8 +1,9 @@
-// `hierarchical`: one `chained` table for all workers, and locks of three levels, as FastClick's
-// table has them (HPSR'21, section III.C): of the table, for its pool of ids; of a bucket, shared
-// to follow its chain and exclusive to change it; and of an entry, from its insertion until its
-// connection is confirmed, which is its record's mark (tracker.h). Who holds a bucket's may take
-// the table's; nobody holds two buckets'.
+// `hierarchical`: one `chained` table for all workers, and locks of three levels, as in FastClick's
+// table (HPSR'21, section III.C). The lock of the table guards its pool of ids. The lock of a
+// bucket is shared for a search of its chain and exclusive for a change. The lock of an entry lasts
+// from its insertion until its connection is confirmed: it is the mark in the record's `peer`
+// (tracker.h). A thread that holds the lock of a bucket may take the lock of the table; no thread
+// holds the locks of two buckets.
 #pragma once
 
 #include <atomic>
@@ -17,8 +18,8 @@
 
 namespace millrace {
 
-/// A reader-writer spinlock, as std::shared_lock and std::unique_lock want it. No fairness: it is
-/// held for some steps along a chain.
+/// A reader-writer spinlock for std::shared_lock and std::unique_lock. It is not fair: a thread
+/// holds it for a few steps along a chain only.
 class SharedSpinlock {
  public:
   void lock() {
@@ -44,6 +45,7 @@ class SharedSpinlock {
   std::atomic<std::uint32_t> holders_ = 0;  // readers, or kWriter
 };
 
+/// The locks of `chained` in this scheme.
 struct TableAndBucketLocks {
   static constexpr bool kShared = true;
   using Bucket = SharedSpinlock;

@@ -1,8 +1,8 @@
-// `lock-free-cuckoo`: one `cuckoo` table for all workers, whose readers rte_hash lets through
-// without a lock (RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF: they look again when its counter of
-// changes has moved), with one writer at a time. Positions are given out again when every worker
-// has ended a burst since, by rte_rcu as rte_hash's own reclamation does; but that would not tell
-// us which position is whose anew.
+// `lock-free-cuckoo`: one `cuckoo` table for all workers. Readers take no lock
+// (RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY_LF: rte_hash repeats a lookup if its counter of changes has
+// moved); one thread writes at a time. Positions are reclaimed after a grace period by rte_rcu
+// (grace.h), not by rte_hash's own reclamation, which does not report the positions that it has
+// freed.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// One lock for all of an instance, whatever is done.
+// Guards with one lock around the whole table.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 
 namespace millrace {
 
-/// As std::shared_lock and std::unique_lock want it. Who finds it taken notes how long it waited.
+/// A lock for std::shared_lock and std::unique_lock. A thread that has to wait for it counts the
+/// waiting time (detail::Waiting).
 class Lock {
  public:
   virtual ~Lock() = default;
@@ -27,12 +28,13 @@ class Lock {
  private:
   virtual bool try_lock() = 0;
   virtual bool try_lock_shared() = 0;
-  /// Take it, however long that takes, which detail::Waiting is told.
+  /// Take the lock, and count the waiting time.
   virtual void wait() = 0;
   virtual void wait_shared() = 0;
 };
 
-/// A line is compiled for it once: schemes differ in their lock.
+/// Guards of one lock, shared for lookups and exclusive for changes. The lock is virtual, so that
+/// the line is compiled once for all locks.
 class Locked {
  public:
   static constexpr bool kShared = true;

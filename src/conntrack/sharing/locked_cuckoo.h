@@ -1,7 +1,7 @@
 // `locked-cuckoo`: one `cuckoo` table for all workers, under rte_hash's own reader-writer lock
-// (RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY): it is taken for each burst that is looked up, and for each
-// key that is added or removed. What rte_hash does outside of it, giving out positions, wants one
-// writer at a time.
+// (RTE_HASH_EXTRA_FLAGS_RW_CONCURRENCY): rte_hash takes it for each burst of lookups, and for each
+// key that is added or removed. rte_hash gives out positions outside of this lock, so one thread
+// writes at a time.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// `mutex`: one table for all workers, and one std::shared_mutex: shared to look up, exclusive to
-// change.
+// `mutex`: one table for all workers, and one std::shared_mutex: shared for lookups, exclusive for
+// changes.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Tables that see to readers themselves, and want one writer at a time.
+// Guards of tables that are safe for readers beside one writer: a spinlock for the writers.
 #pragma once
 
 #include <memory>

@@ -28,8 +28,9 @@ void GracePeriods::quiescent(unsigned worker) { rte_rcu_qsbr_quiescent(variable_
 void GracePeriods::end(unsigned worker) { rte_rcu_qsbr_thread_offline(variable_.get(), worker); }
 std::uint64_t GracePeriods::start() { return rte_rcu_qsbr_start(variable_.get()); }
 bool GracePeriods::is_over(std::uint64_t period) {
-  // What the last asker found is kept for the next, who then looks at no worker: so the flag must
-  // hand on what was learned of them.
+  // rte_rcu keeps the result of the last check for the next caller, which then reads no worker's
+  // counter. So acquire and release of the flag must pass on what the last caller saw of the
+  // workers.
   if (asking_->test_and_set(std::memory_order_acquire)) return false;
   const bool over = rte_rcu_qsbr_check(variable_.get(), period, false) != 0;
   asking_->clear(std::memory_order_release);

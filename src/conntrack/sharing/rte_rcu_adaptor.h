@@ -1,5 +1,5 @@
-// DPDK's rte_rcu_qsbr, behind a class that shows none of DPDK's types: tells when every worker has
-// passed the end of a burst, so that nobody uses what was removed before.
+// Grace periods by DPDK's rte_rcu_qsbr, behind a class without DPDK's types: a period is over when
+// every worker has ended a burst, so that no worker uses what was removed before.
 #pragma once
 
 #include <atomic>
@@ -13,22 +13,25 @@ struct rte_rcu_qsbr;
 
 namespace millrace {
 
-/// Any thread may ask and begin; a worker's number is used by that worker's thread only.
+/// Thread rule: any thread may call `start` and `is_over`; only a worker's own thread passes its
+/// number to the other functions.
 class GracePeriods {
  public:
-  /// For workers 0 to `workers` - 1, none of which has begun.
+  /// Makes the grace periods of workers 0 to `workers` - 1, none of them online. Errors (failed):
+  /// no memory.
   static Result<GracePeriods> create(unsigned workers);
 
-  /// The worker begins: from now on it is waited for.
+  /// Brings the worker online: from now on grace periods wait for it.
   void begin(unsigned worker);
-  /// It keeps nothing that it found before.
+  /// Reports that the worker keeps nothing that it found before.
   void quiescent(unsigned worker);
+  /// Takes the worker offline: grace periods no longer wait for it.
   void end(unsigned worker);
 
-  /// A period begins now, ...
+  /// Starts a grace period, and returns its number.
   std::uint64_t start();
-  /// ... and is over once every worker was quiescent since. False, too, while another thread asks:
-  /// who learns that it is over learns all that the workers did before.
+  /// True if every worker that is online was quiescent since the period's start. The caller then
+  /// sees all that the workers wrote before. Also false while another thread is in this function.
   bool is_over(std::uint64_t period);
 
  private:

@@ -1,5 +1,5 @@
-// `sharded`: every worker has tables of its own, and packets go to the worker that owns their
-// connection. Nothing is shared, so nothing guards.
+// `sharded`: every worker has tables of its own, and a packet goes to the worker that owns its
+// connection. Nothing is shared, so nothing is guarded.
 #pragma once
 
 #include <string_view>

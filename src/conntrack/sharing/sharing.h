@@ -1,7 +1,7 @@
-// The contract of a sharing scheme: whether workers use the same tables, what guards them, and when
-// an id that was removed may be given out again.
+// The contract of a sharing scheme: it says if workers use the same tables, guards these tables,
+// and reclaims removed ids.
 //
-// To add a scheme, write its header as `mutex.h` has it, and name it in the list of schemes.h.
+// To add a scheme, write a header like `mutex.h`, and name the scheme in the list of schemes.h.
 #pragma once
 
 #include <concepts>
@@ -15,36 +15,37 @@
 
 namespace millrace {
 
-/// What guards the stages of a burst. `reading()` and `writing()` give objects that guard while
-/// they live: stages that look up, and those that open, link and remove.
+/// Guards of the stages of a burst. `reading()` returns an object that guards lookups while it
+/// lives; `writing()`, one that guards open, link and removal.
 template <class G>
 concept Guards = requires(const G guards) {
-  /// Several workers may have the same tables.
+  /// True if several workers may use the same tables.
   { G::kShared } -> std::convertible_to<bool>;
-  /// Some read while one changes them, or several change them at once: tables see to that.
+  /// True if workers read while a worker changes the tables, or several change them at once: the
+  /// tables themselves are safe for that.
   { G::kConcurrent } -> std::convertible_to<bool>;
   guards.reading();
   guards.writing();
   typename G::Settling;
 };
 
-/// When removed ids are released. Each worker has an instance of its own.
+/// Reclaims removed ids. Each worker has an instance of its own.
 template <class S>
 concept Settles = requires(S settling, const S view, Side side, ConnId id) {
-  /// Ids beyond those promised, for those that drain longer than a burst.
+  /// Returns the ids to add to the tables' capacity, for ids that drain longer than a burst.
   { S::more_ids(1U) } -> std::same_as<std::size_t>;
   { S::create(1U) } -> std::same_as<Result<std::vector<S>>>;
-  /// Its worker begins, and ends: others wait for it only in between.
+  /// The worker begins, and ends: grace periods wait for it only in between.
   settling.begin();
   settling.end();
-  /// The id was erased in that side's table.
+  /// Adds an id that was erased in that side's table.
   settling.add(side, id);
-  /// Whether a sweep's ids may be added.
+  /// True if the ids of a sweep and a burst may be added.
   { view.has_room() } -> std::same_as<bool>;
-  /// Whether none drains.
+  /// True if no id is draining.
   { view.is_empty() } -> std::same_as<bool>;
-  // And, as a template: end_burst(TablePair<Table>&, writing): the worker uses nothing any more
-  // that it found in this burst; `writing()` gives the guard under which tables may be changed.
+  // Also a template, end_burst(TablePair<Table>&, writing): the worker no longer uses what it found
+  // in this burst; releases ids. `writing()` returns the guard under which tables may be changed.
 };
 
 /// A sharing scheme.
@@ -54,8 +55,8 @@ concept Sharing = requires {
   { S::kSummary } -> std::convertible_to<std::string_view>;
   typename S::Guards;
   { S::create() } -> std::same_as<typename S::Guards>;
-  // And, as a template: `Form<TableScheme<...>>`, the form of that table that it uses; void where
-  // it does not go with it.
+  // Also a template, `Form<TableScheme<...>>`: the form of the table that the scheme uses; void if
+  // the scheme does not go with the table.
 };
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
 // `spinlock`: one table for all workers, and one spinlock: test and test-and-set (Rudolph and
-// Segall, ISCA 1984). Who waits long gives its processor to another: the holder may be without one.
+// Segall, ISCA 1984). A thread that waits long yields its processor, which the holder of the lock
+// may need.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// The tables of a tracker.
+// The tables of a tracker, and the ids of them that drain.
 #pragma once
 
 #include <cstddef>
@@ -10,20 +10,21 @@
 
 namespace millrace {
 
-/// Originators' entries and replies' entries: in two instances of the same table, or all in the
-/// first one.
+/// The tables of originators' entries and of replies' entries. Without `replies`, `originators`
+/// holds both.
 template <class Table>
 struct TablePair {
   Table originators;
   std::optional<Table> replies;
 };
 
-/// Ids of a pair's tables that drain.
+/// The draining ids of a pair's tables.
 struct DrainingIds {
   std::vector<ConnId> originators;
   std::vector<ConnId> replies;
 
-  /// With less, a sweep and a burst of openings that are all refused fit without an allocation.
+  /// The most draining ids with which the ids of a sweep and of a burst of refused openings still
+  /// fit without an allocation.
   static constexpr std::size_t kMost = 1024 - 4 * Stragglers::kMax;
 
   DrainingIds() {

@@ -1,5 +1,4 @@
-// Tables that see to themselves: workers read and change them at once, and no guard stands around
-// a stage.
+// Guards of tables that several workers may read and change at once: none.
 #pragma once
 
 #include "conntrack/sharing/grace.h"

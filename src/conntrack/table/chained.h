@@ -1,5 +1,5 @@
-// `chained`: the table that most stacks have (FastClick's HashTableMP, Libnids): an array of heads,
-// and behind each a singly linked list of the records whose hash leads there.
+// `chained`: the table that most stacks have (FastClick's HashTableMP, Libnids): an array of
+// buckets, each the head of a singly linked list of records.
 //
 //     heads   0       4       8
 //             +-------+-------+---           id of the first record, or none
@@ -10,10 +10,10 @@
 //             | RecordHeader        | State        | next         |
 //             +---------------------+--------------+--------------+
 //
-// The link stands in the record, so that a step along a chain costs one line where the record is
-// not larger than a line. New entries go to the head of their chain. Ids come from a pool. When it
-// is empty, a newcomer may displace the least worthy entry of the chains whose heads lie in one
-// line with its own: its own is often empty.
+// The link stands in the record, so that a step along a chain reads one cache line if the record is
+// not larger than a line. New entries go to the head of their chain. Ids come from a pool. If the
+// pool is empty, an insertion may evict the least worthy entry of all chains with heads in the same
+// cache line as its own head: its own chain is often empty.
 //
 // Invariants (check_invariants quotes them):
 //  1. Every chain ends, and every entry stands in the chain of its key's bucket.
@@ -55,25 +55,28 @@ struct NoLocks {
   using Table = Lock;
 };
 
-/// `Locks` has lockable types for a bucket, whose chain it guards, and for the table, whose pool of
-/// ids it guards.
+/// The table. `Locks` has lock types `Bucket`, which guards a bucket's chain, and `Table`, which
+/// guards the pool of ids.
 template <class K, class Locks>
 class BasicChained {
  public:
   static constexpr std::string_view kName = "chained";
   static constexpr std::string_view kSummary = "a list of records behind each bucket";
-  /// Entries a record: its load is counted by records, since heads hold any number of entries.
+  /// The load in entries per record: a bucket holds any number of entries.
   static constexpr double kMaxLoad = 1.0;
   static constexpr bool kKeyInRecord = true;
   static constexpr bool kHoldsHeadroom = true;
-  /// Of a table made without saying how many: its best case (docs/chained.md).
+  /// Buckets for each entry of the capacity, if `create` gets no number: its best case
+  /// (docs/chained.md).
   static constexpr std::size_t kBucketsPerEntry = 4;
 
+  /// Makes an empty table. Errors: as below.
   static Result<BasicChained> create(const TableConfig& config) {
     return create(config,
                   std::min(config.capacity, kMaxBuckets / kBucketsPerEntry) * kBucketsPerEntry);
   }
-  /// `buckets`: 1 to 2^32 - 1, any number.
+  /// Makes an empty table of 1 to 2^32 - 1 buckets. Errors: a capacity with its headroom above
+  /// 4,290,000,000, a setting or `buckets` out of its range (usage); no memory (failed).
   static Result<BasicChained> create(const TableConfig& config, std::size_t buckets);
 
   void prefetch(std::span<const Hash> hashes) const {
@@ -84,7 +87,7 @@ class BasicChained {
       if (const ConnId id = glimpse(head(hash)); id != ConnId::none) records_.prefetch(id);
     return {};
   }
-  /// `find` follows the rest of all chains side by side.
+  /// Does nothing: `find` searches the rest of all chains side by side.
   void prefetch_stragglers(std::span<const K>, std::span<const Hash>, Stragglers) const {}
 
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
@@ -112,7 +115,7 @@ class BasicChained {
     ids_.release(id);
   }
 
-  /// In the order of ids: an entry keeps its id, and chains need not be followed.
+  /// Walks in the order of ids: an entry keeps its id, and no chain need be searched.
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
     return ids_.walk(cursor, about, visit);
@@ -122,7 +125,7 @@ class BasicChained {
   const Records<K>& records() const { return records_; }
   std::size_t size() const { return ids_.live(); }
   std::size_t capacity() const { return capacity_; }
-  /// Records.
+  /// Returns the number of records.
   std::size_t slots() const { return records_.count(); }
   std::size_t buckets() const { return buckets_; }
   std::size_t memory_bytes() const {
@@ -133,7 +136,7 @@ class BasicChained {
 
  private:
   static constexpr std::size_t kMaxBuckets = 0xffffffff;
-  /// Chains that `find` follows side by side.
+  /// Chains that `find` searches side by side.
   static constexpr std::size_t kTogether = 64;
 
   struct Head {
@@ -158,7 +161,7 @@ class BasicChained {
   Head* heads() const { return reinterpret_cast<Head*>(heads_.data()); }
   std::size_t bucket_of(Hash hash) const { return (hash >> 32) * buckets_ >> 32; }
   Head& head(Hash hash) const { return heads()[bucket_of(hash)]; }
-  /// What stood there a moment ago, without a lock: to prefetch.
+  /// Returns the first id without the bucket's lock: a hint, to prefetch.
   static ConnId glimpse(Head& head) {
     return std::atomic_ref(head.first).load(std::memory_order_relaxed);
   }
@@ -166,8 +169,8 @@ class BasicChained {
     std::atomic_ref(head.first).store(id, std::memory_order_relaxed);
   }
   ConnId& next(ConnId id) const { return *reinterpret_cast<ConnId*>(links_ + index(id) * stride_); }
-  /// What leads to the key's entry: a head or another entry's link. Points to none where there is
-  /// no entry.
+  /// Returns the link to the key's entry: a head, or the link in another entry. The link is none if
+  /// the key has no entry.
   ConnId* link_to(const K& key, Hash hash) const {
     ConnId* link = &head(hash).first;
     while (*link != ConnId::none && !(records_.header(*link).key == key)) link = &next(*link);
@@ -202,7 +205,7 @@ auto BasicChained<K, Locks>::create(const TableConfig& config, std::size_t bucke
         Error{"a chained table has from 1 to 4,294,967,295 buckets, not " + std::to_string(buckets),
               Error::Kind::usage});
   }
-  // The largest part first: a lack of memory mostly shows before pages were touched.
+  // The largest mapping first, so that a lack of memory mostly shows before pages are touched.
   auto records = Records<K>::create(*entries + kDrainingRoom, config.state_bytes + sizeof(ConnId),
                                     config.pages);
   if (!records) return std::unexpected(records.error());
@@ -214,7 +217,8 @@ auto BasicChained<K, Locks>::create(const TableConfig& config, std::size_t bucke
                       static_cast<std::uint32_t>(buckets));
 }
 
-/// All chains one step, then those that go on another: the fetches of a step overlap.
+/// Searches chains side by side: one step in each, then one more in those that go on, so that the
+/// fetches of a step overlap.
 template <class K, class Locks>
 void BasicChained<K, Locks>::find_together(const K* keys, const Hash* hashes, ConnId* ids,
                                            std::size_t count) const {
@@ -267,7 +271,8 @@ ConnId BasicChained<K, Locks>::take_id() {
   return id;
 }
 
-/// Among the chains whose heads share a line with the hash's own, which may well be empty.
+/// Returns the link to the least worthy entry of the chains with heads in the cache line of the
+/// hash's head; null if no entry is worth less than the newcomer.
 template <class K, class Locks>
 template <WorthFunction W>
 ConnId* BasicChained<K, Locks>::link_to_least_worthy(Hash hash, const W& worth) const {

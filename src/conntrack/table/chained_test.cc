@@ -1,4 +1,4 @@
-// What `chained` promises beyond the contract of every table.
+// Tests of `chained` beyond the contract of every table.
 #include "conntrack/table/chained.h"
 
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@ void check(const Chained<K>& table) {
   ASSERT_TRUE(ok.has_value()) << ok.error().message;
 }
 
-// Any number of buckets will do, one included; a burst longer than `find` follows side by side, and
-// chains of very different lengths.
+// Any number of buckets, also one; a burst of more keys than `find` searches side by side; chains
+// of very different lengths.
 template <class K>
 void finds_all(std::size_t buckets) {
   SCOPED_TRACE(buckets);
@@ -73,7 +73,7 @@ TEST(Chained, RefusesHeadroomOutOfItsRange) {
     EXPECT_FALSE(made(wrong)) << wrong;
 }
 
-// The link lies behind the state, whatever the state's size is.
+// The link lies behind the state, for every size of the state.
 template <class K>
 void keeps_apart(std::size_t state_bytes) {
   SCOPED_TRACE(state_bytes);
@@ -100,7 +100,8 @@ TEST(Chained, LinksAndStateKeepApart) {
   }
 }
 
-// Overload lengthens chains: nothing is lost to 120 % of the promise with records for 125 %.
+// Overload lengthens chains: with records for 125 % of the capacity, 120 % of it are inserted
+// without a loss.
 TEST(Chained, HeadroomHoldsWhatItSays) {
   SCOPED_TRACE(test::repeat());
   auto table = Chained<KeyV4>::create({.capacity = 10'000,

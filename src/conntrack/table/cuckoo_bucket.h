@@ -1,5 +1,5 @@
-// What `cuckoo++` and `horton` share: a bucket of one cache line, and the index of such buckets
-// with the records and ids that belong to it.
+// The common part of `cuckoo++` and `horton`: a bucket of one cache line, and the index of such
+// buckets with its records and ids.
 //
 //      0      2           16    20            48                 64
 //      +------+--     ----+-----+--     ------+------------------+
@@ -7,8 +7,9 @@
 //      +------+--     ----+-----+--     ------+------------------+
 //      tag: 0 free, else live
 //
-// Entries move between buckets, so ids come from a pool and say nothing about a slot. Keys stand in
-// the records only: whatever moves an entry has to make do with bucket and tag.
+// Entries move between buckets, so ids come from a pool and do not depend on the slot. Keys stand
+// in the records only; code that moves an entry knows its bucket and tag, and does not read its
+// key.
 #pragma once
 
 #include <algorithm>
@@ -33,12 +34,12 @@ using CuckooTag = std::uint16_t;
 
 inline namespace MILLRACE_ISA {
 
-/// Of a mask of slots that is not 0.
+/// Returns the lowest slot of a mask, which is not 0.
 constexpr unsigned lowest_slot(std::uint32_t slots) {
   return static_cast<unsigned>(std::countr_zero(slots));
 }
 
-/// `Own` are the 16 bytes that the table adds.
+/// A bucket. `Own` is the table's own part, 16 bytes.
 template <class Own>
 struct alignas(64) CuckooBucket {
   static constexpr unsigned kSlots = 8;
@@ -48,7 +49,7 @@ struct alignas(64) CuckooBucket {
   std::array<ConnId, kSlots> ids{};
   Own own{};
 
-  /// Bit i is set where slot i has that tag.
+  /// Returns a mask: bit i is set if slot i has that tag.
   std::uint32_t match(CuckooTag tag) const {
 #if defined(__SSE2__)
     const __m128i equal =
@@ -66,7 +67,7 @@ struct alignas(64) CuckooBucket {
   unsigned free_slots() const { return static_cast<unsigned>(std::popcount(free())); }
 };
 
-/// Where an entry stands, or could.
+/// The position of a slot, or nowhere.
 struct CuckooPlace {
   static constexpr unsigned kNowhere = 8;
   std::uint32_t bucket = 0;
@@ -75,8 +76,8 @@ struct CuckooPlace {
   explicit operator bool() const { return slot != kNowhere; }
 };
 
-/// Buckets, a power of two of them, with records and ids; no rule which bucket is whose but the
-/// first one's. Plain parts: the table that owns the index sees to the invariants.
+/// A power of two of buckets, with records and ids. The index says only which bucket is a key's
+/// first one; the table that owns the index defines the others and keeps the invariants.
 template <class K, class Own>
 class CuckooIndex {
  public:
@@ -87,13 +88,16 @@ class CuckooIndex {
   static_assert(sizeof(Bucket) == 64 && offsetof(Bucket, ids) == 16 && offsetof(Bucket, own) == 48);
   static_assert(Place::kNowhere == kSlots);
 
+  /// Makes an empty index with room for the capacity at `max_load`. Errors: a capacity with its
+  /// headroom above 2,000,000,000, or a setting out of its range (usage); no memory (failed).
   static Result<CuckooIndex> create(const TableConfig& config, double max_load) {
     const auto entries = entries_wanted(config, 2'000'000'000);
     if (!entries) return std::unexpected(entries.error());
     const std::size_t buckets = buckets_for(config.capacity, max_load);
-    // No more than what is wanted and may drain, so that *full* is mostly known without a search.
+    // No more ids than wanted and draining entries, so that most insertions into a full table fail
+    // without a search.
     const std::size_t count = std::min(buckets * kSlots, *entries) + kDrainingRoom;
-    // The largest part first: a lack of memory mostly shows before pages were touched.
+    // The largest mapping first, so that a lack of memory mostly shows before pages are touched.
     auto records = Records<K>::create(count, config.state_bytes, config.pages);
     if (!records) return std::unexpected(records.error());
     auto index = Memory::map(buckets * sizeof(Bucket), config.pages);
@@ -107,15 +111,15 @@ class CuckooIndex {
   std::uint32_t buckets() const { return mask_ + 1; }
   std::size_t slots() const { return std::size_t{buckets()} * kSlots; }
 
-  // Bucket and tag are cut from opposite ends of the hash, so entries of one bucket have
-  // independent tags whatever the size is.
+  // Bucket and tag come from opposite ends of the hash, so that entries of a bucket have
+  // independent tags at any table size.
   std::uint32_t first_of(Hash hash) const { return static_cast<std::uint32_t>(hash) & mask_; }
   static Tag tag_for(Hash hash) {
     const auto tag = static_cast<Tag>(hash >> 48);
     return tag == 0 ? Tag{1} : tag;
   }
 
-  /// Another bucket than `at`, and with the same bits the way back.
+  /// Returns a bucket other than `at`. Applied to the result, the same bits give `at` again.
   std::uint32_t across(std::uint32_t at, std::uint64_t bits) const {
     const std::uint32_t distance = static_cast<std::uint32_t>(bits) & mask_;
     return at ^ (distance != 0 ? distance : 1);
@@ -125,15 +129,15 @@ class CuckooIndex {
   ConnId& id(Place place) const { return bucket(place.bucket).ids[place.slot]; }
 
   void prefetch(std::uint32_t at) const { detail::prefetch(&bucket(at)); }
-  /// Begins to fetch the record of the first slot of that tag; false where there is none.
+  /// Prefetches the record of the first slot with that tag. False if no slot has the tag.
   bool prefetch_match(std::uint32_t at, Tag tag) const {
     const std::uint32_t match = bucket(at).match(tag);
     if (match == 0) return false;
     records.prefetch(bucket(at).ids[lowest_slot(match)]);
     return true;
   }
-  /// The same for each hash in its first bucket. Those without a match there are stragglers if
-  /// `second(first, tag)` is a bucket, which is begun to be fetched.
+  /// Does `prefetch_match` for each hash in its first bucket. A hash without a match there is a
+  /// straggler if `second(first, tag)` returns a bucket; that bucket is prefetched.
   template <class Second>
   Stragglers prefetch_matches(std::span<const Hash> hashes, const Second& second) const {
     Stragglers stragglers;
@@ -148,6 +152,7 @@ class CuckooIndex {
     }
     return stragglers;
   }
+  /// Prefetches the records of matches in the stragglers' second buckets.
   template <class Second>
   void prefetch_stragglers(std::span<const Hash> hashes, Stragglers stragglers,
                            const Second& second) const {
@@ -158,6 +163,7 @@ class CuckooIndex {
     });
   }
 
+  /// Returns the place of the key's entry in bucket `at`, or nowhere.
   Place look(std::uint32_t at, Tag tag, const K& key) const {
     const Bucket& b = bucket(at);
     for (std::uint32_t match = b.match(tag); match != 0; match &= match - 1) {
@@ -166,7 +172,7 @@ class CuckooIndex {
     }
     return {at};
   }
-  /// The first free slot, if any.
+  /// Returns the first free slot of the bucket, or nowhere.
   Place free_in(std::uint32_t at) const {
     const std::uint32_t free = bucket(at).free();
     return {at, free == 0 ? Place::kNowhere : lowest_slot(free)};
@@ -177,7 +183,7 @@ class CuckooIndex {
     for (std::uint32_t live = bucket(at).live(); live != 0; live &= live - 1)
       each(Place{at, lowest_slot(live)});
   }
-  /// The same, where `each` reads the records, which are fetched side by side.
+  /// Does the same for an `each` that reads the records: prefetches all of them first.
   template <class Each>
   void for_each_candidate(std::uint32_t at, Each&& each) const {
     for_each_live(at, [&](Place place) { records.prefetch(id(place)); });
@@ -189,7 +195,7 @@ class CuckooIndex {
   }
   Pages pages() const { return std::max({memory_.pages(), records.pages(), ids.pages()}); }
 
-  /// The ids in live slots are as many as the pool has live, and no two are the same.
+  /// True if the ids in live slots are different, and as many as the pool's live ids.
   bool ids_add_up() const {
     std::vector<bool> named(records.count());
     std::size_t live = 0;
@@ -220,7 +226,7 @@ class CuckooIndex {
         memory_(std::move(memory)),
         mask_(static_cast<std::uint32_t>(buckets - 1)) {}
 
-  /// The buckets of a small table differ more: that gets more room.
+  /// Returns the number of buckets. A small table gets more room, as its buckets fill less evenly.
   static std::size_t buckets_for(std::size_t capacity, double max_load) {
     const std::size_t places = capacity + (capacity < 512 ? kDrainingRoom : 0);
     return std::bit_ceil(

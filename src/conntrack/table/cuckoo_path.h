@@ -1,12 +1,12 @@
-// Room in full buckets of `cuckoo++`, made by moving entries to their other buckets.
+// The search for room in full buckets of `cuckoo++`, which moves entries to their other buckets.
 //
 //      one of the key's buckets      the step's bucket         a bucket with room
 //      +-----------------+           +-----------------+       +-----------------+
 //      | . . E . . . . . |  --E-->   | . . . . . F . . | --F-> | . . .   . . . . |
 //      +-----------------+           +-----------------+       +-----------------+
 //
-// Searched breadth first, so a path is a shortest one; bounded. Nothing moves before a whole path
-// is known, then the far end first: into what is free.
+// The search is breadth first, so that it finds a shortest path, and bounded. No entry moves before
+// a whole path is known; then the entries move from the far end on, each into a free slot.
 #pragma once
 
 #include <array>
@@ -26,7 +26,8 @@ class CuckooPath {
  public:
   CuckooPath(const Index& index, const Move& move) : index_(index), move_(move) {}
 
-  /// Empties a slot of one of the key's buckets, if that can be done.
+  /// Empties a slot of one of the key's buckets, and returns it; nowhere if the search finds no
+  /// path.
   Place room(std::uint32_t home, Tag tag) {
     add(home, count_, 0);
     if (index_.can_send(home)) add(index_.other_of(home, tag), count_, 0);
@@ -37,12 +38,13 @@ class CuckooPath {
   }
 
  private:
-  static constexpr unsigned kMostSteps = 256;  // buckets looked at; 3 moves reach 146
+  static constexpr unsigned kMostSteps = 256;  // buckets searched; all paths of 3 moves need 146
 
-  /// A bucket that was reached: the entry in `slot` of the parent's bucket would move in.
+  /// A bucket that the search has reached: the entry in `slot` of the parent's bucket would move
+  /// in.
   struct Step {
     std::uint32_t bucket;
-    std::uint16_t parent;  // its own number: the path begins here
+    std::uint16_t parent;  // equal to its own number at the start of a path
     std::uint8_t slot;
   };
 
@@ -52,8 +54,8 @@ class CuckooPath {
                         static_cast<std::uint8_t>(slot)};
   }
 
-  /// Looks at the other buckets of this step's entries: moves along the path where one has room,
-  /// else lists them.
+  /// Checks the other buckets of the entries in this step's bucket. If one has room, moves the
+  /// entries along the path and returns the slot that is free then; else adds the buckets as steps.
   Place extend(unsigned at) {
     const std::uint32_t from = steps_[at].bucket;
     for (const Tag tag : index_.bucket(from).tags) index_.prefetch(index_.other_of(from, tag));
@@ -67,8 +69,8 @@ class CuckooPath {
     return {};
   }
 
-  /// A bucket twice on a path could lose an entry: its first move would take what its second
-  /// brought.
+  /// True if the bucket is on the path to step `at`. A path that had a bucket twice could lose an
+  /// entry: one move would take the entry that another has brought.
   bool on_path(unsigned at, std::uint32_t bucket) const {
     for (;; at = steps_[at].parent) {
       if (steps_[at].bucket == bucket) return true;
@@ -76,8 +78,8 @@ class CuckooPath {
     }
   }
 
-  /// Moves `from`, of the step `at`, to `to`, and what stands before it on the path after it. The
-  /// place that is free then.
+  /// Moves the entry at `from`, in step `at`'s bucket, to `to`, then the entries before it on the
+  /// path. Returns the slot that is free then.
   Place shift(unsigned at, Place from, Place to) {
     for (;;) {
       move_(from, to);

@@ -1,21 +1,22 @@
-// `cuckoo++`: a bucketed cuckoo table whose first bucket knows what it sent away.
+// `cuckoo++`: a bucketed cuckoo table with a Bloom filter in each bucket of the entries that it
+// sent to their other bucket.
 //
 // After Le Scouarnec, "Cuckoo++ hash tables: high-performance hash tables for networking
-// applications", ANCS'18, arXiv:1712.09624; written from its description, docs/cuckoo++.md tells
+// applications", ANCS'18, arXiv:1712.09624; written from its description. docs/cuckoo++.md lists
 // the differences.
 //
-// Here is what inserts and erases. The buckets and their filters are in cuckoo_plus_plus_index.h,
+// This header inserts and erases. The buckets and their filters are in cuckoo_plus_plus_index.h,
 // the search for room in cuckoo_path.h, the walk in cuckoo_walk.h.
 //
 // Invariants (check_invariants quotes them):
 //  1. A live entry stands in one of its key's two buckets, with its key's tag; its slot is *away*
-//     when that is not the home.
-//  2. `moved` of a bucket is the number of entries whose home it is and that are away. It never
-//     saturates: a bucket that has sent 254 away sends nothing more.
-//  3. Every such entry's bits are in the filter; a filter of none is empty.
+//     if that bucket is not its home.
+//  2. `moved` of a bucket is the number of away entries that have it as their home. The number
+//     never saturates: a bucket that has sent 254 entries away sends no more.
+//  3. The filter of a bucket has the bits of every such entry, and is empty if there is none.
 //  4. A key is live in one slot at most.
 //  5. The ids of the live slots are the pool's live ids.
-//  6. Only live slots are unseen, and a bucket is marked in the hierarchy when one of its is.
+//  6. Only live slots are unseen, and the hierarchy marks exactly the buckets with an unseen slot.
 #pragma once
 
 #include <algorithm>
@@ -37,7 +38,7 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
-/// `CuckooPlusPlus` and `CuckooPlusPlusTimers` are its names.
+/// The table, under its names `CuckooPlusPlus` and `CuckooPlusPlusTimers` below.
 template <class K, bool kTimers>
 class BasicCuckooPlusPlus {
   using Index = CuckooPlusPlusIndex<K, kTimers>;
@@ -51,7 +52,7 @@ class BasicCuckooPlusPlus {
   static constexpr std::string_view kSummary =
       kTimers ? "cuckoo++ with a coarse time of last use beside each tag"
               : "two 8-slot buckets a key, a Bloom filter that spares the second";
-  /// Up to this share of its slots it accepts practically everything, under churn too.
+  /// The load up to which practically no insertion is refused, under churn too.
   static constexpr double kMaxLoad = 0.95;
   static constexpr bool kKeyInRecord = true;
 
@@ -67,7 +68,7 @@ class BasicCuckooPlusPlus {
     for (const Hash hash : hashes) index_.prefetch(index_.first_of(hash));
   }
 
-  /// Optimistic: the record of the first slot of that tag, before its key is compared.
+  /// Prefetches the record of the first slot with the key's tag, which is most probably the key's.
   Stragglers prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
     return index_.prefetch_matches(hashes, second());
   }
@@ -94,7 +95,7 @@ class BasicCuckooPlusPlus {
 
   void release(ConnId id) { index_.ids.release(id); }
 
-  /// To a sharing scheme it is a writer.
+  /// Visits entries; it writes the *unseen* bits, so under a sharing scheme it is a writer.
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
     return walk_.step(index_, cursor, about, visit);
@@ -110,20 +111,20 @@ class BasicCuckooPlusPlus {
   Result<void> check_invariants() const;
 
   struct Statistics {
-    double home_share = 0;        ///< of live entries, so of lookups that hit
-    double buckets_per_miss = 0;  ///< buckets that a lookup of an unknown key reads
+    double home_share = 0;        ///< share of live entries, and of hits, in their home
+    double buckets_per_miss = 0;  ///< buckets that a lookup of an unknown key reads, 1 to 2
   };
-  /// Reads the whole index.
+  /// Returns statistics. Reads the whole index.
   Statistics statistics() const;
 
   /// @name Timers
-  /// Each entry has a stamp in its bucket, so that what has expired is found and replaced without
-  /// reading a record. An entry has expired when `now` is `timeout` (1 to 255 units) or more past
-  /// its stamp. Stamps wrap: one that is not touched for 256 units looks young again, so let no
-  /// bucket go without `expire` for longer than 256 - `timeout`.
+  /// Each entry has a stamp in its bucket, so that expired entries are found and replaced without
+  /// reading a record. An entry has expired if `now` is `timeout` (1 to 255 units) or more past its
+  /// stamp. Stamps wrap: an entry that is not touched for 256 units looks young again, so call
+  /// `expire` for each bucket at least every 256 - `timeout` units.
   /// @{
 
-  /// `find` that stamps what it finds.
+  /// Finds the entries of a burst, and stamps them with `now`.
   void touch(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
              CuckooStamp now)
     requires kTimers
@@ -134,18 +135,18 @@ class BasicCuckooPlusPlus {
       if (place) index_.set_stamp(place, now);
     }
   }
-  /// `insert` with a stamp; without one it stamps 0. Where no slot is at hand it replaces an entry
-  /// of its two buckets that has expired, of whatever worth, before it searches for a path or
-  /// displaces another, and reports that as displaced. An expired entry of the key itself is as
-  /// good as dead.
+  /// Inserts with a stamp (`insert` without one stamps 0). If neither bucket has a free slot,
+  /// replaces an expired entry of the two buckets, of any worth, before it searches for a path or
+  /// evicts an entry, and reports the expired entry as displaced. An expired entry of the key
+  /// itself counts as dead.
   template <WorthFunction W>
   Insertion insert(const K& key, Hash hash, const W& worth, CuckooStamp now, CuckooStamp timeout)
     requires kTimers
   {
     return put(key, hash, worth, Clock{now, timeout});
   }
-  /// Erases what has expired in a bucket, 0 to buckets() - 1, and calls `each(id)` for it; the ids
-  /// drain.
+  /// Erases the expired entries of a bucket, 0 to buckets() - 1, and calls `each(id)` for each; the
+  /// ids drain.
   template <class Each>
   void expire(std::uint32_t bucket, CuckooStamp now, CuckooStamp timeout, Each&& each)
     requires kTimers
@@ -225,7 +226,8 @@ Insertion BasicCuckooPlusPlus<K, kTimers>::put(const K& key, Hash hash, const W&
   return {id, Insertion::Outcome::inserted, displaced};
 }
 
-/// A free place, if need be after moving others; else one whose entry may be displaced.
+/// Returns a free slot, if need be after moving other entries, else the slot of an entry to evict,
+/// else nowhere.
 template <class K, bool kTimers>
 template <WorthFunction W>
 CuckooPlace BasicCuckooPlusPlus<K, kTimers>::place_for(std::uint32_t home, Tag tag, const W& worth,
@@ -246,8 +248,9 @@ CuckooPlace BasicCuckooPlusPlus<K, kTimers>::place_for(std::uint32_t home, Tag t
     return least_worthy(home, tag, worth);
 }
 
-/// Home comes first, and before strangers: one of them goes back if it can. Without that, churn
-/// would spread entries over both of their buckets.
+/// Returns a free slot of the home, else of the other bucket, else nowhere. If the home is full, an
+/// away entry in it moves back to its own home, if there is room. Without that, churn would spread
+/// entries evenly over both of their buckets.
 template <class K, bool kTimers>
 CuckooPlace BasicCuckooPlusPlus<K, kTimers>::free_place(std::uint32_t home, Tag tag) {
   if (const Place place = index_.free_in(home)) return place;
@@ -333,7 +336,7 @@ Result<void> BasicCuckooPlusPlus<K, kTimers>::check_invariants() const {
   return std::unexpected(Error{std::string(kName) + ": " + wrong});
 }
 
-/// The rule of 1, 3 and 4 that an entry breaks, or null.
+/// Returns the invariant, of 1, 3 and 4, that an entry breaks, or null.
 template <class K, bool kTimers>
 const char* BasicCuckooPlusPlus<K, kTimers>::broken_by(Place place) const {
   const K& key = index_.records.header(index_.id(place)).key;
@@ -348,10 +351,10 @@ const char* BasicCuckooPlusPlus<K, kTimers>::broken_by(Place place) const {
   return nullptr;
 }
 
-/// The table as the list has it.
+/// The table without timers, which the command line offers.
 template <class K>
 using CuckooPlusPlus = BasicCuckooPlusPlus<K, false>;
-/// With built-in timers.
+/// The table with built-in timers.
 template <class K>
 using CuckooPlusPlusTimers = BasicCuckooPlusPlus<K, true>;
 

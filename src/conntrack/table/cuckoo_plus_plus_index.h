@@ -1,9 +1,9 @@
-// The buckets of `cuckoo++`: which two are a key's, and what the first knows of the second.
+// The buckets of `cuckoo++`, their filters and counts.
 //
 // A key has two buckets: its home, picked by its hash, and that home XOR a number made from its
-// tag. So an entry moves to its other bucket without anyone reading its key. Each bucket keeps
-// a Bloom filter of the entries that it is the home of and that stand in their other bucket; the
-// filter spares nearly all lookups the other bucket, hits and misses alike.
+// tag. An entry can therefore move to its other bucket without a read of its key. Each bucket has a
+// Bloom filter of the entries that have it as their home and stand in their other bucket; the
+// filter saves nearly all lookups, hits and misses alike, the read of the other bucket.
 //
 //      0           16         48       56      57     58       59       64
 //      +-----------+----------+--------+-------+------+--------+--------+
@@ -11,7 +11,7 @@
 //      +-----------+----------+--------+-------+------+--------+--------+
 //      with timers:             filter: 48-52, moved 52, away 53, unseen 54, 8 stamps 56-64
 //
-//      filter: two bits an entry, from its tag      away:   slots whose entry's home is elsewhere
+//      filter: two bits an entry, from its tag      away:   slots of entries with another home
 //      moved:  how many entries are in the filter   unseen: see cuckoo_walk.h
 //
 // With timers each entry has a stamp, the coarse time of its last use. Stamps wrap.
@@ -30,11 +30,12 @@
 
 namespace millrace {
 
-/// Coarse time of the built-in timers, in a unit of the caller's choice, wrapping.
+/// Coarse time of the built-in timers, in a unit of the caller's choice. Wraps after 256 units.
 using CuckooStamp = std::uint8_t;
 
 inline namespace MILLRACE_ISA {
 
+/// The part of a bucket that is `cuckoo++`'s own.
 template <bool kTimers>
 struct CuckooPlusPlusOwn {
   struct NoStamps {};
@@ -54,13 +55,15 @@ static_assert(offsetof(CuckooPlusPlusOwn<false>, moved) == 8 &&
 static_assert(offsetof(CuckooPlusPlusOwn<true>, moved) == 4 &&
               offsetof(CuckooPlusPlusOwn<true>, stamps) == 8);
 
-/// What has expired: `now` is `timeout` or more past its stamp. By default nothing: no age is 256.
+/// The time and the timeout for a check: an entry has expired if `now` is `timeout` or more past
+/// its stamp. By default no entry has expired, as every age is below 256.
 struct CuckooClock {
   CuckooStamp now = 0;
   unsigned timeout = 256;
 };
 
-/// An entry comes by `occupy` or `copy` and leaves by `vacate`; these keep filters and counts.
+/// The index. `occupy`, `copy` and `vacate` add and remove entries, and keep filters and counts
+/// right.
 template <class K, bool kTimers>
 class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
  public:
@@ -78,7 +81,7 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
 
   Own& own(std::uint32_t at) const { return bucket(at).own; }
 
-  /// The other bucket of an entry of that tag in bucket `at`.
+  /// Returns the other bucket of an entry with that tag in bucket `at`.
   std::uint32_t other_of(std::uint32_t at, Tag tag) const {
     return this->across(at, mixed(tag) >> 20);
   }
@@ -86,12 +89,14 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
   std::uint32_t home_of(Place place) const {
     return is_away(place) ? other_of(place.bucket, this->tag(place)) : place.bucket;
   }
+  /// True if the filter says that an entry with that tag may be in its other bucket.
   bool may_be_away(std::uint32_t home, Tag tag) const {
     const auto bits = filter_of(tag);
     return (own(home).filter & bits) == bits;
   }
-  /// Its count has room for what may be sent away meanwhile: an insertion looks twice, at a path's
-  /// bucket and at its own home, before it sends two away.
+  /// True if the bucket may send an entry away. The limit leaves room for one more than the count
+  /// shows: an insertion may check this twice, for a bucket on its path and for its own home,
+  /// before it sends both entries away.
   bool can_send(std::uint32_t home) const { return own(home).moved < 254; }
 
   Place look(const K& key, Hash hash) const {
@@ -102,12 +107,12 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
       return place;
     return look(other_of(home, tag), tag, key);
   }
-  /// The other bucket, if an entry of that tag may have gone there.
+  /// Returns the other bucket, if an entry with that tag may be there.
   std::optional<std::uint32_t> away_of(std::uint32_t home, Tag tag) const {
     return may_be_away(home, tag) ? std::optional(other_of(home, tag)) : std::nullopt;
   }
 
-  /// Into a free place of one of the key's buckets.
+  /// Puts an entry into a free slot of one of the key's buckets.
   void occupy(Place place, std::uint32_t home, Tag tag, ConnId id, CuckooStamp stamp) {
     this->tag(place) = tag;
     this->id(place) = id;
@@ -117,6 +122,7 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
     ++own(home).moved;
     own(place.bucket).away |= static_cast<std::uint8_t>(1U << place.slot);
   }
+  /// Copies an entry to a free slot of its other bucket.
   void copy(Place from, Place to) {
     occupy(to, home_of(from), this->tag(from), this->id(from), stamp(from));
   }
@@ -146,8 +152,8 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
       return 0;
   }
 
-  // The lower half of the product spreads the tag over buckets of any number, the upper bits choose
-  // those of the filter.
+  // Bits 20 and up of the product choose the other bucket; bits 52 and up choose the two bits in
+  // the filter.
   static std::uint64_t mixed(Tag tag) { return tag * 0x9e3779b97f4a7c15; }
   static auto filter_of(Tag tag) {
     const auto bit = [](std::uint64_t n) {

@@ -1,5 +1,5 @@
-// What `cuckoo++` promises beyond what the common suite asks of every table: its filters, its walk
-// among moving entries, its timers.
+// Tests of `cuckoo++` beyond the common suite: its filters, its walk among moving entries, its
+// timers.
 #include "conntrack/table/cuckoo_plus_plus.h"
 
 #include <gtest/gtest.h>
@@ -47,8 +47,8 @@ TYPED_TEST(CuckooPlusPlusTest, OverloadIsRefusedAndLosesNothing) {
                                                                        << (kSanitized ? 12 : 15));
 }
 
-// Invariants 2 and 3 at their worst. In the published code a deletion from a second bucket cleared
-// a filter of that bucket, not of the home, and live keys were lost.
+// Attacks invariants 2 and 3. In the published code, a deletion from a second bucket cleared the
+// filter of that bucket instead of the home's, and live keys were lost.
 TYPED_TEST(CuckooPlusPlusTest, FiltersKnowWhatIsAway) {
   SCOPED_TRACE(test::repeat());
   test::expect_crowding_survived<TypeParam, typename TestFixture::Key>(6);
@@ -66,8 +66,8 @@ TYPED_TEST(CuckooPlusPlusTest, AMissReadsOneBucketAlmostAlways) {
   EXPECT_LT(driven.table.statistics().buckets_per_miss, 1.05);
 }
 
-// Invariant 2: a bucket that has sent away as many as it can count sends no more. The hashes name
-// one home and, in their upper bits, different tags.
+// Invariant 2: a bucket that has sent away as many entries as it can count sends no more. The
+// hashes have one home and, in their upper bits, different tags.
 TEST(CuckooPlusPlus, ABucketSendsAwayOnlyWhatItCanCount) {
   auto table = CuckooPlusPlus<KeyV4>::create({60'000, 0, Pages::small, Secret::from_seed(1)});
   ASSERT_TRUE(table.has_value());
@@ -90,7 +90,7 @@ TEST(CuckooPlusPlus, ABucketSendsAwayOnlyWhatItCanCount) {
   EXPECT_EQ(table->statistics().buckets_per_miss, 1.0);
 }
 
-/// A walk under way, and which of the entries alive at its start it has yet to visit.
+/// A walk, and the entries that live since its start and that it has not visited yet.
 template <class Driven>
 struct Walker {
   explicit Walker(const Driven& driven) {
@@ -119,8 +119,8 @@ void erase_one(Driven& driven, std::vector<Walker<Driven>>& walkers) {
   driven.erase_at(which);
 }
 
-// The contract of walk: every entry that lives through the whole walk is visited. The table is
-// nearly full, so that most insertions move others.
+// The contract of `walk`: every entry that lives through the whole walk is visited. The table is
+// nearly full, so that most insertions move other entries.
 TYPED_TEST(CuckooPlusPlusTest, AWalkMeetsWhatMoves) {
   SCOPED_TRACE(test::repeat());
   using Driven = typename TestFixture::Driver;
@@ -140,7 +140,7 @@ TYPED_TEST(CuckooPlusPlusTest, AWalkMeetsWhatMoves) {
   }
 }
 
-// However much is inserted between two steps, each step gets the walk nearer to its end.
+// Each step of a walk brings it nearer to its end, however many entries are inserted in between.
 TYPED_TEST(CuckooPlusPlusTest, AWalkEndsWhateverIsInserted) {
   SCOPED_TRACE(test::repeat());
   using Driven = typename TestFixture::Driver;
@@ -150,7 +150,7 @@ TYPED_TEST(CuckooPlusPlusTest, AWalkEndsWhateverIsInserted) {
   while (!walkers[0].ended() && !testing::Test::HasFatalFailure()) {
     walkers[0].step(driven, 8);
     for (int updates = 0; updates < 500; ++updates) {
-      const auto& newest = driven.live.back();  // the others live, and move
+      const auto& newest = driven.live.back();  // the older ones live on, and move
       ASSERT_EQ(driven.table.erase(newest.key, driven.hash(newest.key)), newest.id);
       walkers[0].missing.erase(newest.id);
       driven.live.pop_back();
@@ -162,7 +162,7 @@ TYPED_TEST(CuckooPlusPlusTest, AWalkEndsWhateverIsInserted) {
   EXPECT_TRUE(walkers[0].missing.empty());
 }
 
-// Walks may begin, overlap and be given up at any time.
+// Walks may begin, overlap and be abandoned at any time.
 TYPED_TEST(CuckooPlusPlusTest, WalksMayOverlap) {
   SCOPED_TRACE(test::repeat());
   using Driven = typename TestFixture::Driver;
@@ -215,7 +215,7 @@ TEST(ModificationBits, FindTheLowestThatIsSet) {
   }
 }
 
-/// A table with timers and what each entry's stamp should be, as ages that do not wrap.
+/// A table with timers and an oracle: the time of each entry's last use, which does not wrap.
 class Timed {
  public:
   static constexpr CuckooStamp kTimeout = 40;
@@ -223,7 +223,7 @@ class Timed {
 
   Timed() : table(std::move(*Table::create(config()))), random(test::seed()) {}
 
-  /// Erases what has expired in all buckets, and compares it with the oracle.
+  /// Erases the expired entries of all buckets, and compares them with the oracle.
   void expire() {
     std::set<ConnId> gone;
     for (std::uint32_t at = 0; at < table.buckets(); ++at)
@@ -311,7 +311,7 @@ TEST(CuckooPlusPlusTimers, AgreeWithAnOracle) {
       timed.touch_some();
     }
     if (timed.random() % 32 == 0) ++timed.now;
-    // A stamp looks young again after 256 units: no bucket goes without expire for 216.
+    // A stamp looks young again after 256 units, so every bucket needs `expire` within 216.
     if (timed.now % 200 == 0) timed.expire();
     if (step % 500 == 0) {
       const auto ok = timed.table.check_invariants();

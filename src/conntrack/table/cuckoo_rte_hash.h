@@ -1,21 +1,23 @@
 // `cuckoo` and `cuckoo-ext`: DPDK's rte_hash as a connection table.
 //
 // A bucket is a cache line: 8 tags of 16 bits and 8 positions in a store of keys. A key has two
-// buckets; an insertion that finds its first one full moves others to their second (a breadth-first
-// search of some 250 buckets), and then fails, or, with extendable buckets, chains a further
-// bucket. Keys move between buckets, but keep their positions: a position is the `ConnId`.
+// buckets. An insertion that finds both full moves other keys to their other bucket (a
+// breadth-first search of some 250 buckets). If that fails, the table is full or, with extendable
+// buckets, chains a further bucket. Keys move between buckets but keep their positions: a position
+// is the `ConnId`.
 //
-// What is rte_hash's own stands in `rte_hash_adaptor.h`; here is what a table of ours needs beyond
-// it: which positions are live, draining, and displacement.
+// `rte_hash_adaptor.h` wraps rte_hash itself. This header adds what a connection table needs beyond
+// rte_hash: live ids, draining ids, and eviction.
 //
-// rte_hash of DPDK 22.11 cannot keep a removed key's position back (NO_FREE_ON_DEL) in a table with
-// extendable buckets: it writes through a null pointer when a chained bucket becomes empty. There
-// its order serves: free positions are given out first come, first served, so those freed and not
-// yet released are the last in the queue, and an insertion that would reach them is refused.
+// rte_hash of DPDK 22.11 cannot hold back a removed key's position (NO_FREE_ON_DEL) in a table with
+// extendable buckets: it writes through a null pointer when a chained bucket becomes empty. Such a
+// table relies on the order of positions instead: rte_hash gives out free positions first in, first
+// out, so freed positions that are not released yet are the last in the queue, and an insertion
+// that would reach them is refused.
 //
 // Invariants (check_invariants quotes them):
-//  1. A live id's record holds the key that rte_hash has at that position.
-//  2. rte_hash has no other keys.
+//  1. The record of a live id holds the key that rte_hash has at that position.
+//  2. rte_hash has no further keys.
 //  3. size() is the number of live ids.
 #pragma once
 
@@ -37,7 +39,7 @@
 
 namespace millrace {
 
-/// `kFlags` are rte_hash's, see `RteHashFlags`.
+/// The table. `kFlags` are flags of rte_hash (`RteHashFlags`).
 template <class K, std::uint8_t kFlags>
 class CuckooRteHash {
   static constexpr bool kExtendable = (kFlags & RteHashFlags::kExtendable) != 0;
@@ -48,17 +50,19 @@ class CuckooRteHash {
       kExtendable
           ? "DPDK's rte_hash with extendable buckets: it refuses nothing that it has places for"
           : "DPDK's rte_hash: 8 tags a bucket, two buckets a key, keys in a store of their own";
-  /// A key's two buckets differ in a tag of 16 bits, which from 2^16 buckets on has bits in common
-  /// with the bucket's number: a large table consists of parts that do not exchange keys, and the
-  /// fullest part decides. The first refusal comes at a load of 0.97 with 2^20 slots, 0.965 with
-  /// 2^24, some 0.92 with 2^27. Chained buckets know no such limit, but cost a line more each.
+  /// The numbers of a key's two buckets differ by its tag of 16 bits only. A table with more than
+  /// 2^16 buckets therefore consists of parts that do not exchange keys, and the fullest part
+  /// decides. The first refusal comes at a load of 0.97 with 2^20 slots, 0.965 with 2^24, some 0.92
+  /// with 2^27. Chained buckets have no such limit, but each costs one more cache line.
   static constexpr double kMaxLoad = kExtendable ? 0.95 : 0.9;
   static constexpr bool kKeyInRecord = false;
   static constexpr bool kHoldsHeadroom = kExtendable;
 
+  /// Makes an empty table. Errors: a capacity or headroom out of its range, or too large a state
+  /// (usage); no memory, or no free heap in DPDK (failed).
   static Result<CuckooRteHash> create(const TableConfig& config);
 
-  /// rte_hash shows nobody where its buckets are; its burst lookup prefetches for itself.
+  /// Does nothing: rte_hash does not show its buckets, and its burst lookup prefetches them itself.
   void prefetch(std::span<const Hash>) const {}
   Stragglers prefetch_records(std::span<const K>, std::span<const Hash>) const { return {}; }
   void prefetch_stragglers(std::span<const K>, std::span<const Hash>, Stragglers) const {}
@@ -79,7 +83,8 @@ class CuckooRteHash {
     return id;
   }
 
-  /// With extendable buckets in the order in which they were erased.
+  /// Makes a draining id reusable. With extendable buckets, ids must be released in the order in
+  /// which they were erased.
   void release(ConnId id) {
     if constexpr (!kExtendable) index_.release(id);
     --draining_;
@@ -104,7 +109,7 @@ class CuckooRteHash {
  private:
   static constexpr std::uint8_t kIndexFlags =
       kExtendable ? kFlags : static_cast<std::uint8_t>(kFlags | RteHashFlags::kReleaseLater);
-  // With fewer buckets the second is too often the first.
+  // With fewer buckets, a key's second bucket is too often its first.
   static constexpr std::size_t kMinSlots = 512;
 
   CuckooRteHash(const TableConfig& config, RteHash index, Records<K> records, Memory bits)
@@ -122,7 +127,7 @@ class CuckooRteHash {
     index_.find(&key, sizeof(K), {&hash, 1}, {&id, 1});
     return id;
   }
-  /// Whether rte_hash's next free position is not a draining one.
+  /// True if the next position that rte_hash gives out is not a draining one.
   bool has_free_position() const { return size_ + draining_ < records_.count(); }
 
   Insertion occupy(ConnId id, const K& key, ConnId displaced) {
@@ -155,7 +160,7 @@ Result<std::size_t> CuckooRteHash<K, kFlags>::slots_for(const TableConfig& confi
   };
   const auto entries = entries_wanted(config, promise(RteHash::max_slots(sizeof(K))));
   if (!entries) return std::unexpected(entries.error());
-  // A table without chains cannot use headroom: its last places are hard to reach.
+  // A table without chains cannot use headroom: its last slots are hard to reach.
   const std::size_t positions = (kExtendable ? *entries : config.capacity) + kDrainingRoom;
   std::size_t slots = kMinSlots;
   while (config.capacity > promise(slots) || positions > slots - 1) slots *= 2;
@@ -193,7 +198,7 @@ template <class K, std::uint8_t kFlags>
 template <WorthFunction W>
 Insertion CuckooRteHash<K, kFlags>::displace(const K& key, Hash hash, const W& worth) {
   const bool last = !has_free_position();
-  // The least worthy one's position would queue behind the draining ones: after `release` again.
+  // The evicted entry's position would queue behind the draining ones: refused until `release`.
   if (last && kExtendable && draining_ != 0) return {};
   Victim victim(worth, ConnId::none);
   index_.for_each_candidate(hash, [&](ConnId id) { victim.consider(id, id); });
@@ -208,7 +213,7 @@ Insertion CuckooRteHash<K, kFlags>::displace(const K& key, Hash hash, const W& w
     erase(leaving, hasher_(leaving));
   }
   const ConnId id = index_.add(&key, hash);
-  // It cannot fail, as one of its two buckets has room now.
+  // `add` cannot fail: one of the key's two buckets has room now.
   if (id == ConnId::none) return {ConnId::none, Insertion::Outcome::full, least};
   return occupy(id, key, least);
 }

@@ -1,5 +1,5 @@
-// What `cuckoo` and `cuckoo-ext` have beyond the common suite: DPDK's environment, whose memory is
-// whose, and chained buckets.
+// Tests of `cuckoo` and `cuckoo-ext` beyond the common suite: DPDK's environment, the heaps'
+// memory, and chained buckets.
 #include "conntrack/table/cuckoo_rte_hash.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST(CuckooRteHash, AMovedTableIsTheSameAndTheOldOneIsEmpty) {
   check(c);
 }
 
-// DPDK has 32 heaps in all, so a heap that stayed would be missed soon.
+// DPDK has 32 heaps in all, so tables that did not give back theirs would soon use up all heaps.
 TEST(CuckooRteHash, ADestroyedTableGivesItsHeapBack) {
   for (int i = 0; i < 100; ++i) {
     auto table = made<CuckooExtendable<KeyV6>>(1000);
@@ -117,7 +117,8 @@ TEST(CuckooRteHash, MoreTablesThanDpdkHasHeapsAreRefusedInWords) {
   EXPECT_TRUE(Cuckoo<KeyV4>::create({.capacity = 10, .pages = Pages::small}).has_value());
 }
 
-// Whatever EAL was started with, a table lies on the pages that it was to have: the memory is ours.
+// A table lies on the pages that were asked for, whatever EAL was started with, as it maps its own
+// memory.
 TEST(CuckooRteHash, LiesOnThePagesAskedFor) {
   EXPECT_EQ((made<Cuckoo<KeyV4>>(200'000, Pages::small).pages()), Pages::small);
   const auto best = Memory::map(std::size_t{64} << 20, Pages::transparent);
@@ -131,10 +132,10 @@ using Tables =
     testing::Types<Cuckoo<KeyV4>, Cuckoo<KeyV6>, CuckooExtendable<KeyV4>, CuckooExtendable<KeyV6>>;
 TYPED_TEST_SUITE(CuckooSize, Tables);
 
-// The memory that is computed for rte_hash suffices at every size, and its slots are a power of
-// two.
+// The memory that is computed for rte_hash suffices at every size, and the number of slots is a
+// power of two.
 TYPED_TEST(CuckooSize, APromiseOfAPowerOfTwoTakesThatManySlots) {
-  for (unsigned n = 11; n <= 20; ++n) {  // below, what may drain takes more
+  for (unsigned n = 11; n <= 20; ++n) {  // below, the room for draining ids needs more slots
     const auto promise =
         static_cast<std::size_t>(TypeParam::kMaxLoad * static_cast<double>(1U << n));
     const auto table = made<TypeParam>(promise);
@@ -189,8 +190,8 @@ TEST(CuckooExtendable, LosesNothingAt120PercentOfItsPromise) {
   }
 }
 
-// All hashes equal: everything but two buckets' worth stands in one chain. Then the chain goes,
-// bucket by bucket, and what remains is found with each bucket that goes.
+// All hashes are equal: all keys but those of two buckets stand in one chain. Then the chain is
+// erased bucket by bucket, and after each bucket the keys left are found.
 TEST(CuckooExtendable, AChainGrowsToTheTablesEndAndShrinksAgain) {
   SCOPED_TRACE(test::repeat());
   auto table = made<CuckooExtendable<KeyV6>>(900);
@@ -218,8 +219,8 @@ TEST(CuckooExtendable, AChainGrowsToTheTablesEndAndShrinksAgain) {
   }
 }
 
-// The ids that drain are the last in rte_hash's queue of free positions; this is what keeps them
-// from being given out. It takes a table that is filled until only draining ones are left.
+// Draining ids are the last in rte_hash's queue of free positions, and this order keeps them from
+// being given out. The test fills a table until only draining ids are left.
 TEST(CuckooExtendable, DrainingIdsWaitAtTheEndOfTheQueue) {
   SCOPED_TRACE(test::repeat());
   auto table = made<CuckooExtendable<KeyV4>>(900);
@@ -250,15 +251,15 @@ TEST(CuckooExtendable, DrainingIdsWaitAtTheEndOfTheQueue) {
   EXPECT_GT(live.size(), 900U);
 }
 
-/// Ids of a list are worth little, the newcomer more.
+/// Rates even ids below the newcomer, and odd ids above it.
 struct Odd {
   std::uint8_t operator()(ConnId id) const {
     return id == ConnId::none ? 5 : static_cast<std::uint8_t>(index(id) % 2 == 0 ? 3 : 9);
   }
 };
 
-// Displacement relies on knowing the two buckets of a hash: the newcomer must fit where the other
-// one left.
+// Eviction depends on the right two buckets of a hash: the newcomer must fit into the slot of the
+// evicted entry.
 template <class T>
 void displaces_in_its_own_buckets() {
   auto table = made<T>(60'000);
@@ -274,7 +275,7 @@ void displaces_in_its_own_buckets() {
     const KeyV4 key = nth_key<KeyV4>(next);
     const Insertion in = table.insert(key, table.hasher()(key), Odd{});
     if (next % 32 == 0) table.settle();
-    if (in.outcome == full) {  // sixteen candidates, all of them worth more
+    if (in.outcome == full) {  // all sixteen candidates are worth more
       ASSERT_EQ(in.displaced, ConnId::none);
       continue;
     }
@@ -290,8 +291,8 @@ void displaces_in_its_own_buckets() {
   check(table);
 }
 
-// With every position live or draining, the one that a displaced entry leaves stands behind those
-// that drain: the newcomer has to wait for the burst's end.
+// If every position is live or draining, the position of an evicted entry queues behind the
+// draining ones: the newcomer is refused until the end of the burst.
 TEST(CuckooExtendable, AFullTableDisplacesOnlyWhenNothingDrains) {
   auto table = made<CuckooExtendable<KeyV4>>(400);
   std::uint64_t next = 0;

@@ -1,4 +1,4 @@
-// What the tests of `cuckoo++` and `horton` share: a table with the keys that ought to be in it.
+// Support for the tests of `cuckoo++` and `horton`: a table with the keys that must be in it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace millrace::test {
 
-/// Drives a table and remembers which key has which id.
+/// Drives a table, and remembers the id of each key.
 template <class T, class K>
 class Driven {
  public:
@@ -46,9 +46,9 @@ class Driven {
     if (in.outcome == Insertion::Outcome::full) ++refused;
     return in.outcome;
   }
-  /// A random key; whether it was taken.
+  /// Inserts a random key; false if the table refuses it.
   bool insert_one() { return insert(random_key<K>(random)) == Insertion::Outcome::inserted; }
-  /// Random keys until one is taken.
+  /// Inserts random keys until the table takes one.
   void insert_surely() {
     for (int tries = 0; tries < 1000; ++tries) {
       if (insert_one()) return;
@@ -87,7 +87,8 @@ class Driven {
   std::size_t refused = 0;
 };
 
-/// Full to the promise and replaced twenty times over, the table refuses nothing to speak of.
+/// Fills a table to its capacity and replaces its entries twenty times over: at most 0.01 % of the
+/// insertions are refused.
 template <class T, class K>
 void expect_promise_kept_under_churn(std::size_t capacity) {
   Driven<T, K> driven(Driven<T, K>::sized(capacity));
@@ -97,8 +98,8 @@ void expect_promise_kept_under_churn(std::size_t capacity) {
   driven.check();
 }
 
-/// Asked for 1.2 times what it promises, with records for 1.25 times, it takes what its index can
-/// hold, says full to the rest, and loses nothing.
+/// Inserts 1.2 times the capacity into a table with records for 1.25 times: the table takes what
+/// its index can hold, says *full* to the rest, and loses nothing.
 template <class T, class K>
 void expect_overload_survived(std::size_t index_slots) {
   const auto capacity = static_cast<std::size_t>(T::kMaxLoad * static_cast<double>(index_slots));
@@ -117,8 +118,8 @@ void expect_overload_survived(std::size_t index_slots) {
   driven.check();
 }
 
-/// Keys of a few buckets only, in a table with room elsewhere: moves and refusals without end, and
-/// counters near theirs.
+/// Inserts keys of a few buckets only, in a table with room elsewhere: this makes many moves and
+/// refusals, and counters near their limits.
 template <class T, class K>
 void expect_crowding_survived(std::uint32_t buckets_used) {
   for (std::uint64_t salt = 0; salt < (kSanitized ? 2 : 10); ++salt) {

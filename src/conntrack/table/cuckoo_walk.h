@@ -1,15 +1,15 @@
-// The walk over a `cuckoo++`, among entries that move.
+// The walk over a `cuckoo++` table, in which entries move.
 //
-// Buckets are visited in their order. An entry that the walk has not seen and that moves to where
-// the walk has been gets its slot's *unseen* bit there, and the bucket a bit in a hierarchy above
-// (`ModificationBits`); behind the last bucket the walk visits what is marked. A bit moves with its
-// entry and none is set for an entry seen, so what is left to visit only shrinks: a walk ends
-// whatever is inserted meanwhile. It visits an entry once, and once more for each time that the
-// entry moved from behind the walk to before it.
+// The walk visits the buckets in their order. If an entry that the walk has not visited moves to a
+// bucket that the walk has visited, its slot gets an *unseen* bit there, and the bucket a bit in a
+// hierarchy (`ModificationBits`). After the last bucket the walk visits the marked slots. A bit
+// moves with its entry, and entries that were visited get none, so the number of slots left to
+// visit only shrinks: the walk ends, whatever is inserted meanwhile. The walk visits an entry once,
+// and again each time that the entry moves from a visited bucket to one that is not visited yet.
 //
-// There is one set of bits, and a walk that begins takes it over. The walk before it, if it still
-// goes on, goes by ids instead, from the first one: ids do not move. So any number of walks may be
-// under way. A walk writes the bits: to a sharing scheme it is a writer.
+// There is one set of bits, and a new walk takes it over. An earlier walk that is not over goes on
+// by ids instead, from the first id on: ids do not move. Any number of walks may therefore be under
+// way. A walk writes the bits, so under a sharing scheme it is a writer.
 #pragma once
 
 #include <bit>
@@ -24,24 +24,25 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
-/// Of one index, which each call is given. The table tells it of each entry that leaves or moves.
+/// The walks over one index, which is passed to each call. The table calls `leave` or `follow` for
+/// each entry that leaves or moves.
 template <class Index>
 class CuckooWalk {
   using Place = CuckooPlace;
 
  public:
-  /// None under way.
+  /// Makes the bits, without a walk. Errors (failed): no memory.
   static Result<CuckooWalk> create(std::uint32_t buckets, Pages pages) {
     auto marked = ModificationBits::create(buckets, pages);
     if (!marked) return std::unexpected(marked.error());
     return CuckooWalk(std::move(*marked));
   }
 
-  /// Visits about that many entries and buckets, and says where to go on.
+  /// Visits about that many entries and buckets, and returns the cursor to go on from.
   template <class Visit>
   Cursor step(const Index& index, Cursor cursor, std::size_t about, Visit&& visit) {
     if (cursor == Cursor::begin)
-      walked_ = 0;  // bits that an abandoned walk left are in buckets yet to be visited
+      walked_ = 0;  // clears the bits of an abandoned walk on its way
     else if (cursor != Cursor{ticket_})
       return step_by_id(index, cursor, about, visit);
     std::size_t visited = 0;
@@ -58,21 +59,22 @@ class CuckooWalk {
     return Cursor::end;
   }
 
-  /// The entry leaves that place.
+  /// Removes the bit of an entry that leaves its slot.
   void leave(const Index& index, Place place) {
     std::uint8_t& unseen = index.own(place.bucket).unseen;
     if (unseen == 0) return;
     unseen &= static_cast<std::uint8_t>(~(1U << place.slot));
     if (unseen == 0) marked_.clear(place.bucket);
   }
-  /// The entry moves; it has still to leave the place where it was.
+  /// Moves the bit of an entry that moves, if the walk has not visited the entry. Call `leave` for
+  /// the old slot, too.
   void follow(const Index& index, Place from, Place to) {
     if (!is_unseen(index, from) || to.bucket >= walked_) return;
     index.own(to.bucket).unseen |= static_cast<std::uint8_t>(1U << to.slot);
     marked_.set(to.bucket);
   }
 
-  /// Only live slots of the bucket are unseen, and it is marked when one is.
+  /// True if only live slots of the bucket are unseen, and the bucket is marked exactly if one is.
   bool is_sound(const Index& index, std::uint32_t at) const {
     const std::uint32_t unseen = index.own(at).unseen;
     return (unseen & index.bucket(at).free()) == 0 && marked_.test(at) == (unseen != 0);
@@ -81,7 +83,7 @@ class CuckooWalk {
   Pages pages() const { return marked_.pages(); }
 
  private:
-  // A cursor is a ticket, a new one for each step, or this bit and a cursor of the id pool.
+  // A cursor is a ticket, a new one for each step, or this bit with a cursor of the id pool.
   static constexpr std::uint64_t kById = std::uint64_t{1} << 63;
 
   explicit CuckooWalk(ModificationBits marked) : marked_(std::move(marked)) {}
@@ -90,8 +92,8 @@ class CuckooWalk {
     return place.bucket >= walked_ || (index.own(place.bucket).unseen >> place.slot & 1) != 0;
   }
 
-  /// Visits a bucket's slots of that mask, and says how many. The bucket counts as seen before the
-  /// first visit.
+  /// Visits the slots of a bucket in that mask, and returns how many. Clears the bucket's bits
+  /// before the first visit.
   template <class Visit>
   std::size_t show(const Index& index, std::uint32_t at, std::uint32_t slots, Visit& visit) {
     const auto ids = index.bucket(at).ids;
@@ -111,8 +113,8 @@ class CuckooWalk {
   }
 
   ModificationBits marked_;   // buckets with unseen slots
-  std::uint32_t walked_ = 0;  // the walk has been in the buckets below; 0: there is none
-  std::uint64_t ticket_ = 0;  // of the walk that has the bits
+  std::uint32_t walked_ = 0;  // buckets below this were visited; 0: no walk is under way
+  std::uint64_t ticket_ = 0;  // cursor of the walk that has the bits
 };
 
 }  // namespace MILLRACE_ISA

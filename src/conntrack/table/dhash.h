@@ -1,20 +1,20 @@
 // `dhash`: DHash of Zhang, Wang, Hua and Lu ("DHash: A Cache-Friendly TCP Lookup Algorithm for Fast
 // Network Processing"), as a connection table.
 //
-// A bucket is one cache line of sixteen 32-bit signatures. A slot's place says which record is its
-// own; what finds its bucket full takes a record of a reserved pool and joins the bucket's conflict
-// list. Nothing ever moves. A hit costs two lines, a miss one. dhash_bucket.h and dhash_index.h
-// draw the layout.
+// A bucket is one cache line of sixteen 32-bit signatures. The position of a slot determines its
+// record. An entry that finds its bucket full takes a record from a reserved pool and joins the
+// bucket's conflict list. Entries never move. A hit reads two cache lines, a miss one.
+// dhash_bucket.h and dhash_index.h draw the layout.
 //
-// The published algorithm keeps an entry for both directions of a session; millrace one for each
-// direction. With `kBothWays` an entry answers to either, as published, and asymmetric signatures
-// are compared twice; hashes then come from `hash_of`. Without, a second comparison could never
-// find a key, and there is none.
+// The published algorithm keeps one entry for both directions of a session; millrace keeps one for
+// each direction. With `kBothWays` an entry is found by the key of either direction, as published,
+// and asymmetric signatures are compared twice; hashes must then come from `hash_of`. Without
+// `kBothWays` there is no second comparison, as it could not find a key.
 //
 // Invariants (check_invariants quotes them):
-//  1. A live slot's word is its key's signature, and its bucket is its key's.
-//  2. A live node stands in one list, its key's bucket's, with its key's signature.
-//  3. Bit L of word i is set where the bucket's list has an entry with major location i.
+//  1. A live slot holds its key's signature and stands in its key's bucket.
+//  2. A live node holds its key's signature and stands in one list, that of its key's bucket.
+//  3. Bit L of word i is set if the bucket's list has an entry with major location i.
 //  4. A key is live in one place at most.
 //  5. Every slot and node is live, draining or free; free nodes are on a list.
 //  6. size() is the number of live slots and nodes.
@@ -42,8 +42,9 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
-/// `Signature` is one of dhash_signature.h. With the major location a signature prefers a slot, and
-/// searches begin there; that changes what `statistics` counts, not what `find` compares at once.
+/// The table. `Signature` is one of those in dhash_signature.h. With `kMajorLocation` a signature
+/// prefers a slot, and searches begin there; this changes what `statistics` counts, but not `find`,
+/// which compares all slots at once.
 template <class K, class Signature, bool kMajorLocation, bool kBothWays = false>
 class BasicDHash {
  public:
@@ -52,11 +53,13 @@ class BasicDHash {
           ? Signature::kPlainName.substr(0, Signature::kPlainName.size() - sizeof("-plain") + 1)
           : Signature::kPlainName;
   static constexpr std::string_view kSummary = Signature::kSummary;
-  /// Twelve entries a bucket. The pool is made for that load under churn.
+  /// The load of twelve entries a bucket. The pool is sized for this load under churn.
   static constexpr double kMaxLoad = 0.75;
   static constexpr bool kKeyInRecord = true;
   static constexpr unsigned kSlots = DHashBucket::kSlots;
 
+  /// Makes an empty table. Errors: a capacity with its headroom above 2,574,000,000, or a setting
+  /// out of its range (usage); no memory (failed).
   static Result<BasicDHash> create(const TableConfig& config);
 
   void prefetch(std::span<const Hash> hashes) const {
@@ -106,12 +109,12 @@ class BasicDHash {
   Result<void> check_invariants() const;
 
   std::size_t buckets() const { return index_.buckets(); }
-  /// Records behind those of the slots, for entries in conflict lists.
+  /// Returns the number of records in the pool, for entries in conflict lists.
   std::size_t pool() const { return index_.pool(); }
-  /// What lookups of these keys would count. Not for the packet's way.
+  /// Returns the counts of lookups of these keys. Slow: not for packets.
   DHashStatistics statistics(std::span<const K> keys) const;
 
-  /// The hash of the key, with `kBothWays` the same for both directions.
+  /// Returns the hash of the key; with `kBothWays`, the same for both directions.
   Hash hash_of(const K& key) const {
     if constexpr (kBothWays) return hasher_(canonical(key));
     return hasher_(key);
@@ -125,7 +128,7 @@ class BasicDHash {
 
   template <bool kMayOpen>
   Stragglers prefetch_records(std::span<const K> keys, std::span<const Hash> hashes) const;
-  /// Begins to fetch the record that an insertion into the bucket writes.
+  /// Prefetches the record that an insertion into the bucket writes.
   void prefetch_free(std::uint32_t at, Word signature) const {
     if (index_.bucket(at).free() != 0)
       records_.prefetch(Index::slot(at, index_.bucket(at).first_free(start_of(signature))));
@@ -140,9 +143,9 @@ class BasicDHash {
   static double pool_for(std::size_t places, double buckets) {
     const auto entries = static_cast<double>(places);
     const auto lists = dhash_theory::in_lists_under_churn(entries, buckets);
-    // After a table was filled at one go, while its first entries leave, lists hold more than in
-    // the long run: 1.23 times as much at the load promised, where entries leave in the order of
-    // arrival.
+    // While the first entries of a table that was filled at one go leave, lists hold more entries
+    // than in the long run: 1.23 times as many at the promised load, if entries leave in the order
+    // of their arrival.
     return std::min(1.25 * lists.mean + 8 * std::sqrt(std::max(lists.variance, 0.0)), entries);
   }
 
@@ -159,8 +162,9 @@ class BasicDHash {
     return stored == key;
   }
 
-  /// The key's signature, all 32 bits; another one in place of those that mark a slot once the top
-  /// bit is gone, and of those whose swapped halves do, so that swapping may come before or after.
+  /// Returns the key's signature, all 32 bits. A signature that without its top bit, or with its
+  /// halves swapped, would read as free or draining is replaced, so that the halves may be swapped
+  /// before or after this function.
   static Word signature_of(const K& key) {
     constexpr Word kOthers = 0x7fff7fff;
     const Word signature = Signature::of(key);
@@ -181,13 +185,13 @@ class BasicDHash {
     return Bucket::equal(stored, signature) ||
            (kSecondComparison && Bucket::equal(stored, halves_swapped(signature)));
   }
-  /// The bucket's list may have the signature.
+  /// True if the bucket's list may have the signature.
   static bool may_list(const Bucket& b, Word signature) {
     return b.listed(major_location<Signature>(signature));
   }
 
   bool is(ConnId id, const K& key) const { return same(records_.header(id).key, key); }
-  /// The key's entry, or none.
+  /// Returns the key's entry, or none.
   ConnId look(std::uint32_t at, Word signature, const K& key) const {
     const Bucket& b = index_.bucket(at);
     for (std::uint32_t match = matches(b, signature); match != 0; match &= match - 1) {
@@ -251,8 +255,8 @@ Stragglers BasicDHash<K, S, kMajor, kBoth>::prefetch_records(std::span<const K> 
   return stragglers;
 }
 
-/// Head, node and record come one after the other: each pass begins the fetch that the next one
-/// needs. The heads' has begun.
+/// Prefetches the list's first node, then records in the list: each pass prefetches what the next
+/// one reads. `prefetch_records` has prefetched the head.
 template <class K, class S, bool kMajor, bool kBoth>
 void BasicDHash<K, S, kMajor, kBoth>::prefetch_stragglers(std::span<const K> keys,
                                                           std::span<const Hash> hashes,
@@ -343,7 +347,7 @@ Result<void> BasicDHash<K, S, kMajor, kBoth>::check_invariants() const {
   return std::unexpected(Error{std::string(kName) + ": " + std::string(wrong)});
 }
 
-/// Rules 1, 2 and 4.
+/// Returns the invariant, of 1, 2 and 4, that an entry breaks, or nothing.
 template <class K, class S, bool kMajor, bool kBoth>
 std::string_view BasicDHash<K, S, kMajor, kBoth>::wrong_entry(std::uint32_t at, ConnId id) const {
   const K& key = records_.header(id).key;
@@ -353,7 +357,7 @@ std::string_view BasicDHash<K, S, kMajor, kBoth>::wrong_entry(std::uint32_t at, 
   return look(at, signature, key) == id ? "" : "4: a key is live twice, or not found";
 }
 
-/// The paper's best: algorithm 4 with major location. `-plain` is without.
+/// The paper's best variant: algorithm 4 with major location. `-plain` is without major location.
 template <class K>
 using DHash = BasicDHash<K, CrcPairSignature, true>;
 template <class K>

@@ -7,12 +7,12 @@
 //
 //              31   30                   0
 //            +-----+-----------------------+     signature: 0 free, 0x7fffffff draining, else live
-//     word i |  L  |       signature       |     L: the bucket's conflict list has an entry whose
-//            +-----+-----------------------+        signature's major location is i
+//     word i |  L  |       signature       |     L: the bucket's conflict list has an entry with
+//            +-----+-----------------------+        major location i
 //
-// The sixteen bits L let a lookup leave the list alone: it goes there only where its own bit is
-// set. They cost a signature one of its 32 bits, so signatures are equal when their lower 31 bits
-// are.
+// The sixteen bits L save lookups the list: a lookup searches the list only if the bit of its major
+// location is set. The bit L costs a signature one of its 32 bits, so signatures are equal if their
+// lower 31 bits are.
 #pragma once
 
 #include <array>
@@ -24,6 +24,7 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
+/// One bucket.
 struct alignas(64) DHashBucket {
   using Word = std::uint32_t;
   static constexpr unsigned kSlots = 16;
@@ -35,11 +36,12 @@ struct alignas(64) DHashBucket {
 
   static bool equal(Word a, Word b) { return (a ^ b) << 1 == 0; }
 
-  /// Bit i is set where slot i has that signature.
+  /// Returns a mask: bit i is set if slot i has that signature.
   std::uint32_t match(Word signature) const;
   std::uint32_t free() const { return match(kFree); }
   std::uint32_t live() const { return ~(match(kFree) | match(kDraining)) & 0xffff; }
-  /// The first free slot from `start` on, round the line. There is one.
+  /// Returns the first free slot from `start` on, wrapping after the last. The bucket has a free
+  /// slot.
   unsigned first_free(unsigned start) const {
     const auto ahead = std::rotr(static_cast<std::uint16_t>(free()), static_cast<int>(start));
     return (start + static_cast<unsigned>(std::countr_zero(ahead))) % kSlots;

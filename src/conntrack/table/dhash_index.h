@@ -1,5 +1,6 @@
-// The index of `dhash`: its buckets, their conflict lists, and the pool of nodes for these. It
-// knows signatures and nothing of keys or records. A place never changes its id.
+// The index of `dhash`: its buckets, their conflict lists, and the pool of nodes for these lists.
+// It stores signatures, and neither keys nor records. A place, which is a slot or a node, has a
+// fixed id.
 //
 //     buckets (dhash_bucket.h)                     slot s of bucket b has the id 16 b + s
 //
@@ -10,7 +11,7 @@
 //             | signature | next      |            next: an id; none ends a list
 //             +-----------+-----------+
 //
-// It keeps rules 3, 5 and 6 of dhash.h, and that a node stands in one list.
+// It keeps invariants 3, 5 and 6 of dhash.h, and that a node stands in one list.
 #pragma once
 
 #include <algorithm>
@@ -29,6 +30,7 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
+/// The index, for signatures of that type.
 template <class Signature>
 class DHashIndex {
  public:
@@ -42,6 +44,7 @@ class DHashIndex {
   };
   static_assert(sizeof(Node) == 8);
 
+  /// Makes an empty index. Errors (failed): no memory.
   static Result<DHashIndex> create(std::uint32_t buckets, std::uint32_t pool, Pages pages) {
     auto memory = Memory::map(nodes_offset(buckets) + pool * sizeof(Node), pages);
     if (!memory) return std::unexpected(memory.error());
@@ -60,13 +63,14 @@ class DHashIndex {
                : node(id).signature;
   }
 
-  /// A free place for an entry of the bucket: the first slot from `start` on, else a node, else
-  /// none. It is the caller's, who occupies it.
+  /// Returns a free place for an entry of the bucket: the first slot from `start` on, else a node,
+  /// else none. The caller must `occupy` the place.
   ConnId take(std::uint32_t at, unsigned start);
+  /// Makes a place live, with that signature.
   void occupy(std::uint32_t at, ConnId id, Word signature);
-  /// The live place becomes the caller's, who occupies it.
+  /// Takes a live place out of the bucket. The caller must `occupy` the place.
   void vacate(std::uint32_t at, ConnId id);
-  /// The live place is free after `release`.
+  /// Makes a live place draining; `release` makes it free.
   void drain(std::uint32_t at, ConnId id);
   void release(ConnId id) {
     set_free(id);
@@ -87,14 +91,14 @@ class DHashIndex {
     for_each_in_slots(at, each);
     for_each_in_list(at, each);
   }
-  /// The first of the bucket's list that is wanted, or none.
+  /// Returns the first id in the bucket's list for which `wanted(id)` is true, or none.
   template <class Wanted>
   ConnId find_in_list(std::uint32_t at, Wanted&& wanted) const {
     ConnId id = head(at);
     while (id != ConnId::none && !wanted(id)) id = node(id).next;
     return id;
   }
-  /// As a table's walk, in the order of the ids.
+  /// Walks as ConnectionTable says, in the order of the ids.
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const;
 
@@ -104,11 +108,11 @@ class DHashIndex {
   std::uint32_t slots() const { return buckets_ * kSlots; }
   std::size_t memory_bytes() const { return memory_.bytes(); }
   Pages pages() const { return memory_.pages(); }
-  /// The rule that is broken, or nothing.
+  /// Returns the invariant that is broken, or nothing.
   std::string_view wrong() const;
 
  private:
-  /// Places, each to be met once.
+  /// Places that a check has met, each once.
   struct Met {
     std::vector<bool> places;
     std::size_t count = 0;
@@ -123,7 +127,7 @@ class DHashIndex {
 
   DHashIndex(Memory memory, std::uint32_t buckets, std::uint32_t pool);
 
-  /// The heads end with a whole line, so that no node lies in two.
+  /// Returns the offset of the nodes, at the start of a cache line, so that no node lies in two.
   static std::size_t nodes_offset(std::size_t buckets) {
     return buckets * sizeof(Bucket) + (buckets * sizeof(ConnId) + 63) / 64 * 64;
   }
@@ -206,7 +210,7 @@ void DHashIndex<S>::unlink(std::uint32_t at, ConnId id) {
   bucket(at).set_listed(major(id), find_in_list(at, alike) != ConnId::none);
 }
 
-/// The live ones.
+/// Calls `each` for the live ones of the sixteen nodes.
 template <class S>
 template <class Each>
 void DHashIndex<S>::for_each_of_sixteen_nodes(std::uint32_t first, Each&& each) const {
@@ -253,7 +257,8 @@ std::string_view DHashIndex<S>::wrong() const {
   return {};
 }
 
-/// Its live places are met.
+/// Checks a bucket, and adds its live places to `met`. Returns the invariant that is broken, or
+/// nothing.
 template <class S>
 std::string_view DHashIndex<S>::wrong_bucket(std::uint32_t at, Met& met) const {
   for_each_in_slots(at, [&](ConnId id) { met.add(id); });

@@ -1,5 +1,5 @@
-// The paper's Table IV: what the four signature algorithms of `dhash` make of sessions that look
-// like a site's. Tests call this.
+// The comparison of `dhash`'s four signature algorithms on sessions like a site's: Table IV of the
+// paper. Tests call these functions.
 #pragma once
 
 #include <array>
@@ -15,9 +15,10 @@
 
 namespace millrace {
 
-/// Distinct TCP sessions from clients to servers, as a site's gateway sees them: clients lie close
-/// together in a few networks, each opens some 30 connections from consecutive ephemeral ports, and
-/// few servers with few ports take them all. Deterministic for a seed.
+/// Returns distinct TCP sessions from clients to servers, as a site's gateway sees them: the
+/// clients' addresses lie close together in a few networks, each client opens 30 connections from
+/// consecutive ephemeral ports, and all connections go to a few servers with few ports.
+/// Deterministic for a seed.
 template <class K>
 std::vector<K> site_sessions(std::size_t count, std::uint64_t seed) {
   constexpr std::array<std::array<std::uint8_t, 2>, 6> kNetworks{
@@ -50,7 +51,8 @@ std::vector<K> site_sessions(std::size_t count, std::uint64_t seed) {
   return sessions;
 }
 
-/// A table as published, an entry for both directions, with so many buckets.
+/// Makes a table as published, with one entry for both directions, of that many buckets. Errors: as
+/// `BasicDHash::create`.
 template <class K, class Signature, bool kMajorLocation>
 Result<BasicDHash<K, Signature, kMajorLocation, true>> published_dhash(std::size_t buckets,
                                                                        const Secret& secret) {
@@ -60,13 +62,15 @@ Result<BasicDHash<K, Signature, kMajorLocation, true>> published_dhash(std::size
   return Table::create({.capacity = capacity, .pages = Pages::transparent, .secret = secret});
 }
 
+/// The counts of one algorithm.
 struct SignatureStatistics {
-  std::string_view name;  ///< the table's, with major location
+  std::string_view name;  ///< name of the table with major location
   DHashStatistics statistics;
 };
 
-/// Tables of so many buckets, filled with the sessions; then each session is looked up once in each
-/// direction. In the order of the paper: algorithms 1 to 4.
+/// Fills a table of that many buckets with the sessions, for each algorithm, and looks up each
+/// session once in each direction. Returns the counts in the order of the paper: algorithms 1 to 4.
+/// Errors: as `BasicDHash::create`.
 template <class K, bool kMajorLocation = true>
 Result<std::vector<SignatureStatistics>> compare_signatures(std::span<const K> sessions,
                                                             std::size_t buckets,

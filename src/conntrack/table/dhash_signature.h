@@ -1,13 +1,13 @@
 // The signatures of `dhash`: 32-bit digests of a key, by the four algorithms of the DHash paper
-// (Zhang et al., section III.B), and the slot where a signature would like to stand (III.C).
+// (Zhang et al., section III.B), and the slot that a signature prefers (III.C).
 //
-// The paper digests the IPv4 4-tuple. Here a key's protocol and zone count as one further word, and
-// an IPv6 address is XORed into 32 bits word by word where the algorithm only XORs; a CRC reads all
-// of it. Signatures are not keyed: whoever picks the five-tuples can make them equal
+// The paper digests the IPv4 4-tuple. Here a key's protocol and zone count as one further word. An
+// algorithm that only XORs folds an IPv6 address into 32 bits word by word; a CRC reads all of the
+// address. Signatures are not keyed: an attacker that chooses the five-tuples can make them equal
 // (docs/dhash.md).
 //
-// A signature is *symmetric* where both directions of a connection have the same one; otherwise the
-// other direction's is this one's with its halves swapped.
+// A signature is *symmetric* if both directions of a connection have the same one; otherwise the
+// signature of the opposite direction has its halves swapped.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ inline constexpr auto kCrc32cBytes = [] {
   return table;
 }();
 
-/// What the `crc32` instruction of SSE4.2 computes (CRC32c, not inverted).
+/// Computes CRC32c, not inverted, as the `crc32` instruction of SSE4.2 does.
 constexpr std::uint32_t crc32c_portable(std::uint32_t crc, std::uint64_t word) {
   for (int byte = 0; byte < 8; ++byte, word >>= 8)
     crc = crc >> 8 ^ kCrc32cBytes[(crc ^ static_cast<std::uint32_t>(word)) & 0xff];
@@ -42,6 +42,7 @@ constexpr std::uint32_t crc32c_portable(std::uint32_t crc, std::uint64_t word) {
 
 inline namespace MILLRACE_ISA {
 
+/// Adds eight bytes to a CRC32c, not inverted.
 inline std::uint32_t crc32c(std::uint32_t crc, std::uint64_t word) {
 #if defined(__SSE4_2__)
   return static_cast<std::uint32_t>(_mm_crc32_u64(crc, word));
@@ -50,7 +51,7 @@ inline std::uint32_t crc32c(std::uint32_t crc, std::uint64_t word) {
 #endif
 }
 
-/// Over two addresses, the first one first.
+/// Adds two addresses to a CRC, `a` first.
 template <unsigned kBytes>
 std::uint32_t crc32c(std::uint32_t crc, const Address<kBytes>& a, const Address<kBytes>& b) {
   std::array<std::uint64_t, kBytes / 4> words;
@@ -68,12 +69,13 @@ Address<kBytes> xor_of(const Address<kBytes>& a, const Address<kBytes>& b) {
   return both;
 }
 
-/// Ports in the lower half, source first; protocol and zone in the upper.
+/// Returns the last eight bytes of the key: ports in the lower half, source first; protocol and
+/// zone in the upper half.
 template <class K>
 std::uint64_t ports_word(const K& key) {
   return key.word(sizeof(K) - 8);
 }
-/// The same with the ports' XOR in the lower half.
+/// Returns the same with the XOR of the ports in the lower half.
 template <class K>
 std::uint64_t ports_xored(const K& key) {
   const std::uint64_t word = ports_word(key);
@@ -123,8 +125,8 @@ struct CrcOfXorSignature {
 };
 
 /// Algorithm 3: CRC(SrcIP | DestIP | SrcPort ^ DestPort) ^ CRC(DestIP | SrcIP | SrcPort ^
-/// DestPort). A CRC is linear, so what both CRCs read alike, the ports, leaves no trace in their
-/// XOR: all connections between two hosts have the same signature.
+/// DestPort). A CRC is linear, so the ports, which both CRCs read alike, cancel in the XOR: all
+/// connections between two hosts have the same signature.
 struct XorOfCrcSignature {
   static constexpr std::string_view kPlainName = "dhash-xor-crc-plain";
   static constexpr std::string_view kSummary = "dhash with signatures by XOR of CRCs";
@@ -140,8 +142,8 @@ struct XorOfCrcSignature {
   }
 };
 
-/// Algorithm 4: the upper 16 bits of CRC(SrcIP | DestIP | SrcPort | DestPort), then those of
-/// CRC(DestIP | SrcIP | DestPort | SrcPort). The paper's best.
+/// Algorithm 4, the paper's best: the upper 16 bits of CRC(SrcIP | DestIP | SrcPort | DestPort),
+/// then the upper 16 bits of CRC(DestIP | SrcIP | DestPort | SrcPort).
 struct CrcPairSignature {
   static constexpr std::string_view kPlainName = "dhash-plain";
   static constexpr std::string_view kSummary =
@@ -162,8 +164,8 @@ struct CrcPairSignature {
   }
 };
 
-/// The slot, of sixteen, where the search begins; the same in both directions. The paper's
-/// functions (1), for symmetric signatures, and (2).
+/// Returns the slot, 0 to 15, at which a search begins; it is the same in both directions. The
+/// paper's function (1) for symmetric signatures, else function (2).
 template <class Signature>
 constexpr unsigned major_location(std::uint32_t signature) {
   if constexpr (Signature::kSymmetric) return signature & 0xf;

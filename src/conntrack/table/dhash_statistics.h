@@ -1,6 +1,6 @@
-// What `dhash` counts, and what the theory says that it should count (Zhang et al., section IV).
+// Counts of `dhash`, and their expected values by theory (Zhang et al., section IV).
 //
-// Everything here is arithmetic; any thread may call it.
+// All functions are pure arithmetic: any thread may call them.
 #pragma once
 
 #include <algorithm>
@@ -10,19 +10,20 @@
 
 namespace millrace {
 
-/// Counted as the paper's loop would, one signature after the other.
+/// Counts of lookups that compare one signature after the other, as the paper's loop does.
 struct DHashStatistics {
   std::uint64_t lookups = 0;
   std::uint64_t hits = 0;
-  std::uint64_t first_hits = 0;          ///< hits at the slot where the search began
-  std::uint64_t comparisons = 0;         ///< slots and list elements looked at
-  std::uint64_t second_comparisons = 0;  ///< those that were compared once more, halves swapped
-  std::uint64_t false_positives = 0;     ///< signatures that matched where the key did not
+  std::uint64_t first_hits = 0;          ///< hits at the slot at which the search began
+  std::uint64_t comparisons = 0;         ///< comparisons with slots and list elements
+  std::uint64_t second_comparisons = 0;  ///< comparisons repeated with halves swapped
+  std::uint64_t false_positives = 0;     ///< signatures that matched although the key did not
   std::size_t entries = 0;
   std::size_t entries_in_lists = 0;
 
-  /// Counts the comparison with a stored signature, `twice` where halves were swapped for it; true
-  /// if it ends the search. Keys are compared only where the signature matches.
+  /// Counts the comparison with a stored signature; `twice`: the halves were also swapped. Calls
+  /// `same_key`, to compare the keys, only if the signature matches. Returns true if the search
+  /// ends.
   template <class SameKey>
   bool compare(bool twice, bool matches, SameKey&& same_key) {
     ++comparisons;
@@ -48,12 +49,14 @@ namespace dhash_theory {
 
 inline constexpr unsigned kSlots = 16;
 
+/// Expected value and variance of a number.
 struct Estimate {
   double mean = 0;
   double variance = 0;
 };
 
-/// Calls `each(k, P(X = k))` for X of the Poisson distribution, as far as it matters.
+/// Calls `each(k, P(X = k))` for a Poisson-distributed X, for every k with a probability that
+/// matters.
 template <class Each>
 void for_poisson(double mean, Each&& each) {
   const auto last = static_cast<unsigned>(mean + 20 * std::sqrt(mean) + 40);
@@ -61,8 +64,8 @@ void for_poisson(double mean, Each&& each) {
     each(k, std::exp(k * std::log(mean) - mean - std::lgamma(k + 1.0)));
 }
 
-/// Entries in conflict lists after so many entries were put into an empty table: all but the first
-/// sixteen of each bucket. The variance is that for a fixed number of entries.
+/// Returns the entries in conflict lists after that many insertions into an empty table: all but
+/// the first sixteen of each bucket. The variance is that for a fixed number of entries.
 inline Estimate in_lists_after_filling(double entries, double buckets) {
   const double mean = entries / buckets;
   double over = 0;
@@ -78,10 +81,11 @@ inline Estimate in_lists_after_filling(double entries, double buckets) {
   return {buckets * over, buckets * (square - over * over - covariance * covariance / mean)};
 }
 
-/// Entries in conflict lists in the long run, where entries come and go and none ever moves: what
-/// found its bucket full stays in the list though slots become free. That is a telephone exchange
-/// whose sixteen lines overflow (Erlang 1917 for the mean, which holds for every distribution of
-/// lifetimes; Kosten 1937 for the variance, which is an upper bound for a fixed number of entries).
+/// Returns the entries in conflict lists in the long run, while entries come and go and none ever
+/// moves: an entry that found its bucket full stays in the list even if slots become free. The
+/// model is a telephone exchange with overflow from sixteen lines (Erlang 1917 for the mean, which
+/// holds for every distribution of lifetimes; Kosten 1937 for the variance, which is an upper bound
+/// for a fixed number of entries).
 inline Estimate in_lists_under_churn(double entries, double buckets) {
   const double offered = entries / buckets;
   double inverse = 1;
@@ -91,21 +95,23 @@ inline Estimate in_lists_under_churn(double entries, double buckets) {
   return {buckets * mean, buckets * variance};
 }
 
-/// False positives when each of the entries is looked up once: one for every two of a bucket with
-/// the same of `signatures` signatures, so k(k-1)/2n in a bucket of k.
+/// Returns the false positives if each entry is looked up once: one for every pair in a bucket with
+/// equal signatures. With n = `signatures` possible ones that is k(k-1)/2n in a bucket of k
+/// entries.
 inline Estimate false_positives(double entries, double buckets, double signatures) {
   const double pairs = entries * (entries - 1) / 2 / buckets / signatures;
   return {pairs, pairs};
 }
 
+/// Expected cost of a lookup.
 struct Search {
   double comparisons = 0;
-  double first_hits = 0;  ///< a share
+  double first_hits = 0;  ///< share of hits at the first slot
 };
 
-/// A search for one of the entries of a table that was filled and not touched since. With the major
-/// location a bucket is a hash table of sixteen slots with linear probing: Knuth, volume 3, 6.4,
-/// theorem K. Without, the n-th entry to come stands in the n-th slot.
+/// Returns the expected cost of finding an entry in a table that was filled and not changed since.
+/// With the major location, a bucket is a hash table of sixteen slots with linear probing: Knuth,
+/// volume 3, 6.4, theorem K. Without, the n-th entry of a bucket stands in its n-th slot.
 inline Search successful_search(double entries, double buckets, bool major_location) {
   const double mean = entries / buckets;
   Search all;

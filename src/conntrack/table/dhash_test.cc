@@ -1,5 +1,5 @@
-// What the paper says of DHash, against `dhash`: section IV's theory, section V.A's workload (10^6
-// sessions in 10^5 buckets), tables IV and V.
+// Comparison of `dhash` with the paper on DHash: the theory of section IV, the workload of section
+// V.A (10^6 sessions in 10^5 buckets), tables IV and V.
 #include "conntrack/table/dhash.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using enum Insertion::Outcome;
 constexpr std::size_t kSessions = 1'000'000;
 constexpr std::size_t kBuckets = 100'000;
 
-/// A good digest of so many bits: short ones are met often enough to be counted.
+/// A good digest of `kBits` bits: short digests are equal often enough to be counted.
 template <unsigned kBits>
 struct ShortSignature {
   static constexpr std::string_view kPlainName = "dhash-short-plain";
@@ -43,7 +43,7 @@ struct ShortSignature {
   }
 };
 
-/// A table of exactly that many buckets.
+/// Makes a table of exactly that many buckets.
 template <class T>
 test::Settling<T> with_buckets(std::size_t buckets) {
   const auto capacity = static_cast<std::size_t>(static_cast<double>(buckets * 16) * T::kMaxLoad);
@@ -92,7 +92,7 @@ void check(const T& table) {
   ASSERT_TRUE(ok.has_value()) << ok.error().message;
 }
 
-// Section IV.B and V.A, for entries that come and never go.
+// Sections IV.B and V.A, for entries that are inserted and never erased.
 TEST(DHash, ConflictListsAndFalsePositivesAreThoseOfTheTheory) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
@@ -136,7 +136,7 @@ TEST(DHash, MajorLocationSparesComparisons) {
   EXPECT_EQ(with.entries_in_lists, without.entries_in_lists);
 }
 
-// Nothing moves, so churn leaves entries in lists beside free slots: Erlang's formula.
+// Entries never move, so churn leaves entries in lists beside free slots: Erlang's formula.
 TEST(DHash, ThePoolSufficesUnderChurnAtThePromisedLoad) {
   SCOPED_TRACE(test::repeat());
   std::mt19937_64 random(test::seed());
@@ -183,8 +183,8 @@ TEST(DHash, HeadroomHoldsWhatItSays) {
   check(*table);
 }
 
-// An asymmetric signature's other direction is it with its halves swapped; a symmetric one's is the
-// same. The major location is the same for both.
+// The signature of the opposite direction has its halves swapped if the algorithm is asymmetric,
+// and is equal if it is symmetric. The major location is the same in both directions.
 template <class Signature, class K>
 void directions_agree(const K& key) {
   const std::uint32_t there = Signature::of(key);
@@ -209,7 +209,7 @@ TEST(DHash, SignaturesOfBothDirectionsAgree) {
   all_directions_agree<KeyV6>();
 }
 
-// Known answers, so that a signature is the same on every machine.
+// Known results: a signature is the same on every machine.
 TEST(DHash, SignaturesAreThoseOfThePaper) {
   EXPECT_EQ(detail::crc32c_portable(0xffffffff, 0x0807060504030201) ^ 0xffffffff, 0x46891f81U);
   KeyV4 key = nth_key<KeyV4>(0x1234'0403'0201ULL);
@@ -228,7 +228,7 @@ TEST(DHash, XorOfCrcsForgetsThePorts) {
   EXPECT_NE(CrcOfXorSignature::of(a), CrcOfXorSignature::of(b));
 }
 
-/// What a broken digest could say, whatever the key: the words that mark a slot, and their likes.
+/// A broken digest that is the same for every key: one of the words that mark a slot, or similar.
 template <std::uint32_t kValue>
 struct ConstantSignature {
   static constexpr std::string_view kPlainName = "dhash-constant-plain";
@@ -271,7 +271,7 @@ TEST(DHash, SignaturesThatLookLikeMarksAreSurvived) {
   survives<0x55555555>();
 }
 
-// As published: one entry answers to both directions, the second comparison finds the reply's.
+// The published form: one entry serves both directions, and the second comparison finds replies.
 template <class Signature>
 void serves_both_directions() {
   auto table = published_dhash<KeyV4, Signature, true>(1000, Secret::from_seed(test::seed()));
@@ -307,7 +307,7 @@ TEST(DHash, SiteSessionsAreDistinct) {
   EXPECT_EQ(seen.size(), 100'000U);
 }
 
-// Table IV, smaller: algorithm 3 is by far the worst there too.
+// Table IV with fewer sessions: algorithm 3 is by far the worst, as in the paper.
 TEST(DHash, SignaturesCompareAsInThePaper) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
@@ -325,8 +325,8 @@ TEST(DHash, SignaturesCompareAsInThePaper) {
   EXPECT_GT((*all)[3].statistics.second_comparisons, 0U);
 }
 
-// When a slot becomes free, the list stays as it is; its entries are found, and a newcomer takes
-// the slot.
+// If a slot becomes free, the list stays as it is: its entries are found, and a newcomer takes the
+// slot.
 TEST(DHash, EntriesInListsStayThere) {
   auto table = with_buckets<DHash<KeyV4>>(1);
   std::vector<ConnId> ids;

@@ -1,7 +1,8 @@
 // `hopscotch`: tsl::hopscotch_map as a connection table.
 //
-// An entry stands within 62 buckets of its home, which has a bitmap of those that are its own; a
-// newcomer that finds room further away swaps it nearer. (Herlihy, Shavit and Tzafrir, DISC 2008.)
+// An entry stands within 62 buckets of its home, which has a bitmap of the buckets with its
+// entries. An insertion that finds a free bucket farther away moves entries until a nearer bucket
+// is free (Herlihy, Shavit and Tzafrir, DISC 2008).
 #pragma once
 
 #include <tsl/hopscotch_map.h>
@@ -18,19 +19,20 @@ template <class K>
 using HopscotchMap = tsl::hopscotch_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>,
                                         PageAllocator<std::pair<K, ConnId>>>;
 
+/// The map, as `LibraryMap` needs it.
 template <class K>
 class HopscotchLibrary : public TslLibrary<K, HopscotchMap<K>> {
  public:
   static constexpr std::string_view kName = "hopscotch";
   static constexpr std::string_view kSummary =
       "tsl::hopscotch_map: linear probing within 62 buckets of home";
-  /// The library looks for room in the next 744 buckets only. Under churn at this load it refuses
-  /// 0.0006 % of insertions (none at 0.8, 0.03 % at 0.9): runs of full buckets grow longer than
-  /// that.
+  /// The library searches only the next 744 buckets for a free one. Under churn at this load it
+  /// refuses 0.0006 % of insertions (none at 0.8, 0.03 % at 0.9), as some runs of full buckets are
+  /// longer than that.
   static constexpr double kMaxLoad = 0.85;
 
-  /// None for its overflow list, which it would search from one end to the other: it is for more
-  /// than 62 keys of one bucket.
+  /// Returns 0, so that the library cannot use its overflow list, which it would search linearly:
+  /// the list is for more than 62 keys of one bucket.
   static std::size_t nodes(std::size_t) { return 0; }
 
   HopscotchLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
@@ -38,7 +40,7 @@ class HopscotchLibrary : public TslLibrary<K, HopscotchMap<K>> {
 
   ConnId erase(const HashedKey<K>& key) {
     const ConnId id = this->find(key);
-    // Erasing by the iterator would hash the key again.
+    // Erasing by an iterator would hash the key again.
     if (id != ConnId::none) this->map_.erase(key.key, key.hash);
     return id;
   }

@@ -1,32 +1,34 @@
-// `horton`: one hash function for nearly every entry, and a note in each bucket of where the rest
-// went.
+// `horton`: nearly every entry stands in the bucket that one hash function picks; each bucket keeps
+// remap entries for the rest.
 //
 // After Breslow, Zhang, Greathouse, Jayasena and Tullsen, "Horton Tables: Fast Hash Tables for
-// In-Memory Data-Intensive Computing", USENIX ATC'16; written from its description, docs/horton.md
-// tells the differences.
+// In-Memory Data-Intensive Computing", USENIX ATC'16; written from its description. docs/horton.md
+// lists the differences.
 //
-// A key's primary bucket is picked by its hash, and its tag puts it into one of that bucket's 21
-// groups. Entries that find no room in their primary bucket are *remapped*, group by group: the
-// bucket's remap entry of the group says which of seven secondary functions all of them went
-// through (0: none did). A secondary function makes a bucket of primary bucket and group, so a
-// remapped group stands in one bucket, and both can be computed from each other without a key. A
-// lookup reads the primary bucket, and one more when the group is remapped.
+// A key's hash picks its primary bucket, and its tag one of that bucket's 21 groups. Entries that
+// find no room in their primary bucket are *remapped*: the group's remap entry in the primary
+// bucket is the number of the secondary function, 1 to 7, that picks the bucket of all of them (0:
+// no entry of the group is remapped). A secondary function computes a bucket from primary bucket
+// and group. The remapped entries of a group therefore stand in one bucket, and primary and
+// secondary bucket can be computed from each other without a key. A lookup reads the primary
+// bucket, and a second one if the group is remapped.
 //
 //      0           16         48              56          60       64
 //      +-----------+----------+---------------+-----------+--------+
 //      | 8 tags    | 8 ids    | remap entries | functions | unused |
 //      +-----------+----------+---------------+-----------+--------+
-//      remap entries: 21 x 3 bits, one a group        functions: 8 x 3 bits, one a slot: how the
-//      63    62      60            2        0         slot's entry came here, 0 for a primary one
+//      remap entries: 21 x 3 bits, one a group        functions: 8 x 3 bits, one a slot: that of
+//      63    62      60            2        0         its entry; 0: its primary bucket is here
 //      +----+----------+--     --+----------+
 //      | -  | group 20 |   ...   | group 0  |
 //      +----+----------+--     --+----------+
 //
 // Invariants (check_invariants quotes them):
-//  1. A live entry has its key's tag and stands in the bucket that its slot's function makes of its
-//     key's primary bucket and group.
-//  2. A remap entry is the function through which all entries of its group that are not in their
-//     primary bucket went, and 0 when there is none. So a group stands in two buckets at most.
+//  1. A live entry has its key's tag and stands in the bucket that its slot's function picks for
+//     its key's primary bucket and group.
+//  2. A remap entry is the function of all entries of its group that are not in their primary
+//     bucket, and 0 if there are none. The entries of a group therefore stand in at most two
+//     buckets.
 //  3. A key is live in one slot at most.
 //  4. The ids of the live slots are the pool's live ids.
 #pragma once
@@ -48,6 +50,7 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
+/// The part of a bucket that is `horton`'s own.
 struct HortonOwn {
   static constexpr unsigned kGroups = 21;
 
@@ -65,6 +68,7 @@ struct HortonOwn {
 };
 static_assert(sizeof(HortonOwn) == 16 && offsetof(HortonOwn, functions) == 8);
 
+/// The table.
 template <class K>
 class Horton {
   using Index = CuckooIndex<K, HortonOwn>;
@@ -76,7 +80,7 @@ class Horton {
   static constexpr std::string_view kName = "horton";
   static constexpr std::string_view kSummary =
       "8-slot buckets, nearly all entries in their primary one, 21 remap entries for the rest";
-  /// Up to this share of its slots it accepts practically everything, under churn too.
+  /// The load up to which practically no insertion is refused, under churn too.
   static constexpr double kMaxLoad = 0.95;
   static constexpr bool kKeyInRecord = true;
 
@@ -90,7 +94,7 @@ class Horton {
     for (const Hash hash : hashes) index_.prefetch(index_.first_of(hash));
   }
 
-  /// Optimistic: the record of the first slot of that tag, before its key is compared.
+  /// Prefetches the record of the first slot with the key's tag, which is most probably the key's.
   Stragglers prefetch_records(std::span<const K>, std::span<const Hash> hashes) const {
     return index_.prefetch_matches(hashes, second());
   }
@@ -114,7 +118,7 @@ class Horton {
 
   void release(ConnId id) { index_.ids.release(id); }
 
-  /// By ids, which do not move.
+  /// Walks in the order of ids, which do not move.
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
     return index_.ids.walk(cursor, about, visit);
@@ -130,24 +134,24 @@ class Horton {
   Result<void> check_invariants() const;
 
   struct Statistics {
-    double primary_share = 0;     ///< of live entries, so of lookups that hit
-    double buckets_per_hit = 0;   ///< buckets that a lookup of a live key reads
-    double buckets_per_miss = 0;  ///< and one of an unknown key
+    double primary_share = 0;     ///< share of live entries, and of hits, in their primary bucket
+    double buckets_per_hit = 0;   ///< buckets that a lookup of a live key reads, 1 to 2
+    double buckets_per_miss = 0;  ///< buckets that a lookup of an unknown key reads, 1 to 2
   };
-  /// Reads the whole index.
+  /// Returns statistics. Reads the whole index.
   Statistics statistics() const;
 
  private:
   static constexpr unsigned kGroups = HortonOwn::kGroups;
-  static constexpr unsigned kFunctions = 7;  // numbered from 1; 0 stands for the primary one
+  static constexpr unsigned kFunctions = 7;  // numbered from 1; 0: the primary bucket
 
-  /// A group of a primary bucket, and how its remapped entries went.
+  /// A group of a primary bucket, and the function of its remapped entries.
   struct Remap {
     std::uint32_t primary;
     unsigned group;
     unsigned function;
   };
-  /// Where an entry of a primary bucket goes, and through which function.
+  /// A slot for an entry, and the function that picks the slot's bucket.
   struct Target {
     Place place;
     unsigned function = 0;
@@ -159,7 +163,8 @@ class Horton {
   HortonOwn& own(std::uint32_t at) const { return bucket(at).own; }
 
   static unsigned group_of(Tag tag) { return tag * kGroups >> 16; }
-  /// The secondary bucket of a primary one; and with the same group and function, the reverse.
+  /// Returns the secondary bucket of a primary bucket and, with the same group and function, the
+  /// primary bucket of a secondary one.
   std::uint32_t across(std::uint32_t at, unsigned group, unsigned function) const {
     return index_.across(at, (group * 8U + function) * 0x9e3779b97f4a7c15 >> 30);
   }
@@ -169,7 +174,7 @@ class Horton {
   Remap remap_at(std::uint32_t primary, unsigned group) const {
     return {primary, group, own(primary).remapped(group)};
   }
-  /// Of an entry that stands in a secondary bucket.
+  /// Returns the remapping of an entry that stands in a secondary bucket.
   Remap remap_of(Place place) const {
     const unsigned group = group_of(index_.tag(place));
     const unsigned function = own(place.bucket).function(place.slot);
@@ -177,7 +182,7 @@ class Horton {
   }
   bool is_primary(Place place) const { return own(place.bucket).function(place.slot) == 0; }
 
-  /// Where the entries of a tag went that left their primary bucket, if any did.
+  /// Returns a function that gives the secondary bucket of a tag's group, if the group is remapped.
   auto second() const {
     return [this](std::uint32_t primary, Tag tag) {
       const Remap remap = remap_at(primary, group_of(tag));
@@ -194,7 +199,7 @@ class Horton {
     return remap.function == 0 ? place : index_.look(secondary(remap), tag, key);
   }
 
-  /// The slots of the secondary bucket in which the remapped group stands.
+  /// Returns a mask of the slots of the secondary bucket that hold entries of the remapped group.
   std::uint32_t members(const Remap& remap) const {
     std::uint32_t members = 0;
     index_.for_each_live(secondary(remap), [&](Place place) {
@@ -219,12 +224,13 @@ class Horton {
   void bring_one_home(std::uint32_t primary);
   void move(Place from, const Target& to);
 
+  /// Puts a tag into a free slot, and sets the slot's function and the group's remap entry.
   void occupy(const Target& target, std::uint32_t primary, Tag tag) {
     index_.tag(target.place) = tag;
     own(target.place.bucket).set_function(target.place.slot, target.function);
     if (target.function != 0) own(primary).set_remapped(group_of(tag), target.function);
   }
-  /// The last of a remapped group that leaves ends the remapping.
+  /// Empties a slot. The last entry of a remapped group that leaves ends the remapping.
   void vacate(Place place) {
     const bool primary = is_primary(place);
     const Remap remap = remap_of(place);
@@ -260,7 +266,8 @@ Insertion Horton<K>::insert(const K& key, Hash hash, const W& worth) {
   return {id, Insertion::Outcome::inserted, displaced};
 }
 
-/// A free place, if need be after moving others; else one whose entry may be displaced.
+/// Returns a free slot, if need be after moving other entries, else the slot of an entry to evict,
+/// else nowhere.
 template <class K>
 template <WorthFunction W>
 auto Horton<K>::target_for(std::uint32_t primary, Tag tag, const W& worth) -> Target {
@@ -288,8 +295,9 @@ auto Horton<K>::least_worthy(std::uint32_t primary, unsigned group, const W& wor
   return victim.place();
 }
 
-/// The primary bucket comes first, and before strangers: those go on to another bucket of theirs.
-/// Else the newcomer is remapped, or another of the bucket in its stead.
+/// Makes room for a newcomer, and returns the slot: in the primary bucket, from which remapped
+/// entries of other buckets move to another of their buckets; else in a secondary bucket of the
+/// newcomer; else in the primary bucket after one of its own entries is remapped.
 template <class K>
 auto Horton<K>::make_room(std::uint32_t primary, Tag tag) -> Target {
   if (const Place place = index_.free_in(primary)) return {place, 0};
@@ -299,21 +307,21 @@ auto Horton<K>::make_room(std::uint32_t primary, Tag tag) -> Target {
   return make_remapped_room(primary, group_of(tag));
 }
 
-/// Makes room in a bucket that a group may be remapped to, by evicting others from there.
+/// Makes room in a bucket that a group may be remapped to, by moving other entries out of it.
 template <class K>
 auto Horton<K>::make_remapped_room(std::uint32_t primary, unsigned group) -> Target {
   for (unsigned function = 1; function <= kFunctions; ++function) {
     const unsigned now = own(primary).remapped(group);
     if (now != 0 && now != function) continue;
     const std::uint32_t at = across(primary, group, function);
-    // Its own entries first: the stranger that can go might be this very group.
+    // The bucket's own entries first: the remapped group that can move might be this very group.
     if (!evict_primary(at) && !evict_remapped(at)) continue;
     if (const Target target = remapped_room(primary, group); target.place) return target;
   }
   return {};
 }
 
-/// Makes room in a bucket by sending a group that is remapped to it elsewhere.
+/// Makes room in a bucket by moving a group that is remapped to it to another bucket.
 template <class K>
 bool Horton<K>::evict_remapped(std::uint32_t at) {
   bool done = false;
@@ -337,8 +345,9 @@ bool Horton<K>::evict_primary(std::uint32_t at) {
   return false;
 }
 
-/// Room for one more remapped entry of a group: where the group is, or where it can go with it, or
-/// in the emptiest of seven buckets while none of the group is remapped.
+/// Returns a slot for one more remapped entry of a group: in the group's secondary bucket; else in
+/// another one that the whole group can move to; or, if no entry of the group is remapped yet, in
+/// the emptiest of seven buckets.
 template <class K>
 auto Horton<K>::remapped_room(std::uint32_t primary, unsigned group) -> Target {
   Remap remap = remap_at(primary, group);
@@ -352,7 +361,8 @@ auto Horton<K>::remapped_room(std::uint32_t primary, unsigned group) -> Target {
   return {index_.free_in(secondary(remap)), remap.function};
 }
 
-/// The function to the emptiest bucket with that many free slots; 0 where there is none.
+/// Returns the function that picks the emptiest bucket, if it has at least `needed` free slots;
+/// else 0.
 template <class K>
 unsigned Horton<K>::emptiest(std::uint32_t primary, unsigned group, unsigned needed) const {
   for (unsigned function = 1; function <= kFunctions; ++function)
@@ -369,8 +379,8 @@ unsigned Horton<K>::emptiest(std::uint32_t primary, unsigned group, unsigned nee
   return best;
 }
 
-/// Moves a remapped group, out of a full bucket, to another of its buckets, one with room for it
-/// and that many more.
+/// Moves a remapped group out of a full bucket to another of its buckets, with room for the group
+/// and `more` further entries. False if there is no such bucket.
 template <class K>
 bool Horton<K>::regroup(const Remap& remap, unsigned more) {
   const std::uint32_t group = members(remap);
@@ -404,7 +414,7 @@ ConnId Horton<K>::erase(const K& key, Hash hash) {
   return id;
 }
 
-/// A bucket with room takes back what it had to send away.
+/// Moves one remapped entry of a bucket with room back into it, if it has any.
 template <class K>
 void Horton<K>::bring_one_home(std::uint32_t primary) {
   const std::uint64_t remap_entries = own(primary).remap;

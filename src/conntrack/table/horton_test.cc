@@ -1,4 +1,4 @@
-// What `horton` promises beyond what the common suite asks of every table.
+// Tests of `horton` beyond the common suite.
 #include "conntrack/table/horton.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TYPED_TEST(HortonTest, StaysWithinItsPromiseUnderChurnAtItsMaximumLoad) {
   test::expect_promise_kept_under_churn<Horton<TypeParam>, TypeParam>(31'129);  // of 2^15 slots
 }
 
-// There is some way from the promise to where the search for room ends in vain.
+// Even somewhat above the promised load the search for room succeeds.
 TYPED_TEST(HortonTest, RefusesNothingEvenAboveItsPromise) {
   SCOPED_TRACE(test::repeat());
   using Table = Horton<TypeParam>;
@@ -40,14 +40,15 @@ TYPED_TEST(HortonTest, OverloadIsRefusedAndLosesNothing) {
   test::expect_overload_survived<Horton<TypeParam>, TypeParam>(std::size_t{1} << 15);
 }
 
-// Invariant 2 at its worst: groups with many remapped entries, moved as wholes.
+// Attacks invariant 2: groups with many remapped entries, which move together.
 TYPED_TEST(HortonTest, RemappedGroupsStayTogether) {
   SCOPED_TRACE(test::repeat());
   test::expect_crowding_survived<Horton<TypeParam>, TypeParam>(4);
 }
 
-// The paper's abstract: at a load of 0.95 fewer than 1.18 buckets a hit and 1.06 a miss. Here after
-// churn, which the paper does not measure; docs/horton.md has the figures.
+// The paper's abstract: at a load of 0.95, a hit reads fewer than 1.18 buckets and a miss fewer
+// than 1.06. This test measures after churn, which the paper does not; docs/horton.md has the
+// figures.
 TYPED_TEST(HortonTest, LookupsReadAsFewBucketsAsPublished) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
@@ -69,7 +70,7 @@ TYPED_TEST(HortonTest, LookupsReadAsFewBucketsAsPublished) {
   }
 }
 
-// Sixteen equal hashes fill the primary bucket and that of the group; the rest is refused.
+// Sixteen equal hashes fill the primary bucket and the group's secondary bucket; more are refused.
 TEST(Horton, EqualHashesFillTwoBuckets) {
   auto table = Horton<KeyV4>::create({1000, 0, Pages::small, Secret::from_seed(1)});
   ASSERT_TRUE(table.has_value());

@@ -1,6 +1,6 @@
-// Ids for tables that do not derive them from a slot's place.
+// Ids for tables that do not derive an id from the position of a slot.
 //
-// Owned by one table, and used by one thread at a time. Nothing allocates after creation.
+// Owned by one table, and used by one thread at a time. No function but `create` allocates.
 //
 //      0          free                                count
 //      +----------+------------------------------------+---------------------+
@@ -9,8 +9,8 @@
 //                 ^ a stack
 //
 // Invariants (check_invariants quotes them):
-//  1. An id is free, draining or live: in the array once, or its bit is set, or neither.
-//  2. As many bits are set as there are ids neither free nor draining.
+//  1. An id is free (once in the array), live (its bit is set) or draining (neither).
+//  2. The number of set bits is that of ids that are neither free nor draining.
 #pragma once
 
 #include <algorithm>
@@ -27,42 +27,46 @@
 
 namespace millrace {
 
-/// Gives out the ids 0 to count - 1, the one that became free last first. A returned id drains
-/// until `release`.
+/// Gives out the ids 0 to count - 1, the one that was freed last first. An id that is given back
+/// drains until `release`.
 class IdPool {
  public:
+  /// Makes a pool of free ids. Errors (failed): no memory.
   static Result<IdPool> create(std::size_t count, Pages pages) {
     auto memory = Memory::map(ids_bytes(count) + LiveBits::words(count) * 8, pages);
     if (!memory) return std::unexpected(memory.error());
     return IdPool(std::move(*memory), count);
   }
-  /// Makes an id live; none when all are in use or draining.
+  /// Makes a free id live and returns it; none if all are live or draining.
   ConnId take() {
     if (free_ == 0) return ConnId::none;
     const ConnId id = ids()[--free_];
     live_.flip(id);
     return id;
   }
-  /// What a `take` some insertions from now will give: its record may be fetched ahead.
+  /// Returns the id that the 17th `take` from now will give, if no id is freed until then: prefetch
+  /// its record.
   ConnId upcoming() const {
     constexpr std::size_t kAhead = 16;
     return ids()[free_ > kAhead ? free_ - 1 - kAhead : 0];
   }
-  /// Undoes a `take`: nobody has seen the id, so it need not drain.
+  /// Undoes the latest `take`: no other code has seen the id, so it need not drain.
   void put_back(ConnId id) {
     live_.flip(id);
     ids()[free_++] = id;
   }
+  /// Makes a live id draining.
   void give_back(ConnId id) {
     live_.flip(id);
     ++draining_;
   }
+  /// Makes a draining id free.
   void release(ConnId id) {
     ids()[free_++] = id;
     --draining_;
   }
 
-  /// See `LiveBits`.
+  /// Visits live ids (`LiveBits::walk`).
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
     return live_.walk(cursor, about, visit);
@@ -75,7 +79,7 @@ class IdPool {
   std::size_t memory_bytes() const { return memory_.bytes(); }
   Pages pages() const { return memory_.pages(); }
 
-  /// Reads everything; the error names the rule that is broken.
+  /// Reads the whole pool. Errors (failed): a broken invariant, by number and name.
   Result<void> check_invariants() const;
 
  private:
@@ -87,7 +91,7 @@ class IdPool {
     }
   }
 
-  /// Whole words.
+  /// Returns the bytes of the array of free ids, rounded up to whole 64-bit words.
   static std::size_t ids_bytes(std::size_t count) { return (count + 1) / 2 * 8; }
   ConnId* ids() const { return reinterpret_cast<ConnId*>(memory_.data()); }
 

@@ -1,4 +1,4 @@
-// Attacks the invariants of the id pool, and its walk, which several tables use as theirs.
+// Attacks the invariants of the id pool, and tests its walk, which several tables use.
 #include "conntrack/table/id_pool.h"
 
 #include <gtest/gtest.h>

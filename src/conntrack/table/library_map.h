@@ -1,17 +1,17 @@
-// Hash maps of libraries as connection tables: one adaptor for all of them.
+// An adaptor that makes connection tables of libraries' hash maps.
 //
 // The library's map holds keys and ids, an array of records stands beside it, and ids come from a
-// pool. What differs from one library to the next is a small type, `Library` below.
+// pool. A small type for each library, `Library` below, holds what differs.
 //
-// Nothing but Boost's rehash at the same size allocates after creation: the map is made at its
-// final size from an arena that is then sealed, so a map that would grow refuses the insertion, and
-// the table says *full*. A full table looks at a few entries under a rotating hand, and gives up
-// the least worthy.
+// After creation nothing allocates but Boost's rehash at the same size: the map gets its final size
+// from an arena that is then sealed, so a map that would grow refuses the insertion, and the table
+// says *full*. A full table checks the next few ids after those that it checked last time, and
+// evicts the least worthy entry.
 //
 // Invariants (check_invariants quotes them):
 //  1. The map holds as many entries as there are live ids.
-//  2. It finds each live id under the key in the id's record.
-//  And those of `IdPool`.
+//  2. The map finds each live id under the key in the id's record.
+//  3. The invariants of `IdPool`.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,8 @@
 
 namespace millrace {
 
-/// A key to look for, with the hash that its caller computed, so that no library hashes it again.
+/// A key to find, with the hash that the caller computed, so that the library does not hash it
+/// again.
 template <class K>
 struct HashedKey {
   const K& key;
@@ -44,8 +45,8 @@ struct HashedKey {
   operator const K&() const { return key; }  // NOLINT(google-explicit-constructor)
 };
 
-/// Hashes the keys that a library hands back without their hash: those it moves, and, where it
-/// cannot be given a `HashedKey` to insert, the newcomer, whose hash was announced.
+/// Hashes the keys that a library passes without their hash: the keys that it moves and, if its
+/// insertion takes no `HashedKey`, the newcomer. The newcomer's hash is announced before.
 template <class K>
 struct HashSource {
   explicit HashSource(const Secret& secret)
@@ -62,7 +63,7 @@ struct HashSource {
   Hash announced_hash;
 };
 
-/// The hash function given to libraries.
+/// The hash function that libraries get.
 template <class K>
 struct LibraryHash {
   using is_transparent = void;
@@ -73,16 +74,16 @@ struct LibraryHash {
   const HashSource<K>* source;
 };
 
-/// The comparison given to libraries; HashedKey converts.
+/// The comparison that libraries get; a HashedKey converts to its key.
 template <class K>
 struct LibraryEqual {
   using is_transparent = void;
   bool operator()(const K& a, const K& b) const { return a == b; }
 };
 
-/// What the adaptor needs of a library. Constructing may throw. Inserting may throw where nothing
-/// has changed then: a map that does not survive a refused allocation must never ask for one.
-/// `source` and the arena outlive it.
+/// A library's map, as the adaptor needs it. The constructor may throw. `insert` may throw if the
+/// map is unchanged then: a map that does not survive a refused allocation must never ask for one.
+/// `source` and the arena outlive the map.
 template <class L, class K>
 concept Library = std::is_nothrow_move_constructible_v<L> &&
                   requires(L map, const L view, std::size_t entries, HashSource<K>* source,
@@ -90,33 +91,32 @@ concept Library = std::is_nothrow_move_constructible_v<L> &&
                     { L::kName } -> std::convertible_to<std::string_view>;
                     { L::kSummary } -> std::convertible_to<std::string_view>;
                     { L::kMaxLoad } -> std::convertible_to<double>;
-                    /// Nodes beside the arrays that a map of that many entries may use.
+                    /// Returns the most nodes that a map of that many entries may use.
                     { L::nodes(entries) } -> std::same_as<std::size_t>;
-                    /// The largest array that may still be allocated after creation, given the
-                    /// arena.
+                    /// Returns the most bytes of an array that may be allocated after creation.
                     { L::limit(*arena) } -> std::same_as<std::size_t>;
-                    /// For that many entries, `kDrainingRoom` of them beyond what is promised.
+                    /// Makes a map for that many entries, `kDrainingRoom` beyond those promised.
                     L(entries, source, arena);
                     { view.prefetch(hash) } -> std::same_as<void>;
                     { view.find(key) } -> std::same_as<ConnId>;
-                    /// The id that now stands under the key: `id`, or that which stood there
-                    /// before.
+                    /// Inserts an id under a key. Returns the id that now stands there: `id`, or an
+                    /// id that stood there before.
                     { map.insert(key, id) } -> std::same_as<ConnId>;
-                    /// The id that stood under the key, or none.
+                    /// Erases a key. Returns the id that stood under it, or none.
                     { map.erase(key) } -> std::same_as<ConnId>;
                     { view.size() } -> std::same_as<std::size_t>;
                     { view.slots() } -> std::same_as<std::size_t>;
                   };
 
-/// The fewest slots, a power of two, of which the entries are a share of at most `utmost`, and
-/// those that are promised one of at most `max_load`.
+/// Returns the fewest slots, a power of two, at which all entries are a load of at most `utmost`,
+/// and the promised ones a load of at most `max_load`.
 inline std::size_t power_of_two_slots(std::size_t entries, double max_load, double utmost) {
   const double promised = static_cast<double>(entries - kDrainingRoom) / max_load;
   const double all = static_cast<double>(entries) / utmost;
   return std::bit_ceil(static_cast<std::size_t>(std::ceil(std::max(promised, all))));
 }
 
-/// What libraries' maps have in common; each adds what is its own.
+/// The common part of the libraries' maps.
 template <class K, class Map>
 class MapLibrary {
  public:
@@ -159,8 +159,8 @@ class MapLibrary {
   }
 };
 
-/// Where a map's buckets lie, if they are one array in the order of the hash's low bits. The
-/// library itself does not tell, but its documented growth policy and its allocator do.
+/// The bucket array of a map, for prefetching, if the low bits of the hash pick the bucket. The
+/// library does not show its array; its allocator and its documented growth policy do.
 class BucketArray {
  public:
   explicit BucketArray(const PageArena::Array& array, std::size_t buckets)
@@ -174,6 +174,7 @@ class BucketArray {
   std::size_t mask_;
 };
 
+/// The table.
 template <class K, Library<K> L>
 class LibraryMap {
  public:
@@ -183,10 +184,12 @@ class LibraryMap {
   static constexpr bool kKeyInRecord = false;
   static constexpr bool kHoldsHeadroom = true;  // see TableConfig::headroom
 
+  /// Makes an empty table. Errors: a capacity with its headroom above 4,290,000,000, or a setting
+  /// out of its range (usage); no memory (failed).
   static Result<LibraryMap> create(const TableConfig& config);
 
   LibraryMap(LibraryMap&&) noexcept = default;
-  // The old map returns its memory to the old arena, which therefore has to live until then.
+  // The old map returns its memory to the old arena, so the old arena must outlive the old map.
   LibraryMap& operator=(LibraryMap&& other) noexcept {
     if (this != &other) {
       std::destroy_at(this);
@@ -201,7 +204,7 @@ class LibraryMap {
   void prefetch(std::span<const Hash> hashes) const {
     for (const Hash hash : hashes) map_.prefetch(hash);
   }
-  /// The map has the keys: `find` reads no record.
+  /// Does nothing: the map has the keys, and `find` reads no record.
   Stragglers prefetch_records(std::span<const K>, std::span<const Hash>) const { return {}; }
   void prefetch_stragglers(std::span<const K>, std::span<const Hash>, Stragglers) const {}
 
@@ -238,14 +241,14 @@ class LibraryMap {
   Result<void> check_invariants() const;
 
  private:
-  /// What the map points to, at an address that stays.
+  /// The objects that the map points to, at addresses that do not change.
   struct Base {
     PageArena arena;
     HashSource<K> source;
   };
   static constexpr std::size_t kSample = 8;
 
-  /// Throws where there is no memory for the map.
+  /// Throws if there is no memory for the map.
   LibraryMap(const TableConfig& config, Records<K> records, IdPool ids)
       : base_(new Base{PageArena(config.pages, L::nodes(records.count())),
                        HashSource<K>(config.secret)}),
@@ -256,7 +259,8 @@ class LibraryMap {
     base_->arena.seal(L::limit(base_->arena));
   }
 
-  /// The id under the key, which is `id` where the key is new; none where the map refuses.
+  /// Inserts a key. Returns the id under it, which is `id` if the key is new; none if the map
+  /// refuses.
   ConnId place(const HashedKey<K>& key, ConnId id) {
     try {
       return map_.insert(key, id);
@@ -275,7 +279,7 @@ class LibraryMap {
   Records<K> records_;
   IdPool ids_;
   std::size_t capacity_ = 0;
-  Cursor hand_ = Cursor::begin;  // where the next search for something worth less begins
+  Cursor hand_ = Cursor::begin;  // where the next search for an entry to evict begins
 };
 
 template <class K, Library<K> L>
@@ -320,7 +324,7 @@ Insertion LibraryMap<K, L>::insert_into_full(const HashedKey<K>& key, const W& w
   const ConnId id = least_worthy(worth);
   if (id == ConnId::none) return {};
   const K old = records_.header(id).key;
-  // In this order, so that nothing is lost where the map refuses the newcomer.
+  // In this order, so that no entry is lost if the map refuses the newcomer.
   if (place(key, id) == ConnId::none) return {};
   map_.erase(HashedKey<K>{old, hasher()(old)});
   records_.header(id).key = key.key;

@@ -1,11 +1,12 @@
-// Bits at several levels: which of many buckets are marked, found without looking at them all.
+// A bitmap of marked buckets with levels above it, so that a marked bucket is found without a
+// search of all.
 //
 //      level 2                [                       1                       ]
 //      level 1                [         1          0          1      ...      ]
 //      level 0  [ 0 0 1 0 ... 0 ] [ 0 0 0 0 ... 0 ] [ 0 1 0 0 ... 1 ]   ...
 //
-// A word is 64 bits; a bit of a level says whether its word of the level below has any set. After
-// Le Scouarnec, "Cuckoo++ hash tables", ANCS'18. Used by the one thread that uses the table.
+// A word has 64 bits. A bit of a level is set if its word in the level below has a bit set. After
+// Le Scouarnec, "Cuckoo++ hash tables", ANCS'18. Used by the thread that uses the table.
 #pragma once
 
 #include <array>
@@ -18,11 +19,12 @@
 
 namespace millrace {
 
+/// The bitmap. Bits are numbered from 0.
 class ModificationBits {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;
 
-  /// All clear.
+  /// Makes `bits` clear bits. Errors (failed): no memory.
   static Result<ModificationBits> create(std::uint32_t bits, Pages pages) {
     ModificationBits made;
     std::size_t words = 0;
@@ -56,7 +58,7 @@ class ModificationBits {
   bool test(std::uint32_t at) const { return (word(0, at / 64) >> at % 64 & 1) != 0; }
 
   bool any() const { return word(levels_ - 1, 0) != 0; }
-  /// The lowest that is set, or `kNone`.
+  /// Returns the lowest set bit, or `kNone`.
   std::uint32_t first() const {
     std::uint32_t at = 0;
     for (unsigned level = levels_; level-- > 0;) {

@@ -1,11 +1,11 @@
-// Memory for the maps of libraries, from the same pages as every other table's.
+// Memory for the maps of libraries, on the same pages as every other table's.
 //
-// A library asks an allocator for arrays, and one by one for nodes. Arrays are mapped on their own,
-// nodes come from one mapping for all of them. Once a table is made, its arena is *sealed*: what
-// would make it larger than it was made throws std::bad_alloc. So a map that wants to grow refuses
-// the insertion instead, and nothing is allocated behind a table's promise.
+// A library asks its allocator for arrays, and for nodes one by one. Each array has a mapping of
+// its own; all nodes come from one mapping. Once a table is made, its arena is *sealed*: an
+// allocation that would make it larger throws std::bad_alloc. A map that wants to grow therefore
+// refuses the insertion.
 //
-// Owned by one table, and used by that table's worker.
+// Owned by one table, under that table's thread rule.
 #pragma once
 
 #include <algorithm>
@@ -20,12 +20,13 @@
 
 namespace millrace {
 
+/// The memory of one map.
 class PageArena {
  public:
   static constexpr std::size_t kNodeAlign = 8;
 
-  /// At most `nodes` nodes live at a time. All of them are as large as the first, and its request
-  /// maps them all.
+  /// `nodes` is the most nodes at a time. All nodes have the size of the first; the request for the
+  /// first maps them all.
   PageArena(Pages pages, std::size_t nodes) : best_(pages), nodes_left_(nodes) {}
   PageArena(const PageArena&) = delete;
   PageArena& operator=(const PageArena&) = delete;
@@ -66,18 +67,18 @@ class PageArena {
     }
   }
 
-  /// From now on only arrays of up to `limit` bytes, and the nodes that are left.
+  /// From now on the arena gives only arrays of up to `limit` bytes, and the nodes that are left.
   void seal(std::size_t limit = 0) { limit_ = limit; }
 
-  /// The array that was asked for last: for most maps their only one.
+  /// Returns the array that was allocated last: the only one of most maps.
   const Array& latest() const { return latest_; }
-  /// Bytes mapped.
+  /// Returns the mapped bytes.
   std::size_t bytes() const {
     std::size_t sum = 0;
     for_each_memory([&](const Memory& memory) { sum += memory.bytes(); });
     return sum;
   }
-  /// The worst kind among the memories.
+  /// Returns the worst kind of pages among the mappings.
   Pages pages() const {
     Pages worst = Pages::huge;
     for_each_memory([&](const Memory& memory) { worst = std::max(worst, memory.pages()); });
@@ -85,8 +86,7 @@ class PageArena {
   }
 
  private:
-  // Odd objects, such as a map's list of one, need no page of their own. They are never reused: a
-  // map asks for them when it is made.
+  // Small arrays share mappings. Their memory is not reused: a map allocates them when it is made.
   static constexpr std::size_t kSmall = 1024;
   static constexpr std::size_t kSmallAlign = 64;
 
@@ -135,7 +135,7 @@ class PageArena {
   std::size_t nodes_taken_ = 0;
 };
 
-/// The standard's allocator over an arena that outlives it.
+/// An allocator (std::allocator_traits) over an arena that outlives it.
 template <class T>
 class PageAllocator {
  public:

@@ -1,4 +1,4 @@
-// What an arena promises to the maps of libraries, and to those who count memory.
+// Tests of what an arena promises: to the maps of libraries, and about its count of memory.
 #include "conntrack/table/page_allocator.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// What `race` promises beyond the contract of every table: its load, and that nobody who picks keys
-// makes it slow. An operation's cost is counted in cache lines read, which is what its time is made
-// of; times are measured by benchmarks.
+// Tests of `race` beyond the contract of every table: its load, and that an attacker that chooses
+// keys does not make it slow. The cost of an operation is counted in cache lines read, which
+// determine its time; benchmarks measure times.
 #include "millrace/race.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class RaceTest : public testing::Test {
   static bool insert(Race<KeyV4>& table, const KeyV4& key) {
     return table.insert(key, table.hasher()(key), KeepAll{}).outcome == inserted;
   }
-  /// A key that found no place is not there.
+  /// Erases a key; one that the table refused is not in it.
   static void erase(Race<KeyV4>& table, const KeyV4& key) {
     const ConnId id = table.erase(key, table.hasher()(key));
     if (id != ConnId::none) table.release(id);
@@ -54,7 +54,7 @@ class RaceTest : public testing::Test {
     for (KeyV4& key : keys) key = fresh();
     return keys;
   }
-  /// Keys that `wanted` picks.
+  /// Returns random keys that `wanted` accepts.
   Keys picked(std::size_t count, const std::function<bool(const KeyV4&)>& wanted) {
     Keys keys;
     while (keys.size() < count) {
@@ -63,11 +63,11 @@ class RaceTest : public testing::Test {
     return keys;
   }
 
-  /// Lines that an operation reads or writes on average.
+  /// Cache lines that an operation reads or writes on average.
   struct Cost {
-    double hit;        ///< of a key in the table: buckets, and the record; an erasure's, too
-    double miss;       ///< of a key that is not there: buckets
-    double insertion;  ///< of what another key made room for: buckets, and the record
+    double hit;        ///< lookup or erase of a key in the table: buckets and record
+    double miss;       ///< lookup of a key that is not in the table: buckets
+    double insertion;  ///< insertion after another key was erased: buckets and record
   };
   Cost cost(Race<KeyV4>& table, const Keys& present) {
     const auto average = [&table](const Keys& keys) {
@@ -79,8 +79,8 @@ class RaceTest : public testing::Test {
     const double miss = average(fresh(kCapacity));
     return {hit, miss, insertion_cost(table, present)};
   }
-  /// Each key leaves, and comes back once the next one has left. An insertion reads the buckets of
-  /// a miss, then those up to the home that it gets, which is where the key is found afterwards.
+  /// Returns the average cost of inserting each key again after the next key was erased. An
+  /// insertion reads the buckets of a miss, then those up to the key's new home.
   static double insertion_cost(Race<KeyV4>& table, const Keys& present) {
     std::size_t buckets = 0;
     const auto insert_counted = [&](const KeyV4& key) {
@@ -96,7 +96,7 @@ class RaceTest : public testing::Test {
     insert_counted(present.back());
     return static_cast<double>(buckets) / static_cast<double>(present.size()) + 1;
   }
-  /// What it costs when nobody attacks: as many random keys, filled in or churned too.
+  /// Returns the cost without an attack, for as many random keys, with as much churn.
   Cost peace(std::size_t live, std::size_t churned = 0) {
     auto table = make(test::seed() + 17);
     Keys keys = fresh(live);
@@ -159,8 +159,8 @@ TEST_F(RaceTest, StaysWithinItsPromiseUnderChurnAtItsMaximumLoad) {
   check(table);
 }
 
-// Whatever is looked for, or gets its place, beyond the first home; but for the rare key whose tag
-// another entry of its first home has.
+// A key that stands, or is inserted, beyond its first home is a straggler, except the rare key with
+// the same tag as an entry of its first home.
 TEST_F(RaceTest, WhatGoesOnIsAStraggler) {
   auto table = make();
   Keys keys = fresh(kCapacity);
@@ -199,8 +199,8 @@ TEST_F(RaceTest, WhatGoesOnIsAStraggler) {
   expect_most(marked, beyond);
 }
 
-// What an attacker could compute without the secret: keys equal under the hash that other tables
-// use by default.
+// Keys that an attacker can compute without the secret: they collide under the hash that other
+// tables use by default.
 TEST_F(RaceTest, KeysThatCollideUnderCrc32cDoNotSlowIt) {
   const auto crc32c = [](const KeyV4& key) {
     std::uint32_t crc = UINT32_MAX;
@@ -218,7 +218,7 @@ TEST_F(RaceTest, KeysThatCollideUnderAnotherSecretDoNotSlowIt) {
   attack_with(picked(kCapacity, [&](const KeyV4& key) { return other(key) >> 58 == 5; }));
 }
 
-// Keys that collide under all of several secrets are what a collision for every secret would be.
+// Keys that collide under each of several secrets stand for keys that collide under every secret.
 TEST_F(RaceTest, KeysThatCollideUnderManySecretsDoNotSlowIt) {
   std::vector<Hasher> others;
   for (std::uint64_t i = 1; i <= 6; ++i) others.emplace_back(Secret::from_seed(test::seed() + i));
@@ -227,8 +227,8 @@ TEST_F(RaceTest, KeysThatCollideUnderManySecretsDoNotSlowIt) {
   }));
 }
 
-// Keys of little difference: all values of two bytes, for each pair of places. Under a weak hash
-// such sets meet in few buckets whatever the secret is.
+// Keys that differ little: all values of two bytes, at several pairs of positions. A weak hash
+// would put such keys into few buckets under any secret.
 TEST_F(RaceTest, StructuredKeysDoNotSlowIt) {
   for (const auto& [a, b] : {std::pair{0, 1}, {0, 5}, {3, 7}, {8, 9}, {9, 11}, {2, 10}, {4, 8}}) {
     Keys keys;
@@ -244,8 +244,8 @@ TEST_F(RaceTest, StructuredKeysDoNotSlowIt) {
   }
 }
 
-// The attacker fills tables under this very secret, learns which of its keys were slow, and forgets
-// the others. Then half of what comes and goes is what it has learnt.
+// The attacker fills tables under the same secret and keeps the keys that were slow. Then half of
+// the keys that are inserted and erased are such keys.
 TEST_F(RaceTest, KeysThatWereSlowBeforeDoNotSlowIt) {
   Keys slow;
   while (slow.size() < kCapacity) {
@@ -272,7 +272,7 @@ TEST_F(RaceTest, KeysThatWereSlowBeforeDoNotSlowIt) {
   check(table);
 }
 
-// Filters that only fill up would send every look-up to the second home after a while.
+// Filters that were never cleared would send every lookup to the second home after a while.
 TEST_F(RaceTest, TwentyCapacitiesOfChurnDoNotPolluteTheFilters) {
   auto table = make();
   Keys live = fresh(kCapacity);

@@ -1,7 +1,8 @@
 // `robin-hood`: tsl::robin_map as a connection table.
 //
-// Linear probing in which a newcomer takes the place of whoever stands nearer to its own home, and
-// deletion shifts back: the spread of probe lengths stays small up to high loads.
+// Linear probing. An insertion takes the bucket of an entry that stands nearer to its own home, and
+// an erase shifts the entries behind it back: the spread of probe lengths stays small up to high
+// loads.
 #pragma once
 
 #include <tsl/robin_map.h>
@@ -18,6 +19,7 @@ template <class K>
 using RobinHoodMap =
     tsl::robin_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>, PageAllocator<std::pair<K, ConnId>>>;
 
+/// The map, as `LibraryMap` needs it.
 template <class K>
 class RobinHoodLibrary : public TslLibrary<K, RobinHoodMap<K>> {
  public:

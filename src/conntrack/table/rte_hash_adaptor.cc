@@ -1,6 +1,6 @@
 #include "conntrack/table/rte_hash_adaptor.h"
 
-#include <rte_config.h>  // first of DPDK's
+#include <rte_config.h>  // before DPDK's other headers
 
 #include <rte_errno.h>
 #include <rte_hash.h>
@@ -25,22 +25,23 @@ namespace {
 
 constexpr std::size_t kHugeBytes = std::size_t{2} << 20;
 constexpr std::size_t kBucketBytes = 64;
-/// The table's own structures, and the heap's before each piece.
+/// Room for the table's own structures, and for the heap's header of each piece.
 constexpr std::size_t kSundryBytes = 8192;
 
-/// A key with the 8 bytes of data that rte_hash keeps beside it.
+/// Returns the bytes of a key and the 8 bytes of data that rte_hash keeps beside it.
 constexpr std::size_t key_entry_bytes(std::size_t key_bytes) {
   return (8 + key_bytes + 15) / 16 * 16;
 }
 
-/// Returns what rte_ring_get_memsize_elem does for elements of 4 bytes. That function cannot be
-/// linked from C++ with DPDK 24.11: its header declares it without extern "C".
+/// Returns the same as rte_ring_get_memsize_elem for elements of 4 bytes. That function cannot be
+/// linked from C++ with DPDK 24.11, as its header declares it without extern "C".
 std::size_t ring_bytes(std::size_t places) {
   const std::size_t bytes = sizeof(rte_ring) + places * sizeof(std::uint32_t);
   return (bytes + RTE_CACHE_LINE_MASK) & ~std::size_t{RTE_CACHE_LINE_MASK};
 }
 
-/// What rte_hash_create of DPDK 22.11 allocates; with too little it fails, and says so.
+/// Returns the bytes that rte_hash_create of DPDK 22.11 allocates. With less it fails with an
+/// error.
 std::size_t bytes_needed(std::size_t slots, std::size_t key_bytes, std::uint8_t flags) {
   const std::size_t buckets = slots / RteHash::kBucketSlots;
   std::size_t bytes = kSundryBytes + ring_bytes(slots) + slots * key_entry_bytes(key_bytes);
@@ -50,7 +51,7 @@ std::size_t bytes_needed(std::size_t slots, std::size_t key_bytes, std::uint8_t 
   return bytes;
 }
 
-/// rte_hash's positions and its errors, which are negative.
+/// Returns the id of a position of rte_hash; none for an error, which is negative.
 ConnId id_of(std::int32_t position) {
   return position < 0 ? ConnId::none : ConnId{static_cast<std::uint32_t>(position)};
 }
@@ -82,7 +83,7 @@ Result<RteHash> RteHash::create(std::size_t slots, std::size_t key_bytes, std::u
         Error{"DPDK has 32 heaps, each of its hash tables takes one, and none is left: use fewer "
               "workers, or a sharing scheme with one table for all, or another table"});
   }
-  // One entry less than slots: then its ring of free positions is half as large.
+  // One entry less than there are slots, which halves rte_hash's ring of free positions.
   const rte_hash_parameters parameters{
       .name = hash.heap_.c_str(),
       .entries = static_cast<std::uint32_t>(slots - 1),
@@ -98,7 +99,7 @@ Result<RteHash> RteHash::create(std::size_t slots, std::size_t key_bytes, std::u
   return hash;
 }
 
-/// Makes a heap of `memory_`.
+/// Makes a DPDK heap of `memory_`. False if DPDK refuses.
 bool RteHash::own_heap() {
   if (rte_malloc_heap_create(heap_.c_str()) != 0) return false;
   const std::size_t page = memory_.bytes() % kHugeBytes == 0 ? kHugeBytes : 4096;

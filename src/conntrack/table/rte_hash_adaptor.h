@@ -1,8 +1,9 @@
-// DPDK's rte_hash behind a class that shows none of DPDK's types.
+// DPDK's rte_hash behind a class without DPDK's types.
 //
-// Its memory is a heap of its own over one `Memory`, which DPDK calls external: so it lies on the
-// same pages as that of any other table, whatever EAL was started with, is counted exactly, and
-// goes back to the system with the table. DPDK has room for 32 heaps less one a NUMA node.
+// The table allocates from a heap of its own over one `Memory`, an external heap in DPDK's terms.
+// Its memory therefore lies on the same pages as any other table's, whatever EAL was started with,
+// is counted exactly, and returns to the system with the table. DPDK has room for 32 heaps, of
+// which each NUMA node takes one.
 #pragma once
 
 #include <cstddef>
@@ -19,30 +20,32 @@ struct rte_hash;
 
 namespace millrace {
 
-/// How rte_hash works; values may be added up. They are its own `RTE_HASH_EXTRA_FLAGS_*`.
+/// Flags of rte_hash, `RTE_HASH_EXTRA_FLAGS_*`. They may be combined.
 struct RteHashFlags {
   static constexpr std::uint8_t kNone = 0x00;
-  /// Others may look up while one changes: a reader-writer lock sees to that.
+  /// Other threads may look up while one thread changes the table, under a reader-writer lock.
   static constexpr std::uint8_t kReadersAndWriter = 0x04;
-  /// A full bucket gets another one chained to it.
+  /// A full bucket gets a further bucket chained to it.
   static constexpr std::uint8_t kExtendable = 0x08;
   /// A removed key's position stays taken until `release`.
   static constexpr std::uint8_t kReleaseLater = 0x10;
-  /// Others may look up while one changes, without a lock.
+  /// Other threads may look up while one thread changes the table, without a lock.
   static constexpr std::uint8_t kLockFreeReaders = 0x20;
 };
 
-/// Keys of one size, each at a position: its `ConnId`, which holds while it is in here. One thread
-/// at a time; with the flags that say so, others may call `find` meanwhile. Movable; one owner.
+/// A set of keys of one size. Each key has a position, its `ConnId`, which does not change while
+/// the key is in the set. Thread rule: one thread at a time; with `kReadersAndWriter` or
+/// `kLockFreeReaders`, other threads may call `find` meanwhile. Movable, not copyable.
 class RteHash {
  public:
   static constexpr std::size_t kBucketSlots = 8;
 
-  /// `slots` is a power of two, 8 or more; positions are 0 to `slots - 2`, given out in the order
-  /// in which they became free.
+  /// Makes an empty set. `slots` is a power of two, 8 or more. Positions are 0 to `slots - 2`,
+  /// given out in the order in which they became free. Errors (failed): no memory, or no heap is
+  /// left.
   static Result<RteHash> create(std::size_t slots, std::size_t key_bytes, std::uint8_t flags,
                                 Pages pages);
-  /// The most slots that it addresses: it computes a key's place in 32 bits.
+  /// Returns the most slots that rte_hash can address: it computes the offset of a key in 32 bits.
   static std::size_t max_slots(std::size_t key_bytes);
 
   RteHash(RteHash&& other) noexcept
@@ -59,17 +62,17 @@ class RteHash {
   }
   ~RteHash();
 
-  /// Key i stands at `keys + i * stride`; `ids[i]` becomes its position, or none.
+  /// Sets `ids[i]` to the position of key i, at `keys + i * stride`, or none.
   void find(const void* keys, std::size_t stride, std::span<const Hash> hashes,
             std::span<ConnId> ids) const;
-  /// The position that the key has, or has now; none where no place is left.
+  /// Adds a key, if it is not in the set. Returns its position, or none if the set is full.
   ConnId add(const void* key, Hash hash);
-  /// The position that the key had, or none.
+  /// Removes a key. Returns the position that it had, or none.
   ConnId remove(const void* key, Hash hash);
-  /// Lets a removed key's position be given out again (with `kReleaseLater`).
+  /// Makes a removed key's position reusable; only with `kReleaseLater`.
   void release(ConnId id);
 
-  /// Calls `visit(id)` for the keys in the two buckets that the hash may go to, chains aside.
+  /// Calls `visit(id)` for the keys in the two buckets of the hash, without chained buckets.
   template <class Visit>
   void for_each_candidate(Hash hash, Visit&& visit) const {
     const std::uint32_t first = signature(hash) & (buckets() - 1);
@@ -81,14 +84,14 @@ class RteHash {
     }
   }
 
-  /// Taken positions; removed ones count until they can be given out again.
+  /// Returns the number of positions in use; a removed key's counts until it is reusable.
   std::size_t taken() const;
   std::size_t slots() const { return slots_; }
   std::size_t memory_bytes() const { return memory_.bytes(); }
   Pages pages() const { return memory_.pages(); }
 
  private:
-  /// Where an iteration over the slots stands.
+  /// The position of an iteration over the slots.
   struct Step {
     std::uint32_t next = 0;
     ConnId id = ConnId::none;
@@ -100,12 +103,12 @@ class RteHash {
   bool own_heap();
   void advance(Step& step) const;
   std::uint32_t buckets() const { return static_cast<std::uint32_t>(slots_ / kBucketSlots); }
-  /// rte_hash takes 32 bits: the lower ones pick the first bucket, and the upper 16 are the tag
-  /// and, by exclusive or, the second bucket.
+  /// Returns the 32 bits that rte_hash takes: the lower ones pick the first bucket; the upper 16
+  /// are the tag and, XORed to the first bucket, pick the second.
   static std::uint32_t signature(Hash hash) { return static_cast<std::uint32_t>(hash); }
 
   rte_hash* table_ = nullptr;
-  std::string heap_;  // name of its heap; DPDK's own end at 31 characters
+  std::string heap_;  // name of its heap, 31 characters at most
   Memory memory_;
   std::size_t slots_ = 0;
 };

@@ -1,5 +1,5 @@
-// `std`: std::unordered_map as a connection table. The baseline: what a program without a table of
-// its own would use.
+// `std`: std::unordered_map as a connection table. The baseline: the map that a program without a
+// table of its own would use.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,7 @@ template <class K>
 using StdMap = std::unordered_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>,
                                   PageAllocator<std::pair<const K, ConnId>>>;
 
+/// The map, as `LibraryMap` needs it.
 template <class K>
 class StdLibrary : public MapLibrary<K, StdMap<K>> {
   using MapLibrary<K, StdMap<K>>::map_;
@@ -24,7 +25,7 @@ class StdLibrary : public MapLibrary<K, StdMap<K>> {
   static constexpr std::string_view kSummary = "std::unordered_map, the baseline";
   static constexpr double kMaxLoad = 1.0;  // entries per bucket; more would only lengthen chains
 
-  /// A node an entry, and one while a newcomer displaces an entry.
+  /// Returns one node for each entry, and one more for a newcomer that evicts an entry.
   static std::size_t nodes(std::size_t entries) { return entries + 1; }
 
   StdLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
@@ -34,7 +35,7 @@ class StdLibrary : public MapLibrary<K, StdMap<K>> {
     map_.clear();
   }
 
-  /// A node's place is known only by following its bucket's chain: there is nothing to prefetch.
+  /// Does nothing: the address of a node is known only from its bucket's chain.
   void prefetch(Hash) const {}
 };
 

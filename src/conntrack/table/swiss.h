@@ -1,7 +1,7 @@
 // `swiss`: absl::flat_hash_map as a connection table.
 //
-// Groups of 16 control bytes, 7 bits of hash each, matched with one SIMD instruction; entries in an
-// array beside them.
+// Control bytes of 7 bits of the hash each, in groups of 16 that one SIMD instruction matches; the
+// entries stand in an array beside the control bytes.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 #include "conntrack/table/library_map.h"
 
-// Its assertions look up every newcomer once more.
+// The library's assertions would look up every newcomer once more.
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a header's name
 #define MILLRACE_LIBRARY "core/flat_hash_map.h"
 #include "conntrack/table/without_assertions.inc"
@@ -23,6 +23,7 @@ template <class K>
 using SwissMap = absl::flat_hash_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>,
                                      PageAllocator<std::pair<const K, ConnId>>>;
 
+/// The map, as `LibraryMap` needs it.
 template <class K>
 class SwissLibrary : public MapLibrary<K, SwissMap<K>> {
   using MapLibrary<K, SwissMap<K>>::map_;
@@ -31,16 +32,17 @@ class SwissLibrary : public MapLibrary<K, SwissMap<K>> {
   static constexpr std::string_view kName = "swiss";
   static constexpr std::string_view kSummary =
       "absl::flat_hash_map: groups of 16 control bytes, entries beside them";
-  /// Just under 25/32. An erased entry may leave a tombstone, and when entries and tombstones reach
-  /// 7/8 the library cleans up in place at loads to 25/32, but doubles above.
+  /// Just under 25/32. An erased entry may leave a tombstone. When entries and tombstones reach 7/8
+  /// of the slots, the library rehashes in place if the load is at most 25/32, and doubles the
+  /// array above.
   static constexpr double kMaxLoad = 0.78;
 
   SwissLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
       : MapLibrary<K, SwissMap<K>>(source, power_of_two_slots(entries, kMaxLoad, kUtmostLoad) - 1,
                                    LibraryHash<K>{source}, LibraryEqual<K>{},
                                    PageAllocator<std::pair<const K, ConnId>>(arena)) {
-    // It must never want to grow: it notes its new capacity before it allocates, so an allocation
-    // that is refused would leave it with an array smaller than it believes.
+    // The map must never want to grow: it sets its new capacity before it allocates, so a refused
+    // allocation would leave it with an array smaller than its capacity says.
     if (32 * std::uint64_t{entries} > 25 * std::uint64_t{map_.capacity()})
       throw std::length_error("absl::flat_hash_map could grow");
   }
@@ -56,7 +58,7 @@ class SwissLibrary : public MapLibrary<K, SwissMap<K>> {
 
  private:
   static constexpr double kUtmostLoad = 0.781;  // 25/32 of one slot less, in whole entries
-  static constexpr K kAny{};                    // to prefetch, the hash is enough
+  static constexpr K kAny{};                    // prefetching reads the hash only
 };
 
 template <class K>

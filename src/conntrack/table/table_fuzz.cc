@@ -1,5 +1,6 @@
-// Every table of the list, driven by arbitrary operations on few keys, beside a map. The stages of
-// a burst are operations of their own, so that anything may happen between them.
+// Drives every table of the list by arbitrary operations on few keys, and compares it with a map.
+// The stages of a burst are operations of their own, so that any other operation may come between
+// them.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +29,7 @@ KeyV4 key_of(std::uint8_t n) {
   return key;
 }
 
-/// Worth from 0, dead, to 3; the newcomer is worth 2.
+/// Rates ids from 0 (dead) to 3, and the newcomer 2.
 struct Salted {
   std::uint8_t salt;
   std::uint8_t operator()(ConnId id) const {

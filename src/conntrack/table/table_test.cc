@@ -1,4 +1,4 @@
-// One suite for every table of the lists; compiled once a table.
+// One suite for every table of the lists, compiled once for each table.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -114,7 +114,7 @@ TYPED_TEST(TableTest, AgreesWithAnOracleUnderChurn) {
     }
     ASSERT_EQ(table.size(), oracle.size());
     if (step % 32 == 31) {
-      // The oldest half, so that never more than a burst's drain.
+      // Releases the oldest half, so that never more ids than a burst's are draining.
       const std::size_t oldest = (draining.size() + 1) / 2;
       table.settle(oldest);
       for (std::size_t i = 0; i < oldest; ++i) in_use.erase(draining[i]);
@@ -157,7 +157,7 @@ TYPED_TEST(TableTest, FindsABurstOfHitsAndMisses) {
   }
 }
 
-// A burst looks its keys up, while what came between the stages has moved or removed them.
+// Lookups are right although entries are inserted and erased between the stages of the pipeline.
 TYPED_TEST(TableTest, StaleHintsHarmNothing) {
   using K = typename TestFixture::KeyType;
   constexpr std::size_t kCapacity = 1024;
@@ -216,7 +216,7 @@ TYPED_TEST(TableTest, StaleHintsHarmNothing) {
   this->check(table);
 }
 
-// What drains does not count against the promise.
+// Draining ids do not count against the capacity.
 TYPED_TEST(TableTest, ABurstThatReplacesEntriesIsNotRefused) {
   using K = typename TestFixture::KeyType;
   for (const std::size_t capacity : {64U, 1000U, 5000U}) {
@@ -262,12 +262,12 @@ TYPED_TEST(TableTest, KeepsItsPromiseAndThenSaysFull) {
   }
 }
 
-/// Tables that grow or chain: what exceeds the capacity is kept as far as there is headroom.
+/// A table that grows or chains: it holds its headroom, too.
 template <class T>
 concept HoldsHeadroom = T::kHoldsHeadroom;
 
-// A fifth more than promised: tables that can grow or chain lose nothing, the others say full, and
-// whatever was taken in is found.
+// A fifth more keys than promised: tables that grow or chain hold all of them, other tables say
+// *full*, and all inserted keys are found.
 TYPED_TEST(TableTest, OverloadIsAnAnswer) {
   using K = typename TestFixture::KeyType;
   constexpr std::size_t kCapacity = 5000;
@@ -293,8 +293,8 @@ TYPED_TEST(TableTest, RefusesToBeMadeForNothing) {
   EXPECT_FALSE(TypeParam::create({.capacity = SIZE_MAX}).has_value());
 }
 
-// An erased id must not be found, nor given out, and its record must not change, until the burst
-// ends.
+// Until the burst ends, an erased id is neither found nor given out, and its record does not
+// change.
 TYPED_TEST(TableTest, ErasedIdsDrainUntilSettled) {
   using K = typename TestFixture::KeyType;
   auto table = this->make(1);
@@ -315,7 +315,7 @@ TYPED_TEST(TableTest, ErasedIdsDrainUntilSettled) {
   this->check(table);
   table.settle();
   this->check(table);
-  // There may be more ids than places, so that one's turn comes after others'.
+  // There may be more ids than slots, so that several rounds pass before the id is given out again.
   bool reused = false;
   for (int round = 0; round < 200 && !reused; ++round) {
     for (const K& key : keys) this->erase(table, key);
@@ -325,7 +325,7 @@ TYPED_TEST(TableTest, ErasedIdsDrainUntilSettled) {
   EXPECT_TRUE(reused);
 }
 
-/// Worth by a list; ids that are not on it are worth 100, and so is the newcomer.
+/// Rates ids by a list. Ids that are not on the list, and the newcomer, are worth 100.
 struct Listed {
   std::map<ConnId, std::uint8_t> list;
   std::uint8_t operator()(ConnId id) const {
@@ -405,7 +405,7 @@ TYPED_TEST(TableTest, AWalkSeesWhatLivesThroughIt) {
   for (const ConnId id : stays) EXPECT_TRUE(seen.contains(id));
 }
 
-// Keys that share a bucket under one secret are ordinary keys under another.
+// Keys that share a bucket under one secret are spread under another secret.
 TYPED_TEST(TableTest, CollisionsUnderAnotherSecretDoNotHurt) {
   using K = typename TestFixture::KeyType;
   const Hasher other(Secret::from_seed(test::seed() + 1));
@@ -419,8 +419,8 @@ TYPED_TEST(TableTest, CollisionsUnderAnotherSecretDoNotHurt) {
   this->check(table);
 }
 
-// The worst that a broken hash could do: every key has the same. Refusals, no endless loop, and
-// whatever was inserted is found.
+// The worst case of a broken hash: all hashes are equal. The table may refuse keys, but does not
+// loop forever, and finds all inserted keys.
 TYPED_TEST(TableTest, EqualHashesAreSurvived) {
   using K = typename TestFixture::KeyType;
   auto table = this->make(1000);

@@ -1,5 +1,5 @@
-// What `hopscotch` and `robin-hood` share: the maps of the tsl libraries have one interface, and
-// keep all buckets in one array.
+// The common part of `hopscotch` and `robin-hood`: the maps of the tsl libraries have one
+// interface, and keep all buckets in one array.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// `Map` is a tsl::hopscotch_map or tsl::robin_map.
+/// A map, as `LibraryMap` needs it. `Map` is a tsl::hopscotch_map or tsl::robin_map.
 template <class K, class Map>
 class TslLibrary : public MapLibrary<K, Map> {
  public:
@@ -24,7 +24,7 @@ class TslLibrary : public MapLibrary<K, Map> {
   }
 
  private:
-  /// The libraries' highest: above it they want to grow.
+  /// The highest load that the libraries allow: above it they grow.
   static constexpr float kUtmostLoad = 0.95F;
 
   BucketArray buckets_;
