@@ -1,5 +1,5 @@
-// What workers pass each other: packets of connections that another one has, what all must hear,
-// and shards that move (shard/moving.h).
+// The exchange between workers: packets of connections that another worker has, packets that every
+// worker's host must see, and shards that move (shard/moving.h).
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace millrace {
 
-/// What all workers share. Outlives each one's part.
+/// The rings between all workers. It outlives each worker's part.
 class Exchange {
  public:
   /// Packets and messages that may wait, from one worker to another: as many as in a queue of the
@@ -46,21 +46,22 @@ class Exchange {
 /// One worker's part. Its thread calls.
 class WorkersExchange final : public Line::Between, private MovingWorker {
  public:
-  /// What it asks of the worker's port.
+  /// Operations of the worker's port.
   class Packets {
    public:
     virtual ~Packets() = default;
-    /// Writes the columns of a burst that a port writes of each packet.
+    /// Writes those columns of a burst that a port writes for each packet.
     virtual void place(Burst& burst, unsigned at, Handle packet) = 0;
     virtual void drop(Handle packet) = 0;
-    /// The packet, which has been filed here, goes to another worker.
+    /// Notes that a packet that was filed here goes to another worker.
     virtual void passed_on(Handle packet) = 0;
-    /// The hosts of all workers should hear this packet. It stands in the burst at `at`.
+    /// Shows the worker's host a packet that the hosts of all workers must see. It stands in the
+    /// burst at `at`.
     virtual void hear(const Burst& burst, unsigned at, Handle packet) = 0;
   };
   struct alignas(64) Counters {
-    Counter handed_over;  ///< packets given to the workers that own them
-    Counter not_handed;   ///< these had no room
+    Counter handed_over;  ///< packets given to the workers that own their shards
+    Counter not_handed;   ///< packets dropped, as the ring to their worker had no room
   };
 
   WorkersExchange(Exchange& exchange, unsigned worker, Packets& packets);
@@ -68,39 +69,42 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   WorkersExchange(const WorkersExchange&) = delete;
   WorkersExchange& operator=(const WorkersExchange&) = delete;
 
-  /// Before the workers run: the lines of all, in their order, so that shards may move.
+  /// Gives it the lines of all workers, in their order, so that shards may move. To be called
+  /// before the workers run.
   void set_lines(std::vector<Line*> lines);
 
-  /// Adds what others have passed on to an empty burst: half of one at most, so that the worker's
-  /// own queues have their turn; but all that was held and may go on.
+  /// Adds packets from other workers to an empty burst: half a burst at most, so that the worker's
+  /// own queues have their turn. Held packets that may go on are added first, a whole burst at
+  /// most.
   void receive(Burst& burst);
-  /// Passes on, or holds, packets of a filed burst, and takes them out. Those behind what `receive`
-  /// has added have come by the worker's own queues.
+  /// Passes on, or holds, packets of a filed burst, and takes them out of it. Packets behind those
+  /// that `receive` added came by the worker's own queues.
   void hand_over(Burst& burst, const Steering& steering);
-  /// Says to a worker that it should hear this packet, which is its own from then on.
+  /// Gives a worker a packet that its host must see; the packet belongs to that worker then.
   void tell(unsigned worker, Handle packet) { push(worker, packet, kNews); }
 
   void between_bursts(Burst& next, Burst& after) override;
 
-  /// Whether packets are passed on at all.
+  /// True if packets are passed between workers at all.
   bool hands_over() const { return workers() > 1 && owners_->spread() != nullptr; }
   unsigned workers() const { return exchange_->workers(); }
-  /// Others have taken all that this worker has sent them.
+  /// True if the other workers have taken all that this worker sent them.
   bool has_sent_all() const;
-  /// Nothing waits for this worker, and no shard moves to it or from it.
+  /// True if nothing waits for this worker, and no shard moves to it or from it.
   bool is_at_rest() const;
   bool is_moving() const { return !shards_.is_at_rest(); }
   bool is_packing() const { return shards_.is_packing(); }
 
   const Counters& counters() const { return counters_; }
-  /// Packets of a shard that this worker has served so far; any thread.
+  /// Returns how many packets of a shard this worker has served so far. Any thread.
   std::uint64_t packets_of(unsigned shard) const { return packets_of_[shard].value(); }
 
  private:
-  /// What a ring carries: a packet, or what its lowest bits say.
+  /// The kinds of things that a ring carries, in the lowest bits of a pointer.
   enum Tag : std::uintptr_t { kPacket = 0, kNews = 1, kMessage = 2, kTags = 3 };
-  /// Connections of each family that are packed between two bursts while nothing waits. While
-  /// packets do, one is after so many bursts: then others' packets are some 3 % dearer.
+  /// Connections of each family that are packed between two bursts while no packets wait. While
+  /// packets wait, one connection is packed after so many bursts: packets of other shards are then
+  /// some 3 % dearer.
   static constexpr std::size_t kPackedWhileIdle = 32;
   static constexpr unsigned kBusyBursts = 8;
 
@@ -128,12 +132,12 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   ShardsOfWorker shards_;
   std::vector<Line*> lines_;
   std::vector<Counter> packets_of_;  // by shard
-  unsigned first_ = 0;               // whose ring is looked into first
+  unsigned first_ = 0;               // the worker whose ring is read first
   unsigned busy_bursts_ = 0;         // since a connection was packed
-  // Of the burst that is received.
+  // About the burst that is being received:
   unsigned released_ = 0;                       // first so many were held
   unsigned taken_ = 0;                          // and so many have come by rings, or were held
-  std::array<std::uint8_t, Burst::kMax> from_;  // whose ring they came by
+  std::array<std::uint8_t, Burst::kMax> from_;  // workers whose rings they came by
   std::array<ShardsOfWorker::Way, Burst::kMax> way_;
   // Between two bursts.
   Burst* next_ = nullptr;
