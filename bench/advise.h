@@ -52,7 +52,7 @@ inline constexpr unsigned kRounds = 3;
 struct Tried {
   Combination combination;
   unsigned round = 1;    ///< from 1; `kRounds + 1`: a finalist
-  Spread ns_per_packet;  ///< of one core
+  Spread ns_per_packet;  ///< on one core
   double mostly = 0;     ///< upper quartile of its turns, in nanoseconds a packet
   double behind = 0;     ///< time beyond that of the round's best: 0.1 is a tenth more
   double waiting = 0;    ///< share of the workers' time spent waiting for each other; median

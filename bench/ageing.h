@@ -40,7 +40,7 @@ struct AgeingResult {
   std::uint32_t interval_ms = 0;  ///< 0 with `none`
   unsigned workers = 0;
   Spread live;  ///< live connections, sampled over the run
-  Spread mpps;  ///< of all workers together
+  Spread mpps;  ///< all workers together
   Spread ns_per_packet;
   Spread ageing_ns_per_packet;  ///< difference to `none` in the same repetition
   /// 95 % confidence interval of the median of `ageing_ns_per_packet` (`confidence_of`). Below six

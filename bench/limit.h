@@ -26,7 +26,7 @@ struct Fetches {
   friend auto operator<=>(const Fetches&, const Fetches&) = default;
 };
 
-/// Returns the kind of pages under memory that reports `obtained` and whose largest piece has
+/// Returns the kind of pages under memory that reports `obtained`; its largest piece has
 /// `largest_bytes`. A piece smaller than a huge page lies on small pages, but reports huge ones.
 Pages pages_under(std::size_t largest_bytes, Pages obtained);
 

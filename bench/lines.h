@@ -36,7 +36,7 @@ struct LinesOptions : Settings {
   unsigned bits = 16;               ///< slots: 2 to that power
   std::vector<double> loads{0.75};
   bool at_maximum = false;    ///< measure each table at the load that it promises, too
-  unsigned operations = 200;  ///< of each kind, `kLeastOperations` or more
+  unsigned operations = 200;  ///< for each kind, `kLeastOperations` or more
   /// With fewer, a line that two operations share by chance would count as a head.
   static constexpr unsigned kLeastOperations = 20;
 };

@@ -62,12 +62,12 @@ struct PolicyResult {
   /// Connections with entries when the first connection found no room, as a share of the capacity;
   /// all workers are taken to be equally fast. None: every connection found room.
   std::optional<double> first_refused_load;
-  Spread mpps;             ///< of all workers together
-  Spread ns_per_packet;    ///< of all packets, of one core
+  Spread mpps;             ///< all workers together
+  Spread ns_per_packet;    ///< all packets, on one core
   Spread relative_rate;    ///< packets a second, as a share of the rate with room for all
   std::uint64_t live = 0;  ///< connections at the end
   std::uint64_t evicted = 0;
-  std::uint64_t refused = 0;        ///< packets whose connection found no room
+  std::uint64_t refused = 0;        ///< packets of connections without room
   std::uint64_t refused_early = 0;  ///< part of `refused`: the table was below its capacity
   std::uint64_t over_budget = 0;    ///< packets beyond the limit of half-open connections
 };

@@ -50,7 +50,7 @@ std::vector<std::vector<std::uint32_t>> clients_by_worker(const Crowd& crowd,
 
 /// Results of one or several ports for `Act::overload`; `misdirected` counts both acts.
 struct Judgement {
-  std::uint64_t packets = 0;  ///< of all clients and backends
+  std::uint64_t packets = 0;  ///< all clients' and backends'
   std::uint64_t misdirected = 0;
   // due: packets that established connections, or all genuine ones, have to send, also those that
   // their clients never came to send. good: packets of them that were sent with the right address.

@@ -38,7 +38,7 @@ inline constexpr std::string_view kSpreadingPipeline = "pipeline+spread";
 struct PipelinePart {
   std::string_view name;
   Spread ns;
-  Spread cycles;  ///< of the time-stamp counter (not the core's clock); without one, nanoseconds
+  Spread cycles;  ///< time-stamp counter (not the core's clock); without one, nanoseconds
 };
 
 /// Results of one model with one number of workers.
@@ -60,7 +60,7 @@ struct PipelineSummary {
 struct PipelineReport {
   std::vector<PipelinePart> parts;
   std::vector<PipelineResult> results;
-  std::vector<PipelineSummary> summaries;  ///< of `pipeline` and `pipeline+spread`
+  std::vector<PipelineSummary> summaries;  ///< `pipeline` and `pipeline+spread`
   std::uint64_t packets = 0;               ///< in a pass
   Pages pages = Pages::huge;
 };

@@ -44,8 +44,8 @@ struct ScalingResult {
   ScalingTraffic traffic = ScalingTraffic::campus;
   unsigned workers = 0;
   std::uint64_t packets = 0;  ///< in a pass
-  Spread mpps;                ///< of all workers together
-  Spread ns_per_packet;       ///< of one core
+  Spread mpps;                ///< all workers together
+  Spread ns_per_packet;       ///< on one core
   double waiting = 0;         ///< share of the workers' time spent waiting for each other; median
   Percentiles latency_us;     ///< from receive to send; of all workers
   Pages pages = Pages::huge;

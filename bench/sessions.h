@@ -40,12 +40,12 @@ struct SessionsOptions : Settings {
 /// Results of one contender, number of sessions and number of cores.
 struct SessionsResult {
   std::string table;
-  std::optional<std::size_t> buckets;  ///< of `chained/N`, for all cores together
+  std::optional<std::size_t> buckets;  ///< N of `chained/N`, for all cores together
   std::size_t sessions = 0;
   unsigned cores = 0;
   std::size_t live = 0;  ///< sessions in the tables
-  Spread mpps;           ///< of all cores together
-  Spread ns_per_lookup;  ///< of one core
+  Spread mpps;           ///< all cores together
+  Spread ns_per_lookup;  ///< on one core
   std::size_t index_bytes = 0;
   std::size_t record_bytes = 0;
   Pages pages = Pages::huge;

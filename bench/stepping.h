@@ -27,7 +27,7 @@ inline constexpr std::size_t kLineBytes = 64;
 /// The result of one run. A line is its address divided by `kLineBytes`; each is listed once.
 struct Footprint {
   std::vector<std::uint64_t> touched;     ///< read or written
-  std::vector<std::uint64_t> prefetched;  ///< whether touched or not
+  std::vector<std::uint64_t> prefetched;  ///< touched or not
   std::size_t instructions = 0;           ///< a repeated string instruction is one
   std::size_t undecoded = 0;              ///< instructions with an unknown memory operand
   bool cut = false;                       ///< the rest of the run was not stepped
@@ -40,8 +40,8 @@ class Stepper {
   static constexpr std::size_t kMostLines = std::size_t{1} << 16;
 
   /// Makes a stepper for the calling thread, because its stack is not counted. Errors (failed):
-  /// another processor than x86-64; a build with a sanitizer, whose own accesses would be counted;
-  /// no trap comes (as under valgrind).
+  /// another processor than x86-64; a build with a sanitizer, because its accesses would be
+  /// counted; no trap comes (as under valgrind).
   static Result<Stepper> create();
 
   Stepper(Stepper&&) noexcept;

@@ -93,7 +93,7 @@ struct MachineLimit {
   Pages pages = Pages::huge;
   std::size_t index_bytes = 0;
   std::size_t record_bytes = 0;
-  Spread dependent_ns;    ///< read a line of the records whose address depends on the one before
+  Spread dependent_ns;    ///< a line of the records; its address depends on the line before
   Spread one_read_ns;     ///< read a line of the records
   Spread one_update_ns;   ///< update a line of the records
   Spread two_read_ns;     ///< read a line of the index and one of the records

@@ -13,16 +13,16 @@
 namespace millrace::bench {
 
 struct TimedRun {
-  double mpps = 0;              ///< of all workers together
-  double ns_per_packet = 0;     ///< of one core
+  double mpps = 0;              ///< all workers together
+  double ns_per_packet = 0;     ///< on one core
   double waiting = 0;           ///< share of the workers' time spent waiting for each other
   std::vector<float> burst_us;  ///< from receive to send; of all workers
 };
 
 /// The workers' times of a run.
 struct WorkersTime {
-  double longest_ns = 0;  ///< of the worker that took longest
-  double sum_ns = 0;      ///< of all workers
+  double longest_ns = 0;  ///< the slowest worker's
+  double sum_ns = 0;      ///< all workers'
   double waited_ns = 0;   ///< part of the sum: waiting for each other
 };
 

@@ -16,7 +16,7 @@ namespace millrace::cli {
 /// The unit of a benchmark's first figure.
 enum class Unit : std::uint8_t {
   ns,     ///< less is better
-  lines,  ///< of the cache; less is better
+  lines,  ///< cache lines; less is better
   mpps,   ///< more is better
 };
 

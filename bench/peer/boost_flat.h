@@ -1,8 +1,8 @@
 // `boost-flat`: boost::unordered_flat_map as a connection table, for comparison only. It needs
 // Boost 1.81: code that includes this header must test MILLRACE_BOOST_FLAT.
 //
-// The map has groups of 15 entries with one byte of hash each, and one byte that marks the hashes
-// whose probe went past the group.
+// The map has groups of 15 entries with one byte of hash each, and one byte that marks
+// hashes with a probe that went past the group.
 #pragma once
 
 #if __has_include(<boost/version.hpp>)
