@@ -46,7 +46,7 @@ constexpr unsigned kTurns = 3;
 constexpr std::array<double, kRounds + 1> kTimed{15, 40, 100, 200};
 constexpr std::size_t kFinalists = 5;
 constexpr unsigned kFinalsLeast = 5;
-/// Share of the time after which no further turn of a round begins.
+/// Share of the time after which no further turn of each round begins.
 constexpr std::array<double, kRounds> kShare{0.45, 0.6, 0.75};
 /// Time beyond the given one for turns that are always measured.
 constexpr std::chrono::seconds kGrace{8};

@@ -88,14 +88,14 @@ struct Entrant {
 /// Returns all tables, their variants and their peers, in the order of their lists.
 const std::vector<Entrant>& entrants();
 
-/// State bytes with which a record of either family is one line, with room for a table's own link.
+/// State bytes with which a record of either address family fits one line, with a table's own link.
 template <class K>
 constexpr std::size_t kStateBytes = 60 - sizeof(RecordHeader<K>);
 
-/// The n-th of a set of 2^48 distinct keys.
+/// Returns the n-th of a set of 2^48 distinct keys.
 template <class K>
 K key_number(std::uint64_t n) {
-  // An odd factor permutes the numbers of 48 bits.
+  // Multiplication by an odd factor permutes the 48-bit numbers.
   const std::uint64_t bits = n * 0x9e3779b97f4a7c15;
   K key;
   for (unsigned i = 0; i < 4; ++i) {

@@ -41,7 +41,7 @@ struct LinesOptions : Settings {
   static constexpr unsigned kLeastOperations = 20;
 };
 
-/// One kind of operation of one table.
+/// Results of one kind of operation of one table.
 struct LinesResult {
   std::string_view table;
   std::string_view operation;  ///< hit, touch, miss, insert, delete

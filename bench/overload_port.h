@@ -133,7 +133,7 @@ class OverloadPort final : public Port {
   std::uint64_t sent_established_ = 0;  // packets, with the ones that refused clients do not send
   std::uint64_t begun_ = 0;             // clients
   std::deque<Due> due_;                 // empty between two acts
-  std::uint64_t moment_ = 0;            // packets so far, and moments in which none was due
+  std::uint64_t moment_ = 0;            // packets so far, and moments skipped while none was due
   std::uint64_t in_flight_ = 0;
   FrameBuilder builder_;
   std::array<std::array<FrameBytes, Burst::kMax>, kBurstsInFlight + 1> frames_;

@@ -147,8 +147,8 @@ Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
   return StagedLine{std::move(made->front()), probe};
 }
 
-/// Makes a line that measures its stages, or none for other tables than these: each one takes long
-/// to compile. Errors: as `create` of the line.
+/// Makes a line that measures its stages; no line for other tables than these two, because each
+/// takes long to compile. Errors: as `LineOf::create`.
 Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
   if (config.table == "race") return make_staged<Race>(config, function);
   if (config.table == "chained") return make_staged<Chained>(config, function);

@@ -49,7 +49,7 @@ struct PipelineResult {
   double predicted_mpps = 0;        ///< from the parts' medians, if each thread has a processor
   std::optional<Spread> mpps;       ///< none: not measured
   std::optional<Spread> reader_ns;  ///< a packet, without waiting
-  std::optional<Spread> worker_ns;  ///< a packet, of one core, without waiting
+  std::optional<Spread> worker_ns;  ///< a packet on one core, without waiting
 };
 
 struct PipelineSummary {

@@ -10,9 +10,9 @@ namespace millrace::bench {
 
 /// Times of a packet, all in one unit.
 struct StageTimes {
-  double input = 0;        ///< T_IP: what the reader does
+  double input = 0;        ///< T_IP: the reader's work
   double ring = 0;         ///< T_FIFO: the cost at each end of the ring
-  double application = 0;  ///< T_AP: what a worker does
+  double application = 0;  ///< T_AP: a worker's work
 };
 
 /// Returns the number of workers that together take as long for a packet as the reader. For DHash's

@@ -68,7 +68,7 @@ class ParsedPort final : public Port {
   enum class Fed : std::uint8_t { burst, full, end };
   /// Receives a burst from the source and parses it. If there is room, first ends `waiting`.
   Fed feed(std::optional<detail::Backoff>& waiting);
-  /// Says that nothing more will come.
+  /// Marks the end: no more bursts will follow.
   void end() { ended_.store(true, std::memory_order_release); }
 
  private:

@@ -84,7 +84,7 @@ TEST(Pipeline, DoesWhatWorkersAloneDo) {
 /// Makes a capture of a TCP packet and an ICMP error about a UDP packet, by IPv4 and by IPv6.
 Capture of_every_lane() {
   using namespace test;
-  // An error goes to the sender of the packet that it quotes.
+  // An ICMP error goes to the sender of the packet that the error quotes.
   const auto error_about = [](unsigned type, Bytes quote, unsigned source, unsigned bytes) {
     std::rotate(quote.begin() + source, quote.begin() + source + bytes,
                 quote.begin() + source + 2 * bytes);

@@ -30,7 +30,7 @@ struct RateOptions : Settings {
   std::vector<std::string> sharing{"sharded", "mutex"};
   std::vector<unsigned> workers{1, 2};
   std::vector<double> offered_mpps{1, 2, 4, 6, 8, 10, 15, 20};  ///< to all workers together
-  std::vector<double> loads{0.65};  ///< connections, of what the tables promise; up to 1
+  std::vector<double> loads{0.65};  ///< connections, as a share of the promised capacity; up to 1
   std::uint64_t live = 200'000;     ///< connections, `kLeastLive` or more
   double seconds = 0.3;             ///< length of a run
   unsigned queue = 1024;            ///< packets that may wait for a worker

@@ -47,7 +47,7 @@ struct ScalingResult {
   Spread mpps;                ///< all workers together
   Spread ns_per_packet;       ///< on one core
   double waiting = 0;         ///< share of the workers' time spent waiting for each other; median
-  Percentiles latency_us;     ///< from receive to send; of all workers
+  Percentiles latency_us;     ///< from receive to send, all workers'
   Pages pages = Pages::huge;
 };
 

@@ -16,7 +16,7 @@ struct TimedRun {
   double mpps = 0;              ///< all workers together
   double ns_per_packet = 0;     ///< on one core
   double waiting = 0;           ///< share of the workers' time spent waiting for each other
-  std::vector<float> burst_us;  ///< from receive to send; of all workers
+  std::vector<float> burst_us;  ///< from receive to send, all workers'
 };
 
 /// The workers' times of a run.

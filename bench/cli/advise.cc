@@ -284,7 +284,7 @@ Result<Capture> AdviseCommand::load(const std::string& path) {
   return capture;
 }
 
-/// Says in a line what begins, if no table is shown.
+/// Returns `live`'s progress. If no table is shown, it prints a line for each part that begins.
 bench::Progress AdviseCommand::progress_of(LiveTable& live) const {
   bench::Progress shown = live.progress();
   if (quiet || live.shows()) return shown;
@@ -322,7 +322,7 @@ int AdviseCommand::advise() {
     if (auto ok = write_whole(out, to_toml(*advice, *this)); !ok) return fail(ok.error());
   }
   Json all = results_json("advise", advice->complete, options_json(options), options);
-  all["options"].erase("repetitions");  // it measures until the time is up
+  all["options"].erase("repetitions");  // a time limit takes their place
   all["capture"] = to_json(*advice, in);
   all["no_faster"] = advice->no_faster ? to_json(*advice->no_faster) : Json(nullptr);
   all["on_kernel_interfaces"] = advice->shared ? to_json(*advice->shared) : Json(nullptr);
