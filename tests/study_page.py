@@ -28,7 +28,7 @@ class StudyPage(StudyCase):
         # The median of medians, the least and the most of all.
         self.assertIn("<td>race</td><td>65536</td><td>18</td><td>15</td><td>24</td>", self.page())
         self.assertEqual(len(self.calls()), 6)
-        self.assertIn("Every experiment ran in 2 rounds; shown are", self.page())
+        self.assertIn("Every experiment ran in 2 rounds. Pictures show", self.page())
         self.assertIn("Rounds: 2.", self.page())
         self.write("experiments/2-more.toml", EXPERIMENT.replace("figures", "rounds = 1\nfigures"))
         self.run_it("full", "--rounds", "2")
