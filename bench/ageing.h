@@ -5,7 +5,7 @@
 // the same connections. Each repetition runs `none` and all other contenders in turn. The cost of
 // ageing is the difference to `none` in the same repetition: everything that ageing adds to a
 // packet's way, its effect on caches included. Conversations last a quarter of the timeout at most,
-// so that hardly any is expired too soon and opened again, a cost that is not the scheme's.
+// so that hardly any goes on after it has expired: opening it again would not be the scheme's cost.
 #pragma once
 
 #include <cstdint>
