@@ -40,31 +40,31 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-/// So many turns each in a round.
+/// Turns of each combination in a round.
 constexpr unsigned kTurns = 3;
-/// What a combination is timed for in each round, and in the final, in milliseconds.
+/// Time of a turn in each round and in the final, in milliseconds.
 constexpr std::array<double, kRounds + 1> kTimed{15, 40, 100, 200};
 constexpr std::size_t kFinalists = 5;
 constexpr unsigned kFinalsLeast = 5;
-/// Share of the time after which no further turn of a round begins.
+/// Share of the time after which no further turn of each round begins.
 constexpr std::array<double, kRounds> kShare{0.45, 0.6, 0.75};
-/// Time beyond the given one for turns that are measured in any case.
+/// Time beyond the given one for turns that are always measured.
 constexpr std::chrono::seconds kGrace{8};
-/// So many times the turns for those that lead after exhaustive trial.
+/// Factor of the turns for the combinations that lead after the exhaustive measurement.
 constexpr unsigned kLeadersTurns = 2;
 
-/// When what may be left out no longer begins, and when nothing does.
+/// Times after which no optional turn begins (`further`), and no turn at all (`anything`).
 struct Until {
   SteadyClock::time_point further = SteadyClock::time_point::max();
   SteadyClock::time_point anything = SteadyClock::time_point::max();
 };
 
-/// All combinations, and those that are still in.
+/// All combinations, and the ones that are still in.
 struct Candidates {
   explicit Candidates(unsigned workers) {
     for (Combination& one : combinations(workers))
       all.push_back({.tried = {.combination = std::move(one)}});
-    // The usual ones first: where time is up early, they have been measured.
+    // The default ones first, so that they have been measured if time is up early.
     for (const bool is_kernels : {true, false}) {
       const auto is_usual = [&](const Candidate& one) {
         return one.tried.combination == usual(workers, is_kernels);
@@ -75,7 +75,8 @@ struct Candidates {
     for (Candidate& one : all) still.push_back(&one);
   }
 
-  /// What comes, of those still in, does not compare with what was measured.
+  /// Begins a round: forgets measurements of combinations that are still in, because those of the
+  /// new round do not compare with them.
   void begin(const std::string& title, const Progress& progress) {
     progress({.what = title, .anew = true});
     for (Candidate* const candidate : still) {
@@ -88,13 +89,14 @@ struct Candidates {
   std::vector<Candidate*> still;
 };
 
-/// Returns what three quarters of the values do not exceed; there must be one value at least.
+/// Returns the upper quartile of the values, one at least.
 double upper_quartile(std::vector<double> values) {
   std::ranges::sort(values);
   return values[(3 * values.size() - 1) / 4];
 }
 
-/// Sums up what a round has shown: the best first, and those that are out last.
+/// Computes each combination's figures of a round, and sorts the round: the fastest first, the
+/// failed ones last.
 void sum_up(std::vector<Candidate*>& round, unsigned number) {
   double best = std::numeric_limits<double>::max();
   for (Candidate* const candidate : round) {
@@ -114,11 +116,11 @@ void sum_up(std::vector<Candidate*>& round, unsigned number) {
 
 enum class Turns : std::uint8_t {
   done,
-  late,   ///< time was up before each had its first one
-  ended,  ///< by `progress`
+  late,   ///< time was up before each combination had its first turn
+  ended,  ///< `progress` ended the search
 };
 
-/// Each in turn, so many times or as often as there is time for.
+/// Measures each combination in turn, `times` times or as often as there is time for.
 Result<Turns> take_turns(Trials& trials, const std::vector<Candidate*>& round, unsigned times,
                          double ms, const std::string& title, const Progress& progress,
                          const Until& until = {}) {
@@ -144,7 +146,7 @@ Result<Turns> take_turns(Trials& trials, const std::vector<Candidate*>& round, u
   return Turns::done;
 }
 
-/// The usual ones stay as long as they are no more than that behind.
+/// Keeps the fastest combinations (`still` is sorted), and the default ones if they are still in.
 void keep_finalists(std::vector<Candidate*>& still, unsigned workers) {
   const auto is_usual = [workers](const Candidate* one) {
     const Combination& is = one->tried.combination;
@@ -156,7 +158,8 @@ void keep_finalists(std::vector<Candidate*>& still, unsigned workers) {
   still.erase(others, still.end());
 }
 
-/// Tells `progress` of a round; `still` are the combinations that go on. `late`: some had no turn.
+/// Ends a round: combinations that failed, or are too slow, leave `still`. `late`: some had no
+/// turn. Errors (failed): no combination works.
 Result<void> end_round(Candidates& candidates, unsigned number, bool late, unsigned workers) {
   auto& still = candidates.still;
   for (Candidate* const candidate : still) {
@@ -198,7 +201,7 @@ Result<Advice> advise(Trials& trials, const AdviceOptions& options, const Progre
     turns = *done;
     if (turns == Turns::late) advice.late_in = number;
     if (turns == Turns::ended && number == 1) return advice;
-    if (turns != Turns::done && number > 1) break;  // what the round before has shown stands
+    if (turns != Turns::done && number > 1) break;  // the round before decides
     if (auto ok = end_round(candidates, number, turns == Turns::late, options.workers); !ok)
       return std::unexpected(ok.error());
   }
@@ -253,8 +256,8 @@ Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& op
   if (!done) return std::unexpected(done.error());
   if (*done != Turns::done) return exhausted;
   sum_up(candidates.still, 1);
-  // The least of so many medians is less than what it stands for: who leads, and who was advised,
-  // are measured again, side by side, for longer.
+  // The least of many medians is too small by chance. The leading combinations and the advised one
+  // are therefore measured again, in turn and for longer.
   const auto leads =
       std::ranges::stable_partition(candidates.still, [&](const Candidate* candidate) {
         return (candidate->is_in() && candidate->tried.behind <= kMargin.back()) ||

@@ -1,8 +1,8 @@
 // The question: which table, sharing and ageing scheme pass a capture fastest, on this machine?
 //
-// Every combination that could be meant passes the capture, over and over, with time going on;
-// those that fall behind drop out, round after round, and who is left is measured longer.
-// Connections are what `replay` without a configuration has: each direction on its own.
+// Every combination passes the capture repeatedly, with timestamps that go on. In each round the
+// slow combinations drop out, and the remaining ones are measured for longer. As in `replay`
+// without a configuration, each direction is a connection of its own.
 #pragma once
 
 #include <cstddef>
@@ -29,78 +29,83 @@ struct Combination {
   friend bool operator==(const Combination&, const Combination&) = default;
 };
 
-/// All combinations for so many workers, but those with ageing `none`; for one worker only with
-/// sharing `sharded`.
+/// Returns all combinations for that many workers, except those with ageing `none`. For one worker
+/// only those with sharing `sharded`.
 std::vector<Combination> combinations(unsigned workers);
 
-/// The default combination of a configuration that names none (`sharing_of`); on the kernel's
-/// interfaces where `is_kernels`.
+/// Returns the default combination of a configuration that names none (`sharing_of`).
+/// `is_kernels`: the ports are interfaces of the kernel.
 Combination usual(unsigned workers, bool is_kernels);
 
 struct AdviceOptions : Settings {
   unsigned workers = 1;
-  /// 0 to 3600, once the capture is read. A turn in each round and five in the final are measured
-  /// in any case, as far as eight seconds more suffice.
+  /// Time for the whole search, reading the capture not included; 0 to 3600. One turn in each round
+  /// and five in the final are measured even beyond this time, by up to eight seconds.
   double seconds = 60;
-  unsigned burst = 32;
+  unsigned burst = 32;  ///< packets a burst
 };
 
-/// Rounds in which combinations drop out; who is in the next one is a finalist.
+/// Rounds in which combinations drop out. Combinations that stay after the last one are finalists.
 inline constexpr unsigned kRounds = 3;
 
-/// What was seen of one combination, in the last round that it took part in.
+/// Measurements of one combination, from the last round in which it took part.
 struct Tried {
   Combination combination;
   unsigned round = 1;    ///< from 1; `kRounds + 1`: a finalist
-  Spread ns_per_packet;  ///< of one core
-  double mostly = 0;     ///< nanoseconds a packet that three quarters of its turns did not exceed
-  double behind = 0;     ///< of the best in that round: 0.1 is a tenth more time
+  Spread ns_per_packet;  ///< on one core
+  double mostly = 0;     ///< upper quartile of its turns, in nanoseconds a packet
+  double behind = 0;     ///< time beyond that of the round's best: 0.1 is a tenth more
   double waiting = 0;    ///< share of the workers' time spent waiting for each other; median
   std::size_t memory_bytes = 0;
   Pages pages = Pages::huge;
-  std::string failed;  ///< why it cannot be had; empty: it can
+  std::string failed;  ///< why this combination does not work; empty: it works
 };
 
 struct Advice {
   TraceProfile trace;
-  /// Most connections that lived at once, with default timeouts: with several workers the sum of
-  /// what each had at most, an upper bound.
+  /// Most connections that were live at once, with default timeouts. With several workers the sum
+  /// of each worker's maximum, which is an upper bound.
   std::uint64_t peak = 0;
-  /// Share, 0 to 1, of the packets served that have an entry, in the room below.
+  /// Share, 0 to 1, of the served packets that have an entry, with the capacities below.
   double tracked = 0;
-  /// Connections that a configuration should have room for.
+  /// Connections for which a configuration should have room: IPv4, then IPv6.
   std::size_t capacity = 0;
   std::size_t capacity_v6 = 0;
-  std::size_t packets_timed = 0;  ///< the first ones, of a capture that is long for the time
-  /// The one that is recommended first, then finalists, then those that stayed longest; by time.
-  /// Empty where the first round was not ended.
+  /// Packets of a timed pass. If the capture is too long for the time, only its first packets.
+  std::size_t packets_timed = 0;
+  /// The recommended combination first, then the others: by the last round in which they took part,
+  /// within a round by time. Empty if the first round did not end.
   std::vector<Tried> tried;
-  /// The fastest one, where its turns do not tell it apart from `usual`, which is recommended then.
+  /// The fastest combination, if the difference to `usual` is within the spread of its turns.
+  /// `usual` is then recommended.
   std::optional<Combination> no_faster;
-  /// The one that is recommended on the kernel's interfaces, where workers share their tables:
-  /// their queues know nothing of who has a connection. Of several workers only.
+  /// The combination recommended for interfaces of the kernel, where workers share their tables
+  /// because any queue may get a connection's packets. Only with several workers.
   std::optional<Tried> shared;
   unsigned late_in = 0;   ///< the round in which time was up; 0: none, `kRounds + 1`: the final
-  bool complete = false;  ///< false: `progress` ended it
+  bool complete = false;  ///< false: `progress` ended the search
 
   const Tried& best() const { return tried.front(); }
 };
 
-/// Starts `options.workers` threads, which have ended when it returns; `capture` is only read, and
-/// `progress` called by the calling thread. Errors: a capture without connections, or where none of
-/// the combinations works (failed), no memory.
+/// Searches for the fastest combination. Starts `options.workers` threads, which have ended when
+/// the function returns. `capture` is only read; `progress` is called on the calling thread. Errors
+/// (failed): a capture without connections, no combination that works, no memory.
 Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
                           const Progress& progress);
 
-/// How good the advice was: every combination measured as long as the finalists were; then, twice
-/// as often and in turn, those within 15 % of the best, and the one advised.
+/// The advice beside an exhaustive measurement: every combination is measured for as long as a
+/// finalist. Then those within 15 % of the best, and the advised one, are measured again, twice as
+/// often and in turn.
 struct Exhausted {
   Advice advice;
-  std::vector<Tried> all;  ///< those measured twice (`round` 2), then the others; each by time
+  std::vector<Tried> all;  ///< combinations measured again (`round` 2), then the rest; by time
   bool complete = false;
 
+  /// Returns the advised combination's place in `all`.
   const Tried& advised() const;
 };
+/// Runs `run_advice`, then measures every combination. Errors: as `run_advice`.
 Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& options,
                                  const Progress& progress);
 

@@ -8,9 +8,9 @@
 namespace millrace::bench {
 namespace {
 
-/// Returns whether a combination is slower than the fastest one by more than the turns of that one
-/// differ.
-/// Before the final there are too few turns to know: what would not put it out tells nothing.
+/// Returns true if `one` is slower than `first`, the fastest, by more than the spread of that one's
+/// turns. Before the final there are too few turns for a spread: then the difference must be larger
+/// than the margin by which a combination drops out.
 bool is_told_apart(const Tried& one, const Tried& first) {
   if (!one.failed.empty() || one.round != first.round) return true;
   const double ns = one.ns_per_packet.median;
@@ -18,8 +18,8 @@ bool is_told_apart(const Tried& one, const Tried& first) {
   return ns > (1 + kMargin[first.round - 1]) * first.ns_per_packet.median;
 }
 
-/// The first of those that `may` be recommended, which are in order; `usual` where it is not told
-/// apart from that one.
+/// Returns the first one in `tried`, which is sorted, that `may` be recommended; or `usual` if that
+/// is not measurably slower.
 template <class May>
 std::vector<Tried>::iterator recommended(std::vector<Tried>& tried, const Combination& usual,
                                          May may) {

@@ -1,4 +1,4 @@
-// Which of the combinations that were timed is recommended.
+// Chooses the recommended one of the combinations that were timed.
 #pragma once
 
 #include <array>
@@ -7,11 +7,12 @@
 
 namespace millrace::bench {
 
-/// A combination that takes so much more time than the best of its round is out.
+/// For each round: a combination drops out if it takes longer than the round's best by more than
+/// this share.
 inline constexpr std::array<double, kRounds> kMargin{0.6, 0.3, 0.15};
 
-/// Puts the recommended one of `advice.tried`, which is in order, first, and sets `no_faster` and
-/// `shared`.
+/// Moves the recommended combination to the front of `advice.tried`, which must be sorted, and sets
+/// `no_faster` and `shared`.
 void recommend(Advice& advice, unsigned workers);
 
 }  // namespace millrace::bench

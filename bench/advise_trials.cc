@@ -11,20 +11,22 @@
 namespace millrace::bench {
 namespace {
 
-/// How often time advances and idle connections are looked for, by the capture's time, at most: a
-/// capture that passes thousands of times faster than it was taken would do little else.
+/// Steps in which the capture's time advances and idle connections are searched. A capture passes
+/// thousands of times faster than it was taken: with shorter steps workers would do little else.
 constexpr double kPacketsAStep = 5000;
 constexpr double kLeastStepMs = 10;
 constexpr double kMostStepMs = 1000;
-/// Least share of the packets that `race` serves; a combination that serves less is out.
+/// Share of the packets that `race` serves; a combination that serves less drops out.
 constexpr double kServedLeast = 0.99;
-/// Passes that show what room a capture takes: the second one meets what the first has left.
+/// Passes that measure the room that a capture takes: the second one finds the connections that the
+/// first has left.
 constexpr unsigned kPasses = 2;
-/// This many times the first room, for each worker, is enough for every connection: all may be one
-/// worker's, and where none is answered they get a quarter; two are left to spare.
+/// Factor of the first capacities that is enough for every connection, for each worker: all
+/// connections may belong to one worker (hence for each worker), half-open connections may have
+/// only a quarter of the capacity (factor 4), and a factor of 2 is spare.
 constexpr std::size_t kRoomMost = 8;
 
-/// Twice as many as there were, in two digits.
+/// Returns twice the number of connections, rounded up to two digits.
 std::size_t room_for(double connections) {
   constexpr double kLeast = 1000;
   const double wanted = std::max(2 * connections, kLeast);
@@ -35,7 +37,8 @@ std::size_t room_for(double connections) {
 double tracked_by(const WorkerCounters& counters) {
   return static_cast<double>(counters.verdict[static_cast<std::size_t>(Verdict::tracked)].value());
 }
-/// Share of the time for the first turn of all, and packets that are passed in any case.
+/// Share of the time for the first turns of all combinations, and the least number of packets in a
+/// pass.
 constexpr double kFirstTurns = 0.3;
 constexpr std::size_t kPacketsLeast = 100'000;
 
@@ -118,7 +121,7 @@ Result<void> Trials::shorten(double combinations) {
   return {};
 }
 
-/// Divides the packets among the workers, and passes them a few times.
+/// Divides the packets among the workers, and passes them `kPasses` times.
 Result<TimedRun> Trials::pass(Workers& workers) {
   auto parts = parts_for(workers, *capture_, options_->seed + 1);
   if (!parts) return std::unexpected(parts.error());
@@ -155,7 +158,7 @@ Result<void> Trials::run(Candidate& candidate, double ms) {
     return {};
   }
   const double pass_ms = ns_per_packet_ * static_cast<double>(capture_->size()) * 1e-6;
-  // The first pass opens what the others find.
+  // The first pass opens the connections that the later ones find.
   const auto loops = static_cast<std::uint32_t>(std::clamp(std::ceil(ms / pass_ms), 2.0, 1e5));
   const auto run =
       timed_run(*workers, *capture_, parts_,

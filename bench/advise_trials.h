@@ -1,4 +1,4 @@
-// Trials of `advise`: workers pass the capture, and a combination is timed.
+// Trials of `advise`: workers with one combination pass the capture, and their time is measured.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 
 namespace millrace::bench {
 
-/// A combination under trial, and what was seen of it in this round.
+/// A combination under trial, with its measurements of this round.
 struct Candidate {
   Tried tried;
-  std::vector<double> ns;
-  std::vector<double> waiting;
+  std::vector<double> ns;       // a packet, for each turn
+  std::vector<double> waiting;  // share of the workers' time, for each turn
 
   bool is_in() const { return tried.failed.empty(); }
   double least() const { return *std::ranges::min_element(ns); }
@@ -29,34 +29,35 @@ class Trials {
   Trials(const Capture& capture, const AdviceOptions& options)
       : capture_(&capture), options_(&options) {}
 
-  /// Measures the capture: its traffic, and the room that its connections take. False where
-  /// `progress` ended it.
+  /// Measures the capture's traffic and the room that its connections take. Returns false if
+  /// `progress` ended the search. Errors (failed): no connection in the capture, no memory.
   Result<bool> prepare(Advice& advice, const Progress& progress);
-  /// Passes it for about so many milliseconds. What the combination cannot do is noted, and is no
-  /// error. Error (failed): no memory even for this.
+  /// Passes the capture for about `ms` milliseconds. If the combination does not work, notes it in
+  /// `candidate.tried.failed`: that is no error. Errors (failed): no memory, or no thread.
   Result<void> run(Candidate& candidate, double ms);
 
  private:
-  /// Limits the packets of a pass, so that with a long capture, too, every combination gets a turn.
+  /// Limits the packets of a pass, so that every combination gets a turn with a long capture, too.
   Result<void> shorten(double combinations);
-  /// Notes what `race` has served, which every other pass should serve as well.
+  /// Notes how many packets `race` served: every other combination should serve as many.
   void take_for_right(const WorkerCounters& counters);
   Result<TimedRun> pass(Workers& workers);
   Result<Workers> make(const Combination& combination) const;
-  /// Finds the room in which every connection gets an entry: what there is, twice as much, and so
-  /// on, up to `kRoomMost` and as far as memory goes. The counters of two passes in it.
+  /// Finds the capacities with which every connection gets an entry: doubles them from their
+  /// present values up to `kRoomMost` times as much, or until memory is short. Returns the counters
+  /// of two passes with them. Errors (failed): no memory for the first capacities, or no thread.
   Result<WorkerCounters> find_room();
 
   const Capture* capture_;
-  std::optional<Capture> first_packets_;  // of a long capture
+  std::optional<Capture> first_packets_;  // the part of a long capture that is timed
   const AdviceOptions* options_;
   std::vector<CapturePart> parts_;
   std::size_t capacity_ = 0;
   std::size_t capacity_v6_ = 0;
   unsigned step_ms_ = 10;
-  double ns_per_packet_ = 100;  // about
+  double ns_per_packet_ = 100;  // estimate
   double tracked_once_ = 0;     // packets of one pass that are served through an entry
-  double served_once_ = 0;      // and all that are
+  double served_once_ = 0;      // packets of one pass that are served at all
   CycleClock clock_;
 };
 

@@ -19,18 +19,18 @@
 namespace millrace::bench {
 namespace {
 
-/// How often live connections are counted, of simulated time.
+/// Simulated time between two counts of live connections.
 constexpr std::uint32_t kSampleMs = 50;
 constexpr unsigned kStepMs = 1;
 
-/// What exact timeouts would do with the capture.
+/// Results of exact timeouts for the capture.
 struct Exact {
   std::vector<std::uint64_t> live;  ///< every `kSampleMs`, while connections begin
   std::uint64_t opened = 0;
   Tick start;
 };
 
-/// Walks packets in the order of time, and knows who lives.
+/// Computes which connections are live under exact timeouts, from packets in the order of time.
 class Oracle {
  public:
   explicit Oracle(std::uint32_t timeout_ms) : timeout_(timeout_ms) {}
@@ -48,7 +48,7 @@ class Oracle {
     last_[id] = at;
     packets_.push_back({at, id});
   }
-  /// All packets before that time were met.
+  /// Adds a sample; all packets before time `at` must have been given.
   void sample(std::uint32_t at) {
     expire(at);
     exact.live.push_back(live_);
@@ -76,7 +76,7 @@ class Oracle {
   Numbers numbers_;
   std::vector<std::uint32_t> last_;  // by connection
   std::vector<Met> packets_;
-  std::size_t oldest_ = 0;  // that may end a connection
+  std::size_t oldest_ = 0;  // first packet that may end a connection
   std::uint64_t live_ = 0;
 };
 
@@ -149,7 +149,7 @@ class Experiment {
         capture_(std::move(capture)),
         exact_(std::move(exact)) {}
 
-  /// False where `progress` ended it.
+  /// Returns false if `progress` ended the measurement.
   Result<bool> run(const Progress& progress) {
     const auto title = [](const Contender& contender) {
       const std::string how =
@@ -198,7 +198,7 @@ class Experiment {
   CycleClock clock_;
 };
 
-/// Nanoseconds a packet.
+/// Returns nanoseconds a packet.
 Result<double> Experiment::measure(const Contender& contender) {
   const std::size_t capacity = 2 * options_.connections;
   const LineConfig line{.table = options_.table,
@@ -268,7 +268,7 @@ Result<AgeingReport> run_ageing(const AgeingOptions& options, const Progress& pr
   if (!progress("finding out what exact timeouts do")) return AgeingReport{};
   auto exact = exact_of(*capture, options.timeout_ms);
   if (!exact) return std::unexpected(exact.error());
-  // Afterwards packets are few, and so are the bursts before which connections end.
+  // Afterwards packets are few, and connections end only before a burst.
   exact->live.resize(std::min<std::size_t>(exact->live.size(), seconds * 1000 / kSampleMs));
   Experiment experiment(options, std::move(*capture), std::move(*exact));
   auto whole = experiment.run(progress);

@@ -10,7 +10,9 @@
 
 namespace millrace::bench {
 
-/// Reads the time-stamp counter where there is one, with what was begun before kept before.
+/// Measures by the time-stamp counter on x86-64, by the steady clock elsewhere. A read of the
+/// counter waits for earlier instructions (rdtscp) and holds back later ones (lfence). Creating a
+/// clock takes 20 ms.
 class CycleClock {
  public:
   CycleClock() {
@@ -29,7 +31,9 @@ class CycleClock {
     }
   }
 
+  /// Returns the time in the counter's ticks.
   std::uint64_t begin() const { return read(); }
+  /// Returns nanoseconds since `start`, a value of `begin()`, less the cost of reading the clock.
   double ns_since(std::uint64_t start) const {
     const std::uint64_t took = read() - start;
     return took > overhead_ ? static_cast<double>(took - overhead_) * ns_per_tick_ : 0;

@@ -1,4 +1,4 @@
-// Compiled once a table.
+// Compiled once for each table.
 #include "bench/contender_of.h"
 #include "bench/contenders.h"
 #include "bench/entrant_at.h"

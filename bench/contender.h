@@ -1,11 +1,11 @@
-// A table in a race against others: the operations that are timed, each over a whole stream of
-// keys, in bursts, as a worker would do it.
+// A table as a contender in a benchmark: the operations that are timed, each over a whole stream of
+// keys, in bursts, as in a worker.
 //
-// All contenders get the same keys, the same hash, the same pages and the same pipeline: three
-// bursts in flight, so that the memory of two is on its way while the third is worked on, and the
-// pipeline does not drain between bursts. Where `find` compares keys in records, these are
-// prefetched before it; where it does not, behind it, for the update. In bursts of 1 there is no
-// pipeline: hash, find, update.
+// All contenders get the same keys, the same hash, the same kind of pages and the same pipeline
+// with three bursts in flight: two are being prefetched while the third is served, and the pipeline
+// does not drain between bursts. If `find` compares keys in records, the records are prefetched
+// before `find`, otherwise after it, for the update. Bursts of 1 have no pipeline: hash, find,
+// update.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +20,13 @@
 
 namespace millrace::bench {
 
-/// The mix of operations of a running connection table. In each burst of lookups those that miss
-/// are inserted; then `leaving` goes on so far that as many were erased as inserted.
+/// The mix of operations of a connection table in use. The keys of a burst of lookups that are not
+/// found are inserted; then as many keys of `leaving` are erased.
 template <class K>
 struct Mix {
   std::vector<K> lookups;
   std::vector<K> leaving;
-  std::vector<std::uint32_t> left_after;  ///< how many of `leaving`, after each kStep of `lookups`
+  std::vector<std::uint32_t> left_after;  ///< keys of `leaving` erased after each kStep `lookups`
   static constexpr unsigned kStep = 16;
 };
 
@@ -37,34 +37,35 @@ class Contender {
 
   virtual ~Contender() = default;
   virtual std::size_t size() const = 0;
-  virtual std::size_t index_bytes() const = 0;   ///< all but the records
+  virtual std::size_t index_bytes() const = 0;   ///< everything except the records
   virtual std::size_t record_bytes() const = 0;  ///< 64 a record
   virtual Pages pages() const = 0;
   virtual Result<void> check_invariants() const = 0;
 
-  /// Finds each key's id; how many were found.
+  /// Finds each key's id. Returns how many were found.
   virtual std::size_t find(std::span<const K> keys, unsigned burst) = 0;
-  /// Finds each key's connection and updates its record; how many were found.
+  /// Finds each key's connection and updates its record. Returns how many were found.
   virtual std::size_t touch(std::span<const K> keys, unsigned burst) = 0;
-  /// How many were inserted; the others were there, or found no place.
+  /// Inserts the keys. Returns how many were inserted: the rest were present, or there was no room.
   virtual std::size_t insert(std::span<const K> keys, unsigned burst) = 0;
-  /// How many were erased.
+  /// Erases the keys. Returns how many were erased.
   virtual std::size_t erase(std::span<const K> keys, unsigned burst) = 0;
-  /// Erases a burst and inserts one, in turn; how many are live then, by what the table answered.
+  /// Erases a burst of 32 and inserts one, in turn; both spans have the same length. Returns the
+  /// number of live keys that follows from the table's results.
   virtual std::size_t churn(std::span<const K> leaving, std::span<const K> coming) = 0;
-  /// Touches, insertions and deletions together. How many were touched and how many inserted.
+  /// Runs the mix. Returns how many keys were touched and how many inserted.
   virtual std::pair<std::size_t, std::size_t> mix(const Mix<K>& mix) = 0;
-  /// Before each insertion one key leaves, untimed. Nanoseconds of each insertion, the clock's own
-  /// cost taken off.
+  /// Inserts the keys one by one; before each insertion erases a key of `leaving`, untimed. Returns
+  /// the nanoseconds of each insertion, without the cost of reading the clock.
   virtual std::vector<float> insertion_ns(std::span<const K> coming,
                                           std::span<const K> leaving) = 0;
-  /// Each key's id, one after the other.
+  /// Returns the keys' ids, in their order.
   virtual std::vector<ConnId> ids(std::span<const K> keys) = 0;
-  /// The key in that id's record.
+  /// Returns the key in the id's record.
   virtual const K& key(ConnId id) const = 0;
 };
 
-/// A table that takes part.
+/// A table that takes part in benchmarks.
 struct Entrant {
   std::string_view name;
   double max_load = 0;
@@ -84,17 +85,17 @@ struct Entrant {
   }
 };
 
-/// All tables, their variants and their peers, in the order of their lists.
+/// Returns all tables, their variants and their peers, in the order of their lists.
 const std::vector<Entrant>& entrants();
 
-/// State bytes with which a record of either family is one line, with room for a table's own link.
+/// State bytes with which a record of either address family fits one line, with a table's own link.
 template <class K>
 constexpr std::size_t kStateBytes = 60 - sizeof(RecordHeader<K>);
 
-/// The n-th of a set of 2^48 distinct keys.
+/// Returns the n-th of a set of 2^48 distinct keys.
 template <class K>
 K key_number(std::uint64_t n) {
-  // An odd factor permutes the numbers of 48 bits.
+  // Multiplication by an odd factor permutes the 48-bit numbers.
   const std::uint64_t bits = n * 0x9e3779b97f4a7c15;
   K key;
   for (unsigned i = 0; i < 4; ++i) {

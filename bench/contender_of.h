@@ -1,4 +1,4 @@
-// The contender of any table.
+// Makes a contender of any table.
 #pragma once
 
 #include <algorithm>
@@ -79,7 +79,7 @@ class ContenderOf final : public Contender<K> {
     std::size_t looked_up = 0;
     std::size_t served = 0;
     std::size_t left = 0;
-    std::array<Flight, 3> leaving;  // on their way beside the lookups, a burst behind them
+    std::array<Flight, 3> leaving;  // bursts to erase, one burst behind the lookups
     const auto approach_both = [&](Flight& f) {
       if constexpr (Table::kKeyInRecord) {
         approach_to_open(f);
@@ -119,7 +119,7 @@ class ContenderOf final : public Contender<K> {
     const CycleClock clock;
     for (std::size_t i = 0; i < coming.size(); ++i) {
       const ConnId gone = table_.erase(leaving[i], table_.hasher()(leaving[i]));
-      if (gone != ConnId::none) table_.release(gone);  // it may have been refused
+      if (gone != ConnId::none) table_.release(gone);  // its insertion may have been refused
       const Hash hash = table_.hasher()(coming[i]);
       const auto start = clock.begin();
       const Insertion in = table_.insert(coming[i], hash, KeepAll{});
@@ -142,7 +142,7 @@ class ContenderOf final : public Contender<K> {
   const K& key(ConnId id) const override { return table_.records().header(id).key; }
 
  private:
-  /// A burst on its way.
+  /// A burst in the pipeline.
   struct Flight {
     std::span<const K> keys;
     std::array<Hash, Contender<K>::kBurstMax> hashes{};
@@ -152,7 +152,7 @@ class ContenderOf final : public Contender<K> {
     std::span<ConnId> found() { return std::span(ids).first(keys.size()); }
   };
 
-  /// What a connection tracker keeps behind the header.
+  /// State of the size that a connection tracker keeps behind the header.
   struct State {
     std::uint32_t packets;
     std::uint32_t bytes;
@@ -160,7 +160,8 @@ class ContenderOf final : public Contender<K> {
   };
   static_assert(sizeof(State) <= kStateBytes<K>);
 
-  /// Bursts enter, approach and are served, three in flight; of 1 they are only served.
+  /// Passes bursts through three steps (enter, approach, serve), with three bursts in flight.
+  /// Bursts of 1 are hashed and served, without a pipeline.
   template <class Approach, class Serve>
   void fly(std::span<const K> keys, unsigned burst, Approach&& approach, Serve&& serve) {
     std::array<Flight, 3> flights;
@@ -224,7 +225,7 @@ class ContenderOf final : public Contender<K> {
     return updated;
   }
 
-  // Out of line, as in a tracker's own stage: in a caller's loop it lacks registers.
+  // Out of line, as in the tracker's stage: inlined into a loop it would lack registers.
   [[gnu::noinline]] void find_in(Flight& f) {
     table_.find(f.keys, f.hashed(), f.found(), f.stragglers);
   }

@@ -1,4 +1,5 @@
-// Who takes part: all tables and their variants, and peers that are no choice in millrace itself.
+// The list of contenders: all tables with their variants, and peers, which a configuration cannot
+// name.
 #pragma once
 
 #include "bench/peer/boost_flat.h"
@@ -11,8 +12,8 @@ namespace millrace::bench {
 template <template <class> class T>
 using PeerTable = TableScheme<T>;
 
-// A line a table, as in conntrack/schemes.h; their number stands in CMakeLists.txt, too. The build
-// leaves the last out where Boost is too old.
+// One line a table, as in conntrack/schemes.h. CMakeLists.txt counts these lines, too. The build
+// leaves out the last one if Boost is too old.
 using PeerTables = SchemeList<  //
 #ifdef MILLRACE_BOOST_FLAT
     PeerTable<Libcuckoo>,  //

@@ -14,13 +14,13 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr std::size_t kFetches = std::size_t{1} << 20;
 constexpr std::size_t kLine = 64;
 
-/// Kinds of prefetch, as __builtin_prefetch counts locality: into all levels, the second and third,
-/// and past them; and into all to be written.
+/// Kinds of prefetch, by the locality argument of __builtin_prefetch: into all cache levels (3),
+/// into the second and third (2), past them (0), and into all levels for writing (`kToWrite`).
 constexpr int kToWrite = 4;
 constexpr std::array kKinds{3, 2, 0, kToWrite};
 constexpr std::array<std::size_t, 4> kDistances{12, 24, 48, 96};
 
-/// Random lines of one memory.
+/// Gives random lines of one memory.
 class Lines {
  public:
   Lines(const Memory& memory, std::size_t bytes)
@@ -35,7 +35,7 @@ class Lines {
   std::size_t count_;
 };
 
-/// The i-th of a sequence without visible order, from i alone.
+/// Returns the i-th member of a pseudo-random sequence, computed from i alone.
 std::uint64_t scattered(std::uint64_t i) {
   i *= 0x9e3779b97f4a7c15;
   return (i ^ i >> 29) * 0xbf58476d1ce4e5b9;
@@ -60,7 +60,7 @@ std::uint64_t use(const Lines& lines, std::uint64_t random) {
 
 template <Access kIndex, Access kRecords, int kKind>
 double run(const Lines& index, const Lines& records, std::size_t distance) {
-  // Other lines in each run: none is in a cache because the last run left it there.
+  // Each run has other lines, so that no line is in a cache from the last run.
   static std::uint64_t base = 0;
   const std::uint64_t first = base += 2 * kFetches;
   std::uint64_t sum = 0;
@@ -144,7 +144,7 @@ double Limit::dependent_ns(std::size_t record_bytes) const {
   std::uint64_t at = 1;
   const auto start = SteadyClock::now();
   for (std::size_t i = 0; i < kSteps; ++i) {
-    // The word's value is nobody's address, but the next address waits for it.
+    // The word's value hardly matters, but the next address depends on it.
     at = scattered(i + (use<Access::read>(lines, at) & 1));
   }
   const auto end = SteadyClock::now();

@@ -1,9 +1,9 @@
-// What this machine can do at best: random fetches by one core, from memory of given sizes.
+// The machine's limit: random fetches by one core, from memory of given sizes.
 //
-// The cost of an operation on a table has a floor: the lines that it cannot avoid, one of the index
-// and one of the records. The floor is measured as the fastest loop over such lines that we know:
-// addresses computed without any memory, prefetched a fixed distance ahead, the best of several
-// distances and of all kinds of prefetch.
+// The cost of an operation on a table has a lower bound: it must fetch at least one line of the
+// index and one of the records. The bound is measured by the fastest loop over such lines that we
+// know: the addresses are computed without memory accesses and prefetched a fixed distance ahead.
+// The result is the best of several distances and all kinds of prefetch.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace millrace::bench {
 
 enum class Access : std::uint8_t { none, read, update };
 
-/// Memory of these sizes, and what is done with a random line of each.
+/// Sizes of the two memories, and the access to a random line of each.
 struct Fetches {
   std::size_t index_bytes = 0;
   Access index = Access::none;
@@ -26,20 +26,20 @@ struct Fetches {
   friend auto operator<=>(const Fetches&, const Fetches&) = default;
 };
 
-/// The pages under memory whose largest piece has so many bytes, and which says of itself that it
-/// lies on `obtained`: pieces smaller than a huge page lie on small ones, and call them the best.
+/// Returns the kind of pages under memory that reports `obtained`; its largest piece has
+/// `largest_bytes`. A piece smaller than a huge page lies on small pages, but reports huge ones.
 Pages pages_under(std::size_t largest_bytes, Pages obtained);
 
 class Limit {
  public:
-  /// Memory for fetches up to these sizes. Error: there is not so much.
+  /// Maps memory for fetches from up to these sizes. Errors (failed): not enough memory.
   static Result<Limit> create(std::size_t index_bytes, std::size_t record_bytes, Pages pages);
 
-  /// Nanoseconds for one of each, the fetches of many operations in flight together.
+  /// Returns nanoseconds for one access to each memory, with many accesses in flight.
   double independent_ns(const Fetches& fetches) const;
-  /// Nanoseconds for one line of the records when its address is known only from the line before.
+  /// Returns nanoseconds for one line of the records if its address depends on the line before.
   double dependent_ns(std::size_t record_bytes) const;
-  /// What it lies on; the worse of two.
+  /// Returns the kind of pages under the memory: the worse of the two.
   Pages pages() const;
 
  private:

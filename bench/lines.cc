@@ -17,7 +17,7 @@
 #include "bench/tables.h"
 #include "bench/workload.h"
 
-extern "C" char end;  // the linker's: the heap begins behind it
+extern "C" char end;  // defined by the linker: the heap begins behind it
 
 namespace millrace::bench {
 namespace {
@@ -26,25 +26,25 @@ using Key = KeyV4;
 using Table = Contender<Key>;
 using Call = std::size_t (Table::*)(std::span<const Key>, unsigned);
 
-/// What is as large is mapped: the threshold no longer grows with what is freed.
+/// From this size on `malloc` maps memory. Setting the threshold also keeps it from growing.
 constexpr int kMappedBytes = 128 << 10;
 
-/// Operations of one kind, one after the other.
+/// Steps through operations of one kind, one after the other.
 class Kind {
  public:
   Kind(Stepper& stepper, Table& table, Call call) : stepper_(stepper), table_(table), call_(call) {
-    step({});  // it may bind functions, too
+    step({});  // the first call may also bind functions of a library
     empty_ = static_cast<double>(step({}).second.instructions);
   }
 
-  /// What the table answered: how many keys.
+  /// Runs the operation for a key, and returns the table's result: a number of keys.
   std::size_t operator()(const Key& key) {
     const Key here = key;  // on the stack, which is not counted
     auto [answer, print] = step({&here, 1});
     prints_.push_back(std::move(print));
     return answer;
   }
-  /// The figures; the first operation is not among them: it may bind functions of a library.
+  /// Returns the figures of all operations except the first, which may bind functions of a library.
   LinesResult result() const;
 
  private:
@@ -61,13 +61,13 @@ class Kind {
   std::vector<Footprint> prints_;
 };
 
-/// Whether a line is of the heap that `malloc` extends, not of a mapping.
+/// Returns true if the line belongs to the heap that `malloc` extends, not to a mapping.
 bool in_heap(std::uint64_t line) {
   return line >= reinterpret_cast<std::uint64_t>(&end) / kLineBytes &&
          line < reinterpret_cast<std::uint64_t>(::sbrk(0)) / kLineBytes;
 }
 
-/// A line, and how many operations touched it.
+/// Numbers of operations that touched a line, by line.
 using Touches = std::unordered_map<std::uint64_t, std::size_t>;
 
 Touches touches_of(std::span<const Footprint> prints) {
@@ -110,7 +110,7 @@ LinesResult Kind::result() const {
   return result;
 }
 
-/// One table at one load.
+/// A table at one load.
 class SteppedTable {
  public:
   SteppedTable(Stepper& stepper, const Entrant& entrant, const LinesOptions& options,
@@ -135,7 +135,7 @@ class SteppedTable {
   const Case& case_;
   const Workload<Key>& work_;
   std::unique_ptr<Table> table_;
-  std::vector<bool> present_;  // of work_.second
+  std::vector<bool> present_;  // by key of work_.second
   std::vector<LinesResult> results_;
 };
 
@@ -150,8 +150,8 @@ Result<void> SteppedTable::run(std::vector<LinesResult>& results) {
   return {};
 }
 
-/// As `bench tables` does. The reference of what follows: who is there, which must be all but a few
-/// that were refused.
+/// Fills the table as `bench tables` does, and records which keys are present, as the reference for
+/// the operations. At most one in a hundred may have been refused.
 Result<void> SteppedTable::fill() {
   auto table = entrant_.make<Key>()({.capacity = case_.promised(entrant_),
                                      .state_bytes = kStateBytes<Key>,
@@ -193,7 +193,7 @@ Result<void> SteppedTable::miss() {
   return {};
 }
 
-/// Deletions and insertions in turn, so that the load stays.
+/// Steps through deletions and insertions in turn, so that the load stays the same.
 Result<void> SteppedTable::change() {
   Kind insert(stepper_, *table_, &Table::insert);
   Kind erase(stepper_, *table_, &Table::erase);
@@ -243,7 +243,7 @@ class Experiment {
   Experiment(const LinesOptions& options, Stepper& stepper, std::vector<LinesResult>& results)
       : options_(options), stepper_(stepper), results_(results) {}
 
-  /// The first figure: lines of a hit.
+  /// Measures a table, and returns its first figure: the lines of a hit.
   Result<double> measure(const Combination& at) {
     const std::size_t first = results_.size();
     const auto* work = workload(at.where.live(*at.entrant));

@@ -28,7 +28,7 @@ std::string processor() {
   return "unknown";
 }
 
-/// Null where the kernel has no such pages.
+/// Returns the number of free huge pages; null if the kernel has none of 2 MiB.
 nlohmann::ordered_json free_huge_pages() {
   const std::string line = first_line("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
   return line.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(std::stoull(line));

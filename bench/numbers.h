@@ -1,4 +1,4 @@
-// Connections by number, in the order in which they are met. One thread.
+// Numbers connections in the order of their first packets. For one thread.
 #pragma once
 
 #include <cstddef>
@@ -17,6 +17,7 @@ class Numbers {
     std::uint32_t is;
     bool is_new;
   };
+  /// Returns the key's number, from 0; a key that is seen for the first time gets the next one.
   template <class K>
   Number of(const K& key) {
     const auto [place, is_new] =

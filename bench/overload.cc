@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kPolicies{"evict", "stateless", "drop"};
 constexpr std::array<std::string_view, 2> kDivisions{"room", "even"};
-constexpr std::uint64_t kPacketsPerMs = 2048;  // of all workers
+constexpr std::uint64_t kPacketsPerMs = 2048;  // for all workers together
 
 BalanceConfig balance_config(std::string_view policy) {
   BalanceConfig config;
@@ -43,7 +43,8 @@ struct Contender {
   auto operator<=>(const Contender&) const = default;
 };
 
-/// Those of one table on so many workers; the ones with room, which others are held against, first.
+/// Returns the contenders of one table and number of workers. Those with room for all come first,
+/// because the others are compared with them.
 std::vector<Contender> contenders_of(const OverloadOptions& options, const std::string& table,
                                      unsigned workers) {
   std::vector<Contender> all;
@@ -62,15 +63,15 @@ struct Samples {
   std::vector<double> mpps;
   std::vector<double> ns_per_packet;
   std::vector<double> relative_rate;
-  PolicyResult last;  ///< but for its spreads
+  PolicyResult last;  ///< without spreads
 };
 
-/// A worker, and who plays its clients.
+/// A worker's line, and the port that makes its packets.
 struct Post {
   std::unique_ptr<Balance> balance;
   std::unique_ptr<Line> line;
   std::unique_ptr<OverloadPort> port;
-  double ns = 0;  ///< what the line took in the last act
+  double ns = 0;  ///< the line's time in the last act
 };
 
 class Experiment {
@@ -83,7 +84,7 @@ class Experiment {
     }
   }
 
-  /// False where `progress` ended it.
+  /// Returns false if `progress` ended the measurement.
   Result<bool> run(const Progress& progress) {
     const auto title = [](const Contender& contender) {
       const std::string how =
@@ -130,7 +131,7 @@ Crowd Experiment::crowd_of(const Contender& contender) const {
   return {established, offered - established};
 }
 
-/// That of each worker.
+/// Returns the configuration of each worker's line.
 LineConfig Experiment::line_of(const Contender& contender, const Crowd& crowd) const {
   const bool has_room = contender.has_room();
   const std::uint64_t whole = has_room ? 2 * crowd.all() : options_.capacity;
@@ -147,7 +148,7 @@ LineConfig Experiment::line_of(const Contender& contender, const Crowd& crowd) c
           .evicts = contender.policy == "evict"};
 }
 
-/// Each on its own worker's thread, so that its memory is near.
+/// Makes a line and a port for each worker, on the worker's thread, so that their memory is near.
 Result<std::vector<Post>> Experiment::man(const Contender& contender, const Crowd& crowd) const {
   const BalanceConfig config = balance_config(contender.policy);
   const auto plan = Balance::plan(config, contender.workers);
@@ -209,7 +210,7 @@ Result<double> Experiment::measure(const Contender& contender) {
   return samples.ns_per_packet.back();
 }
 
-/// 1 of none.
+/// Returns `part` divided by `of`; 1 if `of` is 0.
 double share(std::uint64_t part, std::uint64_t of) {
   return of == 0 ? 1 : static_cast<double>(part) / static_cast<double>(of);
 }

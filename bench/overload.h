@@ -1,16 +1,16 @@
-// The question: with more connections offered than the tables take, what becomes of those that are
-// established, and of those that begin, by each policy and table, on one worker and on more?
+// The question: when more connections are offered than the tables hold, what becomes of established
+// and of new connections, by policy and table, on one worker and on several?
 //
-// Four fifths of the capacity are established, or less where less is offered in all. While their
-// packets go on in both directions, others are begun, evenly in between: nine in ten are SYNs from
-// somebody else's address, one in ten a client that completes its handshake and asks. Ports make
-// all packets and judge what comes out (overload_port.h); their own time is not counted. What
-// overload costs is shown by the same connections through tables with room for all of them, in the
-// same repetition.
+// First, connections are established up to four fifths of the capacity, or fewer if fewer are
+// offered in all. Then their packets go on in both directions while new connections begin, evenly
+// in between: nine in ten are SYNs with a forged source address, one in ten is a client that
+// completes its handshake and sends a request. Ports make all packets and judge what the line sends
+// (overload_port.h); the ports' own time is not counted. To show what overload costs, the same
+// connections also pass tables with room for all of them, in the same repetition.
 //
-// Several workers have a table each, and the clients that the default spread gives them: not
-// equally many. Where tables are exactly equal parts of the capacity, some are full before all are,
-// as in KTH 2021, Figure 5.6.
+// Each of several workers has its own table and the clients that the default spread assigns to it:
+// unequal numbers. If the tables are exactly equal parts of the capacity, some are therefore full
+// before the others, as in KTH 2021, Figure 5.6.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct OverloadOptions : Settings {
   std::vector<std::string> divisions{"room"};
   std::string ageing = "wheel";
   std::uint64_t capacity = 200'000;  ///< 100 to 10,000,000; at least as many as workers
-  unsigned half_open_percent = 25;
-  unsigned burst = 32;
+  unsigned half_open_percent = 25;   ///< limit of half-open connections, of the capacity
+  unsigned burst = 32;               ///< packets a burst
 
   static constexpr std::uint64_t kMaxCapacity = 10'000'000;
   static constexpr unsigned kMaxPercent = 1000;
@@ -46,42 +46,45 @@ struct PolicyResult {
   std::string table;
   unsigned workers = 0;
   std::string division;
-  unsigned offered_percent = 0;  ///< connections, established ones included, of the capacity
+  unsigned offered_percent = 0;  ///< connections, with the established ones; of the capacity
   std::uint64_t established = 0;
-  std::uint64_t packets = 0;  ///< of everybody, in the measured part
-  /// Share of their packets that came out, to their backend or from their virtual address.
+  std::uint64_t packets = 0;  ///< all packets of the measured part
+  /// Share of established connections' packets that were sent to their backend or, for replies,
+  /// from the virtual address.
   double established_goodput = 0;
-  std::uint64_t misdirected = 0;  ///< packets of anybody that came out to or from somebody else
-  std::uint64_t begun = 0;        ///< by clients; as many SYNs as that nine times are nobody's
-  double new_served = 0;          ///< share of them whose every packet came out, to one backend
-  double new_refused = 0;         ///< share of all that began, nobody's too, that got no entry ever
-  /// Share of the packets that came out right, of those which all that are genuine have to send.
+  std::uint64_t misdirected = 0;  ///< packets of any connection with a wrong address
+  std::uint64_t begun = 0;  ///< new connections of clients; forged SYNs are nine times as many
+  double new_served = 0;    ///< share of `begun` with every packet sent, to one backend
+  double new_refused = 0;   ///< share of all new ones, forged too, that never got an entry
+  /// Share of the packets that established connections and clients have to send which were sent
+  /// with the right address.
   double goodput = 0;
-  /// Connections that had entries when the first found no place, of the capacity, where all workers
-  /// get on equally fast; none: everybody found one.
+  /// Connections with entries when the first connection found no room, as a share of the capacity;
+  /// all workers are taken to be equally fast. None: every connection found room.
   std::optional<double> first_refused_load;
-  Spread mpps;             ///< of all workers together
-  Spread ns_per_packet;    ///< of all packets, of one core
-  Spread relative_rate;    ///< packets a second, of those of the same connections with room for all
-  std::uint64_t live = 0;  ///< at the end
+  Spread mpps;             ///< all workers together
+  Spread ns_per_packet;    ///< all packets, on one core
+  Spread relative_rate;    ///< packets a second, as a share of the rate with room for all
+  std::uint64_t live = 0;  ///< connections at the end
   std::uint64_t evicted = 0;
-  std::uint64_t refused = 0;        ///< packets, for want of a place
-  std::uint64_t refused_early = 0;  ///< of them, below the capacity of that worker's table
-  std::uint64_t over_budget = 0;
+  std::uint64_t refused = 0;        ///< packets of connections without room
+  std::uint64_t refused_early = 0;  ///< part of `refused`: the table was below its capacity
+  std::uint64_t over_budget = 0;    ///< packets beyond the limit of half-open connections
 };
 
 struct OverloadReport {
   std::vector<PolicyResult> results;
-  bool complete = false;  ///< false: `progress` ended it
+  bool complete = false;  ///< false: `progress` ended the measurement
 };
 
-/// The policies, by the names of `when_full`.
+/// Returns the policies: the names that the configuration key `when_full` has.
 std::vector<std::string> overload_policies();
-/// How several workers divide the capacity: `room`, as `Workers` does, so that together they keep
-/// the promise although their shares are unequal, or `even`, exactly equal parts.
+/// Returns the ways in which several workers divide the capacity: `room`, as `Workers` does, with
+/// enough room that together they hold the capacity although their shares are unequal, and `even`,
+/// exactly equal parts.
 std::vector<std::string> overload_divisions();
 
-/// Errors: no memory (failed).
+/// Measures every contender. Errors (failed): no memory, or no thread.
 Result<OverloadReport> run_overload(const OverloadOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

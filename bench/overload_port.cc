@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::uint8_t kBackends = 8;
 constexpr std::uint16_t kPort = 80;
-constexpr unsigned kPacketsEstablished = 4;  // of each, in the second act
-constexpr unsigned kPacketsNew = 5;          // of a client that begins in it
+constexpr unsigned kPacketsEstablished = 4;  // of each established client in Act::overload
+constexpr unsigned kPacketsNew = 5;          // of each client that begins in Act::overload
 constexpr unsigned kLater = 256;             // moments between two steps of one client
 
-// The address plan of src/traffic. The first server is the service's address, and behind it come
-// the backends.
+// Addresses as in src/traffic. The first server's address is the service's; the next ones are the
+// backends'.
 constexpr std::uint32_t kVirtual = 0xc613'0001;
 constexpr std::uint32_t kFirstClient = 0xc612'0001;
 
@@ -122,7 +122,8 @@ void OverloadPort::send(const Burst& burst, std::uint64_t forward) {
   own_ns_ += clock_->ns_since(start);
 }
 
-/// False when nothing is left to begin, and nothing due.
+/// Adds the next packet to the burst, or lets a moment pass. Returns false if no client is left to
+/// begin and no packet is due.
 bool OverloadPort::next(Burst& burst) {
   if (!due_.empty() && due_.front().at <= moment_) {
     const Due due = due_.front();
@@ -140,12 +141,12 @@ bool OverloadPort::next(Burst& burst) {
   if (sent_established_ < all) {
     const std::uint64_t at = sent_established_++;
     const std::uint64_t n = at % established_;
-    // Who was refused when it began sends no more.
+    // A client that was refused when it began sends no more.
     if (backend_[n] != 0) add(burst, n, at / established_ % 2 == 0 ? Step::question : Step::answer);
     return true;
   }
   if (due_.empty()) return false;
-  moment_ = due_.front().at;  // time passes
+  moment_ = due_.front().at;  // until the next packet is due
   return true;
 }
 

@@ -1,8 +1,11 @@
-// Who plays in the bench of overload: a port that makes the packets of clients and of their
-// backends, and judges what comes out.
+// The port of the overload benchmark: it makes the packets of clients and of their backends, and
+// judges the packets that the line sends.
 //
-// Each worker has one, with the clients that belong to it. It is made by any thread, belongs to its
-// worker while it runs, and may be asked at rest.
+// Each worker has one port, with the clients that belong to that worker. Any thread may create the
+// port. While the worker runs only that worker uses the port; results may be read afterwards.
+//
+// Clients are numbered in the order in which they begin. A client is *genuine* if it goes on behind
+// its SYN; the others are SYNs with forged addresses.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +26,11 @@
 
 namespace millrace::bench {
 
-/// The service that all are clients of.
+/// Returns the service to which all clients connect.
 ServiceSpec<AddressV4> played_service();
 
-/// Everybody, by number in the order in which they begin: those that become established, and behind
-/// them others, of whom every tenth is a client that goes on and the rest are nobody.
+/// The numbers of clients: first those that become established, behind them the later ones
+/// (`others`), of which every tenth is genuine.
 struct Crowd {
   std::uint64_t established = 0;
   std::uint64_t others = 0;
@@ -40,28 +43,29 @@ struct Crowd {
   static constexpr std::uint64_t kGenuineOf = 10;
 };
 
-/// Their numbers, ascending, by the worker that each belongs to where connections are spread so.
+/// Returns for each worker the numbers of its clients, ascending, under the given spread.
 std::vector<std::vector<std::uint32_t>> clients_by_worker(const Crowd& crowd,
                                                           const millrace::Spread& spread,
                                                           unsigned workers);
 
-/// What came of the packets of some ports, in the second act but for `misdirected`.
+/// Results of one or several ports for `Act::overload`; `misdirected` counts both acts.
 struct Judgement {
-  std::uint64_t packets = 0;  ///< of everybody
+  std::uint64_t packets = 0;  ///< all clients' and backends'
   std::uint64_t misdirected = 0;
-  // Packets that established connections, and all that are genuine, have to send: also those that
-  // were not sent, because their clients had not got so far. And how many came out right.
+  // due: packets that established connections, or all genuine ones, have to send, also those that
+  // their clients never came to send. good: packets of them that were sent with the right address.
   std::uint64_t established_due = 0;
   std::uint64_t established_good = 0;
   std::uint64_t genuine_due = 0;
   std::uint64_t genuine_good = 0;
-  // Of those that began.
+  // Clients that began in `Act::overload`.
   std::uint64_t others = 0;
-  std::uint64_t without_entry = 0;  ///< never got one
-  std::uint64_t clients = 0;
-  std::uint64_t served = 0;                    ///< clients for whom nothing went wrong
-  std::optional<std::uint64_t> first_refused;  ///< number of the first who found no place
+  std::uint64_t without_entry = 0;  ///< never got an entry
+  std::uint64_t clients = 0;        ///< genuine ones
+  std::uint64_t served = 0;         ///< genuine ones without a lost or misdirected packet
+  std::optional<std::uint64_t> first_refused;  ///< number of the first that found no room
 
+  /// Adds another port's results.
   void add(const Judgement& more);
 };
 
@@ -72,15 +76,16 @@ class OverloadPort final : public Port {
     std::uint64_t packets_per_ms = 2048;
   };
   enum class Act : std::uint8_t {
-    opening,   ///< handshakes of those that become established, and nothing else
-    overload,  ///< their packets, while others begin
+    opening,   ///< only handshakes of clients that become established
+    overload,  ///< packets of established clients, while the later ones begin
   };
 
-  /// `clients` are its own, as `clients_by_worker` has them; `counters` those of the line that runs
-  /// with it.
+  /// `clients` are the worker's, from `clients_by_worker`; `counters` are those of the line that
+  /// uses the port. `clock` and `counters` outlive the port.
   OverloadPort(const CycleClock& clock, const Crowd& crowd, std::vector<std::uint32_t> clients,
                const Pace& pace, const WorkerCounters& counters);
 
+  /// Begins an act: the line's next run is this act.
   void play(Act act) {
     act_ = act;
     sent_established_ = begun_ = packets_ = 0;
@@ -91,17 +96,17 @@ class OverloadPort final : public Port {
   bool receive(Burst& burst) override;
   void send(const Burst& burst, std::uint64_t forward) override;
 
-  /// What this act took that is none of the line's time.
+  /// Returns the port's own time in this act, which is not the line's.
   double own_ns() const { return own_ns_; }
   Judgement judgement() const;
-  /// Of its clients below that number, those that ever had an entry.
+  /// Returns how many of the port's clients with a smaller number ever had an entry.
   std::uint64_t entries_below(std::uint64_t number) const;
 
  private:
-  /// What a client and its backend send, in this order.
+  /// The packets of a client and its backend, in this order.
   enum class Step : std::uint8_t { syn, syn_ack, ack, question, answer };
   static bool is_from_backend(Step step) { return step == Step::syn_ack || step == Step::answer; }
-  // Clients are places in `clients_` from here on.
+  // From here on a client is its place in `clients_`.
   struct Due {
     std::uint64_t at;  // moment
     std::uint64_t client;
@@ -117,23 +122,23 @@ class OverloadPort final : public Port {
 
   const CycleClock* clock_;
   Crowd crowd_;
-  std::vector<std::uint32_t> clients_;  // their numbers
-  std::uint64_t established_;           // of them
+  std::vector<std::uint32_t> clients_;  // the clients' numbers
+  std::uint64_t established_;           // how many of them become established
   Pace pace_;
   const WorkerCounters* counters_;
-  std::vector<std::uint8_t> backend_;  // of a client, 0: none yet
+  std::vector<std::uint8_t> backend_;  // by client; 0: none yet
   std::vector<bool> wrong_;
-  std::vector<bool> has_entry_;  // or had one
+  std::vector<bool> has_entry_;  // has or had an entry
   Act act_ = Act::opening;
-  std::uint64_t sent_established_ = 0;  // packets, and those that were left out
+  std::uint64_t sent_established_ = 0;  // packets, with the ones that refused clients do not send
   std::uint64_t begun_ = 0;             // clients
   std::deque<Due> due_;                 // empty between two acts
-  std::uint64_t moment_ = 0;            // packets, and those that time passed instead of
+  std::uint64_t moment_ = 0;            // packets so far, and moments skipped while none was due
   std::uint64_t in_flight_ = 0;
   FrameBuilder builder_;
   std::array<std::array<FrameBytes, Burst::kMax>, kBurstsInFlight + 1> frames_;
   std::size_t frames_in_flight_ = 0;
-  std::uint64_t asked_ = 0;  // for packets
+  std::uint64_t asked_ = 0;  // packets that the line had room for
   double own_ns_ = 0;
   std::uint64_t packets_ = 0;
   std::uint64_t good_established_ = 0;

@@ -14,12 +14,12 @@
 namespace millrace::bench {
 namespace {
 
-/// Stands in for a line: forwards packets to the first backend and replies from the service, but
-/// for what a test wants otherwise.
+/// Stands in for a line. Forwards packets to the first backend, and replies from the service,
+/// unless the test chooses otherwise.
 class Relay {
  public:
   enum class Does : std::uint8_t { right, refuse, misdirect };
-  /// Given a packet of a client, whose number is that of its order.
+  /// Chooses what happens to a client's packet.
   using Choose = std::function<Does(const KeyV4& client)>;
 
   Relay() {
@@ -79,7 +79,7 @@ std::vector<std::uint32_t> everybody(const Crowd& crowd) {
   return all;
 }
 
-/// Below 65,000 a client's number is that of its host.
+/// Returns the client's number, which is below 65,000 the number of its host.
 unsigned number_of(const KeyV4& client) {
   return client.source.bytes[2] * 256U + client.source.bytes[3] - 1;
 }
@@ -107,7 +107,7 @@ class OverloadPorts : public testing::Test {
 
 TEST_F(OverloadPorts, PlayEveryPacketOnce) {
   const Judgement all = judged({80, 41}, serve_all, serve_all);
-  EXPECT_EQ(all.packets, 80U * 4 + 41 + 5 * 4);  // every tenth of those that begin goes on
+  EXPECT_EQ(all.packets, 80U * 4 + 41 + 5 * 4);  // every tenth new client is genuine
   EXPECT_EQ(all.established_good, all.established_due);
   EXPECT_EQ(all.established_due, 80U * 4);
   EXPECT_EQ(all.genuine_good, all.genuine_due);

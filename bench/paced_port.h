@@ -1,9 +1,9 @@
-// A worker's port that is fed at a constant rate, however fast the worker is: a NIC's receive
-// queue, which loses what finds it full. One thread uses it.
+// A port with packets that arrive at a constant rate, however fast the worker is: like a NIC's
+// receive queue, which drops packets when it is full. For one thread.
 //
-// What is lost is an arrival, not a packet of the capture: the next one that finds room brings what
-// the lost one would have. So packets lie in memory one behind the other, as a NIC places them, and
-// connections take turns as they do without loss.
+// A loss costs an arrival, not a packet of the capture: the next arrival that finds room gets the
+// packet that the lost one would have had. Packets therefore follow each other in memory, as a NIC
+// places them, and connections take turns as they do without loss.
 #pragma once
 
 #include <algorithm>
@@ -19,19 +19,19 @@
 
 namespace millrace::bench {
 
-/// What arrives at a port.
+/// The packets that arrive at a port.
 struct Pace {
-  std::uint64_t packets = 0;  ///< in all
-  double ns_each = 1;         ///< from one to the next
+  std::uint64_t packets = 0;  ///< number of arrivals
+  double ns_each = 1;         ///< between two arrivals
   unsigned queue = 1024;      ///< packets that may wait
   unsigned burst = 32;        ///< packets a burst
 };
 
-/// `ClockType` is `CycleClock`, or says what time it is in a test.
+/// `ClockType` is `CycleClock`, or a test's clock.
 template <class ClockType>
 class PacedPort final : public Port {
  public:
-  /// `port` walks the capture as often as it takes; `clock` outlives this.
+  /// `port` repeats the capture as often as needed; `clock` outlives the object.
   PacedPort(ReplayPort port, const Pace& pace, const ClockType& clock)
       : port_(std::move(port)),
         queue_(pace.packets, pace.ns_each, pace.queue),
@@ -39,7 +39,7 @@ class PacedPort final : public Port {
         clock_(&clock) {}
 
   LinkType link_type() const override { return port_.link_type(); }
-  /// The first call is when the first packet arrives.
+  /// Receives packets that have arrived. The first packet arrives at the first call.
   bool receive(Burst& burst) override {
     if (!start_) start_ = clock_->begin();
     const double ns = clock_->ns_since(*start_);
@@ -64,7 +64,7 @@ class PacedPort final : public Port {
   std::uint64_t offered() const { return queue_.offered(); }
   std::uint64_t lost() const { return queue_.lost(); }
   std::uint64_t taken() const { return taken_; }
-  /// From arrival to send, of what was forwarded.
+  /// Returns the times from arrival to send of forwarded packets.
   const LatencyBins& latency() const { return latency_; }
 
  private:

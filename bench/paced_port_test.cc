@@ -54,7 +54,7 @@ TEST(ArrivalQueue, LosesWhoFindsItFull) {
   EXPECT_EQ(queue.lost(), 3U + 90 - 4);
 }
 
-/// As many gaps as there is room, again and again around the ring.
+/// Leaves as many gaps as the ring has places, and goes around the ring many times.
 TEST(ArrivalQueue, KnowsWhoWaitsWhereEveryOtherIsLost) {
   constexpr unsigned kRoom = 3;
   ArrivalQueue queue(1000, 1, kRoom);
@@ -94,14 +94,14 @@ TEST(LatencyBins, PercentilesLieWithinABin) {
   EXPECT_EQ(bins.percentile(99.9), LatencyBins::kBeyond);
 }
 
-/// Shows the time that the test says.
+/// A clock that shows the time set by the test.
 struct SetClock {
   double ns = 0;
   static std::uint64_t begin() { return 0; }
   double ns_since(std::uint64_t) const { return ns; }
 };
 
-/// A port over a capture of three packets, of which each walk is so short that bursts end with it.
+/// Makes a port over a capture of three packets: so few that a burst ends with each pass.
 class PacedPortTest : public testing::Test {
  protected:
   PacedPortTest() {
@@ -157,7 +157,7 @@ TEST_F(PacedPortTest, CountsWhatIsLostAndOffersTheNextPacketInItsPlace) {
 
 TEST_F(PacedPortTest, TimesWhatIsForwardedFromItsArrival) {
   auto paced = port({.packets = 100, .ns_each = 10'000, .queue = 64, .burst = 32});
-  EXPECT_EQ(receive(paced, 20'000), 3U);  // of 0, 10 and 20 us
+  EXPECT_EQ(receive(paced, 20'000), 3U);  // arrived at 0, 10 and 20 us
   const Burst first = burst_;
   EXPECT_EQ(receive(paced, 30'000), 1U);
   const Burst second = burst_;

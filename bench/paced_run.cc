@@ -10,7 +10,7 @@
 namespace millrace::bench {
 namespace {
 
-/// What arrives for one part of the capture.
+/// Returns the arrivals for a part of the capture, which has `share` of its packets.
 Pace pace_of(const OfferedLoad& load, double share) {
   const double packets = std::round(load.mpps * 1e6 * load.seconds * share);
   if (packets < 1) return {.queue = load.queue, .burst = load.burst};

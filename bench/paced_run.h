@@ -1,4 +1,4 @@
-// Workers that are offered a capture's packets at a constant rate, whether they keep up or not.
+// Runs workers with packets that arrive at a constant rate, whether the workers keep up or not.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace millrace::bench {
 
 struct OfferedLoad {
-  double mpps = 1;  ///< of all workers together; each has its part's share of it
+  double mpps = 1;  ///< to all workers together; each gets its part's share of it
   double seconds = 1;
   unsigned queue = 1024;  ///< packets that may wait for a worker
   unsigned burst = 32;
@@ -20,15 +20,15 @@ struct OfferedLoad {
 
 struct PacedRun {
   std::uint64_t offered = 0;  ///< packets that arrived
-  std::uint64_t lost = 0;     ///< of them, those that found the queue full
-  std::uint64_t taken = 0;    ///< and those that workers received
+  std::uint64_t lost = 0;     ///< packets that found the queue full
+  std::uint64_t taken = 0;    ///< packets that workers received
   double mpps = 0;            ///< forwarded by all workers together
   double waiting = 0;         ///< share of the workers' time spent waiting for each other
-  LatencyBins latency;        ///< from arrival to send, of what was forwarded
+  LatencyBins latency;        ///< from arrival to send, of forwarded packets
 };
 
-/// One part for each worker, walked as often as it takes. Errors (failed): no memory, or a thread
-/// could not be started.
+/// Offers the load to the workers. `parts` has one part for each worker, which is repeated as often
+/// as needed. Errors (failed): no memory, or a thread could not be started.
 Result<PacedRun> paced_run(Workers& workers, const Capture& capture,
                            const std::vector<CapturePart>& parts, const OfferedLoad& load,
                            const CycleClock& clock);

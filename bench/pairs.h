@@ -1,4 +1,4 @@
-// Which tables and sharing schemes stand together in a benchmark.
+// Pairs of tables and sharing schemes that a benchmark measures.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace millrace::bench {
 
-/// Those of the tables, of all where none is named, that go with the sharing scheme of that name.
+/// Returns those of `tables` that go with the sharing scheme `sharing`; if `tables` is empty, all
+/// tables that do.
 inline std::vector<std::string> tables_among(std::vector<std::string> tables,
                                              std::string_view sharing) {
   auto goes_with = tables_for(sharing);
@@ -22,6 +23,7 @@ inline std::vector<std::string> tables_among(std::vector<std::string> tables,
   return tables;
 }
 
+/// Returns the error for a benchmark without any such pair.
 inline std::unexpected<Error> none_go_together() {
   return std::unexpected(
       Error{"none of these sharing schemes goes with any of these tables: see docs/sharing.md",

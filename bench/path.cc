@@ -22,7 +22,7 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-/// Receive and parse, nothing else. Counts keys, so that nothing can be left out.
+/// Receives and parses only. Counts keys, so that the compiler cannot remove the work.
 struct ParseOnly {
   std::uint64_t keys = 0;
 
@@ -38,8 +38,8 @@ struct ParseOnly {
   }
 };
 
-/// Parse, then the least that a tracker must do: find each packet's connection in `race` and update
-/// its record. The same pipeline as a line's.
+/// Parses, then does the least that a tracker must do: finds each packet's connection in `race` and
+/// updates its record. The pipeline is that of a line.
 class ParseAndTouch {
  public:
   static Result<ParseAndTouch> create(std::size_t capacity, std::size_t state_v4,
@@ -112,11 +112,11 @@ class ParseAndTouch {
   std::uint64_t touched_ = 0;
 };
 
-/// A pass has as many, however few the connections are, so that it can be timed.
+/// Least number of packets in a pass, so that a pass with few connections can be timed, too.
 constexpr std::uint64_t kLeastPackets = 100'000;
 
-/// Returns the packets of `capture`, of which each `round` (a divisor of their number) is in
-/// another order, drawn by `seed`. Error (failed): no memory for a second capture.
+/// Returns a copy of `capture` in which each group of `round` packets is in another order, drawn
+/// from `seed`; `round` divides the number of packets. Errors (failed): no memory.
 Result<Capture> in_another_order(const Capture& capture, std::uint64_t round, std::uint64_t seed) {
   Capture ordered(capture.format());
   for (std::uint64_t begin = 0; begin < capture.size(); begin += round) {
@@ -131,7 +131,7 @@ Result<Capture> in_another_order(const Capture& capture, std::uint64_t round, st
   return ordered;
 }
 
-/// A line that says where its time goes, and what says it.
+/// A line that measures its stages, and the probe with these times.
 struct StagedLine {
   std::unique_ptr<Line> line;
   const StageProbe* probe = nullptr;
@@ -147,19 +147,21 @@ Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
   return StagedLine{std::move(made->front()), probe};
 }
 
-/// Of few tables, since each takes its time to compile; of others there is none.
+/// Makes a line that measures its stages; no line for other tables than these two, because each
+/// takes long to compile. Errors: as `LineOf::create`.
 Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
   if (config.table == "race") return make_staged<Race>(config, function);
   if (config.table == "chained") return make_staged<Chained>(config, function);
   return StagedLine{};
 }
 
-/// Everything that takes part in one measurement, warm: each connection is open, and no longer new.
+/// All contenders of one measurement, warm: each connection is open and has had its second packet.
 class Contest {
  public:
   static Result<std::unique_ptr<Contest>> create(const PathOptions& options, Profile traffic,
                                                  std::uint64_t live);
-  /// None where `progress` ended it. `to_come`: measurements of all contests still to come.
+  /// Measures every contender. Returns none if `progress` ended the measurement. `to_come` counts
+  /// down the measurements of all contests. Errors (failed): results other than the reference's.
   Result<std::optional<PathResult>> measure(const Progress& progress, std::size_t& to_come);
 
  private:
@@ -170,7 +172,7 @@ class Contest {
         name_(fmt::format("{}, {} connections", to_string(traffic), live)),
         capture_(std::move(capture)) {}
 
-  /// Nanoseconds a packet.
+  /// Passes the capture once, and returns nanoseconds a packet.
   template <class Contender>
   double pass(Contender& contender) const {
     auto port = ReplayPort::create(capture_, {.burst = options_.burst, .clock = Clock::wall});
@@ -192,7 +194,7 @@ class Contest {
   std::uint64_t connections_;
   std::string name_;
   Capture capture_;
-  std::uint64_t orders_ = 0;  // that the capture has been brought into
+  std::uint64_t orders_ = 0;  // number of times that the capture was reordered
   std::unique_ptr<Balance> balance_;
   std::unique_ptr<Balance> balance_staged_;
   std::unique_ptr<Balance> balance_stateless_;
@@ -222,7 +224,7 @@ Result<std::unique_ptr<Contest>> Contest::create(const PathOptions& options, Pro
   if (!capture) return std::unexpected(capture.error());
   std::unique_ptr<Contest> contest(new Contest(options, traffic, live, std::move(*capture)));
 
-  // Two directions of a campus connection are two entries here: each is balanced on its own.
+  // The two directions of a campus connection are two connections here, each balanced on its own.
   const std::size_t capacity = traffic == Profile::uniform ? live : 2 * live;
   if (auto ok = contest->make_contenders(capacity); !ok) return std::unexpected(ok.error());
   return contest;
@@ -260,9 +262,9 @@ std::uint64_t packets_with(Verdict verdict, const Line& line) {
   return line.counters().verdict[static_cast<std::size_t>(verdict)].value();
 }
 
-/// Gives uniform traffic another order of connections, for the next pass of all contenders. In the
-/// order in which they were opened, records lie beside each other in memory, and a network has no
-/// such order; campus traffic has its own.
+/// Gives uniform traffic a new order of connections for the next pass of all contenders. In the
+/// order in which connections were opened their records lie side by side in memory, which no
+/// network's traffic would follow. Campus traffic keeps its order.
 Result<void> Contest::reorder() {
   if (traffic_ != Profile::uniform) return {};
   ++orders_;
@@ -272,7 +274,7 @@ Result<void> Contest::reorder() {
   return {};
 }
 
-/// Opens the connections, and lets each see its second packet, which changes states. Then compares.
+/// Opens the connections, and passes a second packet of each, which changes states. Then compares.
 Result<void> Contest::warm() {
   constexpr std::uint64_t kPasses = 2;
   for (std::uint64_t n = 0; n < kPasses; ++n) {
@@ -286,8 +288,8 @@ Result<void> Contest::warm() {
   return compare(kPasses);
 }
 
-/// Every contender saw the same keys; those that track opened the same connections, and the one
-/// that does not passed every packet on.
+/// Checks that all contenders had the same keys, that those that track opened the same connections,
+/// and that the stateless one forwarded every packet.
 Result<void> Contest::compare(std::uint64_t passes) const {
   const std::uint64_t packets = passes * capture_.size();
   const std::uint64_t tracked = packets_with(Verdict::tracked, *whole_);
@@ -304,7 +306,7 @@ Result<void> Contest::compare(std::uint64_t passes) const {
   return {};
 }
 
-/// A pass of the line with the clock's reads, divided as they say.
+/// Passes the line that measures its stages, and adds each stage's share of the time.
 void Contest::note_stages() {
   const auto before = staged_.probe->ticks();
   const double total_ns = pass(*staged_.line);

@@ -1,4 +1,4 @@
-// The question: what does a packet's whole way cost, and where does the time go?
+// The question: what does a packet cost from receive to send, and which stages take the time?
 #pragma once
 
 #include <cstdint>
@@ -20,25 +20,28 @@ struct PathOptions : Settings {
   std::vector<std::uint64_t> live{786'432, 3'145'728};
   std::vector<Profile> traffic{Profile::uniform, Profile::campus};
   std::string table = "race";
-  unsigned burst = 32;
+  unsigned burst = 32;  ///< packets a burst
 };
 
-/// One kind of traffic with so many live connections; nanoseconds a packet.
+/// Results of one kind of traffic with one number of live connections. Spreads are nanoseconds a
+/// packet.
 struct PathResult {
   Profile traffic = Profile::uniform;
-  std::uint64_t live = 0;     ///< connections in the tables while it was measured
+  std::uint64_t live = 0;     ///< connections in the tables during the measurement
   std::uint64_t packets = 0;  ///< in each timed pass
-  Pages pages = Pages::huge;  ///< of the tables, as obtained
+  Pages pages = Pages::huge;  ///< the tables', as obtained
   Spread parse;               ///< receive and parse alone
   Spread touch;               ///< receive, parse, and find and update each record in `race`
-  Spread stateless;           ///< the load balancer's line without entries: all by Maglev
+  Spread stateless;           ///< the load balancer's line without entries, by Maglev alone
   Spread whole;               ///< the load balancer's line
-  /// Of the line, clock reads included; none but for `race` and `chained`.
+  /// Stages of the line, with the cost of reading the clock. Empty for tables other than `race` and
+  /// `chained`.
   std::vector<std::pair<std::string_view, Spread>> stages;
 };
 
-/// Measures all of it, contenders in turn; what is finished where `progress` ends it. Errors: no
-/// memory, or a contender that does not give the reference's answer.
+/// Measures every kind of traffic and number of connections, contenders in turn. Returns what is
+/// finished when `progress` ends the measurement. Errors (failed): no memory, or a contender with
+/// results other than the reference's.
 Result<std::vector<PathResult>> run_path(const PathOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

@@ -27,7 +27,7 @@
 namespace millrace::bench {
 namespace {
 
-/// A pass has as many, however few the connections are, so that it can be timed.
+/// Least number of packets in a pass, so that a pass with few connections can be timed, too.
 constexpr std::uint64_t kLeastPackets = 100'000;
 constexpr unsigned kBurstsThroughRing = 1 << 18;
 
@@ -45,7 +45,7 @@ class Stopwatch {
     return {std::chrono::duration<double, std::nano>(Clock::now() - start_).count(),
             static_cast<double>(StageProbe::now() - ticks_)};
   }
-  /// For other threads.
+  /// Returns the lap without the time that this thread has waited for other threads.
   Lap lap_without_waiting() const {
     const Lap all = lap();
     const double share = static_cast<double>(detail::Waiting::sum_ns() - waited_) / all.ns;
@@ -60,7 +60,7 @@ class Stopwatch {
   std::uint64_t waited_ = detail::Waiting::sum_ns();
 };
 
-/// Does a reader's work on the line's own core, and notes what each part of it took.
+/// Does a reader's work on the line's core, and measures each part of it.
 class ReadingPort final : public Port {
  public:
   struct Ticks {
@@ -91,7 +91,7 @@ class ReadingPort final : public Port {
   void finish() override { port_.finish(); }
 
   const Ticks& ticks() const { return ticks_; }
-  /// Counted, so that nothing can be left out.
+  /// Returns a count that keeps the compiler from removing the work.
   std::uint64_t spread_packets() const { return to_[0] + to_[1]; }
 
  private:
@@ -116,9 +116,9 @@ Burst* next_of(BurstRing& ring) {
   }
 }
 
-/// So many bursts through a ring and back to be filled again, as in a pipeline; nothing is written
-/// to them. What one end takes, an enqueue and a dequeue each, without waiting for the other. Each
-/// has a thread, or a single processor does one after the other.
+/// Passes `count` bursts through a ring and back through another, as in a pipeline, without writing
+/// to them. Returns the time of one end, with an enqueue and a dequeue for each burst, without
+/// waiting for the other end. Each end has a thread; on a single processor the ends take turns.
 Result<Lap> pass_bursts(unsigned count) {
   auto there = BurstRing::create(ParsedPort::kBursts);
   if (!there) return std::unexpected(there.error());
@@ -198,7 +198,7 @@ class Experiment {
         capture_(std::move(capture)),
         spread_(spreads().front().create(Secret::from_seed(options.seed + 1))) {}
 
-  /// False where `progress` ended it.
+  /// Returns false if `progress` ended the measurement.
   Result<bool> run(const Progress& progress) {
     return in_turn(options_, contenders_, progress, title,
                    [this](const Contender& contender) { return measure(contender); });
@@ -231,7 +231,7 @@ class Experiment {
   std::array<PartSamples, kPartNames.size()> part_samples_;
   std::map<Contender, ModelSamples> samples_;
   std::map<unsigned, std::vector<CapturePart>> parts_;  // by workers
-  std::optional<std::uint64_t> opened_;                 // by whoever was first
+  std::optional<std::uint64_t> opened_;                 // by the first contender
   Pages pages_ = Pages::huge;
 };
 
@@ -246,7 +246,7 @@ Result<double> Experiment::measure(const Contender& contender) {
   }
 }
 
-/// They, and what each is to walk.
+/// Makes workers and, if there are none yet, their parts of the capture.
 Result<Workers> Experiment::make_workers(unsigned count) {
   const LineConfig line{.table = options_.table,
                         .capacity = 2 * options_.live,
@@ -262,7 +262,8 @@ Result<Workers> Experiment::make_workers(unsigned count) {
   return workers;
 }
 
-/// One line that reads for itself, step by step; what is left of its time is a worker's share.
+/// Measures the parts of one line that reads for itself. The time beside reading is a worker's
+/// share.
 Result<double> Experiment::measure_parts() {
   auto workers = make_workers(1);
   if (!workers) return std::unexpected(workers.error());
@@ -326,7 +327,7 @@ Result<double> Experiment::measure_model(const Contender& contender) {
   return note(contender, *workers, reading);
 }
 
-/// Whatever the model: the same connections, and every packet served.
+/// Checks that every contender opened the same connections and served every packet.
 Result<void> Experiment::check(const Contender& contender, const Workers& workers) {
   const WorkerCounters counters = workers.counters();
   pages_ = std::max(pages_, workers.report_v4().pages);
@@ -372,7 +373,7 @@ std::optional<Spread> spread_of_some(const std::vector<double>& values) {
   return spread_of(values);
 }
 
-/// Of each number of workers up to `most`.
+/// Returns the results for each number of workers up to `most`.
 std::vector<PipelineResult> Experiment::results_of(std::string_view model, const StageTimes& ns,
                                                    unsigned most) const {
   const bool piped = model != kRunToCompletion;

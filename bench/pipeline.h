@@ -1,5 +1,5 @@
-// The question: does one thread that reads for several workers do more than workers that do
-// everything, and does arithmetic over a single core's times say so beforehand?
+// The question: is one thread that reads for several workers faster than workers that do everything
+// themselves, and does a calculation from a single core's times predict the result?
 #pragma once
 
 #include <array>
@@ -19,38 +19,37 @@
 namespace millrace::bench {
 
 struct PipelineOptions : Settings {
-  /// Under both models, whether or not each thread has a processor. Empty: every number for which
-  /// each has, up to `kMostWorkersUnasked`.
+  /// Numbers of workers, for both models; threads may be more than processors. Empty: every number
+  /// with a processor for each thread, up to `kMostWorkersUnasked`.
   std::vector<unsigned> workers;
   std::string table = "race";
   std::uint64_t live = 200'000;  ///< connections of campus traffic
-  unsigned burst = 32;
+  unsigned burst = 32;           ///< packets a burst
 };
 inline constexpr unsigned kMostWorkersUnasked = 8;
 
 inline constexpr std::string_view kRunToCompletion = "run-to-completion";
 inline constexpr std::string_view kPipeline = "pipeline";
-/// A reader that spreads packets, too, as DHash's does; millrace's finds a capture spread when it
-/// is loaded, as behind a NIC. Predicted only.
+/// A reader that also spreads packets among workers, as DHash's does. millrace's reader does not:
+/// the capture is spread when it is loaded, as by a NIC. Predicted only.
 inline constexpr std::string_view kSpreadingPipeline = "pipeline+spread";
 
-/// A part of a packet's way on one core, the clock's reads included.
+/// A part of a packet's way on one core, with the cost of reading the clock.
 struct PipelinePart {
   std::string_view name;
   Spread ns;
-  Spread cycles;  ///< of the time-stamp counter, whose rate is not the core's; ns where there is
-                  ///< none
+  Spread cycles;  ///< time-stamp counter (not the core's clock); without one, nanoseconds
 };
 
-/// So many workers under a model.
+/// Results of one model with one number of workers.
 struct PipelineResult {
   std::string_view model;
   unsigned workers = 0;
-  unsigned threads = 0;        ///< with the reader
-  double predicted_mpps = 0;   ///< from the medians of the parts, each thread on its own processor
-  std::optional<Spread> mpps;  ///< none: not measured
+  unsigned threads = 0;             ///< workers and the reader
+  double predicted_mpps = 0;        ///< from the parts' medians, if each thread has a processor
+  std::optional<Spread> mpps;       ///< none: not measured
   std::optional<Spread> reader_ns;  ///< a packet, without waiting
-  std::optional<Spread> worker_ns;  ///< a packet, of one core, without waiting
+  std::optional<Spread> worker_ns;  ///< a packet on one core, without waiting
 };
 
 struct PipelineSummary {
@@ -61,13 +60,14 @@ struct PipelineSummary {
 struct PipelineReport {
   std::vector<PipelinePart> parts;
   std::vector<PipelineResult> results;
-  std::vector<PipelineSummary> summaries;  ///< of `pipeline`, and of the reader that spreads
-  std::uint64_t packets = 0;               ///< of a pass
+  std::vector<PipelineSummary> summaries;  ///< `pipeline` and `pipeline+spread`
+  std::uint64_t packets = 0;               ///< in a pass
   Pages pages = Pages::huge;
 };
 
-/// Measures all of it, contenders in turn; none where `progress` ended it. Errors: no memory, or
-/// contenders that do not do what the first one does.
+/// Measures the parts and every contender, in turn. Returns none if `progress` ended the
+/// measurement. Errors (failed): no memory, or contenders that do not open the same connections or
+/// do not serve every packet.
 Result<std::optional<PipelineReport>> run_pipeline(const PipelineOptions& options,
                                                    const Progress& progress);
 

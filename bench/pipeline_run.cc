@@ -16,7 +16,7 @@ void copy_keys(const Lane<K>& from, Lane<K>& to) {
   std::copy_n(from.key.begin(), from.size, to.key.begin());
 }
 
-/// What a port and the parser write.
+/// Copies everything that a port and the parser write.
 void copy_parsed(const Burst& from, Burst& to) {
   to.size = from.size;
   to.now = from.now;

@@ -1,8 +1,10 @@
-// The model `pipeline`: one thread receives and parses for all workers, which track, translate and
-// send. Bursts pass through rings, as in the DHash paper (its input and application processors).
+// The model `pipeline`: one thread receives and parses for all workers; the workers track,
+// translate and send. Bursts pass through rings, as between the DHash paper's input and application
+// processors.
 //
-// Each worker has a port of its own, whose packets belong to it. The reading thread receives from
-// all of them in turn; a worker's line sees a port that gives it parsed bursts.
+// Each worker has a port of its own, with packets that belong to the worker. The reading thread
+// receives from all these ports in turn. A worker's line uses a `ParsedPort`, which gives it parsed
+// bursts.
 #pragma once
 
 #include <atomic>
@@ -20,13 +22,13 @@
 
 namespace millrace::bench {
 
-/// A ring of bursts. One thread pushes, one pops.
+/// A ring of bursts. One thread pushes, and one thread pops.
 class BurstRing {
  public:
   /// Makes room for `capacity`, 1 or more. Errors (failed): no memory.
   static Result<BurstRing> create(unsigned capacity);
 
-  /// Returns false where there is no room.
+  /// Returns false if there is no room.
   bool push(Burst* burst) {
     void* const pointer = burst;
     return ring_.push({&pointer, 1}) == 1;
@@ -50,23 +52,23 @@ class ParsedPort final : public Port {
   /// Bursts that may wait for the worker.
   static constexpr unsigned kBursts = 16;
 
-  /// `source` outlives the port, and lets one thread receive while another sends. Errors (failed):
-  /// no memory.
+  /// `source` outlives the port; one thread may receive from it while another sends. Errors
+  /// (failed): no memory.
   static Result<std::unique_ptr<ParsedPort>> create(Port& source);
 
-  // The worker calls these.
+  // For the worker.
   LinkType link_type() const override { return source_->link_type(); }
   bool receives_parsed() const override { return true; }
-  /// Gives an empty burst while none is ready.
+  /// Gives an empty burst while no burst is ready.
   bool receive(Burst& burst) override;
   void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;
 
-  // The reading thread calls these.
+  // For the reading thread.
   enum class Fed : std::uint8_t { burst, full, end };
-  /// Receives a burst from the source, and parses it. Ends a wait for room before that.
+  /// Receives a burst from the source and parses it. If there is room, first ends `waiting`.
   Fed feed(std::optional<detail::Backoff>& waiting);
-  /// Says that nothing more will come.
+  /// Marks the end: no more bursts will follow.
   void end() { ended_.store(true, std::memory_order_release); }
 
  private:
@@ -77,31 +79,32 @@ class ParsedPort final : public Port {
   BurstRing parsed_;
   BurstRing free_;
   std::atomic<bool> ended_ = false;
-  std::atomic<bool> left_ = false;  // the worker takes nothing more
+  std::atomic<bool> left_ = false;  // the worker receives no more
   Tick now_;
-  unsigned in_hand_ = 0;                    // bursts that the worker has taken and not sent
-  std::optional<detail::Backoff> waiting_;  // only while there are none
+  unsigned in_hand_ = 0;                    // bursts that the worker has received and not sent
+  std::optional<detail::Backoff> waiting_;  // set while no burst is ready
 };
 
 class Pipeline {
  public:
-  /// Bursts of a worker's port that are in flight at once, at most: so many must its memory last.
+  /// Most bursts of a worker's port that are in flight at once: a source must keep packets valid
+  /// for that many.
   static constexpr unsigned kInFlight = ParsedPort::kBursts + kBurstsInFlight;
 
-  /// `sources` are the workers' ports, and outlive the pipeline. Errors (failed): no memory.
+  /// `sources` are the workers' ports; they outlive the pipeline. Errors (failed): no memory.
   static Result<Pipeline> create(std::span<Port* const> sources);
 
-  /// Runs the workers until all sources are at their ends, with one thread more, which reads.
+  /// Runs the workers and one more thread, which reads, until all sources are at their ends.
   /// Errors: as `Workers::run`.
   Result<void> run(Workers& workers);
-  /// Returns what the last run took the reading thread.
+  /// Returns the reading thread's time in the last run.
   Workers::Time reading_time() const { return reading_time_; }
 
  private:
   void read();
 
   std::vector<std::unique_ptr<ParsedPort>> ports_;
-  std::vector<ParsedPort*> open_;  // whose sources are not at their ends
+  std::vector<ParsedPort*> open_;  // ports with sources that are not at their ends
   Workers::Time reading_time_;
 };
 

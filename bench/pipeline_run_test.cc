@@ -23,7 +23,7 @@ namespace millrace::bench {
 namespace {
 
 struct Outcome {
-  std::string packets;  ///< the file
+  std::string packets;  ///< the capture file's contents
   std::uint64_t in = 0;
   std::uint64_t out = 0;
   std::uint64_t opened = 0;
@@ -81,10 +81,10 @@ TEST(Pipeline, DoesWhatWorkersAloneDo) {
   EXPECT_EQ(run(*capture, 3, true, "lock-free-race"), one);
 }
 
-/// A TCP packet and an ICMP error about a UDP packet, by IPv4 and by IPv6.
+/// Makes a capture of a TCP packet and an ICMP error about a UDP packet, by IPv4 and by IPv6.
 Capture of_every_lane() {
   using namespace test;
-  // An error goes to the sender of the packet that it quotes.
+  // An ICMP error goes to the sender of the packet that the error quotes.
   const auto error_about = [](unsigned type, Bytes quote, unsigned source, unsigned bytes) {
     std::rotate(quote.begin() + source, quote.begin() + source + bytes,
                 quote.begin() + source + 2 * bytes);
@@ -153,7 +153,7 @@ TEST(Pipeline, WhoHasABurstInHandDoesNotWait) {
   ASSERT_TRUE((*port)->receive(held));
   ASSERT_GT(held.size, 0U);
 
-  // A wait is counted when it ends: with the next burst.
+  // A wait is counted when it ends, with the next burst.
   const auto waits_for_next = [&] {
     const std::uint64_t before = detail::Waiting::sum_ns();
     Burst burst;

@@ -1,4 +1,4 @@
-// How a benchmark says what it is about to do and what it has seen, and is told to end.
+// Reports a benchmark's steps and measurements to its caller, which may end the benchmark.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +8,23 @@
 
 namespace millrace::bench {
 
-/// What a benchmark is about to do.
+/// The next step of a benchmark.
 struct Step {
-  std::string_view what;    ///< for people
+  std::string_view what;    ///< description for people
   std::string_view who;     ///< the contender that is measured; empty: none
-  std::size_t to_come = 0;  ///< measurements still to come at least, this one included
-  bool anew = false;        ///< what was seen before does not compare with what comes
+  std::size_t to_come = 0;  ///< least number of measurements to come, with this one; 0: not known
+  bool anew = false;        ///< earlier measurements do not compare with the following ones
 
-  // NOLINTNEXTLINE(google-explicit-constructor): who wants the words only takes the words only.
+  // NOLINTNEXTLINE(google-explicit-constructor): callers that need only `what` take it as it is.
   operator std::string_view() const { return what; }
 };
 
-/// Called on the benchmark's own thread.
+/// The functions are called on the benchmark's own thread.
 class Progress {
  public:
-  /// Told what comes next; false: the benchmark shall end here.
+  /// Gets the next step. Returns false if the benchmark shall end before it.
   using Next = std::function<bool(const Step& step)>;
-  /// Told each measurement of a contender, in the unit of the benchmark's first figure.
+  /// Gets each measurement of a contender, in the unit of the benchmark's first figure.
   using Seen = std::function<void(std::string_view who, double value)>;
 
   explicit Progress(

@@ -20,7 +20,7 @@ namespace {
 
 constexpr auto& kPercents = RateOptions::kPercents;
 
-/// Packets of the connections that begin and end, in turn: a SYN, and later a RST.
+/// Makes the packets of connections that begin and end: for each a SYN, and later a RST.
 class Beginners {
  public:
   explicit Beginners(std::uint64_t connections) : connections_(connections) {}
@@ -41,13 +41,14 @@ class Beginners {
  private:
   static constexpr std::uint64_t kHosts = 65'000;
   static constexpr std::uint64_t kServers = 256;
-  static constexpr std::uint16_t kPort = 80;  // established ones go to 443
+  static constexpr std::uint16_t kPort = 80;  // packets of established connections go to 443
 
   std::uint64_t connections_;
   FrameBuilder builder_;
 };
 
-/// A packet of each established connection, and evenly in between those of the others.
+/// Returns one packet of each established connection, and evenly in between those of `Beginners`.
+/// Errors (failed): no memory.
 Result<Capture> make_traffic(const RateOptions& options) {
   Beginners beginners(options.live / RateOptions::kBeginsOf);
   const std::uint64_t others = options.live - beginners.packets() / 2;
@@ -71,7 +72,7 @@ Result<Capture> make_traffic(const RateOptions& options) {
   return capture;
 }
 
-/// Of a million of its packets, on average.
+/// Returns the gigabits of a million of the capture's packets, on average.
 double gbit_of(const Capture& capture) {
   double bytes = 0;
   for (std::size_t i = 0; i < capture.size(); ++i) bytes += capture.packet(i).wire_length;
@@ -107,7 +108,8 @@ std::vector<Contender> contenders_of(const RateOptions& options) {
   return all;
 }
 
-/// What arrived was lost or received, and what was received was served and forwarded.
+/// Checks that packets that arrived were lost or received, and that received ones were served and
+/// forwarded.
 Result<void> check(const Contender& contender, const PacedRun& run, const WorkerCounters& before,
                    const WorkerCounters& after) {
   const std::uint64_t in = after.in.value() - before.in.value();
@@ -125,7 +127,7 @@ struct Samples {
   std::vector<double> lost_share;
   std::array<std::vector<double>, kPercents.size()> latency_us;
   std::vector<double> waiting;
-  RateResult sum;  ///< what is added up
+  RateResult sum;  ///< holds the figures that are added up
 };
 
 class Experiment {
@@ -136,7 +138,7 @@ class Experiment {
         capture_(std::move(capture)),
         gbit_(gbit_of(capture_)) {}
 
-  /// False where `progress` ended it.
+  /// Returns false if `progress` ended the measurement.
   Result<bool> run(const Progress& progress) {
     return in_turn(
         options_, contenders_, progress,
@@ -144,7 +146,7 @@ class Experiment {
         [this](const Contender& contender) { return measure(contender); });
   }
 
-  /// Of those that were measured.
+  /// Returns the results of the contenders that were measured.
   std::vector<RateResult> results() {
     std::vector<RateResult> all;
     for (const Contender& contender : contenders_) {
@@ -164,7 +166,7 @@ class Experiment {
   const RateOptions& options_;
   std::vector<Contender> contenders_;
   Capture capture_;
-  double gbit_;  // of a million packets
+  double gbit_;  // a million packets
   std::map<Contender, Samples> samples_;
   std::map<unsigned, std::vector<CapturePart>> parts_;  // by workers
   CycleClock clock_;
@@ -209,7 +211,8 @@ Result<Workers> Experiment::make_workers(const Contender& contender) {
   return workers;
 }
 
-/// A pass that is not timed. Whoever shares how: every connection is there.
+/// Passes the capture once, untimed, and checks that every connection is open, whatever the
+/// sharing.
 Result<void> Experiment::open(const Contender& contender, Workers& workers) {
   const auto pass = timed_run(workers, capture_, parts_.at(contender.workers),
                               {.burst = options_.burst, .clock = Clock::wall}, clock_);

@@ -27,12 +27,12 @@ constexpr std::array<std::pair<std::string_view, ScalingTraffic>, 3> kTraffic{{
     {"established", ScalingTraffic::established},
 }};
 
-/// A kind of traffic, and how it is passed.
+/// A kind of traffic, and how workers pass it.
 struct Passes {
   Capture capture;
   std::size_t capacity;
-  bool warm;            ///< a pass that is not timed comes first
-  std::uint32_t loops;  ///< of a timed pass
+  bool warm;            ///< an untimed pass comes first
+  std::uint32_t loops;  ///< repetitions of the capture in a timed pass
 };
 
 Result<Passes> make_passes(const ScalingOptions& options, ScalingTraffic traffic) {
@@ -62,7 +62,7 @@ Result<Passes> make_passes(const ScalingOptions& options, ScalingTraffic traffic
 
 struct Contender {
   std::string table;
-  std::string sharing;  ///< as shown
+  std::string sharing;  ///< the scheme, or `kSharedCounter`
   unsigned workers;
 
   bool counts() const { return sharing == kSharedCounter; }
@@ -78,14 +78,14 @@ struct Samples {
   Pages pages = Pages::huge;
 };
 
-/// One kind of traffic, all combinations in turn.
+/// Measures all combinations with one kind of traffic, in turn.
 class Experiment {
  public:
   Experiment(const ScalingOptions& options, ScalingTraffic traffic, Passes passes,
              const std::vector<Contender>& contenders)
       : options_(options), traffic_(traffic), passes_(std::move(passes)), contenders_(contenders) {}
 
-  /// False where `progress` ended it.
+  /// Returns false if `progress` ended the measurement.
   Result<bool> run(const Progress& progress) {
     const auto title = [this](const Contender& contender) {
       return fmt::format("{}, {}, {}, {} workers", to_string(traffic_), contender.table,
@@ -117,7 +117,7 @@ class Experiment {
   const std::vector<Contender>& contenders_;
   std::map<Contender, Samples> samples_;
   std::map<unsigned, std::vector<CapturePart>> parts_;  // by workers
-  std::optional<std::uint64_t> opened_;                 // by whoever was first
+  std::optional<std::uint64_t> opened_;                 // by the first combination
   CycleClock clock_;
   std::atomic<std::uint64_t> counter_ = 0;
   bool counts_ = false;
@@ -168,7 +168,7 @@ Result<void> Experiment::pass(Workers& workers, std::uint32_t loops, Samples* sa
   return {};
 }
 
-/// Whoever shares how: the same connections, and no packet without one but those that begin none.
+/// Checks that every combination opened the same connections and served every packet.
 Result<void> Experiment::check(const Contender& contender, const WorkerCounters& counters) {
   const std::uint64_t expected = passes_.capture.size() * (passes_.loops + (passes_.warm ? 1 : 0));
   const std::uint64_t served = served_by(counters);
@@ -200,7 +200,8 @@ std::vector<Contender> contenders_of(const ScalingOptions& options) {
   return all;
 }
 
-/// Where there are enough points, each of them with a processor for every worker.
+/// Adds predictions if there are enough numbers of workers with a processor for every worker;
+/// otherwise the reason.
 void predict(const ScalingOptions& options, ScalingReport& report) {
   const std::set<unsigned> counts(options.workers.begin(), options.workers.end());
   const auto distinct = static_cast<std::size_t>(

@@ -1,4 +1,4 @@
-// The question: what do more workers bring, under each way to share connections?
+// The question: how does throughput grow with the number of workers, under each sharing scheme?
 #pragma once
 
 #include <cstdint>
@@ -16,40 +16,42 @@
 
 namespace millrace::bench {
 
-/// What packets are like: `campus` opens, uses and leaves connections; of `flood` each opens one;
-/// of `established` none does.
+/// Kinds of traffic. `campus`: connections begin, go on and end. `flood`: each packet begins a
+/// connection. `established`: no packet begins one.
 enum class ScalingTraffic : std::uint8_t { campus, flood, established };
 std::string_view to_string(ScalingTraffic traffic);
+/// Returns the traffic with that name, or none.
 std::optional<ScalingTraffic> scaling_traffic_named(std::string_view name);
 
-/// `sharded`, and beside it one counter that all workers count each packet in: what that costs.
+/// `sharded` with one counter in which all workers count each packet: it shows what sharing a
+/// single cache line costs.
 inline constexpr std::string_view kSharedCounter = "sharded+counter";
 
 struct ScalingOptions : Settings {
   std::vector<unsigned> workers{1, 2};
   std::vector<std::string> tables;   ///< empty: all that go with a sharing scheme
-  std::vector<std::string> sharing;  ///< empty: all there are
+  std::vector<std::string> sharing;  ///< empty: all
   std::vector<ScalingTraffic> traffic{ScalingTraffic::campus, ScalingTraffic::flood,
                                       ScalingTraffic::established};
-  std::uint64_t live = 200'000;  ///< connections of campus and established; a flood has five times
-  unsigned burst = 32;
+  std::uint64_t live = 200'000;  ///< connections of campus and established; flood has five times
+  unsigned burst = 32;           ///< packets a burst
 };
 
-/// One combination on one kind of traffic with so many workers.
+/// Results of one combination, kind of traffic and number of workers.
 struct ScalingResult {
   std::string table;
   std::string sharing;
   ScalingTraffic traffic = ScalingTraffic::campus;
   unsigned workers = 0;
-  std::uint64_t packets = 0;  ///< of a pass
+  std::uint64_t packets = 0;  ///< in a pass
   Spread mpps;                ///< all workers together
-  Spread ns_per_packet;       ///< of one core
+  Spread ns_per_packet;       ///< on one core
   double waiting = 0;         ///< share of the workers' time spent waiting for each other; median
-  Percentiles latency_us;     ///< from receive to send; of all workers
+  Percentiles latency_us;     ///< from receive to send, all workers'
   Pages pages = Pages::huge;
 };
 
-/// What a table and a sharing scheme would do with more workers than were measured.
+/// The throughput of a table and a sharing scheme with more workers than were measured.
 struct ScalingPrediction {
   std::string table;
   std::string sharing;
@@ -60,16 +62,16 @@ struct ScalingPrediction {
 struct ScalingReport {
   std::vector<ScalingResult> results;
   std::vector<ScalingPrediction> predictions;
-  std::string no_prediction;  ///< why there is none; empty where there are
-  bool complete = false;      ///< false: `progress` ended it
+  std::string no_prediction;  ///< reason why there are no predictions; empty if there are
+  bool complete = false;      ///< false: `progress` ended the measurement
 };
 
-/// Distinct worker counts, each with a processor for every worker, below which nothing is
-/// predicted.
+/// Least number of distinct worker counts from which to predict. Only counts with a processor for
+/// every worker are used.
 inline constexpr std::size_t kCountsToPredict = 6;
 
-/// Measures all of it, combinations in turn. Errors: tables and sharing schemes none of which go
-/// together (usage), no memory, or workers that do not do what one does.
+/// Measures every combination, in turn. Errors: usage if none of the tables goes with any of the
+/// sharing schemes; failed if memory is short, or if several workers do not count as one does.
 Result<ScalingReport> run_scaling(const ScalingOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

@@ -24,20 +24,19 @@ using SteadyClock = std::chrono::steady_clock;
 using Nanoseconds = std::chrono::duration<double, std::nano>;
 using Table = Contender<KeyV4>;
 
-/// Packets that are passed before it is looked at the clock.
+/// Packets between two reads of the clock.
 constexpr std::size_t kProbe = 1000;
 
-/// Records a chain up to which a table is filled anew for each trial.
+/// Average chain, in records, up to which a table is filled anew for each trial.
 constexpr std::size_t kShortChain = 50;
 
-/// Every table is made for a fifth more than there are sessions, so that `dhash` has the paper's
-/// ten in a bucket.
+/// Returns a fifth more than the sessions, so that `dhash` has ten in a bucket, as in the paper.
 std::size_t capacity_for(std::size_t sessions) { return (6 * sessions + 4) / 5; }
 
-/// A table, and how many cores have one.
+/// A table, and the number of cores that each have one.
 struct Candidate {
-  std::string table;                   ///< as shown
-  std::optional<std::size_t> buckets;  ///< of `chained/N`
+  std::string table;                   ///< name in the results
+  std::optional<std::size_t> buckets;  ///< N of `chained/N`
   unsigned cores = 0;
 
   auto operator<=>(const Candidate&) const = default;
@@ -52,17 +51,16 @@ struct Samples {
   Pages pages = Pages::huge;
 };
 
-/// A core's own table, and its sessions in the order of their packets, which begins anew when it
-/// is through.
+/// A core's own table, and its sessions in the order of their packets, which is repeated.
 struct Core {
   std::unique_ptr<Table> table;
   std::vector<KeyV4> stream;
   std::size_t next = 0;
   SteadyClock::time_point began;
   SteadyClock::time_point ended;
-  std::size_t packets = 0;  ///< between them
+  std::size_t packets = 0;  ///< from `began` to `ended`
 
-  /// The next so many packets; how many found their session.
+  /// Looks up the next `count` packets. Returns how many found their session.
   std::size_t pass(std::size_t count, unsigned burst);
   double ns() const { return Nanoseconds(ended - began).count(); }
   double ns_per_lookup() const { return ns() / static_cast<double>(packets); }
@@ -80,7 +78,8 @@ std::size_t Core::pass(std::size_t count, unsigned burst) {
   return found;
 }
 
-/// `work(core, n)` for each, on its own thread.
+/// Calls `work(core, n)` for each core on a thread of its own. Errors: the first one of `work`;
+/// failed if a thread could not be started.
 template <class Work>
 Result<void> on_cores(std::vector<Core>& cores, Work&& work) {
   std::vector<Result<void>> done(cores.size());
@@ -93,7 +92,7 @@ Result<void> on_cores(std::vector<Core>& cores, Work&& work) {
   return {};
 }
 
-/// So many sessions, all contenders in turn.
+/// Measures all contenders with one number of sessions, in turn.
 class Experiment {
  public:
   Experiment(const SessionsOptions& options, std::size_t sessions,
@@ -104,7 +103,7 @@ class Experiment {
     std::ranges::shuffle(sessions_, std::mt19937_64(options.seed));
   }
 
-  /// False where `progress` ended it.
+  /// Returns false if `progress` ended the measurement.
   Result<bool> run(const Progress& progress) {
     const auto title = [this](const Candidate& of) {
       return fmt::format("{} sessions, {}, {} {}", sessions_.size(), of.table, of.cores,
@@ -142,7 +141,7 @@ class Experiment {
   std::vector<KeyV4> sessions_;
   const std::vector<Candidate>& candidates_;
   std::map<Candidate, Samples> samples_;
-  std::map<Candidate, std::vector<Core>> kept_;  // those that take long to fill
+  std::map<Candidate, std::vector<Core>> kept_;  // tables that take long to fill
 };
 
 std::unexpected<Error> wrong(const Candidate& candidate, std::string_view what, std::size_t got,
@@ -168,7 +167,7 @@ Result<double> Experiment::measure(const Candidate& candidate) {
   return samples.mpps.back();
 }
 
-/// Tables that are filled; the first time, they are checked.
+/// Makes and fills the tables. The first time, checks them.
 Result<void> Experiment::prepare(const Candidate& candidate, std::vector<Core>& cores) const {
   const bool first = samples_.at(candidate).mpps.empty();
   return on_cores(cores, [&](Core& core, unsigned n) -> Result<void> {
@@ -204,14 +203,16 @@ Result<void> Experiment::make(const Candidate& candidate, unsigned n, Core& core
         Error{fmt::format("{}: {}", candidate.table, table.error().message), table.error().kind});
   }
   core.table = std::move(*table);
-  // Packets come in another order than sessions began: records must not be met one after the other.
+  // Packets come in another order than sessions began, so that records are not visited in the order
+  // of memory.
   core.stream.assign(share.begin(), share.end());
   std::ranges::shuffle(core.stream, std::mt19937_64(options_.seed + n + 1));
   return fill(candidate, core, share);
 }
 
-/// An insertion follows its chain alone, look-ups of a burst side by side: chains of a thousand
-/// records fill faster where a look-up has fetched them.
+/// Inserts the sessions, each burst after a lookup: a burst of lookups follows its chains in
+/// parallel and so fetches them, an insertion follows its chain alone. Long chains fill faster this
+/// way.
 Result<void> Experiment::fill(const Candidate& candidate, Core& core,
                               std::span<const KeyV4> share) const {
   constexpr unsigned kBurst = 32;
@@ -228,7 +229,7 @@ Result<void> Experiment::fill(const Candidate& candidate, Core& core,
   return {};
 }
 
-/// The reference: each session is there, under its own key.
+/// Checks that each session is present, under its own key.
 Result<void> Experiment::check(const Candidate& candidate, Core& core) const {
   const auto ids = core.table->ids(core.stream);
   std::size_t right = 0;
@@ -240,7 +241,7 @@ Result<void> Experiment::check(const Candidate& candidate, Core& core) const {
   return {};
 }
 
-/// What a look-up takes, about; and caches are as they will be.
+/// Estimates the time of a lookup, and warms the caches.
 Result<void> Experiment::probe(const Candidate& candidate, Core& core) const {
   const double enough_ns = options_.budget_ms * 1e6 / 40;
   core.began = core.ended = SteadyClock::now();
@@ -260,7 +261,8 @@ Result<void> Experiment::time(const Candidate& candidate, Core& core, std::size_
   return found == packets ? Result<void>{} : wrong(candidate, "sessions found", found, packets);
 }
 
-/// Of each core, as many as the slowest passes in time: whole rounds of its sessions, if one fits.
+/// Returns the packets for each core: as many as the slowest core passes in the budget, in whole
+/// rounds of its sessions if one fits.
 std::size_t Experiment::packets_in_budget(const std::vector<Core>& cores) const {
   double slowest_ns = 0;
   for (const Core& core : cores) slowest_ns = std::max(slowest_ns, core.ns_per_lookup());
@@ -290,7 +292,7 @@ void Experiment::note(std::span<const Core> cores, Samples& samples) const {
   samples.ns_per_lookup.push_back(ns / packets);
 }
 
-/// What the paper compares, as far as this build has it, and what else most would like to see.
+/// Returns the tables that the paper compares, as far as the build has them, `chained` and `race`.
 std::vector<std::string> default_tables() {
   constexpr std::array<std::string_view, 7> kTables{
       "dhash", "dhash-plain", "dhash-xor", "dhash-crc-xor", "dhash-xor-crc", "chained", "race"};
@@ -346,7 +348,7 @@ Result<void> add_signatures(const SessionsOptions& options, std::span<const KeyV
   return {};
 }
 
-/// False where `progress` ended it.
+/// Returns false if `progress` ended the measurement.
 Result<bool> run_signatures(const SessionsOptions& options, const Progress& progress,
                             SessionsReport& report) {
   const auto sessions = site_sessions<KeyV4>(options.signature_sessions, options.seed);

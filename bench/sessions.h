@@ -1,11 +1,11 @@
-// The question: how fast does one core, or several with a share of the sessions each, look sessions
-// up, by how many there are, when the packets of each are as far apart as can be?
+// The question: how fast do one core, or several cores with a share of the sessions each, look up
+// sessions, by the number of sessions, if the packets of each session are as far apart as possible?
 //
-// What the paper on DHash measured (docs/dhash.md): every two packets of one session are separated
-// by one of each other session. Each core has its own table, made and filled on its own thread.
-// What is timed is `Contender::touch`, for about `budget_ms`: as many whole rounds of all sessions
-// as fit, or, where not even one does, as many packets as fit. Tables are made anew for each trial,
-// but for those with long chains.
+// This repeats the DHash paper's measurement (docs/dhash.md): between two packets of one session
+// comes one packet of every other session. Each core has its own table, made and filled on its own
+// thread. `Contender::touch` is timed for about `budget_ms`: as many whole rounds of all sessions
+// as fit, or, if not even one round fits, as many packets as fit. Tables are made anew for each
+// trial, except tables with long chains.
 #pragma once
 
 #include <cstddef>
@@ -23,37 +23,38 @@
 
 namespace millrace::bench {
 
-/// Records a chain of `chained/N`, on average, at most: what filling takes grows with it and with
-/// the sessions.
+/// Longest average chain of `chained/N`, in records: filling takes time in proportion to the chain
+/// and to the sessions.
 inline constexpr std::size_t kLongestChain = 2000;
 
 struct SessionsOptions : Settings {
-  std::vector<std::string> tables;   ///< empty: those of the paper, `chained` and `race`
-  std::vector<std::size_t> buckets;  ///< beside them `chained` with so many, as `chained/N`
+  std::vector<std::string> tables;   ///< empty: the paper's tables, `chained` and `race`
+  std::vector<std::size_t> buckets;  ///< for each number N `chained` with N buckets: `chained/N`
   std::vector<std::size_t> sessions{262'144, 524'288, 1'048'576};  ///< 1000 to 10 million; Table II
   std::vector<unsigned> cores{1, 2};                               ///< up to 1000
-  unsigned burst = 32;
-  double budget_ms = 200;                      ///< of timed look-ups in a trial
+  unsigned burst = 32;                                             ///< packets a burst
+  double budget_ms = 200;                      ///< time of the lookups in a trial
   std::size_t signature_sessions = 1'000'000;  ///< ten a bucket
 };
 
-/// One contender with so many sessions on so many cores.
+/// Results of one contender, number of sessions and number of cores.
 struct SessionsResult {
   std::string table;
-  std::optional<std::size_t> buckets;  ///< of `chained/N`, all cores together
+  std::optional<std::size_t> buckets;  ///< N of `chained/N`, for all cores together
   std::size_t sessions = 0;
   unsigned cores = 0;
-  std::size_t live = 0;
+  std::size_t live = 0;  ///< sessions in the tables
   Spread mpps;           ///< all cores together
-  Spread ns_per_lookup;  ///< of one core
+  Spread ns_per_lookup;  ///< on one core
   std::size_t index_bytes = 0;
   std::size_t record_bytes = 0;
   Pages pages = Pages::huge;
 };
 
-/// What a signature and the major location make of sessions like a site's: Tables IV and V.
+/// Effect of the signature and the major location, for sessions as a site has them: Tables IV and
+/// V.
 struct SignatureResult {
-  std::string_view table;  ///< by its name with major location
+  std::string_view table;  ///< the name of the table with major location
   bool major_location = false;
   DHashStatistics statistics;
 };
@@ -61,11 +62,11 @@ struct SignatureResult {
 struct SessionsReport {
   std::vector<SessionsResult> results;
   std::vector<SignatureResult> signatures;
-  bool complete = false;  ///< false: `progress` ended it
+  bool complete = false;  ///< false: `progress` ended the measurement
 };
 
-/// Measures all of it, contenders in turn. Errors: chains that are too long (usage), no memory, or
-/// a contender that does not find a session.
+/// Measures every contender, in turn. Errors: usage if chains are too long; failed if memory is
+/// short, or a contender does not find a session.
 Result<SessionsReport> run_sessions(const SessionsOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

@@ -1,4 +1,4 @@
-// What every benchmark is told beside its own question, and how its contenders take turns.
+// Settings that all benchmarks have, and the loop in which contenders take turns.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,13 +16,13 @@ namespace millrace::bench {
 
 struct Settings {
   unsigned repetitions = 5;
-  std::uint64_t seed = 1;
-  Pages pages = Pages::huge;
+  std::uint64_t seed = 1;     ///< for keys, traffic and hashes
+  Pages pages = Pages::huge;  ///< wanted for tables
 };
 
-/// Calls `measure(contender)` for each, one after the other, as often as there are repetitions: a
-/// `Result<double>`, the contender's first figure. `title(contender)` is what `progress` shows.
-/// False where that ended it, and the error of the first that failed.
+/// Calls `measure(contender)` for every contender in turn, once in each repetition. `measure`
+/// returns a `Result<double>`: the contender's first figure. `title(contender)` is what `progress`
+/// shows. Returns false if `progress` ended the measurement. Errors: the first one of `measure`.
 template <class Contender, class Title, class Measure>
 Result<bool> in_turn(const Settings& settings, const std::vector<Contender>& contenders,
                      const Progress& progress, Title&& title, Measure&& measure) {

@@ -1,4 +1,4 @@
-// What repetitions of one measurement came to.
+// Statistics of repeated measurements.
 #pragma once
 
 #include <algorithm>
@@ -17,19 +17,21 @@ struct Spread {
   double max = 0;
 };
 
-/// Of sorted values, one at least; between the two in the middle of an even number.
+/// Returns the median of sorted values, one at least; for an even number the mean of the middle
+/// two.
 inline double median_of(const std::vector<double>& sorted) {
   return std::midpoint(sorted[(sorted.size() - 1) / 2], sorted[sorted.size() / 2]);
 }
 
-/// Of one value at least.
+/// Returns median, least and most of the values, one at least.
 inline Spread spread_of(std::vector<double> values) {
   std::ranges::sort(values);
   return {median_of(values), values.front(), values.back()};
 }
 
-/// The median and its 95 % confidence interval, from the order of the values (binomial). Below six
-/// values their whole range, which is less than that.
+/// Returns the median and its 95 % confidence interval, from the ranks of the values (binomial).
+/// For fewer than six values returns their whole range, which covers the median with less than 95
+/// %.
 inline Spread confidence_of(std::vector<double> values) {
   std::ranges::sort(values);
   const auto count = static_cast<double>(values.size());
@@ -39,7 +41,8 @@ inline Spread confidence_of(std::vector<double> values) {
 
 using Percentiles = std::vector<std::pair<double, double>>;  // percent, value
 
-/// The least value that so many percent of the values do not exceed. Of one value at least.
+/// Returns for each percentage the least value that this share of the values, one at least, does
+/// not exceed.
 inline Percentiles percentiles_of(std::vector<float> values,
                                   std::initializer_list<double> percents) {
   std::ranges::sort(values);

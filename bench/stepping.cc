@@ -23,20 +23,20 @@ constexpr greg_t kTrapFlag = 0x100;
 constexpr greg_t kDirectionFlag = 0x400;
 constexpr auto kRepeats = ZYDIS_ATTRIB_HAS_REP | ZYDIS_ATTRIB_HAS_REPE | ZYDIS_ATTRIB_HAS_REPNE;
 
-/// Distinct lines, in the order in which they came. Takes no memory once it is made: the handler
-/// adds to it.
+/// A set of lines, in the order in which they were added. Allocates no memory after its creation,
+/// because the signal handler adds lines.
 class LineSet {
  public:
   explicit LineSet(std::size_t most) : slots_(std::bit_ceil(2 * most)) { lines_.reserve(most); }
 
-  /// False where it is full.
+  /// Returns false if the set is full.
   bool add(std::uint64_t line) {
     std::size_t at = place_of(line);
     for (; slots_[at] != 0; at = (at + 1) & (slots_.size() - 1)) {
       if (slots_[at] == line) return true;
     }
     if (lines_.size() == lines_.capacity()) return false;
-    slots_[at] = line;  // never 0: nothing is mapped there
+    slots_[at] = line;  // never 0: nothing is mapped at address 0
     lines_.push_back(line);
     return true;
   }
@@ -63,7 +63,8 @@ struct Range {
   std::uint64_t to = 0;
 };
 
-/// Told each object that is loaded, by `dl_iterate_phdr`: code and data, and its thread-local ones.
+/// Adds the ranges of a loaded object: code, data and thread-local variables. Called by
+/// `dl_iterate_phdr`.
 int add_object(dl_phdr_info* object, std::size_t, void* all) {
   auto& ranges = *static_cast<std::vector<Range>*>(all);
   Range range{UINT64_MAX, 0};
@@ -80,7 +81,7 @@ int add_object(dl_phdr_info* object, std::size_t, void* all) {
   return 0;
 }
 
-/// Stack and thread-local variables of this thread, code and static data, by address.
+/// Returns this thread's stack and thread-local variables, code and static data, sorted by address.
 std::vector<Range> not_counted() {
   std::vector<Range> ranges;
   pthread_attr_t attributes;
@@ -97,10 +98,12 @@ std::vector<Range> not_counted() {
   return ranges;
 }
 
-/// Set as long as this lives; what comes between is stepped.
+/// Sets the processor's trap flag for the object's lifetime: the instructions in between are
+/// stepped.
 class TrapFlag {
  public:
-  // Below the red zone: a compiler may keep something there. The first trap follows the last `lea`.
+  // Pushes below the red zone, in which the compiler may keep values. The first trap follows the
+  // last `lea`.
   [[gnu::always_inline]] TrapFlag() {
     asm volatile(
         "lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::
@@ -119,7 +122,7 @@ bool is_prefetch(ZydisMnemonic mnemonic) {
   return mnemonic >= ZYDIS_MNEMONIC_PREFETCH && mnemonic <= ZYDIS_MNEMONIC_PREFETCHWT1;
 }
 
-/// What a register of 64 bits, or the lower half of one, holds; none: another kind of register.
+/// Returns the value of a 64-bit register, or of the lower half of one; none for other registers.
 std::optional<std::uint64_t> value_of(ZydisRegister name, const greg_t* registers) {
   constexpr std::array kPlaces{REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
                                REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
@@ -131,14 +134,14 @@ std::optional<std::uint64_t> value_of(ZydisRegister name, const greg_t* register
   return static_cast<std::uint64_t>(registers[kPlaces[number]]);
 }
 
-/// Where an operand begins. None: the address has a part that is not known.
+/// Returns the address of an operand, or none if a part of the address is not known.
 std::optional<std::uint64_t> address_of(const ZydisDecodedInstruction& instruction,
                                         const ZydisDecodedOperandMem& operand,
                                         const greg_t* registers) {
   if (operand.type != ZYDIS_MEMOP_TYPE_MEM) return std::nullopt;
   std::uint64_t address =
       operand.disp.has_displacement ? static_cast<std::uint64_t>(operand.disp.value) : 0;
-  if (operand.base == ZYDIS_REGISTER_RIP) {  // of the instruction that follows
+  if (operand.base == ZYDIS_REGISTER_RIP) {  // holds the address of the next instruction
     return address + static_cast<std::uint64_t>(registers[REG_RIP]) + instruction.length;
   }
   const auto base = value_of(operand.base, registers);
@@ -148,19 +151,19 @@ std::optional<std::uint64_t> address_of(const ZydisDecodedInstruction& instructi
   return instruction.address_width == 32 ? address & UINT32_MAX : address;
 }
 
-/// How many elements an instruction works on from here to its next stop at the latest.
+/// Returns the most elements on which the instruction works until its next stop.
 std::uint64_t elements(const ZydisDecodedInstruction& instruction, const greg_t* registers) {
   if ((instruction.attributes & kRepeats) == 0) return 1;
   auto left = static_cast<std::uint64_t>(registers[REG_RCX]);
   if (instruction.address_width == 32) left &= UINT32_MAX;
-  // Those that compare may end at any of them.
+  // Instructions that compare may end at any element.
   return (instruction.attributes & ZYDIS_ATTRIB_HAS_REP) != 0 ? left
                                                               : std::min<std::uint64_t>(left, 1);
 }
 
 }  // namespace
 
-/// What the handler knows and notes.
+/// The handler's data.
 struct Stepper::Steps {
   ZydisDecoder decoder;
   std::vector<Range> left_out = not_counted();
@@ -169,7 +172,7 @@ struct Stepper::Steps {
   std::size_t traps = 0;
   std::size_t instructions = 0;
   std::size_t undecoded = 0;
-  std::uint64_t before = 0;  // where the last instruction stood
+  std::uint64_t before = 0;  // address of the last instruction
   bool cut = false;
 
   Steps() { ZydisDecoderInit(&decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64); }
@@ -180,7 +183,7 @@ struct Stepper::Steps {
     traps = instructions = undecoded = before = 0;
     cut = false;
   }
-  /// Before the instruction to which these registers belong.
+  /// Records the instruction that comes next, given the registers before it.
   void see(const greg_t* registers);
 
  private:
@@ -196,7 +199,7 @@ void Stepper::Steps::see(const greg_t* registers) {
   std::array<ZydisDecodedOperand, ZYDIS_MAX_OPERAND_COUNT> operands;
   const bool decoded = ZYAN_SUCCESS(ZydisDecoderDecodeFull(
       &decoder, std::bit_cast<const void*>(at), kLongest, &instruction, operands.data()));
-  // The processor stops at each repetition.
+  // The processor traps after each repetition of a string instruction.
   const bool again = at == before && decoded && (instruction.attributes & kRepeats) != 0;
   before = at;
   if (!again) ++instructions;
@@ -207,7 +210,7 @@ void Stepper::Steps::see(const greg_t* registers) {
   if (++traps == kMostInstructions) cut = true;
 }
 
-/// False where it is not known which memory is meant.
+/// Records the lines of the operands. Returns false if an address is not known.
 bool Stepper::Steps::note_operands(const ZydisDecodedInstruction& instruction,
                                    std::span<const ZydisDecodedOperand> operands,
                                    const greg_t* registers) {
@@ -241,8 +244,8 @@ void Stepper::Steps::note(LineSet& lines, std::uint64_t from, std::uint64_t to) 
     cut = !lines.add(line);
 }
 
-/// As long as this lives, traps go to `steps`, even where the thread blocks them: the kernel would
-/// end the process then.
+/// Handles traps for the object's lifetime and gives them to `steps`. Unblocks SIGTRAP, because the
+/// kernel would end a process that blocks it.
 class Stepper::Handler {
  public:
   explicit Handler(Steps& steps) {
@@ -266,18 +269,18 @@ class Stepper::Handler {
  private:
   static void on_trap(int, siginfo_t* info, void* context);
 
-  static inline Steps* stepping = nullptr;  // of the one Handler that there is
+  static inline Steps* stepping = nullptr;  // of the only Handler
   static inline struct sigaction previous{};
   sigset_t blocked_;
 };
 
 void Stepper::Handler::on_trap(int, siginfo_t* info, void* context) {
   greg_t* registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
-  // A page that is mapped while a string instruction repeats may cost a guest the trap's reason:
-  // then Linux says TRAP_BRKPT, and SI_KERNEL where there is a breakpoint.
+  // In a virtual machine the reason of a trap may get lost when a page is mapped while a string
+  // instruction repeats. Linux then reports TRAP_BRKPT; for a breakpoint it reports SI_KERNEL.
   if (info->si_code == TRAP_TRACE || info->si_code == TRAP_BRKPT) {
     stepping->see(registers);
-  } else {  // somebody else's: as it would have been
+  } else {  // not from stepping: give it to the previous handler
     stepping->cut = true;
     ::sigaction(SIGTRAP, &previous, nullptr);
     ::raise(SIGTRAP);

@@ -1,14 +1,16 @@
-// Runs a function one instruction at a time, in this process, and notes which cache lines it
-// touches: exact, and without the counters that a guest of a cloud does not have.
+// Runs a function one instruction at a time, in this process, and records which cache lines it
+// touches. The result is exact, and needs no performance counters, which virtual machines in clouds
+// do not have.
 //
-// The processor's trap flag raises SIGTRAP after each instruction; the handler decodes the next one
-// and works out its addresses from the saved registers. Counted is memory of the heap and of
-// mappings. Not counted: the thread's stack and its thread-local variables, code, and static data
-// of the program and of its libraries, as constants and global variables. A gather's lines are not
-// known, and it counts as undecoded; a masked load or store counts as a whole one.
+// The processor's trap flag raises SIGTRAP after each instruction. The handler decodes the next
+// instruction and computes its addresses from the saved registers. Memory of the heap and of
+// mappings is counted. The thread's stack and thread-local variables, code, and static data of the
+// program and its libraries are not. The lines of a gather are not known: it counts as undecoded. A
+// masked load or store counts as a whole one.
 //
-// One thread at a time; others wait. Signals may come meanwhile: their handlers are not stepped.
-// Whoever else raises SIGTRAP meanwhile gets what was there before. x86-64 only.
+// One thread steps at a time; other threads that want to step wait. Handlers of other signals are
+// not stepped. A SIGTRAP with another cause goes to the handler that was installed before, and cuts
+// the run. x86-64 only.
 #pragma once
 
 #include <cstddef>
@@ -22,30 +24,32 @@ namespace millrace::bench {
 
 inline constexpr std::size_t kLineBytes = 64;
 
-/// What one run came to. A line is its address by `kLineBytes`; each stands here once.
+/// The result of one run. A line is its address divided by `kLineBytes`; each is listed once.
 struct Footprint {
   std::vector<std::uint64_t> touched;     ///< read or written
-  std::vector<std::uint64_t> prefetched;  ///< touched, too, or not
+  std::vector<std::uint64_t> prefetched;  ///< touched or not
   std::size_t instructions = 0;           ///< a repeated string instruction is one
-  std::size_t undecoded = 0;              ///< of them: whose memory is not known
-  bool cut = false;                       ///< too long: its end was not followed
+  std::size_t undecoded = 0;              ///< instructions with an unknown memory operand
+  bool cut = false;                       ///< the rest of the run was not stepped
 };
 
 class Stepper {
  public:
-  /// Runs with more instructions, which take seconds to step, or more lines are cut.
+  /// Limits of a run, which is cut beyond them. Stepping this many instructions takes seconds.
   static constexpr std::size_t kMostInstructions = std::size_t{1} << 16;
   static constexpr std::size_t kMostLines = std::size_t{1} << 16;
 
-  /// For the calling thread, whose stack is left out. Errors (failed): another processor, a build
-  /// with a sanitizer, whose own accesses would be counted, or no trap comes (as under valgrind).
+  /// Makes a stepper for the calling thread, because its stack is not counted. Errors (failed):
+  /// another processor than x86-64; a build with a sanitizer, because its accesses would be
+  /// counted; no trap comes (as under valgrind).
   static Result<Stepper> create();
 
   Stepper(Stepper&&) noexcept;
   Stepper& operator=(Stepper&&) noexcept;
   ~Stepper();
 
-  /// Runs `function()`. A few instructions are the stepper's own, the same ones each time.
+  /// Runs `function()` and returns its footprint. A few instructions are the stepper's own, the
+  /// same ones each time.
   template <class Function>
   Footprint follow(Function function) {
     return follow([](void* called) { (*static_cast<Function*>(called))(); }, &function);

@@ -1,4 +1,4 @@
-// Where there is no way to step.
+// The stepper on processors that it does not support: it always fails.
 #include "stepping.h"
 
 namespace millrace::bench {

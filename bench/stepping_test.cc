@@ -1,4 +1,4 @@
-// What is known to touch so many lines is found to touch them.
+// Checks footprints of functions with known accesses.
 #include "bench/stepping.h"
 
 #include <gtest/gtest.h>
@@ -16,11 +16,12 @@
 namespace millrace::bench {
 namespace {
 
-/// 64 lines of the heap, at a line's beginning.
+/// Memory of 64 lines on the heap, aligned to a line.
 class Lines {
  public:
   std::byte* at(std::size_t byte) const { return lines_->data() + byte; }
-  /// Which of them are among a footprint's lines; others are of the test itself.
+  /// Returns the numbers of the lines that are in a footprint. The footprint's other lines are the
+  /// test's own.
   std::set<std::size_t> among(const std::vector<std::uint64_t>& lines) const {
     const std::uint64_t first = reinterpret_cast<std::uint64_t>(lines_->data()) / kLineBytes;
     std::set<std::size_t> mine;
@@ -41,7 +42,8 @@ class Stepping : public testing::Test {
  protected:
   void SetUp() override {
     auto made = Stepper::create();
-    // Sanitizers and other processors rule it out; that nothing steps where it should is a fault.
+    // Stepping does not work with sanitizers or on other processors. Elsewhere a failure is a
+    // fault.
     if (!made && !made.error().message.contains("single-step"))
       GTEST_SKIP() << made.error().message;
     ASSERT_TRUE(made) << made.error().message;
@@ -53,7 +55,7 @@ class Stepping : public testing::Test {
     EXPECT_FALSE(print.cut);
     return print;
   }
-  /// Which of the lines are touched; all of it is understood, and nothing prefetched.
+  /// Returns the touched lines, and expects that everything is decoded and nothing prefetched.
   template <class Function>
   Set touched(Function function) {
     const Footprint print = follow(function);
@@ -169,7 +171,7 @@ TEST_F(Stepping, RepeatedStringInstructions) {
       (Set{1, 2, 3}));
 }
 
-// A hypervisor that maps a page in the middle may lose what the trap was for.
+// A hypervisor that maps a page during the instruction may lose the reason of the trap.
 TEST_F(Stepping, RepeatedStoresToPagesThatAreNotMappedYet) {
   constexpr std::size_t kPageBytes = 4096;
   constexpr std::size_t kPages = 64;
@@ -217,7 +219,7 @@ TEST_F(Stepping, LeavesOutStackAndStaticData) {
     here[777] = 1;
     global = here[7];
     int* at = &local;
-    asm volatile("" : "+r"(at));  // by its address
+    asm volatile("" : "+r"(at));  // forces an access by address
     *at = 1;
   });
   EXPECT_TRUE(print.touched.empty());
@@ -256,7 +258,7 @@ TEST_F(Stepping, LeavesTheProcessAsItWas) {
   sigset_t trap;
   sigemptyset(&trap);
   sigaddset(&trap, SIGTRAP);
-  ::pthread_sigmask(SIG_BLOCK, &trap, nullptr);  // stepping goes on all the same
+  ::pthread_sigmask(SIG_BLOCK, &trap, nullptr);  // stepping works all the same
   EXPECT_EQ(touched([this] { read<char>(lines_.at(0)); }), Set{0});
   EXPECT_THROW(stepper_->follow([] { throw 1; }), int);
   sigset_t blocked;
@@ -266,7 +268,7 @@ TEST_F(Stepping, LeavesTheProcessAsItWas) {
   EXPECT_EQ(traps, 0);
   ::raise(SIGTRAP);
   EXPECT_EQ(traps, 1);
-  // Somebody else's trap reaches who was there before, and ends the stepping.
+  // A trap that is not from stepping goes to the previous handler, and ends the stepping.
   const Footprint print = stepper_->follow([] { ::raise(SIGTRAP); });
   EXPECT_TRUE(print.cut);
   EXPECT_EQ(traps, 2);

@@ -23,7 +23,7 @@ namespace {
 constexpr std::array<std::string_view, 7> kOperations{"fill",   "touch",  "hit", "miss",
                                                       "insert", "delete", "mix"};
 
-/// Counts the trials, and tells what is done.
+/// Counts the trials, and reports each to `Progress`.
 class Steps {
  public:
   Steps(std::size_t trials, const Progress& progress) : to_come_(trials), progress_(progress) {}
@@ -49,7 +49,7 @@ class Steps {
   std::string who_;
 };
 
-/// In the bursts that the printed table shows: of 32, or of the size nearest to it.
+/// Returns the last touch's time with bursts of 32 or, if there are none, of the nearest size.
 double last_touch_ns(const Samples& of) {
   const auto distance = [](const auto& sample) {
     const auto& [operation, burst] = sample.first;
@@ -58,7 +58,7 @@ double last_touch_ns(const Samples& of) {
   return std::ranges::min_element(of.ns, {}, distance)->second.back();
 }
 
-/// What an operation has to fetch at least.
+/// Returns the fetches that an operation cannot avoid.
 Fetches needed(std::string_view operation, const Entrant& entrant, const Samples& of) {
   // Sizes are rounded, so that tables of nearly one size share one measurement.
   const auto rounded = [](std::size_t bytes) {
@@ -75,14 +75,14 @@ Fetches needed(std::string_view operation, const Entrant& entrant, const Samples
   return fetches;
 }
 
-/// One group: all its tables in turn, all repetitions.
+/// Measures one group: all its tables in turn, in all repetitions.
 template <class K>
 class Experiment {
  public:
   Experiment(const TablesOptions& options, const TablesGroup& group, Steps& steps)
       : options_(options), group_(group), steps_(steps), samples_(group.entrants.size()) {}
 
-  /// False where it was ended from outside.
+  /// Returns false if `progress` ended the measurement.
   Result<bool> run();
   void report(TablesResult& result) const;
 
@@ -94,7 +94,7 @@ class Experiment {
   const TablesOptions& options_;
   const TablesGroup& group_;
   Steps& steps_;
-  std::vector<Samples> samples_;  // of group_.entrants
+  std::vector<Samples> samples_;  // by group_.entrants
   std::vector<std::map<std::string_view, std::vector<double>>> limit_ns_{samples_.size()};
   std::unique_ptr<Workload<K>> workload_;
   std::size_t workload_live_ = 0;
@@ -205,7 +205,7 @@ void Experiment<K>::report(TablesResult& result) const {
 
 Result<void> measure_machine(const TablesOptions& options, unsigned bits, TablesResult& result) {
   const std::size_t records = (std::size_t{1} << bits) * 64;
-  const std::size_t index = records / 28;  // a line for every 28 slots
+  const std::size_t index = records / 28;  // race has a line for every 28 slots
   for (const Pages pages : {options.pages, Pages::small}) {
     auto limit = Limit::create(index, records, pages);
     if (!limit) return std::unexpected(limit.error());
@@ -221,7 +221,7 @@ Result<void> measure_machine(const TablesOptions& options, unsigned bits, Tables
     result.limits.push_back({bits, limit->pages(), index, records, spread_of(ns[0]),
                              spread_of(ns[1]), spread_of(ns[2]), spread_of(ns[3]),
                              spread_of(ns[4])});
-    if (limit->pages() == Pages::small) break;  // nothing else to compare them with
+    if (limit->pages() == Pages::small) break;  // small pages were all that there was
   }
   return {};
 }
@@ -235,7 +235,7 @@ Result<bool> measure(const TablesPlan& plan, const TablesGroup& group, Steps& st
   return whole;
 }
 
-/// The size's machine first, when its first group begins.
+/// Measures a group and, before the first group of a size, the machine's limit for that size.
 Result<bool> measure_group(const TablesPlan& plan, const TablesGroup& group, Steps& steps,
                            TablesResult& result) {
   const unsigned bits = group.at.bits;

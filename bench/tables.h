@@ -1,8 +1,8 @@
-// The question: which table is how fast, and how far is each from what the machine can do?
+// The question: how fast is each table, and how far is it from the machine's limit?
 //
-// One process, one core; tables are measured in turn, each repetition with a table made and filled
-// anew, so that a repetition also sees other pages. A table of 2^n slots is filled to a load and
-// then churned, until every entry has been replaced in random order, before anything is measured.
+// One process, one core. Tables are measured in turn, each repetition with a table made and filled
+// anew, so that a repetition also has other pages. Before the measurement, a table of 2^n slots is
+// filled to a load and then churned until every entry has been replaced, in random order.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,15 @@
 namespace millrace::bench {
 
 struct TablesOptions : Settings {
-  std::vector<std::string> tables;             ///< none: all
+  std::vector<std::string> tables;             ///< empty: all
   std::vector<unsigned> bits{16, 20, 22, 24};  ///< slots: 2 to that power
   std::vector<double> loads{0.75};
-  bool at_maximum = true;  ///< each table at the load that it promises, too
+  bool at_maximum = true;  ///< measure each table at the load that it promises, too
   std::vector<unsigned> key_bytes{16, 40};
   std::vector<unsigned> bursts{1, 8, 32, 64};
 };
 
-/// The tables that are measured together, on the same keys.
+/// Tables that are measured together, on the same keys.
 struct TablesGroup {
   Case at;
   unsigned key_bytes = 0;
@@ -39,11 +39,12 @@ struct TablesGroup {
 
 struct TablesPlan {
   TablesOptions options;
-  std::vector<TablesGroup> groups;    ///< those of one size one after the other
-  std::vector<std::string> left_out;  ///< who is not measured, and why: a line each
+  std::vector<TablesGroup> groups;    ///< groups of one size stand together
+  std::vector<std::string> left_out;  ///< a line for each table left out, with the reason
 
   std::size_t trials() const;
-  /// The most at one time, and the time that it takes where docs/tables.md was written: estimates.
+  /// Return estimates: the most memory at one time, and the duration on the machine of
+  /// docs/tables.md.
   std::size_t memory_bytes() const;
   double seconds() const;
 };
@@ -54,17 +55,17 @@ struct TableResult {
   unsigned bits = 0;
   std::size_t live = 0;
   bool at_maximum = false;     ///< measured at the load that this table promises
-  double load = 0;             ///< live / 2^bits; of a fill, when it ends
+  double load = 0;             ///< live / 2^bits; for `fill` at its end
   std::string_view operation;  ///< touch, hit, miss, insert, delete, mix; fill: from empty
-  unsigned burst = 0;
+  unsigned burst = 0;          ///< keys a burst
   Spread ns;                   ///< an operation
-  double limit_ns = 0;         ///< the fetches that it cannot avoid, in the same run
-  double bytes_per_entry = 0;  ///< everything that the table holds, live
-  double index_per_entry = 0;  ///< all but the records
-  Pages pages = Pages::huge;   ///< the worst that it got
+  double limit_ns = 0;         ///< the fetches that no table can avoid, in the same run
+  double bytes_per_entry = 0;  ///< the table's whole memory, for each live entry
+  double index_per_entry = 0;  ///< the same without the records
+  Pages pages = Pages::huge;   ///< the worst kind that the table got
 };
 
-/// How long single insertions took, from all repetitions.
+/// Percentiles of the time of single insertions, over all repetitions.
 struct InsertionTimes {
   std::string_view table;
   unsigned key_bytes = 0;
@@ -74,32 +75,32 @@ struct InsertionTimes {
   std::vector<std::pair<double, double>> percentiles;  ///< percent, ns
 };
 
-/// What became of insertions up to 1.2 times the promised capacity.
+/// Results of insertions up to 1.2 times the promised capacity.
 struct OverloadResult {
   std::string_view table;
   unsigned key_bytes = 0;
   unsigned bits = 0;
   std::size_t promised = 0;
   std::size_t offered = 0;
-  std::size_t refused_below = 0;  ///< before as many were in as promised, churn included
-  std::size_t refused_beyond = 0;
-  Spread ns;  ///< an insertion beyond the promise
+  std::size_t refused_below = 0;   ///< up to the promised capacity, churn included
+  std::size_t refused_beyond = 0;  ///< beyond the promised capacity
+  Spread ns;                       ///< an insertion beyond the promise
 };
 
-/// The machine, for memory of the sizes that `race` would have.
+/// The machine's limit, for memory of the sizes that `race` would have.
 struct MachineLimit {
   unsigned bits = 0;
   Pages pages = Pages::huge;
   std::size_t index_bytes = 0;
   std::size_t record_bytes = 0;
-  Spread dependent_ns;  ///< a line of the records, one after the other
-  Spread one_read_ns;   ///< a line of the records
-  Spread one_update_ns;
-  Spread two_read_ns;     ///< a line of the index and one of the records
-  Spread read_update_ns;  ///< the same, the second updated: the floor of a touch
+  Spread dependent_ns;    ///< a line of the records; its address depends on the line before
+  Spread one_read_ns;     ///< read a line of the records
+  Spread one_update_ns;   ///< update a line of the records
+  Spread two_read_ns;     ///< read a line of the index and one of the records
+  Spread read_update_ns;  ///< the same, the second updated: the lower bound of a touch
 };
 
-/// Of whole groups.
+/// Results of finished groups.
 struct TablesResult {
   std::size_t groups = 0;
   std::vector<TableResult> operations;
@@ -108,12 +109,12 @@ struct TablesResult {
   std::vector<MachineLimit> limits;
 };
 
-/// Who is measured where. Tables are left out where the load is more than they promise, and where
-/// they cannot be made at all. Error: nobody is left.
+/// Plans the measurements. Leaves out a table where the load is more than it promises, or where it
+/// cannot be made at all. Errors (usage): no table is left.
 Result<TablesPlan> plan_tables(const TablesOptions& options);
 
-/// Adds to `result` what is finished, group by group, and ends early where `progress` says so.
-/// Errors: no memory, or a table that answers what the reference does not.
+/// Measures the plan, and adds each finished group to `result`. Ends early if `progress` says so.
+/// Errors (failed): no memory, or a table with results other than the reference's.
 Result<void> run_tables(const TablesPlan& plan, const Progress& progress, TablesResult& result);
 
 }  // namespace millrace::bench

@@ -1,4 +1,4 @@
-// Which tables are measured where, and what that will take.
+// Plans which tables are measured where, and estimates memory and time.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +10,8 @@
 namespace millrace::bench {
 namespace {
 
-/// Those asked for that can be made here, at the least; the others are named, a line a reason.
+/// Returns the wanted tables that can be made here. Adds a line for each reason with the other
+/// tables to `left_out`.
 std::vector<const Entrant*> able(const TablesOptions& options, std::vector<std::string>& left_out) {
   std::vector<const Entrant*> all;
   std::map<std::string, std::vector<std::string_view>> unable;  // by reason
@@ -32,7 +33,7 @@ std::vector<const Entrant*> able(const TablesOptions& options, std::vector<std::
   return all;
 }
 
-/// Those that promise the load; the others are named.
+/// Returns the tables that promise the load. Adds a line with the other tables to `left_out`.
 std::vector<const Entrant*> suited(const std::vector<const Entrant*>& entrants, double load,
                                    std::vector<std::string>& left_out) {
   std::vector<const Entrant*> all;
@@ -84,12 +85,12 @@ std::size_t TablesPlan::trials() const {
 }
 
 std::size_t TablesPlan::memory_bytes() const {
-  constexpr std::size_t kStreamKeys = std::size_t{21} << 18;  // of look-ups
+  constexpr std::size_t kStreamKeys = std::size_t{21} << 18;  // keys of the lookup streams
   constexpr std::size_t kSundryBytes = std::size_t{40} << 20;
   std::size_t most = 0;
   for (const TablesGroup& group : groups) {
     for (const Entrant* entrant : group.entrants) {
-      // The largest table, and the keys that fill it, replace each other and are looked up.
+      // The largest table, and the keys to fill it, to replace them and to look up.
       const std::size_t per_entry = 200 + 5 * group.key_bytes;
       most = std::max(
           most, group.at.live(*entrant) * per_entry + kStreamKeys * group.key_bytes + kSundryBytes);

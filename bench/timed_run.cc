@@ -10,7 +10,7 @@
 namespace millrace::bench {
 namespace {
 
-/// A worker's port that notes how long each burst was on its way.
+/// A worker's port that measures the time of each burst from receive to send.
 class StampedPort final : public Port {
  public:
   StampedPort(ReplayPort port, unsigned worker, const CycleClock& clock, const OnBurst& on_burst)

@@ -1,4 +1,4 @@
-// Workers that pass a capture once, with a stamp on each burst.
+// Passes a capture through workers once, and measures the time of each burst.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +13,21 @@
 namespace millrace::bench {
 
 struct TimedRun {
-  double mpps = 0;              ///< of all workers together
-  double ns_per_packet = 0;     ///< of one core
+  double mpps = 0;              ///< all workers together
+  double ns_per_packet = 0;     ///< on one core
   double waiting = 0;           ///< share of the workers' time spent waiting for each other
-  std::vector<float> burst_us;  ///< from receive to send; of all workers
+  std::vector<float> burst_us;  ///< from receive to send, all workers'
 };
 
-/// What a run took its workers.
+/// The workers' times of a run.
 struct WorkersTime {
-  double longest_ns = 0;  ///< of one
-  double sum_ns = 0;
-  double waited_ns = 0;  ///< of the sum, for each other
+  double longest_ns = 0;  ///< the slowest worker's
+  double sum_ns = 0;      ///< all workers'
+  double waited_ns = 0;   ///< part of the sum: waiting for each other
 };
 
-/// Packets that went to a backend: through an entry, or by consistent hashing where they begin no
-/// connection.
+/// Returns the packets that went to a backend: through an entry, or by consistent hashing if they
+/// begin no connection.
 inline std::uint64_t served_by(const WorkerCounters& counters) {
   const auto of = [&](Verdict verdict) {
     return counters.verdict[static_cast<std::size_t>(verdict)].value();
@@ -35,17 +35,18 @@ inline std::uint64_t served_by(const WorkerCounters& counters) {
   return of(Verdict::tracked) + of(Verdict::stateless);
 }
 
-/// On a worker's thread, with each burst that it has received.
+/// Called on a worker's thread with each burst that the worker has received.
 using OnBurst = std::function<void(unsigned worker, const Burst& burst)>;
 
-/// What each of `workers` gets of the capture, under the default spread.
+/// Returns each worker's part of the capture, under the default spread. Errors (failed): no memory.
 Result<std::vector<CapturePart>> parts_for(Workers& workers, const Capture& capture,
                                            std::uint64_t seed);
 
-/// Each worker serves its port until its end. Errors as `Workers::run`.
+/// Runs each worker on its port until the port's end. Errors: as `Workers::run`.
 Result<WorkersTime> run_and_time(Workers& workers, std::span<Port* const> ports);
 
-/// One part for each worker. Errors (failed): no memory, or a thread could not be started.
+/// Passes the capture through the workers; `parts` has one part for each. Errors (failed): no
+/// memory, or a thread could not be started.
 Result<TimedRun> timed_run(Workers& workers, const Capture& capture,
                            const std::vector<CapturePart>& parts, const ReplayOptions& options,
                            const CycleClock& clock, const OnBurst& on_burst = {});

@@ -12,7 +12,7 @@
 namespace millrace::bench {
 namespace {
 
-/// How many connections' last packets stand in a stretch of the capture: sums over a Fenwick tree.
+/// Counts the connections with their latest packet in a range of the capture, by a Fenwick tree.
 class LastPackets {
  public:
   explicit LastPackets(std::size_t packets) : tree_(packets + 1) {}
@@ -30,7 +30,7 @@ class LastPackets {
   std::vector<std::int32_t> tree_;
 };
 
-/// Walks packets in their order.
+/// Collects figures of packets in their order.
 class Walk {
  public:
   explicit Walk(std::size_t packets) : last_packets_(packets) {}
@@ -76,7 +76,7 @@ Result<TraceProfile> profile_of(const Capture& capture) try {
   Walk walk(capture.size());
   std::uint64_t bytes = 0;
   auto done = for_each_burst(capture, [&](Burst& burst) -> Result<void> {
-    // In the order of packets, of which each has a key in one lane.
+    // Keys in the order of packets; each packet has a key in at most one lane.
     std::array<std::int16_t, Burst::kMax> v4;
     std::array<std::int16_t, Burst::kMax> v6;
     v4.fill(-1);

@@ -1,4 +1,4 @@
-// What a capture is like, as far as a connection table feels it.
+// Describes a capture by the properties that matter to a connection table.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +8,27 @@
 
 namespace millrace::bench {
 
-/// Connections are distinct keys: each direction on its own, as `replay` without a configuration
-/// has them.
+/// Connections are distinct keys: each direction is one, as in `replay` without a configuration.
 struct TraceProfile {
   std::uint64_t packets = 0;
-  std::uint64_t keyless = 0;  ///< of them, those that belong to no connection
+  std::uint64_t keyless = 0;  ///< packets that belong to no connection
   double seconds = 0;
-  double bytes = 0;                  ///< of a packet on the wire, on average
-  std::uint64_t connections_v4 = 0;  ///< in all
+  double bytes = 0;  ///< average length of a packet on the wire
+  std::uint64_t connections_v4 = 0;
   std::uint64_t connections_v6 = 0;
-  double begun_a_second = 0;
-  /// Other connections that were met since a connection's last packet: half of the packets that are
-  /// not their connection's first have less, and 90 %. What a cache has to keep.
+  double begun_a_second = 0;  ///< connections
+  /// Reuse distance: the number of other connections with packets since the last packet of the same
+  /// connection, over packets that are not their connection's first. Median and 90th percentile. A
+  /// cache must hold that many connections.
   std::uint64_t reuse_median = 0;
   std::uint64_t reuse_90 = 0;
   double first_packets = 0;  ///< share of packets that are their connection's first
-  double busiest = 0;        ///< share of packets that the busiest 1 % of connections have
+  double busiest = 0;        ///< share of packets that belong to the busiest 1 % of connections
 
   std::uint64_t connections() const { return connections_v4 + connections_v6; }
 };
 
-/// Errors (failed): no memory.
+/// Reads the whole capture. Errors (failed): no memory.
 Result<TraceProfile> profile_of(const Capture& capture);
 
 }  // namespace millrace::bench

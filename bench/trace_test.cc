@@ -13,7 +13,8 @@
 namespace millrace::bench {
 namespace {
 
-/// A packet a millisecond, each of the connection of that number; odd ones are IPv6's.
+/// Makes a capture with one packet a millisecond; the numbers name the packets' connections. Odd
+/// numbers are IPv6.
 Capture capture_of(const std::vector<unsigned>& connections) {
   Capture capture(CaptureFormat{});
   FrameBuilder builder;

@@ -69,8 +69,8 @@ Result<void> Trial<K>::fill() {
   return {};
 }
 
-/// The reference: what was inserted and not refused is there, once, under its own key; nothing
-/// else.
+/// Checks that every key that was inserted and not refused is present, once, under its own key, and
+/// that no other key is.
 template <class K>
 Result<void> Trial<K>::check_answers() {
   const auto ids = table_->ids(work_.second);
@@ -87,7 +87,7 @@ Result<void> Trial<K>::check_answers() {
     ++found;
   }
   if (found != table_->size()) return wrong("keys found", found, table_->size());
-  constexpr std::size_t kOneIn = 100;  // may be refused, and are reported
+  constexpr std::size_t kOneIn = 100;  // may be refused, and is reported
   if (refused() > work_.second.size() / kOneIn)
     return wrong("refused below its promise, at most", refused(), work_.second.size() / kOneIn);
   const std::size_t gone = table_->find(work_.first, 32);
@@ -124,8 +124,8 @@ Result<void> Trial<K>::time_lookups() {
   return {};
 }
 
-/// Deletions and insertions, in turns of a hundredth of the table, so that the load stays. An odd
-/// number of rounds, so that `third` has taken the place of those that it is swapped with.
+/// Times deletions and insertions, in turns of a hundredth of the table, so that the load stays.
+/// The number of rounds is odd, so that `third` is in the table at the end.
 template <class K>
 Result<void> Trial<K>::time_changes() {
   constexpr std::size_t kChanges = std::size_t{1} << 17;
@@ -168,7 +168,7 @@ Result<void> Trial<K>::time_mix() {
   samples_.ns[{"mix", 32}].push_back(
       ns_each(work_.mix.lookups.size(), [&] { did = table_->mix(work_.mix); }));
   const std::size_t misses = work_.mix.lookups.size() - work_.mixed_hits;
-  if (!all_there || case_.load_of(entrant_) > 0.75) return {};  // single ones may be refused
+  if (!all_there || case_.load_of(entrant_) > 0.75) return {};  // a few insertions may be refused
   if (did.first != work_.mixed_hits) return wrong("touched", did.first, work_.mixed_hits);
   if (did.second != misses) return wrong("inserted in the mix", did.second, misses);
   if (refused() != 0) return wrong("entries after the mix", table_->size(), work_.second.size());
@@ -192,7 +192,7 @@ Result<void> Trial<K>::look_inside() {
   return first ? table_->check_invariants() : Result<void>{};  // it walks the whole table
 }
 
-/// What the table says to a fifth more than it promises, with room for a quarter.
+/// Times insertions up to a fifth more than the table promises, with records for a quarter more.
 template <class K>
 Result<void> Trial<K>::time_past_the_promise() {
   if (case_.load) return {};

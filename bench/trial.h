@@ -1,5 +1,5 @@
-// One trial: a table made, filled, checked and measured once. `tables.cc` repeats it, and says
-// where the results go.
+// One trial: a table is made, filled, checked and measured once. `tables.cc` repeats trials and
+// reports their results.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,10 @@
 
 namespace millrace::bench {
 
-/// A size and a load: a table's own, or the same for all.
+/// A size and a load: the same load for all tables, or each table's maximum.
 struct Case {
   unsigned bits = 0;
-  std::optional<double> load;  ///< share of the slots, 0 to 1; none: the most that a table promises
+  std::optional<double> load;  ///< share of the slots, 0 to 1; none: the load that a table promises
 
   std::size_t slots() const { return std::size_t{1} << bits; }
   double load_of(const Entrant& entrant) const { return load.value_or(entrant.max_load); }
@@ -33,16 +33,16 @@ struct Case {
   bool suits(const Entrant& entrant) const { return load_of(entrant) <= entrant.max_load; }
 };
 
-/// What all trials of one table came to: nanoseconds an operation, of each trial.
+/// Results of all trials of one table: nanoseconds an operation, one value for each trial.
 struct Samples {
   std::map<std::pair<std::string_view, unsigned>, std::vector<double>> ns;  ///< operation, burst
   std::vector<float> insertion_ns;
   std::vector<double> beyond_ns;
-  std::size_t refused_below = 0;   ///< insertions, up to the load that is promised
-  std::size_t refused_beyond = 0;  ///< and beyond it
+  std::size_t refused_below = 0;   ///< insertions refused up to the promised load
+  std::size_t refused_beyond = 0;  ///< insertions refused beyond it
   std::size_t index_bytes = 0;
   std::size_t record_bytes = 0;
-  Pages pages = Pages::huge;  ///< the worst
+  Pages pages = Pages::huge;  ///< the worst kind of all trials
 };
 
 struct TrialOptions {
@@ -51,21 +51,21 @@ struct TrialOptions {
   std::uint64_t seed = 1;
 };
 
-/// Of KeyV4 and KeyV6.
+/// `K` is KeyV4 or KeyV6.
 template <class K>
 class Trial {
  public:
-  /// Refers to all of them.
+  /// All arguments outlive the trial.
   Trial(const Entrant& entrant, const TrialOptions& options, const Case& at,
         const Workload<K>& workload, Samples& samples)
       : entrant_(entrant), options_(options), case_(at), work_(workload), samples_(samples) {}
 
-  /// False where `progress` ended it. Errors: no memory, or a table that answers what the reference
-  /// does not.
+  /// Runs the trial, and adds to `samples`. Returns false if `progress` ended it. Errors (failed):
+  /// no memory, or a table with results other than the reference's.
   Result<bool> run(const Progress& progress);
 
  private:
-  /// `headroom`: room beyond the promise, as a share of it.
+  /// `headroom`: room beyond the promised capacity, as a share of it.
   Result<void> make(double headroom);
   Result<void> fill();
   Result<void> check_answers();
@@ -84,7 +84,7 @@ class Trial {
   const Workload<K>& work_;
   Samples& samples_;
   std::unique_ptr<Contender<K>> table_;
-  std::vector<bool> present_;  // of work_.second
+  std::vector<bool> present_;  // by key of work_.second
 };
 
 }  // namespace millrace::bench

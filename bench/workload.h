@@ -1,4 +1,4 @@
-// The keys of one measurement, made before it, and what a right table answers to them.
+// The keys of one measurement, made before it, and the results that a correct table gives for them.
 #pragma once
 
 #include <algorithm>
@@ -12,30 +12,30 @@
 
 namespace millrace::bench {
 
-/// Keys in the order of a table's life: `filling` fill it, `second` replace them one by one in the
-/// order of `first`, which is random; then some of `second` leave for `third`, back and forth; then
-/// the mix begins.
+/// Keys, in the order in which a table gets them. `filling` fills the table; `second` replaces
+/// these keys one by one, in the random order of `first`; then some of `second` are erased for
+/// `third` and inserted again; then comes the mix.
 template <class K>
 struct Workload {
   std::vector<K> filling;
-  std::vector<K> first;  ///< the same in another order
+  std::vector<K> first;  ///< `filling` in another order
   std::vector<K> second;
   std::vector<K> third;
-  std::vector<std::uint32_t> hit_of;  ///< which of `second` each of `hits` is
-  std::vector<K> hits;                ///< kStreams streams, for one timing after the other
+  std::vector<std::uint32_t> hit_of;  ///< for each of `hits` its place in `second`
+  std::vector<K> hits;                ///< kStreams streams, one for each timing
   std::vector<K> misses;              ///< never inserted
   Mix<K> mix;
-  std::size_t mixed_hits = 0;  ///< of mix.lookups
+  std::size_t mixed_hits = 0;  ///< keys of mix.lookups that are present
   std::vector<K> coming;       ///< for single insertions
-  std::vector<K> leaving;      ///< before each of them
-  std::vector<K> beyond;       ///< past the promise
+  std::vector<K> leaving;      ///< erased, one before each single insertion
+  std::vector<K> beyond;       ///< for insertions past the promised capacity
 
   static constexpr std::size_t kStream = std::size_t{1} << 20;
   static constexpr std::size_t kStreams = 4;
 
   Workload(std::size_t live, std::size_t promised, std::uint64_t seed);
 
-  /// As many of `second` as of `third`: they are the ones that leave.
+  /// Returns the keys of `second` that are erased for `third`.
   std::span<const K> swapped() const { return std::span(second).first(third.size()); }
 
  private:
@@ -74,7 +74,8 @@ void Workload<K>::make_lives(std::size_t live) {
   misses = fresh(kStream);
 }
 
-/// Each key as often as any other, as far apart as can be, in a new order each round.
+/// Makes the hits: rounds of all keys, each in a new random order, so that every key comes equally
+/// often.
 template <class K>
 void Workload<K>::make_hits(std::size_t live) {
   const std::size_t count = kStream * kStreams;
@@ -90,7 +91,7 @@ void Workload<K>::make_hits(std::size_t live) {
   for (const std::uint32_t i : hit_of) hits.push_back(second[i]);
 }
 
-/// 95 hits to 4 misses, which are inserted while as many of `leave` are erased.
+/// Makes the mix: 95 hits to 4 misses. The misses are inserted, and as many of `leave` are erased.
 template <class K>
 void Workload<K>::make_mix(std::span<const K> stay, std::span<const K> leave) {
   const std::size_t count = leave.size() * 99 / 4 / Mix<K>::kStep * Mix<K>::kStep;

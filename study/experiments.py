@@ -1,4 +1,4 @@
-"""Experiments: what varies, what is fixed, which bench answers, and what is shown of it. One TOML file each."""
+"""Experiments, one TOML file each: the bench, its fixed and varied arguments, pictures and findings."""
 
 import itertools
 import operator
@@ -40,7 +40,7 @@ def _is_number(given):
     return type(given) is int and given >= 1
 
 
-# What a key may hold, in the words of which it is told, each with its check.
+# Kinds of values that a key may hold, in the words of error messages; each has a check.
 _TEXT, _YES, _TABLE, _NUMBER, _KIND = "a text", "true or false", "a table", "a whole number from 1", '"bars" or "lines"'
 _TEXTS, _TABLES = "a list of texts", "a table of tables"
 _LISTS, _COMMANDS = "a table of lists of texts and numbers", "a table of lists of texts, by names that files may have"
@@ -66,34 +66,34 @@ _PICTURE_KEYS = _SOURCE_KEYS | {"title": _TEXT, "x": _TEXT, "y": _TEXT, "per": _
                                 "columns": _TEXTS, "words": _WORDS, "absolute": _YES}
 _FINDING_KEYS = {"text": _TEXT, "of": _TABLES, "sum": _SUM, "ratio": _RATIO, "agrees": _AGREES, "differs": _TEXT, "picture": _NUMBERS}
 _OF_KEYS = _SOURCE_KEYS | {"experiment": _TEXT, "least": _TEXT, "most": _TEXT}
-PROGRAM = "build/release/cli/millrace"  # as commands on the page name it
-CAPTURE = "{capture}"  # among arguments: a file, generated or of the user
+PROGRAM = "build/release/cli/millrace"  # as in the commands on the page
+CAPTURE = "{capture}"  # in arguments: stands for a file, generated or given by the user
 
 
 def pictures_of(finding):
-    """The numbers of those that show it."""
+    """Returns the numbers of the pictures that show the finding."""
     given = finding.get("picture", 1)
     return given if isinstance(given, list) else [given]
 
 
 class UsageError(Exception):
-    """What is wrong with an option or an experiment's file, and what would be right."""
+    """Says what is wrong with an option or an experiment's file, and what would be right."""
 
 
 def shown_path(file):
-    """Where it lies in the current folder, or its bare name: where folders of this machine lie is nobody's business."""
+    """Returns the path below the current folder, or else the bare name: the page shall not show this machine's folders."""
     path = os.path.relpath(file)
     return os.path.basename(path) if path.startswith(os.pardir) else path
 
 
 @dataclass(frozen=True)
 class Capture:
-    """`fingerprint` is of what it holds, or of what makes it."""
+    """A capture. `fingerprint` is that of its contents, or of the command that generates it."""
 
     name: str
     file: str
     fingerprint: str
-    command: tuple = ()  # that generates it, with {capture} for the file
+    command: tuple = ()  # generates it, with {capture} for the file
 
     def put_into(self, words):
         return [self.file if word == CAPTURE else word for word in words]
@@ -108,13 +108,13 @@ class Capture:
 
 @dataclass
 class Run:
-    """One command, which is run whole or not at all. `arguments` have {capture} where the file goes: it may be moved."""
+    """One command, which is run whole or not at all. `arguments` have {capture} in place of the file, which may be moved."""
 
     experiment: str
     varied: dict
     arguments: list
     round: int = 1
-    again: bool = False  # not put together with the other rounds, but held against them
+    again: bool = False  # compared with the other rounds, and not merged with them
     capture: Capture | None = None
 
     @property
@@ -139,14 +139,14 @@ class Experiment:
     name: str
     question: str
     bench: str
-    figures: str = ""  # of the papers, that it does again
+    figures: str = ""  # figures of papers that it repeats
     arguments: list = field(default_factory=list)
-    quick: list | None = None  # in place of them, for the quick report
+    quick: list | None = None  # replaces `arguments` for the quick report
     vary: dict = field(default_factory=dict)  # option: values; a run for each combination
     quick_vary: dict | None = None
-    generate: dict = field(default_factory=dict)  # name: what `millrace generate` is told
+    generate: dict = field(default_factory=dict)  # name: arguments of `millrace generate`
     quick_generate: dict | None = None
-    rounds: int | None = None  # no more than these: for what takes long, or is counted and not timed
+    rounds: int | None = None  # at most: for runs that take long, or that count and do not time
     picture: list = field(default_factory=list)
     finding: list = field(default_factory=list)
     notes: str = ""
@@ -159,7 +159,7 @@ class Experiment:
         return self.quick_generate if is_quick and self.quick_generate is not None else self.generate
 
     def runs(self, is_quick, captures=()):
-        """Each once; `captures`: for those that take one."""
+        """Returns each run once, for every one of `captures` if the experiment takes them."""
         vary = self.quick_vary if is_quick and self.quick_vary is not None else self.vary
         arguments = self.quick if is_quick and self.quick is not None else self.arguments
         for capture in captures if self.takes_captures else [None]:
@@ -201,7 +201,7 @@ def _names_in(text):
 
 
 def _check_names(path, finding):
-    """Before hours are spent: that each name which a finding uses is one that it gives, and the other way round."""
+    """Checks, before hours are spent, that a finding uses each name that it defines, and defines each that it uses."""
     given = [name for key in ("of", "sum", "ratio") for name in finding.get(key, {})]
     operands = [operand for key in ("sum", "ratio") for operands in finding.get(key, {}).values() for operand in operands]
     operands += [operand for left, _, right in finding.get("agrees", []) for operand in (left, right)]
@@ -222,7 +222,7 @@ def read(path):
     try:
         with open(path, "rb") as file:
             given = tomllib.load(file)
-    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8
+    except (ValueError, RecursionError) as error:  # not TOML, or not UTF-8
         raise UsageError(f"{path}: {error}") from error
     _check(path, "", given, _KEYS, ("question", "bench"))
     for picture in given.get("picture", []):
@@ -233,7 +233,7 @@ def read(path):
 
 
 def read_all(folder):
-    """In the order of their names."""
+    """Returns the folder's experiments in the order of their names."""
     names = sorted(os.path.splitext(name)[0] for name in os.listdir(folder) if name.endswith(".toml"))
     experiments = [read(os.path.join(folder, f"{name}.toml")) for name in names]
     for experiment in experiments:

@@ -1,4 +1,4 @@
-"""An interrupt ends the study in order at any moment, also while modules are read: so this one is read first."""
+"""Makes an interrupt end the study in order at any time. Imported first, to cover the imports of other modules, too."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ INTERRUPTED = 130  # the exit status
 
 
 def _end_quietly(kind, error, trace):
-    """Where nothing has caught it."""
+    """Handles exceptions that nothing has caught."""
     if issubclass(kind, KeyboardInterrupt):
         os._exit(INTERRUPTED)
     sys.__excepthook__(kind, error, trace)
@@ -16,5 +16,5 @@ def _end_quietly(kind, error, trace):
 
 sys.excepthook = _end_quietly
 for number in (signal.SIGTERM, signal.SIGHUP):
-    if signal.getsignal(number) == signal.SIG_DFL:  # under nohup one is ignored
+    if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
         signal.signal(number, signal.default_int_handler)

@@ -1,6 +1,6 @@
-"""The study: experiments are run, and a page is made of what they have shown."""
+"""The study: runs experiments, and makes a page of their results."""
 
-from interrupts import INTERRUPTED  # first of all
+from interrupts import INTERRUPTED  # must be first
 
 import argparse
 import fcntl
@@ -49,12 +49,12 @@ def _arguments():
     if options.results and (options.list or options.captures or options.rounds or options.again):
         parser.error("--results: it runs nothing: leave out --list, --in, --rounds and --again")
     options.what = list(dict.fromkeys(options.what)) or ["full"]
-    options.program = os.path.abspath(options.program)  # else a bare name were looked up in PATH
+    options.program = os.path.abspath(options.program)  # a bare name would be searched in PATH
     return options
 
 
 def _chosen(experiments, what):
-    """The experiments, and whether in the quick way."""
+    """Returns the chosen experiments, and True for the quick report."""
     if what in (["quick"], ["full"]):
         return experiments, what == ["quick"]
     by_name = {experiment.name: experiment for experiment in experiments}
@@ -75,8 +75,8 @@ def _check_names(captures):
 
 
 class Study:
-    """What was asked for: experiments, and captures. `program`: the fingerprint of the one that measures; `captures_of(experiment,
-    generated)`: those beside the generated ones."""
+    """The experiments and captures that were asked for. `program` is the fingerprint of the program that measures;
+    `captures_of(experiment, generated)` returns captures beside the generated ones."""
 
     def __init__(self, options, program, captures_of):
         self.all = read_all(options.experiments)
@@ -102,19 +102,19 @@ class Study:
         return list(experiment.runs(self.is_quick, self.captures.get(experiment.name, [])))
 
     def planned(self, again):
-        """Round by round, so that what changes with the hour is in the spread of all."""
+        """Returns the runs round by round, so that changes with the hour are in every run's spread."""
         return [replace(run, round=number, again=again) for number in range(1, self.rounds + 1) for experiment in self.chosen
                 if number <= (experiment.rounds or self.rounds) for run in self.runs(experiment)]
 
     def shown(self, results):
-        """What was chosen, and what has results from before."""
+        """Returns the experiments on the page, with their runs: the chosen ones, and those with earlier results."""
         runs = {experiment.name: self.runs(experiment) for experiment in self.all}
         return [(experiment, runs[experiment.name]) for experiment in self.all if runs[experiment.name] and (
             experiment in self.chosen or any(results.rounds_of(run, self.program) for run in runs[experiment.name]))]
 
 
 def _to_measure(options):
-    """Of the program and the captures that are given."""
+    """Returns the study of the given program and captures."""
     if not os.path.exists(options.program):
         raise UsageError(f"{options.program} is not there: ./demo builds it, or give --program")
     captures = [Capture(os.path.splitext(os.path.basename(file))[0], file, fingerprint(file)) for file in options.captures]
@@ -122,7 +122,7 @@ def _to_measure(options):
 
 
 def _to_show(options, results):
-    """Of what the program that measured last has measured, wherever that was."""
+    """Returns the study of the results of the last program that measured, on whichever machine."""
     if not results.records:
         why = f" ({results.damaged[0]})" if results.damaged else ""
         raise UsageError(f"--results {options.results}: no results in it{why}: give what study/run has written")
@@ -138,7 +138,8 @@ def _list(study, runs, results):
 
 
 def _prepare(folder, *files):
-    """The lock, which ends with the program. OSError where there is another study, or a file cannot be written: before hours are spent."""
+    """Returns the folder's lock, which ends with the program. Raises OSError, before hours are spent, if another study runs there or
+    a file cannot be written."""
     os.makedirs(folder, exist_ok=True)
     lock = open(os.path.join(folder, "lock"), "w", encoding="utf-8")
     try:
@@ -167,7 +168,7 @@ def _study():
     file, page = f"{name}.jsonl", f"{name}.html"
     try:
         if not options.list:
-            _lock = _prepare(options.out, file, page, f"{page}.partial")  # until the program ends
+            _lock = _prepare(options.out, file, page, f"{page}.partial")  # held until the program ends
         results = given or Results(file)
     except OSError as error:
         print(f"study/run: {error.filename}: {error.strerror}", file=sys.stderr)
@@ -201,7 +202,7 @@ def _study():
 
 
 def main():
-    """Where standard output is closed, or what it goes to is full, nothing more can be said."""
+    """Runs the study. If standard output is closed or its disk is full, ends without a message, because none can be written."""
     try:
         try:
             return _study()

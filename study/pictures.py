@@ -1,5 +1,5 @@
-"""Pictures as SVG that follows the page: what is black in it has the colour of the text around it. The legend
-is text of the page, which wraps where that is narrow."""
+"""Draws pictures as SVG in the page's colours: black parts get the colour of the surrounding text. The legend is text of the
+page, so that it wraps on a narrow page."""
 
 import io
 import re
@@ -12,13 +12,13 @@ from matplotlib.ticker import MaxNLocator  # noqa: E402
 
 from rows import spread  # noqa: E402
 
-_TEXT = "#010203"  # replaced by the page's own
-# Okabe and Ito's, which colour-blind readers tell apart; beyond them, other dashes.
+_TEXT = "#010203"  # replaced by the page's text colour
+# Colours of Okabe and Ito, which colour-blind readers can tell apart. Beyond eight series the dashes differ, too.
 _COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#7f7f7f"]
 _DASHES = ["-", "--", ":"]
 _MARKERS = "osD^vP*X"
-_DRAWN = {"-": "─", "--": "╌", ":": "┈", **dict(zip(_MARKERS, "●■◆▲▼✚★✖"))}  # as letters
-_FEW = 6  # values of x, each of which has a tick
+_DRAWN = {"-": "─", "--": "╌", ":": "┈", **dict(zip(_MARKERS, "●■◆▲▼✚★✖"))}  # the same as characters
+_FEW = 6  # up to this many values of x, each has a tick
 
 matplotlib.rcParams.update({
     "svg.fonttype": "none", "svg.hashsalt": "millrace", "font.family": "sans-serif", "font.size": 10,
@@ -42,7 +42,7 @@ def _style(number):
 
 
 def _series(rows, picture, names):
-    """Those of these rows, each with its place among all: it looks the same in every panel."""
+    """Returns the series of the rows, each with its number among all series, so that it looks the same in every panel."""
     by = {name: [] for name in names}
     for row in rows:
         by[_name(row, picture)].append(row)
@@ -71,7 +71,7 @@ def _lines(axes, rows, picture, names):
 
 
 def _heights(axes, rows, picture):
-    """From 0, unless logarithmic; of all panels, which share them."""
+    """Sets the y axis, which all panels share: from 0, unless it is logarithmic."""
     shown = [_spread(row, picture) for row in rows]
     if picture.get("log_y"):
         axes.set_yscale("log")
@@ -99,7 +99,7 @@ def _bars(axes, rows, picture, names):
 
 
 def _legend(picture, names):
-    """For each name what it is drawn with: colour and letters."""
+    """Returns for each name its colour, and its line and marker as characters."""
     for number, name in enumerate(names):
         style = _style(number)
         dash = _DRAWN[style["linestyle"]]
@@ -108,15 +108,15 @@ def _legend(picture, names):
 
 
 def draw(picture, results):
-    """The picture of those results, as `svg` to stand in a page, and its `legend`; none where it has nothing to show."""
-    pyplot.close("all")  # one that failed is still there
+    """Returns the picture of the results: `svg` for a page, and its `legend`; None if there is nothing to show."""
+    pyplot.close("all")  # a drawing that failed is still open
     rows = [row for row in results if row.get(picture["x"]) is not None and _spread(row, picture)]
     if not rows:
         return None
     panels = list(dict.fromkeys(row.get(picture.get("panel")) for row in rows))
     names = list(dict.fromkeys(_name(row, picture) for row in rows))
     bars = picture.get("kind") == "bars"
-    # Bars need all of the width.
+    # Bars need the whole width.
     across, down = (1, len(panels)) if bars else (len(panels), 1)
     figure, grid = pyplot.subplots(down, across, figsize=(max(8, 3.6 * across), 1 + 2.8 * down), sharey=True, squeeze=False,
                                    layout="constrained")
@@ -133,7 +133,7 @@ def draw(picture, results):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         text = out.getvalue()
     text = text[text.index("<svg"):].replace(_TEXT, "currentColor")
-    # The page decides how wide it is, and is told how wide it was drawn.
+    # The page sets the width; `--drawn` gives it the width of the drawing.
     drawn = f'<svg style="--drawn: {figure.get_figwidth():g}in" '
     svg = re.sub(r'<svg ([^>]*?)\b(?:height|width)="[^"]*" ?([^>]*?)\b(?:height|width)="[^"]*"', rf"{drawn}\1\2", text, count=1)
     legend = list(_legend(picture, names)) if len(names) > 1 else []

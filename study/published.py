@@ -1,4 +1,4 @@
-"""Published figures, which pictures and findings may name: never mixed with what was measured here."""
+"""Published figures, for pictures and findings; never mixed with measurements made here."""
 
 import csv
 import functools
@@ -11,14 +11,14 @@ _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "published")
 
 @functools.cache
 def sources():
-    """Paper and machine, by name."""
+    """Returns each source's paper and machine, by name."""
     with open(os.path.join(_FOLDER, "sources.toml"), "rb") as file:
         return tomllib.load(file)
 
 
 @functools.cache
 def rows(name):
-    """As benches write them: `mpps_median` with `mpps_min` and `mpps_max`, which are of the series that a paper has of one thing."""
+    """Returns a source's rows as benches write them: `mpps_median` with `mpps_min` and `mpps_max`, over a paper's values of one thing."""
     with open(os.path.join(_FOLDER, f"{name}.csv"), encoding="utf-8", newline="") as file:
         given = list(csv.DictReader(file))
     series = {}

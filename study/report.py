@@ -1,4 +1,4 @@
-"""One page that needs no network: findings, then a section a question, with its pictures, tables and commands."""
+"""Writes the page, which needs no network: findings, then a section for each question, with pictures, tables and commands."""
 
 import functools
 import operator
@@ -12,27 +12,27 @@ import published
 from experiments import RELATIONS, pictures_of
 from rows import apart, chosen, merged, percentile_95, spread, unfolded
 
-# Of a picture or finding, beside what was measured; of rounds that are not alike.
+# Raised if a picture or finding does not fit the results, or if the results of rounds are not alike.
 _DATA_ERRORS = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError)
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 
 class NotMeasured(Exception):
-    """What a finding is about, and no result has."""
+    """Says which row or value of a finding no result has."""
 
     def __str__(self):
         return f"no result for {self.args[0]}"
 
 
 class Measured:
-    """What runs of one experiment have shown: rounds put together, and those that failed."""
+    """Results of the runs of one experiment: rounds merged, and failed runs."""
 
     def __init__(self, runs, results, program):
-        self._together = []  # of every run what varied, and its result, of all rounds
-        self._by_round = {}  # the same of each round
+        self._together = []  # for every run what varied, and its result merged over all rounds
+        self._by_round = {}  # the same for each round
         self.failed = []
-        self.machines = []  # of all rounds
-        self.rounds = []  # how many of each run
+        self.machines = []  # in all rounds
+        self.rounds = []  # number for each run
         warnings = []
         for run in runs:
             records = results.rounds_of(run, program)
@@ -63,7 +63,7 @@ class Measured:
         return list(self._by_round)
 
     def rows(self, wanted, of_round=None):
-        """Those that a picture or a finding is about."""
+        """Returns the rows that a picture or a finding selects."""
         if "published" in wanted:
             rows = published.rows(wanted["published"])
         else:
@@ -77,7 +77,7 @@ class Measured:
 
 
 def _folded(warnings):
-    """Each once, those together that are alike but for a number or the name in front."""
+    """Returns each warning once; warnings that differ only in a number or in the name in front become one."""
     alike = {}
     for line in dict.fromkeys(warnings):
         said = line.partition("warning: ")[2].split()[1:]
@@ -92,7 +92,7 @@ def _value(number):
 
 
 def _points(rows, picture):
-    """Where a picture shows something: panel, series and x, and the median, least and most there."""
+    """Returns a picture's points: panel, series and x, with median, least and most."""
     keys = [key for key in (picture.get("panel"), picture.get("series"), picture["x"]) if key]
     for row in rows:
         values = spread(row, picture["y"], picture.get("per"))
@@ -101,7 +101,7 @@ def _points(rows, picture):
 
 
 def _table(rows, picture):
-    """Columns: what varies among these rows, then what is shown of them with its spread."""
+    """Returns the table of a picture: columns that vary among the rows, then the values with their spread."""
     keys = [key for key in (picture.get("panel"), picture.get("series"), picture["x"]) if key]
     more = picture.get("columns", [])
     body = [[_value(value) for value in (*where, *values, *((spread(row, key) or [""])[0] for key in more))]
@@ -111,7 +111,7 @@ def _table(rows, picture):
 
 
 def _query(name, rows, wanted):
-    """The row that a finding speaks of: the only one, or the least or most of a value."""
+    """Returns the row that a finding names: the only one, or the one with the least or most of a value."""
     for pick, choose in (("least", min), ("most", max)):
         if pick in wanted:
             rows = [row for row in rows if row.get(wanted[pick]) is not None]
@@ -124,7 +124,7 @@ def _query(name, rows, wanted):
 
 
 class _Row:
-    """A row whose values a text may name: {best.ns_median:.0f}, {best.whole.ns_median:.0f}."""
+    """A row for texts, which name its values: {best.ns_median:.0f}, {best.whole.ns_median:.0f}."""
 
     def __init__(self, name, row):
         self._name, self._row = name, row
@@ -140,14 +140,14 @@ class _Row:
 
 
 def _value_at(values, path):
-    """A number stands for itself."""
+    """Returns the value at a path such as `best.mpps_median`; a number is its own value."""
     if not isinstance(path, str):
         return path
     return functools.reduce(operator.getitem, path.split("."), values)
 
 
 class _Text(string.Formatter):
-    """Puts values of rows in, and nothing that Python's objects have beside them."""
+    """Formats texts with values of rows, without access to other attributes of Python objects."""
 
     def get_field(self, field_name, args, kwargs):
         return _value_at(kwargs, field_name), field_name
@@ -159,7 +159,8 @@ class _Text(string.Formatter):
 
 
 def _holds(values, comparison, far):
-    """Whether it does, and whether both are further apart than rounds are. `far`: how far rounds are, and whether of the larger value."""
+    """Returns two truth values: that the comparison holds, and that its values differ by more than rounds do. `far`: by how much rounds
+    differ, and True if that is a share of the larger value."""
     left, relation, right = (comparison[1] if at == 1 else _value_at(values, comparison[at]) for at in range(3))
     holds = RELATIONS[relation](left, right)
     if relation == "is" or far is None:
@@ -169,7 +170,7 @@ def _holds(values, comparison, far):
 
 
 def _verdict(values, finding, far):
-    """One that rounds may turn is none: `within` what they differ."""
+    """Returns the verdict on a finding: `within` if a comparison is decided by less than rounds differ."""
     compared = [_holds(values, comparison, far) for comparison in finding["agrees"]]
     if (False, True) in compared:
         return "not"
@@ -177,7 +178,7 @@ def _verdict(values, finding, far):
 
 
 def _finding(finding, name, measured, far):
-    """Its text with what was measured."""
+    """Returns the finding with the measured values in its text."""
     values = {}
     for what, wanted in finding.get("of", {}).items():
         values[what] = _Row(what, _query(what, measured[wanted.get("experiment", name)].rows(wanted), wanted))
@@ -198,7 +199,8 @@ def _why(error):
 
 
 def _findings(experiment, measured, shown, is_quick):
-    """And those that fail. What was not run has none; the quick way measures less than some are about, and nothing to rely on."""
+    """Returns the findings, and the failed ones. Experiments that were not run have none. The quick report leaves out findings without
+    results, and verdicts."""
     findings, failed = [], []
     for finding in experiment.finding:
         others = dict.fromkeys(wanted["experiment"] for wanted in finding.get("of", {}).values() if "experiment" in wanted)
@@ -224,7 +226,8 @@ def _medians(rows, picture):
 
 
 def _repeatability(picture, of_it, again):
-    """How far two rounds lie apart, and what was measured again from what is shown. None where there is one round, or what is published."""
+    """Returns the difference between two rounds, and between a repetition (`again`) and the shown values; None for one round or
+    published figures."""
     if "published" in picture:
         return None
     relative = not picture.get("absolute")
@@ -243,8 +246,8 @@ def _repeatability(picture, of_it, again):
 
 
 def _pictures(experiment, of_it, again, is_quick):
-    """Pictures of an experiment, and those that fail. The quick way measures less than some show."""
-    from pictures import draw  # takes half a second, which only a page is worth
+    """Returns the pictures of an experiment, and the failed ones. The quick report leaves out pictures without results."""
+    from pictures import draw  # takes half a second, so only for a page
 
     pictures, failed = [], []
     for number, picture in enumerate(experiment.picture, 1):
@@ -279,7 +282,7 @@ def _described(machine):
 
 
 def _machines(measured):
-    """Each as it is described, and the experiments of it. `measured`: pairs of experiment and what it has shown."""
+    """Returns each machine's description with its experiments. `measured`: pairs of experiment and `Measured`."""
     machines = {}
     for name, of_it in measured:
         for machine in of_it.machines:
@@ -288,13 +291,13 @@ def _machines(measured):
 
 
 def _missing(planned, measured):
-    """Runs without a result, or with fewer rounds than others."""
+    """Returns the number of runs without a result, or with fewer rounds than others."""
     most = max([1, *(count for of_one in measured.values() for count in of_one.rounds)])
     return sum(count < min(most, experiment.rounds or most) for experiment, _ in planned for count in measured[experiment.name].rounds)
 
 
 def write(path, planned, is_quick, results, program):
-    """`planned`: experiments, each with its runs."""
+    """Writes the page. `planned`: experiments, each with its runs."""
     measured = {experiment.name: Measured(runs, results, program) for experiment, runs in planned}
     again = {experiment.name: Measured([replace(run, again=True) for run in runs], results, program) for experiment, runs in planned}
     sections = [_section(experiment, runs, measured, again[experiment.name], is_quick) for experiment, runs in planned]

@@ -1,4 +1,4 @@
-"""Raw results: JSON lines, a run each. A file that was cut off or damaged loses no more than those lines."""
+"""Raw results: JSON lines, one a run. If a file is cut off or damaged, only the damaged lines are lost."""
 
 import errno
 import json
@@ -9,18 +9,18 @@ from dataclasses import replace
 from experiments import Capture, shown_path
 
 _HOLDS = {"experiment": str, "varied": dict, "arguments": list, "round": int, "program": str}
-_MOST_DAMAGED = 10  # lines that are named
+_MOST_DAMAGED = 10  # lines that are reported
 _MOST_SECONDS = 1e9  # of a run
 
 
 def check_regular(path):
-    """OSError where something else is there, as a pipe, which may never end."""
+    """Raises OSError if the path is not a regular file: a pipe, for example, may never end."""
     if os.path.lexists(path) and not os.path.isfile(path):
         raise OSError(errno.EINVAL, "Not a regular file", path)
 
 
 def parsed(text):
-    """ValueError: how it begins, where it is no JSON."""
+    """Returns the parsed JSON. Raises ValueError with the beginning of a text that is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -37,7 +37,7 @@ def _is_machine(given):
 
 
 def check_result(given):
-    """ValueError where it is not what a bench writes, as far as that is the same for all of them."""
+    """Raises ValueError unless it has the members that every bench writes."""
     if not isinstance(given, dict):
         raise ValueError("no JSON object")
     if "machine" in given and not _is_machine(given["machine"]):
@@ -58,7 +58,7 @@ def _check_record(given):
 
 
 class Results:
-    """`damaged` says of each line that is none, which it is."""
+    """The records of a file. `damaged` names the lines that are not records."""
 
     def __init__(self, path, must_exist=False):
         self._path = path
@@ -90,7 +90,7 @@ class Results:
         os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
         text = json.dumps(record) + "\n"
         with open(self._path, "a+b") as file:
-            # Behind a line that was cut off.
+            # A line that was cut off gets its end.
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)
                 if file.read(1) != b"\n":
@@ -101,15 +101,15 @@ class Results:
         self.records.append(record)
 
     def captures_of(self, experiment, program, but):
-        """Those that an experiment was given, of one name the last, as that program's records name them; without those named `but`.
-        Where they lay is not known."""
+        """Returns the captures of an experiment in the program's records, the last one of each name, without names in `but`. The records
+        do not contain their paths."""
         named = [(record["varied"].get("trace"), record.get("capture")) for record in self.records
                  if (record["experiment"], record["program"]) == (experiment.name, program)]
         last = dict(pair for pair in named if _is_texts(list(pair)) and pair[0] not in but)
         return [Capture(name, f"{name}.pcap", digest) for name, digest in last.items()]
 
     def of(self, run, program):
-        """The last record of a run in its round by that program, or none. A capture of the same name may be another one."""
+        """Returns the program's last record of a run in its round, or None. The capture must have the same fingerprint, too."""
         for record in reversed(self.records):
             what = (record["experiment"], record["arguments"], record["round"], record.get("again", False), record["program"],
                     record.get("capture"))
@@ -118,7 +118,7 @@ class Results:
         return None
 
     def rounds_of(self, run, program):
-        """The last record of each of its rounds."""
+        """Returns the last record of each of the run's rounds."""
         rounds = sorted({record["round"] for record in self.records if record["experiment"] == run.experiment})
         records = [self.of(replace(run, round=number), program) for number in rounds]
         return [record for record in records if record is not None]

@@ -1,16 +1,16 @@
-"""What benches have written, as rows: rounds put together, lists unfolded, some of them chosen."""
+"""Results of benches as rows: merges rounds, unfolds lists, selects rows."""
 
 import itertools
 import math
 import statistics
 
-_PARTS = ("_median", "_min", "_max")  # of one value, by the end of their names
+_PARTS = ("_median", "_min", "_max")  # ends of the names of one value's parts
 
 
 def merged(values):
-    """One value of as many rounds: the median of medians, the least and the most of all. A number that a bench gives without least
-    and most has those of the rounds beside it: `waiting`, `waiting_min`, `waiting_max`. Rows of lists are matched by their names, and
-    among rows of one name by their order. None is not measured."""
+    """Returns one value for the values of several rounds: the median of medians, the least and the most of all. A number that a bench
+    gives without least and most gets those of the rounds: `waiting`, `waiting_min`, `waiting_max`. Rows of lists are matched by their
+    names, and rows of the same name by their order. None means not measured."""
     values = [value for value in values if value is not None] or [None]
     first = values[0]
     if isinstance(first, dict):
@@ -30,7 +30,7 @@ def _merged_objects(objects):
     for key in keys:
         values = [of_one[key] for of_one in objects if of_one.get(key) is not None]
         together[key] = _member(key, values)
-        # What a distribution counts has numbers for names.
+        # The members of a distribution have numbers as names.
         if _vary(values) and key.isidentifier() and not key.endswith(_PARTS) and not any(key + part in keys for part in _PARTS):
             together |= {f"{key}_min": min(values), f"{key}_max": max(values)}
     return together
@@ -45,7 +45,7 @@ def _member(key, values):
         return min(values)
     if _vary(values) and key.endswith("_max"):
         return max(values)
-    if key == "bins" and values:  # a distribution: what a round has not met is 0 there
+    if key == "bins" and values:  # a distribution: bins that a round lacks are 0
         parts = sorted({part for value in values for part in value}, key=int)
         return {part: sum(value.get(part, 0) for value in values) / len(values) for part in parts}
     return merged(values)
@@ -58,7 +58,7 @@ def _merged_lists(lists):
     for rows in lists:
         seen = {}
         for row in rows:
-            # On which pages a table lies is no part of its name: another round may have got others.
+            # `pages` is not part of the name, because another round may have got other pages.
             name = tuple((key, value) for key, value in row.items() if isinstance(value, str) and key not in ("pages", "failed"))
             seen[name] = seen.get(name, -1) + 1
             matched.setdefault((name, seen[name]), []).append(row)
@@ -66,7 +66,7 @@ def _merged_lists(lists):
 
 
 def chosen(rows, wanted):
-    """Those that have these values; where a list is given, one of them."""
+    """Returns the rows with these values; a list allows any of its members."""
 
     def fits(row):
         return all(row.get(key) in (value if isinstance(value, list) else [value]) for key, value in wanted.items())
@@ -75,8 +75,8 @@ def chosen(rows, wanted):
 
 
 def unfolded(rows, key):
-    """Where a row holds a list, a row for each of its members; where an object, one with its members, or if these are measured or
-    counted, one for each: `part` is the name, `value` what it holds, `share` that of all."""
+    """Returns rows with the member `key` unfolded. A list gives a row for each of its members. An object gives one row with its
+    members or, if they are measurements or counts, a row for each: `part` is its name, `value` its value, `share` its share of all."""
     if key is None:
         return rows
     return [{**row, **member} for row in rows for member in _members(row.get(key) or [])]
@@ -97,10 +97,10 @@ def _size(value):
 
 
 def spread(row, key, per=None):
-    """Median, least and most of a value; the same three where it is but one; none where it was not measured. As so many times another
-    value, where `per` names one."""
+    """Returns median, least and most of a value, three times the same for a single number; None if it was not measured. If `per` names
+    another value, divides by it."""
     value = row.get(key)
-    if isinstance(value, dict):  # as {"ns_median": ...}
+    if isinstance(value, dict):  # an object such as {"ns_median": ...}
         three = value["ns_median"], value["ns_min"], value["ns_max"]
     elif value is not None:
         three = value, row.get(f"{key}_min", value), row.get(f"{key}_max", value)
@@ -112,12 +112,12 @@ def spread(row, key, per=None):
 
 
 def apart(measurings, relative):
-    """How far every two measurings of the same lie apart: as a share of the larger where `relative`. Each is given as values by where
-    they stand."""
+    """Returns the differences between every two measurings at the same points; as shares of the larger value if `relative`. A measuring
+    is a dictionary of values by point."""
     return [abs(one[where] - other[where]) / (relative and max(abs(one[where]), abs(other[where])) or 1)
             for one, other in itertools.combinations(measurings, 2) for where in one.keys() & other.keys()]
 
 
 def percentile_95(differences):
-    """The smallest that 19 of 20 do not exceed. None where there are none."""
+    """Returns the smallest difference that 19 of 20 do not exceed; None if there are none."""
     return sorted(differences)[math.ceil(0.95 * len(differences)) - 1] if differences else None

@@ -1,4 +1,4 @@
-"""Runs what has not been run yet: with progress, the time that is left, and an end in order."""
+"""Runs what has not been run yet. Shows progress and the remaining time, and ends in order after an interrupt."""
 
 import datetime
 import hashlib
@@ -14,21 +14,21 @@ from dataclasses import replace
 from experiments import CAPTURE, Capture, shown_path
 from results import check_regular, check_result, parsed
 
-_MEASURES = "millrace-bench"  # what `millrace bench` runs
-_WARNING = "warning: "  # in a line of the program that is one
-_BROKEN = 3  # status; with an answer, it is of the part of a capture that could be read, and a warning says so
-_MOST_SAID = 2000  # characters that are kept of why it failed: the last
+_MEASURES = "millrace-bench"  # the program that `millrace bench` runs
+_WARNING = "warning: "  # marks a warning in a line of the program's output
+_BROKEN = 3  # exit status; if there is a result, it is of the readable part of a capture, and a warning says so
+_MOST_SAID = 2000  # last characters of the error output that are kept
 
 
 def fingerprint(path):
-    """Of a program or a capture, so that another's results are not taken for its own. OSError."""
+    """Returns the fingerprint of a program or a capture, which identifies its results. Raises OSError."""
     check_regular(path)
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def program_fingerprint(program):
-    """Of millrace and of millrace-bench, which measures for it: the one beside it, or else in PATH. OSError."""
+    """Returns the fingerprint of millrace and of millrace-bench: the one beside it, or else in PATH. Raises OSError."""
     beside = os.path.join(os.path.dirname(program), _MEASURES)
     bench = beside if os.path.exists(beside) else shutil.which(_MEASURES)
     if bench is None:
@@ -38,7 +38,7 @@ def program_fingerprint(program):
 
 
 def generated(name, arguments, folder, program):
-    """A capture that is made when it is needed, from those arguments. `program`: the fingerprint of the one that makes it."""
+    """Returns a capture that is generated when it is needed, with those arguments. `program`: fingerprint of the generator."""
     command = ["generate", *arguments]
     digest = hashlib.sha256(json.dumps([program, command]).encode()).hexdigest()[:16]
     file = os.path.join(folder, f"{name}.pcap")
@@ -46,7 +46,8 @@ def generated(name, arguments, folder, program):
 
 
 class Progress:
-    """On a terminal one line that changes, elsewhere a line a run. `expected`: seconds of each, as far as rounds before have shown."""
+    """Shows progress: on a terminal one line that changes, elsewhere a line for each run. `expected`: seconds of each run, as far as
+    earlier rounds show."""
 
     def __init__(self, expected):
         self._expected = expected
@@ -74,15 +75,15 @@ def _duration(seconds):
 
 
 class RunFailed(Exception):
-    """Why a run has no answer."""
+    """Says why a run has no result."""
 
 
 class ProgramChanged(Exception):
-    """It was built anew meanwhile: what it measures from now on is not to stand beside what is there."""
+    """The program was built anew meanwhile: its new measurements do not compare with the earlier ones."""
 
 
 def _answer(program, arguments, capture=None):
-    """Standard output, and the warnings beside it. Where a capture lies is not in them. RunFailed."""
+    """Returns standard output and the warnings, without the path of the capture. Raises RunFailed."""
     done = subprocess.run([program, *arguments], capture_output=True, text=True)
     if done.returncode == 130:
         raise KeyboardInterrupt
@@ -99,13 +100,13 @@ def _answer(program, arguments, capture=None):
 
 
 def _make(program, capture):
-    """Where it is not there, or not of that command."""
+    """Generates a capture unless it exists and is of the same command."""
     mark = capture.file + ".made"
     if os.path.exists(mark):
         with open(mark, encoding="utf-8", errors="replace") as file:
             if file.read() == capture.fingerprint and os.path.exists(capture.file):
                 return
-        os.remove(mark)  # which names what lies there, until it is overwritten
+        os.remove(mark)  # else the mark would name the wrong contents until the end
     os.makedirs(os.path.dirname(capture.file), exist_ok=True)
     _answer(program, [*capture.put_into(capture.command), "--quiet"])
     with open(mark, "w", encoding="utf-8") as file:
@@ -113,7 +114,7 @@ def _make(program, capture):
 
 
 def run_all(program, runs, results):
-    """Those that `results` has not. A run that fails is a result, too: it is tried again the next time. ProgramChanged."""
+    """Runs everything that `results` lacks. A failed run is recorded, too, and tried again the next time. Raises ProgramChanged."""
     of_program = program_fingerprint(program)
     missing = [run for run in runs if "result" not in (results.of(run, of_program) or {})]
 

@@ -28,11 +28,11 @@ class StudyPage(StudyCase):
         # The median of the rounds' medians, and the least and the most of all rounds.
         self.assertIn("<td>race</td><td>65536</td><td>18</td><td>15</td><td>24</td>", self.page())
         self.assertEqual(len(self.calls()), 6)
-        self.assertIn("Every experiment ran in 2 rounds; shown are", self.page())
+        self.assertIn("Every experiment ran in 2 rounds. Pictures show", self.page())
         self.assertIn("Rounds: 2.", self.page())
         self.write("experiments/2-more.toml", EXPERIMENT.replace("figures", "rounds = 1\nfigures"))
         self.run_it("full", "--rounds", "2")
-        self.assertIn("An experiment ran in 1 or 2 rounds, as its section says, with all the others in between; shown are", self.page())
+        self.assertIn("An experiment ran in 1 or 2 rounds, as its section says, with all the others in between. Pictures show", self.page())
         os.remove(self.path("experiments/2-more.toml"))
         self.assertIn("1-speed, bits 20, round 2: done in", self.run_it("full", "--rounds", "2", "--list").stdout)
         self.assertIn("--rounds 0: give 1 to 1000", self.run_it("full", "--rounds", "0", status=2).stderr)

@@ -128,7 +128,7 @@ class Study(StudyCase):
     def test_quick_and_named(self):
         self.run_it("quick")
         self.assertIn("(quick)", self.page("quick"))
-        self.assertIn("ran in one round; shown are", self.page("quick"))
+        self.assertIn("ran in one round. Pictures show", self.page("quick"))
         self.assertNotIn("rounds", self.page("quick"))
         self.run_it("1-speed", status=1)
         self.assertEqual(self.calls(), ["16", "16", "18", "20"])

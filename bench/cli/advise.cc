@@ -1,5 +1,5 @@
-// `millrace advise`: which schemes suit a capture on this machine, and `millrace bench advise`: how
-// good that advice is.
+// `millrace advise` recommends schemes for a capture on this machine; `millrace bench advise`
+// measures how good that advice is.
 #include "bench/advise.h"
 
 #include <algorithm>
@@ -35,11 +35,12 @@ struct AdviseCommand : BenchCommand {
   std::string out;
 
   void add_options_to(CLI::App& command);
-  /// An interrupt ends it at once: a pipe may never end. Says what could not be read.
+  /// Reads a capture, and warns if a part of it could not be read. An interrupt ends the program at
+  /// once, because a pipe may never end. Errors: as `Capture::load`.
   Result<Capture> load(const std::string& path);
   bench::Progress progress_of(LiveTable& live) const;
   int advise();
-  /// The exit status after `finish`: not all is well where captures were not read whole.
+  /// Returns the exit status after `finish`: `kUnreadable` if a capture was not read whole.
   int status_of(int finished) const { return finished == kDone && lost ? kUnreadable : finished; }
 
   bool lost = false;  ///< a capture could not be read whole
@@ -57,8 +58,8 @@ bool is_as_fast(const Tried& one, const Tried& best) {
   return one.ns_per_packet.median <= best.mostly;
 }
 
-/// Why it was not chosen. Only what was measured: schemes in which it differs, time, waiting,
-/// memory.
+/// Returns why a combination was not chosen, from measurements only: the schemes in which it
+/// differs, time, waiting, memory.
 std::string why_not(const Tried& one, const Tried& best) {
   if (!one.failed.empty()) return one.failed;
   const auto& [table, sharing, ageing] = one.combination;
@@ -92,7 +93,7 @@ std::string to_string(const Combination& is) {
   return fmt::format("table {}, sharing {}, ageing {}", is.table, is.sharing, is.ageing);
 }
 
-/// `millrace run` chooses the sharing by itself, and as is recommended here.
+/// Returns true if `millrace run` chooses the recommended sharing without being told.
 bool leaves_sharing_open(const Advice& advice, unsigned workers) {
   const Combination& best = advice.best().combination;
   const Combination elsewhere = bench::usual(workers, false);
@@ -101,7 +102,7 @@ bool leaves_sharing_open(const Advice& advice, unsigned workers) {
          advice.shared->combination.sharing == bench::usual(workers, true).sharing;
 }
 
-/// The key, and what to have in its place on the kernel's interfaces.
+/// Returns the key `sharing`, with a comment about interfaces of the kernel.
 std::string sharing_toml(const Advice& advice, unsigned workers) {
   const Combination& best = advice.best().combination;
   if (leaves_sharing_open(advice, workers) && workers > 1)
@@ -118,7 +119,7 @@ std::string sharing_toml(const Advice& advice, unsigned workers) {
                     sharing, table, ageing);
 }
 
-/// The configuration, and where it comes from.
+/// Returns the configuration, with a comment about the measurement.
 std::string to_toml(const Advice& advice, const AdviseCommand& command) {
   const Tried& best = advice.best();
   return fmt::format(
@@ -162,7 +163,7 @@ void print_trace(const Advice& advice, const std::string& in) {
       100 * trace.busiest);
 }
 
-/// Prints the limits of the recommendation: what it does not rest on, and where it does not hold.
+/// Prints the limits of the recommendation: what was not measured, and where it does not hold.
 void print_limits(const Advice& advice, const AdviseCommand& command) {
   if (advice.no_faster)
     fmt::print("  It is millrace's default: {} was no faster than turns of one differ\n",
@@ -202,7 +203,7 @@ void print(const Advice& advice, const AdviseCommand& command) {
   print_limits(advice, command);
   fmt::print("\nbehind: the best of those measured in the same round\n");
   print_head();
-  // Those that are far behind, and those that failed, which come last.
+  // The best ones, and all that failed, which come last.
   constexpr std::ptrdiff_t kShown = 20;
   std::ptrdiff_t shown = 0;
   for (const Tried& one : advice.tried) {
@@ -260,7 +261,7 @@ Json options_json(const AdviceOptions& options) {
   return {{"workers", options.workers}, {"seconds", options.seconds}, {"burst", options.burst}};
 }
 
-/// Unless the thread is asked to stop before.
+/// Starts a thread that prints `what` after a second, unless it is stopped before.
 std::jthread say_after_a_second(const std::string& what) {
   return std::jthread([what](const std::stop_token& stop) {
     std::mutex mutex;
@@ -283,7 +284,7 @@ Result<Capture> AdviseCommand::load(const std::string& path) {
   return capture;
 }
 
-/// Says in a line what begins, if no table is shown.
+/// Returns `live`'s progress. If no table is shown, it prints a line for each part that begins.
 bench::Progress AdviseCommand::progress_of(LiveTable& live) const {
   bench::Progress shown = live.progress();
   if (quiet || live.shows()) return shown;
@@ -321,7 +322,7 @@ int AdviseCommand::advise() {
     if (auto ok = write_whole(out, to_toml(*advice, *this)); !ok) return fail(ok.error());
   }
   Json all = results_json("advise", advice->complete, options_json(options), options);
-  all["options"].erase("repetitions");  // it measures until the time is up
+  all["options"].erase("repetitions");  // a time limit takes their place
   all["capture"] = to_json(*advice, in);
   all["no_faster"] = advice->no_faster ? to_json(*advice->no_faster) : Json(nullptr);
   all["on_kernel_interfaces"] = advice->shared ? to_json(*advice->shared) : Json(nullptr);
@@ -346,7 +347,7 @@ int AdviseBench::compare() {
       return fail(misused("--json: " + path + " is a file of --in: give another file").error());
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
-  // All of them, before minutes are spent on the first.
+  // Read all captures before minutes are spent on the first.
   std::vector<Capture> loaded;
   for (const std::string& path : captures) {
     auto capture = load(path);

@@ -1,4 +1,4 @@
-// `millrace bench ageing`: what it costs to find idle connections, and how well they are found.
+// `millrace bench ageing` measures what finding idle connections costs, and how well it works.
 #include "bench/ageing.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// `millrace bench`: measures on this machine, in one run, what the study compares.
+// The command `millrace bench`, and code that its questions share.
 #include "bench_command.h"
 #include "bench/contender.h"
 #include "bench/machine.h"

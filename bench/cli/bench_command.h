@@ -1,4 +1,4 @@
-// What the commands of `millrace-bench` share.
+// Code that the commands of `millrace-bench` share.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ namespace millrace::cli {
 
 using bench::Spread;
 
-// The commands of `millrace-bench`, and below the questions of `bench`: each is one file.
+// Each of these adds a command of `millrace-bench`, or a question of `bench`. Each has one file.
 void add_advise(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_advise(CLI::App& bench, Run& run);
@@ -41,7 +41,7 @@ void add_bench_schemes(CLI::App& bench, Run& run);
 void add_bench_sessions(CLI::App& bench, Run& run);
 void add_bench_tables(CLI::App& bench, Run& run);
 
-/// What every command that measures does beside it.
+/// The common options and output of all commands that measure.
 struct BenchCommand {
   std::string json;
   bool quick = false;
@@ -49,26 +49,28 @@ struct BenchCommand {
 
   /// Adds --pages, --seed, --json and --quiet.
   void add_common_to(CLI::App& command, bench::Settings& settings);
-  /// And --repetitions and --quick.
+  /// Adds the same options, and --repetitions and --quick.
   void add_to(CLI::App& command, bench::Settings& settings);
-  /// Before measuring: that results can be written where they are to be. From now on an interrupt
-  /// is noticed.
+  /// Prepares for a measurement: from now on an interrupt is noticed. Errors: the file for the
+  /// results cannot be written.
   Result<void> begin() const;
   void warn(std::string_view message) const;
-  /// Where not all of them have a processor of their own.
+  /// Warns if there are fewer processors than threads.
   void warn_of_turns(unsigned threads, std::string_view called = "workers") const;
-  /// Warns where an interrupt ended it early; true where nothing was finished by then.
+  /// Warns if an interrupt ended the measurement (not `complete`). Returns true if it had no
+  /// results
+  /// (`none`) by then.
   bool left_nothing(bool complete, bool none) const;
-  /// Writes the results, then prints them; returns the exit status. Files first: a reader of
-  /// standard output may go away at any time.
+  /// Writes the results to their file, then prints them; returns the exit status. The file comes
+  /// first, because a reader may close standard output at any time.
   int finish(bool complete, const Json& results, const std::function<void()>& print) const;
 };
 
-/// What all results have in common; `results` is a list, empty yet.
+/// Returns the members that all results have; `results` is an empty list.
 Json results_json(std::string_view suite, bool complete, Json options,
                   const bench::Settings& settings);
 
-/// An option with a number, and one with a list of them.
+/// Adds an option with a whole number or, in the second function, with a list of them.
 template <class T>
 void add_whole(CLI::App& command, const std::string& name, T& value, const std::string& text,
                std::uint64_t from, std::uint64_t to) {
@@ -91,22 +93,23 @@ inline CLI::Option* add_names(CLI::App& command, const std::string& name,
   return command.add_option(name, values, text)->delimiter(',')->check(one_of(std::move(names)));
 }
 
-/// All tables that take part in benchmarks, variants and peers included.
+/// Returns the names of all tables that take part in benchmarks, with variants and peers.
 std::vector<std::string> entrant_names();
 
-/// NAME_median, NAME_min, NAME_max
+/// Returns an object with NAME_median, NAME_min and NAME_max.
 Json spread_json(const std::string& name, const Spread& spread, int digits = 2);
 inline Json spread_json(const Spread& nanoseconds) { return spread_json("ns", nanoseconds); }
-/// Nanoseconds: one decimal place below 100, none above.
+/// Formats nanoseconds, with one decimal place below 100.
 std::string short_ns(double ns);
-/// "median (least-most)"
+/// Returns "median (least-most)".
 std::string cell(const Spread& spread);
 
 inline std::unexpected<Error> misused(std::string message) {
   return std::unexpected(Error{std::move(message), Error::Kind::usage});
 }
 
-/// What is in the list twice would be measured twice, under one heading.
+/// Checks that no value is in the list twice: it would be measured twice, under one heading. Errors
+/// (usage): a value that is.
 template <class T>
 Result<void> each_once(std::string_view option, const std::vector<T>& values) {
   std::set<std::string> seen;
@@ -124,7 +127,7 @@ Result<void> each_once(std::string_view option, const std::vector<T>& values) {
   return {};
 }
 
-/// The library's errors speak of a capacity; these commands have another word for it.
+/// Rewords an error of the library, which names a capacity, for a command with the option `option`.
 Error in_terms_of(std::string_view option, Error error);
 
 }  // namespace millrace::cli

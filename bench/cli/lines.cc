@@ -1,4 +1,4 @@
-// `millrace bench lines`: how many cache lines an operation of each table touches.
+// `millrace bench lines` counts the cache lines that an operation of each table touches.
 #include "bench/lines.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using bench::LinesOptions;
 using bench::LinesReport;
 using bench::LinesResult;
 
-constexpr std::size_t kKinds = 5;  // of operations, which follow one another in the results
+constexpr std::size_t kKinds = 5;  // kinds of operation, which follow one another in the results
 
 struct LinesCommand : BenchCommand {
   LinesOptions options;
@@ -62,7 +62,7 @@ std::string instructions(const LinesResult& r) {
 }
 std::string in_vain(const LinesResult& r) { return fmt::format("{:.2f}", r.prefetched_only_mean); }
 
-/// A line for each table and load, with a column for each kind of operation.
+/// Prints a line for each table and load, with a column for each kind of operation.
 template <class Shown>
 void print_by_operation(const LinesReport& report, std::size_t width, Shown&& shown) {
   fmt::print("{:16}{:>6}", "table", "load");

@@ -48,7 +48,8 @@ void LiveRows::add(std::string_view who, double value) {
   if (to_come_ > 0) --to_come_;
 }
 
-/// What a narrow window cuts off comes last: the contender's row is marked, too.
+/// Returns the line about the present step. The contender comes last, because a narrow window cuts
+/// it off, and its row is marked, too.
 std::string LiveRows::under_way(double seconds) const {
   if (to_come_ == 0) return fmt::format("{}: {}", shown_time(seconds), what_);
   std::string left;
@@ -70,14 +71,14 @@ std::string LiveRows::median(const Row& row, bool with_spread) const {
                      : shown(median);
 }
 
-/// Whoever has not been measured comes last.
+/// Returns true if `a` comes before `b`. Contenders without measurements come last.
 bool LiveRows::is_better(const Row& a, const Row& b) const {
   if (a.values.empty() || b.values.empty()) return !a.values.empty() && b.values.empty();
   return describe(unit_).more_is_better ? a.spread.median > b.spread.median
                                         : a.spread.median < b.spread.median;
 }
 
-/// The one under way, and the best of the others; in order of appearance.
+/// Returns the row of the present contender and the best of the rest, in order of appearance.
 std::vector<const LiveRows::Row*> LiveRows::best_of(std::size_t most) const {
   std::vector<const Row*> all;
   for (const Row& one : rows_) all.push_back(&one);
@@ -102,9 +103,10 @@ std::vector<LiveLine> LiveRows::lines(double seconds, WindowSize window) const {
   return lines;
 }
 
-/// A head, and so many rows at most. Names are cut first, down to some letters.
+/// Returns a head and at most `most` rows. If the window is narrow, names are cut first, down to a
+/// few letters.
 std::vector<LiveLine> LiveRows::table(std::size_t most, std::size_t width) const {
-  constexpr std::size_t kSpreadFrom = 59;  // columns; below it names matter more
+  constexpr std::size_t kSpreadFrom = 59;  // columns; in narrower windows names matter more
   const bool with_spread = width >= kSpreadFrom;
   const auto shown = best_of(most);
   const std::size_t hidden = rows_.size() - shown.size();

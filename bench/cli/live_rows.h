@@ -1,5 +1,5 @@
-// What a benchmark has shown so far, as lines of text for a window of any size. Knows neither a
-// terminal nor a clock: `LiveTable` shows it.
+// Formats a benchmark's measurements so far as lines of text for a window of any size. Uses neither
+// a terminal nor a clock; `LiveTable` shows the lines.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 
 namespace millrace::cli {
 
-/// Of a benchmark's first figure.
+/// The unit of a benchmark's first figure.
 enum class Unit : std::uint8_t {
-  ns,
-  lines,  ///< of the cache
-  mpps,   ///< more is better; less, of the others
+  ns,     ///< less is better
+  lines,  ///< cache lines; less is better
+  mpps,   ///< more is better
 };
 
 struct WindowSize {
@@ -30,24 +30,26 @@ struct LiveLine {
   bool is_best = false;
 };
 
-/// One thread at a time.
+/// For one thread at a time.
 class LiveRows {
  public:
   explicit LiveRows(Unit unit) : unit_(unit) {}
 
-  /// What is under way from now on.
+  /// Begins a step.
   void next(const bench::Step& step);
+  /// Adds a measurement of a contender.
   void add(std::string_view who, double value);
 
-  /// At least one line, each a column narrower than the window (a full line would wrap), and a line
-  /// fewer than it has. What is under way and how far it has come; a table with a row a contender.
+  /// Returns the present step with its progress, then a table with one row a contender; `seconds`
+  /// is the time so far. There is at least one line and one line less than the window has rows.
+  /// Lines are a column narrower than the window, because a full line would wrap.
   std::vector<LiveLine> lines(double seconds, WindowSize window) const;
 
  private:
   struct Row {
     std::string who;
     std::vector<double> values;
-    bench::Spread spread = {};  // of the values, where there are any
+    bench::Spread spread = {};  // of the values, if there are any
   };
 
   Row& row(std::string_view who);
@@ -62,7 +64,7 @@ class LiveRows {
   std::string what_;
   std::string who_;
   std::size_t done_ = 0;
-  std::size_t to_come_ = 0;  // 0: not known
+  std::size_t to_come_ = 0;  // 0: unknown
 };
 
 }  // namespace millrace::cli

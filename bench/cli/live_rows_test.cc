@@ -1,4 +1,4 @@
-// What a benchmark has shown so far, in windows of several sizes.
+// Checks the lines that a benchmark shows in windows of several sizes.
 #include "live_rows.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ std::vector<std::string> texts(const std::vector<LiveLine>& lines) {
   return all;
 }
 
-/// Contenders c0 and so on, each measured once: 10, 11 and so on.
+/// Makes rows of contenders c0, c1, ..., each measured once: 10, 11, ...
 LiveRows of_many(Unit unit, int count) {
   LiveRows rows(unit);
   for (int i = 0; i < count; ++i) rows.add(fmt::format("c{}", i), 10 + i);
@@ -64,7 +64,7 @@ TEST(LiveRows, SaysHowFarItIs) {
   EXPECT_EQ(rows.lines(3, {}).front().text, "0 of 1000, 3 s: a");
   rows.add("a", 1);
   rows.add("a", 1);
-  rows.next({.what = "b", .to_come = 400});  // a part of what is to come
+  rows.next({.what = "b", .to_come = 400});  // part of the measurements to come
   EXPECT_EQ(rows.lines(20, {}).front().text, "2 of 1000, 20 s, about 2.8 h left: b");
   EXPECT_EQ(rows.lines(2, {}).front().text, "2 of 1000, 2 s, about 17 min left: b");
 }

@@ -25,7 +25,7 @@ std::string_view variable(const char* name) {
 
 bool can_redraw() { return ::isatty(STDERR_FILENO) != 0 && variable("TERM") != "dumb"; }
 
-/// Anew each time: somebody may have resized it.
+/// Asks for the size each time, because the window may have been resized.
 WindowSize window_size() {
   winsize window{};
   WindowSize size;
@@ -35,8 +35,8 @@ WindowSize window_size() {
   return size;
 }
 
-/// The cursor ends where it began, at the start of the first line: from there everything below is
-/// cleared, however a resized terminal may have broken the lines anew.
+/// Returns the text that draws the lines and puts the cursor back to the start of the first line.
+/// The next drawing clears everything below, however a resized terminal has wrapped the lines.
 std::string in_place(const std::vector<LiveLine>& lines) {
   const bool bold = variable("NO_COLOR").empty();
   std::string text = "\r";
@@ -88,7 +88,8 @@ void LiveTable::redraw(const std::stop_token& stop) {
   }
 }
 
-/// Once interrupted it makes room: a second signal would leave it there.
+/// Draws the lines. After an interrupt draws a single line instead, because a second signal would
+/// leave the lines on the terminal.
 void LiveTable::draw() {
   const auto now = SteadyClock::now();
   const WindowSize window = window_size();

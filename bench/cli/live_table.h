@@ -1,5 +1,4 @@
-// Shows on a terminal's standard error, in place, what a benchmark has seen so far. Elsewhere it
-// shows nothing.
+// Shows a benchmark's measurements so far on standard error, in place, if that is a terminal.
 #pragma once
 
 #include <chrono>
@@ -12,21 +11,22 @@
 
 namespace millrace::cli {
 
-/// For the thread that measures. It draws between two measurements; a thread of its own draws what
-/// there was no time for (at most ten times a second), and once a second how the time passes.
+/// For the thread that measures, which draws between two measurements, at most ten times a second.
+/// A thread of the object's own draws what was skipped and, once a second, the time so far.
 class LiveTable {
  public:
-  /// Nothing is shown where `quiet`.
+  /// Shows nothing if `quiet`.
   LiveTable(bool quiet, Unit unit);
   LiveTable(const LiveTable&) = delete;
   LiveTable& operator=(const LiveTable&) = delete;
   ~LiveTable() { clear(); }
 
-  /// Ends the benchmark once it is interrupted. Refers to this.
+  /// Returns a `Progress` that shows the benchmark and ends it after an interrupt. It refers to
+  /// this object.
   bench::Progress progress();
-  /// True if it is shown at all.
+  /// Returns true if anything is shown at all.
   bool shows() const { return shows_; }
-  /// Takes it off the terminal; it does not come back.
+  /// Removes the lines from the terminal, for good.
   void clear();
 
  private:
@@ -39,7 +39,7 @@ class LiveTable {
 
   const SteadyClock::time_point start_ = SteadyClock::now();
   const bool shows_;
-  std::mutex mutex_;  // what follows
+  std::mutex mutex_;  // protects the following members
   LiveRows rows_;
   SteadyClock::time_point drawn_;
   bool is_stale_ = false;

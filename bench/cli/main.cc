@@ -1,4 +1,4 @@
-// millrace-bench: the commands of millrace that measure.
+// The program `millrace-bench`: the commands of millrace that measure.
 #include <filesystem>
 
 #include "bench_command.h"
@@ -10,7 +10,7 @@
 int main(int argc, char** argv) {
   using namespace millrace::cli;
   hold_standard_streams();
-  // `millrace` hands its own name over: help and messages are its own.
+  // `millrace` passes its own name, so that help and messages show `millrace`.
   const std::filesystem::path called = argc > 0 ? argv[0] : kBenchProgram;
   CLI::App app{"The commands of millrace that measure.", called.filename()};
   app.set_version_flag("--version", "millrace-bench " MILLRACE_VERSION);

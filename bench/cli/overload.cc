@@ -1,4 +1,4 @@
-// `millrace bench overload`: what becomes of connections when there are too many.
+// `millrace bench overload` measures what becomes of connections when there are too many.
 #include "bench/overload.h"
 
 #include <algorithm>
@@ -70,10 +70,10 @@ std::string percent(double ratio, int digits = 3) {
   return fmt::format("{:.{}f} %", 100 * ratio, digits);
 }
 
-/// A column of the table, which is left out where all lines would say the same.
+/// A column of the table. It is left out if all lines would have the same value.
 struct Column {
   std::string_view heading;
-  int width;  ///< of names, which stand to the left, below 0
+  int width;  ///< below 0: aligned to the left, for names
   bool is_shown;
   std::function<std::string(const PolicyResult&)> cell;
 };
@@ -81,13 +81,13 @@ struct Column {
 bool has_several_workers(const OverloadOptions& options) {
   return options.workers != std::vector{1U};
 }
-/// Whether more is compared than policies.
+/// Returns true if more than policies is compared.
 bool compares_more(const OverloadOptions& options) {
   return options.tables.size() > 1 || options.divisions.size() > 1 || has_several_workers(options);
 }
 
-/// Where more is compared than policies, there are columns that say of what each line is, and
-/// others are left to the JSON: it takes 108 characters at most.
+/// Returns the columns, 108 characters at most. If more than policies is compared there are columns
+/// for it, and some figures are in the JSON only.
 std::vector<Column> columns_of(const OverloadOptions& options) {
   const bool more = compares_more(options);
   return {

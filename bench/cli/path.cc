@@ -1,4 +1,4 @@
-// `millrace bench path`: a packet's whole way, and where the time goes.
+// `millrace bench path` measures a packet's whole way, and its stages.
 #include <algorithm>
 #include <memory>
 

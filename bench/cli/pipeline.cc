@@ -1,4 +1,4 @@
-// `millrace bench pipeline`: one thread that reads for all workers, predicted and measured.
+// `millrace bench pipeline` predicts and measures one thread that reads for all workers.
 #include <algorithm>
 #include <memory>
 
@@ -25,7 +25,7 @@ struct PipelineCommand : BenchCommand {
   void warn_of_too_many_threads() const;
 };
 
-/// X_median, X_min, X_max; null where there is none.
+/// Adds NAME_median, NAME_min and NAME_max, which are null without a spread.
 void put(Json& row, std::string_view name, const std::optional<Spread>& spread, int digits) {
   const auto shown = [&](double Spread::* of) {
     return spread ? Json(rounded((*spread).*of, digits)) : Json();

@@ -1,4 +1,4 @@
-// `millrace bench rate`: what is passed, what is lost, and how long packets wait, at a given rate.
+// `millrace bench rate` measures forwarded and lost packets and their latency at a given rate.
 #include "bench/rate.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct RateCommand : BenchCommand {
   int run();
 };
 
-/// Shares of the packets, by microsecond; of bins that are not empty.
+/// Returns the shares of packets by microsecond, without empty bins.
 Json bins_json(const LatencyBins& latency) {
   const auto total = static_cast<double>(latency.total());
   Json bins = Json::object();

@@ -1,4 +1,4 @@
-// `millrace bench scaling`: what more workers bring, under each way to share connections.
+// `millrace bench scaling` measures throughput by number of workers, under each sharing scheme.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -79,7 +79,7 @@ void print(const ScalingReport& report) {
   fmt::print("Mpps of all workers: median (least-most); a burst's time from receive to send\n");
   fmt::print("{:12} {:10} {:16}{:>8}{:>22}{:>8}{:>10}{:>9}{:>9}{:>9}\n", "traffic", "table",
              "sharing", "workers", "Mpps", "x one", "ns each", "waiting", "50 %us", "99 %us");
-  const ScalingResult* one = nullptr;  // of the same, with one worker
+  const ScalingResult* one = nullptr;  // the same combination with one worker
   for (const auto& r : report.results) {
     if (r.workers == 1) one = &r;
     const bool same = one != nullptr && one->table == r.table && one->sharing == r.sharing &&

@@ -1,4 +1,4 @@
-// `millrace bench schemes`: the tables that take part in benchmarks only.
+// `millrace bench schemes` lists the tables that only benchmarks have.
 #include <fmt/format.h>
 
 #include "bench/contenders.h"

@@ -1,4 +1,4 @@
-// `millrace bench sessions`: look-ups by how many sessions there are, as the DHash paper measured.
+// `millrace bench sessions` measures lookups by number of sessions, as the DHash paper did.
 #include "bench/sessions.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// `millrace bench tables`: every table, beside the machine's limit.
+// `millrace bench tables` measures every table, beside the machine's limit.
 #include "bench/tables.h"
 
 #include <fmt/ranges.h>
@@ -24,7 +24,7 @@ using bench::TablesPlan;
 
 struct TablesCommand : BenchCommand {
   TablesOptions options;
-  bool with_maximum = false;  ///< asked for, which is the default
+  bool with_maximum = false;  ///< --maximum was given, which is the default
   bool no_maximum = false;
 
   Result<int> run();
@@ -51,7 +51,7 @@ std::string duration_text(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-/// Before long work: how long, and how large.
+/// Prints before the measurement how long it takes, and how much memory.
 void TablesCommand::announce(const TablesPlan& plan) const {
   const std::size_t needed = plan.memory_bytes();
   if (!quiet) {
@@ -66,14 +66,14 @@ void TablesCommand::announce(const TablesPlan& plan) const {
   }
 }
 
-/// A warning where tables lie on worse pages than asked for, or not all on the same.
+/// Returns a warning if tables lie on worse pages than wanted, or not all on the same kind.
 std::optional<std::string> pages_warning(const TablesReport& report) {
   const Pages asked = report.plan->options.pages;
   std::set<Pages> obtained;
   std::size_t most = 0;
   for (const auto& r : report.result.operations) {
     const auto bytes = static_cast<std::size_t>(r.bytes_per_entry * static_cast<double>(r.live));
-    if (bytes <= 2 * kWorthHugePages) continue;  // its pieces may be smaller than such a page
+    if (bytes <= 2 * kWorthHugePages) continue;  // its pieces may be smaller than a huge page
     obtained.insert(r.pages);
     most = std::max(most, bytes);
   }
@@ -120,7 +120,7 @@ Result<int> TablesCommand::run() {
   return status;
 }
 
-/// Names in lines of the help's width.
+/// Returns title and names in lines of the help's width.
 std::string wrapped(std::string_view title, const std::vector<std::string>& names) {
   constexpr std::size_t kWidth = 78;
   std::string text;
@@ -144,7 +144,7 @@ void add_bench_tables(CLI::App& bench, Run& run) {
   const auto* table =
       add_names(*command, "--table", options.tables, "Tables to measure; all", entrant_names())
           ->type_name("NAME,...");
-  // The names are below: they would not fit into the line.
+  // The names are listed below, because they do not fit into the line.
   command->get_formatter()->label(table->get_type_name(), "NAME,...");
   add_whole(*command, "--bits", options.bits, "Slots: 2 to this power; 16,20,22,24", 10, 26);
   command->add_option("--load", options.loads, "Live entries a slot; 0.75")

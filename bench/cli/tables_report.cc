@@ -86,7 +86,7 @@ Json to_json(const bench::TablesOptions& options) {
           {"pages", to_string(options.pages)}};
 }
 
-/// Text that grows.
+/// Text to which formatted pieces are added.
 class Text {
  public:
   template <class... T>
@@ -102,7 +102,8 @@ class Text {
 constexpr std::array<std::string_view, 6> kOperations{"touch",  "hit",    "miss",
                                                       "insert", "delete", "mix"};
 
-/// One row a table; look-ups in bursts of 32, or of the size nearest to it.
+/// Results in rows, one for each table; lookups in bursts of 32 or, if there are none, of the
+/// nearest size.
 using Row = std::map<std::string_view, const TableResult*>;  // by operation
 struct Rows {
   std::vector<std::string_view> order;

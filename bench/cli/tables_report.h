@@ -1,4 +1,4 @@
-// What `millrace bench tables` reports, for people as tables and for programs as JSON
+// Writes the results of `millrace bench tables`: as tables for people and as JSON for programs
 // (docs/bench-tables.schema.json).
 #pragma once
 
@@ -13,13 +13,14 @@ namespace millrace::cli {
 struct TablesReport {
   const bench::TablesPlan* plan = nullptr;
   bench::TablesResult result;
-  bool complete = true;  ///< all of the plan
+  bool complete = true;  ///< the whole plan was measured
   std::vector<std::string> warnings;
 };
 
+/// Returns the results as JSON.
 Json to_json(const TablesReport& report);
 
-/// Tables for people, up to 100 columns wide.
+/// Returns tables for people, up to 100 columns wide.
 std::string to_text(const TablesReport& report);
 
 }  // namespace millrace::cli

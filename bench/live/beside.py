@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What millrace passes, beside DPDK's testpmd in the same place, in turn.
+"""Measures the packets that millrace forwards, in turn with DPDK's testpmd in the same place.
 
     beside.py MILLRACE QUESTION [OPTION...]
 
     packets   60-byte frames of 1000 connections over veth, thousands a second
     tcp       many TCP connections at once over veth (iperf3), Gb/s
-    latency   of UDP datagrams over veth, beside the kernel's forwarding, too
+    latency   of UDP datagrams over veth, in turn with the kernel's forwarding, too
     memif     60-byte frames of a million connections over memif, millions a second
-    file      from a file to nowhere, nanoseconds a packet, and `bench path` beside it
+    file      from a file without output, nanoseconds a packet, in turn with `bench path`
 
-Prints a line a round, then medians, least and most. Needs root, and packages dpdk-dev, ethtool, iperf3, tcpreplay;
+Prints a line for each round, then medians, least and most. Needs root, and the packages dpdk-dev, ethtool, iperf3, tcpreplay;
 `memif` needs 3400 huge pages.
 """
 
@@ -32,7 +32,7 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "li
 
 
 def frame(number, source, destination, to, port):
-    """60 bytes: UDP of the connection of that number."""
+    """Returns a UDP frame of 60 bytes, of the connection with that number."""
     client = struct.pack(">I", 0x64400000 + number)
     header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 46, 0, 0, 64, 17, 0, client, bytes(map(int, to.split("."))))
     words = sum(struct.unpack(">10H", header))
@@ -74,7 +74,7 @@ def packets(options, folder):
 
 
 def tcp(options, folder):
-    most = 125  # that one iperf3 opens
+    most = 125  # connections that one iperf3 opens
     ports = [5201 + n for n in range((options.connections + most - 1) // most)]
     network = Place(MILLRACE, options.device, folder, ports=ports)
     each = options.connections // len(ports)
@@ -147,7 +147,7 @@ def memif(options, folder):
                     time.sleep(0.05)
                 return sender.said()
 
-            counted("start", 3)  # all connections are known after that
+            counted("start", 3)  # opens all connections
             counted("clear port stats all", 0.1)
             start = time.monotonic()
             time.sleep(options.seconds)
@@ -220,7 +220,7 @@ backends = [{{ address = "{SERVER}" }}]
 def compare(rounds, contenders):
     values = {name: [] for name in contenders}
     for number in range(rounds):
-        # Who is first takes turns.
+        # Every other round runs in reverse order.
         for name in sorted(contenders, reverse=number % 2 == 1):
             values[name].append(contenders[name]())
         print(number + 1, *(f"{name} {values[name][-1]:.4g}" for name in contenders), flush=True)

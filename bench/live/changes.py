@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What reloads, restarts and moving shards of a running millrace cost those whose packets it forwards.
+"""Measures what reloads, restarts and moving shards of a running millrace cost the traffic that it forwards.
 
     changes.py MILLRACE QUESTION [OPTION...]
 
-    datagrams  UDP conversations that are echoed over veth, 15,000 datagrams a second
-    requests   a thousand TCP connections that ask for 2000 bytes twice a second, over veth
+    datagrams  UDP conversations with a server that echoes, over veth, 15,000 datagrams a second
+    requests   a thousand TCP connections that request 2000 bytes twice a second, over veth
     both       these two at once
     memory     a million UDP connections over memif, from a program that sends from memory
 
-Each runs for a while with nothing changed (--change none), with a reload every second, with a restart now and
-again, or while a random shard moves to another worker every 10 ms. Prints what was sent, lost and out of order, how
-long the slowest took, and what the kernel counted at both ends that says whose fault a loss was. Needs root, and
-ethtool; `memory` needs 1500 huge pages.
+Each runs without changes (--change none), with a reload every second, with a restart every few seconds, or while a
+random shard moves to another worker every 10 ms. Prints the packets sent, lost and out of order, the slowest one's
+time, and counters of the kernel at both ends, which show where a loss happened. Needs root, and ethtool; `memory`
+needs 1500 huge pages.
 """
 
 import argparse
@@ -26,21 +26,21 @@ import tempfile
 import threading
 import time
 
-from place import SERVER, Place, memif_configuration, memif_devices  # first: it knows where tests are
+from place import SERVER, Place, memif_configuration, memif_devices  # first: adds tests/ to the path
 from asked import Connection
 from cli_case import MILLRACE
 
 PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "live")
-ASKED = 2000  # bytes
-LEVEL = "[spread]\nlevel = true\nlevel_interval_ms = 60000"  # too seldom to matter beside moves by hand
-# Counters of the kernel. A TCP segment that comes behind a gap is `TCPOFOQueue`; of those sent again (`RetransSegs`)
-# the other end had `TCPDSACKRecv`: these were late, not lost.
+ASKED = 2000  # bytes of a response
+LEVEL = "[spread]\nlevel = true\nlevel_interval_ms = 60000"  # so seldom that it does not matter beside the requested moves
+# Counters of the kernel. `TCPOFOQueue` counts TCP segments that came behind a gap. `RetransSegs` counts segments sent
+# again; `TCPDSACKRecv` counts those of them that the other end already had: they were late, not lost.
 OF_THE_KERNEL = ("AttemptFails", "EstabResets", "OutRsts", "RetransSegs", "TCPDSACKRecv", "TCPLossProbes", "TCPTimeouts",
                  "TCPOFOQueue", "InDatagrams", "RcvbufErrors", "SndbufErrors", "InDiscards")
 
 
 class Forwarder:
-    """A millrace that runs, and what is done to it."""
+    """A running millrace, and the changes made to it."""
 
     def __init__(self, path, control, namespace=None):
         self._path, self._control, self._namespace = path, control, namespace
@@ -81,7 +81,7 @@ class Forwarder:
         self.changes += 1
 
     def _ask(self, what):
-        """By one connection, which is kept."""
+        """Sends a request on one connection, which is kept. Returns status and body."""
         self._connection.request(*what.split())
         answer = self._connection.getresponse()
         return answer.status, json.loads(answer.read())
@@ -100,7 +100,7 @@ class Forwarder:
         self.changes += 1
 
     def stop(self):
-        """What the last of them counted that tells of losses, where it is not 0."""
+        """Ends the last process. Returns its counters of losses that are not 0, and the number of changes."""
         self._process.terminate()
         self._process.wait(60)
         with open(self._stats, encoding="utf-8") as said:
@@ -129,7 +129,7 @@ def kernel_counts(namespace):
 
 
 def changing(forwarder, options, processes):
-    """Until these end: what they printed, together."""
+    """Changes the forwarder until the processes end. Returns the members of all JSON objects that they printed."""
     every = {"none": None, "reload": 1, "restart": options.every, "move": 0.01}[options.change]
     pause = every
     for process in processes:
@@ -149,7 +149,7 @@ def changing(forwarder, options, processes):
 
 
 def wait_for_servers(namespace, count):
-    """Until so many sockets listen, or are bound, at port 8080."""
+    """Waits until `count` sockets listen, or are bound, at port 8080."""
     found = 0
     while found < count:
         time.sleep(0.1)
@@ -161,7 +161,7 @@ def wait_for_servers(namespace, count):
 
 
 def over_veth(options, folder, pairs):
-    """`pairs`: what serves, and what sends."""
+    """Measures over veth. `pairs` are commands: of a server, and of a sender."""
     level = LEVEL if options.level or options.change == "move" else ""
     place = Place(MILLRACE, options.device, folder, ports=(8080,), extra="[table]\ncapacity = 40000\n" + level)
     place.know_middle()

@@ -1,15 +1,15 @@
-// Many UDP conversations through something that is to lose none of them, and how long each packet
-// took:
+// Sends many UDP conversations through a device that should lose none, and measures each packet's
+// time:
 //
 //   datagrams serve ADDRESS PORT             echoes, until it is killed
 //   datagrams send ADDRESS PORT FLOWS PACKETS_A_SECOND SECONDS IN_A_ROW
 //
-// Each conversation in turn sends so many datagrams in a row: order can only be lost where one
-// follows another closely.
+// The conversations take turns; each sends IN_A_ROW datagrams in a row, because order can only be
+// lost between packets that follow closely.
 //
-// Prints a JSON object: what was sent and answered, how many answers came behind one to a later
-// datagram of their conversation, microseconds there and back, and the longest time in which a
-// conversation that was asked got no answer.
+// Prints a JSON object: datagrams sent and echoed, echoes that came behind the echo of a later
+// datagram of their conversation, round-trip times in microseconds, and the longest time for which
+// a conversation with a pending datagram got no echo.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -87,8 +87,8 @@ struct Message {
 
 struct Flow {
   int socket = -1;
-  std::uint64_t next_number = 0;         // above those of all its answers
-  std::int64_t unanswered_since_ns = 0;  // 0: nothing is
+  std::uint64_t next_number = 0;         // number after the highest echoed one
+  std::int64_t unanswered_since_ns = 0;  // 0: nothing is pending
 };
 
 class Client {
@@ -114,7 +114,7 @@ class Client {
       for (unsigned n = 0; n < 32 && sent < due; ++n) send(sent++);
       receive(0);
     }
-    // A datagram that is still on its way is late, not lost.
+    // Echoes may still come for five seconds: such datagrams are late, not lost.
     const std::int64_t last = now_ns() + 5'000'000'000;
     while (now_ns() < last && answered_ < sent_) receive(10);
     for (const Flow& flow : flows_) {
@@ -184,8 +184,8 @@ class Client {
   std::uint64_t sent_ = 0;
   std::uint64_t not_sent_ = 0;
   std::uint64_t answered_ = 0;
-  std::uint64_t twice_ = 0;         // answers that had come before
-  std::uint64_t out_of_order_ = 0;  // answers that came behind a later one
+  std::uint64_t twice_ = 0;         // echoes that came again
+  std::uint64_t out_of_order_ = 0;  // echoes behind one of a later datagram
   std::vector<bool> is_answered_;
   std::int64_t longest_gap_ns_ = 0;
   std::vector<std::uint32_t> took_us_;

@@ -1,12 +1,12 @@
-// Frames of many UDP connections, in turn, from memory through something that is to lose none of
-// them:
+// Sends frames of many UDP connections, in turn, from memory through a device that should lose
+// none:
 //
 //   frames EAL_OPTION... -- CONNECTIONS PACKETS_A_SECOND SECONDS
 //
-// The first of DPDK's ports sends, the second gets them back. Prints a JSON object: what was sent
-// and came back, how long the slowest took, and the longest time in which none came.
+// DPDK's first port sends the frames, the second receives them. Prints a JSON object: frames sent
+// and received, the slowest one's time, and the longest time without a received frame.
 #include <fmt/format.h>
-#include <rte_config.h>  // first of DPDK's
+#include <rte_config.h>  // must be DPDK's first header
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -107,15 +107,15 @@ class Frames {
     return rte_eth_link_get_nowait(port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
   }
 
-  /// A memif whose other end has gone connects where it is started: not at once, as its driver has
-  /// a thread of its own that is still at it.
+  /// Reconnects a memif after its other end has gone: a port connects when it is started. Waits
+  /// before it tries, because the driver's own thread is still busy with the disconnection.
   void connect(std::uint16_t port, std::uint64_t now) {
     if (is_up(port)) {
       tried_at_[port] = now;
     } else if (now >= tried_at_[port] + rte_get_tsc_hz() / 200) {
       if (is_started_[port]) rte_eth_dev_stop(port);
       is_started_[port] = rte_eth_dev_start(port) == 0;
-      // Where somebody listens the rest takes a while.
+      // If the other end listens the link still takes a while to come up.
       tried_at_[port] = is_started_[port] ? now + rte_get_tsc_hz() : 0;
     }
   }
@@ -147,7 +147,7 @@ class Frames {
     came_at_ = now;
     for (std::uint16_t i = 0; i < got; ++i) {
       Frame frame;
-      if (packets[i]->data_len != sizeof(Frame)) continue;  // an announcement
+      if (packets[i]->data_len != sizeof(Frame)) continue;  // such as a neighbour announcement
       std::memcpy(&frame, rte_pktmbuf_mtod(packets[i], void*), sizeof(Frame));
       if (frame.ip.next_proto_id != IPPROTO_UDP) continue;
       slowest_ = std::max(slowest_, now - frame.sent_at);

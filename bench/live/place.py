@@ -1,8 +1,8 @@
-"""A place where millrace forwards, and what else may forward there: what is measured in turn.
+"""A network in which millrace, testpmd or the kernel forwards, so that they can be measured in turn.
 
     client ─ veth ─ forwarder ─ veth ─ servers
 
-Offloads are off at both ends, and neighbours are known, so that every forwarder has the same frames to pass.
+Offloads are off at both ends and neighbours are static, so that every forwarder gets the same frames.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ def mac(interface):
 
 
 def packets_of(interface):
-    """That it has received, in this namespace."""
+    """Returns the packets that the interface has received, in this namespace."""
     with open("/proc/thread-self/net/dev", encoding="ascii") as file:
         [line] = [line for line in file if line.strip().startswith(interface + ":")]
     return int(line.split(":")[1].split()[1])
@@ -80,7 +80,7 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
         return text
 
     def know_middle(self):
-        """Both ends know the middle's MACs."""
+        """Sets the middle's MACs as static neighbours at both ends."""
         self._know(self._macs["middle", "outside"], self._macs["middle", "inside"])
 
     def _know(self, of_client, of_servers):
@@ -91,7 +91,7 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
 
     @contextlib.contextmanager
     def millrace(self):
-        """The address to send to, and that MAC, while it forwards."""
+        """Runs millrace as the forwarder, and gives the address to send to."""
         self.know_middle()
         path = os.path.join(self._folder, "f.toml")
         with open(path, "w", encoding="ascii") as file:
@@ -102,9 +102,9 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
 
     @contextlib.contextmanager
     def testpmd(self):
-        """DPDK's, in io mode: frames go on as they came."""
+        """Runs DPDK's testpmd in io mode, which does not change frames, and gives the address to send to."""
         self._know(self._macs["servers", "wire"], self._macs["client", "wire"])
-        # A veth has one queue; of packet sockets there may be as many as one wants.
+        # A veth has one queue; packet sockets may have any number.
         queues, arguments = {
             "af_packet": (2, "qpairs=2,qdisc_bypass=1,framesz=2048,blocksz=65536,framecnt=4096"),
             "af_xdp": (1, "start_queue=0,queue_count=1,busy_budget=0"),
@@ -116,7 +116,7 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
 
     @contextlib.contextmanager
     def kernel(self):
-        """Its own forwarding."""
+        """Makes the kernel forward, and gives the address to send to."""
         self.know_middle()
         with self.network.middle:
             ip(f"address add {OUTSIDE}/24 dev outside")
@@ -131,7 +131,7 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
 
 
 def memif_configuration(folder):
-    """The sockets, and a file for a millrace that listens there."""
+    """Returns the paths of two sockets and of a configuration with which millrace listens there."""
     sockets = [os.path.join(folder, name) for name in ("out", "back")]
     path = os.path.join(folder, "f.toml")
     with open(path, "w", encoding="ascii") as file:
@@ -170,7 +170,8 @@ def testpmd_words(eal, more=(), huge=False):
 
 @contextlib.contextmanager
 def started(words, once_it_says):
-    """A process that runs, until SIGTERM; it keeps its standard input, and what it says after that is in `.log`."""
+    """Runs a process until the context ends, which sends SIGTERM. Waits until its output contains `once_it_says`; `said()` returns
+    the output so far. Its standard input stays open."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, text=True)
 

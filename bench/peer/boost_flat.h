@@ -1,7 +1,8 @@
-// `boost-flat`: boost::unordered_flat_map as a connection table, for comparison only. There from
-// Boost 1.81 on: whoever includes this asks MILLRACE_BOOST_FLAT.
+// `boost-flat`: boost::unordered_flat_map as a connection table, for comparison only. It needs
+// Boost 1.81: code that includes this header must test MILLRACE_BOOST_FLAT.
 //
-// Groups of 15 entries with a byte of hash each, and a byte that says which hashes went past.
+// The map has groups of 15 entries with one byte of hash each, and one byte that marks
+// hashes with a probe that went past the group.
 #pragma once
 
 #if __has_include(<boost/version.hpp>)
@@ -33,11 +34,12 @@ class BoostFlatLibrary : public MapLibrary<K, BoostFlatMap<K>> {
   static constexpr std::string_view kName = "boost-flat";
   static constexpr std::string_view kSummary =
       "boost::unordered_flat_map: groups of 15 entries, a byte of hash each";
-  /// Of 16 slots a group, 15 of which hold an entry. To 0.86 of those the library, when it tires of
-  /// erased entries, rehashes into as many slots; above it may double.
+  /// Load of all 16 slots of a group, of which 15 hold an entry. The library rehashes from time to
+  /// time because of erased entries: up to a load of 0.86 of the 15 into as many slots, above that
+  /// perhaps into twice as many.
   static constexpr double kMaxLoad = 0.79;
 
-  /// Rehashing needs a second array of the same size for as long as it lasts.
+  /// Returns the memory that rehashing needs while it lasts: a second array of the same size.
   static std::size_t limit(const PageArena& arena) {
     return arena.latest().count * arena.latest().element_bytes;
   }
@@ -48,9 +50,9 @@ class BoostFlatLibrary : public MapLibrary<K, BoostFlatMap<K>> {
             LibraryHash<K>{source}, LibraryEqual<K>{},
             PageAllocator<std::pair<const K, ConnId>>(arena)) {}
 
-  /// 1.81 has no call for it, and does not tell where a group lies.
+  /// Does nothing: Boost 1.81 has no prefetch, and does not show where a group lies.
   void prefetch(Hash) const {}
-  /// A group's sixteenth slot holds no entry.
+  /// Returns the slots, of which each group's sixteenth holds no entry.
   std::size_t slots() const { return (this->map_.bucket_count() + 1) / 15 * 16; }
 
  private:

@@ -1,7 +1,8 @@
 // `libcuckoo`: libcuckoo::cuckoohash_map as a connection table, for comparison only.
 //
-// Two buckets of four entries a key, with a byte of hash each. It is made for many threads; here
-// one holds all of its locks for good (`lock_table`), so that no operation takes any.
+// Each key has two buckets of four entries, with one byte of hash an entry. The map is made for
+// many threads; here one thread holds all locks permanently (`lock_table`), so that operations take
+// none.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +22,7 @@ template <class K>
 using LibcuckooMap = libcuckoo::cuckoohash_map<K, ConnId, LibraryHash<K>, LibraryEqual<K>,
                                                PageAllocator<std::pair<const K, ConnId>>>;
 
-/// Owns the map whose locks the library below holds.
+/// Owns the map. A base class, so that the map outlives the locks that the class below holds.
 template <class K>
 struct LibcuckooOwner {
   std::unique_ptr<LibcuckooMap<K>> map;
@@ -47,7 +48,7 @@ class LibcuckooLibrary : LibcuckooOwner<K>,
     map_.maximum_hashpower(map_.hashpower());
   }
 
-  /// It has no call for it, and does not tell where a key's buckets lie.
+  /// Does nothing: libcuckoo has no prefetch, and does not show where a key's buckets lie.
   void prefetch(Hash) const {}
 
   ConnId insert(const HashedKey<K>& key, ConnId id) { return map_.insert(key, id).first->second; }
