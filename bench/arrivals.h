@@ -42,6 +42,7 @@ class ArrivalQueue {
   }
 
   std::uint64_t offered() const { return offered_; }
+  std::uint64_t arrived() const { return arrived_; }
   std::uint64_t lost() const { return lost_; }
   /// All have arrived, and none waits.
   bool is_over() const { return arrived_ == offered_ && waiting_ == 0; }

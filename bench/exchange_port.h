@@ -6,13 +6,16 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <climits>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "bench/pacing.h"
 #include "core/counter.h"
 #include "port/capture.h"
 #include "port/port.h"
@@ -25,6 +28,7 @@ namespace millrace::bench {
 class Mover {
  public:
   using Clock = std::chrono::steady_clock;
+  static constexpr unsigned kNone = UINT_MAX;
 
   Mover(ShardMoves& moves, std::uint64_t seed) : moves_(&moves), random_(seed) {}
 
@@ -36,10 +40,12 @@ class Mover {
     if (has_begun_)
       took_ms_.push_back(std::chrono::duration<float, std::milli>(now - began_).count());
     has_begun_ = is_wanted;
+    moving_.store(kNone, std::memory_order_relaxed);
     if (has_begun_) {
       const auto shard = static_cast<unsigned>(random_() % moves_->shards());
       const unsigned others = moves_->workers() - 1;
       began_ = now;
+      moving_.store(shard, std::memory_order_relaxed);
       moves_->begin(shard, static_cast<unsigned>(
                                (moves_->worker_of(shard) + 1 + random_() % others) % (others + 1)));
     }
@@ -51,6 +57,8 @@ class Mover {
     is_wanted_.store(false, std::memory_order_release);
     is_at_rest_.store(false, std::memory_order_release);
   }
+  /// Returns the shard on its way, or `kNone`. Any thread.
+  unsigned moving() const { return moving_.load(std::memory_order_relaxed); }
   /// Once true after `stop`, `took_ms` may be read.
   bool is_at_rest() const { return is_at_rest_.load(std::memory_order_acquire); }
   /// How long each move took.
@@ -64,6 +72,7 @@ class Mover {
   std::vector<float> took_ms_;
   std::atomic<bool> is_wanted_ = false;
   std::atomic<bool> is_at_rest_ = true;
+  std::atomic<unsigned> moving_ = kNone;
 };
 
 /// One thread receives and sends; any may ask what it has counted.
@@ -103,15 +112,30 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
   }
   void send(const Burst& burst, std::uint64_t forward) override {
     served_.add(static_cast<std::uint64_t>(std::popcount(forward)));
+    if (pacing_ != nullptr) note_latency(burst, forward);
     for (unsigned i = 0; i < burst.size; ++i) let_go(burst.handle[i]);
   }
 
   /// Before it runs: its worker is the one that moves shards. `mover` outlives it.
   void set_mover(Mover& mover) { mover_ = &mover; }
+  /// Before it runs. `mover` moves what `shards` names, the shard of each packet by its position.
+  /// All three outlive it.
+  void set_pacing(const Pacing& pacing, const Mover& mover, std::span<const std::uint16_t> shards) {
+    pacing_ = &pacing;
+    pacing_mover_ = &mover;
+    shards_ = shards;
+    latencies_.resize(pacing.slices());
+  }
   WorkersExchange& exchange() { return exchange_; }
   /// Packets that this worker has served.
   std::uint64_t served() const { return served_.value(); }
   std::uint64_t dropped() const { return dropped_.value(); }
+  /// By slice, of what this worker has sent; once it runs no longer.
+  const std::vector<SliceLatency>& latencies() const { return latencies_; }
+  /// Packets that arrived at a given rate, and those of them that found the queue full; once it
+  /// runs no longer.
+  std::uint64_t arrived() const { return arrived_ + (arrivals_ ? arrivals_->arrived() : 0); }
+  std::uint64_t lost() const { return lost_ + (arrivals_ ? arrivals_->lost() : 0); }
   /// How often all of its packets have been given.
   std::uint64_t rounds() const { return rounds_.value(); }
 
@@ -126,6 +150,8 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     std::atomic<bool> is_free{true};
     std::uint16_t length = 0;
     std::uint32_t wire_length = 0;
+    bool is_moving = false;  // its shard was on its way when the packet was taken
+    double arrived_ns = -1;  // below 0: it has been there all the time
     alignas(64) std::array<std::byte, kHeadroom + kOffered> bytes;
   };
   static Slot& slot_of(Handle packet) { return *std::bit_cast<Slot*>(packet); }
@@ -133,10 +159,38 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     slot_of(packet).is_free.store(true, std::memory_order_release);
   }
 
+  /// Follows the rate that is given; returns how many packets may be taken.
+  unsigned arrive() {
+    const double ns_each = pacing_->ns_each() * static_cast<double>(capture_->size()) /
+                           static_cast<double>(positions_.size());
+    if (ns_each != ns_each_) {
+      arrived_ = arrived();
+      lost_ = lost();
+      arrivals_.reset();
+      ns_each_ = ns_each;
+      pace_began_ns_ = pacing_->now_ns();
+      if (ns_each > 0) arrivals_.emplace(UINT64_MAX, ns_each, Pacing::kQueue);
+    }
+    if (!arrivals_) return burst_;
+    arrivals_->arrive(pacing_->now_ns() - pace_began_ns_);
+    return std::min(burst_, arrivals_->waiting());
+  }
+  void note_latency(const Burst& burst, std::uint64_t forward) {
+    const unsigned slice = pacing_->slice();
+    if (slice == Pacing::kNone || forward == 0) return;
+    const double now_ns = pacing_->now_ns();
+    for (; forward != 0; forward &= forward - 1) {
+      const Slot& slot = slot_of(burst.handle[static_cast<unsigned>(std::countr_zero(forward))]);
+      if (slot.arrived_ns >= 0) latencies_[slice].add(now_ns - slot.arrived_ns, slot.is_moving);
+    }
+  }
+
   void fill(Burst& burst) {
     constexpr std::size_t kAhead = 16;
     if (positions_.empty()) return;
-    for (unsigned left = burst_; left > 0 && burst.size < Burst::kMax; --left) {
+    const unsigned most = pacing_ != nullptr ? arrive() : burst_;
+    const unsigned moving = pacing_ != nullptr ? pacing_mover_->moving() : Mover::kNone;
+    for (unsigned left = most; left > 0 && burst.size < Burst::kMax; --left) {
       // A packet that another worker holds must not stop those behind it.
       unsigned tries = kSlots;
       while (tries > 0 && !slots_[slot_].is_free.load(std::memory_order_acquire)) {
@@ -155,6 +209,8 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
       slot.length = static_cast<std::uint16_t>(std::min(packet.captured, kOffered));
       slot.wire_length = std::max<std::uint32_t>(packet.wire_length, slot.length);
       std::memcpy(slot.bytes.data() + kHeadroom, packet.data, slot.length);
+      slot.arrived_ns = arrivals_ ? pace_began_ns_ + arrivals_->take() : -1;
+      slot.is_moving = moving != Mover::kNone && shards_[positions_[next_]] == moving;
       place(burst, burst.size++, std::bit_cast<Handle>(&slot));
       if (++next_ < positions_.size()) continue;
       next_ = 0;
@@ -187,6 +243,15 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
   unsigned empty_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   Mover* mover_ = nullptr;
+  const Pacing* pacing_ = nullptr;
+  const Mover* pacing_mover_ = nullptr;
+  std::span<const std::uint16_t> shards_;
+  std::optional<ArrivalQueue> arrivals_;
+  double ns_each_ = 0;
+  double pace_began_ns_ = 0;
+  std::vector<SliceLatency> latencies_;
+  std::uint64_t arrived_ = 0;
+  std::uint64_t lost_ = 0;
   bool is_gone_ = false;
   Counter served_;
   Counter dropped_;

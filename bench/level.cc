@@ -40,11 +40,30 @@ constexpr std::chrono::milliseconds kInterval{100};
 /// Slices of a measurement: cases that can take turns do so slice by slice, since machines change.
 constexpr unsigned kSlices = 10;
 
+struct LatencySamples {
+  std::uint64_t packets = 0;
+  std::vector<double> mean_us;
+  std::array<std::vector<double>, LevelLatency::kPercents.size()> percentile_us;
+
+  void add(const Latency& of_slice);
+};
+
 struct Samples {
   std::vector<double> mpps;
   std::vector<double> busiest;
   std::vector<float> move_ms;
+  LatencySamples all;
+  LatencySamples of_moving_shard;
+  std::vector<float> move_ms_at_rate;
 };
+
+void LatencySamples::add(const Latency& of_slice) {
+  if (of_slice.total() == 0) return;
+  packets += of_slice.total();
+  mean_us.push_back(of_slice.mean());
+  for (std::size_t n = 0; n < percentile_us.size(); ++n)
+    percentile_us[n].push_back(of_slice.percentile(LevelLatency::kPercents[n]));
+}
 
 /// Workers that serve one case, on threads of their own, from its beginning to its end.
 class Run {
@@ -60,17 +79,32 @@ class Run {
   void level();
   /// Measures a slice, while shards move without a pause or do not.
   void measure(bool moves, Samples& samples);
-  /// Adds how long each move took; while none is under way.
-  void add_moves(std::vector<float>& ms) const {
-    ms.insert(ms.end(), mover_->took_ms().begin(), mover_->took_ms().end());
+  /// Packets come at that rate from now on; 0: as fast as they are taken.
+  void offer(double mpps);
+  /// Measures the latency of a slice, as `measure` does.
+  void measure_latency(bool moves, Samples& samples);
+  /// Adds how long each move took since it was asked last; while none is under way.
+  void add_moves(std::vector<float>& ms) {
+    ms.insert(ms.end(), mover_->took_ms().begin() + told_, mover_->took_ms().end());
+    told_ = static_cast<std::ptrdiff_t>(mover_->took_ms().size());
   }
   Result<void> end();
+  /// Adds the latency of all slices to their samples; once it has ended.
+  void add_latency() const;
+  std::uint64_t arrived() const { return sum(&ExchangePort::arrived); }
+  std::uint64_t lost() const { return sum(&ExchangePort::lost); }
   Pages pages() const { return workers_->report_v4().pages; }
 
  private:
   Run(const LevelOptions& options, Workers workers)
       : options_(options), workers_(std::move(workers)) {}
   void start();
+  void stop_moving();
+  std::uint64_t sum(std::uint64_t (ExchangePort::*count)() const) const {
+    std::uint64_t all = 0;
+    for (const auto& port : ports_) all += (*port.*count)();
+    return all;
+  }
   std::vector<std::uint64_t> served() const;
   std::vector<std::uint64_t> packets_of_shards() const;
 
@@ -79,6 +113,10 @@ class Run {
   std::shared_ptr<Owners> owners_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<Mover> mover_;
+  std::ptrdiff_t told_ = 0;  // moves
+  Pacing pacing_{2 * kSlices};
+  std::vector<Samples*> latency_of_;     // by slice
+  std::vector<std::uint16_t> shard_of_;  // by position of the packet
   std::vector<std::unique_ptr<ExchangePort>> ports_;
   std::atomic<bool> stop_ = false;
   std::optional<Result<void>> ran_;
@@ -115,7 +153,11 @@ Result<std::unique_ptr<Run>> Run::create(const LevelOptions& options, const Capt
     lines.push_back(&run->workers_->line(n));
   }
   for (const auto& port : run->ports_) port->exchange().set_lines(lines);
+  auto owned = shards_of(capture, *spread(2), indirection, run->workers_->steering());
+  if (!owned) return std::unexpected(owned.error());
+  run->shard_of_ = std::move(*owned);
   run->mover_ = std::make_unique<Mover>(run->owners_->moves(), options.seed);
+  for (const auto& port : run->ports_) port->set_pacing(run->pacing_, *run->mover_, run->shard_of_);
   run->ports_.front()->set_mover(*run->mover_);
   run->start();
   return run;
@@ -176,6 +218,38 @@ void Run::level() {
   }
 }
 
+void Run::stop_moving() {
+  mover_->stop();
+  while (!mover_->is_at_rest() && !has_ended_)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+void Run::offer(double mpps) {
+  pacing_.set_ns_each(mpps > 0 ? 1000 / mpps : 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what had come before is served
+}
+
+void Run::measure_latency(bool moves, Samples& samples) {
+  latency_of_.push_back(&samples);
+  if (moves) mover_->start();
+  pacing_.record(static_cast<unsigned>(latency_of_.size() - 1));
+  std::this_thread::sleep_for(Seconds(options_.seconds / kSlices));
+  pacing_.record(Pacing::kNone);
+  if (moves) stop_moving();
+}
+
+void Run::add_latency() const {
+  for (std::size_t slice = 0; slice < latency_of_.size(); ++slice) {
+    SliceLatency of_slice;
+    for (const auto& port : ports_) {
+      of_slice.all.add(port->latencies()[slice].all);
+      of_slice.moving.add(port->latencies()[slice].moving);
+    }
+    latency_of_[slice]->all.add(of_slice.all);
+    latency_of_[slice]->of_moving_shard.add(of_slice.moving);
+  }
+}
+
 void Run::measure(bool moves, Samples& samples) {
   const auto before = served();
   const auto start = SteadyClock::now();
@@ -183,11 +257,7 @@ void Run::measure(bool moves, Samples& samples) {
   std::this_thread::sleep_for(Seconds(options_.seconds / kSlices));
   const double took = Seconds(SteadyClock::now() - start).count();
   const auto after = served();
-  if (moves) {
-    mover_->stop();
-    while (!mover_->is_at_rest() && !has_ended_)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  if (moves) stop_moving();
   std::uint64_t sum = 0;
   std::uint64_t most = 0;
   for (std::size_t n = 0; n < after.size(); ++n) {
@@ -222,15 +292,109 @@ Result<Capture> traffic_of(const LevelOptions& options, Profile profile) {
                    .midstream = true});
 }
 
+using SamplesOf = std::map<LevelCase, Samples>;
+
+/// The rate at which latency is measured.
+double rate_of(const LevelOptions& options, const SamplesOf& samples) {
+  return options.offered * spread_of(samples.at(LevelCase::even).mpps).median;
+}
+
+void measure_even(Run& run, const LevelOptions& options, SamplesOf& samples) {
+  Samples& still = samples[LevelCase::even];
+  Samples& moving = samples[LevelCase::moving];
+  for (unsigned slice = 0; slice < kSlices; ++slice) {
+    run.measure(false, still);
+    run.measure(true, moving);
+  }
+  run.add_moves(moving.move_ms);
+  run.offer(rate_of(options, samples));
+  for (unsigned slice = 0; slice < kSlices; ++slice) {
+    run.measure_latency(false, still);
+    run.measure_latency(true, moving);
+  }
+  run.add_moves(moving.move_ms_at_rate);
+}
+
+void measure_skewed(Run& run, SamplesOf& samples) {
+  for (unsigned slice = 0; slice < kSlices; ++slice) run.measure(false, samples[LevelCase::skewed]);
+  run.level();
+  for (unsigned slice = 0; slice < kSlices; ++slice)
+    run.measure(false, samples[LevelCase::levelled]);
+}
+
+/// Measures both cases of one traffic once.
+Result<void> measure_both(const LevelOptions& options, const Capture& capture, Profile profile,
+                          SamplesOf& samples, LevelReport& report) {
+  auto run = Run::create(options, capture);
+  if (!run) return std::unexpected(run.error());
+  if (!(*run)->warm())
+    return std::unexpected(Error{"workers did not serve all packets twice in ten minutes"});
+  if (profile == Profile::uniform) {
+    measure_even(**run, options, samples);
+  } else {
+    measure_skewed(**run, samples);
+  }
+  if (auto ok = (*run)->end(); !ok) return ok;
+  (*run)->add_latency();
+  report.arrived += (*run)->arrived();
+  report.lost += (*run)->lost();
+  report.pages = std::max(report.pages, (*run)->pages());
+  return {};
+}
+
+LevelResult result_of(LevelCase of, const Samples& samples, const std::vector<double>& even,
+                      const LevelOptions& options) {
+  std::vector<double> of_even;
+  std::ranges::transform(samples.mpps, even, std::back_inserter(of_even), std::divides());
+  LevelResult result{.of = of,
+                     .mpps = spread_of(samples.mpps),
+                     .of_even = spread_of(of_even),
+                     .busiest = spread_of(samples.busiest),
+                     .move_ms = {}};
+  if (samples.move_ms.empty()) return result;
+  result.moves = samples.move_ms.size();
+  result.connections_per_move = static_cast<double>(options.live) / options.shards;
+  result.move_ms = percentiles_of(samples.move_ms, {50, 99, 100});
+  return result;
+}
+
+LevelLatency latency_of(LevelPackets packets, const LatencySamples& samples) {
+  LevelLatency latency{.of = packets,
+                       .packets = samples.packets,
+                       .mean = spread_of(samples.mean_us),
+                       .percentiles = {}};
+  for (std::size_t n = 0; n < latency.percentiles.size(); ++n)
+    latency.percentiles[n] = spread_of(samples.percentile_us[n]);
+  return latency;
+}
+
+/// Adds what was measured at a given rate.
+void add_latency(const SamplesOf& samples, LevelReport& report) {
+  const Samples& moving = samples.at(LevelCase::moving);
+  report.latency.push_back(latency_of(LevelPackets::at_rest, samples.at(LevelCase::even).all));
+  report.latency.push_back(latency_of(LevelPackets::while_moving, moving.all));
+  if (moving.of_moving_shard.packets > 0)
+    report.latency.push_back(latency_of(LevelPackets::of_moving_shard, moving.of_moving_shard));
+  report.moves_at_rate = moving.move_ms_at_rate.size();
+  if (report.moves_at_rate > 0)
+    report.move_ms_at_rate = percentiles_of(moving.move_ms_at_rate, {50, 99, 100});
+}
+
 }  // namespace
 
 std::string_view to_string(LevelCase of) {
   return std::ranges::find(kCases, of, &std::pair<std::string_view, LevelCase>::second)->first;
 }
 
+std::string_view to_string(LevelPackets of) {
+  constexpr std::array<std::string_view, 3> kNames{"at rest", "while shards move",
+                                                   "of the moving shard"};
+  return kNames[static_cast<std::size_t>(of)];
+}
+
 Result<LevelReport> run_level(const LevelOptions& options, const Progress& progress) {
   LevelReport report;
-  std::map<LevelCase, Samples> samples;
+  SamplesOf samples;
   std::size_t to_come = options.repetitions * kCases.size();
   for (const Profile profile : {Profile::uniform, Profile::skewed}) {
     if (!progress(fmt::format("{} traffic: making it", to_string(profile)))) return report;
@@ -244,42 +408,23 @@ Result<LevelReport> run_level(const LevelOptions& options, const Progress& progr
                                            options.repetitions, to_string(still), to_string(other));
       if (!progress({.what = what, .who = to_string(still), .to_come = to_come})) return report;
       to_come -= 2;
-      auto run = Run::create(options, *capture);
-      if (!run) return std::unexpected(run.error());
-      if (!(*run)->warm())
-        return std::unexpected(Error{"workers did not serve all packets twice in ten minutes"});
-      for (unsigned slice = 0; slice < kSlices; ++slice) {
-        (*run)->measure(false, samples[still]);
-        if (is_even) (*run)->measure(true, samples[other]);
-      }
+      const auto done = measure_both(options, *capture, profile, samples, report);
+      if (!done) return std::unexpected(done.error());
       progress.seen(to_string(still), samples[still].mpps.back());
-      if (!is_even) (*run)->level();
-      for (unsigned slice = 0; slice < kSlices && !is_even; ++slice)
-        (*run)->measure(false, samples[other]);
       progress.seen(to_string(other), samples[other].mpps.back());
-      (*run)->add_moves(samples[other].move_ms);
-      if (auto ok = (*run)->end(); !ok) return std::unexpected(ok.error());
-      report.pages = std::max(report.pages, (*run)->pages());
     }
   }
   const std::vector<double>& even = samples.at(LevelCase::even).mpps;
-  for (const auto& [name, of] : kCases) {
-    Samples& all = samples.at(of);
-    std::vector<double> of_even;
-    std::ranges::transform(all.mpps, even, std::back_inserter(of_even), std::divides());
-    LevelResult result{.of = of,
-                       .mpps = spread_of(all.mpps),
-                       .of_even = spread_of(of_even),
-                       .busiest = spread_of(all.busiest),
-                       .move_ms = {}};
-    if (!all.move_ms.empty()) {
-      result.moves = all.move_ms.size();
-      result.connections_per_move = static_cast<double>(options.live) / options.shards;
-      result.move_ms = percentiles_of(std::move(all.move_ms), {50, 99, 100});
-    }
-    report.results.push_back(std::move(result));
-  }
-  report.complete = true;
+  for (const auto& [name, of] : kCases)
+    report.results.push_back(result_of(of, samples.at(of), even, options));
+  add_latency(samples, report);
+  SimulationOptions simulation = options.simulation;
+  simulation.shards = options.shards;
+  simulation.seed = options.seed;
+  auto simulated = simulate_level(simulation, progress);
+  if (!simulated) return std::unexpected(simulated.error());
+  report.simulation = std::move(*simulated);
+  report.complete = report.simulation.complete;
   return report;
 }
 

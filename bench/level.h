@@ -4,14 +4,19 @@
 // Each worker's queue gets a fixed part of the connections, by a hash of its own, as from a network
 // card that nobody tells about shards: of N workers' packets (N - 1) / N belong to another one, and
 // pass through a ring. Packets are served over and over, as fast as they are taken; a port gives no
-// more while so many of its own are on their way that a ring might run full.
+// more while so many of its own are on their way that a ring might run full. How long packets take
+// is measured at a constant rate below that: a closed loop would wait for itself.
+//
+// What many workers would do is computed beside it (level_simulation.h).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "bench/level_simulation.h"
 #include "bench/progress.h"
 #include "bench/settings.h"
 #include "bench/spread.h"
@@ -36,6 +41,9 @@ struct LevelOptions : Settings {
   unsigned shards = 512;
   unsigned burst = 32;
   double seconds = 1;  ///< of each measurement
+  /// Rate at which latency is measured, of what the workers pass of an even load.
+  double offered = 0.3;
+  SimulationOptions simulation;  ///< `seed` and `shards` of these options count, not its own
 };
 
 struct LevelResult {
@@ -49,8 +57,33 @@ struct LevelResult {
   Percentiles move_ms;  ///< from the decision to the last worker's marker
 };
 
+/// Packets of an even load that come at a given rate.
+enum class LevelPackets : std::uint8_t {
+  at_rest,          ///< all, where nothing moves
+  while_moving,     ///< all, while shards drawn at random move without a pause
+  of_moving_shard,  ///< those that come while their shard is on its way
+};
+std::string_view to_string(LevelPackets of);
+
+/// How long they take from arrival to send, in microseconds, in slices of the measurements.
+struct LevelLatency {
+  LevelPackets of = LevelPackets::at_rest;
+  std::uint64_t packets = 0;  ///< of all repetitions
+  Spread mean;
+  std::array<Spread, 3> percentiles;  ///< `kPercents`; `LatencyBins::kBeyond`: that, or more
+
+  static constexpr std::array kPercents{50.0, 95.0, 99.0};
+};
+
 struct LevelReport {
   std::vector<LevelResult> results;
+  std::vector<LevelLatency> latency;
+  // Of all packets that came at that rate.
+  std::uint64_t arrived = 0;
+  std::uint64_t lost = 0;  ///< they found a queue full
+  std::uint64_t moves_at_rate = 0;
+  Percentiles move_ms_at_rate;
+  LevelSimulation simulation;
   Pages pages = Pages::huge;
   bool complete = false;  ///< false: `progress` ended it
 };

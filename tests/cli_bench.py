@@ -64,7 +64,32 @@ class BenchCli(Case):
         self.assertGreater(of["moving"]["connections_per_move"], 0)
         self.assertEqual({of[case]["moves"] for case in ("even", "skewed", "levelled")}, {0})
         self.assertLess(of["levelled"]["busiest_median"], 1.2)
+        kinds = ["at rest", "while shards move", "of the moving shard"]
+        parts = ["mean", "50 %", "95 %", "99 %"]
+        self.assertEqual([(row["packets"], row["part"]) for row in result["latency"]], [(kind, part) for kind in kinds for part in parts])
+        self.assertGreater(min(row["us_min"] for row in result["latency"]), 0)
         self.refuse(USAGE, ["--workers", "2 to 4"], "bench", "level", "--workers", "1")
+
+    def test_levelling_simulated(self):
+        few = ("bench", "level", "--quick", "--live", "1000", "--seconds", "0.05", "--simulated", "1,4", "--packets", "300000")
+        result = json.loads(self.run_ok(*few, "--json", "-").stdout)
+        self.assertEqual([(row["traffic"], row["levelling"], row["workers"]) for row in result["imbalance"]],
+                         [(traffic, levelling, workers) for traffic in ("campus", "skewed") for levelling in ("fixed", "levelled")
+                          for workers in (1, 4)])
+        percent = {(row["traffic"], row["levelling"]): row["packets_percent_median"] for row in result["imbalance"] if row["workers"] == 4}
+        self.assertLess(percent["skewed", "levelled"], percent["skewed", "fixed"])
+        self.assertEqual({row["moves_a_second"] for row in result["imbalance"] if row["levelling"] == "fixed" or row["workers"] == 1}, {0})
+        self.assertEqual([row["second"] for row in result["scaling"]], list(range(70)))
+        at = {row["second"]: row["workers"] for row in result["scaling"]}
+        self.assertEqual((at[0], at[69]), (1, 1))
+        self.assertGreaterEqual(at[30], 4)
+        again = json.loads(self.run_ok(*few, "--json", "-").stdout)
+        self.assertEqual([again[part] for part in ("imbalance", "scaling")], [result[part] for part in ("imbalance", "scaling")])
+        shown = self.run_ok(*few).stdout
+        for words in ("of the moving shard", "levelled", "15 simulated workers"):
+            self.assertIn(words, shown)
+        self.refuse(USAGE, ["--simulated", "4 twice"], "bench", "level", "--simulated", "4,4")
+        self.refuse(USAGE, ["--offered"], "bench", "level", "--offered", "2")
 
     def test_the_bench_of_the_pipeline(self):
         run = lambda *arguments: json.loads(self.run_ok("bench", "pipeline", "--quick", "--repetitions", "1", "--json",

@@ -1,4 +1,5 @@
-// `millrace bench level`: what moving a shard costs, and what levelling a skewed load brings.
+// `millrace bench level`: what moving a shard costs, what levelling a skewed load brings, and what
+// many workers would do.
 #include "bench/level.h"
 
 #include <algorithm>
@@ -19,6 +20,11 @@ using bench::LevelOptions;
 using bench::LevelReport;
 using bench::LevelResult;
 
+using bench::ImbalanceResult;
+using bench::LevelLatency;
+using bench::Levelling;
+using bench::ScalingResult;
+
 struct LevelCommand : BenchCommand {
   LevelOptions options;
 
@@ -38,6 +44,49 @@ Json to_json(const LevelResult& r) {
   return line;
 }
 
+double lost_share(const LevelReport& report) {
+  return static_cast<double>(report.lost) /
+         static_cast<double>(std::max<std::uint64_t>(report.arrived, 1));
+}
+
+/// A row for the mean and one for each percentile, of each kind of packets.
+Json latency_json(const LevelReport& report) {
+  Json rows = Json::array();
+  for (const LevelLatency& latency : report.latency) {
+    const auto add = [&](const std::string& part, const Spread& us) {
+      Json row{{"packets", to_string(latency.of)}, {"part", part}, {"counted", latency.packets}};
+      row.update(spread_json("us", us, 2));
+      row["lost_share"] = rounded(lost_share(report), 6);
+      row["moves"] = report.moves_at_rate;
+      row["move_ms"] =
+          report.moves_at_rate > 0 ? Json(rounded(report.move_ms_at_rate[0].second, 3)) : Json();
+      rows.push_back(std::move(row));
+    };
+    add("mean", latency.mean);
+    for (std::size_t n = 0; n < latency.percentiles.size(); ++n)
+      add(fmt::format("{} %", LevelLatency::kPercents[n]), latency.percentiles[n]);
+  }
+  return rows;
+}
+
+Json to_json(const ImbalanceResult& r) {
+  Json line{{"traffic", to_string(r.traffic)},
+            {"levelling", to_string(r.levelling)},
+            {"workers", r.workers}};
+  line.update(spread_json("packets_percent", r.packets, 3));
+  line.update(spread_json("bytes_percent", r.bytes, 3));
+  line["moves_a_second"] = rounded(r.moves_a_second, 2);
+  return line;
+}
+
+Json to_json(const ScalingResult& r) {
+  return {{"second", r.second},
+          {"load", rounded(r.load, 4)},
+          {"workers", r.in_use},
+          {"lost_share", rounded(r.lost, 6)},
+          {"moves", r.moves}};
+}
+
 Json to_json(const LevelReport& report, const LevelOptions& options) {
   Json all = results_json("level", report.complete,
                           {{"workers", options.workers},
@@ -45,14 +94,67 @@ Json to_json(const LevelReport& report, const LevelOptions& options) {
                            {"live", options.live},
                            {"shards", options.shards},
                            {"burst", options.burst},
-                           {"seconds", options.seconds}},
+                           {"seconds", options.seconds},
+                           {"offered", options.offered},
+                           {"simulated", options.simulation.workers},
+                           {"packets", options.simulation.packets},
+                           {"peak", options.simulation.peak},
+                           {"move_ms", options.simulation.move_ms}},
                           options);
   all.update(Json{{"processors", processors()}, {"pages", to_string(report.pages)}});
   for (const auto& result : report.results) all["results"].push_back(to_json(result));
+  all.update(Json{
+      {"latency", latency_json(report)}, {"imbalance", Json::array()}, {"scaling", Json::array()}});
+  for (const auto& result : report.simulation.imbalance)
+    all["imbalance"].push_back(to_json(result));
+  for (const auto& result : report.simulation.scaling) all["scaling"].push_back(to_json(result));
   return all;
 }
 
-void print(const LevelReport& report) {
+void print_latency(const LevelReport& report, const LevelOptions& options) {
+  fmt::print(
+      "\nMicroseconds from arrival to send at {} of the even load's rate: median (least-most) of "
+      "slices\n{:20}{:>24}{:>24}{:>24}{:>24}\n",
+      options.offered, "packets", "mean", "50 %", "95 %", "99 %");
+  for (const LevelLatency& latency : report.latency) {
+    fmt::print("{:20}{:>24}", to_string(latency.of), cell(latency.mean));
+    for (const Spread& us : latency.percentiles) fmt::print("{:>24}", cell(us));
+    fmt::print("\n");
+  }
+  if (report.moves_at_rate > 0) {
+    fmt::print(
+        "Meanwhile {} moves took {:.2f} ms (50 %) and {:.2f} ms (99 %); {:.2f} % of packets "
+        "found a queue full\n",
+        report.moves_at_rate, report.move_ms_at_rate[0].second, report.move_ms_at_rate[1].second,
+        100 * lost_share(report));
+  }
+}
+
+void print_imbalance(const std::vector<ImbalanceResult>& results) {
+  fmt::print(
+      "\nSimulated workers, by second: by how many percent the busiest has more packets than the "
+      "idlest, median (least-most); the same of bytes; moves a second\n"
+      "{:10}{:10}{:>8}{:>24}{:>24}{:>10}\n",
+      "traffic", "shards", "workers", "packets", "bytes", "moves");
+  for (const ImbalanceResult& r : results) {
+    fmt::print("{:10}{:10}{:>8}{:>24}{:>24}{:>10.1f}\n", to_string(r.traffic),
+               to_string(r.levelling), r.workers, cell(r.packets), cell(r.bytes), r.moves_a_second);
+  }
+}
+
+void print_scaling(const std::vector<ScalingResult>& results, unsigned workers) {
+  constexpr unsigned kEach = 5;
+  fmt::print(
+      "\n{} simulated workers, as many in use as the load needs: load in capacities of one, "
+      "workers in use, share lost in that second\n{:>8}{:>8}{:>8}{:>10}\n",
+      workers, "second", "load", "in use", "lost");
+  for (const ScalingResult& r : results) {
+    if (r.second % kEach == 0)
+      fmt::print("{:>8}{:>8.2f}{:>8}{:>8.2f} %\n", r.second, r.load, r.in_use, 100 * r.lost);
+  }
+}
+
+void print(const LevelReport& report, const LevelOptions& options) {
   fmt::print(
       "Mpps of all workers, the same in that of an even load without moves, and the busiest "
       "worker's "
@@ -71,9 +173,13 @@ void print(const LevelReport& report) {
     }
     fmt::print("\n");
   }
+  print_latency(report, options);
+  print_imbalance(report.simulation.imbalance);
+  print_scaling(report.simulation.scaling, bench::SimulationOptions::kScaling);
 }
 
 int LevelCommand::run() {
+  if (auto ok = each_once("--simulated", options.simulation.workers); !ok) return fail(ok.error());
   if (auto ok = begin(); !ok) return fail(ok.error());
   warn_of_turns(options.workers);
   LiveTable live(quiet, Unit::mpps);
@@ -81,13 +187,14 @@ int LevelCommand::run() {
   live.clear();
   if (!report) return fail(in_terms_of("--live", report.error()));
   if (left_nothing(report->complete, report->results.empty())) return kInterrupted;
-  return finish(report->complete, to_json(*report, options), [&report] { print(*report); });
+  return finish(report->complete, to_json(*report, options), [&] { print(*report, options); });
 }
 
 }  // namespace
 
 void add_bench_level(CLI::App& bench, Run& run) {
-  auto* command = bench.add_subcommand("level", "Shards that move between running workers");
+  auto* command =
+      bench.add_subcommand("level", "Shards that move between workers, running and simulated");
   const auto level = std::make_shared<LevelCommand>();
   LevelOptions& options = level->options;
   constexpr unsigned kMostWorkers = 4;
@@ -104,12 +211,31 @@ void add_bench_level(CLI::App& bench, Run& run) {
       ->check(number(0.01, 3600))
       ->capture_default_str()
       ->type_name("S");
+  command->add_option("--offered", options.offered, "Rate for latency, of the even load's")
+      ->check(number(0.01, 1))
+      ->capture_default_str()
+      ->type_name("X");
+  bench::SimulationOptions& simulation = options.simulation;
+  add_whole(*command, "--simulated", simulation.workers, "Workers that are computed; 1 to 16", 1,
+            Workers::kMost);
+  add_whole(*command, "--packets", simulation.packets, "For each kind of traffic that they get",
+            10'000, 10'000'000'000);
+  command->add_option("--peak", simulation.peak, "Their changing load, in capacities of one worker")
+      ->check(number(0.01, bench::SimulationOptions::kScaling))
+      ->capture_default_str()
+      ->type_name("X");
+  command->add_option("--move-ms", simulation.move_ms, "How long a shard takes to move there")
+      ->check(number(0.01, 10'000))
+      ->capture_default_str()
+      ->type_name("MS");
   level->add_to(*command, options);
   command->footer(
       "\nAn interrupt ends it early: what is finished is printed and written, and the exit\n"
       "status is 130.\n\nExample: millrace bench level --live 1000000 --json level.json");
   command->callback([&run, level, command] {
     if (level->quick && command->count("--live") == 0) level->options.live = 10'000;
+    if (level->quick && command->count("--packets") == 0)
+      level->options.simulation.packets = 1'000'000;
     if (level->quick && command->count("--seconds") == 0) level->options.seconds = 0.1;
     if (level->quick && command->count("--repetitions") == 0) level->options.repetitions = 1;
     run = [level] { return level->run(); };

@@ -1,0 +1,62 @@
+// The question: how evenly does levelling spread the packets of many workers, and how many of them
+// does a load that changes need? RSS++'s figures 11 and 12b, computed.
+//
+// Generated packets are parsed and hashed; from then on only their numbers count: what each shard
+// gets in each interval of levelling (simulated_workers.h). So there may be more workers than this
+// machine has processors.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "bench/progress.h"
+#include "bench/simulated_workers.h"
+#include "bench/spread.h"
+#include "millrace/types.h"
+#include "traffic/generate.h"
+
+namespace millrace::bench {
+
+struct SimulationOptions {
+  std::vector<unsigned> workers{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+  std::uint64_t packets = 15'000'000;  ///< of each kind of traffic
+  double peak = 3.5;                   ///< the changing load's, in capacities of one worker
+  double move_ms = 5;                  ///< from the decision to the last worker's marker
+  unsigned shards = 512;
+  std::uint64_t seed = 1;
+
+  static constexpr unsigned kScaling = 15;  ///< workers for the changing load, as in RSS++'s
+};
+
+/// So many workers that serve one kind of traffic at a constant rate, second by second.
+struct ImbalanceResult {
+  Profile traffic = Profile::campus;
+  Levelling levelling = Levelling::none;
+  unsigned workers = 0;
+  Spread packets;  ///< `imbalance_percent` of the packets of each second
+  Spread bytes;    ///< and of their bytes on the wire
+  double moves_a_second = 0;
+};
+
+/// A second of the changing load.
+struct ScalingResult {
+  unsigned second = 0;
+  double load = 0;      ///< at its beginning, in capacities of one worker
+  unsigned in_use = 0;  ///< workers that have shards, when it ends
+  double lost = 0;      ///< share of packets, mean of its steps
+  unsigned moves = 0;
+};
+
+struct LevelSimulation {
+  std::vector<ImbalanceResult> imbalance;
+  std::vector<ScalingResult> scaling;
+  bool complete = false;  ///< false: `progress` ended it
+};
+
+std::string_view to_string(Levelling levelling);
+
+/// Computes all of it; for the same options the same. Error (failed): no memory.
+Result<LevelSimulation> simulate_level(const SimulationOptions& options, const Progress& progress);
+
+}  // namespace millrace::bench

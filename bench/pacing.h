@@ -1,0 +1,74 @@
+// At which rate packets arrive at the ports of workers that run, and when their latency is
+// recorded.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+
+#include "bench/arrivals.h"
+
+namespace millrace::bench {
+
+/// One thread changes it, ports read it. It outlives them.
+class Pacing {
+ public:
+  static constexpr unsigned kNone = UINT_MAX;
+  /// Packets that may wait at a port.
+  static constexpr unsigned kQueue = 4096;
+
+  explicit Pacing(unsigned slices) : slices_(slices) {}
+
+  /// From one packet to the next, of all ports together; 0: they give packets as fast as these are
+  /// taken.
+  void set_ns_each(double ns) { ns_each_.store(ns, std::memory_order_relaxed); }
+  double ns_each() const { return ns_each_.load(std::memory_order_relaxed); }
+  /// Latency of what is sent from now on belongs to that slice, below `slices`, or to none.
+  void record(unsigned slice) { slice_.store(slice, std::memory_order_relaxed); }
+  unsigned slice() const { return slice_.load(std::memory_order_relaxed); }
+  unsigned slices() const { return slices_; }
+  /// Since it was made. Any thread.
+  double now_ns() const {
+    return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start_)
+        .count();
+  }
+
+ private:
+  unsigned slices_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::atomic<double> ns_each_ = 0;
+  std::atomic<unsigned> slice_ = kNone;
+};
+
+/// How long packets took from arrival to send.
+class Latency {
+ public:
+  void add(double ns) {
+    bins_.add(ns);
+    sum_us_ += ns / 1000;
+  }
+  void add(const Latency& other) {
+    bins_.add(other.bins_);
+    sum_us_ += other.sum_us_;
+  }
+  std::uint64_t total() const { return bins_.total(); }
+  /// In microseconds. Of one packet at least.
+  double mean() const { return sum_us_ / static_cast<double>(total()); }
+  double percentile(double percent) const { return bins_.percentile(percent); }
+
+ private:
+  LatencyBins bins_;
+  double sum_us_ = 0;
+};
+
+struct SliceLatency {
+  Latency all;
+  Latency moving;  ///< of packets that were taken while their shard was on its way
+
+  void add(double ns, bool is_moving) {
+    all.add(ns);
+    if (is_moving) moving.add(ns);
+  }
+};
+
+}  // namespace millrace::bench

@@ -1,0 +1,76 @@
+// Workers that are computed, not run: they have shards and a capacity, and the code that decides in
+// production says which shard goes where and how many of them are needed (shard/level.h). No
+// threads, no clock; one thread uses it.
+//
+// Time goes in steps of an interval of levelling. A worker serves up to its capacity in a step and
+// loses the rest: it has no queue. Shards move one after another, so many in a step, and the next
+// decision waits until the last has moved, as in `Control::level`.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "shard/indirection.h"
+#include "shard/level.h"
+
+namespace millrace::bench {
+
+/// How much more the busiest worker has than the idlest, in percent of the idlest's: RSS++'s
+/// MIN-MAX-LOAD-PKTS-RATIO (dpdk.testie of its experiments). As there, workers without a load do
+/// not count, and more than 2000 is 2000. 0 where fewer than two have some.
+double imbalance_percent(std::span<const double> loads);
+
+/// The load `seconds` after the beginning, of its peak, 0.1 to 1: it grows for 15 s and falls from
+/// 30 s to 60 s, as a sine. The curve of RSS++'s experiment in scaling (`sfnt` in common.testie).
+double load_at(double seconds);
+
+/// Whether shards move.
+enum class Levelling : std::uint8_t {
+  none,      ///< each stays where it was
+  all,       ///< between all workers
+  as_needed  ///< to as few workers as the load needs, as with `workers = "auto"`
+};
+
+class SimulatedWorkers {
+ public:
+  struct Plan {
+    unsigned workers = 1;
+    unsigned shards = 512;
+    Levelling levelling = Levelling::none;
+    /// Packets that a worker can serve in a step.
+    double capacity = std::numeric_limits<double>::infinity();
+    double moves_a_step = 1;
+  };
+  struct Step {
+    std::vector<double> loads;  ///< packets that came for each worker
+    double lost = 0;            ///< of them, those beyond its capacity
+    unsigned in_use = 0;        ///< workers that had a shard
+    unsigned moves = 0;         ///< at the end of the step
+  };
+
+  explicit SimulatedWorkers(const Plan& plan);
+
+  /// The next step, in which each shard gets so many packets.
+  Step step(std::span<const double> packets_of_shard);
+  /// Sums up by worker what shards have, as it was in the last step.
+  std::vector<double> by_worker(std::span<const double> of_shard) const {
+    return loads_of(before_, of_shard, plan_.workers);
+  }
+
+ private:
+  void decide(std::span<const double> loads);
+  unsigned move();
+
+  Plan plan_;
+  Indirection now_;
+  Indirection before_;  // in the last step
+  Leveller leveller_;
+  std::vector<double> served_;  // of each shard, so far
+  std::deque<Move> to_come_;
+  double may_move_ = 0;
+};
+
+}  // namespace millrace::bench
