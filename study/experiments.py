@@ -3,6 +3,7 @@
 import itertools
 import operator
 import os
+import re
 import shlex
 import string
 import tomllib
@@ -232,9 +233,14 @@ def read(path):
     return Experiment(name=name, **given)
 
 
+def _place(name):
+    """Returns the place of an experiment: by the number that its name begins with, then by letters."""
+    return int(re.match(r"\d*", name)[0] or 0), name
+
+
 def read_all(folder):
-    """Returns the folder's experiments in the order of their names."""
-    names = sorted(os.path.splitext(name)[0] for name in os.listdir(folder) if name.endswith(".toml"))
+    """Returns the folder's experiments in the order of their numbers: 10 stands behind 9."""
+    names = sorted((os.path.splitext(name)[0] for name in os.listdir(folder) if name.endswith(".toml")), key=_place)
     experiments = [read(os.path.join(folder, f"{name}.toml")) for name in names]
     for experiment in experiments:
         for of in (of for finding in experiment.finding for of in finding.get("of", {}).values()):

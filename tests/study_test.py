@@ -75,6 +75,12 @@ class Study(StudyCase):
         self.assertNotIn("no memory", self.page())
         self.assertIn("1-speed, bits 16: done in", self.run_it("--list", "full").stdout)
 
+    def test_they_stand_in_the_order_of_their_numbers(self):
+        for name in ("10-ten", "9-nine", "2-b", "2-a"):
+            self.write(f"experiments/{name}.toml", EXPERIMENT)
+        listed = [line.partition(",")[0] for line in self.run_it("quick", "--list").stdout.splitlines()]
+        self.assertEqual(listed, ["1-speed", "2-a", "2-b", "9-nine", "10-ten"])
+
     def test_an_interrupted_one_goes_on(self):
         self.write("mended", "")
         self.write("slow", "")
