@@ -368,13 +368,15 @@ LevelLatency latency_of(LevelPackets packets, const LatencySamples& samples) {
   return latency;
 }
 
-/// Adds what was measured at a given rate.
+/// Adds what was measured at a given rate; where workers got no processor, that is nothing.
 void add_latency(const SamplesOf& samples, LevelReport& report) {
   const Samples& moving = samples.at(LevelCase::moving);
-  report.latency.push_back(latency_of(LevelPackets::at_rest, samples.at(LevelCase::even).all));
-  report.latency.push_back(latency_of(LevelPackets::while_moving, moving.all));
-  if (moving.of_moving_shard.packets > 0)
-    report.latency.push_back(latency_of(LevelPackets::of_moving_shard, moving.of_moving_shard));
+  const auto add = [&report](LevelPackets packets, const LatencySamples& of_these) {
+    if (of_these.packets > 0) report.latency.push_back(latency_of(packets, of_these));
+  };
+  add(LevelPackets::at_rest, samples.at(LevelCase::even).all);
+  add(LevelPackets::while_moving, moving.all);
+  add(LevelPackets::of_moving_shard, moving.of_moving_shard);
   report.moves_at_rate = moving.move_ms_at_rate.size();
   if (report.moves_at_rate > 0)
     report.move_ms_at_rate = percentiles_of(moving.move_ms_at_rate, {50, 99, 100});

@@ -187,6 +187,13 @@ int LevelCommand::run() {
   live.clear();
   if (!report) return fail(in_terms_of("--live", report.error()));
   if (left_nothing(report->complete, report->results.empty())) return kInterrupted;
+  constexpr double kManyLost = 0.01;
+  if (lost_share(*report) > kManyLost) {
+    warn(
+        fmt::format("{:.0f} % of packets found a queue full while latency was measured: others use "
+                    "the processors, and latencies are theirs",
+                    100 * lost_share(*report)));
+  }
   return finish(report->complete, to_json(*report, options), [&] { print(*report, options); });
 }
 
