@@ -376,6 +376,7 @@ void LiveRun::describe() const {
 Result<void> LiveRun::forward() {
   const std::vector<Port*> ports = live_->ports();
   const auto ended = workers_->run(ports);
+  if (line_.shards_that_move > 0) live_->end_move(*workers_);
   has_ended_ = true;
   interrupted = true;  // ends the waits of other threads
   claiming_.reset();

@@ -1,8 +1,9 @@
 // The requests to a running dataplane, independent of the protocol: to show its state and to change
 // it.
 //
-// Any thread may call. Calls wait for one another, but packets wait for none of them: each worker
-// does its part between two of its bursts, in bounded pieces.
+// Any thread may call. Calls wait for one another and take turns in the order in which they came,
+// but packets wait for none of them: each worker does its part between two of its bursts, in
+// bounded pieces.
 #pragma once
 
 #include <atomic>
@@ -22,6 +23,7 @@
 
 #include "config/config.h"
 #include "control/offer.h"
+#include "core/fair_mutex.h"
 #include "function/kind.h"
 #include "line/carried.h"
 #include "live/filter.h"
@@ -192,14 +194,14 @@ class Control {
     std::chrono::steady_clock::time_point at_;
   };
   template <class IsDone>
-  bool wait_for(const IsDone& is_done);
+  bool wait_for(const IsDone& is_done, std::chrono::milliseconds most);
   std::optional<Refusal> refusal_to_change() const;
   unsigned use(unsigned workers);
   void level_once(Leveller& leveller, const std::stop_token& stop);
 
   Result<void> take_on(Config config);
 
-  std::mutex mutex_;
+  FairMutex mutex_;  // shards may move one behind the other for seconds
   std::atomic<bool> is_tracing_ = false;
   /// Reading a file may take long: a request that comes meanwhile is refused after this time.
   static constexpr std::chrono::seconds kReloadPatience{5};

@@ -11,6 +11,7 @@ namespace millrace {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kMovePatience{5};
 
 Refusal refusal(Refusal::Kind kind, const std::string& why) { return {kind, why}; }
 
@@ -59,11 +60,11 @@ std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
   return std::nullopt;
 }
 
-/// Under the lock: waits until `is_done`, for some seconds.
+/// Under the lock: waits until `is_done`, but no longer than `most`.
 template <class IsDone>
-bool Control::wait_for(const IsDone& is_done) {
+bool Control::wait_for(const IsDone& is_done, std::chrono::milliseconds most) {
   constexpr std::chrono::microseconds kPause{20};
-  const auto until = SteadyClock::now() + std::chrono::seconds(5);
+  const auto until = SteadyClock::now() + most;
   while (!is_done() && !live_->is_ending() && SteadyClock::now() < until)
     std::this_thread::sleep_for(kPause);
   return is_done();
@@ -73,14 +74,14 @@ Answer<double> Control::move_shard(unsigned shard, unsigned to) {
   const std::lock_guard guard(mutex_);
   ShardMoves& moves = live_->owners().moves();
   const auto is_done = [&moves] { return !moves.is_under_way(); };
-  if (!wait_for(is_done))
+  if (!wait_for(is_done, kMovePatience))
     return std::unexpected(refusal(Refusal::Kind::not_now, "another shard is on its way"));
   if (auto no = refusal_to_move(shard, to)) return std::unexpected(*no);
   if (moves.worker_of(shard) == to) return 0.0;
   const auto start = SteadyClock::now();
   moves.begin(shard, to);
   ++moves_of_[shard];
-  if (!wait_for(is_done))
+  if (!wait_for(is_done, kMovePatience))
     return std::unexpected(refusal(Refusal::Kind::not_now, "it is on its way still"));
   return std::chrono::duration<double, std::milli>(SteadyClock::now() - start).count();
 }
@@ -103,13 +104,17 @@ std::vector<double> Control::BusyTimes::since() {
 /// each queue has come to its worker: so a packet that waits for a move came behind those that the
 /// former worker of its queue had received.
 unsigned Control::use(unsigned workers) {
+  // Other requests wait meanwhile, and the next interval looks again.
+  constexpr std::chrono::milliseconds kUsePatience{50};
   const std::lock_guard guard(mutex_);
+  // Paused workers pass no queue on.
+  if (refusal_while_handing_over()) return live_->in_use();
   const auto is_done = [this] { return !live_->owners().moves().is_under_way(); };
-  if (workers != live_->in_use() && !refusal_while_handing_over() && wait_for(is_done)) {
+  if (workers != live_->in_use() && wait_for(is_done, kUsePatience)) {
     live_->use(workers);
     queues_have_settled_ = false;
   }
-  if (!queues_have_settled_ && wait_for([this] { return live_->has_settled(); }))
+  if (!queues_have_settled_ && wait_for([this] { return live_->has_settled(); }, kUsePatience))
     queues_have_settled_ = workers_->ask_all([](unsigned) {});
   return live_->in_use();
 }

@@ -133,6 +133,13 @@ void Live::set_workers(Workers& workers) {
   for (const auto& port : ports_) port->exchange().set_lines(lines);
 }
 
+void Live::end_move(Workers& workers) {
+  owners().moves().end(
+      [&workers](unsigned shard, unsigned from, unsigned to, std::span<const std::byte> parcel) {
+        workers.line(to).unpack(shard, workers.line(from), parcel);
+      });
+}
+
 Result<void> Live::start() {
   if (auto ok = devices_->start(); !ok || kernel_ == nullptr) return ok;
   return kernel_->start();

@@ -61,6 +61,9 @@ class Live {
   Owners& owners() const { return hub_->exchange().owners(); }
   /// Allows shards to move between these workers. To be called before they run.
   void set_workers(Workers& workers);
+  /// Delivers connections that are on their way to their worker. To be called when workers have
+  /// ended.
+  void end_move(Workers& workers);
   /// Makes only the first `workers` workers receive; the others sleep while no worker hands them
   /// packets. One thread at a time.
   void use(unsigned workers) { hub_->use(workers); }

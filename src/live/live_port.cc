@@ -71,6 +71,7 @@ bool LivePort::receive(Burst& burst) {
   if (hub_->kernel() != nullptr) send_for_kernel();
   parse(burst, link_type());
   host_.admit(burst, std::span(arrivals_).first(arrived_));
+  flush();  // packets that have waited for their next hop are older than those in flight
   empty_ = burst.size == 0 ? empty_ + 1 : 0;
   if (hub_->is_ending()) return false;
   if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return false;

@@ -67,6 +67,16 @@ class ShardMoves {
   /// Begins to move a shard to a worker that does not have it; no move is under way.
   void begin(unsigned shard, unsigned to);
   bool is_under_way() const { return stage_.load(std::memory_order_acquire) != Stage::none; }
+  /// Calls `unpack(shard, from, to, parcel)` for each parcel of connections that has not been
+  /// opened by the taker. To be called when the workers have ended, and the move with them.
+  template <class Unpack>
+  void end(Unpack&& unpack) {
+    for (MoveMessage& parcel : parcels_) {
+      if (parcel.connections.empty()) continue;
+      unpack(shard_, from_, to_, std::span<const std::byte>(parcel.connections));
+      parcel.connections.clear();
+    }
+  }
   /// @}
 
  private:

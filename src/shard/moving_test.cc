@@ -11,7 +11,9 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/test_seed.h"
@@ -126,6 +128,18 @@ class World {
       wrong = "of " + std::to_string(sent) + " packets " + std::to_string(served) +
               " were served, " + std::to_string(dropped) + " dropped";
     return wrong;
+  }
+
+  /// Ends both workers in the midst of a move; returns how many connections were on their way, and
+  /// how many still are when the move has ended, too.
+  std::pair<std::ptrdiff_t, std::ptrdiff_t> end_while_moving() {
+    const auto on_their_way = [this] { return std::ranges::count(connection_, kInParcel); };
+    moves.begin(0, 1 - moves.worker_of(0));
+    for (unsigned n = 0; on_their_way() == 0 && n < 100'000; ++n) step();
+    const auto before = on_their_way();
+    moves.end([this](unsigned shard, unsigned from, unsigned to,
+                     std::span<const std::byte> parcel) { all_[to]->unpack(shard, from, parcel); });
+    return {before, on_their_way()};
   }
 
   unsigned workers() const { return static_cast<unsigned>(all_.size()); }
@@ -382,6 +396,16 @@ TEST(Moving, WhereRingsAreFullOnlyPacketsAreLost) {
     EXPECT_EQ(world.run(3'000), "") << workers << " workers";
     EXPECT_GT(world.dropped, 0U) << workers << " workers";
   }
+}
+
+TEST(Moving, NoConnectionIsLostWhereWorkersEnd) {
+  SCOPED_TRACE(test::repeat());
+  World world(test::seed(), 2, 100, kRoomyRing);
+  ASSERT_EQ(world.run(100), "");
+  const auto [before, after] = world.end_while_moving();
+  EXPECT_GT(before, 0);
+  EXPECT_EQ(after, 0);
+  EXPECT_EQ(world.wrong, "");
 }
 
 TEST(Moving, MistakesAreFound) {

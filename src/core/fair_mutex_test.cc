@@ -1,0 +1,39 @@
+#include "core/fair_mutex.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+// A thread that wants it again at once comes behind those that wait.
+TEST(FairMutexTest, IsGotInTurn) {
+  constexpr std::chrono::milliseconds kUntilItWaits{50};
+  FairMutex mutex;
+  std::vector<int> order;
+  std::array<std::atomic<bool>, 3> asks{};
+  std::vector<std::jthread> others;
+  std::unique_lock guard(mutex);
+  for (int n = 0; n < 3; ++n) {
+    others.emplace_back([&mutex, &order, &asks = asks[n], n] {
+      asks = true;
+      asks.notify_one();
+      const std::lock_guard waits(mutex);
+      order.push_back(n);
+    });
+    asks[n].wait(false);
+    std::this_thread::sleep_for(kUntilItWaits);
+  }
+  guard.unlock();
+  guard.lock();
+  EXPECT_EQ(order, (std::vector{0, 1, 2}));
+}
+
+}  // namespace
+}  // namespace millrace
