@@ -82,9 +82,8 @@ class Family {
                                    CarryingFor<K>& carrying);
   ConnId resume(const CarriedConnection<K>& carried, Line::Images images, Tick now, unsigned shard);
   void forget(ConnId id);
-  /// @}
-  /// Removes at most `most` connections of a shard, and appends them to `parcel` as a block (none
-  /// if the shard has no connection). Returns true if the shard has no connection any more.
+  /// Removes at most `most` connections of a shard, and appends those that have not expired to
+  /// `parcel` as a block. True if none is left.
   bool pack(unsigned shard, std::size_t most, Tick now, std::vector<std::byte>& parcel);
   /// Prefetches the places in the table for the `count` records of a block. Returns the bytes
   /// behind them.

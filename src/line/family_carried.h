@@ -62,8 +62,14 @@ bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
   parcel.resize(at + sizeof(block));
   {
     [[maybe_unused]] const auto guard = tracker_->writing();
-    ConnId id = tracker_->first_of(shard);
-    for (; block.count < most && id != ConnId::none; id = tracker_->first_of(shard)) {
+    for (std::size_t left = most; left > 0; --left) {
+      const ConnId id = tracker_->first_of(shard);
+      if (id == ConnId::none) break;
+      if (expires_ && tracker_->is_idle_too_long(id, now)) {
+        // The other worker may have opened another one between the same ends.
+        tracker_->close(id, expired());
+        continue;
+      }
       const auto record = carried(id, now);
       function_->write(record.key, state_of(id), append_record(parcel, record, image_bytes));
       // The limit of its source still counts the connection: it goes on at another worker.
