@@ -128,7 +128,8 @@ void ShardsOfWorker::mark(unsigned worker) {
   released_ += queues_[worker].count;
 }
 
-/// What came before a marker has been passed on: it stood in earlier bursts, or in this one.
+/// Passes markers on. Packets that came before a marker have been passed on by now: they stood in
+/// earlier bursts, or in this one.
 void ShardsOfWorker::pass_markers() {
   std::size_t sent = 0;
   while (sent < to_pass_.size() && worker_->send(moves_->to_, *to_pass_[sent])) ++sent;

@@ -36,16 +36,16 @@
 
 namespace millrace {
 
-/// What one worker sends another about a move.
+/// A message about a move, from one worker to another.
 struct MoveMessage {
   enum class Kind : std::uint8_t { parcel, marker };
   Kind kind = Kind::parcel;
-  std::uint16_t worker = 0;            ///< whose marker it is
+  std::uint16_t worker = 0;            ///< the worker that wrote the marker
   std::vector<std::byte> connections;  ///< in a parcel (line/carried.h)
-  std::atomic<bool> is_free = true;    ///< of a parcel: it may be filled
+  std::atomic<bool> is_free = true;    ///< for a parcel: it may be filled
 };
 
-/// Who has which shard, and the move under way: what all workers share.
+/// The worker of each shard, and the move under way. All workers share it.
 class ShardMoves {
  public:
   /// A parcel of so many bytes is sent.
@@ -57,7 +57,7 @@ class ShardMoves {
 
   unsigned shards() const { return static_cast<unsigned>(worker_of_.size()); }
   unsigned workers() const { return static_cast<unsigned>(markers_.size()); }
-  /// Returns who has the shard; any thread. While it changes hands, the taker.
+  /// Returns the worker that has the shard; while the shard changes hands, the taker. Any thread.
   unsigned worker_of(unsigned shard) const {
     return worker_of_[shard].load(std::memory_order_acquire);
   }
@@ -155,7 +155,7 @@ class ShardsOfWorker {
   void receive(MoveMessage& message) { received_.push_back(&message); }
   /// Keeps a packet, whose way said so. False: there are too many already.
   bool hold(Handle packet, unsigned from);
-  /// Whether a packet need not be held any more.
+  /// True if a packet need not be held any more.
   bool has_released() const { return released_ > 0; }
   /// Returns that packet, those of one worker in their order. It is to be served before others that
   /// have come.

@@ -21,7 +21,7 @@
 namespace millrace {
 namespace {
 
-/// What is wrong with this simulation on purpose.
+/// A mistake that is planted in the simulation.
 enum class Mistake : std::uint8_t {
   none,
   holds_nothing,     // the taker serves what has come too early
