@@ -53,7 +53,7 @@ void SimulatedWorkers::decide(std::span<const double> loads) {
   if (plan_.levelling == Levelling::as_needed) {
     std::vector<double> busy;
     for (const double load : loads) busy.push_back(std::min(load / plan_.capacity, 1.0));
-    leveller_.use(workers_needed(busy, leveller_.workers()));
+    leveller_.use(workers_needed(busy, leveller_.workers(), 0));
   }
   std::vector<std::uint64_t> packets;
   for (const double served : served_) packets.push_back(static_cast<std::uint64_t>(served));

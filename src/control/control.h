@@ -197,7 +197,8 @@ class Control {
   bool wait_for(const IsDone& is_done, std::chrono::milliseconds most);
   std::optional<Refusal> refusal_to_change() const;
   unsigned use(unsigned workers);
-  void level_once(Leveller& leveller, const std::stop_token& stop);
+  double taken();
+  void level_once(Leveller& leveller, double taken, const std::stop_token& stop);
 
   Result<void> take_on(Config config);
 

@@ -119,7 +119,18 @@ unsigned Control::use(unsigned workers) {
   return live_->in_use();
 }
 
-void Control::level_once(Leveller& leveller, const std::stop_token& stop) {
+/// Returns the share of the capacity, 0 to 1, that live connections take, of the fuller family.
+double Control::taken() {
+  const std::lock_guard guard(mutex_);
+  const auto taken_of = [](const TableReport& table) {
+    return table.capacity == 0
+               ? 0.0
+               : static_cast<double>(table.live) / static_cast<double>(table.capacity);
+  };
+  return std::min(std::max(taken_of(workers_->report_v4()), taken_of(workers_->report_v6())), 1.0);
+}
+
+void Control::level_once(Leveller& leveller, double taken, const std::stop_token& stop) {
   const Shards is = shards();
   Indirection now(static_cast<unsigned>(is.all.size()), workers_->count());
   std::vector<std::uint64_t> packets;
@@ -127,7 +138,8 @@ void Control::level_once(Leveller& leveller, const std::stop_token& stop) {
     now.give(shard, is.all[shard].worker);
     packets.push_back(is.all[shard].packets);
   }
-  for (const Move& move : leveller.decide(now, packets)) {
+  const unsigned most = most_shards(now.shards(), workers_->count(), taken);
+  for (const Move& move : leveller.decide(now, packets, most)) {
     if (stop.stop_requested() || !move_shard(move.shard, move.to)) return;
   }
 }
@@ -147,8 +159,9 @@ void Control::level() {
       }
       std::unique_lock lock(waiting);
       never.wait_for(lock, stop, interval, [] { return false; });
-      if (uses_few) leveller.use(use(workers_needed(busy.since(), leveller.workers())));
-      if (!stop.stop_requested()) level_once(leveller, stop);
+      const double full = taken();
+      if (uses_few) leveller.use(use(workers_needed(busy.since(), leveller.workers(), full)));
+      if (!stop.stop_requested()) level_once(leveller, full, stop);
     }
   });
 }

@@ -9,6 +9,7 @@
 // Any thread may call the plain functions.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -33,10 +34,17 @@ std::vector<double> loads_of(const Indirection& indirection, std::span<const dou
                              unsigned workers);
 
 /// Returns the moves that level the load: first those after which the first `workers`, 1 or more,
-/// have all shards, then those that lower the highest load, the best first. Loads are in any unit.
-/// When the latter are chosen, a worker either gives or takes shards, never both.
+/// have all shards, and none of them more than `most` (or than an even share, where that is more),
+/// then those that lower the highest load, the best first. Loads are in any unit. When the latter
+/// are chosen, a worker either gives or takes shards, never both.
 std::vector<Move> level(const Indirection& indirection, std::span<const double> load_of_shard,
-                        unsigned workers);
+                        unsigned workers, unsigned most = UINT_MAX);
+
+/// Returns how many shards a worker may have, so that its tables, which have room for a limited
+/// multiple of an even share of the capacity, do not run full before the others' do. `taken` is the
+/// share of the capacity, 0 to 1, that live connections take. They may double until the next
+/// decision.
+unsigned most_shards(unsigned shards, unsigned workers, double taken);
 
 /// Share of time, of 1, that the workers with shards should be busy, where as few workers as
 /// possible have shards.
@@ -47,8 +55,10 @@ inline constexpr double kTooBusy = 0.8;
 inline constexpr double kTooIdle = 0.5;
 
 /// Returns how many workers should have shards, 1 to `busy.size()`. `busy` is the share of time, 0
-/// to 1, in which each worker has had packets while the first `in_use` workers had all shards.
-unsigned workers_needed(std::span<const double> busy, unsigned in_use);
+/// to 1, in which each worker has had packets while the first `in_use` workers had all shards;
+/// `taken` the share of the capacity that live connections take: as large a share of the workers
+/// has shards at least, whatever their load.
+unsigned workers_needed(std::span<const double> busy, unsigned in_use, double taken);
 
 /// Decides from time to time which shards move, by their packets since the last decision. Used by
 /// one thread.
@@ -62,9 +72,11 @@ class Leveller {
   /// Sets how many workers, from the first on, should have shards.
   void use(unsigned workers) { workers_ = workers; }
   unsigned workers() const { return workers_; }
-  /// Returns the moves. `packets` counts each shard's packets so far. If too few have come since
-  /// the last decision, and the first `workers()` have all shards, returns none and waits for more.
-  std::vector<Move> decide(const Indirection& now, std::span<const std::uint64_t> packets);
+  /// Returns the moves. `packets` counts each shard's packets so far; `most`: as `level`. If too
+  /// few packets have come since the last decision, and the first `workers()` have all shards and
+  /// none of them too many, returns none and waits for more packets.
+  std::vector<Move> decide(const Indirection& now, std::span<const std::uint64_t> packets,
+                           unsigned most = UINT_MAX);
 
  private:
   unsigned workers_;

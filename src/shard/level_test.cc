@@ -111,9 +111,53 @@ TEST(Level, OthersGiveAllTheyHave) {
   }
 }
 
+TEST(Level, NoWorkerGetsMoreShardsThanItMay) {
+  SCOPED_TRACE(test::repeat());
+  std::mt19937_64 random(test::seed());
+  for (unsigned repetition = 0; repetition < 200; ++repetition) {
+    const auto workers = static_cast<unsigned>(1 + random() % 8);
+    const auto most = static_cast<unsigned>(random() % 128);
+    Indirection indirection(128, 8);
+    const auto crowd = static_cast<unsigned>(1 + random() % 8);
+    for (unsigned shard = 0; shard < 128; ++shard)
+      indirection.give(shard, static_cast<unsigned>(random() % crowd));
+    std::vector<double> load(128);
+    for (double& of_shard : load) of_shard = static_cast<double>(random() % 100);
+    load[random() % 128] = 5000;
+    const Indirection now = after(indirection, level(indirection, load, workers, most));
+    std::vector<unsigned> shards(workers);
+    for (unsigned shard = 0; shard < 128; ++shard) {
+      ASSERT_LT(now.worker_of(shard), workers);
+      ++shards[now.worker_of(shard)];
+    }
+    EXPECT_LE(std::ranges::max(shards), std::max(most, (128 + workers - 1) / workers));
+  }
+}
+
+TEST(Level, ShardsLeaveAFullWorkerWithoutPackets) {
+  Leveller leveller(4);
+  const Indirection crowded(128, 1);
+  const std::vector<std::uint64_t> packets(128);
+  EXPECT_TRUE(leveller.decide(crowded, packets).empty());
+  EXPECT_EQ(leveller.decide(crowded, packets, 64).size(), 64U);
+  EXPECT_EQ(most_shards(128, 4, 0), 128U);
+  EXPECT_EQ(most_shards(128, 4, 0.25), 102U);
+  EXPECT_EQ(most_shards(128, 4, 1), 25U) << "below an even share, which each worker may have";
+}
+
+TEST(WorkersNeeded, AsManyAsConnectionsNeed) {
+  const std::vector<double> idle(8);
+  EXPECT_EQ(workers_needed(idle, 1, 0.1), 1U);
+  EXPECT_EQ(workers_needed(idle, 1, 0.2), 2U);
+  EXPECT_EQ(workers_needed(idle, 1, 0.5), 4U);
+  EXPECT_EQ(workers_needed(idle, 8, 0.5), 5U) << "and one more, until fewer connections live";
+  EXPECT_EQ(workers_needed(idle, 5, 0.5), 5U);
+  EXPECT_EQ(workers_needed(idle, 1, 1), 8U);
+}
+
 TEST(WorkersNeeded, AsFewAsCanDoIt) {
   const auto needed = [](std::vector<double> busy, unsigned in_use) {
-    return workers_needed(busy, in_use);
+    return workers_needed(busy, in_use, 0);
   };
   EXPECT_EQ(needed({0, 0, 0, 0}, 4), 1U);
   EXPECT_EQ(needed({0, 0, 0, 0}, 1), 1U);
@@ -136,7 +180,7 @@ TEST(WorkersNeeded, ComesToRest) {
       const auto next = [load](unsigned in_use) {
         std::vector<double> busy(kWorkers);
         std::fill_n(busy.begin(), in_use, std::min(load / in_use, 1.0));
-        return workers_needed(busy, in_use);
+        return workers_needed(busy, in_use, 0);
       };
       unsigned in_use = first;
       for (unsigned n = 0; n < 10; ++n) in_use = next(in_use);
