@@ -18,8 +18,8 @@ class ArrivalQueue {
   ArrivalQueue(std::uint64_t offered, double ns_each, unsigned room)
       : offered_(offered), ns_each_(ns_each), room_(room), runs_(room) {}
 
-  /// What arrives until so long after the first packet; times do not go back. What was taken out
-  /// since the last call left room for all that arrives now.
+  /// Adds the packets that arrive until `ns` after the first one; `ns` does not go back. Packets
+  /// taken out since the last call left room for all that arrive now.
   void arrive(double ns) {
     const auto by_then = static_cast<std::uint64_t>(std::max(ns, 0.0) / ns_each_) + 1;
     const std::uint64_t came = std::max(std::min(by_then, offered_), arrived_) - arrived_;
@@ -96,8 +96,9 @@ class LatencyBins {
     for (const std::uint64_t count : counts_) sum += count;
     return sum;
   }
-  /// What so many percent take at most, in microseconds, as if a bin's were spread evenly over it;
-  /// `kBeyond` where it is that or more, 0 of none.
+  /// Returns the time that `percent` of the packets take at most, in microseconds, as if the
+  /// packets of a bin were spread evenly over it; `kBeyond` if it is that or more, 0 if there are
+  /// no packets.
   double percentile(double percent) const {
     double left = percent / 100 * static_cast<double>(total());
     for (std::size_t us = 0; us < kBeyond; ++us) {

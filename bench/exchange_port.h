@@ -130,7 +130,8 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
   /// Packets that this worker has served.
   std::uint64_t served() const { return served_.value(); }
   std::uint64_t dropped() const { return dropped_.value(); }
-  /// By slice, of what this worker has sent; once it runs no longer.
+  /// Returns the latency of the packets that this worker has sent, by slice. To be called once it
+  /// runs no longer.
   const std::vector<SliceLatency>& latencies() const { return latencies_; }
   /// Packets that arrived at a given rate, and those of them that found the queue full; once it
   /// runs no longer.

@@ -40,7 +40,7 @@ struct LevelOptions : Settings {
   std::uint64_t live = 1'000'000;  ///< connections
   unsigned shards = 512;
   unsigned burst = 32;
-  double seconds = 1;  ///< of each measurement
+  double seconds = 1;  ///< length of each measurement
   /// Rate at which latency is measured, of what the workers pass of an even load.
   double offered = 0.3;
   SimulationOptions simulation;  ///< `seed` and `shards` of these options count, not its own
@@ -48,9 +48,9 @@ struct LevelOptions : Settings {
 
 struct LevelResult {
   LevelCase of = LevelCase::even;
-  Spread mpps;     ///< of all workers together, in slices of the measurements
-  Spread of_even;  ///< in the even case's: each slice in its own
-  Spread busiest;  ///< the busiest worker's packets, in the mean's
+  Spread mpps;     ///< throughput of all workers together, in slices of the measurements
+  Spread of_even;  ///< ratio of each slice to its slice of the even case
+  Spread busiest;  ///< ratio of the busiest worker's packets to the mean
   // These count all repetitions together; 0 where nothing moves.
   std::uint64_t moves = 0;
   double connections_per_move = 0;
@@ -59,18 +59,19 @@ struct LevelResult {
 
 /// Packets of an even load that come at a given rate.
 enum class LevelPackets : std::uint8_t {
-  at_rest,          ///< all, where nothing moves
-  while_moving,     ///< all, while shards drawn at random move without a pause
-  of_moving_shard,  ///< those that come while their shard is on its way
+  at_rest,          ///< all packets, while nothing moves
+  while_moving,     ///< all packets, while shards drawn at random move without a pause
+  of_moving_shard,  ///< packets that come while their shard is on its way
 };
 std::string_view to_string(LevelPackets of);
 
-/// How long they take from arrival to send, in microseconds, in slices of the measurements.
+/// Time of these packets from arrival to send, in microseconds, in slices of the measurements.
 struct LevelLatency {
   LevelPackets of = LevelPackets::at_rest;
-  std::uint64_t packets = 0;  ///< of all repetitions
+  std::uint64_t packets = 0;  ///< packets in all repetitions
   Spread mean;
-  std::array<Spread, 3> percentiles;  ///< `kPercents`; `LatencyBins::kBeyond`: that, or more
+  std::array<Spread, 3>
+      percentiles;  ///< at `kPercents`; `LatencyBins::kBeyond` means that time or more
 
   static constexpr std::array kPercents{50.0, 95.0, 99.0};
 };
@@ -78,9 +79,9 @@ struct LevelLatency {
 struct LevelReport {
   std::vector<LevelResult> results;
   std::vector<LevelLatency> latency;
-  // Of all packets that came at that rate.
+  // While packets came at a given rate:
   std::uint64_t arrived = 0;
-  std::uint64_t lost = 0;  ///< they found a queue full
+  std::uint64_t lost = 0;  ///< packets that found a queue full
   std::uint64_t moves_at_rate = 0;
   Percentiles move_ms_at_rate;
   LevelSimulation simulation;

@@ -30,7 +30,7 @@ class NoSteering final : public Steering {
   Steered steer(std::span<const KeyV6>) const override { return {}; }
 };
 
-/// What shards get, step by step.
+/// The packets of each shard, step by step.
 class Steps {
  public:
   Steps(unsigned shards, unsigned steps)

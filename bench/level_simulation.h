@@ -20,8 +20,8 @@ namespace millrace::bench {
 
 struct SimulationOptions {
   std::vector<unsigned> workers{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
-  std::uint64_t packets = 15'000'000;  ///< of each kind of traffic
-  double peak = 3.5;                   ///< the changing load's, in capacities of one worker
+  std::uint64_t packets = 15'000'000;  ///< packets of each kind of traffic
+  double peak = 3.5;                   ///< highest load, in capacities of one worker
   double move_ms = 5;                  ///< from the decision to the last worker's marker
   unsigned shards = 512;
   std::uint64_t seed = 1;
@@ -35,7 +35,7 @@ struct ImbalanceResult {
   Levelling levelling = Levelling::none;
   unsigned workers = 0;
   Spread packets;  ///< `imbalance_percent` of the packets of each second
-  Spread bytes;    ///< and of their bytes on the wire
+  Spread bytes;    ///< the same of their bytes on the wire
   double moves_a_second = 0;
 };
 

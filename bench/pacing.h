@@ -63,7 +63,7 @@ class Latency {
 
 struct SliceLatency {
   Latency all;
-  Latency moving;  ///< of packets that were taken while their shard was on its way
+  Latency moving;  ///< latency of packets that were taken while their shard was on its way
 
   void add(double ns, bool is_moving) {
     all.add(ns);

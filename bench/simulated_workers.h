@@ -27,7 +27,7 @@ double imbalance_percent(std::span<const double> loads);
 /// 30 s to 60 s, as a sine. The curve of RSS++'s experiment in scaling (`sfnt` in common.testie).
 double load_at(double seconds);
 
-/// Whether shards move.
+/// How shards move.
 enum class Levelling : std::uint8_t {
   none,      ///< each stays where it was
   all,       ///< between all workers
@@ -46,7 +46,7 @@ class SimulatedWorkers {
   };
   struct Step {
     std::vector<double> loads;  ///< packets that came for each worker
-    double lost = 0;            ///< of them, those beyond its capacity
+    double lost = 0;            ///< packets beyond a worker's capacity
     unsigned in_use = 0;        ///< workers that had a shard
     unsigned moves = 0;         ///< at the end of the step
   };

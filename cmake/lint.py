@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 
+import comments
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # The folders that each folder may include, beside itself and the public headers (millrace/).
@@ -191,6 +193,7 @@ def main():
         lines = content.splitlines()
         found = list(check_text(path, lines)) + list(check_header(path, lines))
         found += check_script(path, lines)
+        found += comments.check(path, lines)
         if content and not content.endswith("\n"):
             found.append((len(lines), "no newline at the end"))
         if path.endswith((".h", ".cc", ".c")):

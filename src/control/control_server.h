@@ -20,8 +20,9 @@ class ControlServer {
   /// Answers from now on, on threads of its own. `control` outlives the server; `stats` makes the
   /// answer to `GET /stats`. Errors: as `UnixHttp::start`.
   Result<void> start(Control& control, std::function<Json()> stats);
-  /// Do what the functions of `UnixHttp` do.
+  /// Does what `UnixHttp::take_place` does. Errors: the same.
   Result<void> take_place();
+  /// Does what `UnixHttp::leave` does.
   void leave();
   /// Ends all answers, and removes the socket.
   ~ControlServer();

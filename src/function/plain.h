@@ -49,6 +49,7 @@ class PlainDeployment final : public FunctionDeployment {
     return Review::none;
   }
 
+  /// Implements `FunctionKind::deploy`.
   static Result<std::unique_ptr<FunctionDeployment>> deploy(std::shared_ptr<const FunctionSettings>,
                                                             const FunctionRun& run) {
     return std::make_unique<PlainDeployment>(run);

@@ -92,7 +92,7 @@ class Workers {
   /// Gives the function other settings of the same kind. Connections stay where they are, but for
   /// those that the function can no longer serve (`Fate`). Errors: as `FunctionDeployment::update`.
   Result<void> update(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
-  /// Does the same before workers run. Connections that end send no RST.
+  /// Does the same before workers run. Connections that end send no RST. Errors: the same.
   Result<void> prepare(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
   /// Does the function's command of that path. Errors: as `FunctionDeployment::command`.
   Answer<Json> command(std::string_view path, Parameters given);
