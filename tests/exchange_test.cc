@@ -1,286 +1,338 @@
-// Shards that move between running workers: every packet of every conversation is served once, in
-// order, by its connection's backend, whoever received it.
+// Shards that move between running workers: every packet of every conversation, and every ICMP
+// error about one, is served once, in order, by its connection's backend, whoever received it.
 //
-// Each direction of a conversation comes by the queue of one worker, its packets numbered; the
-// backend that a conversation meets first must stay its own. So a connection that were opened
-// twice, lost, or served out of order shows.
-#include "worker/exchange.h"
-
+// Each kind of a conversation's packets comes by the queue of one worker, its packets numbered; the
+// backend that a conversation meets first must stay its own. Conversations pause until their
+// connections have ended by timeout, while shards go on moving, and begin again: each has to open
+// one connection each time. The workers' clocks differ by hours and days.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
-#include <cstring>
+#include <cstdint>
 #include <memory>
-#include <ostream>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "balance_workers.h"
 #include "core/test_sanitizers.h"
 #include "core/test_seed.h"
-#include "endpoint.h"
-#include "worker/workers.h"
+#include "exchange_support.h"
 
-namespace millrace {
+namespace millrace::test {
 namespace {
 
-using test::Bytes;
-using test::Endpoint;
+constexpr unsigned kConversations = 240;
+constexpr unsigned kBusyShards = 8;
+/// On their way at once, of each worker.
+constexpr unsigned kPackets = 64;
+constexpr unsigned kPhases = 8;
 
-constexpr unsigned kShards = 128;
-constexpr unsigned kConversations = 600;
-constexpr unsigned kPackets = 200;  ///< that each port has at most, wherever they are
-constexpr std::uint64_t kMoves = kSanitized ? 100 : 200;
-constexpr Endpoint kService{{203, 0, 113, 10}, 80};
+// Simulated time passes with each move. A packet is served at most a dozen moves after it was made:
+// each move takes a burst at least of each worker, and rings hold no more than all packets.
+constexpr std::uint32_t kMoveMs = 500;
+constexpr std::uint32_t kDelayMs = 12 * kMoveMs;
+constexpr std::uint32_t kTalkMs = 8 * kMoveMs;
+constexpr std::uint32_t kIdleMs = 24 * kMoveMs;
+static_assert(kTalkMs + kDelayMs < kIdleMs);
+/// A second by which `scan` may be late is among it.
+constexpr std::uint32_t kPauseMs = kDelayMs + kIdleMs + 4 * kMoveMs;
+constexpr std::uint32_t kPeriodMs = kTalkMs + kPauseMs;
 
-Endpoint client(unsigned n) {
-  return {{10, 1, static_cast<std::uint8_t>(n >> 8), static_cast<std::uint8_t>(n)},
-          static_cast<std::uint16_t>(1024 + n)};
+/// Returns what a worker's clock shows; all begin above 0, as lines want it.
+Tick clock_of(unsigned worker, std::uint32_t now_ms) {
+  constexpr std::array<std::uint32_t, 3> kBegin{10'000'000, INT32_MAX - 20'000, 0};
+  return Tick{kBegin[worker] + now_ms};
 }
 
-/// What conversations have had, by all workers.
+enum Kind : std::uint8_t { to_service, to_client, error_to_client, error_to_backend };
+
 struct Conversation {
-  std::atomic<std::uint64_t> backend{0};               // 0: none yet
-  std::array<std::atomic<std::uint32_t>, 2> served{};  // the latest packet, to the backend and back
+  End client;
+  std::uint8_t protocol = 0;
+  std::uint32_t begins_ms = 0;
+  std::array<std::atomic<std::uint8_t>, kPhases> backend{};  // 0: none yet
+  std::array<std::atomic<std::uint32_t>, 4> served{};        // the latest packet of each kind
 };
 
+/// What all workers' ports share.
 struct Traffic {
   std::vector<Conversation> all = std::vector<Conversation>(kConversations);
+  std::atomic<std::uint32_t> now_ms{0};
   std::atomic<std::uint64_t> sent{0};
   std::atomic<std::uint64_t> served{0};
-  std::atomic<std::uint64_t> wrong{0};  // not in order, or another backend's
+  std::atomic<std::uint64_t> errors{0};  // served, of ICMP
+  std::atomic<std::uint64_t> wrong{0};   // not in order, or another backend's
   std::atomic<std::uint64_t> dropped{0};
   std::atomic<bool> is_ending{false};
+  std::atomic<unsigned> silent{0};  // ports that make no more packets
+  bool stops_at_once = false;       // with packets on their way
+
+  std::uint64_t begun() const {
+    std::uint64_t sum = 0;
+    for (const Conversation& one : all) {
+      for (const auto& backend : one.backend) sum += backend.load() != 0 ? 1U : 0U;
+    }
+    return sum;
+  }
 };
 
-/// A packet in memory of the port that has made it.
-struct Packet {
-  std::atomic<bool> is_free{true};
-  unsigned conversation = 0;
-  unsigned direction = 0;
-  std::uint32_t number = 0;
-  unsigned length = 0;
-  std::array<std::byte, 512> bytes{};
-};
-
-class MemoryPort final : public Port, private WorkersExchange::Packets {
+class TalkingPort final : public MemoryPort {
  public:
-  MemoryPort(Exchange& exchange, unsigned worker, Traffic& traffic, std::uint64_t seed)
-      : traffic_(&traffic),
-        worker_(worker),
-        random_(seed),
-        packets_(kPackets),
-        exchange_(exchange, worker, *this) {}
+  TalkingPort(Bed& bed, unsigned worker, Traffic& traffic, std::uint64_t seed)
+      : MemoryPort(*bed.exchange, worker, bed.pool(kPackets)), traffic_(&traffic), random_(seed) {}
 
-  LinkType link_type() const override { return LinkType::ethernet; }
-  bool receive(Burst& burst) override {
-    burst.now = Tick{static_cast<std::uint32_t>(
-        std::chrono::steady_clock::now().time_since_epoch() / std::chrono::milliseconds(1))};
-    exchange_.receive(burst);
+ private:
+  Tick now() const override { return clock_of(worker(), traffic_->now_ms.load()); }
+
+  bool fill(Burst& burst) override {
     const bool is_ending = traffic_->is_ending.load();
     if (!is_ending) {
       for (auto left = random_() % 16; left > 0 && burst.size < Burst::kMax; --left) make(burst);
     }
     empty_ = burst.size == 0 ? empty_ + 1 : 0;
     if (empty_ > 3) std::this_thread::yield();
-    return !is_ending || traffic_->served + traffic_->dropped < traffic_->sent ||
-           !exchange_.is_at_rest();
+    if (is_ending && traffic_->stops_at_once) return false;
+    if (is_ending && !std::exchange(is_silent_, true)) ++traffic_->silent;
+    return traffic_->silent < exchange().workers() ||
+           traffic_->served + traffic_->dropped < traffic_->sent || !exchange().is_at_rest();
   }
-  void filed(Burst& burst, const Steering& steering) override {
-    exchange_.hand_over(burst, steering);
-  }
-  void send(const Burst& burst, std::uint64_t forward) override {
-    for (unsigned i = 0; i < burst.size; ++i) {
-      Packet& packet = packet_of(burst.handle[i]);
-      if ((forward >> i & 1) != 0) {
-        check(packet, burst.data[i]);
-      } else {
-        ++traffic_->dropped;
-      }
-      packet.is_free.store(true, std::memory_order_release);
-    }
+  /// While packets wait, few connections are packed.
+  void fill_last(Burst& burst) override {
+    if (traffic_->is_ending || random_() % 16 == 0) return;
+    Packet* const packet = pool().take();
+    if (packet == nullptr) return;
+    packet->number = 0;  // of no conversation
+    add(burst, *packet, ethernet(0x88cc) + zeros(46));
   }
 
-  WorkersExchange& exchange() { return exchange_; }
-
- private:
-  static constexpr unsigned kHeadroom = 128;
-  static Packet& packet_of(Handle handle) { return *std::bit_cast<Packet*>(handle); }
-
-  /// One more, of a conversation whose packets in that direction come here.
+  /// One more, of a conversation whose packets of that kind come here.
   void make(Burst& burst) {
     const auto n = static_cast<unsigned>(random_() % kConversations);
-    Conversation& conversation = traffic_->all[n];
-    const std::uint64_t backend = conversation.backend.load();
-    const unsigned direction = random_() % 3 == 0 && backend != 0 ? 1 : 0;
-    if ((n + direction) % exchange_.workers() != worker_) return;
-    Packet& packet = packets_[next_ % kPackets];
-    if (!packet.is_free.load(std::memory_order_acquire)) return;
-    ++next_;
-    packet.is_free.store(false, std::memory_order_relaxed);
-    packet.conversation = n;
-    packet.direction = direction;
-    packet.number = ++numbers_[2 * n + direction];
-    Endpoint from = client(n);
-    Endpoint to = kService;
-    if (direction == 1) {
-      to = from;
-      std::memcpy(from.address.data(), &backend, 4);
-      from.port = 8080;
-    }
-    const Bytes bytes = test::packet(from, to, test::kAck);
-    packet.length = static_cast<unsigned>(bytes.size());
-    std::ranges::copy(bytes, packet.bytes.begin() + kHeadroom);
-    place(burst, burst.size++, std::bit_cast<Handle>(&packet));
+    Conversation& one = traffic_->all[n];
+    const std::uint32_t at_ms = traffic_->now_ms + one.begins_ms;
+    const std::uint32_t phase = at_ms / kPeriodMs;
+    if (at_ms % kPeriodMs >= kTalkMs || phase >= kPhases) return;
+    const std::uint8_t backend = one.backend[phase].load();
+    const unsigned kind = backend != 0 ? random_() % 8 % 5 % 4 : 0;
+    if ((n + kind) % exchange().workers() != worker()) return;
+    Packet* const packet = pool().take();
+    if (packet == nullptr) return;
+    packet->tag = 4 * n + kind;
+    packet->phase = phase;
+    packet->number = ++numbers_[packet->tag];
+    add(burst, *packet, bytes_of(one, kind, backend_at(one.client.is_v6, backend)));
     ++traffic_->sent;
   }
 
-  void check(const Packet& packet, const std::byte* data) {
-    Conversation& conversation = traffic_->all[packet.conversation];
-    const Endpoint source = test::source_of(data);
-    const Endpoint destination = test::destination_of(data);
-    bool is_right = true;
-    if (packet.direction == 0) {
-      std::uint64_t backend = 0;
-      std::memcpy(&backend, destination.address.data(), 4);
-      std::uint64_t none = 0;
-      is_right = conversation.backend.compare_exchange_strong(none, backend) || none == backend;
-      is_right = is_right && source == client(packet.conversation);
-    } else {
-      is_right = source == kService && destination == client(packet.conversation);
+  static Bytes bytes_of(const Conversation& one, unsigned kind, const End& backend) {
+    const End service = service_at(one.client.is_v6);
+    switch (kind) {
+      case to_service:
+        return packet_between(one.client, service, one.protocol);
+      case to_client:
+        return packet_between(backend, one.client, one.protocol, 1);
+      case error_to_client:
+        return error_about(packet_between(one.client, backend, one.protocol));
+      default:
+        return error_about(packet_between(service, one.client, one.protocol));
     }
-    const std::uint32_t before = conversation.served.at(packet.direction).exchange(packet.number);
+  }
+
+  void served(Packet& packet, const Burst& burst, unsigned at, bool is_forwarded) override {
+    if (packet.number == 0) return;
+    if (!is_forwarded) {
+      ++traffic_->dropped;
+      return;
+    }
+    const unsigned kind = packet.tag % 4;
+    Conversation& one = traffic_->all[packet.tag / 4];
+    const std::uint32_t before = one.served.at(kind).exchange(packet.number);
+    const bool is_right = is_as_it_should_be(one, kind, one.backend[packet.phase], burst.data[at]);
     if (!is_right || before + 1 != packet.number) ++traffic_->wrong;
+    if (kind >= error_to_client) ++traffic_->errors;
     ++traffic_->served;
   }
 
-  void place(Burst& burst, unsigned at, Handle handle) override {
-    Packet& packet = packet_of(handle);
-    burst.data[at] = packet.bytes.data() + kHeadroom;
-    burst.length[at] = static_cast<std::uint16_t>(packet.length);
-    burst.wire_length[at] = packet.length;
-    burst.handle[at] = handle;
+  /// The packet has left with the ends that its receiver knows.
+  static bool is_as_it_should_be(const Conversation& one, unsigned kind,
+                                 std::atomic<std::uint8_t>& backend, const std::byte* data) {
+    const bool is_v6 = one.client.is_v6;
+    const End service = service_at(is_v6);
+    const End to = destination_of(data);
+    switch (kind) {
+      case to_service: {
+        const std::uint8_t last = to.address[is_v6 ? 15 : 3];
+        std::uint8_t none = 0;
+        const bool is_its = backend.compare_exchange_strong(none, last) || none == last;
+        return is_its && to == backend_at(is_v6, last) && source_of(data) == one.client;
+      }
+      case to_client:
+        return source_of(data) == service && to == one.client;
+      case error_to_client:
+        return to.address == one.client.address && quoted_source_of(data) == one.client &&
+               quoted_destination_of(data) == service;
+      default: {
+        const End its = backend_at(is_v6, backend.load());
+        return to.address == its.address && quoted_source_of(data) == its &&
+               quoted_destination_of(data) == one.client;
+      }
+    }
   }
-  void drop(Handle handle) override {
-    ++traffic_->dropped;
-    packet_of(handle).is_free.store(true, std::memory_order_release);
-  }
-  void passed_on(Handle) override {}
-  void hear(const Burst&, unsigned, Handle) override {}
 
   Traffic* traffic_;
-  unsigned worker_;
   std::mt19937_64 random_;
-  std::vector<Packet> packets_;
-  std::size_t next_ = 0;
-  std::vector<std::uint32_t> numbers_ = std::vector<std::uint32_t>(2 * kConversations);
+  std::vector<std::uint32_t> numbers_ = std::vector<std::uint32_t>(4 * kConversations);
   unsigned empty_ = 0;
-  WorkersExchange exchange_;
+  bool is_silent_ = false;
+};
+
+/// Both families and protocols in each of a few shards.
+struct Talk {
+  Talk(const std::string& table, unsigned count)
+      : bed(count, Bed::line(table, ageing_for(table), 4 * kConversations, kIdleMs),
+            Bed::balance()),
+        random(seed() + count) {
+    for (unsigned n = 0, next = 0; n < kConversations; ++n) {
+      Conversation& one = traffic.all[n];
+      one.protocol = n / 2 % 2 == 0 ? kProtocolTcp : kProtocolUdp;
+      one.begins_ms = static_cast<std::uint32_t>(random() % kPeriodMs);
+      do one.client = client_at(n % 2 == 1, next++);
+      while (bed.shard_of(one.client, one.protocol) >= kBusyShards);
+    }
+    for (unsigned n = 0; n < count; ++n)
+      bed.add(std::make_unique<TalkingPort>(bed, n, traffic, random()));
+    bed.connect();
+  }
+
+  void begin_a_move() {
+    traffic.now_ms += kMoveMs;
+    ShardMoves& moves = bed.owners->moves();
+    const auto shard = static_cast<unsigned>(random() % kBusyShards);
+    const auto by = static_cast<unsigned>(1 + random() % (moves.workers() - 1));
+    moves.begin(shard, (moves.worker_of(shard) + by) % moves.workers());
+  }
+  void step_one() {
+    const auto n = static_cast<unsigned>(random() % bed.workers.count());
+    bed.step(n, static_cast<unsigned>(3 + random() % 6));
+  }
+  void run_on_threads() {
+    std::vector<Port*> ports;
+    for (const auto& port : bed.ports) {
+      port->run_until_told();
+      ports.push_back(port.get());
+    }
+    EXPECT_TRUE(bed.workers.run(ports).has_value());
+  }
+
+  /// All that was sent has been served, and all connections end in time.
+  void check() {
+    EXPECT_EQ(traffic.wrong, 0U);
+    EXPECT_EQ(traffic.dropped, 0U);
+    EXPECT_EQ(bed.dropped(), 0U);
+    EXPECT_EQ(traffic.served, traffic.sent);
+    for (const auto& pool : bed.pools) EXPECT_EQ(pool->on_their_way(), 0U);
+    EXPECT_EQ(bed.workers.counters().opened.value(), traffic.begun());
+    bed.check();
+    traffic.now_ms += 200'000;  // whatever the ageing scheme
+    for (unsigned n = 0; n < bed.workers.count(); ++n) bed.step(n);
+    bed.check();
+    EXPECT_EQ(bed.ended(Ending::timed_out), traffic.begun());
+    EXPECT_EQ(bed.workers.report_v4().live + bed.workers.report_v6().live, 0U);
+    EXPECT_EQ(bed.workers.sources()->total(), 0U);
+  }
+
+  Traffic traffic;
+  Bed bed;
+  std::mt19937_64 random;
 };
 
 class ExchangeTest : public testing::TestWithParam<std::string> {
  protected:
-  void run(unsigned count) {
-    const LineConfig line{.table = GetParam(),
-                          .capacity = 4 * kConversations,
-                          .capacity_v6 = 1'000,
-                          .timeouts = Timeouts::all(1'000'000'000),
-                          .pages = Pages::small,
-                          .secret = Secret::from_seed(test::seed()),
-                          .source_limit = {.most = 1'000'000},
-                          .shards_that_move = kShards};
-    BalanceConfig config;
-    config.services = {};
-    ServiceSpec<AddressV4> spec{
-        .address = {kService.address}, .port = kService.port, .protocol = 6, .backends = {}};
-    spec.scheduler = "round-robin";
-    for (std::uint8_t last = 1; last <= 7; ++last)
-      spec.backends.push_back({{{10, 0, 0, last}}, 8080});
-    config.services.v4.push_back(spec);
-    auto workers = make_workers(count, line, config, kShards);
-    ASSERT_TRUE(workers.has_value()) << workers.error().message;
-
-    auto owners =
-        std::make_shared<Owners>(spread_named("keyed")->create(Secret::from_seed(test::seed() + 1)),
-                                 Indirection(kShards, count), count);
-    const auto exchange = Exchange::create(count, owners);
-    ASSERT_TRUE(exchange.has_value());
-    Traffic traffic;
-    std::vector<std::unique_ptr<MemoryPort>> ports;
-    std::vector<Line*> lines;
-    std::vector<Port*> pointers;
-    for (unsigned n = 0; n < count; ++n) {
-      ports.push_back(
-          std::make_unique<MemoryPort>(**exchange, n, traffic, test::seed() + 100 * count + n));
-      lines.push_back(&workers->line(n));
-      pointers.push_back(ports.back().get());
-    }
-    for (const auto& port : ports) port->exchange().set_lines(lines);
-    std::jthread mover([&] { move(owners->moves(), traffic); });
-    const auto ran = workers->run(pointers);
-    mover.join();
-    ASSERT_TRUE(ran.has_value());
-    EXPECT_EQ(traffic.wrong, 0U);
-    EXPECT_EQ(traffic.dropped, 0U);
-    EXPECT_EQ(traffic.served, traffic.sent);
-    EXPECT_GT(traffic.served, kMoves);
-    check_counts(*workers);
-  }
-
-  void move(ShardMoves& moves, Traffic& traffic) {
-    std::mt19937_64 random(test::seed());
-    for (std::uint64_t n = 0; n < kMoves && traffic.wrong == 0; ++n) {
-      const auto shard = static_cast<unsigned>(random() % kShards);
-      const auto to = static_cast<unsigned>(random() % moves.workers());
-      if (moves.worker_of(shard) == to) continue;
-      moves.begin(shard, to);
-      while (moves.is_under_way()) std::this_thread::yield();
-    }
-    traffic.is_ending = true;
-  }
-
-  static void check_counts(Workers& workers) {
-    for (unsigned n = 0; n < workers.count(); ++n) {
-      const auto whole = workers.line(n).check_invariants();
-      EXPECT_TRUE(whole.has_value()) << whole.error().message;
-    }
-    EXPECT_TRUE(workers.function().check_invariants().has_value());
-    const WorkerCounters counters = workers.counters();
-    EXPECT_EQ(counters.ended(), 0U);
-    EXPECT_EQ(workers.report_v4().live, counters.opened.value());
-    std::uint64_t live = 0;
-    std::uint64_t proved = 0;
-    for (const auto& service : services_of(workers)) {
-      proved += service.established;
-      for (const auto& backend : service.backends) live += backend.live;
-    }
-    EXPECT_EQ(live, counters.opened.value());
-    EXPECT_EQ(workers.sources()->total(), proved);
-  }
+  void SetUp() override { skip_what_seems_a_race(GetParam()); }
 };
+INSTANTIATE_TEST_SUITE_P(Tables, ExchangeTest, testing::ValuesIn(tables_for("sharded")),
+                         name_of_table);
 
 TEST_P(ExchangeTest, ConversationsGoOnWhileShardsMove) {
-  // Several are made at once, under a lock within DPDK that the sanitizer does not see.
-  if (kThreadSanitized && GetParam() == "cuckoo") GTEST_SKIP() << "it takes DPDK's locks for races";
-  SCOPED_TRACE(test::repeat());
+  constexpr unsigned kMoves = kSanitized ? 70 : 120;
+  SCOPED_TRACE(repeat());
   for (const unsigned count : {2U, 3U}) {
+    if (kSanitized && count == 2) continue;  // nothing new in that
     SCOPED_TRACE(std::to_string(count) + " workers");
-    run(count);
+    Talk talk(GetParam(), count);
+    for (unsigned moves = 0; moves < kMoves && talk.traffic.wrong == 0; ++moves) {
+      talk.begin_a_move();
+      while (talk.bed.owners->moves().is_under_way()) talk.step_one();
+    }
+    talk.traffic.is_ending = true;
+    for (unsigned left = 10'000;
+         left > 0 && (talk.traffic.served < talk.traffic.sent || !talk.bed.is_at_rest()); --left)
+      talk.step_one();
+    EXPECT_GT(talk.traffic.errors, kMoves);
+    EXPECT_GT(talk.bed.ended(Ending::timed_out), 0U);
+    talk.check();
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tables, ExchangeTest, testing::ValuesIn(tables_for("sharded")),
-                         [](const auto& of) {
-                           std::string name = of.param;
-                           std::ranges::replace(name, '+', 'p');
-                           std::erase(name, '-');
-                           return name;
-                         });
+TEST_P(ExchangeTest, SoTheyDoOnThreads) {
+  SCOPED_TRACE(repeat());
+  const unsigned wanted = GetParam() == "race" ? 60 : 6;
+  Talk talk(GetParam(), 3);
+  std::jthread mover([&] {
+    for (unsigned moves = 0; moves < wanted && talk.traffic.wrong == 0; ++moves) {
+      talk.begin_a_move();
+      while (talk.bed.owners->moves().is_under_way()) std::this_thread::yield();
+    }
+    talk.traffic.is_ending = true;
+  });
+  talk.run_on_threads();
+  mover.join();
+  talk.check();
+}
+
+/// Packets, on their way or held, go back to where their memory came from, and connections are in
+/// one place, or lost with the parcel that they were in.
+void expect_all_given_back(Talk& talk) {
+  EXPECT_EQ(talk.traffic.wrong, 0U);
+  talk.bed.ports.clear();
+  for (const auto& pool : talk.bed.pools) {
+    EXPECT_EQ(pool->on_their_way(), 0U);
+    EXPECT_EQ(pool->misplaced(), 0U);
+  }
+}
+
+TEST_P(ExchangeTest, PacketsComeBackWhereARunEndsDuringAMove) {
+  constexpr unsigned kRuns = kSanitized ? 3 : 6;
+  SCOPED_TRACE(repeat());
+  std::mt19937_64 random(seed());
+  for (unsigned run = 0; run < kRuns; ++run) {
+    Talk talk(GetParam(), 3);
+    talk.traffic.stops_at_once = true;
+    for (unsigned left = 100; left > 0; --left) talk.step_one();
+    talk.begin_a_move();
+    for (auto left = random() % 8; left > 0; --left) talk.step_one();
+    expect_all_given_back(talk);
+  }
+}
+
+TEST_P(ExchangeTest, AndOnThreads) {
+  SCOPED_TRACE(repeat());
+  Talk talk(GetParam(), 3);
+  talk.traffic.stops_at_once = true;
+  std::jthread mover([&] {
+    while (talk.traffic.served < 500) std::this_thread::yield();
+    talk.begin_a_move();
+    const std::uint64_t served = talk.traffic.served;
+    while (talk.traffic.served == served) std::this_thread::yield();
+    talk.traffic.is_ending = true;
+  });
+  talk.run_on_threads();
+  mover.join();
+  expect_all_given_back(talk);
+}
 
 }  // namespace
-}  // namespace millrace
+}  // namespace millrace::test
