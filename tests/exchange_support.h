@@ -1,6 +1,6 @@
-// Workers that pass each other shards, over packets in memory: on threads, or a few bursts at a
-// time by the one thread of a test, which then decides who comes next. Each packet's way is
-// followed: who has filed it, and that it comes back to the memory that it came from.
+// Workers that move shards to each other, over packets in memory: on threads of their own, or a few
+// bursts at a time on the test's one thread, which then decides which worker is next. The test
+// knows of each packet which worker has filed it, and that it comes back to its own memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ namespace millrace::test {
 /// An end of a connection of either family.
 struct End {
   bool is_v6 = false;
-  std::array<std::uint8_t, 16> address{};  ///< of IPv4 the first four
+  std::array<std::uint8_t, 16> address{};  ///< the first four bytes for IPv4
   std::uint16_t port = 0;
 
   friend bool operator==(const End&, const End&) = default;
@@ -86,7 +86,7 @@ inline End end_at(const std::byte* ip, bool is_source) {
                                         std::to_integer<unsigned>(port[1]));
   return end;
 }
-/// Where the packet that an ICMP error quotes begins.
+/// Returns the packet that an ICMP error quotes.
 inline const std::byte* quoted(const std::byte* error) {
   const std::byte* const ip = error + kIp;
   return ip + (std::to_integer<unsigned>(ip[0]) >> 4 == 6 ? 48 : 28);
@@ -181,7 +181,7 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
     }
     return bursts_left_ > 0;
   }
-  /// As `LivePort`'s: packets that stay are known to a tracer from then on.
+  /// Does the same as `LivePort::filed`: a tracer knows packets that stay from then on.
   void filed(Burst& burst, const Steering& steering) final {
     exchange_.hand_over(burst, steering);
     for (unsigned i = 0; i < burst.size; ++i) change(burst.handle[i], Packet::kNobody, worker_);

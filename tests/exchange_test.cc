@@ -1,5 +1,6 @@
 // Shards that move between running workers: every packet of every conversation, and every ICMP
-// error about one, is served once, in order, by its connection's backend, whoever received it.
+// error about one, is served once, in order, by its connection's backend, whichever worker
+// received it.
 //
 // Each kind of a conversation's packets comes by the queue of one worker, its packets numbered; the
 // backend that a conversation meets first must stay its own. Conversations pause until their
@@ -57,7 +58,7 @@ struct Conversation {
   std::array<std::atomic<std::uint32_t>, 4> served{};        // the latest packet of each kind
 };
 
-/// What all workers' ports share.
+/// The state that all workers' ports share.
 struct Traffic {
   std::vector<Conversation> all = std::vector<Conversation>(kConversations);
   std::atomic<std::uint32_t> now_ms{0};
