@@ -80,10 +80,10 @@ class AskingTest : public testing::TestWithParam<const char*> {
               EXPECT_TRUE(all.emplace(text(key), text(to.destination)).second) << "listed twice";
             },
             connection.key);
-        return Look::leave;
+        return Visit::leave;
       };
       for (LineCursor at; at.at != LineCursor::At::end;)
-        EXPECT_TRUE(workers.ask(n, [&] { at = workers.line(n).look(at, note); }));
+        EXPECT_TRUE(workers.ask(n, [&] { at = workers.line(n).visit(at, note); }));
     }
     return all;
   }
@@ -137,12 +137,12 @@ TEST_P(AskingTest, WhoIsEndedIsGoneOnce) {
     ASSERT_TRUE(update(workers, some_services()).has_value());
     const unsigned n = draw(kWorkers);
     const auto end_some = [&](const ListedConnection&) {
-      if (draw(8) != 0) return Look::leave;
+      if (draw(8) != 0) return Visit::leave;
       ++ended;
-      return Look::end;
+      return Visit::end;
     };
     for (LineCursor at; at.at != LineCursor::At::end;)
-      ASSERT_TRUE(workers.ask(n, [&] { at = workers.line(n).look(at, end_some); }));
+      ASSERT_TRUE(workers.ask(n, [&] { at = workers.line(n).visit(at, end_some); }));
   });
   const WorkerCounters counters = workers.counters();
   EXPECT_GT(ended, 0U);

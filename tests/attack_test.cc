@@ -243,9 +243,9 @@ class AttackTest : public testing::Test {
     std::map<std::string, unsigned> count;
     const auto add = [&count](const ListedConnection& c) {
       ++count[std::string(to_string(c.state))];
-      return Look::leave;
+      return Visit::leave;
     };
-    for (LineCursor at; at.at != LineCursor::At::end;) at = line_->look(at, add);
+    for (LineCursor at; at.at != LineCursor::At::end;) at = line_->visit(at, add);
     return count;
   }
   using States = std::map<std::string, unsigned>;

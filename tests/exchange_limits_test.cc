@@ -128,7 +128,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
     }
     void begin(unsigned shard, unsigned to) { owners->moves().begin(shard, to); }
     /// Lets all workers go on until nothing is under way.
-    void settle() {
+    void reclaim() {
       for (unsigned left = 1000; left > 0 && (!is_at_rest() || !has_given_all()); --left) {
         for (unsigned n = 0; n < 2; ++n) step(n, 6);
       }
@@ -136,7 +136,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
     }
     void move(unsigned shard, unsigned to) {
       begin(shard, to);
-      settle();
+      reclaim();
     }
     bool has_given_all() const { return port[0]->has_given_all() && port[1]->has_given_all(); }
     std::optional<ListedConnection> find(unsigned worker, const Client& client) const {
@@ -163,7 +163,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
     }
     /// Lets all go on; returns what has become of so many packets, by their tags.
     std::vector<ScriptPort::Served> results(std::size_t count) {
-      settle();
+      reclaim();
       std::vector<ScriptPort::Served> all(count);
       for (ScriptPort* const of : port) {
         for (auto& one : of->done) all.at(one.tag) = std::move(one);
@@ -433,7 +433,7 @@ TEST_P(ShardStepsTest, WhatCannotBeHeldIsDroppedAndCounted) {
   EXPECT_EQ(steps.dropped() - dropped, kMore);
   EXPECT_TRUE(steps.port[1]->done.empty());
   EXPECT_EQ(steps.pools[1]->on_their_way(), ShardsOfWorker::kMostHeld);
-  steps.settle();
+  steps.reclaim();
   const auto& done = steps.port[1]->done;
   ASSERT_EQ(done.size(), ShardsOfWorker::kMostHeld);
   for (unsigned n = 0; n < done.size(); ++n) {
@@ -461,7 +461,7 @@ TEST_P(ShardStepsTest, WhatCannotFollowItsParcelIsDroppedAndCounted) {
   while (!steps.has_given_all()) steps.step(0, 16);
   EXPECT_EQ(steps.not_handed(), begins.size());
   EXPECT_EQ(steps.dropped(), begins.size());
-  steps.settle();
+  steps.reclaim();
   EXPECT_EQ(steps.live(1), clients.size() + others.size());
   EXPECT_EQ(steps.port[1]->done.size(), Exchange::kRing);
   steps.check_packets();

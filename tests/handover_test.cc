@@ -170,13 +170,13 @@ TEST_P(HandoverTest, TheSameConnectionsInTheEnd) {
   TakingOver taking_over(to, other.owners());
   std::vector<Carrying> carrying(from.count());
   const auto end_some = [this](const ListedConnection&) {
-    return random_() % 16 == 0 ? Look::end : Look::leave;
+    return random_() % 16 == 0 ? Visit::end : Visit::leave;
   };
   serve(from, {.connections = kConnections, .packets = 20'000, .seed = seed_ % 1000}, [&] {
     for (int round = 0; round < 4 && !HasFailure(); ++round) {
       tell(from, carrying, taking_over, true);
       for (LineCursor at; at.at != LineCursor::At::end;)
-        ASSERT_TRUE(from.ask(0, [&] { at = from.line(0).look(at, end_some); }));
+        ASSERT_TRUE(from.ask(0, [&] { at = from.line(0).visit(at, end_some); }));
     }
   });
   tell(from, carrying, taking_over, false);

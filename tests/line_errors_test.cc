@@ -79,9 +79,9 @@ TEST_P(LineErrorsTest, IcmpErrorsRefreshNothing) {
   std::map<std::uint16_t, std::uint32_t> idle_ms;
   const auto note = [&](const ListedConnection& connection) {
     idle_ms[std::get<KeyV4>(connection.key).source_port] = connection.idle_ms;
-    return Look::leave;
+    return Visit::leave;
   };
-  for (LineCursor at; at.at != LineCursor::At::end;) at = made.line->look(at, note);
+  for (LineCursor at; at.at != LineCursor::At::end;) at = made.line->visit(at, note);
   if (idle_ms.contains(client(7).port)) {  // expired, but not yet found by the ageing scheme
     EXPECT_NE(GetParam().ageing, "wheel");
     EXPECT_EQ(idle_ms[client(7).port], 1500U);

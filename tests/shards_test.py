@@ -20,7 +20,7 @@ BY_HAND = GOOD + LEVEL + "60000\n"
 
 class Shards(Asked):
     def test_connections_go_on(self):
-        """Whatever shards they are in, and however often these move."""
+        """Connections go on, whichever shards they are in and however often these move."""
         seed = random.randrange(1 << 32)
         print(f"seed {seed}")
         draw = random.Random(seed)
@@ -87,7 +87,7 @@ class Shards(Asked):
         self.wait_until(is_level)
 
     def test_as_few_workers_as_the_load_needs(self):
-        """One while there is little to do; whose connections were elsewhere does not notice."""
+        """One worker while there is little to do; connections that were at the others go on."""
         self.serve_with(GOOD.replace("workers = 2", 'workers = "auto"'))
         workers = self.ask("GET /shards")["workers"]
         self.assertEqual(workers, min(len(os.sched_getaffinity(0)), 128))
@@ -103,6 +103,22 @@ class Shards(Asked):
         self.assertEqual(end(), [])
         self.wait_until(lambda: is_in_use(1))
         self.assertEqual([client.get(1) for client in before], met)
+        self.stop()
+
+    def test_no_workers_tables_run_full(self):
+        """Shards leave the worker that has all of them, as connections come, however few packets these have."""
+        text = GOOD.replace("workers = 2", "workers = 8").replace("capacity = 20000", "capacity = 4000", 1)
+        self.serve_with(text + LEVEL + "20\n")
+        for shard in range(512):
+            self.ask("POST /shards/move", shard=shard, to=0)
+        for _ in range(30):
+            for one in self.datagram_sockets(100):
+                one.send(payload(10))
+            time.sleep(0.1)
+        self.wait_until(lambda: self.ask("GET /stats")["connections"]["live"] == 3000)
+        connections = self.ask("GET /stats")["connections"]
+        self.assertEqual(connections["opened"], 3000)
+        self.assertGreater(len({shard["worker"] for shard in self.ask("GET /shards")["shards"]}), 3)
         self.stop()
 
     def datagram_sockets(self, count):

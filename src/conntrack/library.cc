@@ -169,7 +169,7 @@ void ConnectionTracker<K>::close(ConnId id) {
   check_live(impl_.get(), id, "close");
   check_change(impl_.get(), "close");
   impl_->tracker.close(id);
-  impl_->tracker.settle();
+  impl_->tracker.reclaim();
 }
 
 template <class K>
@@ -181,7 +181,7 @@ bool ConnectionTracker<K>::sweep(Tick now, unsigned budget,
     if (closed) closed(id);
   });
   if constexpr (MILLRACE_CHECKS) impl_->sweeping = false;
-  impl_->tracker.settle();
+  impl_->tracker.reclaim();
   return done;
 }
 

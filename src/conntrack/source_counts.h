@@ -78,7 +78,7 @@ class SourceCounts {
   [[nodiscard]] bool give_back(Hash source);
   /// True if the source is below its limit.
   bool has_room(Hash source) const { return count(source) < most(); }
-  std::uint64_t count(Hash source) const { return sum(look(source), fingerprint_of(source)); }
+  std::uint64_t count(Hash source) const { return sum(read(source), fingerprint_of(source)); }
 
   std::uint32_t most() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(limit_.most)).load(std::memory_order_relaxed);
@@ -149,13 +149,13 @@ class SourceCounts {
     auto* lines = reinterpret_cast<Line*>(memory_.data());
     return std::atomic_ref(lines[homes[at / kSlots]][at % kSlots]);
   }
-  Seen look(const std::array<std::size_t, 2>& homes) const {
+  Seen read(const std::array<std::size_t, 2>& homes) const {
     Seen seen;
     for (unsigned at = 0; at < seen.size(); ++at)
       seen[at] = slot(homes, at).load(std::memory_order_acquire);
     return seen;
   }
-  Seen look(Hash source) const { return look(homes_of(source)); }
+  Seen read(Hash source) const { return read(homes_of(source)); }
 
   SourceLimit limit_;
   Hasher hasher_;
@@ -189,9 +189,9 @@ inline auto SourceCounts::take(Hash source, std::uint32_t most) -> Taken {
   const auto homes = homes_of(source);
   const std::uint64_t fingerprint = fingerprint_of(source);
   for (;;) {
-    const Seen seen = look(homes);
+    const Seen seen = read(homes);
     if (sum(seen, fingerprint) >= most) return Taken::full;
-    if (look(homes) != seen) continue;  // the slots have not all held this at one instant
+    if (read(homes) != seen) continue;  // the slots have not all held this at one instant
     const unsigned at = place_for(seen, fingerprint);
     if (at == kNone) return Taken::uncounted;
     std::uint64_t was = seen[at];

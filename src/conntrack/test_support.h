@@ -64,14 +64,14 @@ K random_key(std::mt19937_64& random) {
 
 /// A table that remembers its draining ids and releases them in one call.
 template <class Table>
-class Settling : public Table {
+class Reclaiming : public Table {
  public:
-  explicit Settling(Table table) : Table(std::move(table)) {}
+  explicit Reclaiming(Table table) : Table(std::move(table)) {}
 
-  static Result<Settling> create(const TableConfig& config) {
+  static Result<Reclaiming> create(const TableConfig& config) {
     auto made = Table::create(config);
     if (!made) return std::unexpected(made.error());
-    return Settling(std::move(*made));
+    return Reclaiming(std::move(*made));
   }
   template <class K, class... Timer>
   ConnId erase(const K& key, Hash hash, Timer... timer) {
@@ -86,7 +86,7 @@ class Settling : public Table {
     return in;
   }
   /// Releases the oldest draining ids, that many or all.
-  void settle(std::size_t oldest = SIZE_MAX) {
+  void reclaim(std::size_t oldest = SIZE_MAX) {
     const auto end =
         draining_.begin() + static_cast<std::ptrdiff_t>(std::min(oldest, draining_.size()));
     std::for_each(draining_.begin(), end, [this](ConnId id) { Table::release(id); });

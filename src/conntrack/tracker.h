@@ -10,8 +10,8 @@
 // The life of a connection: `open` inserts the originator's entry, `link` the reply's, if there is
 // one; `confirm` makes the connection live and hands it to ageing; `sweep` or `close` ends it. A
 // connection that was opened must be confirmed or abandoned in the same burst. Records of removed
-// entries stay readable until the burst's `settle`; with shared tables, until every worker has
-// called `settle` since.
+// entries stay readable until the burst's `reclaim`; with shared tables, until every worker has
+// called `reclaim` since.
 //
 // Thread rule: one worker uses an instance. If tables are shared, its stages stand under guards:
 // `reading()` for lookups, `writing()` from an `open` to its `confirm` or `abandon`, and for a
@@ -127,8 +127,8 @@ class Tracker {
   auto reading() const { return shared_->guards.reading(); }
   auto writing() const { return shared_->guards.writing(); }
   /// The worker begins, and ends, to use the tables: grace periods wait for it only in between.
-  void begin() { settling_.begin(); }
-  void end() { settling_.end(); }
+  void begin() { reclaiming_.begin(); }
+  void end() { reclaiming_.end(); }
   /// @}
 
   /// The pipeline of ConnectionTable. `side` matters only if each side has a table of its own.
@@ -316,20 +316,20 @@ class Tracker {
   /// @}
 
   /// Ends the burst: the worker uses no removed id any more. Reclaims ids past their grace period.
-  void settle() {
-    settling_.end_burst(pair(), [this] { return writing(); });
+  void reclaim() {
+    reclaiming_.end_burst(pair(), [this] { return writing(); });
   }
   /// True if a sweep may remove more. False while too many removed ids wait to be reclaimed.
-  bool may_sweep() const { return settling_.has_room(); }
+  bool may_sweep() const { return reclaiming_.has_room(); }
   /// True if all ids that this worker removed are reclaimed.
-  bool is_settled() const { return settling_.is_empty(); }
+  bool has_reclaimed_all() const { return reclaiming_.is_empty(); }
 
   /// Returns the worst kind of pages among the tables.
   Pages pages() const { return std::max(table().pages(), table_of(Side::reply).pages()); }
   Result<void> check_invariants() const;
 
  private:
-  using Settling = typename Guarding::Settling;
+  using Reclaiming = typename Guarding::Reclaiming;
   static constexpr std::uint32_t kLookAgainMs = 10'000;
   struct Shared {
     [[no_unique_address]] Guarding guards;
@@ -345,7 +345,7 @@ class Tracker {
   auto worth(Side side, Tick now, Newcomer newcomer, std::uint8_t protocol);
 
   Tracker(const TrackerConfig& config, std::uint8_t worker, std::shared_ptr<Shared> shared,
-          Settling settling, std::unique_ptr<Ageing> ageing, std::optional<Rings> shards)
+          Reclaiming reclaiming, std::unique_ptr<Ageing> ageing, std::optional<Rings> shards)
       : follows_(config.follows),
         evicts_(config.evicts),
         worker_(worker),
@@ -357,7 +357,7 @@ class Tracker {
         reply_state_bytes_(config.reply_state_bytes.value_or(0)),
         has_replies_(config.reply_state_bytes.has_value()),
         shared_(std::move(shared)),
-        settling_(std::move(settling)),
+        reclaiming_(std::move(reclaiming)),
         ageing_(std::move(ageing)),
         leaves_expired_(!Guarding::kShared && ageing_->leaves_expired()),
         shards_(std::move(shards)) {}
@@ -481,7 +481,7 @@ class Tracker {
   std::size_t reply_state_bytes_;
   bool has_replies_;
   std::shared_ptr<Shared> shared_;
-  [[no_unique_address]] Settling settling_;
+  [[no_unique_address]] Reclaiming reclaiming_;
   std::unique_ptr<Ageing> ageing_;
   bool leaves_expired_;
   std::optional<Rings> shards_;  // of this worker's connections

@@ -82,7 +82,7 @@ void Tracker<TableOf, GuardsType, K>::make_way(Side side, const Insertion& in, C
   if (side == Side::originator) count_connections(-1);
   if (in.displaced == in.id) return;
   set_peer(table_of(side).records().header(in.displaced), kUnconfirmed);
-  settling_.add(pair().replies ? side : Side::originator, in.displaced);
+  reclaiming_.add(pair().replies ? side : Side::originator, in.displaced);
 }
 
 template <template <class> class TableOf, Guards GuardsType, class K>
@@ -93,7 +93,7 @@ void Tracker<TableOf, GuardsType, K>::erase(Side side, ConnId id, Hash hash) {
   auto& header = table.records().header(id);
   table.erase(header.key, hash);
   set_peer(header, kUnconfirmed);
-  settling_.add(is_apart ? Side::reply : Side::originator, id);
+  reclaiming_.add(is_apart ? Side::reply : Side::originator, id);
   if (side == Side::originator) count_connections(-1);
 }
 

@@ -18,7 +18,7 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
   const auto make_table = [&](std::size_t entries, std::size_t state_bytes) {
     return Table::create({entries, state_bytes, config.pages, config.secret});
   };
-  const std::size_t one_side = config.capacity + Settling::more_ids(workers);
+  const std::size_t one_side = config.capacity + Reclaiming::more_ids(workers);
   const std::size_t reply_bytes = config.reply_state_bytes.value_or(0);
   const bool has_both = config.follows && config.reply_state_bytes;
   auto originators =
@@ -34,8 +34,8 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
   }
   set_all_unconfirmed(pair.originators);
   if (pair.replies) set_all_unconfirmed(*pair.replies);
-  auto settling = Settling::create(workers);
-  if (!settling) return std::unexpected(settling.error());
+  auto reclaiming = Reclaiming::create(workers);
+  if (!reclaiming) return std::unexpected(reclaiming.error());
   const std::size_t ids = pair.originators.records().count();
   // The most connections, those being opened included, if each has two entries.
   const std::size_t most = has_both ? std::max(ids / 2 + Stragglers::kMax, config.capacity) : ids;
@@ -61,7 +61,7 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
       shards = std::move(*made);
     }
     trackers.push_back(Tracker(config, static_cast<std::uint8_t>(n), shared,
-                               std::move((*settling)[n]), std::move((*ageing)[n]),
+                               std::move((*reclaiming)[n]), std::move((*ageing)[n]),
                                std::move(shards)));
   }
   return trackers;

@@ -272,7 +272,7 @@ TEST_P(TrackerTest, AgreesWithAnOracleThatExpires) {
     }
     if (testing::Test::HasFatalFailure()) return;
     if (random() % 8 != 0) continue;
-    life.tracker.settle();
+    life.tracker.reclaim();
     life.now = life.now +
                static_cast<std::uint32_t>(random() % 100 == 0 ? random() % 5000 : random() % 40);
     if (!ageing_.ages) {
@@ -297,7 +297,7 @@ TEST_P(TrackerTest, AgreesWithAnOracleThatExpires) {
   if (ageing_.is_punctual) {
     EXPECT_EQ(life.refused, 0U);
   }
-  life.tracker.settle();
+  life.tracker.reclaim();
   check(life.tracker);
 }
 
@@ -322,7 +322,7 @@ TEST_P(TrackerTest, AFullTrackerRefusesAndKeepsWhatItHas) {
     const Tick late{500 + kTimeoutMs + ageing_.slack_ms};
     EXPECT_EQ(sweep(tracker, late), live.size());
     EXPECT_EQ(tracker.live(), 0U);
-    tracker.settle();
+    tracker.reclaim();
     check(tracker);
     EXPECT_EQ(open(tracker, nth_key<K>(1), late).outcome, inserted);
   }
@@ -342,7 +342,7 @@ TEST_P(TrackerTest, WhatHasExpiredGivesWay) {
       const std::uint64_t n = random() % (3 * kCapacity);
       life.open_key(n, 1'000'000 + random() % (3 * kCapacity));
       if (testing::Test::HasFatalFailure()) return;
-      if (i % 32 == 0) life.tracker.settle();
+      if (i % 32 == 0) life.tracker.reclaim();
     }
     check(life.tracker);
     EXPECT_EQ(life.tracker.live(), life.live.size());
@@ -423,7 +423,7 @@ TEST_P(TrackerTest, ASuccessorIsNotSweptInItsPredecessorsPlace) {
   const ConnId first = open(tracker, nth_key<K>(1), Tick{0}).id;
   tracker.confirm(first);
   tracker.close(first);
-  tracker.settle();
+  tracker.reclaim();
   const Tick later{kTimeoutMs - 1};
   const ConnId second = open(tracker, nth_key<K>(2), later).id;
   tracker.confirm(second);
@@ -438,7 +438,7 @@ TEST_P(TrackerTest, WhatIsAbandonedLeavesNothing) {
   tracker.abandon(id, link(tracker, nth_key<K>(2), Tick{0}));
   EXPECT_EQ(find(tracker, nth_key<K>(1), Tick{0}), ConnId::none);
   EXPECT_EQ(find(tracker, nth_key<K>(2), Tick{0}, true), ConnId::none);
-  tracker.settle();
+  tracker.reclaim();
   EXPECT_EQ(tracker.table().size(), 0U);
   check(tracker);
 }

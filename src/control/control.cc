@@ -28,15 +28,15 @@ bool Control::connections(
   for (unsigned n = 0; n < workers_->count(); ++n) {
     for (LineCursor at; at.at != LineCursor::At::end;) {
       piece.clear();
-      const auto look = [&](const ListedConnection& connection) {
+      const auto visit = [&](const ListedConnection& connection) {
         if (filter.takes(connection)) piece.push_back({n, connection});
-        return Look::leave;
+        return Visit::leave;
       };
       std::shared_ptr<const FunctionView> view;
       {
         const std::lock_guard guard(mutex_);
         view = workers_->function().view();
-        if (!workers_->ask(n, [&] { at = workers_->line(n).look(at, look); })) return false;
+        if (!workers_->ask(n, [&] { at = workers_->line(n).visit(at, visit); })) return false;
       }
       if (!piece.empty() && !take(piece, *view)) return false;
     }
@@ -44,24 +44,24 @@ bool Control::connections(
   return true;
 }
 
-Answer<std::uint64_t> Control::kill(const ConnectionFilter& filter, bool tells) {
+CommandResult<std::uint64_t> Control::kill(const ConnectionFilter& filter, bool tells) {
   const std::lock_guard guard(mutex_);
   if (auto no = refusal_while_handing_over()) return std::unexpected(*no);
   std::uint64_t ended = 0;
-  const auto look = [&](const ListedConnection& connection) {
-    if (!filter.takes(connection)) return Look::leave;
+  const auto visit = [&](const ListedConnection& connection) {
+    if (!filter.takes(connection)) return Visit::leave;
     ++ended;
-    return tells ? Look::reset : Look::end;
+    return tells ? Visit::reset : Visit::end;
   };
   for (unsigned n = 0; n < workers_->count(); ++n) {
     for (LineCursor at; at.at != LineCursor::At::end;) {
-      if (!workers_->ask(n, [&] { at = workers_->line(n).look(at, look); })) return ended;
+      if (!workers_->ask(n, [&] { at = workers_->line(n).visit(at, visit); })) return ended;
     }
   }
   return ended;
 }
 
-auto Control::right_to_trace() -> Answer<std::shared_ptr<TraceRight>> {
+auto Control::right_to_trace() -> CommandResult<std::shared_ptr<TraceRight>> {
   if (is_tracing_.exchange(true)) {
     return std::unexpected(
         Refusal{Refusal::Kind::not_now, "another trace is running: end it, or wait for its end"});
@@ -69,8 +69,8 @@ auto Control::right_to_trace() -> Answer<std::shared_ptr<TraceRight>> {
   return std::make_shared<TraceRight>(is_tracing_);
 }
 
-Answer<std::uint64_t> Control::trace(const TraceRight&, const ConnectionFilter& filter,
-                                     const std::function<bool(const TracedPacket*)>& take) {
+CommandResult<std::uint64_t> Control::trace(const TraceRight&, const ConnectionFilter& filter,
+                                            const std::function<bool(const TracedPacket*)>& take) {
   std::vector<std::unique_ptr<Tracer>> tracers;
   for (unsigned n = 0; n < workers_->count(); ++n) {
     auto tracer = Tracer::create(filter);
@@ -123,7 +123,7 @@ std::optional<Refusal> Control::refusal_to_change() const {
   return std::nullopt;
 }
 
-Answer<Json> Control::command(const FunctionCommand& command, Parameters given) {
+CommandResult<Json> Control::command(const FunctionCommand& command, Parameters given) {
   const std::lock_guard guard(mutex_);
   if (command.changes) {
     if (auto no = refusal_to_change()) return std::unexpected(*no);
@@ -150,7 +150,7 @@ Result<void> Control::take_on(Config config) {
   return {};
 }
 
-auto Control::reload() -> Answer<Reloaded> {
+auto Control::reload() -> CommandResult<Reloaded> {
   const auto start = std::chrono::steady_clock::now();
   // Reloads take effect in the order in which they read the file.
   const std::unique_lock one_at_a_time(reloading_, kReloadPatience);
@@ -191,7 +191,7 @@ auto Control::reload() -> Answer<Reloaded> {
   return is;
 }
 
-auto Control::explain(const AnyKey& key) -> Answer<Explanation> {
+auto Control::explain(const AnyKey& key) -> CommandResult<Explanation> {
   const std::lock_guard guard(mutex_);
   Explanation out;
   out.view = workers_->function().view();

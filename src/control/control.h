@@ -62,7 +62,7 @@ class Control {
   /// Ends the connections that match `filter`, and returns their number. `tells`: sends a RST to
   /// both ends of a TCP connection, as far as the sequence numbers that they expect are known.
   /// Refused while another process takes over.
-  Answer<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
+  CommandResult<std::uint64_t> kill(const ConnectionFilter& filter, bool tells);
 
   /// The right to trace. One request at a time has it, until `end` or the destruction.
   class TraceRight {
@@ -78,13 +78,13 @@ class Control {
    private:
     std::atomic<bool>* is_taken_;
   };
-  Answer<std::shared_ptr<TraceRight>> right_to_trace();
+  CommandResult<std::shared_ptr<TraceRight>> right_to_trace();
   /// Passes packets to `take`, as they arrive and as they leave, until it returns false. `take` is
   /// also called with null: first, and repeatedly while packets come and while none do. The
   /// filter's state is ignored. Returns how many packets were lost because they came faster than
   /// they were taken.
-  Answer<std::uint64_t> trace(const TraceRight& right, const ConnectionFilter& filter,
-                              const std::function<bool(const TracedPacket*)>& take);
+  CommandResult<std::uint64_t> trace(const TraceRight& right, const ConnectionFilter& filter,
+                                     const std::function<bool(const TracedPacket*)>& take);
   /// Returns the names of the ports, by link.
   std::vector<std::string> ports();
 
@@ -95,7 +95,7 @@ class Control {
     std::optional<WorkersConnection> connection;
     std::shared_ptr<const FunctionView> view;  ///< the view that explained it
   };
-  Answer<Explanation> explain(const AnyKey& key);
+  CommandResult<Explanation> explain(const AnyKey& key);
 
   struct Reloaded {
     std::vector<FunctionFacts::Count> counts;  ///< how many parts of each kind the function has
@@ -104,13 +104,13 @@ class Control {
   };
   /// Reads the file again. All of it takes effect; or none of it, if the file is wrong or changes a
   /// key that cannot change while millrace runs. Connections stay as they are.
-  Answer<Reloaded> reload();
+  CommandResult<Reloaded> reload();
 
   /// Returns the kind of the running function.
   const FunctionKind& kind() const { return kind_; }
   /// Runs one of the function's commands. A command that changes something is refused while another
   /// process takes over or a shard moves.
-  Answer<Json> command(const FunctionCommand& command, Parameters given);
+  CommandResult<Json> command(const FunctionCommand& command, Parameters given);
 
   /// @name Shards
   /// @{
@@ -127,7 +127,7 @@ class Control {
   };
   Shards shards();
   /// Moves a shard to that worker, and returns the milliseconds that the move took.
-  Answer<double> move_shard(unsigned shard, unsigned to);
+  CommandResult<double> move_shard(unsigned shard, unsigned to);
   /// Moves shards from busy workers to idle ones from now on, until `end_levelling`.
   void level();
   void end_levelling() { levelling_ = {}; }
@@ -142,14 +142,14 @@ class Control {
   /// @{
   static constexpr std::chrono::seconds kPatience{60};
   static constexpr std::chrono::seconds kShortPatience{2};
-  Answer<Offer> offer();
+  CommandResult<Offer> offer();
   /// Passes records of connections to `take` in pieces of bytes (carried.h): those that have
   /// changed since they were last sent. If `take` returns false, the new process has given up.
-  Answer<void> tell(unsigned number, const TakeBytes& take);
-  Answer<void> tell_last(unsigned number, const TakeBytes& take);
+  CommandResult<void> tell(unsigned number, const TakeBytes& take);
+  CommandResult<void> tell_last(unsigned number, const TakeBytes& take);
   /// Ends this process's run: the new process is about to forward. Returns the function's last
   /// state.
-  Answer<Json> let_go(unsigned number);
+  CommandResult<Json> let_go(unsigned number);
   /// The new process does not take over: this process goes on.
   void give_up(unsigned number);
   /// True if a new process has asked to take over, and has not given up.
@@ -175,8 +175,8 @@ class Control {
     std::chrono::steady_clock::time_point until;  // end of patience with the new process
   };
   std::optional<Refusal> refusal_while_handing_over() const;
-  Answer<HandingOver*> busy_with(unsigned number);
-  Answer<void> rest(HandingOver& handing_over, bool goes_on);
+  CommandResult<HandingOver*> busy_with(unsigned number);
+  CommandResult<void> rest(HandingOver& handing_over, bool goes_on);
   bool drain(std::chrono::steady_clock::time_point until);
   bool pause();
   void go_on_alone();
@@ -219,7 +219,7 @@ class Control {
   std::condition_variable_any changed_;  // signals changes of `handing_over_`
   std::jthread watch_;
   std::vector<std::uint64_t> moves_of_;  // indexed by shard
-  bool queues_have_settled_ = true;      // each queue is with the worker that it is meant for
+  bool queues_are_in_place_ = true;      // each queue is with the worker that it is meant for
   std::jthread levelling_;
 };
 

@@ -17,7 +17,7 @@ std::optional<Refusal> Control::refusal_while_handing_over() const {
   return not_now("another process is taking over: ask it, once it runs");
 }
 
-Answer<Offer> Control::offer() {
+CommandResult<Offer> Control::offer() {
   const std::unique_lock one_at_a_time(reloading_, kReloadPatience);
   if (!one_at_a_time) return std::unexpected(not_now("a reload is under way: ask again"));
   const std::lock_guard guard(mutex_);
@@ -87,7 +87,7 @@ void Control::give_up(unsigned number) {
 }
 
 /// Marks the hand-over with that number as busy. To be called under the lock.
-auto Control::busy_with(unsigned number) -> Answer<HandingOver*> {
+auto Control::busy_with(unsigned number) -> CommandResult<HandingOver*> {
   if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
       handing_over_->is_paused)
     return std::unexpected(not_now(
@@ -99,7 +99,7 @@ auto Control::busy_with(unsigned number) -> Answer<HandingOver*> {
 }
 
 /// Ends the busy time of a hand-over. To be called under the lock.
-Answer<void> Control::rest(HandingOver& handing_over, bool goes_on) {
+CommandResult<void> Control::rest(HandingOver& handing_over, bool goes_on) {
   handing_over.is_busy = false;
   handing_over.until =
       std::chrono::steady_clock::now() + (handing_over.is_paused ? kShortPatience : kPatience);
@@ -111,7 +111,7 @@ Answer<void> Control::rest(HandingOver& handing_over, bool goes_on) {
       not_now("the hand-over was given up or too slow, or this process is ending"));
 }
 
-Answer<void> Control::tell(unsigned number, const TakeBytes& take) {
+CommandResult<void> Control::tell(unsigned number, const TakeBytes& take) {
   constexpr std::size_t kPlaces = 1024;  // takes about 0.1 ms, for which packets wait
   std::unique_lock guard(mutex_);
   const auto is = busy_with(number);
@@ -165,7 +165,7 @@ bool Control::pause() {
   return pause_all() && drain(until) && pause_all() && drain(until);
 }
 
-Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
+CommandResult<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   constexpr std::size_t kAll = std::numeric_limits<std::uint32_t>::max();
   std::unique_lock guard(mutex_);
   const auto is = busy_with(number);
@@ -192,7 +192,7 @@ Answer<void> Control::tell_last(unsigned number, const TakeBytes& take) {
   return rest(**is, goes_on);
 }
 
-Answer<Json> Control::let_go(unsigned number) {
+CommandResult<Json> Control::let_go(unsigned number) {
   const std::lock_guard guard(mutex_);
   if (!handing_over_ || handing_over_->number != number || handing_over_->is_busy ||
       !handing_over_->is_paused || std::chrono::steady_clock::now() >= handing_over_->until)

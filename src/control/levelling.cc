@@ -40,7 +40,7 @@ std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
   if (!config_.spread.level)
     return refusal(Kind::not_now,
                    "shards stay where they are: give spread.level = true, and restart");
-  if (!queues_have_settled_)
+  if (!queues_are_in_place_)
     return refusal(Kind::not_now, "a device's queue is on its way to another worker");
   if (shard >= moves_of_.size())
     return refusal(Kind::absent, "there are shards 0 to " + std::to_string(moves_of_.size() - 1));
@@ -70,7 +70,7 @@ bool Control::wait_for(const IsDone& is_done, std::chrono::milliseconds most) {
   return is_done();
 }
 
-Answer<double> Control::move_shard(unsigned shard, unsigned to) {
+CommandResult<double> Control::move_shard(unsigned shard, unsigned to) {
   const std::lock_guard guard(mutex_);
   ShardMoves& moves = live_->owners().moves();
   const auto is_done = [&moves] { return !moves.is_under_way(); };
@@ -112,10 +112,11 @@ unsigned Control::use(unsigned workers) {
   const auto is_done = [this] { return !live_->owners().moves().is_under_way(); };
   if (workers != live_->in_use() && wait_for(is_done, kUsePatience)) {
     live_->use(workers);
-    queues_have_settled_ = false;
+    queues_are_in_place_ = false;
   }
-  if (!queues_have_settled_ && wait_for([this] { return live_->has_settled(); }, kUsePatience))
-    queues_have_settled_ = workers_->ask_all([](unsigned) {});
+  if (!queues_are_in_place_ &&
+      wait_for([this] { return live_->queues_are_in_place(); }, kUsePatience))
+    queues_are_in_place_ = workers_->ask_all([](unsigned) {});
   return live_->in_use();
 }
 

@@ -88,7 +88,7 @@ std::uint64_t ChainFor<K>::screen(Burst& burst, Lane<K>& lane, std::uint64_t unk
 template <class K>
 K ChainFor<K>::left_by(const Link& link) const {
   const Opening<K>& opening = link.opening;
-  if (opening.answer == Answer::two_way) return reversed(opening.reply_key);
+  if (opening.decision == Decision::two_way) return reversed(opening.reply_key);
   return link.function->target(opening.key, opening.state).key;
 }
 
@@ -96,7 +96,7 @@ K ChainFor<K>::left_by(const Link& link) const {
 template <class K>
 bool ChainFor<K>::ask(const Burst& burst, Link& link) {
   link.function->open(burst, link.opening);
-  if (link.opening.answer != Answer::refused) return true;
+  if (link.opening.decision != Decision::refused) return true;
   if (link.opening.attempt > 0) abandon(link);
   return false;
 }
@@ -112,7 +112,7 @@ template <class K>
 bool ChainFor<K>::choose_otherwise(const Burst& burst, std::size_t& next) {
   for (next = links_.size(); next > 0; --next) {
     Link& link = links_[next - 1];
-    if (link.opening.answer == Answer::unconcerned) continue;
+    if (link.opening.decision == Decision::unconcerned) continue;
     ++link.opening.attempt;
     if (ask(burst, link)) return true;
   }
@@ -127,9 +127,9 @@ void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
     // opening by now, so all are marked as refusing, and `event` passes none of that on.
     Verdict why = links_.front().opening.refusal;
     for (Link& link : links_) {
-      const bool has_refused = link.opening.answer == Answer::refused;
+      const bool has_refused = link.opening.decision == Decision::refused;
       if (has_refused && is_drop(link.opening.refusal)) why = link.opening.refusal;
-      link.opening.answer = Answer::refused;
+      link.opening.decision = Decision::refused;
     }
     return opening.refuse(why);
   }
@@ -145,17 +145,17 @@ void ChainFor<K>::open(const Burst& burst, Opening<K>& opening) {
     const Verdict why = link.opening.refusal;
     for (std::size_t n = 0; n < links_.size(); ++n) {
       if (n < next && !opening.is_resumed) abandon(links_[n]);
-      links_[n].opening.answer = Answer::refused;
+      links_[n].opening.decision = Decision::refused;
     }
     return opening.refuse(why);
   }
-  const auto answered = [this](Answer answer) {
-    return std::ranges::any_of(links_,
-                               [answer](const Link& l) { return l.opening.answer == answer; });
+  const auto decided = [this](Decision decision) {
+    return std::ranges::any_of(
+        links_, [decision](const Link& l) { return l.opening.decision == decision; });
   };
-  if (answered(Answer::one_way)) {
-    opening.answer = Answer::one_way;
-  } else if (answered(Answer::two_way)) {
+  if (decided(Decision::one_way)) {
+    opening.decision = Decision::one_way;
+  } else if (decided(Decision::two_way)) {
     opening.accept_two_way(reversed(left_by(links_.back())));
   } else {
     opening.refuse(Verdict::no_service);
@@ -169,7 +169,7 @@ Verdict ChainFor<K>::event(Event event, const std::byte* state, bool is_proved) 
   for (std::size_t n = 0; n < links_.size(); ++n) {
     Link& link = links_[n];
     // A function that has refused the opening under way does not count it.
-    if (event == Event::abandoned && link.opening.answer == Answer::refused) continue;
+    if (event == Event::abandoned && link.opening.decision == Decision::refused) continue;
     const Verdict verdict = link.function->event(event, state + link.offset, is_proved);
     if (event != Event::proved || verdict == Verdict::tracked) continue;
     while (n-- > 0) links_[n].function->event(Event::unproved, state + links_[n].offset, true);
@@ -275,10 +275,10 @@ void ChainFor<K>::serve_without_entry(Burst& burst, std::uint64_t places, const 
 // --- service without an entry
 
 template <class K>
-Verdict ChainFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,
-                             K& originator) {
+Verdict ChainFor<K>::recognise_reply(const Burst& burst, unsigned packet, const K& reply_key,
+                                     K& originator) {
   for (Link& link : links_) {
-    const Verdict verdict = link.function->answers(burst, packet, reply_key, originator);
+    const Verdict verdict = link.function->recognise_reply(burst, packet, reply_key, originator);
     if (verdict != Verdict::no_service) return verdict;
   }
   return Verdict::no_service;
@@ -294,9 +294,10 @@ auto ChainFor<K>::target_without_entry(const Burst& burst, unsigned packet, cons
 }
 
 template <class K>
-void ChainFor<K>::follow(const FunctionFor<K>& other) {
+void ChainFor<K>::continue_from(const FunctionFor<K>& other) {
   const auto& theirs = static_cast<const ChainFor&>(other).links_;
-  for (std::size_t n = 0; n < links_.size(); ++n) links_[n].function->follow(*theirs[n].function);
+  for (std::size_t n = 0; n < links_.size(); ++n)
+    links_[n].function->continue_from(*theirs[n].function);
 }
 
 template class ChainFor<KeyV4>;

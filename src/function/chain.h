@@ -2,7 +2,7 @@
 //
 // The functions serve originators' packets in order, replies in the reverse order. An entry of a
 // connection holds the functions' parts, one behind the other. A function may have no part in a
-// connection (`Answer::unconcerned`), as a load balancer in a connection to none of its services.
+// connection (`Decision::unconcerned`), as a load balancer in a connection to none of its services.
 //
 // To the line a chain is a function: the contract of function.h holds for it, and it calls its
 // functions as the line would.
@@ -37,10 +37,11 @@ class ChainFor final : public FunctionFor<K> {
   Target target(const K& key, const std::byte* state) const override;
   void write(const K& key, const std::byte* state, std::byte* image) const override;
   Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
-  Verdict answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) override;
+  Verdict recognise_reply(const Burst& burst, unsigned packet, const K& reply_key,
+                          K& originator) override;
   std::optional<Target> target_without_entry(const Burst& burst, unsigned packet,
                                              const K& key) override;
-  void follow(const FunctionFor<K>& other) override;
+  void continue_from(const FunctionFor<K>& other) override;
 
  private:
   struct Link {
@@ -49,7 +50,7 @@ class ChainFor final : public FunctionFor<K> {
     std::size_t image_offset;  // of the function's image
     Opening<K> opening;        // the last question to the function, with its answer
   };
-  using Answer = typename Opening<K>::Answer;
+  using Decision = typename Opening<K>::Decision;
 
   bool choose_otherwise(const Burst& burst, std::size_t& next);
   bool ask(const Burst& burst, Link& link);

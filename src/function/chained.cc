@@ -193,8 +193,8 @@ class ChainDeployment final : public FunctionDeployment {
     return all;
   }
 
-  Answer<CommandDone> command(std::string_view path, Parameters given,
-                              const OnEachWorker& on_each) override {
+  CommandResult<CommandDone> command(std::string_view path, Parameters given,
+                                     const OnEachWorker& on_each) override {
     for (std::size_t n = 0; n < functions_.size(); ++n) {
       const auto& commands = kinds_[n]->commands;
       if (std::ranges::find(commands, path, &FunctionCommand::path) != commands.end())

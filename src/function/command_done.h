@@ -7,7 +7,7 @@
 namespace millrace {
 
 struct CommandDone {
-  Json answer;
+  Json result;
   Review review =
       Review::none;  ///< the connections to review, as after `FunctionDeployment::update`
 };

@@ -23,8 +23,8 @@ std::shared_ptr<const FunctionView> FunctionDeployment::view() const {
 
 Json FunctionDeployment::statistics() const { return Json::object(); }
 
-Answer<CommandDone> FunctionDeployment::command(std::string_view path, Parameters,
-                                                const OnEachWorker&) {
+CommandResult<CommandDone> FunctionDeployment::command(std::string_view path, Parameters,
+                                                       const OnEachWorker&) {
   return std::unexpected(
       Refusal{Refusal::Kind::absent, "there is no command " + std::string(path)});
 }

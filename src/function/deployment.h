@@ -44,7 +44,7 @@ struct Refusal {
   std::string message;  ///< a line for each problem
 };
 template <class T>
-using Answer = std::expected<T, Refusal>;
+using CommandResult = std::expected<T, Refusal>;
 
 /// Calls the given function with each worker's number: on that worker's thread between two of its
 /// bursts, or on the calling thread before workers run. Returns when all calls are done. False:
@@ -111,8 +111,8 @@ class FunctionDeployment {
 
   /// Does the command of that path (`FunctionKind::commands`). Errors: the kind of refusal, with a
   /// message.
-  virtual Answer<CommandDone> command(std::string_view path, Parameters given,
-                                      const OnEachWorker& on_each);
+  virtual CommandResult<CommandDone> command(std::string_view path, Parameters given,
+                                             const OnEachWorker& on_each);
 
   /// @name Another process takes over
   /// @{

@@ -96,7 +96,7 @@ struct Opening {
   const std::byte* image = nullptr;
   std::span<const std::byte* const> images;  ///< the image of each function of a chain
 
-  enum class Answer : std::uint8_t {
+  enum class Decision : std::uint8_t {
     one_way,  ///< open it; there is no reply's entry
     two_way,  ///< open it; link `reply_key`
     refused,  ///< do not open it; `refusal` says why
@@ -106,17 +106,19 @@ struct Opening {
     unconcerned,
   };
   // answer:
-  Answer answer = Answer::one_way;
+  Decision decision = Decision::one_way;
   Verdict refusal = Verdict::no_backend;  ///< a verdict for which `is_served` is false
   K reply_key;
 
-  bool is_accepted() const { return answer == Answer::one_way || answer == Answer::two_way; }
+  bool is_accepted() const {
+    return decision == Decision::one_way || decision == Decision::two_way;
+  }
   void refuse(Verdict why) {
-    answer = Answer::refused;
+    decision = Decision::refused;
     refusal = why;
   }
   void accept_two_way(const K& key_of_reply) {
-    answer = Answer::two_way;
+    decision = Decision::two_way;
     reply_key = key_of_reply;
   }
 };
@@ -142,7 +144,7 @@ enum class Fate : std::uint8_t {
 /// The connections to review after a change: the line asks the function for the `fate` of each.
 enum class Review : std::uint8_t {
   none,
-  /// Connections in which the function has no part (`Answer::unconcerned`). Only chains have such
+  /// Connections in which the function has no part (`Decision::unconcerned`). Only chains have such
   /// connections; the deployment of a chain reviews all.
   unconcerned,
   all,
@@ -226,8 +228,8 @@ class FunctionFor {
   /// Returns `tracked` if this packet, a reply without a connection, answers packets that are
   /// served without an entry; then `originator` becomes their key. Returns a limit if that forbids
   /// the connection, and the reply with it, else `no_service`.
-  virtual Verdict answers(const Burst&, unsigned /*packet*/, const K& /*reply_key*/,
-                          K& /*originator*/) {
+  virtual Verdict recognise_reply(const Burst&, unsigned /*packet*/, const K& /*reply_key*/,
+                                  K& /*originator*/) {
     return Verdict::no_service;
   }
   /// Returns how packets with that key leave that have no connection; nothing if the function does
@@ -238,7 +240,7 @@ class FunctionFor {
   /// Notes that some connections of `other`, a function with the same settings, go on here: from
   /// now on packets without an entry are served here as they are there. Called by this function's
   /// worker; `other` may be serving meanwhile.
-  virtual void follow(const FunctionFor& /*other*/) {}
+  virtual void continue_from(const FunctionFor& /*other*/) {}
   /// @}
 };
 

@@ -10,7 +10,7 @@
 //   RST ends nothing. Only a connection that a reply opens is proved at once, as on a real line.
 //
 // A test calls `function()` itself for what is not on a packet's way: `steer`, `Event::unproved`,
-// and connections that move between workers (`follow`, `Event::adopted`).
+// and connections that move between workers (`continue_from`, `Event::adopted`).
 //
 // The caller owns the function, which must outlive the line. One thread uses both.
 #pragma once
@@ -160,7 +160,7 @@ class TestLine {
   bool over_budget = false;   ///< there are too many half-open connections for one more
 
  private:
-  using Answer = typename Opening<K>::Answer;
+  using Decision = typename Opening<K>::Decision;
   using Target = typename FunctionFor<K>::Target;
   struct Entry {
     ConnId id;
@@ -322,7 +322,7 @@ class TestLine {
   /// Inserts the reply's entry. Both sides' entries are in one table, so a reply's key also
   /// collides with that of its own originator.
   Linked link(ConnId id, const Opening<K>& opening) {
-    if (opening.answer == Answer::one_way) return Linked::yes;
+    if (opening.decision == Decision::one_way) return Linked::yes;
     EXPECT_TRUE(part_.replies) << "open: its part says that there are no replies";
     if (has(opening.reply_key)) return Linked::collides;
     if (replies_full || free_.empty()) return Linked::full;
@@ -341,7 +341,7 @@ class TestLine {
     if (!shows_a_connection()) return;
     Verdict& verdict = burst_->verdict[0];
     K key;
-    const Verdict answer = function().answers(*burst_, 0, lane.key[0], key);
+    const Verdict answer = function().recognise_reply(*burst_, 0, lane.key[0], key);
     EXPECT_TRUE(answer == Verdict::tracked || answer == Verdict::no_service || is_limit(answer));
     if (is_limit(answer)) verdict = answer;
     if (answer != Verdict::tracked || full || free_.empty() || has(key)) return;
@@ -349,7 +349,7 @@ class TestLine {
     Opening<K> opening = prepare(key, records_.state(id));
     opening.by_reply = true;
     function().open(*burst_, opening);
-    const bool is_its = opening.answer == Answer::two_way && opening.reply_key == lane.key[0];
+    const bool is_its = opening.decision == Decision::two_way && opening.reply_key == lane.key[0];
     if (!is_its || link(id, opening) != Linked::yes) {
       if (opening.is_accepted()) function().event(Event::abandoned, opening.state, false);
       erase(id);
@@ -416,7 +416,8 @@ class TestLine {
     static const Burst nothing_came{};
     function().open(nothing_came, opening);
     const bool had_reply = was.peer != ConnId::none;
-    if (!opening.is_accepted() || (opening.answer == Answer::two_way) != had_reply) return false;
+    if (!opening.is_accepted() || (opening.decision == Decision::two_way) != had_reply)
+      return false;
     if (has(was.key) || full || free_.empty()) return false;
     const ConnId id = insert(was.key, Side::originator, ConnId::none);
     std::memcpy(records_.state(id), state.data(), part_.originator_bytes);

@@ -75,7 +75,7 @@ void Host::admit(Burst& burst, std::span<const Arrival> arrivals) {
   std::uint64_t unfiled = 0;
   fragments_ = 0;
   for (const Arrival& arrival : arrivals) {
-    const Ingress::Found found = plan_->ingress.look(burst, arrival);
+    const Ingress::Found found = plan_->ingress.inspect(burst, arrival);
     unfiled |= found.unfiled;
     fragments_ |= found.fragments;
   }
@@ -109,8 +109,8 @@ Host::Routed Host::route(Burst& burst, std::uint64_t forward, std::span<Outgoing
   Routed routed;
   if (has_pending()) [[unlikely]] {
     for (unsigned i = 0; i < burst.size; ++i) {
-      if (burst.headers[i].family == 4) v4_.settle(burst, i);
-      if (burst.headers[i].family == 6) v6_.settle(burst, i);
+      if (burst.headers[i].family == 4) v4_.resolve(burst, i);
+      if (burst.headers[i].family == 6) v6_.resolve(burst, i);
     }
   }
   for (unsigned i = 0; i < burst.size; ++i) {

@@ -267,7 +267,7 @@ class HostFor {
   /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet of
   /// the host.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
-  /// Number of bursts that may be between `filed` and `settle`. A fragment that is older has been
+  /// Number of bursts that may be between `filed` and `resolve`. A fragment that is older has been
   /// taken out of its burst.
   static constexpr unsigned kInFlight = 5;
   /// Fragments with keys that must not be looked up, a bit each.
@@ -281,7 +281,7 @@ class HostFor {
   bool has_pending() const { return !pending_.empty(); }
   /// Refuses packet `i` of the burst if it is a pending first fragment that a service has
   /// rewritten.
-  void settle(Burst& burst, unsigned i);
+  void resolve(Burst& burst, unsigned i);
   /// Do what the functions of `Host` do, for this family.
   void append_known(std::vector<KnownNeighbour>& all) const;
   void append_silent(std::vector<SilentNeighbour>& all) const;
@@ -341,7 +341,7 @@ class HostFor {
     Datagram<A> datagram;
     unsigned burst;
   };
-  std::deque<Pending> pending_;  // ordered by when they reach `settle`
+  std::deque<Pending> pending_;  // ordered by when they reach `resolve`
   unsigned bursts_ = 0;          // number of bursts with fragments, or with fragments pending
 };
 

@@ -55,7 +55,7 @@ auto HostFor<A>::filed(Burst& burst, const Steering& steering, std::uint64_t fra
 }
 
 template <class A>
-void HostFor<A>::settle(Burst& burst, unsigned i) {
+void HostFor<A>::resolve(Burst& burst, unsigned i) {
   const auto found = std::ranges::find(pending_, burst.handle[i], &Pending::handle);
   if (found == pending_.end()) return;
   if (is_served(burst.verdict[i]) && is_rewritten(burst, i)) {
@@ -85,8 +85,8 @@ After HostFor<A>::route_fragment(Handling& h) {
 
 template auto HostFor<AddressV4>::filed(Burst&, const Steering&, std::uint64_t, bool) -> Apart;
 template auto HostFor<AddressV6>::filed(Burst&, const Steering&, std::uint64_t, bool) -> Apart;
-template void HostFor<AddressV4>::settle(Burst&, unsigned);
-template void HostFor<AddressV6>::settle(Burst&, unsigned);
+template void HostFor<AddressV4>::resolve(Burst&, unsigned);
+template void HostFor<AddressV6>::resolve(Burst&, unsigned);
 template After HostFor<AddressV4>::route_fragment(Handling&);
 template After HostFor<AddressV6>::route_fragment(Handling&);
 

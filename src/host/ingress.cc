@@ -223,7 +223,7 @@ inline bool Ingress::is_plain(const Burst& burst, unsigned i, const Link& link) 
                                       : are_plain(burst, one, link, v6_);
 }
 
-Ingress::Found Ingress::look(Burst& burst, const Arrival& arrival) const {
+Ingress::Found Ingress::inspect(Burst& burst, const Arrival& arrival) const {
   const Link& link = links_[arrival.link];
   const bool is_any_plain = link.is.reverse_path == ReversePath::off;
   if (is_any_plain) [[likely]] {

@@ -80,7 +80,7 @@ class Ingress {
   };
   /// Checks packets of a parsed burst, and gives those that are not taken in their verdicts. Their
   /// keys stay in their lanes.
-  Found look(Burst& burst, const Arrival& arrival) const;
+  Found inspect(Burst& burst, const Arrival& arrival) const;
 
  private:
   struct Link {

@@ -71,8 +71,8 @@ class Family {
   /// Visit some connections from the id `from` on. Return the id to go on with, none at the end.
   /// RSTs leave by the port; without a port none is sent.
   /// @{
-  std::optional<std::size_t> look(std::size_t from, Tick now, const LookAtConnection& look,
-                                  Port* port);
+  std::optional<std::size_t> visit(std::size_t from, Tick now, const VisitConnection& visit,
+                                   Port* port);
   std::optional<std::size_t> review(std::size_t from, Port* port);
   /// @}
   std::optional<ListedConnection> find(const K& key, Tick now) const;
@@ -92,7 +92,7 @@ class Family {
   std::span<const std::byte> unpack(unsigned shard, std::size_t count,
                                     std::span<const std::byte> records, Tick now);
   /// Serves packets without an entry from now on as the other worker does.
-  void follow(const Family& other) { function_->follow(*other.function_); }
+  void continue_from(const Family& other) { function_->continue_from(*other.function_); }
   /// Returns those of the lane's packets in `places` that have no connection here; both are bits by
   /// place in the lane.
   std::uint64_t without_connection(const Lane<K>& lane, std::uint64_t places, Tick now) const {
@@ -115,10 +115,10 @@ class Family {
   }
   /// Makes the ids reusable that this worker has removed and that no worker uses any more. True if
   /// none of them is left.
-  bool settle() {
+  bool reclaim() {
     if (!tracker_) return true;
-    tracker_->settle();
-    return tracker_->is_settled();
+    tracker_->reclaim();
+    return tracker_->has_reclaimed_all();
   }
 
   void prefetch(Burst& burst) const {
@@ -155,7 +155,7 @@ class Family {
       [[maybe_unused]] const auto guard = tracker_->writing();
       done = tracker_->sweep(now, kSweepBudget, expired());
     }
-    tracker_->settle();
+    tracker_->reclaim();
     return done;
   }
 
@@ -189,7 +189,7 @@ class Family {
       find_errors(burst);
     if (tracker_) {
       serve(burst, tracker_->states());
-      tracker_->settle();
+      tracker_->reclaim();
     } else {
       serve(burst, States<K>(nothing_));
     }
@@ -199,7 +199,8 @@ class Family {
   static constexpr unsigned kSweepBudget = 64;
 
   template <class Decide>
-  std::optional<std::size_t> visit(std::size_t from, Ending why, Port* port, Decide&& decide);
+  std::optional<std::size_t> for_each_from(std::size_t from, Ending why, Port* port,
+                                           Decide&& decide);
   void tell_both(ConnId id, Port& port) const;
 
   std::optional<std::uint32_t> expires_ms(ConnId id, Tick now) const {
@@ -401,7 +402,7 @@ class Family {
   }
 
   void watch_level();
-  void settle_unopened(Burst& burst, Lane<K>& lane, bool look);
+  void decide_unopened(Burst& burst, Lane<K>& lane, bool visit);
 
   /// Returns the lane's packets without a connection, bits by place in the lane.
   static std::uint64_t unknown(const Lane<K>& lane) {

@@ -15,8 +15,8 @@ namespace millrace {
 /// for which it says so. Returns the id to go on with, none at the end.
 template <class TrackerType, class K>
 template <class Decide>
-std::optional<std::size_t> Family<TrackerType, K>::visit(std::size_t from, Ending why, Port* port,
-                                                         Decide&& decide) {
+std::optional<std::size_t> Family<TrackerType, K>::for_each_from(std::size_t from, Ending why,
+                                                                 Port* port, Decide&& decide) {
   if (!tracker_ || from >= tracker_->ids()) return std::nullopt;
   // Not more than may wait at once until their ids are reusable.
   std::array<ConnId, Line::kEndMost> ending;
@@ -28,9 +28,9 @@ std::optional<std::size_t> Family<TrackerType, K>::visit(std::size_t from, Endin
     for (; at < end && count < ending.size(); ++at) {
       const ConnId id{static_cast<std::uint32_t>(at)};
       if (!tracker_->is_live_and_mine(id)) continue;
-      const Look fate = decide(id);
-      if (fate == Look::leave) continue;
-      if (fate == Look::reset && port != nullptr) tell_both(id, *port);
+      const Visit fate = decide(id);
+      if (fate == Visit::leave) continue;
+      if (fate == Visit::reset && port != nullptr) tell_both(id, *port);
       ending[count++] = id;
     }
   }
@@ -39,29 +39,30 @@ std::optional<std::size_t> Family<TrackerType, K>::visit(std::size_t from, Endin
     for (std::size_t i = 0; i < count; ++i)
       tracker_->close(ending[i], [this, why](ConnId id) { closed(id, why); });
   }
-  if (count > 0) tracker_->settle();
+  if (count > 0) tracker_->reclaim();
   return at;
 }
 
 template <class TrackerType, class K>
-std::optional<std::size_t> Family<TrackerType, K>::look(std::size_t from, Tick now,
-                                                        const LookAtConnection& look, Port* port) {
-  return visit(from, Ending::killed, port, [&](ConnId id) { return look(listed(id, now)); });
+std::optional<std::size_t> Family<TrackerType, K>::visit(std::size_t from, Tick now,
+                                                         const VisitConnection& visit, Port* port) {
+  return for_each_from(from, Ending::killed, port,
+                       [&](ConnId id) { return visit(listed(id, now)); });
 }
 
 template <class TrackerType, class K>
 std::optional<std::size_t> Family<TrackerType, K>::review(std::size_t from, Port* port) {
-  return visit(from, Ending::moved, port, [&](ConnId id) {
+  return for_each_from(from, Ending::moved, port, [&](ConnId id) {
     const bool answered = is_answered(tracker_->state_of(Side::originator, id));
     switch (function_->fate(tracker_->key_of(id), state_of(id), answered)) {
       case Fate::begins_anew:
-        return Look::end;
+        return Visit::end;
       case Fate::reset:
-        return Look::reset;
+        return Visit::reset;
       case Fate::stays:
         break;
     }
-    return Look::leave;
+    return Visit::leave;
   });
 }
 

@@ -80,7 +80,7 @@ bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
       ++block.count;
     }
   }
-  tracker_->settle();
+  tracker_->reclaim();
   std::memcpy(&parcel[at], &block, sizeof(block));
   return tracker_->first_of(shard) == ConnId::none;
 }
@@ -117,7 +117,7 @@ std::span<const std::byte> Family<TrackerType, K>::unpack(unsigned shard, std::s
     if (carried.life.standing.proof() == Proof::service_and_source)
       static_cast<void>(sources_->give_back(sources_->source_of(carried.key)));
   }
-  tracker_->settle();
+  tracker_->reclaim();
   return records;
 }
 
@@ -146,7 +146,7 @@ auto Family<TrackerType, K>::place(const CarriedConnection<K>& carried, const Li
                      .images = images};
   static const Burst nothing_came{};
   function_->open(nothing_came, opening);
-  const bool is_linked = opening.answer == Opening<K>::Answer::two_way;
+  const bool is_linked = opening.decision == Opening<K>::Decision::two_way;
   const bool was_linked = carried.has_reply != 0;
   if (!opening.is_accepted() || is_linked != was_linked) return {ConnId::none, Ending::moved};
   const Part part = function_->part();

@@ -35,7 +35,7 @@ void Family<TrackerType, K>::open(Burst& burst, std::uint64_t refused) {
   const std::uint64_t before = counters_->opened.value();
   for_each_bit(begin, [&](unsigned i) { admit(burst, lane, i); });
   const bool opened = counters_->opened.value() != before;
-  settle_unopened(burst, lane, opened || Guarding::kShared);
+  decide_unopened(burst, lane, opened || Guarding::kShared);
   if (opened) watch_level();
 }
 
@@ -116,7 +116,7 @@ void Family<TrackerType, K>::prepare(const K& key, std::uint8_t packet, ConnId i
   opening_.packet = packet;
   opening_.attempt = 0;
   opening_.by_reply = by_reply;
-  opening_.answer = Opening<K>::Answer::one_way;
+  opening_.decision = Opening<K>::Decision::one_way;
   opening_.state = tracker_->states()[id];
   opening_.reply_state = reply_state_.data();
 }
@@ -143,7 +143,7 @@ void Family<TrackerType, K>::complete(Burst& burst, Lane<K>& lane, unsigned i) {
 
 template <class TrackerType, class K>
 Insertion Family<TrackerType, K>::link(const Burst& burst) {
-  if (opening_.answer == Opening<K>::Answer::one_way)
+  if (opening_.decision == Opening<K>::Decision::one_way)
     return {ConnId::none, Insertion::Outcome::inserted, ConnId::none};
   return tracker_->link(
       opening_.reply_key, burst.now, std::span(reply_state_).first(function_->part().reply_bytes),
@@ -204,7 +204,7 @@ ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsign
   const unsigned packet = lane.packet[i];
   if (!shows_a_connection(burst, packet)) return ConnId::none;
   K key;
-  Verdict verdict = function_->answers(burst, packet, lane.key[i], key);
+  Verdict verdict = function_->recognise_reply(burst, packet, lane.key[i], key);
   if (verdict == Verdict::tracked && !source_has_room(key)) verdict = Verdict::source_limit;
   if (is_limit(verdict)) burst.verdict[packet] = verdict;
   if (verdict != Verdict::tracked) return ConnId::none;
@@ -214,7 +214,7 @@ ConnId Family<TrackerType, K>::open_by_reply(Burst& burst, Lane<K>& lane, unsign
   if (in.outcome == Insertion::Outcome::present) return reply_of(in.id, lane.key[i]);
   prepare(key, lane.packet[i], in.id, true);
   function_->open(burst, opening_);
-  if (opening_.answer == Opening<K>::Answer::two_way && opening_.reply_key == lane.key[i]) {
+  if (opening_.decision == Opening<K>::Decision::two_way && opening_.reply_key == lane.key[i]) {
     const Insertion linked = link(burst);
     if (linked.outcome == Insertion::Outcome::inserted) {
       confirm(burst, in.id, linked.id);
@@ -240,7 +240,7 @@ void Family<TrackerType, K>::watch_level() {
 /// Counts the packets that found no place. With `look`, each is looked up again first: it may
 /// belong to a connection that has been opened since.
 template <class TrackerType, class K>
-void Family<TrackerType, K>::settle_unopened(Burst& burst, Lane<K>& lane, bool look) {
+void Family<TrackerType, K>::decide_unopened(Burst& burst, Lane<K>& lane, bool look) {
   for (unsigned i = 0; i < lane.size; ++i) {
     if (lane.connection[i] != ConnId::none) continue;
     Verdict& verdict = burst.verdict[lane.packet[i]];

@@ -113,12 +113,12 @@ struct LineCursor {
   std::size_t id = 0;
 };
 /// The visitor's decision about a connection.
-enum class Look : std::uint8_t {
+enum class Visit : std::uint8_t {
   leave,
   end,
   reset,  ///< end it; if it is TCP with replies that come this way, send both ends a RST
 };
-using LookAtConnection = std::function<Look(const ListedConnection&)>;
+using VisitConnection = std::function<Visit(const ListedConnection&)>;
 
 class Line {
  public:
@@ -158,15 +158,15 @@ class Line {
   /// @}
   /// @name In a task of the mailbox, or at rest
   /// @{
-  /// Most ids that one call of `look` or `review` visits, and most connections that it ends.
+  /// Most ids that one call of `visit` or `review` visits, and most connections that it ends.
   static constexpr std::size_t kLookMost = 4096;
   static constexpr std::size_t kEndMost = 256;
-  /// Visits some live connections that this line opened, from the cursor on: calls `look` for each,
-  /// and ends those for which `look` says so. Returns the cursor to go on with, `At::end` after the
-  /// last. A connection that lives through the whole visit is shown once.
-  virtual LineCursor look(const LineCursor& from, const LookAtConnection& look) = 0;
+  /// Visits some live connections that this line opened, from the cursor on: calls `visit` for
+  /// each, and ends those for which `visit` says so. Returns the cursor to go on with, `At::end`
+  /// after the last. A connection that lives through the whole visit is shown once.
+  virtual LineCursor visit(const LineCursor& from, const VisitConnection& visit) = 0;
   /// Asks the function for the `Fate` of some live connections that this line opened, from the
-  /// cursor on, and ends those that do not stay. Returns the cursor as `look` does.
+  /// cursor on, and ends those that do not stay. Returns the cursor as `visit` does.
   virtual LineCursor review(const LineCursor& from) = 0;
   /// Returns the live connection that has this key in one of its directions, if there is one. Where
   /// tables are shared, any worker may have opened it.
@@ -175,8 +175,8 @@ class Line {
   /// Returns the parts of the images that `carry` writes, in their order, IPv4's first.
   virtual std::vector<CarriedPart> carried_parts() const = 0;
   /// Looks at the next `most` ids from the cursor on, and appends to `carrying` a record for each
-  /// connection that has changed since `carrying` last got its record. Returns the cursor as `look`
-  /// does.
+  /// connection that has changed since `carrying` last got its record. Returns the cursor as
+  /// `visit` does.
   virtual LineCursor carry(const LineCursor& from, std::size_t most, Carrying& carrying) = 0;
   /// @}
 

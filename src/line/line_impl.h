@@ -67,7 +67,7 @@ class LineOf final : public Line {
       serve(port, bursts_[2]);
       rotate();
     }
-    wait_until_settled();
+    wait_until_reclaimed();
     port_ = nullptr;
     port.finish();
   }
@@ -78,8 +78,8 @@ class LineOf final : public Line {
   }
   void unpack(unsigned shard, const Line& from, std::span<const std::byte> parcel) override {
     const auto& other = static_cast<const LineOf&>(from);
-    v4_.follow(other.v4_);
-    v6_.follow(other.v6_);
+    v4_.continue_from(other.v4_);
+    v6_.continue_from(other.v6_);
     for_each_block(parcel, [](auto& family, std::size_t count, auto records) {
       return family.approach(count, records);
     });
@@ -92,9 +92,9 @@ class LineOf final : public Line {
            without(v6_, burst.v6, packets) | without(v6_, burst.quoted_v6, packets);
   }
 
-  LineCursor look(const LineCursor& from, const LookAtConnection& look) override {
+  LineCursor visit(const LineCursor& from, const VisitConnection& visit) override {
     return step(from,
-                [&](auto& family, std::size_t id) { return family.look(id, now_, look, port_); });
+                [&](auto& family, std::size_t id) { return family.visit(id, now_, visit, port_); });
   }
   LineCursor review(const LineCursor& from) override {
     const auto review = [&] {
@@ -103,7 +103,7 @@ class LineOf final : public Line {
     if (port_ != nullptr) return review();
     const Present present(*this);
     const LineCursor next = review();
-    wait_until_settled();
+    wait_until_reclaimed();
     return next;
   }
   std::optional<ListedConnection> find(const AnyKey& key) const override {
@@ -197,7 +197,7 @@ class LineOf final : public Line {
   void forget(FamilyType& family, ConnId id) {
     const Present present(*this);
     family.forget(id);
-    wait_until_settled();
+    wait_until_reclaimed();
   }
 
   /// Begins and ends the times in which workers over the same tables wait for this one before they
@@ -212,11 +212,11 @@ class LineOf final : public Line {
   }
   /// Waits until all ids that this worker has removed are reusable. Goes on with both families
   /// each time: other workers wait for this one in either.
-  void wait_until_settled() {
+  void wait_until_reclaimed() {
     detail::Backoff others;
-    for (bool settled = false; !settled; others.wait()) {
-      settled = v4_.settle();
-      settled = v6_.settle() && settled;
+    for (bool reclaimed = false; !reclaimed; others.wait()) {
+      reclaimed = v4_.reclaim();
+      reclaimed = v6_.reclaim() && reclaimed;
     }
   }
   /// Calls `join`, and `leave` at its end.

@@ -69,7 +69,7 @@ class Live {
   void use(unsigned workers) { hub_->use(workers); }
   /// The number of workers that are meant to receive, and whether only these do by now.
   unsigned in_use() const { return hub_->in_use(); }
-  bool has_settled() const { return hub_->has_settled(); }
+  bool queues_are_in_place() const { return hub_->queues_are_in_place(); }
   /// Returns that worker's port. To be used between two of the worker's bursts.
   LivePort& port(unsigned worker) { return *ports_[worker]; }
 

@@ -56,7 +56,7 @@ class LiveHub {
     changes_.fetch_add(1, std::memory_order_release);
   }
   /// True if each queue is with the worker that it is meant for.
-  bool has_settled() const {
+  bool queues_are_in_place() const {
     for (unsigned queue = 0; queue < receiver_of_.size(); ++queue) {
       if (receiver_of(queue) != meant_for(queue)) return false;
     }

@@ -8,7 +8,8 @@ namespace millrace {
 CaptureOutput::CaptureOutput(CaptureWriter writer, unsigned ports)
     : writer_(std::move(writer)), ports_(ports) {}
 
-void CaptureOutput::write(unsigned port, std::span<const Packet> packets, std::uint64_t settled) {
+void CaptureOutput::write(unsigned port, std::span<const Packet> packets,
+                          std::uint64_t complete_up_to) {
   if (ports_.size() == 1) {
     for (const Packet& packet : packets) put(packet);
     return;
@@ -23,7 +24,7 @@ void CaptureOutput::write(unsigned port, std::span<const Packet> packets, std::u
                            packet.tail,
                            packet.link});
   }
-  own.settled = settled;
+  own.complete_up_to = complete_up_to;
   write_what_is_next();
   // One port always goes on (invariant 3), so this wait ends.
   written_.wait(lock, [&own] { return own.waiting.size() <= kMostWaiting; });
@@ -31,7 +32,7 @@ void CaptureOutput::write(unsigned port, std::span<const Packet> packets, std::u
 
 void CaptureOutput::end(unsigned port) {
   const std::lock_guard lock(mutex_);
-  ports_[port].settled = UINT64_MAX;
+  ports_[port].complete_up_to = UINT64_MAX;
   written_.notify_all();  // first, in case `write_what_is_next` runs out of memory
   write_what_is_next();
 }
@@ -47,7 +48,8 @@ void CaptureOutput::put(const Packet& packet) {
 bool CaptureOutput::is_next(unsigned port) const {
   const std::uint64_t order = ports_[port].waiting.front().order;
   return std::ranges::all_of(ports_, [order](const PortState& other) {
-    return other.waiting.empty() ? other.settled > order : other.waiting.front().order >= order;
+    return other.waiting.empty() ? other.complete_up_to > order
+                                 : other.waiting.front().order >= order;
   });
 }
 

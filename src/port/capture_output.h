@@ -6,7 +6,7 @@
 // Invariants:
 //  1. The packets in the file ascend by `order`.
 //  2. A packet is written only after every other port has a later packet waiting, has promised by
-//     `settled` to write no earlier one, or has ended.
+//     `complete_up_to` to write no earlier one, or has ended.
 //  3. The port that the other ports wait for has no packet waiting, so that port never waits
 //     itself.
 #pragma once
@@ -38,9 +38,9 @@ class CaptureOutput {
   CaptureOutput(CaptureWriter writer, unsigned ports);
 
   /// Writes packets of that port, in ascending order and later than all that it wrote before. The
-  /// port promises to write no packet below `settled` from now on. Blocks while more than
+  /// port promises to write no packet below `complete_up_to` from now on. Blocks while more than
   /// `kMostWaiting` of the port's packets wait for other ports.
-  void write(unsigned port, std::span<const Packet> packets, std::uint64_t settled);
+  void write(unsigned port, std::span<const Packet> packets, std::uint64_t complete_up_to);
   /// Ends the port: it writes nothing more.
   void end(unsigned port);
 
@@ -60,7 +60,7 @@ class CaptureOutput {
   };
   struct PortState {
     std::deque<Waiting> waiting;
-    std::uint64_t settled = 0;
+    std::uint64_t complete_up_to = 0;
   };
   /// Packets of one port that may wait for other ports before `write` blocks.
   static constexpr std::size_t kMostWaiting = 4096;

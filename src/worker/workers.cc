@@ -100,9 +100,9 @@ void Workers::list(const std::function<void(const WorkersConnection&)>& each) co
   for (unsigned n = 0; n < count(); ++n) {
     const auto show = [&each, n](const ListedConnection& connection) {
       each({n, connection});
-      return Look::leave;
+      return Visit::leave;
     };
-    for (LineCursor at; at.at != LineCursor::At::end;) at = all_[n].line->look(at, show);
+    for (LineCursor at; at.at != LineCursor::At::end;) at = all_[n].line->visit(at, show);
   }
 }
 
@@ -178,11 +178,11 @@ Result<void> Workers::update(std::shared_ptr<const FunctionSettings> settings,
   return {};
 }
 
-Answer<Json> Workers::command(std::string_view path, Parameters given) {
+CommandResult<Json> Workers::command(std::string_view path, Parameters given) {
   auto done = deployment_->command(path, given, on_each());
   if (!done) return std::unexpected(done.error());
   if (done->review == Review::all) review_while_serving();
-  return std::move(done->answer);
+  return std::move(done->result);
 }
 
 void Workers::review_while_serving() {

@@ -95,7 +95,7 @@ class Workers {
   /// Does the same before workers run. Connections that end send no RST. Errors: the same.
   Result<void> prepare(std::shared_ptr<const FunctionSettings> settings, const FunctionRun& run);
   /// Does the function's command of that path. Errors: as `FunctionDeployment::command`.
-  Answer<Json> command(std::string_view path, Parameters given);
+  CommandResult<Json> command(std::string_view path, Parameters given);
   /// Returns `ask_all`, as a `FunctionDeployment` wants it.
   OnEachWorker on_each() {
     return [this](const auto& step) { return ask_all(step); };

@@ -75,13 +75,13 @@ class Wheel final : public Ageing {
     std::uint64_t steps = std::uint64_t{kStepsPerLook} * std::max(budget, 1U);
     while (fired_ < due && budget > 0 && steps-- > 0) {
       // After a long sleep the turn's coarse slot may still hold connections.
-      unsigned looked = look(coarse_slot(fired_ / kSlots), budget, connections);
-      if (looked == 0) looked = look(fine_slot(fired_), budget, connections);
-      budget -= looked;
-      if (looked == 0) fired_ = next_to_fire(due);
+      unsigned scanned = scan(coarse_slot(fired_ / kSlots), budget, connections);
+      if (scanned == 0) scanned = scan(fine_slot(fired_), budget, connections);
+      budget -= scanned;
+      if (scanned == 0) fired_ = next_to_fire(due);
     }
     const std::uint32_t next_turn = coarse_slot(fired_ / kSlots + 1);
-    if (budget > 0) look(next_turn, std::min(budget, kComeDown), connections);
+    if (budget > 0) scan(next_turn, std::min(budget, kComeDown), connections);
     slots_.prefetch(fine_slot(fired_));
     return fired_ == due && slots_.is_empty(next_turn);
   }
@@ -150,7 +150,7 @@ class Wheel final : public Ageing {
   }
 
   /// Checks up to `budget` connections of a slot, `kLookMost` at most; returns how many.
-  unsigned look(std::uint32_t slot, unsigned budget, Connections& connections) {
+  unsigned scan(std::uint32_t slot, unsigned budget, Connections& connections) {
     std::array<ConnId, kLookMost> ids;
     const unsigned count = slots_.take(slot, std::span(ids).first(std::min(budget, kLookMost)));
     for (unsigned i = 0; i < count; ++i) slots_.prefetch_place(ids[i]);

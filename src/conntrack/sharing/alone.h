@@ -11,11 +11,11 @@
 namespace millrace {
 
 /// Reclaims removed ids at the end of the burst. Used by one worker.
-class SettleAtOnce {
+class ReclaimAtOnce {
  public:
   static std::size_t more_ids(unsigned) { return 0; }
-  static Result<std::vector<SettleAtOnce>> create(unsigned workers) {
-    return std::vector<SettleAtOnce>(workers);
+  static Result<std::vector<ReclaimAtOnce>> create(unsigned workers) {
+    return std::vector<ReclaimAtOnce>(workers);
   }
 
   static void begin() {}
@@ -36,13 +36,13 @@ class SettleAtOnce {
 struct Alone {
   static constexpr bool kShared = false;
   static constexpr bool kConcurrent = false;
-  using Settling = SettleAtOnce;
+  using Reclaiming = ReclaimAtOnce;
 
   struct Guard {};
   static Guard reading() { return {}; }
   static Guard writing() { return {}; }
 };
 
-static_assert(Guards<Alone> && Settles<SettleAtOnce>);
+static_assert(Guards<Alone> && Reclaims<ReclaimAtOnce>);
 
 }  // namespace millrace

@@ -16,18 +16,18 @@ namespace millrace {
 
 /// Reclaims the ids that one worker removed. The ids in `waiting_` were removed before grace period
 /// `period_` began; ids removed since (`draining_`) wait for the next one.
-class SettleAfterGrace {
+class ReclaimAfterGrace {
  public:
   static std::size_t more_ids(unsigned workers) {
     return std::size_t{kBurstsDraining} * Stragglers::kMax * workers;
   }
-  static Result<std::vector<SettleAfterGrace>> create(unsigned workers) {
+  static Result<std::vector<ReclaimAfterGrace>> create(unsigned workers) {
     auto periods = GracePeriods::create(workers);
     if (!periods) return std::unexpected(periods.error());
     const auto shared = std::make_shared<GracePeriods>(std::move(*periods));
-    std::vector<SettleAfterGrace> all;
+    std::vector<ReclaimAfterGrace> all;
     for (unsigned worker = 0; worker < workers; ++worker)
-      all.push_back(SettleAfterGrace(shared, worker));
+      all.push_back(ReclaimAfterGrace(shared, worker));
     return all;
   }
 
@@ -53,7 +53,7 @@ class SettleAfterGrace {
  private:
   static constexpr unsigned kBurstsDraining = 8;
 
-  SettleAfterGrace(std::shared_ptr<GracePeriods> periods, unsigned worker)
+  ReclaimAfterGrace(std::shared_ptr<GracePeriods> periods, unsigned worker)
       : periods_(std::move(periods)), worker_(worker) {}
 
   std::shared_ptr<GracePeriods> periods_;
@@ -63,6 +63,6 @@ class SettleAfterGrace {
   std::uint64_t period_ = 0;
 };
 
-static_assert(Settles<SettleAfterGrace>);
+static_assert(Reclaims<ReclaimAfterGrace>);
 
 }  // namespace millrace

@@ -21,7 +21,7 @@ struct Noting {
 class GraceTest : public testing::Test {
  protected:
   GraceTest() : pair_{{&released_}, Noting{&released_}} {
-    auto made = SettleAfterGrace::create(2);
+    auto made = ReclaimAfterGrace::create(2);
     EXPECT_TRUE(made.has_value());
     workers_ = std::move(*made);
   }
@@ -31,7 +31,7 @@ class GraceTest : public testing::Test {
 
   std::vector<ConnId> released_;
   TablePair<Noting> pair_;
-  std::vector<SettleAfterGrace> workers_;
+  std::vector<ReclaimAfterGrace> workers_;
 };
 
 TEST_F(GraceTest, WaitsUntilEveryWorkerHasEndedABurst) {
@@ -101,17 +101,17 @@ TEST(Grace, NobodyLosesWhatItFoundInThisBurst) {
   constexpr unsigned kLeast = 1000;  // grace periods wait for a worker without a processor
   constexpr int kMost = 200'000'000;
   Lives lives;
-  auto workers = SettleAfterGrace::create(kWorkers);
+  auto workers = ReclaimAfterGrace::create(kWorkers);
   ASSERT_TRUE(workers.has_value());
   std::atomic<std::uint64_t> lost = 0;
   {
     std::vector<std::jthread> threads;
     for (unsigned worker = 0; worker < kWorkers; ++worker) {
       threads.emplace_back([&, worker] {
-        SettleAfterGrace& settling = (*workers)[worker];
+        ReclaimAfterGrace& reclaiming = (*workers)[worker];
         TablePair<Counting> pair{{&lives}, std::nullopt};
         std::mt19937 random(seed + worker);
-        settling.begin();
+        reclaiming.begin();
         for (int burst = 0; burst < 20'000 || (lives.ended < kLeast && burst < kMost); ++burst) {
           std::array<std::pair<std::uint32_t, std::uint32_t>, 8> kept;
           for (auto& [id, life] : kept) {
@@ -120,21 +120,21 @@ TEST(Grace, NobodyLosesWhatItFoundInThisBurst) {
           }
           for (auto& [id, life] : kept) {
             std::uint32_t alive = life;
-            if (life % 2 == 0 && random() % 4 == 0 && settling.has_room() &&
+            if (life % 2 == 0 && random() % 4 == 0 && reclaiming.has_room() &&
                 lives.of[id].compare_exchange_strong(alive, life + 1)) {
-              settling.add(Side::originator, ConnId{id});
+              reclaiming.add(Side::originator, ConnId{id});
             }
           }
           for (const auto& [id, life] : kept) {
             if (life % 2 == 0 && lives.of[id] > life + 1) ++lost;
           }
-          settling.end_burst(pair, [] { return 0; });
+          reclaiming.end_burst(pair, [] { return 0; });
         }
-        while (!settling.is_empty()) {
-          settling.end_burst(pair, [] { return 0; });
+        while (!reclaiming.is_empty()) {
+          reclaiming.end_burst(pair, [] { return 0; });
           std::this_thread::yield();
         }
-        settling.end();
+        reclaiming.end();
       });
     }
   }

@@ -39,7 +39,7 @@ class Locked {
  public:
   static constexpr bool kShared = true;
   static constexpr bool kConcurrent = false;
-  using Settling = SettleAfterGrace;
+  using Reclaiming = ReclaimAfterGrace;
 
   explicit Locked(std::unique_ptr<Lock> lock) : lock_(std::move(lock)) {}
 

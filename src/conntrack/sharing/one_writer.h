@@ -13,7 +13,7 @@ class OneWriter {
  public:
   static constexpr bool kShared = true;
   static constexpr bool kConcurrent = true;
-  using Settling = SettleAfterGrace;
+  using Reclaiming = ReclaimAfterGrace;
 
   struct Guard {};
   static Guard reading() { return {}; }

@@ -26,20 +26,20 @@ concept Guards = requires(const G guards) {
   { G::kConcurrent } -> std::convertible_to<bool>;
   guards.reading();
   guards.writing();
-  typename G::Settling;
+  typename G::Reclaiming;
 };
 
 /// Reclaims removed ids. Each worker has an instance of its own.
 template <class S>
-concept Settles = requires(S settling, const S view, Side side, ConnId id) {
+concept Reclaims = requires(S reclaiming, const S view, Side side, ConnId id) {
   /// Returns the ids to add to the tables' capacity, for ids that drain longer than a burst.
   { S::more_ids(1U) } -> std::same_as<std::size_t>;
   { S::create(1U) } -> std::same_as<Result<std::vector<S>>>;
   /// The worker begins, and ends: grace periods wait for it only in between.
-  settling.begin();
-  settling.end();
+  reclaiming.begin();
+  reclaiming.end();
   /// Adds an id that was erased in that side's table.
-  settling.add(side, id);
+  reclaiming.add(side, id);
   /// True if the ids of a sweep and a burst may be added.
   { view.has_room() } -> std::same_as<bool>;
   /// True if no id is draining.

@@ -8,7 +8,7 @@ namespace millrace {
 struct Unguarded {
   static constexpr bool kShared = true;
   static constexpr bool kConcurrent = true;
-  using Settling = SettleAfterGrace;
+  using Reclaiming = ReclaimAfterGrace;
 
   struct Guard {};
   static Guard reading() { return {}; }

@@ -164,7 +164,7 @@ class CuckooIndex {
   }
 
   /// Returns the place of the key's entry in bucket `at`, or nowhere.
-  Place look(std::uint32_t at, Tag tag, const K& key) const {
+  Place probe(std::uint32_t at, Tag tag, const K& key) const {
     const Bucket& b = bucket(at);
     for (std::uint32_t match = b.match(tag); match != 0; match &= match - 1) {
       const unsigned slot = lowest_slot(match);

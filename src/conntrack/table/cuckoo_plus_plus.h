@@ -80,7 +80,7 @@ class BasicCuckooPlusPlus {
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
             Stragglers stragglers = {}) const {
     stragglers.for_each_last(
-        keys.size(), [&](std::size_t i) { ids[i] = id_or_none(index_.look(keys[i], hashes[i])); });
+        keys.size(), [&](std::size_t i) { ids[i] = id_or_none(index_.probe(keys[i], hashes[i])); });
   }
 
   template <WorthFunction W>
@@ -89,7 +89,7 @@ class BasicCuckooPlusPlus {
   }
 
   ConnId erase(const K& key, Hash hash) {
-    const Place place = index_.look(key, hash);
+    const Place place = index_.probe(key, hash);
     return place ? drain(place) : ConnId::none;
   }
 
@@ -130,7 +130,7 @@ class BasicCuckooPlusPlus {
     requires kTimers
   {
     for (std::size_t i = 0; i < keys.size(); ++i) {
-      const Place place = index_.look(keys[i], hashes[i]);
+      const Place place = index_.probe(keys[i], hashes[i]);
       ids[i] = id_or_none(place);
       if (place) index_.set_stamp(place, now);
     }
@@ -183,7 +183,7 @@ class BasicCuckooPlusPlus {
 
   void move(Place from, Place to) {
     index_.copy(from, to);
-    walk_.follow(index_, from, to);
+    walk_.note_move(index_, from, to);
     vacate(from);
   }
   void vacate(Place place) {
@@ -207,7 +207,7 @@ template <class K, bool kTimers>
 template <WorthFunction W>
 Insertion BasicCuckooPlusPlus<K, kTimers>::put(const K& key, Hash hash, const W& worth,
                                                Clock clock) {
-  if (const Place found = index_.look(key, hash)) {
+  if (const Place found = index_.probe(key, hash)) {
     const ConnId id = index_.id(found);
     const bool alive = worth(id) != 0 && !index_.has_expired(found, clock);
     if (!alive) index_.set_stamp(found, clock.now);
@@ -346,7 +346,7 @@ const char* BasicCuckooPlusPlus<K, kTimers>::broken_by(Place place) const {
   if (home != index_.first_of(hash) || tag != Index::tag_for(hash))
     return "1: an entry is not at home";
   if (home != place.bucket && !index_.may_be_away(home, tag)) return "3: a filter misses an entry";
-  if (id_or_none(index_.look(key, hash)) != index_.id(place))
+  if (id_or_none(index_.probe(key, hash)) != index_.id(place))
     return "4: a key is live in two slots, or not found";
   return nullptr;
 }

@@ -71,7 +71,7 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
   using Base = CuckooIndex<K, Own>;
   using Tag = CuckooTag;
   using Place = CuckooPlace;
-  using Base::bucket, Base::first_of, Base::look, Base::tag_for;
+  using Base::bucket, Base::first_of, Base::probe, Base::tag_for;
 
   static Result<CuckooPlusPlusIndex> create(const TableConfig& config, double max_load) {
     auto base = Base::create(config, max_load);
@@ -99,13 +99,13 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
   /// before it sends both entries away.
   bool can_send(std::uint32_t home) const { return own(home).moved < 254; }
 
-  Place look(const K& key, Hash hash) const {
+  Place probe(const K& key, Hash hash) const {
     const std::uint32_t home = first_of(hash);
     const Tag tag = tag_for(hash);
-    const Place place = look(home, tag, key);
+    const Place place = probe(home, tag, key);
     if (place || !may_be_away(home, tag)) [[likely]]
       return place;
-    return look(other_of(home, tag), tag, key);
+    return probe(other_of(home, tag), tag, key);
   }
   /// Returns the other bucket, if an entry with that tag may be there.
   std::optional<std::uint32_t> away_of(std::uint32_t home, Tag tag) const {

@@ -154,7 +154,7 @@ TYPED_TEST(CuckooPlusPlusTest, AWalkEndsWhateverIsInserted) {
       ASSERT_EQ(driven.table.erase(newest.key, driven.hash(newest.key)), newest.id);
       walkers[0].missing.erase(newest.id);
       driven.live.pop_back();
-      driven.table.settle();
+      driven.table.reclaim();
       driven.insert_surely();
     }
     ASSERT_LE(walkers[0].steps, 1024U / 8 + 990 / 8 + 2);
@@ -219,7 +219,7 @@ TEST(ModificationBits, FindTheLowestThatIsSet) {
 class Timed {
  public:
   static constexpr CuckooStamp kTimeout = 40;
-  using Table = test::Settling<CuckooPlusPlusTimers<KeyV4>>;
+  using Table = test::Reclaiming<CuckooPlusPlusTimers<KeyV4>>;
 
   Timed() : table(std::move(*Table::create(config()))), random(test::seed()) {}
 

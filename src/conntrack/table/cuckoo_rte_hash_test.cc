@@ -24,9 +24,9 @@ using test::nth_key;
 using enum Insertion::Outcome;
 
 template <class T>
-test::Settling<T> made(std::size_t capacity, Pages pages = Pages::small, double headroom = 0) {
+test::Reclaiming<T> made(std::size_t capacity, Pages pages = Pages::small, double headroom = 0) {
   auto table =
-      test::Settling<T>::create({capacity, 8, pages, Secret::from_seed(test::seed()), headroom});
+      test::Reclaiming<T>::create({capacity, 8, pages, Secret::from_seed(test::seed()), headroom});
   EXPECT_TRUE(table.has_value()) << table.error().message;
   return std::move(*table);
 }
@@ -160,7 +160,7 @@ void lives_under_churn_at_its_promise() {
     std::uint64_t& leaving = live[random() % live.size()];
     const KeyV4 key = nth_key<KeyV4>(leaving);
     ASSERT_NE(table.erase(key, table.hasher()(key)), ConnId::none);
-    if (i % 32 == 0) table.settle();
+    if (i % 32 == 0) table.reclaim();
     ASSERT_EQ(insert(table, nth_key<KeyV4>(next)).outcome, inserted) << "turn " << i;
     leaving = next++;
   }
@@ -206,7 +206,7 @@ TEST(CuckooExtendable, AChainGrowsToTheTablesEndAndShrinksAgain) {
       const auto at = std::next(ids.begin(), static_cast<std::ptrdiff_t>(random() % ids.size()));
       ASSERT_EQ(table.erase(nth_key<KeyV6>(at->first), kHash), at->second);
       ids.erase(at);
-      if (random() % 32 == 0) table.settle();
+      if (random() % 32 == 0) table.reclaim();
       if (ids.size() % 64 != 0) continue;
       for (const auto& [n, id] : ids) {
         const KeyV6 key = nth_key<KeyV6>(n);
@@ -215,7 +215,7 @@ TEST(CuckooExtendable, AChainGrowsToTheTablesEndAndShrinksAgain) {
         ASSERT_EQ(found, id);
       }
     }
-    table.settle();
+    table.reclaim();
   }
 }
 
@@ -245,7 +245,7 @@ TEST(CuckooExtendable, DrainingIdsWaitAtTheEndOfTheQueue) {
       live[next++] = in.id;
     }
     check(table);
-    table.settle();
+    table.reclaim();
     draining.assign(draining.size(), false);
   }
   EXPECT_GT(live.size(), 900U);
@@ -274,7 +274,7 @@ void displaces_in_its_own_buckets() {
   for (std::size_t displaced = 0; displaced < 3000; ++next) {
     const KeyV4 key = nth_key<KeyV4>(next);
     const Insertion in = table.insert(key, table.hasher()(key), Odd{});
-    if (next % 32 == 0) table.settle();
+    if (next % 32 == 0) table.reclaim();
     if (in.outcome == full) {  // all sixteen candidates are worth more
       ASSERT_EQ(in.displaced, ConnId::none);
       continue;
@@ -306,7 +306,7 @@ TEST(CuckooExtendable, AFullTableDisplacesOnlyWhenNothingDrains) {
   const ConnId gone = table.erase(leaving, table.hasher()(leaving));
   for (std::uint64_t n = 0; n < 50; ++n) EXPECT_EQ(displacing(1000 + n).outcome, full);
   check(table);
-  table.settle();
+  table.reclaim();
   EXPECT_EQ(displacing(2000).id, gone);
   std::size_t displaced = 0;
   for (std::uint64_t n = 0; n < 50; ++n)

@@ -25,7 +25,7 @@ class Driven {
   };
 
   explicit Driven(const TableConfig& config, std::uint64_t salt = 0)
-      : table(std::move(*Settling<T>::create(config))), random(seed() + salt) {}
+      : table(std::move(*Reclaiming<T>::create(config))), random(seed() + salt) {}
   static TableConfig sized(std::size_t capacity, double headroom = 0, std::uint64_t salt = 0) {
     return {capacity, 0, Pages::small, Secret::from_seed(seed() + salt), headroom};
   }
@@ -60,7 +60,7 @@ class Driven {
     live[which] = live.back();
     live.pop_back();
     ASSERT_EQ(table.erase(leaving.key, hash(leaving.key)), leaving.id);
-    table.settle();
+    table.reclaim();
   }
   void erase_one() { erase_at(random() % live.size()); }
   void fill(std::size_t size) {
@@ -81,7 +81,7 @@ class Driven {
     ASSERT_TRUE(ok.has_value()) << ok.error().message;
   }
 
-  Settling<T> table;
+  Reclaiming<T> table;
   std::mt19937_64 random;
   std::vector<Entry> live;
   std::size_t refused = 0;

@@ -68,7 +68,7 @@ class CuckooWalk {
   }
   /// Moves the bit of an entry that moves, if the walk has not visited the entry. Call `leave` for
   /// the old slot, too.
-  void follow(const Index& index, Place from, Place to) {
+  void note_move(const Index& index, Place from, Place to) {
     if (!is_unseen(index, from) || to.bucket >= walked_) return;
     index.own(to.bucket).unseen |= static_cast<std::uint8_t>(1U << to.slot);
     marked_.set(to.bucket);

@@ -78,7 +78,7 @@ class BasicDHash {
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
             Stragglers stragglers = {}) const {
     stragglers.for_each_last(keys.size(), [&](std::size_t i) {
-      ids[i] = look(bucket_of(hashes[i]), signature_of(keys[i]), keys[i]);
+      ids[i] = probe(bucket_of(hashes[i]), signature_of(keys[i]), keys[i]);
     });
   }
 
@@ -87,7 +87,7 @@ class BasicDHash {
 
   ConnId erase(const K& key, Hash hash) {
     const std::uint32_t at = bucket_of(hash);
-    const ConnId id = look(at, signature_of(key), key);
+    const ConnId id = probe(at, signature_of(key), key);
     if (id != ConnId::none) index_.drain(at, id);
     return id;
   }
@@ -192,7 +192,7 @@ class BasicDHash {
 
   bool is(ConnId id, const K& key) const { return same(records_.header(id).key, key); }
   /// Returns the key's entry, or none.
-  ConnId look(std::uint32_t at, Word signature, const K& key) const {
+  ConnId probe(std::uint32_t at, Word signature, const K& key) const {
     const Bucket& b = index_.bucket(at);
     for (std::uint32_t match = matches(b, signature); match != 0; match &= match - 1) {
       const ConnId id = Index::slot(at, static_cast<unsigned>(std::countr_zero(match)));
@@ -283,7 +283,7 @@ template <WorthFunction W>
 Insertion BasicDHash<K, S, kMajor, kBoth>::insert(const K& key, Hash hash, const W& worth) {
   const std::uint32_t at = bucket_of(hash);
   const Word signature = signature_of(key);
-  if (const ConnId found = look(at, signature, key); found != ConnId::none)
+  if (const ConnId found = probe(at, signature, key); found != ConnId::none)
     return Insertion::met(found, worth(found) != 0);
   ConnId displaced = ConnId::none;
   ConnId id = index_.take(at, start_of(signature));
@@ -354,7 +354,7 @@ std::string_view BasicDHash<K, S, kMajor, kBoth>::wrong_entry(std::uint32_t at, 
   const Word signature = signature_of(key);
   if (bucket_of(hash_of(key)) != at || !Bucket::equal(index_.signature(id), signature))
     return index_.in_slot(id) ? "1: a slot is off" : "2: a node is off";
-  return look(at, signature, key) == id ? "" : "4: a key is live twice, or not found";
+  return probe(at, signature, key) == id ? "" : "4: a key is live twice, or not found";
 }
 
 /// The paper's best variant: algorithm 4 with major location. `-plain` is without major location.

@@ -45,11 +45,11 @@ struct ShortSignature {
 
 /// Makes a table of exactly that many buckets.
 template <class T>
-test::Settling<T> with_buckets(std::size_t buckets) {
+test::Reclaiming<T> with_buckets(std::size_t buckets) {
   const auto capacity = static_cast<std::size_t>(static_cast<double>(buckets * 16) * T::kMaxLoad);
-  auto table = test::Settling<T>::create({.capacity = capacity,
-                                          .pages = Pages::transparent,
-                                          .secret = Secret::from_seed(test::seed())});
+  auto table = test::Reclaiming<T>::create({.capacity = capacity,
+                                            .pages = Pages::transparent,
+                                            .secret = Secret::from_seed(test::seed())});
   EXPECT_TRUE(table.has_value());
   EXPECT_EQ(table->buckets(), buckets);
   return std::move(*table);
@@ -157,7 +157,7 @@ TEST(DHash, ThePoolSufficesUnderChurnAtThePromisedLoad) {
     for (std::size_t i = 0; i < table.capacity(); ++i) {
       KeyV4& leaving = live[random() % live.size()];
       ASSERT_NE(table.erase(leaving, table.hash_of(leaving)), ConnId::none);
-      if (i % 32 == 0) table.settle();
+      if (i % 32 == 0) table.reclaim();
       leaving = fresh();
     }
     if (sample >= kSamples)
@@ -252,7 +252,7 @@ void survives() {
     ids[n] = ConnId::none;
   }
   check(table);
-  table.settle();
+  table.reclaim();
   check(table);
   for (std::uint64_t n = 0; n < 60; ++n) {
     EXPECT_EQ(find(table, nth_key<KeyV4>(n)), ids[n]) << std::hex << kValue;
@@ -334,7 +334,7 @@ TEST(DHash, EntriesInListsStayThere) {
   for (std::uint64_t n = 0; n < 20; ++n) EXPECT_EQ(index(ids[n]) >= 16, n >= 16);
   for (std::uint64_t n = 0; n < 16; ++n)
     table.erase(nth_key<KeyV4>(n), table.hash_of(nth_key<KeyV4>(n)));
-  table.settle();
+  table.reclaim();
   for (std::uint64_t n = 16; n < 20; ++n) EXPECT_EQ(find(table, nth_key<KeyV4>(n)), ids[n]);
   EXPECT_LT(index(insert(table, nth_key<KeyV4>(20)).id), 16U);
   EXPECT_EQ(table.statistics({}).entries_in_lists, 4U);

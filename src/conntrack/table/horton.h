@@ -106,7 +106,7 @@ class Horton {
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
             Stragglers stragglers = {}) const {
     stragglers.for_each_last(keys.size(), [&](std::size_t i) {
-      const Place place = look(keys[i], hashes[i]);
+      const Place place = probe(keys[i], hashes[i]);
       ids[i] = place ? index_.id(place) : ConnId::none;
     });
   }
@@ -189,14 +189,14 @@ class Horton {
       return remap.function != 0 ? std::optional(secondary(remap)) : std::nullopt;
     };
   }
-  Place look(const K& key, Hash hash) const {
+  Place probe(const K& key, Hash hash) const {
     const std::uint32_t primary = index_.first_of(hash);
     const Tag tag = Index::tag_for(hash);
-    const Place place = index_.look(primary, tag, key);
+    const Place place = index_.probe(primary, tag, key);
     if (place) [[likely]]
       return place;
     const Remap remap = remap_at(primary, group_of(tag));
-    return remap.function == 0 ? place : index_.look(secondary(remap), tag, key);
+    return remap.function == 0 ? place : index_.probe(secondary(remap), tag, key);
   }
 
   /// Returns a mask of the slots of the secondary bucket that hold entries of the remapped group.
@@ -245,7 +245,7 @@ class Horton {
 template <class K>
 template <WorthFunction W>
 Insertion Horton<K>::insert(const K& key, Hash hash, const W& worth) {
-  if (const Place found = look(key, hash)) {
+  if (const Place found = probe(key, hash)) {
     const ConnId id = index_.id(found);
     return Insertion::met(id, worth(id) != 0);
   }
@@ -405,7 +405,7 @@ void Horton<K>::move(Place from, const Target& to) {
 
 template <class K>
 ConnId Horton<K>::erase(const K& key, Hash hash) {
-  const Place place = look(key, hash);
+  const Place place = probe(key, hash);
   if (!place) return ConnId::none;
   const ConnId id = index_.id(place);
   vacate(place);
@@ -453,7 +453,7 @@ Result<void> Horton<K>::check_invariants() const {
         wrong = "1: an entry is not at home";
       if (!primary && own(remap.primary).remapped(remap.group) != remap.function)
         wrong = "2: a group is remapped in two ways";
-      if (const Place found = look(key, hash); !found || index_.id(found) != index_.id(place))
+      if (const Place found = probe(key, hash); !found || index_.id(found) != index_.id(place))
         wrong = "3: a key is live in two slots, or not found";
     });
     for (unsigned group = 0; group < kGroups; ++group) {

@@ -75,7 +75,7 @@ class Run {
         walk(n);
         break;
       default:
-        settle();
+        reclaim();
     }
     require(table_.size() == live_.size());
   }
@@ -129,7 +129,7 @@ class Run {
     gone(known);
     draining_[known] = n;
   }
-  void settle() {
+  void reclaim() {
     for (const auto& [id, n] : draining_) require(table_.records().header(id).key == key_of(n));
     for (const auto& [id, n] : draining_) table_.release(id);
     draining_.clear();

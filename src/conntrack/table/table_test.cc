@@ -27,7 +27,7 @@ static_assert(AllTables::kSize == MILLRACE_COUNTED,
 
 using Scheme = AllTables::At<MILLRACE_TABLE>;
 template <class... K>
-using With = testing::Types<test::Settling<Scheme::Of<K>>...>;
+using With = testing::Types<test::Reclaiming<Scheme::Of<K>>...>;
 using Tables =
     std::conditional_t<test::kCovering, With<test::KeyOf<MILLRACE_TABLE>>, With<KeyV4, KeyV6>>;
 
@@ -116,7 +116,7 @@ TYPED_TEST(TableTest, AgreesWithAnOracleUnderChurn) {
     if (step % 32 == 31) {
       // Releases the oldest half, so that never more ids than a burst's are draining.
       const std::size_t oldest = (draining.size() + 1) / 2;
-      table.settle(oldest);
+      table.reclaim(oldest);
       for (std::size_t i = 0; i < oldest; ++i) in_use.erase(draining[i]);
       draining.erase(draining.begin(), draining.begin() + static_cast<std::ptrdiff_t>(oldest));
       ASSERT_EQ(table.draining(), draining.size());
@@ -171,7 +171,7 @@ TYPED_TEST(TableTest, StaleHintsHarmNothing) {
   std::vector<ConnId> live(kKeys, ConnId::none);
   const auto change = [&](std::size_t percent) {
     for (std::size_t n = 0; n < kKeys; ++n) {
-      if (n % 64 == 0) table.settle();
+      if (n % 64 == 0) table.reclaim();
       const std::size_t key = random() % kKeys;
       if (random() % 100 >= percent) {
         ASSERT_EQ(table.erase(keys[key], hashes[key]), live[key]);
@@ -181,7 +181,7 @@ TYPED_TEST(TableTest, StaleHintsHarmNothing) {
         ASSERT_NE(live[key], ConnId::none);
       }
     }
-    table.settle();
+    table.reclaim();
   };
   struct Burst {
     std::span<const K> keys;
@@ -228,7 +228,7 @@ TYPED_TEST(TableTest, ABurstThatReplacesEntriesIsNotRefused) {
         ASSERT_NE(this->erase(table, nth_key<K>(next - capacity + n)), ConnId::none);
       for (std::uint64_t n = 0; n < 64; ++n)
         ASSERT_EQ(this->insert(table, nth_key<K>(next++)).outcome, inserted) << capacity;
-      table.settle();
+      table.reclaim();
     }
     this->check(table);
   }
@@ -256,7 +256,7 @@ TYPED_TEST(TableTest, KeepsItsPromiseAndThenSaysFull) {
     for (std::size_t n = 0; n < ids.size(); ++n)
       ASSERT_EQ(this->erase(table, nth_key<K>(n)), ids[n]);
     EXPECT_EQ(table.size(), 0U);
-    table.settle();
+    table.reclaim();
     this->check(table);
     EXPECT_EQ(this->insert(table, nth_key<K>(7)).outcome, inserted);
   }
@@ -295,7 +295,7 @@ TYPED_TEST(TableTest, RefusesToBeMadeForNothing) {
 
 // Until the burst ends, an erased id is neither found nor given out, and its record does not
 // change.
-TYPED_TEST(TableTest, ErasedIdsDrainUntilSettled) {
+TYPED_TEST(TableTest, ErasedIdsDrainUntilReclaimed) {
   using K = typename TestFixture::KeyType;
   auto table = this->make(1);
   std::vector<K> keys;
@@ -313,13 +313,13 @@ TYPED_TEST(TableTest, ErasedIdsDrainUntilSettled) {
   }
   EXPECT_EQ(table.records().header(gone).key, keys.front());
   this->check(table);
-  table.settle();
+  table.reclaim();
   this->check(table);
   // There may be more ids than slots, so that several rounds pass before the id is given out again.
   bool reused = false;
   for (int round = 0; round < 200 && !reused; ++round) {
     for (const K& key : keys) this->erase(table, key);
-    table.settle();
+    table.reclaim();
     for (const K& key : keys) reused |= this->insert(table, key).id == gone;
   }
   EXPECT_TRUE(reused);
@@ -399,7 +399,7 @@ TYPED_TEST(TableTest, AWalkSeesWhatLivesThroughIt) {
     ASSERT_LE(visited, 128U) << "a step is bounded";
     for (int i = 0; i < 40; ++i) this->insert(table, nth_key<K>(next++));
     while (next - oldest > 1000) this->erase(table, nth_key<K>(oldest++));
-    table.settle();
+    table.reclaim();
   }
   EXPECT_GT(steps, 10U);
   for (const ConnId id : stays) EXPECT_TRUE(seen.contains(id));

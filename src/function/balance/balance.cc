@@ -119,7 +119,7 @@ template <class K>
 void BalanceFor<K>::pass_over(Opening<K>& opening) {
   if (plan_->serving_for(reversed(opening.key)) != Plan::kNone)
     return opening.refuse(Verdict::no_service);
-  opening.answer = Opening<K>::Answer::unconcerned;
+  opening.decision = Opening<K>::Decision::unconcerned;
   opening.refusal = Verdict::no_service;
   std::memcpy(opening.state, &kUnconcerned, sizeof(State));
   std::memcpy(opening.reply_state, &kUnconcerned, sizeof(State));
@@ -179,9 +179,9 @@ void BalanceFor<K>::accept(std::uint16_t id, Opening<K>& opening) {
 /// Writes the entries' states of a connection to that backend, and accepts it.
 template <class K>
 void BalanceFor<K>::fill(std::uint16_t id, Opening<K>& opening) const {
-  using Answer = typename Opening<K>::Answer;
+  using Decision = typename Opening<K>::Decision;
   std::memcpy(opening.state, &id, sizeof(id));
-  opening.answer = Answer::one_way;
+  opening.decision = Decision::one_way;
   if (!backends_[id].has_replies) return;
   opening.accept_two_way(reversed(to_backend(backends_[id], opening.key).key));
   std::memcpy(opening.reply_state, &id, sizeof(id));
@@ -304,10 +304,10 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
 /// Takes over the overflows of the other worker's services, so that a connection that began there
 /// without an entry keeps its backend here.
 template <class K>
-void BalanceFor<K>::follow(const FunctionFor<K>& other) {
+void BalanceFor<K>::continue_from(const FunctionFor<K>& other) {
   const auto& theirs = static_cast<const BalanceFor&>(other).services_;
   for (std::size_t i = 0; i < services_.size(); ++i)
-    services_[i]->overflow.follow(theirs[i]->overflow);
+    services_[i]->overflow.continue_from(theirs[i]->overflow);
 }
 
 // --- serve

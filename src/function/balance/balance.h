@@ -108,7 +108,8 @@ class BalanceFor final : public FunctionFor<K> {
   Steered steer(std::span<const K> keys) const override;
   std::uint64_t screen(Burst& burst, Lane<K>& lane, std::uint64_t unknown) override;
   void open(const Burst& burst, Opening<K>& opening) override;
-  Verdict answers(const Burst& burst, unsigned packet, const K& reply_key, K& originator) override;
+  Verdict recognise_reply(const Burst& burst, unsigned packet, const K& reply_key,
+                          K& originator) override;
   Verdict event(Event event, const std::byte* state, bool is_proved) override;
   void serve(Burst& burst, std::uint64_t places, const States<K>& states) override;
   using typename FunctionFor<K>::Target;
@@ -117,7 +118,7 @@ class BalanceFor final : public FunctionFor<K> {
   std::optional<Target> target_without_entry(const Burst& burst, unsigned packet,
                                              const K& key) override;
   Fate fate(const K& key, const std::byte* state, bool is_answered) const override;
-  void follow(const FunctionFor<K>& other) override;
+  void continue_from(const FunctionFor<K>& other) override;
   /// Returns true if packets of that service may have been served without an entry lately.
   bool is_overflowed(std::size_t service) const {
     return !stateful_ || services_[service]->overflow.is_there();
@@ -258,12 +259,12 @@ class BalanceFor final : public FunctionFor<K> {
   std::vector<Coming> coming_changes_;
   BackendsById<Backend> backends_;
 
-  using Answering = typename Plan::Answering;
+  using ReplySource = typename Plan::ReplySource;
   /// Returns the service and backend of a reply without an entry; null if there is none. Sets
   /// `waits` if a Maglev table that decides is being made. `originator` becomes the key of the
   /// packets that the reply answers.
-  const Answering* find_answering(const Burst& burst, unsigned packet, const K& reply_key,
-                                  K& originator, bool& waits);
+  const ReplySource* find_reply_source(const Burst& burst, unsigned packet, const K& reply_key,
+                                       K& originator, bool& waits);
 };
 
 class Balance final : public Function {

@@ -248,7 +248,7 @@ TYPED_TEST(BalanceTest, CollisionsTryEveryBackendOfMany) {
   std::set<std::uint16_t> tried;
   for (;; ++opening.attempt) {
     line.function().open(line.burst(), opening);
-    if (opening.answer == Opening<TypeParam>::Answer::refused) break;
+    if (opening.decision == Opening<TypeParam>::Decision::refused) break;
     tried.insert(opening.reply_key.source_port);
     ASSERT_LT(opening.attempt, kBackends);
   }

@@ -55,7 +55,7 @@ struct Wanted {
 };
 
 /// Reads a request. `name` is the parameter that names the mark.
-Answer<Wanted> wanted_from(Parameters given, const std::string& name) {
+CommandResult<Wanted> wanted_from(Parameters given, const std::string& name) {
   Wanted wanted;
   bool is_given = false;
   std::optional<bool> is;
@@ -97,13 +97,13 @@ Json to_json(const std::optional<HealthCheck>& health) {
 }  // namespace
 
 auto BalanceDeployment::command(std::string_view path, Parameters given,
-                                const OnEachWorker& on_each) -> Answer<CommandDone> {
-  if (path == "/services") return CommandDone{.answer = list()};
+                                const OnEachWorker& on_each) -> CommandResult<CommandDone> {
+  if (path == "/services") return CommandDone{.result = list()};
   return mark(path == "/drain" ? Mark::drained : Mark::unhealthy, given, on_each);
 }
 
 auto BalanceDeployment::mark(Mark mark, Parameters given, const OnEachWorker& on_each)
-    -> Answer<CommandDone> {
+    -> CommandResult<CommandDone> {
   const bool drains = mark == Mark::drained;
   const auto wanted = wanted_from(given, drains ? "drained" : "healthy");
   if (!wanted) return std::unexpected(wanted.error());
@@ -131,7 +131,7 @@ auto BalanceDeployment::mark(Mark mark, Parameters given, const OnEachWorker& on
         Refusal{Refusal::Kind::absent,
                 whose + wanted->backend + ": `millctl stats` and GET /services list them"});
   }
-  CommandDone done{.answer = {{"backends", count}}};
+  CommandDone done{.result = {{"backends", count}}};
   if (marked == before) return done;
   const auto review = make_plan(on_each);
   if (!review) {

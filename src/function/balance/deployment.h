@@ -25,8 +25,8 @@ class BalanceDeployment final : public FunctionDeployment {
   std::shared_ptr<const FunctionView> view() const override;
   Json statistics() const override;
   std::string table() const override;
-  Answer<CommandDone> command(std::string_view path, Parameters given,
-                              const OnEachWorker& on_each) override;
+  CommandResult<CommandDone> command(std::string_view path, Parameters given,
+                                     const OnEachWorker& on_each) override;
   bool tell_first(Json& to, const OnEachWorker& on_each) const override;
   void tell_last(Json& to, const OnEachWorker& on_each) const override;
   void take_last(const Json* said) override;
@@ -57,7 +57,7 @@ class BalanceDeployment final : public FunctionDeployment {
   }
   void forget_health();
   Result<Review> make_plan(const OnEachWorker& on_each);
-  Answer<CommandDone> mark(Mark mark, Parameters given, const OnEachWorker& on_each);
+  CommandResult<CommandDone> mark(Mark mark, Parameters given, const OnEachWorker& on_each);
   Json list() const;
   bool find_overflowed(std::set<std::string>& all, const OnEachWorker& on_each) const;
 

@@ -94,7 +94,7 @@ TYPED_TEST(ServiceLimitTest, ForbidsRepliesThatWouldProve) {
                   .protocol = TestFixture::Line::kTcp};
     TypeParam asked;
     line.burst().signal[0] = Signal::ack;
-    return line.function().answers(line.burst(), 0, key, asked);
+    return line.function().recognise_reply(line.burst(), 0, key, asked);
   };
   EXPECT_EQ(reply(), Verdict::tracked);
   line.send(TestFixture::from(1));

@@ -26,7 +26,7 @@ class Overflow {
   void note(Tick now) { at_.store(kThere | now.ms, std::memory_order_relaxed); }
   /// Takes the time of another worker's last packet if that is later: some of the other worker's
   /// connections go on at this one.
-  void follow(const Overflow& other) {
+  void continue_from(const Overflow& other) {
     const std::uint64_t theirs = other.load();
     const std::uint64_t own = load();
     if (theirs != 0 && (own == 0 || tick(theirs) - tick(own) > 0))

@@ -367,7 +367,7 @@ void PlanFor<K>::index_replies(Index& of) const {
       return serving;
     };
     for (const std::uint16_t id : service.listed) {
-      if (backends[id].has_replies) serving_at(id).answering.push_back({at, id});
+      if (backends[id].has_replies) serving_at(id).reply_sources.push_back({at, id});
     }
     for (const std::uint16_t id : service.draining) {
       if (backends[id].has_replies) serving_at(id);

@@ -94,13 +94,13 @@ struct PlanFor {
   };
 
   /// A listed backend of a two-way service with a port. Replies without an entry may come from it.
-  struct Answering {
+  struct ReplySource {
     std::uint32_t service;  ///< place in `services`
     std::uint16_t backend;  ///< id
   };
   /// The services' backends at one address, port and protocol.
   struct Serving {
-    std::vector<Answering> answering;
+    std::vector<ReplySource> reply_sources;
     bool is_direct = false;  ///< packets from there that belong to no connection are routed
   };
 

@@ -63,37 +63,37 @@ template <bool kStateful>
 /// backend's SYN begins a connection of its own, and answers nothing. Backends of a service that
 /// takes any port are left out: their own connections look the same as replies.
 template <class K>
-auto BalanceFor<K>::find_answering(const Burst& burst, unsigned packet, const K& reply_key,
-                                   K& originator, bool& waits) -> const Answering* {
+auto BalanceFor<K>::find_reply_source(const Burst& burst, unsigned packet, const K& reply_key,
+                                      K& originator, bool& waits) -> const ReplySource* {
   if (burst.signal[packet] == Signal::syn || !has_ports(reply_key.protocol)) return nullptr;
   const auto* there = plan_->serving_at(reply_key);
   if (there == nullptr) return nullptr;
-  const Answering* found = nullptr;
-  for (const Answering& answering : there->answering) {
-    Service& service = *services_[answering.service];
+  const ReplySource* found = nullptr;
+  for (const ReplySource& reply_source : there->reply_sources) {
+    Service& service = *services_[reply_source.service];
     if (service.plan->willing == 0) continue;
     const Maglev* const table = table_of(service);
     waits = waits || table == nullptr;
     if (table == nullptr) continue;
-    const Backend& backend = backends_[answering.backend];
+    const Backend& backend = backends_[reply_source.backend];
     K asked = reversed(reply_key);
     asked.destination = backend.virtual_address;
     asked.destination_port = backend.virtual_port;
-    if (service.plan->listed[table->pick(hash_(asked))] != answering.backend) continue;
+    if (service.plan->listed[table->pick(hash_(asked))] != reply_source.backend) continue;
     if (found != nullptr) return nullptr;  // it may be a reply of either service
-    found = &answering;
+    found = &reply_source;
     originator = asked;
   }
   return waits ? nullptr : found;
 }
 
 template <class K>
-Verdict BalanceFor<K>::answers(const Burst& burst, unsigned packet, const K& reply_key,
-                               K& originator) {
+Verdict BalanceFor<K>::recognise_reply(const Burst& burst, unsigned packet, const K& reply_key,
+                                       K& originator) {
   bool waits = false;
-  const Answering* answering = find_answering(burst, packet, reply_key, originator, waits);
-  if (answering == nullptr) return Verdict::no_service;
-  return turns_away(*services_[answering->service]) ? Verdict::service_limit : Verdict::tracked;
+  const ReplySource* reply_source = find_reply_source(burst, packet, reply_key, originator, waits);
+  if (reply_source == nullptr) return Verdict::no_service;
+  return turns_away(*services_[reply_source->service]) ? Verdict::service_limit : Verdict::tracked;
 }
 
 template <class K>
@@ -106,11 +106,11 @@ void BalanceFor<K>::serve_answer(Burst& burst, Lane<K>& lane, unsigned i) {
   burst.verdict[packet] = is_stray ? Verdict::stray_reply : Verdict::no_service;
   K originator;
   bool waits = false;
-  const Answering* answering = find_answering(burst, packet, key, originator, waits);
+  const ReplySource* reply_source = find_reply_source(burst, packet, key, originator, waits);
   if (waits) burst.verdict[packet] = Verdict::not_ready;
-  if (answering == nullptr) return;
-  Backend& backend = backends_[answering->backend];
-  services_[answering->service]->stateless.add(1);
+  if (reply_source == nullptr) return;
+  Backend& backend = backends_[reply_source->backend];
+  services_[reply_source->service]->stateless.add(1);
   send<Side::reply>(burst, lane, i, backend, backend.virtual_port, Verdict::stateless);
 }
 
@@ -125,9 +125,9 @@ auto BalanceFor<K>::target_without_entry(const Burst& burst, unsigned packet, co
   }
   K asked;
   bool waits = false;
-  const Answering* const answering = find_answering(burst, packet, key, asked, waits);
-  if (answering == nullptr) return std::nullopt;
-  const Backend& backend = backends_[answering->backend];
+  const ReplySource* const reply_source = find_reply_source(burst, packet, key, asked, waits);
+  if (reply_source == nullptr) return std::nullopt;
+  const Backend& backend = backends_[reply_source->backend];
   return from_backend(backend, backend.virtual_port, key);
 }
 
