@@ -275,7 +275,7 @@ class Tracing(Asked):
         first = Connection(self.control)
         first.request("GET", "/trace?seconds=1000")
         first.getresponse()
-        self.refused(409, ["already"], "GET /trace")
+        self.refused(409, ["another trace is running"], "GET /trace")
         first.close()  # millrace must notice it, although no packet comes
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
