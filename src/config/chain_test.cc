@@ -137,8 +137,8 @@ INSTANTIATE_TEST_SUITE_P(
         WrongNames{"function = \"forward\"\n[forward]\nlimit = 1",
                    "f.toml:2: forward: this function has no section: leave it out"},
         WrongNames{"chain = [\"forward\", \"balance\"]\nbalance.stateful = false",
-                   "f.toml:1: chain: \"balance\" needs balance.stateful = true: without entries "
-                   "nothing is counted"},
+                   "f.toml:1: chain: \"balance\" needs balance.stateful = true: otherwise "
+                   "balance keeps no connections"},
         WrongNames{"function = \"balance\"\nchain = [\"balance\"]",
                    "f.toml:2: chain: function is given, too: leave function out"}));
 

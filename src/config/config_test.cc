@@ -357,8 +357,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"balance.stateful = false\n" SERVICE("address = \"10.0.0.9\", forward = \"dsr\", "
                                                    "max_connections = 1, backends = [{ address = "
                                                    "\"10.0.0.1\" }]"),
-              "f.toml:2: service.max_connections: needs balance.stateful = true: without entries "
-              "nothing is counted"},
+              "f.toml:2: service.max_connections: needs balance.stateful = true: otherwise "
+              "balance keeps no connections"},
         Wrong{"balance.maglev_table_size = 2\n" BACKENDS(
                   "{ address = \"10.0.0.1\" }, { address = \"10.0.0.2\" }"),
               "f.toml:2: service.backends: has 2 backends, more than the Maglev table takes: "

@@ -126,7 +126,7 @@ class Tracker {
   /// @{
   auto reading() const { return shared_->guards.reading(); }
   auto writing() const { return shared_->guards.writing(); }
-  /// The worker begins, and ends, to use the tables: grace periods wait for it only in between.
+  /// Begin and end the worker's use of the tables: grace periods wait only for that use.
   void begin() { reclaiming_.begin(); }
   void end() { reclaiming_.end(); }
   /// @}

@@ -13,8 +13,8 @@
 namespace millrace {
 
 /// The worth of an entry for eviction: the rank of its state first, then less the longer it has
-/// been idle. An entry that was met at the present tick is never evicted, as the burst may be using
-/// it.
+/// been idle. An entry that a packet used at the present tick is never evicted, as the burst may be
+/// using it.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 struct Tracker<TableOf, GuardsType, K>::Worth {
@@ -131,7 +131,9 @@ void Tracker<TableOf, GuardsType, K>::confirm(ConnId id, ConnId reply, unsigned 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 auto Tracker<TableOf, GuardsType, K>::room() const -> Room {
-  // Counting is slow if several workers change tables at once, and expired entries can be evicted.
+  // Connections are not counted in two cases. Where several workers change the tables at once,
+  // counting is slow. Where expired entries stay in the table, the count includes them, and they
+  // can be evicted.
   const bool counts = !Guarding::kConcurrent && !leaves_expired_;
   if (counts && connections() >= capacity_) return Room::full;
   const auto most = static_cast<std::int64_t>(shared_->most_half_open);

@@ -121,7 +121,7 @@ class Control {
   };
   struct Shards {
     unsigned workers = 0;
-    unsigned in_use = 0;       ///< only the first so many workers are meant to have shards
+    unsigned in_use = 0;       ///< only the first `in_use` workers are meant to have shards
     std::vector<Shard> all;    ///< empty if each worker serves the packets that it receives
     bool is_levelled = false;  ///< shards move by themselves
   };
@@ -150,7 +150,7 @@ class Control {
   /// Ends this process's run: the new process is about to forward. Returns the function's last
   /// state.
   CommandResult<Json> let_go(unsigned number);
-  /// The new process does not take over: this process goes on.
+  /// Ends the hand-over if the new process does not take over: this process goes on.
   void give_up(unsigned number);
   /// True if a new process has asked to take over, and has not given up.
   bool is_handing_over();

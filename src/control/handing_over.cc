@@ -92,7 +92,7 @@ auto Control::busy_with(unsigned number) -> CommandResult<HandingOver*> {
       handing_over_->is_paused)
     return std::unexpected(not_now(
         "no hand-over to that process is under way: it was silent too long, has received all, or "
-        "another one has asked since"));
+        "another process has asked since"));
   handing_over_->is_busy = true;
   changed_.notify_all();
   return &*handing_over_;

@@ -32,7 +32,7 @@ auto Control::shards() -> Shards {
   return shards;
 }
 
-/// Under the lock.
+/// Returns why the shard cannot move to that worker; none if it can. To be called under the lock.
 std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
   using Kind = Refusal::Kind;
   if (auto no = refusal_while_handing_over()) return no;
@@ -60,7 +60,8 @@ std::optional<Refusal> Control::refusal_to_move(unsigned shard, unsigned to) {
   return std::nullopt;
 }
 
-/// Under the lock: waits until `is_done`, but no longer than `most`.
+/// Waits until `is_done()`, but no longer than `most`, or until the run ends. Returns `is_done()`.
+/// To be called under the lock.
 template <class IsDone>
 bool Control::wait_for(const IsDone& is_done, std::chrono::milliseconds most) {
   constexpr std::chrono::microseconds kPause{20};
@@ -100,7 +101,7 @@ std::vector<double> Control::BusyTimes::since() {
   return busy;
 }
 
-/// Lets the first so many workers receive, and no others; returns how many do. No shard moves until
+/// Makes only the first `workers` workers receive. Returns how many do. No shard moves until
 /// each queue has come to its worker: so a packet that waits for a move came behind those that the
 /// former worker of its queue had received.
 unsigned Control::use(unsigned workers) {

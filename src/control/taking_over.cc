@@ -81,8 +81,9 @@ std::size_t TakingOver::take_parts(std::span<const std::byte> bytes) {
   return count * sizeof(CarriedPart);
 }
 
-/// Finds the offsets of images. A function of the same name must use the same version and size. A
-/// function for which no image comes opens connections without one.
+/// Finds where each function's image (its state of one connection) lies in a record. A function
+/// that both processes have must have the same version and image size in both. A function whose
+/// image the old process does not send opens connections without one.
 template <class K>
 void TakingOver::find_images() {
   auto& offsets = of<K>().images_at;

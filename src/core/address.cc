@@ -13,8 +13,8 @@ constexpr int kFamily = A::kBytes == 4 ? AF_INET : AF_INET6;
 
 }  // namespace
 
-/// Written by hand, since inet_ntop takes several times as long, and a list of connections may have
-/// millions of addresses.
+/// Formats an address without inet_ntop, which takes several times as long: a list of connections
+/// may have millions of addresses.
 template <>
 std::string to_string(const AddressV4& address) {
   std::array<char, INET_ADDRSTRLEN> text{};

@@ -41,8 +41,8 @@ static_assert(sizeof(Headers) == 8);
 
 inline constexpr unsigned kBurstMax = Stragglers::kMax;
 
-/// Least number of bytes that a port offers at `data`, of a packet that has so many. Headers are
-/// read only within them.
+/// Number of bytes that a port offers at `data`, at least; all bytes of a shorter packet. Headers
+/// are read only within these bytes.
 inline constexpr unsigned kOfferedBytes = 512;
 
 /// Returns a word with the `count` lowest bits set, 64 at most.

@@ -23,7 +23,7 @@ struct EalOptions {
 /// EAL needs privileges and huge pages only for PCI devices: tables bring their own memory (see
 /// `rte_hash_adaptor.h`). The caller's CPU affinity stays as it is. No file is left behind when the
 /// process ends. Without `pci_devices` no device is probed. EAL adds one thread, which sleeps; two
-/// with telemetry. It prints nothing; what other threads print meanwhile is lost.
+/// with telemetry. EAL prints nothing; output of other threads meanwhile is lost.
 ///
 /// Errors (failed): what EAL lacks, the same at each call.
 Result<void> start_dpdk_eal(const EalOptions& options = {});

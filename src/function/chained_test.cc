@@ -69,10 +69,10 @@ TEST_P(ChainedTest, WhoChangesAPacketExplainsIt) {
   EXPECT_EQ(served.verdict, Verdict::tracked);
   EXPECT_EQ(served.why.find("it has no connection yet: a SYN goes to the backend"), 0U)
       << served.why;
-  EXPECT_FALSE(served.why.contains("as it comes")) << served.why;
+  EXPECT_FALSE(served.why.contains("unchanged")) << served.why;
   const Explained other = explain("198.51.100.7", 1234, "192.0.2.9", 80);
   EXPECT_EQ(other.verdict, Verdict::tracked);
-  EXPECT_EQ(other.why, "it has no connection yet: it goes on as it comes");
+  EXPECT_EQ(other.why, "it has no connection yet, and is forwarded unchanged");
 }
 
 // A late answer must not reach a client from an address that the client never spoke to.

@@ -8,11 +8,11 @@ namespace millrace {
 Explained FunctionView::explain(const AnyKey& key, const Flow* connection) const {
   Explained out{.side = Side::originator, .verdict = Verdict::tracked, .changes_nothing = true};
   if (connection == nullptr) {
-    out.why = "it has no connection yet: it goes on as it comes";
+    out.why = "it has no connection yet, and is forwarded unchanged";
     return out;
   }
   if (key != connection->key) out.side = Side::reply;
-  out.why = "it belongs to a connection that goes on as it comes";
+  out.why = "it belongs to a connection whose packets are forwarded unchanged";
   return out;
 }
 

@@ -61,8 +61,8 @@ struct Explained {
   std::optional<AnyAddress> sent_to;  ///< the address that the packet is sent to, if it is known
   Verdict verdict = Verdict::no_service;
   std::string why;  ///< a sentence without its full stop
-  /// The function only says that packets go on as they come. In a chain, explanations of other
-  /// functions replace such a one.
+  /// True: the function only says that packets are forwarded unchanged. In a chain, explanations of
+  /// other functions replace this one.
   bool changes_nothing = false;
 };
 

@@ -100,8 +100,8 @@ struct Opening {
     one_way,  ///< open it; there is no reply's entry
     two_way,  ///< open it; link `reply_key`
     refused,  ///< do not open it; `refusal` says why
-    /// This function has no part in the connection, but another one in the chain may open it. The
-    /// function marks that in its state (4 above). Without another function it is refused, so
+    /// This function has no part in the connection, but another function in the chain may open it.
+    /// The function marks that in its state (4 above). Without another function it is refused, so
     /// `refusal` is set, too.
     unconcerned,
   };
@@ -169,8 +169,8 @@ class FunctionFor {
   /// Returns which of the lane's packets in `unknown`, which have no entry, may begin a connection;
   /// both are bits by place in the lane. Of each other packet it sets the bit in the lane's
   /// `replies` if the packet may be a reply to one that was served without an entry; else it gives
-  /// the packet a verdict: `no_service` if the function does not handle it, another one to refuse
-  /// it.
+  /// the packet a verdict: `no_service` if the function does not handle it, another verdict to
+  /// refuse it.
   virtual std::uint64_t screen(Burst&, Lane<K>&, std::uint64_t unknown) { return unknown; }
 
   /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by

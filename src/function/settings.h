@@ -53,7 +53,7 @@ struct FunctionFacts {
   /// Numbers that a reload reports. `run --check` reports the first, if there is one.
   std::vector<Count> counts;
   std::string_view missing;  ///< message about what the file lacks for a live run; empty: nothing
-  /// Why no connections are tracked, and what would be right; empty: they are tracked.
+  /// Message that says why no connections are tracked; empty: they are tracked.
   std::string_view counts_nothing;
   /// The key by which packets that no function handles are dropped; empty: such packets go on.
   std::string_view drops_unmatched;

@@ -155,7 +155,7 @@ struct WayTo {
 /// Counts packets that left, or were dropped, after their burst had been counted, and packets made
 /// here.
 struct alignas(64) HostCounters {
-  Counter generated;   ///< frames made here: ARP, neighbour discovery, ICMP, RSTs
+  Counter generated;   ///< the kernel's frames, and ARP, neighbour discovery, ICMP, RSTs made here
   Counter released;    ///< held until their next hop was resolved, and sent
   Counter unresolved;  ///< held, and dropped as their next hop did not answer
 };

@@ -183,7 +183,7 @@ TYPED_TEST(FragmentsTest, RoutedOnesPass) {
                          Verdict::no_service, keeps_all),
               "no_service 1");
     EXPECT_EQ(this->come(this->later(P::kClient, P::kOther), 0), "fragment 1");
-    // Also connections that a backend opens, and fragments out of order.
+    // The same holds for connections that a backend opens, and for fragments out of order.
     EXPECT_EQ(this->come(this->later(P::kBackend, P::kClient, 9), 1), "fragment 0");
     EXPECT_EQ(this->come(this->first(P::kBackend, P::kClient, 6000, 80, 9), 1, Lane::reply,
                          Verdict::no_service, keeps_all),

@@ -118,7 +118,7 @@ class HostScenario : public testing::Test, protected Wire {
 
   const Host& host() const { return *host_; }
 
-  /// Gives the kernel an interface on link 0, with room for so many frames.
+  /// Gives the kernel an interface on link 0, with room for `room` frames.
   void have_kernel(unsigned room) {
     has_kernel_ = true;
     kernel_room_ = room;
@@ -304,7 +304,7 @@ class HostScenario : public testing::Test, protected Wire {
            ip(address(from), solicited ? address(own) : address("group"), 58, 255, icmp, 2);
   }
 
-  /// Frames that the host sends are not described.
+  /// True: tests do not describe frames that the host sends.
   bool is_attacked_ = false;
   bool is_tagged_ = false;
   bool has_kernel_ = false;

@@ -25,8 +25,9 @@ enum class IcmpError : std::uint8_t {
 template <class A>
 inline constexpr unsigned kIcmpErrorBytes = A::kBytes == 4 ? 576 : 1280;
 
-/// True if an ICMP error may be sent about this packet: not if the packet is itself an error, went
-/// to several stations, or has no single host as its source (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
+/// True if an ICMP error may be sent about this packet. False for a later IPv4 fragment, for an
+/// ICMP message that is no query or is cut short, and if source or destination is not a single host
+/// (RFC 1122, 3.2.2; RFC 4443, 2.4 e).
 template <class A>
 bool may_answer_with_error(std::span<const std::byte> packet, const Headers& headers);
 

@@ -69,9 +69,9 @@ class Neighbours {
    public:
     virtual ~Listener() = default;
     virtual void ask(unsigned link, const A& target, const Mac* one) = 0;
-    /// The neighbour's MAC is known: frames that wait for it can be sent.
+    /// Sends the frames that wait for the neighbour, whose MAC is known now.
     virtual void resolved(Id id, const Mac& mac) = 0;
-    /// The neighbour does not answer: frames that wait for it cannot be sent.
+    /// Drops the frames that wait for the neighbour, which does not answer.
     virtual void failed(Id id) = 0;
   };
 

@@ -19,8 +19,8 @@ class Wire {
   /// Hands the kernel a frame that came on such a link, and frees it. False: there is no room, and
   /// the caller keeps the frame.
   virtual bool give_to_kernel(Handle /*handle*/, unsigned /*link*/) { return false; }
-  /// Also gives the frame to the kernel if there is room. From then on the frame must not be
-  /// changed.
+  /// Gives the kernel a reference to a frame that came on such a link. The caller keeps the frame,
+  /// and must not change it any more. Without room the kernel misses the frame.
   virtual void show_to_kernel(Handle /*handle*/, unsigned /*link*/) {}
   /// @}
   /// Returns the link on which a packet came.

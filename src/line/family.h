@@ -297,8 +297,8 @@ class Family {
   auto expired() {
     return [this](ConnId id) { closed(id, ending(tracker_->state_of(Side::originator, id))); };
   }
-  /// Returns what the tracker calls for a connection that gives its place to another one: it is
-  /// evicted, or had expired.
+  /// Returns what the tracker calls for a connection that gives its place to a new connection: it
+  /// is evicted, or had expired.
   auto gives_way(Tick now) {
     return [this, now](ConnId id) {
       if (tracker_->is_idle_too_long(id, now)) return expired()(id);

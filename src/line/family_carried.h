@@ -66,7 +66,7 @@ bool Family<TrackerType, K>::pack(unsigned shard, std::size_t most, Tick now,
       const ConnId id = tracker_->first_of(shard);
       if (id == ConnId::none) break;
       if (expires_ && tracker_->is_idle_too_long(id, now)) {
-        // The other worker may have opened another one between the same ends.
+        // The other worker may have opened a new connection between the same ends.
         tracker_->close(id, expired());
         continue;
       }

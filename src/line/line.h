@@ -11,7 +11,7 @@
 // - `counters`, `mailbox().post` and `wait`: other threads, at any time (mailbox.h says how).
 // - The functions under *Shards that move*: the worker's thread, in `Between`.
 // - The rest: the worker's thread, in a task of the mailbox; or any one thread while the line is at
-//   rest. *At rest* means that neither this line nor another one over the same tables is in `run`.
+//   rest. *At rest* means that neither this line nor another line over the same tables is in `run`.
 //
 // What must hold:
 //
@@ -137,8 +137,8 @@ class Line {
   class Between {
    public:
     virtual ~Between() = default;
-    /// Called after each burst. `next` is looked up next, and `after` behind it; packets may be
-    /// taken out of both (`take_out`).
+    /// Does that work; may take packets out of `next` and `after` (`take_out`). To be called after
+    /// each burst. `next` is looked up next, then `after`.
     virtual void between_bursts(Burst& next, Burst& after) = 0;
   };
   /// Sets what `run` calls after each burst; null: nothing. At rest.

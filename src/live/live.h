@@ -67,8 +67,9 @@ class Live {
   /// Makes only the first `workers` workers receive; the others sleep while no worker hands them
   /// packets. One thread at a time.
   void use(unsigned workers) { hub_->use(workers); }
-  /// The number of workers that are meant to receive, and whether only these do by now.
+  /// Returns the number of workers that are meant to receive.
   unsigned in_use() const { return hub_->in_use(); }
+  /// True if each queue is with the worker that it is meant for.
   bool queues_are_in_place() const { return hub_->queues_are_in_place(); }
   /// Returns that worker's port. To be used between two of the worker's bursts.
   LivePort& port(unsigned worker) { return *ports_[worker]; }
@@ -96,7 +97,7 @@ class Live {
     return ports_[worker]->counters().idle_ns.value();
   }
 
-  /// Packets so far, besides those that lines count.
+  /// Counts of packets that no line counts.
   struct Totals {
     std::uint64_t generated = 0;
     std::uint64_t released = 0;     ///< held, and sent later

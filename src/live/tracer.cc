@@ -93,8 +93,8 @@ std::uint64_t may_match(const ConnectionFilter& filter, const Burst& burst) {
   return wanted;
 }
 
-/// Returns a bit for each packet of a served burst that matches, besides those that match by
-/// themselves.
+/// Returns a bit for each packet of a served burst that matches: packets in `lane` by their own
+/// key, ICMP errors in `quoted` by the key that they quote.
 template <class K>
 std::uint64_t matches(const ConnectionFilter& filter, const Burst& burst, const Lane<K>& lane,
                       const Lane<K>& quoted) {

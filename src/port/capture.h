@@ -23,7 +23,7 @@ struct CaptureFormat {
   /// libpcap's numbers of the packets' link types: one or more, all known to `link_type_of`, each
   /// once. With several, only pcapng can hold the packets.
   std::vector<int> dlts = {1};
-  std::uint32_t snaplen = 262144;  ///< at most so many bytes of a packet are kept
+  std::uint32_t snaplen = 262144;  ///< bytes of a packet that are kept, at most
   bool nanoseconds = false;        ///< false: all timestamps are whole microseconds
   bool beyond_2106 = false;        ///< true: some timestamps do not fit into pcap's 32 bits
 
@@ -80,7 +80,8 @@ class Capture {
   /// Returns how packet `i` begins. In a capture without packets: how a packet of the first link
   /// type would.
   LinkType link_type(std::size_t i) const { return link_types_[link(i)]; }
-  /// True if all packets are of the first link type and the clock never steps.
+  /// True if all packets are of the first link type and the clock shifts none
+  /// of them (`CaptureClock::is_plain`).
   bool is_uniform() const { return links_.empty() && clock_.is_plain(); }
   const CaptureFormat& format() const { return format_; }
   /// Returns the sum of captured bytes.

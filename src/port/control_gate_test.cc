@@ -20,7 +20,7 @@ struct Heard {
   bool could_enter = false;
 };
 
-/// Called on DPDK's interrupt thread.
+/// Tries to enter while an event is handled. DPDK's interrupt thread calls it.
 void change(void* at) {
   auto& heard = *static_cast<Heard*>(at);
   heard.could_enter = heard.passage.enter();

@@ -42,7 +42,7 @@ bool is_pci(std::string_view text) {
   return std::regex_match(text.begin(), text.end(), address);
 }
 
-/// Returns why the kernel or DPDK would refuse the interface's name, or take it for another one;
+/// Returns why the kernel or DPDK would refuse the interface's name, or read it as another name;
 /// empty if the name is good.
 std::string_view wrong_interface(const DeviceName& name) {
   constexpr std::size_t kMost = 15;

@@ -45,9 +45,9 @@ class Devices {
   /// `open`.
   static Result<void> prepare(std::span<const DeviceSettings> settings,
                               const std::vector<std::string>& eal_options);
-  /// Opens all devices for so many workers, with packet memory for their queues. Errors: unreadable
-  /// (a device cannot be opened), failed (the driver refuses the device, or DPDK does not start).
-  /// The message names the device.
+  /// Opens all devices for `workers` workers, with packet memory for their queues. Errors:
+  /// unreadable (a device cannot be opened), failed (the driver refuses the device, or DPDK does
+  /// not start). The message names the device.
   static Result<std::unique_ptr<Devices>> open(std::span<const DeviceSettings> settings,
                                                unsigned workers,
                                                const std::vector<std::string>& eal_options);
@@ -75,8 +75,8 @@ class Devices {
   /// Returns the settings to restore when this process, or one that takes over, ends: one element
   /// for each interface that packets reach through the kernel; a tap's is empty.
   InterfaceSettings to_restore() const;
-  /// Also restores these settings at the end, after this process's own. The settings of an
-  /// interface that none of the devices is are restored at once.
+  /// Adds settings to restore at the end, after this process's own. If no device uses an interface,
+  /// its settings are restored at once.
   void restore(InterfaceSettings settings);
   void restore_none();
 

@@ -238,8 +238,8 @@ Result<void> KernelInterface::check_tap(const std::string& name) {
         "tap:" + name + ": this process may not make it: run as root, or give it CAP_NET_ADMIN",
         Error::Kind::unreadable);
   if (mac_of(name) && driver_of(name) != "tun")
-    return wrong(name + " is there, and no interface that millrace makes: give another name, or " +
-                 "take it away (ip link delete " + name + ")");
+    return wrong(name + " exists, and is not an interface that millrace made: give another name, " +
+                 "or delete it (ip link delete " + name + ")");
   return {};
 }
 

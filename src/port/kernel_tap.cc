@@ -172,8 +172,8 @@ Result<KernelTap> KernelTap::open(const TapSettings& settings) {
     if (errno != EINVAL && errno != EBUSY) return failed(name, "cannot be made", errno);
     return std::unexpected(
         Error{name +
-              " is there, and no interface that millrace makes: give kernel another name, "
-              "or take it away (ip link delete " +
+              " exists, and is not an interface that millrace made: give kernel another name, "
+              "or delete it (ip link delete " +
               name + ")"});
   }
   // Detached until `start`: another millrace may still use the interface.

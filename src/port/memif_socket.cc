@@ -34,8 +34,8 @@ Result<void> MemifSockets::check(const DeviceName& name) {
   if (!address) return std::unexpected(address.error());
   struct stat is{};
   if (::lstat(name.target.c_str(), &is) == 0 && !S_ISSOCK(is.st_mode))
-    return std::unexpected(Error{to_string(name) + ": there is a file that is no socket: give " +
-                                 "another path, or take it away"});
+    return std::unexpected(Error{to_string(name) + ": the file at that path is not a socket: " +
+                                 "give another path, or delete the file"});
   const auto folder = std::filesystem::absolute(name.target).parent_path();
   if (::access(folder.c_str(), W_OK | X_OK) != 0)
     return std::unexpected(Error{to_string(name) + ": no socket can be made in " + folder.string() +

@@ -26,14 +26,14 @@ class Port {
   /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`, and `entry` if it is known.
   /// The burst is empty when passed in; it may stay empty while time passes. False: the end.
   virtual bool receive(Burst& burst) = 0;
-  /// Called after the burst's keys have been filed, and before lookups. May take packets of another
-  /// worker out of the burst.
+  /// May take packets of another worker out of the burst. To be called after the burst's keys have
+  /// been filed, and before lookups.
   virtual void filed(Burst&, const Steering&) {}
-  /// Called after connections have been looked up. May give packets without a connection a verdict,
-  /// and returns a bit for each: no function sees these packets.
+  /// May give packets without a connection a verdict, and returns a bit for each packet that gets
+  /// one: no function sees these packets. To be called after connections have been looked up.
   virtual std::uint64_t looked_up(Burst&, const Steering&) { return 0; }
-  /// Called after the burst has been served; packets with their bit in `forward` set may go out.
-  /// Returns the bits of those that do go out, and may change verdicts.
+  /// Routes a burst that has been served; packets with their bit in `forward` set may go out.
+  /// Returns the bits of the packets that do go out, and may change verdicts.
   virtual std::uint64_t route(Burst&, std::uint64_t forward) { return forward; }
   /// Sends the packets with their bit in `forward` set (bit i for packet i), in order; frees the
   /// memory of the others.
@@ -41,7 +41,7 @@ class Port {
   /// Sends the RST if the port can make packets. To be called between two bursts.
   virtual void tell(const Reset<KeyV4>&) {}
   virtual void tell(const Reset<KeyV6>&) {}
-  /// Called at the end, when every burst has been received and sent.
+  /// Ends the port's work. To be called when every burst has been received and sent.
   virtual void finish() {}
 };
 

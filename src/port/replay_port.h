@@ -31,8 +31,8 @@ enum class Clock : std::uint8_t {
 struct ReplayOptions {
   /// Packets a burst, 1 to 64. Larger bursts hide more memory latency.
   unsigned burst = 32;
-  /// How often the capture is replayed, 1 or more. Each loop has the same connections again; it
-  /// advances time by the capture's span and one average gap.
+  /// Number of times that the capture is replayed, 1 or more. Each loop has the same connections
+  /// again, and advances time by the capture's span and one average gap.
   std::uint32_t loops = 1;
   Clock clock = Clock::capture;
   /// Capture clock only: time advances in whole steps of this many milliseconds, 1 or more, and no
@@ -52,7 +52,7 @@ struct CapturePart {
   std::vector<std::uint32_t> positions;  ///< its packets' positions in the capture, ascending
 };
 
-/// Returns the latest time of a packet after so many loops (1 or more), in nanoseconds; 2^64 - 1 if
+/// Returns the latest time of a packet after `loops` loops (1 or more), in nanoseconds; 2^64 - 1 if
 /// it does not fit into 64 bits.
 std::uint64_t latest_timestamp_ns(const Capture& capture, std::uint32_t loops);
 

@@ -14,7 +14,7 @@ struct rte_ring;
 namespace millrace {
 
 /// A ring of pointers. One thread pushes, one pops. Several pushing threads would not be safe: in
-/// DPDK 22.11 a thread can make visible what another one has reserved but not yet written (only
+/// DPDK 22.11 a thread can make visible what another thread has reserved but not yet written (only
 /// x86's memory order prevents that).
 class PointerRing {
  public:

@@ -24,9 +24,9 @@ struct Move {
   unsigned to;
 };
 
-/// Shards move for balance only if a worker's load is above so many times the mean.
+/// Shards move for balance only if a worker's load is above `kUnlevel` times the mean.
 inline constexpr double kUnlevel = 1.05;
-/// Then they move until no worker that can still give is above so many times the mean.
+/// Shards then move until no worker that can still give one is above `kLevel` times the mean.
 inline constexpr double kLevel = 1.01;
 
 /// Returns the loads of the first `workers`, given the load of each shard.

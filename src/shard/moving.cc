@@ -50,7 +50,7 @@ void ShardsOfWorker::join() {
 }
 
 /// Once the shard has changed hands, sends its packets to the taker. The marker may be the last
-/// thing that the move waits for: behind it the members may be those of the next one.
+/// thing that the move waits for: after it the members may be those of the next move.
 void ShardsOfWorker::turn() {
   if (role_ == Role::gives ||
       moves_->stage_.load(std::memory_order_acquire) != ShardMoves::Stage::given)

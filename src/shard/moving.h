@@ -17,9 +17,9 @@
 //      the marker of that worker has come by way of the giver: then nothing older can come.
 //
 // So a connection is at any time in the tables of one worker, or in a parcel; its packets are
-// served in the order in which each worker received them; what a burst does for it is bounded; and
-// nobody waits for anybody. Packets are lost only where a ring has no room for them, or where more
-// than `kMostHeld` would have to be held.
+// served in the order in which each worker received them; the work that a burst does for a move is
+// bounded; and no worker waits for another worker. Packets are lost only where a ring has no room
+// for them, or where more than `kMostHeld` would have to be held.
 //
 // There is no clock, no thread and no allocation here; one move is under way at a time.
 #pragma once
@@ -48,7 +48,7 @@ struct MoveMessage {
 /// The worker of each shard, and the move under way. All workers share it.
 class ShardMoves {
  public:
-  /// A parcel of so many bytes is sent.
+  /// Size in bytes from which a parcel is sent.
   static constexpr std::size_t kFull = 1024;
   /// Bytes for which a parcel has memory beforehand: also for the connections that fill it.
   static constexpr std::size_t kParcelBytes = 8192;
@@ -127,7 +127,7 @@ class ShardsOfWorker {
   /// Packets that a worker holds, at most.
   static constexpr std::uint32_t kMostHeld = 8192;
 
-  /// Both outlive it.
+  /// `moves` and `worker` outlive this object.
   ShardsOfWorker(ShardMoves& moves, MovingWorker& worker, unsigned number);
 
   /// To be called once a burst, when messages and packets have been taken from rings, before the
@@ -153,7 +153,7 @@ class ShardsOfWorker {
 
   /// Notes a message that has come. It takes effect at the end of the burst that is being received.
   void receive(MoveMessage& message) { received_.push_back(&message); }
-  /// Keeps a packet, whose way said so. False: there are too many already.
+  /// Holds a packet if `way_of` said that it must be held. False: `kMostHeld` are held already.
   bool hold(Handle packet, unsigned from);
   /// True if a packet need not be held any more.
   bool has_released() const { return released_ > 0; }
@@ -174,9 +174,9 @@ class ShardsOfWorker {
     if (role_ != Role::none || !received_.empty()) [[unlikely]]
       step();
   }
-  /// It has connections to pack, so it had better go on.
+  /// True if this worker still has connections to pack, and should not sleep.
   bool is_packing() const { return role_ == Role::gives && !has_turned_; }
-  /// Nothing that concerns this worker is under way.
+  /// True if no move concerns this worker.
   bool is_at_rest() const { return role_ == Role::none && received_.empty(); }
 
  private:

@@ -110,7 +110,7 @@ class World {
   std::deque<Item>& ring(unsigned from, unsigned to) { return rings[from * all_.size() + to]; }
   std::size_t room(unsigned from, unsigned to) { return ring_most - ring(from, to).size(); }
 
-  /// Runs until so many moves are done; what went wrong, or nothing.
+  /// Runs until `moves_wanted` moves are done. Returns what went wrong; empty if nothing did.
   std::string run(std::uint64_t moves_wanted) {
     while (wrong.empty() && (done < moves_wanted || moves.is_under_way())) {
       if (!moves.is_under_way()) {
@@ -130,8 +130,8 @@ class World {
     return wrong;
   }
 
-  /// Ends both workers in the midst of a move; returns how many connections were on their way, and
-  /// how many still are when the move has ended, too.
+  /// Ends both workers in the midst of a move. Returns the number of connections in parcels then,
+  /// and their number when the move has ended, too.
   std::pair<std::ptrdiff_t, std::ptrdiff_t> end_while_moving() {
     const auto on_their_way = [this] { return std::ranges::count(connection_, kInParcel); };
     moves.begin(0, 1 - moves.worker_of(0));
@@ -179,7 +179,7 @@ class World {
     }
   }
 
-  /// Moves a connection that is at `from`, or says that it is not.
+  /// Moves a connection from `from` to `to`. Fails the test if the connection is not at `from`.
   void carry(std::uint32_t connection, std::uint32_t from, std::uint32_t to) {
     if (connection_[connection] != from)
       fail("connection " + std::to_string(connection) + " is carried, and is not there");

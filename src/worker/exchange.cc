@@ -48,7 +48,7 @@ WorkersExchange::WorkersExchange(Exchange& exchange, unsigned worker, Packets& p
       shards_(owners_->moves(), *this, worker),
       packets_of_(owners_->moves().shards()) {}
 
-/// Packets go back to where their memory came from.
+/// Drops the packets in the worker's rings: their memory goes back to its pool.
 WorkersExchange::~WorkersExchange() {
   std::array<void*, Burst::kMax> left{};
   for (unsigned from = 0; from < workers(); ++from) {

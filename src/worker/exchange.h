@@ -27,7 +27,7 @@ class Exchange {
   /// first.
   static constexpr unsigned kRing = 4095;
 
-  /// Errors (failed): no memory.
+  /// Makes an exchange for `workers` workers. Errors (failed): no memory.
   static Result<std::unique_ptr<Exchange>> create(unsigned workers, std::shared_ptr<Owners> owners);
 
   unsigned workers() const { return workers_; }
@@ -103,8 +103,8 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// The kinds of things that a ring carries, in the lowest bits of a pointer.
   enum Tag : std::uintptr_t { kPacket = 0, kNews = 1, kMessage = 2, kTags = 3 };
   /// Connections of each family that are packed between two bursts while no packets wait. While
-  /// packets wait, one connection is packed after so many bursts: packets of other shards are then
-  /// some 3 % dearer.
+  /// packets wait, one connection is packed after `kBusyBursts` bursts: packets of other shards
+  /// then take some 3 % more time.
   static constexpr std::size_t kPackedWhileIdle = 32;
   static constexpr unsigned kBusyBursts = 8;
 
@@ -135,8 +135,8 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   unsigned first_ = 0;               // the worker whose ring is read first
   unsigned busy_bursts_ = 0;         // since a connection was packed
   // About the burst that is being received:
-  unsigned released_ = 0;                       // first so many were held
-  unsigned taken_ = 0;                          // and so many have come by rings, or were held
+  unsigned released_ = 0;                       // the first `released_` packets were held
+  unsigned taken_ = 0;                          // the first `taken_` were held or came by rings
   std::array<std::uint8_t, Burst::kMax> from_;  // workers whose rings they came by
   std::array<ShardsOfWorker::Way, Burst::kMax> way_;
   // Between two bursts.

@@ -195,7 +195,7 @@ class Slots {
         if (chunk.slot != slot) return broken("2: a chunk names another slot");
         const std::uint32_t before2 =
             chunk.before == kNone ? kNone : memory_->chunk(chunk.before).before;
-        if (chunk.before2 != before2) return broken("2: a chunk names another one before it");
+        if (chunk.before2 != before2) return broken("2: a chunk names another chunk before it");
         for (unsigned i = 0; i < size; ++i) {
           if (memory_->chunk_of(chunk.ids[i]) != n)
             return broken("2: an id stands in another chunk");

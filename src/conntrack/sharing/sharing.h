@@ -35,7 +35,8 @@ concept Reclaims = requires(S reclaiming, const S view, Side side, ConnId id) {
   /// Returns the ids to add to the tables' capacity, for ids that drain longer than a burst.
   { S::more_ids(1U) } -> std::same_as<std::size_t>;
   { S::create(1U) } -> std::same_as<Result<std::vector<S>>>;
-  /// The worker begins, and ends: grace periods wait for it only in between.
+  /// Begin and end the worker's use of the tables: grace periods wait for the worker only in
+  /// between.
   reclaiming.begin();
   reclaiming.end();
   /// Adds an id that was erased in that side's table.
@@ -44,8 +45,9 @@ concept Reclaims = requires(S reclaiming, const S view, Side side, ConnId id) {
   { view.has_room() } -> std::same_as<bool>;
   /// True if no id is draining.
   { view.is_empty() } -> std::same_as<bool>;
-  // Also a template, end_burst(TablePair<Table>&, writing): the worker no longer uses what it found
-  // in this burst; releases ids. `writing()` returns the guard under which tables may be changed.
+  // A scheme has a template end_burst(TablePair<Table>&, writing), too: it ends the worker's use of
+  // the entries that it found in this burst, and releases ids. `writing()` returns the guard under
+  // which tables may be changed.
 };
 
 /// A sharing scheme.
@@ -55,8 +57,8 @@ concept Sharing = requires {
   { S::kSummary } -> std::convertible_to<std::string_view>;
   typename S::Guards;
   { S::create() } -> std::same_as<typename S::Guards>;
-  // Also a template, `Form<TableScheme<...>>`: the form of the table that the scheme uses; void if
-  // the scheme does not go with the table.
+  // A scheme has a template `Form<TableScheme<...>>`, too: the form of the table that the scheme
+  // uses; void if the scheme does not go with the table.
 };
 
 }  // namespace millrace

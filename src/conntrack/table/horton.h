@@ -346,8 +346,8 @@ bool Horton<K>::evict_primary(std::uint32_t at) {
 }
 
 /// Returns a slot for one more remapped entry of a group: in the group's secondary bucket; else in
-/// another one that the whole group can move to; or, if no entry of the group is remapped yet, in
-/// the emptiest of seven buckets.
+/// another bucket that the whole group can move to; or, if no entry of the group is remapped yet,
+/// in the emptiest of seven buckets.
 template <class K>
 auto Horton<K>::remapped_room(std::uint32_t primary, unsigned group) -> Target {
   Remap remap = remap_at(primary, group);

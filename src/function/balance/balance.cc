@@ -245,8 +245,9 @@ void BalanceFor<K>::abandon(const std::byte* state) {
   close(state, false);
 }
 
-/// A connection must not wait for a backend that is gone if it has no reply yet, or if its protocol
-/// has no end of connections.
+/// Returns the connection's fate. A connection stays with a backend that is gone only if it has
+/// been answered; over UDP, `move_udp` must be off, too, and over TCP the service must not
+/// reset connections of an unhealthy backend.
 template <class K>
 Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
   const State id = state_at(state);

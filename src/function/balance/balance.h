@@ -145,8 +145,8 @@ class BalanceFor final : public FunctionFor<K> {
   };
 
   struct Service;
-  /// One worker's part of a backend. Packets to it read one cache line; replies read another one
-  /// with IPv6 (hence the padding), and the same one with IPv4.
+  /// One worker's part of a backend. Packets to the backend read one cache line. Its replies
+  /// read the same line with IPv4, and a second line with IPv6 (hence the padding).
   // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
   struct alignas(64) Backend {
     Address address;
@@ -269,7 +269,7 @@ class BalanceFor final : public FunctionFor<K> {
 
 class Balance final : public Function {
  public:
-  /// Makes the first plan for so many workers. Errors (usage): a service or setting is wrong.
+  /// Makes the first plan for `workers` workers. Errors (usage): a service or setting is wrong.
   static Result<std::shared_ptr<const BalancePlan>> plan(const BalanceConfig& config,
                                                          unsigned workers);
   /// Makes the load balancer of one of those workers; `plan` is of the same configuration.

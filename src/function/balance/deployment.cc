@@ -56,7 +56,8 @@ Function& BalanceDeployment::make(unsigned worker) {
   return *all_[worker];
 }
 
-/// Also removes marks of services that have no health check any more: no check would remove them.
+/// Adopts new settings. Removes the mark `unhealthy` in services that have lost their health check,
+/// as no check would remove it.
 Result<Review> BalanceDeployment::update(std::shared_ptr<const FunctionSettings> settings,
                                          const FunctionRun& run, const OnEachWorker& on_each) {
   auto before = std::exchange(settings_,

@@ -122,7 +122,8 @@ TYPED_TEST(ServiceLimitTest, IsKeptThroughUpdates) {
   EXPECT_EQ(line.prove(TestFixture::from(4)), Verdict::tracked);
 }
 
-// Also if one worker proves a connection that another one opened, and if connections move.
+// The limit holds, too, if one worker proves a connection that another worker opened, and if
+// connections move.
 TYPED_TEST(ServiceLimitTest, IsOneForAllWorkers) {
   auto config = TestFixture::config({TestFixture::service(2)});
   const auto plan = *Balance::plan(config, 2);

@@ -44,11 +44,12 @@ class MaglevTable {
 
 class MaglevTables {
  public:
-  /// `of` makes tables at once as long as all tables together have at most so many entries, which
-  /// takes some hundred milliseconds. So with few services every table is there from the start.
+  /// `of` makes tables at once as long as all tables together have at most `kAtOnceEntries`
+  /// entries, which takes some hundred milliseconds. So with few services every table is there from
+  /// the start.
   static constexpr std::size_t kAtOnceEntries = std::size_t{64} * Maglev::kDefaultSize;
 
-  /// Tables will have `size` entries (as `Maglev::build`), and be made by so many threads; 0: by
+  /// Tables will have `size` entries (as `Maglev::build`), and be made by `threads` threads; 0: by
   /// the caller of `want`.
   MaglevTables(std::uint32_t size, unsigned threads);
   ~MaglevTables();
@@ -70,7 +71,7 @@ class MaglevTables {
     std::size_t made = 0;          ///< tables in use that are made
     std::size_t memory_bytes = 0;  ///< entries of the tables that are made
   };
-  /// Not to be called while another thread calls `of`.
+  /// Returns counts of the tables. Not to be called while another thread calls `of`.
   Statistics statistics() const;
 
   std::uint32_t size() const { return size_; }

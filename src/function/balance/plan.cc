@@ -107,7 +107,7 @@ std::string PlanFor<K>::backend_name(const K& key, const K& translated) const {
       if (one.address != translated.destination) continue;
       if (!by_port || one.port == translated.destination_port)
         return with_port(one.address, one.port);
-      if (one.port == 0) port = 0;  // this backend, unless another one has that port
+      if (one.port == 0) port = 0;  // this backend, unless another backend has that port
     }
   }
   return with_port(translated.destination, port);

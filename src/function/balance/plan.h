@@ -41,7 +41,7 @@ struct PlanSettings {
   std::shared_ptr<MaglevTables> maglev;
   bool stateful = true;
   unsigned workers = 1;
-  bool shares_tables = false;  ///< true: a worker may count events of another one's connections
+  bool shares_tables = false;  ///< true: a worker may count events of other workers' connections
 };
 
 template <class K>
@@ -115,7 +115,7 @@ struct PlanFor {
   PlanFor next(const std::vector<Spec>& specs, const LiveOn& live) const;
   /// True if the next plan forgets backends, whatever else it changes.
   bool forgets(const LiveOn& live) const;
-  /// Errors: the first rule that is broken.
+  /// Checks the plan's invariants. Errors: the first rule that is broken.
   Result<void> check_invariants() const;
 
   /// Returns the direction of a packet with this key: the originator's if a service takes its

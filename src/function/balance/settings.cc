@@ -76,8 +76,9 @@ void append_routers(const Surroundings& around, const std::vector<ServiceSpec<A>
   for (const Route<A>& route : around.family<A>().routes) {
     for (const auto& spec : services) {
       if (!route.via || spec.is_prefix() || spec.address != *route.via) continue;
-      all.push_back("service " + to_string(spec) + " has the address of a router, which " +
-                    "millrace then answers for: give it another one");
+      all.push_back("service " + to_string(spec) + " has the address of a router, and " +
+                    "millrace would answer ARP and neighbour discovery for that address: give " +
+                    "the service another address");
     }
   }
 }

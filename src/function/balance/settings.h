@@ -20,7 +20,7 @@ struct BalanceConfig;
 enum class Unmatched : std::uint8_t { pass, drop };
 
 inline constexpr std::string_view kNeedsStateful =
-    "needs balance.stateful = true: without entries nothing is counted";
+    "needs balance.stateful = true: otherwise balance keeps no connections";
 
 struct BalanceSettings final : FunctionSettings {
   bool stateful = true;

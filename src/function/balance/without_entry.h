@@ -59,9 +59,10 @@ template <bool kStateful>
   send<Side::originator>(burst, lane, i, backend, port_for(backend, key), Verdict::stateless);
 }
 
-/// A reply without an entry answers packets that Maglev has sent to its sender, or would have. A
-/// backend's SYN begins a connection of its own, and answers nothing. Backends of a service that
-/// takes any port are left out: their own connections look the same as replies.
+/// Returns the backend and service of a reply without an entry. Such a reply answers packets that
+/// Maglev has sent to its sender, or would have. A backend's SYN begins a connection of its own,
+/// and answers nothing. Backends of a service that takes any port are left out: their own
+/// connections look the same as replies.
 template <class K>
 auto BalanceFor<K>::find_reply_source(const Burst& burst, unsigned packet, const K& reply_key,
                                       K& originator, bool& waits) -> const ReplySource* {

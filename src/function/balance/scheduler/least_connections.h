@@ -10,7 +10,7 @@
 // When the list of backends changes, each begins as if it had as many connections for its weight as
 // the backend that has most. The connections that it only seems to have decrease by half a
 // connection for each that it really gets. So a new backend gets at most twice as many new
-// connections as another one of its weight, until it has as many.
+// connections as another backend of its weight, until it has as many.
 #pragma once
 
 #include <algorithm>
