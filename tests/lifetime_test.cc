@@ -154,7 +154,7 @@ class WatchFor final : public FunctionFor<K> {
     const unsigned packet = lane.packet[i];
     const ConnId id = lane.connection[i];
     const bool met = id != ConnId::none;
-    if (met && client_in(states[id]) != client) oracle_.fault(client, "meets another one's entry");
+    if (met && client_in(states[id]) != client) oracle_.fault(client, "has a foreign entry");
     oracle_.passes(client, heard(lane.key[i], burst.data[packet] + burst.headers[packet].l4), met);
     burst.verdict[packet] = met ? Verdict::tracked : Verdict::stateless;
   }
