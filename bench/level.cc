@@ -34,7 +34,7 @@ constexpr std::array<std::pair<std::string_view, LevelCase>, 4> kCases{{
     {"levelled", LevelCase::levelled},
 }};
 
-/// Until it is level, or longer than that.
+/// The time after which `level` begins no further round of moves.
 constexpr Seconds kMostLevelling{20};
 constexpr std::chrono::milliseconds kInterval{100};
 /// Slices of a measurement: cases that can take turns do so slice by slice, since machines change.

@@ -48,7 +48,7 @@ std::uint64_t connections() {
 
 constexpr std::uint64_t kPacketsPerConnection = 8;
 /// Time is stretched 50 times: round trips take 50 ms to 10 s, and gaps 10 ms to 2.5 s on average.
-/// So timeouts of seconds pass within conversations, too.
+/// Timeouts of seconds therefore pass within conversations, too.
 constexpr std::uint64_t kNsPerTick = 20'000;
 constexpr std::uint32_t kTraceSeconds = 5;
 
