@@ -63,8 +63,8 @@ struct Tried {
 
 struct Advice {
   TraceProfile trace;
-  /// Most connections that were live at once, with default timeouts. With several workers the sum
-  /// of each worker's maximum, which is an upper bound.
+  /// Most connections that were live at once, with default timeouts. With several workers this
+  /// is the sum of each worker's maximum, which is an upper bound.
   std::uint64_t peak = 0;
   /// Share, 0 to 1, of the served packets that have an entry, with the capacities below.
   double tracked = 0;

@@ -67,7 +67,7 @@ Result<bool> Trials::prepare(Advice& advice, const Progress& progress) {
   if (!trace) return std::unexpected(trace.error());
   advice.trace = *trace;
   if (trace->connections() == 0)
-    return std::unexpected(Error{"there is no connection in the capture: give another one"});
+    return std::unexpected(Error{"the capture has no connection: give another capture"});
   capacity_ = room_for(static_cast<double>(trace->connections_v4));
   capacity_v6_ = room_for(static_cast<double>(trace->connections_v6));
   const double pace_ms = 1000 * trace->seconds / static_cast<double>(trace->packets);

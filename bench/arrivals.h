@@ -1,5 +1,5 @@
-// Packets that arrive at a constant rate at a queue of limited length, and how long they waited: as
-// numbers, without a clock. One thread uses each.
+// Computes how long packets wait that arrive at a constant rate at a queue of limited length. Works
+// on numbers, without a clock. One thread uses each object.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,8 @@ class ArrivalQueue {
     lost_ += came - stay;
   }
   unsigned waiting() const { return waiting_; }
-  /// Takes the first one out; there is one. Returns when it arrived, in ns after the first of all.
+  /// Takes the first waiting packet out; needs one. Returns its arrival, in ns after the first of
+  /// all packets.
   double take() {
     Run& run = runs_[first_];
     const double ns = static_cast<double>(run.next++) * ns_each_;
@@ -44,7 +45,7 @@ class ArrivalQueue {
   std::uint64_t offered() const { return offered_; }
   std::uint64_t arrived() const { return arrived_; }
   std::uint64_t lost() const { return lost_; }
-  /// All have arrived, and none waits.
+  /// True if all packets have arrived and none waits.
   bool is_over() const { return arrived_ == offered_ && waiting_ == 0; }
 
  private:
@@ -77,7 +78,8 @@ class ArrivalQueue {
   std::uint64_t lost_ = 0;
 };
 
-/// How many took how long, a bin a microsecond; what takes longer than all of them has one more.
+/// Counts of packets by the time that they took, a bin for each microsecond. The last bin counts
+/// all packets that took `kBeyond` microseconds or more.
 class LatencyBins {
  public:
   static constexpr std::size_t kBeyond = 4096;

@@ -23,8 +23,8 @@
 
 namespace millrace::bench {
 
-/// Moves shards drawn at random without a pause, while it is wanted. A worker calls `step` between
-/// two bursts: a thread that waits for moves would take the workers' cores from them.
+/// Moves shards drawn at random without a pause, from `start` to `stop`. A worker calls `step`
+/// between two bursts: a thread that waits for moves would take the workers' cores from them.
 class Mover {
  public:
   using Clock = std::chrono::steady_clock;
@@ -51,17 +51,17 @@ class Mover {
     }
   }
 
-  /// Any thread.
+  /// Begins to move shards. Any thread may call it.
   void start() { is_wanted_.store(true, std::memory_order_release); }
   void stop() {
     is_wanted_.store(false, std::memory_order_release);
     is_at_rest_.store(false, std::memory_order_release);
   }
-  /// Returns the shard on its way, or `kNone`. Any thread.
+  /// Returns the shard that is moving, or `kNone`. Any thread may call it.
   unsigned moving() const { return moving_.load(std::memory_order_relaxed); }
-  /// Once true after `stop`, `took_ms` may be read.
+  /// True if no shard moves any more after `stop`; then `took_ms` may be read.
   bool is_at_rest() const { return is_at_rest_.load(std::memory_order_acquire); }
-  /// How long each move took.
+  /// Returns the duration of each move, in ms.
   const std::vector<float>& took_ms() const { return took_ms_; }
 
  private:
@@ -75,11 +75,12 @@ class Mover {
   std::atomic<unsigned> moving_ = kNone;
 };
 
-/// One thread receives and sends; any may ask what it has counted.
+/// A port of a worker that hands packets over by shard. One thread receives and sends. Any thread
+/// may read `served`, `dropped` and `rounds`.
 class ExchangePort final : public Port, private WorkersExchange::Packets {
  public:
-  /// Gives the capture's packets at these positions, over and over, until `stop`. All three outlive
-  /// it.
+  /// Gives the capture's packets at `positions`, over and over, until `stop`. `exchange`, `capture`
+  /// and `stop` must outlive the port.
   ExchangePort(Exchange& exchange, unsigned worker, const Capture& capture,
                std::vector<std::uint32_t> positions, unsigned burst, const std::atomic<bool>& stop)
       : capture_(&capture),
@@ -103,7 +104,7 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     exchange_.receive(burst);
     const bool is_ending = stop_->load(std::memory_order_relaxed);
     if (!is_ending) fill(burst);
-    // Others may still pass on what they had received.
+    // Other workers may still hand over packets that they have received.
     empty_ = is_ending && burst.size == 0 && exchange_.is_at_rest() ? empty_ + 1 : 0;
     return empty_ < kRest;
   }
@@ -116,10 +117,12 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     for (unsigned i = 0; i < burst.size; ++i) let_go(burst.handle[i]);
   }
 
-  /// Before it runs: its worker is the one that moves shards. `mover` outlives it.
+  /// Makes this port's worker move shards by `mover`, which must outlive the port. To be called
+  /// before the port runs.
   void set_mover(Mover& mover) { mover_ = &mover; }
-  /// Before it runs. `mover` moves what `shards` names, the shard of each packet by its position.
-  /// All three outlive it.
+  /// Makes packets arrive at the rate of `pacing`. `shards` has the shard of each packet of the
+  /// capture, by which packets of the shard that `mover` moves are known. All three must outlive
+  /// the port. To be called before the port runs.
   void set_pacing(const Pacing& pacing, const Mover& mover, std::span<const std::uint16_t> shards) {
     pacing_ = &pacing;
     pacing_mover_ = &mover;
@@ -127,24 +130,24 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     latencies_.resize(pacing.slices());
   }
   WorkersExchange& exchange() { return exchange_; }
-  /// Packets that this worker has served.
+  /// Returns how many packets this worker has served.
   std::uint64_t served() const { return served_.value(); }
   std::uint64_t dropped() const { return dropped_.value(); }
-  /// Returns the latency of the packets that this worker has sent, by slice. To be called once it
-  /// runs no longer.
+  /// Returns the latency of the packets that this worker has sent, by slice. To be called once
+  /// the port runs no longer.
   const std::vector<SliceLatency>& latencies() const { return latencies_; }
-  /// Packets that arrived at a given rate, and those of them that found the queue full; once it
-  /// runs no longer.
+  /// Return how many packets arrived at a given rate, and how many of these found the queue full.
+  /// To be called once the port runs no longer.
   std::uint64_t arrived() const { return arrived_ + (arrivals_ ? arrivals_->arrived() : 0); }
   std::uint64_t lost() const { return lost_ + (arrivals_ ? arrivals_->lost() : 0); }
-  /// How often all of its packets have been given.
+  /// Returns how many times the port has given all its packets.
   std::uint64_t rounds() const { return rounds_.value(); }
 
  private:
   static constexpr unsigned kHeadroom = 128;
   static constexpr unsigned kOffered = 256;
-  /// On their way at once. Together with those of other ports they find room in any ring, while
-  /// there are few workers.
+  /// Packets of this port that may be on their way at once. With few workers the packets of all
+  /// ports find room in any ring.
   static constexpr unsigned kSlots = 256;
   static constexpr unsigned kRest = 1000;
   struct alignas(64) Slot {
@@ -160,7 +163,7 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     slot_of(packet).is_free.store(true, std::memory_order_release);
   }
 
-  /// Follows the rate that is given; returns how many packets may be taken.
+  /// Lets packets arrive at the present rate. Returns how many packets may be taken now.
   unsigned arrive() {
     const double ns_each = pacing_->ns_each() * static_cast<double>(capture_->size()) /
                            static_cast<double>(positions_.size());

@@ -34,7 +34,7 @@ constexpr std::array<std::pair<std::string_view, LevelCase>, 4> kCases{{
     {"levelled", LevelCase::levelled},
 }};
 
-/// Until it is level, or longer than that.
+/// The time after which `level` begins no further round of moves.
 constexpr Seconds kMostLevelling{20};
 constexpr std::chrono::milliseconds kInterval{100};
 /// Slices of a measurement: cases that can take turns do so slice by slice, since machines change.
@@ -73,23 +73,25 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Each connection is open, and has been met again.
+  /// Waits until every port has given all its packets twice, so that each connection is open and
+  /// has been looked up again. False: ten minutes have passed, or the run has ended.
   bool warm();
   /// Moves shards until all workers have as much to do.
   void level();
   /// Measures a slice, while shards move without a pause or do not.
   void measure(bool moves, Samples& samples);
-  /// Packets come at that rate from now on; 0: as fast as they are taken.
+  /// Sets the rate at which packets arrive; 0: as fast as they are taken.
   void offer(double mpps);
   /// Measures the latency of a slice, as `measure` does.
   void measure_latency(bool moves, Samples& samples);
-  /// Adds how long each move took since it was asked last; while none is under way.
+  /// Appends the durations of the moves since the last call. To be called while no move is under
+  /// way.
   void add_moves(std::vector<float>& ms) {
     ms.insert(ms.end(), mover_->took_ms().begin() + told_, mover_->took_ms().end());
     told_ = static_cast<std::ptrdiff_t>(mover_->took_ms().size());
   }
   Result<void> end();
-  /// Adds the latency of all slices to their samples; once it has ended.
+  /// Adds the latency of all slices to their samples. To be called after `end`.
   void add_latency() const;
   std::uint64_t arrived() const { return sum(&ExchangePort::arrived); }
   std::uint64_t lost() const { return sum(&ExchangePort::lost); }
@@ -294,7 +296,7 @@ Result<Capture> traffic_of(const LevelOptions& options, Profile profile) {
 
 using SamplesOf = std::map<LevelCase, Samples>;
 
-/// The rate at which latency is measured.
+/// Returns the rate at which latency is measured, in Mpps.
 double rate_of(const LevelOptions& options, const SamplesOf& samples) {
   return options.offered * spread_of(samples.at(LevelCase::even).mpps).median;
 }
@@ -368,7 +370,8 @@ LevelLatency latency_of(LevelPackets packets, const LatencySamples& samples) {
   return latency;
 }
 
-/// Adds what was measured at a given rate; where workers got no processor, that is nothing.
+/// Adds the latency that was measured at a given rate. Adds nothing for packets of which none was
+/// measured, as where workers got no processor.
 void add_latency(const SamplesOf& samples, LevelReport& report) {
   const Samples& moving = samples.at(LevelCase::moving);
   const auto add = [&report](LevelPackets packets, const LatencySamples& of_these) {

@@ -2,10 +2,10 @@
 // skewed load do as much, once it is level, as with an even one?
 //
 // Each worker's queue gets a fixed part of the connections, by a hash of its own, as from a network
-// card that nobody tells about shards: of N workers' packets (N - 1) / N belong to another one, and
-// pass through a ring. Packets are served over and over, as fast as they are taken; a port gives no
-// more while so many of its own are on their way that a ring might run full. How long packets take
-// is measured at a constant rate below that: a closed loop would wait for itself.
+// card that does not know the shards: with N workers a share of (N - 1) / N of a worker's packets
+// belongs to other workers, and passes through rings. Packets are served over and over, as fast as
+// they are taken; a port stops giving packets while enough of its own are on their way to fill a
+// ring. Latency is measured at a constant rate below that: a closed loop would wait for itself.
 //
 // What many workers would do is computed beside it (level_simulation.h).
 #pragma once
@@ -28,9 +28,9 @@ namespace millrace::bench {
 /// The cases that are measured beside each other.
 enum class LevelCase : std::uint8_t {
   even,      ///< all connections have as many packets; nothing moves
-  moving,    ///< the same, while shards drawn at random move without a pause
+  moving,    ///< the load of `even`; shards drawn at random move without a pause
   skewed,    ///< three connections have half of the packets; nothing moves
-  levelled,  ///< the same, once shards have moved so that workers have as much to do
+  levelled,  ///< the load of `skewed`, after shards have moved so that workers' loads are equal
 };
 std::string_view to_string(LevelCase of);
 
@@ -41,7 +41,7 @@ struct LevelOptions : Settings {
   unsigned shards = 512;
   unsigned burst = 32;
   double seconds = 1;  ///< length of each measurement
-  /// Rate at which latency is measured, of what the workers pass of an even load.
+  /// Rate at which latency is measured, as a share of the workers' throughput with an even load.
   double offered = 0.3;
   SimulationOptions simulation;  ///< `seed` and `shards` of these options count, not its own
 };

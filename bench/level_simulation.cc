@@ -104,7 +104,7 @@ class Filing {
   std::array<unsigned, Burst::kMax> step_;
 };
 
-/// The steps of traffic that has settled. None: `progress` ended it.
+/// Returns the steps of traffic in its steady state; none if `progress` ended the run.
 Result<Steps> steps_of(const SimulationOptions& options, Profile profile,
                        const Progress& progress) {
   auto generator = Generator::create(
@@ -174,8 +174,8 @@ ImbalanceResult imbalance_of(const SimulationOptions& options, Profile profile, 
   return result;
 }
 
-/// A minute and ten seconds of the changing load, divided among shards as `steps` are, over and
-/// over.
+/// Computes 70 seconds of the changing load. Each step divides the load among shards as the next of
+/// `steps` does; these repeat.
 std::vector<ScalingResult> scaling_of(const SimulationOptions& options, const Steps& steps) {
   constexpr unsigned kLeadIn = 40;  // seconds at the first load: all workers are in use at first
   constexpr unsigned kScalingSeconds = 70;

@@ -29,13 +29,14 @@ struct SimulationOptions {
   static constexpr unsigned kScaling = 15;  ///< workers for the changing load, as in RSS++'s
 };
 
-/// So many workers that serve one kind of traffic at a constant rate, second by second.
+/// The imbalance of `workers` workers that serve one kind of traffic at a constant rate, second by
+/// second.
 struct ImbalanceResult {
   Profile traffic = Profile::campus;
   Levelling levelling = Levelling::none;
   unsigned workers = 0;
   Spread packets;  ///< `imbalance_percent` of the packets of each second
-  Spread bytes;    ///< the same of their bytes on the wire
+  Spread bytes;    ///< `imbalance_percent` of the bytes on the wire of each second
   double moves_a_second = 0;
 };
 

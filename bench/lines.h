@@ -37,7 +37,8 @@ struct LinesOptions : Settings {
   std::vector<double> loads{0.75};
   bool at_maximum = false;    ///< measure each table at the load that it promises, too
   unsigned operations = 200;  ///< for each kind, `kLeastOperations` or more
-  /// With fewer, a line that two operations share by chance would count as a head.
+  /// The least number of operations. With fewer, a line that two operations share by chance would
+  /// count as a head.
   static constexpr unsigned kLeastOperations = 20;
 };
 

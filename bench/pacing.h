@@ -1,5 +1,5 @@
-// At which rate packets arrive at the ports of workers that run, and when their latency is
-// recorded.
+// Sets the rate at which packets arrive at the ports of running workers, and the slice under which
+// their latency is recorded.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 namespace millrace::bench {
 
-/// One thread changes it, ports read it. It outlives them.
+/// The rate and the slice. One thread changes them, ports read them. Outlives the ports.
 class Pacing {
  public:
   static constexpr unsigned kNone = UINT_MAX;
@@ -19,15 +19,16 @@ class Pacing {
 
   explicit Pacing(unsigned slices) : slices_(slices) {}
 
-  /// From one packet to the next, of all ports together; 0: they give packets as fast as these are
+  /// Sets the time between two packets, over all ports; 0: ports give packets as fast as they are
   /// taken.
   void set_ns_each(double ns) { ns_each_.store(ns, std::memory_order_relaxed); }
   double ns_each() const { return ns_each_.load(std::memory_order_relaxed); }
-  /// Latency of what is sent from now on belongs to that slice, below `slices`, or to none.
+  /// Records the latency of packets sent from now on under `slice`; under none if it is `slices` or
+  /// more.
   void record(unsigned slice) { slice_.store(slice, std::memory_order_relaxed); }
   unsigned slice() const { return slice_.load(std::memory_order_relaxed); }
   unsigned slices() const { return slices_; }
-  /// Since it was made. Any thread.
+  /// Returns the time since this object was made. Any thread may call it.
   double now_ns() const {
     return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start_)
         .count();
@@ -40,7 +41,7 @@ class Pacing {
   std::atomic<unsigned> slice_ = kNone;
 };
 
-/// How long packets took from arrival to send.
+/// The times of packets from their arrival until they were sent.
 class Latency {
  public:
   void add(double ns) {
@@ -52,7 +53,7 @@ class Latency {
     sum_us_ += other.sum_us_;
   }
   std::uint64_t total() const { return bins_.total(); }
-  /// In microseconds. Of one packet at least.
+  /// Returns the mean in microseconds; needs at least one packet.
   double mean() const { return sum_us_ / static_cast<double>(total()); }
   double percentile(double percent) const { return bins_.percentile(percent); }
 

@@ -1,6 +1,6 @@
 // Calculates the throughput of a pipeline, in which one thread reads for several workers (the DHash
-// paper, section VI.A). The input is a packet's times on a single core; how cores slow each other
-// down is not part of the model.
+// paper, section VI.A). The input is a packet's times on a single core. The model leaves out that
+// cores slow each other down.
 #pragma once
 
 #include <algorithm>

@@ -55,7 +55,7 @@ struct RateResult {
   std::uint64_t refused = 0;  ///< connections without room; their packets are served all the same
   LatencyBins latency;        ///< from arrival to send, of forwarded packets
   Spread mpps;                ///< forwarded by all workers together
-  Spread gbps;                ///< the same in bits on the wire, without preamble, checksum and gap
+  Spread gbps;                ///< `mpps` in bits on the wire, without preamble, checksum and gap
   Spread lost_share;          ///< share of the offered packets
   /// Latency percentiles (`kPercents`) of a run's forwarded packets. `LatencyBins::kBeyond` means
   /// that much or more.

@@ -3,8 +3,8 @@
 // threads, no clock; one thread uses it.
 //
 // Time goes in steps of an interval of levelling. A worker serves up to its capacity in a step and
-// loses the rest: it has no queue. Shards move one after another, so many in a step, and the next
-// decision waits until the last has moved, as in `Control::level`.
+// loses the rest: it has no queue. Shards move one after another, `Plan::moves_a_step` in a step.
+// The next decision waits until the last shard has moved, as in `Control::level`.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,14 @@
 
 namespace millrace::bench {
 
-/// How much more the busiest worker has than the idlest, in percent of the idlest's: RSS++'s
-/// MIN-MAX-LOAD-PKTS-RATIO (dpdk.testie of its experiments). As there, workers without a load do
-/// not count, and more than 2000 is 2000. 0 where fewer than two have some.
+/// Returns by how much the busiest worker's load exceeds the idlest worker's, in percent of the
+/// latter: RSS++'s MIN-MAX-LOAD-PKTS-RATIO (dpdk.testie of its experiments). As there, workers
+/// without a load do not count, and the result is at most 2000. 0 if fewer than two have a load.
 double imbalance_percent(std::span<const double> loads);
 
-/// The load `seconds` after the beginning, of its peak, 0.1 to 1: it grows for 15 s and falls from
-/// 30 s to 60 s, as a sine. The curve of RSS++'s experiment in scaling (`sfnt` in common.testie).
+/// Returns the load `seconds` after the beginning, as a share of its peak, 0.1 to 1: it grows for
+/// 15 s and falls from 30 s to 60 s, as a sine. The curve of RSS++'s experiment in scaling (`sfnt`
+/// in common.testie).
 double load_at(double seconds);
 
 /// How shards move.
@@ -53,9 +54,9 @@ class SimulatedWorkers {
 
   explicit SimulatedWorkers(const Plan& plan);
 
-  /// The next step, in which each shard gets so many packets.
+  /// Runs the next step, in which each shard gets `packets_of_shard` packets.
   Step step(std::span<const double> packets_of_shard);
-  /// Sums up by worker what shards have, as it was in the last step.
+  /// Sums up `of_shard` by worker, with each shard at the worker that had it in the last step.
   std::vector<double> by_worker(std::span<const double> of_shard) const {
     return loads_of(before_, of_shard, plan_.workers);
   }

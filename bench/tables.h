@@ -61,7 +61,7 @@ struct TableResult {
   Spread ns;                   ///< an operation
   double limit_ns = 0;         ///< the fetches that no table can avoid, in the same run
   double bytes_per_entry = 0;  ///< the table's whole memory, for each live entry
-  double index_per_entry = 0;  ///< the same without the records
+  double index_per_entry = 0;  ///< `bytes_per_entry` without the records
   Pages pages = Pages::huge;   ///< the worst kind that the table got
 };
 
@@ -97,7 +97,8 @@ struct MachineLimit {
   Spread one_read_ns;     ///< read a line of the records
   Spread one_update_ns;   ///< update a line of the records
   Spread two_read_ns;     ///< read a line of the index and one of the records
-  Spread read_update_ns;  ///< the same, the second updated: the lower bound of a touch
+  Spread read_update_ns;  ///< read a line of the index, update one of the records: a touch's lower
+                          ///< bound
 };
 
 /// Results of finished groups.

@@ -47,7 +47,8 @@ Result<Telemetry> serve_telemetry(Control& asked, const std::function<Json()>& m
       return table;
     };
   };
-  // The numbers of each element of a list; its members `called` make the element's name.
+  // Returns the numbers of each element of the list `of.key`. An element's name is joined from its
+  // members that `of.called` lists.
   const auto elements = [&asked, make_stats](const FunctionTelemetry& of) {
     return [&asked, make_stats, &of] {
       TelemetryTable table;
@@ -339,7 +340,8 @@ Result<void> LiveRun::claim_in_time() try {
   });
   return {};
 } catch (const std::system_error& error) {
-  warn({std::string("another millrace can take the same interfaces, as no thread claims them: ") +
+  warn({std::string("cannot start the thread that claims the interfaces, so another millrace could "
+                    "take them too: ") +
         error.what()});
   return {};
 }
@@ -381,7 +383,8 @@ Result<void> LiveRun::forward() {
   interrupted = true;  // ends the waits of other threads
   claiming_.reset();
   reload_signal_.reset();
-  // A process that takes over sees by the left socket that this process has ended.
+  // The server leaves its socket file in place. A process that takes over learns from that socket
+  // that this process has ended.
   if (server_ != nullptr && control_->is_handing_over()) server_->leave();
   server_.reset();  // no process can take over from now on
   control_->end_levelling();

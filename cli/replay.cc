@@ -28,7 +28,7 @@
 namespace millrace::cli {
 namespace {
 
-/// Each worker's part of a capture; none: all of it.
+/// The part of a capture that each worker serves; none: the whole capture.
 using Parts = std::vector<std::optional<CapturePart>>;
 
 /// The ports of all workers, and the output that they share.

@@ -11,8 +11,8 @@ _FRAGMENT = re.compile(r"(?:Of|By|As|And|What|Where|Whether|Who|Whoever|Whose|Wh
 _WHO = re.compile(r"(?P<before>\w*)\s*\b(?:who|whoever|whom)\b", re.IGNORECASE)
 _PEOPLE = re.compile(r"(?:people|persons?|users?|operators?|engineers?|readers?|authors?|attackers?)$")
 
-# A function that may fail says how. What every scheme of a list has is described where the list's
-# concept is.
+# The comment of a function that may fail says how. Functions that all schemes of a list have are
+# described at the list's concept.
 _MAY_FAIL = re.compile(r"(?:virtual |static |inline |\[\[nodiscard\]\] )*Result<[^;=]*>\s+(\w+)\(")
 _OF_CONCEPTS = {"check_invariants"}
 _SCHEMES = re.compile(r"src/conntrack/(?:table|ageing|sharing)/|src/.*/test_|src/.*_(?:impl|of_table)\.h")

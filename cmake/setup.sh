@@ -25,7 +25,7 @@ readonly PACKAGES_CHECK_OPTIONAL=(
 readonly CLANG_TIDY=clang-tidy==23.1.4
 
 export LC_ALL=C.UTF-8
-# The interpreter that has the system's packages, even if another one comes first in PATH.
+# The interpreter that has the system's packages, even if another interpreter comes first in PATH.
 PYTHON=/usr/bin/python3
 
 say() { printf '%s\n' "$*"; }

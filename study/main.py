@@ -27,14 +27,14 @@ def _arguments():
                "work in the same folder, or the program was built anew meanwhile, 2 for wrong options or experiments, 3 if a file cannot be "
                "read, 130 after an interrupt.")
     parser.add_argument("what", nargs="*", metavar="quick|full|EXPERIMENT",
-                        help="all of them, in a few minutes or whole; or some by name, whole")
+                        help="quick: all experiments, shortened to a few minutes; full: all, complete; a name: that experiment, complete")
     parser.add_argument("--list", action="store_true", help="say what would be run, and what has been")
     parser.add_argument("--in", dest="captures", action="append", default=[], metavar="CAPTURE",
                         help="a capture, pcap or pcapng, for the experiments that take one; may be given several times")
     parser.add_argument("--rounds", type=int, metavar="N",
-                        help="everything so often, round by round; 3, and 1 in the quick way")
+                        help="run everything N times, in rounds; default 3, with quick 1")
     parser.add_argument("--again", action="store_true",
-                        help="measure a second time, in as many rounds, and say on the page how far from what is there")
+                        help="measure a second time, in as many rounds, and show on the page how far the results differ from the first")
     parser.add_argument("--out", default=os.path.join(_ROOT, "build", "study"), metavar="FOLDER",
                         help="where results and report go; build/study")
     parser.add_argument("--program", default=os.path.join(_ROOT, "build", "release", "cli", "millrace"), metavar="FILE",

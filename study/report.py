@@ -101,7 +101,7 @@ def _points(rows, picture):
 
 
 def _table(rows, picture):
-    """Returns the table of a picture: columns that vary among the rows, then the values with their spread."""
+    """Returns a picture's table: panel, series and x; median, least and most of y; then the median of each of `columns`."""
     keys = [key for key in (picture.get("panel"), picture.get("series"), picture["x"]) if key]
     more = picture.get("columns", [])
     body = [[_value(value) for value in (*where, *values, *((spread(row, key) or [""])[0] for key in more))]

@@ -37,7 +37,7 @@ def _is_machine(given):
 
 
 def check_result(given):
-    """Raises ValueError unless it has the members that every bench writes."""
+    """Raises ValueError if `given` is no JSON object, or if its `machine` or `results` is malformed. Both may be missing."""
     if not isinstance(given, dict):
         raise ValueError("no JSON object")
     if "machine" in given and not _is_machine(given["machine"]):

@@ -107,7 +107,7 @@ class Asked(Live):
         return int(words[3])
 
     def ended(self, process):
-        """Checks that `process` ends because another one has taken over from it."""
+        """Checks that `process` ends because another process has taken over from it."""
         # The kernel takes its time to close packet sockets where all processors are busy.
         _, error = process.communicate(timeout=100)
         self.assertEqual((process.returncode, error), (0, TAKEN_OVER))

@@ -141,7 +141,7 @@ def error_rewriting_error(quote, before, after, source):
     written = after[quote.at + at : quote.at + at + size]
     own, _, _ = _place(quote, not source)
     if after[own : own + size] != written:
-        return "its own address is another one than the address in what it quotes"
+        return "its own address differs from the address in what it quotes"
     expected = bytearray(before)
     expected[own : own + size] = written
     expected[inner] = after[inner]

@@ -171,8 +171,8 @@ class BenchCli(Case):
         self.assertIn("[table]", shown)
 
     def test_advice_in_time(self):
-        """--seconds bounds the time for 102 combinations of two workers, which would take minutes. The advice
-        for the kernel's interfaces is another one."""
+        """--seconds bounds the time for 102 combinations of two workers, which would take minutes. For the
+        kernel's interfaces the advice is not "sharded"."""
         command = [MILLRACE, "advise", "--in", self.good, "--workers", "2", "--seconds", "1"]
         done = subprocess.run([*command, "--json", self.path("a.json")], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, DONE, done.stderr)
@@ -340,7 +340,7 @@ class BenchCli(Case):
             self.assertEqual(measured["established_goodput"], 1)
             self.assertEqual(measured["misdirected"], 0)
             served = round(measured["begun"] * measured["new_served"])
-            # Four packets of each established connection, a SYN of each other one, and four more if it is served.
+            # Four packets of each established connection, a SYN of each other connection, and four more packets if it is served.
             self.assertEqual(measured["packets"],
                              4 * measured["established"] + 4 * served + (
                                  result["options"]["capacity"] * measured["offered_ratio"]

@@ -374,7 +374,7 @@ class Changing(Asked):
         self.refused(422, ["port (inside) mtu: cannot change"], "POST /reload")
         self.write("f.toml", GOOD.replace('name = "inside"', 'name = "within"'))
         self.refused(422, ["port (inside) is gone: cannot", "port (within) is new: cannot"], "POST /reload")
-        # With one worker the default sharing scheme is another one; since the file names none, that is no problem of its own.
+        # With one worker the default sharing scheme changes, too. As the file names no scheme, the reply does not list `sharing`.
         self.write("f.toml", GOOD.replace("workers = 2", "workers = 1"))
         self.assertNotIn("sharing", self.ask("POST /reload", 422)["error"])
         self.write("f.toml", "# nothing\n")

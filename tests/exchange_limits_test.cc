@@ -94,7 +94,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
         port.push_back(&add(std::make_unique<ScriptPort>(*this, n, packets, now_ms, n * ahead_ms)));
       connect();
     }
-    /// Clients whose connections are in that shard.
+    /// Returns `count` new clients with connections in `shard`.
     std::vector<Client> clients(unsigned shard, unsigned count, bool is_v6,
                                 std::uint8_t protocol = kProtocolUdp) {
       std::vector<Client> all;
@@ -104,14 +104,14 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
       }
       return all;
     }
-    /// Gives a packet of each client to that worker's queue; returns the results in that order.
+    /// Gives a packet of each client to the queue of `worker`. Returns the results by client.
     std::vector<ScriptPort::Served> ask(unsigned worker, const std::vector<Client>& all) {
       return results_of(worker, all, [](const Client& one) { return one.asks(); });
     }
     std::vector<ScriptPort::Served> answer(unsigned worker, const std::vector<Client>& all) {
       return results_of(worker, all, [](const Client& one) { return one.is_answered(); });
     }
-    /// Opens their connections, and proves them where they are answered.
+    /// Opens the connections of `all`; if `is_answered`, replies prove them.
     void open(unsigned worker, std::vector<Client>& all, bool is_answered = true) {
       const auto asked = ask(worker, all);
       for (std::size_t n = 0; n < all.size(); ++n) {
@@ -127,7 +127,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
       for (unsigned n = 0; n < 2; ++n) step(n);
     }
     void begin(unsigned shard, unsigned to) { owners->moves().begin(shard, to); }
-    /// Lets all workers go on until nothing is under way.
+    /// Serves bursts on all workers until no packet and no move is under way.
     void reclaim() {
       for (unsigned left = 1000; left > 0 && (!is_at_rest() || !has_given_all()); --left) {
         for (unsigned n = 0; n < 2; ++n) step(n, 6);
@@ -161,7 +161,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
       for (unsigned n = 0; n < all.size(); ++n) port[worker]->give(packet(all[n]), n);
       return results(all.size());
     }
-    /// Lets all go on; returns what has become of so many packets, by their tags.
+    /// Serves bursts as `reclaim` does. Returns the results of `count` packets, by their tags.
     std::vector<ScriptPort::Served> results(std::size_t count) {
       reclaim();
       std::vector<ScriptPort::Served> all(count);
@@ -273,7 +273,7 @@ TEST_P(ShardStepsTest, WhatExpiresOnItsWayEndsOnce) {
   steps.check_packets();
 }
 
-// Some connections are in parcels, and some are still here; what came by worker 1 goes there last.
+// Some connections are in parcels, and some still at worker 0. Errors arrive at both workers.
 TEST_P(ShardStepsTest, AnErrorFollowsItsConnection) {
   constexpr unsigned kClients = 300;
   Steps steps(line(1'000), Bed::balance(), 1'024);
@@ -390,7 +390,7 @@ TEST_P(ShardStepsTest, WhatWasServedWithoutAnEntryKeepsItsBackend) {
         over.back().backend = destination_of(asked[n].bytes.data());
       }
     }
-    constexpr unsigned kTimes = 8;  // so many bursts that the taker does not see all at once
+    constexpr unsigned kTimes = 8;  // more packets than the taker receives at once
     const auto ask_again = [&] {
       for (unsigned n = 0; n < kTimes * over.size(); ++n)
         steps.port[0]->give(over[n % over.size()].asks(), n);

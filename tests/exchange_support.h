@@ -65,7 +65,7 @@ inline Bytes ip_packet(const End& from, const End& to, unsigned protocol, const 
   }
   return ethernet(from.is_v6 ? 0x86dd : 0x0800) + ip + payload;
 }
-/// A datagram, or a TCP segment with an ACK, its numbers 0; with so many bytes of data.
+/// Returns a datagram, or a TCP segment with an ACK and numbers 0, with `data` bytes of data.
 inline Bytes packet_between(const End& from, const End& to, std::uint8_t protocol,
                             unsigned data = 0) {
   const Bytes ports = be(from.port) + be(to.port);
@@ -116,7 +116,7 @@ inline Bytes error_about(const Bytes& packet) {
 struct Packet {
   static constexpr unsigned kNobody = UINT32_MAX;
   std::atomic<bool> is_free{true};
-  /// The worker whose tracer would know of it (`LivePort::filed`).
+  /// The worker that has the packet for its tracer (`LivePort::filed`).
   unsigned filed_by = kNobody;
   bool is_misplaced = false;  ///< something was done with it in another order than it should
   unsigned tag = 0;           ///< the test's own
@@ -126,11 +126,12 @@ struct Packet {
   std::array<std::byte, 384> bytes{};
 };
 
-/// Outlives all ports, as packets of one that is gone may be on their way.
+/// Memory for a port's packets. Outlives all ports, as packets of a destroyed port may be on their
+/// way.
 class Pool {
  public:
   explicit Pool(unsigned packets) : packets_(packets) {}
-  /// Null: all are on their way. One thread.
+  /// Takes a free packet; null if all are on their way. One thread may call it.
   Packet* take() {
     for (std::size_t n = 0; n < packets_.size(); ++n) {
       Packet& packet = packets_[next_++ % packets_.size()];
@@ -172,7 +173,8 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
       exchange_.receive(burst);
       return fill(burst);
     }
-    // A move does its part once more than there are bursts: the last two are not its any more.
+    // `Line::run` serves the last two bursts after its last `between_bursts`, so no move can act on
+    // them. They take nothing from other workers' rings.
     if (--bursts_left_ < 2) {
       fill_last(burst);
     } else {
@@ -181,7 +183,7 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
     }
     return bursts_left_ > 0;
   }
-  /// Does the same as `LivePort::filed`: a tracer knows packets that stay from then on.
+  /// Hands packets over as `LivePort::filed` does. From then on a tracer has the packets that stay.
   void filed(Burst& burst, const Steering& steering) final {
     exchange_.hand_over(burst, steering);
     for (unsigned i = 0; i < burst.size; ++i) change(burst.handle[i], Packet::kNobody, worker_);
@@ -194,13 +196,13 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
     }
   }
 
-  /// The next run of the line ends after so many bursts, 3 or more; what is on its way to this
-  /// worker may be received in all but the last two.
+  /// Makes the next run of the line end after `bursts` bursts, 3 or more. Packets on their way to
+  /// this worker are received in all of these but the last two.
   void set_bursts(unsigned bursts) {
     is_stepped_ = true;
     bursts_left_ = bursts;
   }
-  /// The next run ends when `fill` says so.
+  /// Makes the next run end when `fill` returns false.
   void run_until_told() { is_stepped_ = false; }
   WorkersExchange& exchange() { return exchange_; }
   const WorkersExchange& exchange() const { return exchange_; }
@@ -209,9 +211,9 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
 
  protected:
   virtual Tick now() const = 0;
-  /// Adds packets that come by this worker's queue. False: the port is at its end.
+  /// Adds packets that arrive at this worker's queue. Returns false at the end of the port.
   virtual bool fill(Burst& burst) = 0;
-  /// Does so in a burst with which no move is concerned.
+  /// Adds packets to a burst on which no move can act.
   virtual void fill_last(Burst&) {}
   virtual void served(Packet& packet, const Burst& burst, unsigned at, bool is_forwarded) = 0;
 
@@ -298,15 +300,15 @@ struct Bed {
   std::shared_ptr<Pool> pool(unsigned packets) {
     return pools.emplace_back(std::make_shared<Pool>(packets));
   }
-  /// When all ports are there. Lines begin at tick 0, so each is shown its clock before others'
-  /// connections come.
+  /// Gives the ports the lines; to be called once all ports are added. Lines begin at tick 0, so
+  /// each line serves empty bursts, to learn the time before other workers' connections arrive.
   void connect() {
     std::vector<Line*> lines;
     for (unsigned n = 0; n < workers.count(); ++n) lines.push_back(&workers.line(n));
     for (const auto& port : ports) port->exchange().set_lines(lines);
     for (unsigned n = 0; n < workers.count(); ++n) step(n);
   }
-  /// Serves so many bursts on this thread.
+  /// Serves `bursts` bursts on this thread.
   void step(unsigned worker, unsigned bursts = 3) {
     ports[worker]->set_bursts(bursts);
     workers.line(worker).run(*ports[worker]);
@@ -319,7 +321,8 @@ struct Bed {
     return client.is_v6 ? shard_of<KeyV6>(client, protocol) : shard_of<KeyV4>(client, protocol);
   }
 
-  /// At rest: what is counted is what is there, everywhere, and no connection is there twice.
+  /// Expects, of workers at rest, that their counts equal their connections, and that no connection
+  /// exists twice.
   void check() const {
     for (unsigned n = 0; n < workers.count(); ++n) {
       const auto whole = workers.line(n).check_invariants();
@@ -406,15 +409,15 @@ struct Bed {
   }
 };
 
-/// An ageing scheme by which connections end, for each table another one in turn.
+/// Returns an ageing scheme by which connections end; the tables take the schemes in turn.
 inline std::string ageing_for(const std::string& table) {
   constexpr std::array<const char*, 3> kAgeing{"wheel", "scan", "lazy"};
   const auto tables = tables_for("sharded");
   const auto at = std::ranges::find(tables, table) - tables.begin();
   return kAgeing[static_cast<std::size_t>(at) % kAgeing.size()];
 }
-/// Several of its tables are made at once, under a lock within DPDK that the sanitizer does not
-/// see.
+/// Skips `cuckoo` under the thread sanitizer. Several of its tables are made at once, under a lock
+/// within DPDK that the sanitizer does not see.
 inline void skip_what_seems_a_race(const std::string& table) {
   if (kThreadSanitized && table == "cuckoo") GTEST_SKIP() << "it takes DPDK's locks for races";
 }

@@ -27,7 +27,7 @@ namespace {
 
 constexpr unsigned kConversations = 240;
 constexpr unsigned kBusyShards = 8;
-/// On their way at once, of each worker.
+/// Packets of each worker that may be on their way at once.
 constexpr unsigned kPackets = 64;
 constexpr unsigned kPhases = 8;
 
@@ -38,7 +38,7 @@ constexpr std::uint32_t kDelayMs = 12 * kMoveMs;
 constexpr std::uint32_t kTalkMs = 8 * kMoveMs;
 constexpr std::uint32_t kIdleMs = 24 * kMoveMs;
 static_assert(kTalkMs + kDelayMs < kIdleMs);
-/// A second by which `scan` may be late is among it.
+/// The pause between a connection's phases. It includes the second by which `scan` may be late.
 constexpr std::uint32_t kPauseMs = kDelayMs + kIdleMs + 4 * kMoveMs;
 constexpr std::uint32_t kPeriodMs = kTalkMs + kPauseMs;
 
@@ -100,7 +100,7 @@ class TalkingPort final : public MemoryPort {
     return traffic_->silent < exchange().workers() ||
            traffic_->served + traffic_->dropped < traffic_->sent || !exchange().is_at_rest();
   }
-  /// While packets wait, few connections are packed.
+  /// Adds a packet of no connection: while packets wait, few connections are packed.
   void fill_last(Burst& burst) override {
     if (traffic_->is_ending || random_() % 16 == 0) return;
     Packet* const packet = pool().take();
@@ -109,7 +109,7 @@ class TalkingPort final : public MemoryPort {
     add(burst, *packet, ethernet(0x88cc) + zeros(46));
   }
 
-  /// One more, of a conversation whose packets of that kind come here.
+  /// Adds a packet of a random conversation and kind, if its packets arrive at this worker.
   void make(Burst& burst) {
     const auto n = static_cast<unsigned>(random_() % kConversations);
     Conversation& one = traffic_->all[n];
@@ -157,7 +157,7 @@ class TalkingPort final : public MemoryPort {
     ++traffic_->served;
   }
 
-  /// The packet has left with the ends that its receiver knows.
+  /// True if the packet left with the addresses and ports that its receiver knows.
   static bool is_as_it_should_be(const Conversation& one, unsigned kind,
                                  std::atomic<std::uint8_t>& backend, const std::byte* data) {
     const bool is_v6 = one.client.is_v6;
@@ -190,7 +190,7 @@ class TalkingPort final : public MemoryPort {
   bool is_silent_ = false;
 };
 
-/// Both families and protocols in each of a few shards.
+/// Workers that serve conversations of both families and protocols in each of a few shards.
 struct Talk {
   Talk(const std::string& table, unsigned count)
       : bed(count, Bed::line(table, ageing_for(table), 4 * kConversations, kIdleMs),
@@ -228,7 +228,7 @@ struct Talk {
     EXPECT_TRUE(bed.workers.run(ports).has_value());
   }
 
-  /// All that was sent has been served, and all connections end in time.
+  /// Expects that every packet sent was served, and that all connections end in time.
   void check() {
     EXPECT_EQ(traffic.wrong, 0U);
     EXPECT_EQ(traffic.dropped, 0U);

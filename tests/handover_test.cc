@@ -116,8 +116,8 @@ class HandoverTest : public testing::TestWithParam<Change> {
     }
   }
 
-  /// Tells `to` the connections of `from` that have changed since the last call. `serves`: the
-  /// workers of `from` run, and are asked through their mailboxes.
+  /// Sends `to` the connections of `from` that have changed since the last call. `serves`: the
+  /// workers of `from` run, and get the request through their mailboxes.
   void tell(Workers& from, std::vector<Carrying>& carrying, TakingOver& to, bool serves) {
     std::vector<std::byte> bytes;
     const auto append = [&bytes](std::span<const std::byte> more) {

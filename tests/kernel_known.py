@@ -31,7 +31,7 @@ MARGIN_NS = 30_000_000
 
 
 class Conversation(NamedTuple):
-    """The end that first sent a packet, and the other one: each (address, port)."""
+    """The client, which first sent a packet, and the server: each (address, port)."""
 
     protocol: int
     client: tuple
@@ -82,7 +82,7 @@ class Difference(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The times in ns at which reading the kernel's list began and ended, on the clock of the packets; and the timeouts."""
+    """A run: when reading the kernel's list began and ended, in ns on the clock of the packets; and the timeouts."""
 
     read_ns: tuple
     timeouts_s: dict

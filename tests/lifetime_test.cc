@@ -48,7 +48,7 @@ std::uint64_t connections() {
 
 constexpr std::uint64_t kPacketsPerConnection = 8;
 /// Time is stretched 50 times: round trips take 50 ms to 10 s, and gaps 10 ms to 2.5 s on average.
-/// So timeouts of seconds pass within conversations, too.
+/// Timeouts of seconds therefore pass within conversations, too.
 constexpr std::uint64_t kNsPerTick = 20'000;
 constexpr std::uint32_t kTraceSeconds = 5;
 
@@ -154,7 +154,7 @@ class WatchFor final : public FunctionFor<K> {
     const unsigned packet = lane.packet[i];
     const ConnId id = lane.connection[i];
     const bool met = id != ConnId::none;
-    if (met && client_in(states[id]) != client) oracle_.fault(client, "meets another one's entry");
+    if (met && client_in(states[id]) != client) oracle_.fault(client, "has a foreign entry");
     oracle_.passes(client, heard(lane.key[i], burst.data[packet] + burst.headers[packet].l4), met);
     burst.verdict[packet] = met ? Verdict::tracked : Verdict::stateless;
   }

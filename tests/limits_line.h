@@ -130,8 +130,8 @@ class LimitsLine {
     OneBurst nothing({}, now_);
     line_->run(nothing);
   }
-  /// Sends a handshake: SYN, SYN-ACK and ACK. Returns the verdict of the ACK, or of the SYN if that
-  /// is not tracked.
+  /// Sends a handshake: SYN, SYN-ACK and ACK. Returns the verdict of the ACK, or of the SYN if the
+  /// SYN is not tracked.
   std::string open(const std::string& who) {
     if (const std::string begun = send(who, false, "SYN"); begun != "tracked") return begun;
     send(who, true, "SYN-ACK");

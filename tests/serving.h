@@ -42,7 +42,7 @@ bool comes_true(IsSo&& is_so) {
   return true;
 }
 
-/// How often a worker serves its part of the capture; more often than any test takes.
+/// Times that a worker serves its part of the capture: more than any test waits for.
 inline constexpr std::uint32_t kServingLoops = 1'000'000;
 
 /// Makes the workers serve the capture of `plan` on threads of their own, and calls `during` once

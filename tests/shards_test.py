@@ -87,7 +87,7 @@ class Shards(Asked):
         self.wait_until(is_level)
 
     def test_as_few_workers_as_the_load_needs(self):
-        """One worker while there is little to do; connections that were at the others go on."""
+        """One worker serves while there is little to do; connections that were at other workers go on."""
         self.serve_with(GOOD.replace("workers = 2", 'workers = "auto"'))
         workers = self.ask("GET /shards")["workers"]
         self.assertEqual(workers, min(len(os.sched_getaffinity(0)), 128))

@@ -30,7 +30,7 @@ struct LiveLine {
   bool is_best = false;
 };
 
-/// For one thread at a time.
+/// The rows of a running benchmark's table. One thread at a time may use it.
 class LiveRows {
  public:
   explicit LiveRows(Unit unit) : unit_(unit) {}

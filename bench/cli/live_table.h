@@ -11,8 +11,9 @@
 
 namespace millrace::cli {
 
-/// For the thread that measures, which draws between two measurements, at most ten times a second.
-/// A thread of the object's own draws what was skipped and, once a second, the time so far.
+/// The table of a running benchmark. The thread that measures uses it, and draws between two
+/// measurements, at most ten times a second. A thread of the object's own draws what was skipped
+/// and, once a second, the time so far.
 class LiveTable {
  public:
   /// Shows nothing if `quiet`.

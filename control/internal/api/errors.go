@@ -39,11 +39,11 @@ func (u *Unreachable) advice() string {
 	case errors.Is(u.Err, fs.ErrNotExist) && isAnothers(u.Socket, rootsSocket):
 		return "no such socket, but root's millrace has one: run millctl as root (sudo)"
 	case errors.Is(u.Err, fs.ErrNotExist):
-		return "no such socket: is millrace running? `millrace run` makes it; --socket names another one"
+		return "no such socket: is millrace running? `millrace run` makes it; give another path with --socket"
 	case errors.Is(u.Err, fs.ErrPermission):
 		return "permission denied: only the user that runs millrace may open it; run millctl as that user, or with sudo"
 	case errors.Is(u.Err, syscall.ECONNREFUSED):
 		return "no process listens there: the millrace that made it has ended; start it again, or name another with --socket"
 	}
-	return "cannot be opened: " + u.Err.Error() + "; --socket names another one"
+	return "cannot be opened: " + u.Err.Error() + "; give another path with --socket"
 }

@@ -195,7 +195,7 @@ func TestSocketsThatDoNotOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	for socket, advice := range map[string]string{
-		missing: "no such socket: is millrace running? `millrace run` makes it; --socket names another one",
+		missing: "no such socket: is millrace running? `millrace run` makes it; give another path with --socket",
 		dead:    "no process listens there: the millrace that made it has ended; start it again, or name another with --socket",
 	} {
 		for _, command := range [][]string{{"stats"}, {"connections"}, {"reload"}, {"health"}} {

@@ -36,7 +36,7 @@ busy workers to idle ones.`,
 			return showShards(a.out, &shards)
 		},
 	}
-	command.Flags().BoolVar(&asJSON, "json", false, "the JSON object as it comes; docs/control.md describes it")
+	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON object unchanged; docs/control.md describes it")
 	command.AddCommand(a.moveShard())
 	return command
 }

@@ -28,6 +28,6 @@ reason; the connections; each service with its backends; ports and workers.`,
 			return nil
 		},
 	}
-	command.Flags().BoolVar(&asJSON, "json", false, "the JSON object as it comes; docs/stats.schema.json describes it")
+	command.Flags().BoolVar(&asJSON, "json", false, "print millrace's JSON object unchanged; docs/stats.schema.json describes it")
 	return command
 }

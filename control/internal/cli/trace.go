@@ -13,7 +13,7 @@ func (a *app) trace() *cobra.Command {
 	packets, seconds, file := uint32(1000), uint32(10), "-"
 	command := &cobra.Command{
 		Use:   "trace [FILTER...] [--packets N] [--seconds N] [-w FILE]",
-		Short: "Capture packets as they come and as they leave, with their verdicts",
+		Short: "Capture packets as received and as sent, with their verdicts",
 		Long: `Captures packets inside millrace, as pcapng: each packet that matches as it was received
 and as it was sent, with its verdict as a comment. Ends after --packets or --seconds,
 whichever comes first; Ctrl-C ends it sooner and leaves a complete capture.`,
