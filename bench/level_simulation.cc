@@ -121,7 +121,7 @@ Result<Steps> steps_of(const SimulationOptions& options, Profile profile,
   Filing filing(steps, *spread, indirection);
   const std::string what = fmt::format("{} traffic: counting packets", to_string(profile));
   constexpr std::uint64_t kNsAStep = 1'000'000'000 / kStepsASecond;
-  constexpr std::uint64_t kSkipped = kSettled * kStepsASecond;
+  constexpr std::uint64_t kSkipped = std::uint64_t{kSettled} * kStepsASecond;
   std::uint64_t first_ns = 0;
   Generator::Packet packet;
   for (std::uint64_t n = 0; generator->next(packet); ++n) {
