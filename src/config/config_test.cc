@@ -348,8 +348,8 @@ INSTANTIATE_TEST_SUITE_P(
               "f.toml:1: limits.source_prefix_v6: does nothing by itself: give limits.per_source, "
               "too"},
         Wrong{"[balance]\nstateful = false\n[limits]\nper_source = 1",
-              "f.toml:3: limits: needs balance.stateful = true: without entries nothing is "
-              "counted"},
+              "f.toml:3: limits: needs balance.stateful = true: otherwise "
+              "balance keeps no connections"},
         Wrong{SERVICE("address = \"10.0.0.9\", max_connections = 0, backends = [{ address = "
                       "\"10.0.0.1\" }]"),
               "f.toml:1: service.max_connections: 0 is out of range: give 1 to 1800000000 "
