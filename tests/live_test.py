@@ -312,7 +312,7 @@ class Errors(Live):
         self.stop()
         with open(self.path("capture"), "w") as file:
             file.write("kept")
-        self.refused(network, FAILED, ["no socket"], memif.replace(self.path("m"), self.path("capture")))
+        self.refused(network, FAILED, ["is not a socket"], memif.replace(self.path("m"), self.path("capture")))
         with open(self.path("capture")) as file:
             self.assertEqual(file.read(), "kept")
         self.refused(network, UNREADABLE, ["longer than"], memif.replace(self.path("m"), "/tmp/" + 100 * "m"))

@@ -66,7 +66,8 @@ TEST_F(MemifSocketsTest, KeepWhatIsNoSocket) {
   test::write_file(path(), "a capture");
   const auto taken = MemifSockets().take(name());
   ASSERT_FALSE(taken.has_value());
-  EXPECT_NE(taken.error().message.find("no socket"), std::string::npos) << taken.error().message;
+  EXPECT_NE(taken.error().message.find("is not a socket"), std::string::npos)
+      << taken.error().message;
   EXPECT_TRUE(is_there(path()));
 }
 
