@@ -7,7 +7,7 @@
 // they are taken; a port stops giving packets while enough of its own are on their way to fill a
 // ring. Latency is measured at a constant rate below that: a closed loop would wait for itself.
 //
-// What many workers would do is computed beside it (level_simulation.h).
+// The loads of many workers are simulated beside it (level_simulation.h).
 #pragma once
 
 #include <array>

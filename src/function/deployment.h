@@ -5,7 +5,7 @@
 // `Control`'s lock. Only `make` is called by several threads at once. The workers call their
 // `Function`s themselves; changes to these while workers run are made by `OnEachWorker`.
 //
-// What must hold:
+// Invariants:
 //
 // 1. `make` is called once for each worker, before every other call but `view`.
 // 2. A worker's function lives as long as the deployment.

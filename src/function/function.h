@@ -20,7 +20,7 @@
 // Threads: each worker has a function of its own (`FunctionDeployment::make`), and only the
 // worker's thread calls it; before workers run and at rest, any one thread at a time.
 //
-// What must hold:
+// Invariants:
 //
 // 1. No call blocks, throws or allocates: millions of packets a second wait for it.
 // 2. `open` writes every byte of both states that is read later. Before, they hold bytes of another
@@ -37,7 +37,7 @@
 // 6. The answers of `serve` and `fate` depend on states, settings and packet alone: after any burst
 //    a connection may go on at another worker or in another process.
 //
-// What fails: nothing returns an error. A function refuses a connection in its answer to `open`,
+// Errors: nothing returns an error. A function refuses a connection in its answer to `open`,
 // and a packet by a verdict that drops it. The line refuses a function with a `part` that is too
 // large (`make_lines`).
 #pragma once

@@ -13,7 +13,7 @@
 // - The rest: the worker's thread, in a task of the mailbox; or any one thread while the line is at
 //   rest. *At rest* means that neither this line nor another line over the same tables is in `run`.
 //
-// What must hold:
+// Invariants:
 //
 // 1. The function, the port and `Between` outlive each run. During a run no other thread uses the
 //    function and the port, but by a task of the mailbox or as their own headers allow.
@@ -27,7 +27,7 @@
 //    ends it.
 // 5. The line's time is the latest tick of a burst. It begins at 0 and does not go back.
 //
-// What fails: `make_lines` and the functions beside it return errors. Nothing on a packet's way
+// Errors: `make_lines` and the functions beside it return errors. Nothing on a packet's way
 // throws. Tasks, `Between` and the port may throw std::bad_alloc, which leaves `run`.
 #pragma once
 

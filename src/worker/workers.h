@@ -9,7 +9,7 @@
 // - What stands under *While they run*, `time` and the reports: one thread at a time, during `run`
 //   or not. Each of these asks workers in their mailboxes, and waits until they have answered.
 //
-// What must hold:
+// Invariants:
 //
 // 1. Each worker is served by one thread at a time, and has one task in its mailbox at a time.
 // 2. A task runs on its worker's thread between two bursts. That worker serves no packet meanwhile,
@@ -17,7 +17,7 @@
 // 3. The deployment outlives the functions and lines that it has made.
 // 4. After an error of `update` or `command` the function is as before.
 //
-// What fails: `create`, `update`, `prepare`, `command` and `run` return errors. `ask` and `ask_all`
+// Errors: `create`, `update`, `prepare`, `command` and `run` return errors. `ask` and `ask_all`
 // return false for workers that do not serve. `serve` throws std::bad_alloc.
 #pragma once
 
