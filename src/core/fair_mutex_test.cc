@@ -5,6 +5,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -16,11 +17,11 @@ namespace {
 TEST(FairMutexTest, IsGotInTurn) {
   constexpr std::chrono::milliseconds kUntilItWaits{50};
   FairMutex mutex;
-  std::vector<int> order;
+  std::vector<std::size_t> order;
   std::array<std::atomic<bool>, 3> asks{};
   std::vector<std::jthread> others;
   std::unique_lock guard(mutex);
-  for (int n = 0; n < 3; ++n) {
+  for (std::size_t n = 0; n < asks.size(); ++n) {
     others.emplace_back([&mutex, &order, &asks = asks[n], n] {
       asks = true;
       asks.notify_one();
@@ -32,7 +33,7 @@ TEST(FairMutexTest, IsGotInTurn) {
   }
   guard.unlock();
   guard.lock();
-  EXPECT_EQ(order, (std::vector{0, 1, 2}));
+  EXPECT_EQ(order, (std::vector<std::size_t>{0, 1, 2}));
 }
 
 }  // namespace
