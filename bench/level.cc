@@ -253,21 +253,27 @@ void Run::add_latency() const {
 }
 
 void Run::measure(bool moves, Samples& samples) {
-  const auto before = served();
-  const auto start = SteadyClock::now();
-  if (moves) mover_->start();
-  std::this_thread::sleep_for(Seconds(options_.seconds / kSlices));
-  const double took = Seconds(SteadyClock::now() - start).count();
-  const auto after = served();
-  if (moves) stop_moving();
   std::uint64_t sum = 0;
   std::uint64_t most = 0;
-  for (std::size_t n = 0; n < after.size(); ++n) {
-    sum += after[n] - before[n];
-    most = std::max(most, after[n] - before[n]);
-  }
+  double took = 0;
+  // Other programs may have the processors for a whole slice: then it says nothing.
+  do {
+    const auto before = served();
+    const auto start = SteadyClock::now();
+    if (moves) mover_->start();
+    std::this_thread::sleep_for(Seconds(options_.seconds / kSlices));
+    took = Seconds(SteadyClock::now() - start).count();
+    const auto after = served();
+    if (moves) stop_moving();
+    sum = most = 0;
+    for (std::size_t n = 0; n < after.size(); ++n) {
+      sum += after[n] - before[n];
+      most = std::max(most, after[n] - before[n]);
+    }
+  } while (sum == 0 && !has_ended_);
   samples.mpps.push_back(static_cast<double>(sum) / took / 1e6);
-  samples.busiest.push_back(static_cast<double>(most * after.size()) / static_cast<double>(sum));
+  samples.busiest.push_back(static_cast<double>(most * ports_.size()) /
+                            static_cast<double>(std::max(sum, std::uint64_t{1})));
 }
 
 Result<void> Run::end() {

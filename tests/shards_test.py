@@ -138,6 +138,8 @@ class Shards(Asked):
         self.refused(404, ["workers 0 to 1"], "POST /shards/move", shard=0, to=2)
         for parameters in ({}, {"shard": 1}, {"shard": "x", "to": 1}, {"shard": -1, "to": 1}):
             self.refused(400, ["give shard and to"], "POST /shards/move", **parameters)
+        self.refused(400, ['"from" is not known: give shard and to'], "POST /shards/move", shard=0, to=1, **{"from": 0})
+        self.refused(400, ['"shard" is not known: leave it out'], "GET /shards", shard=0)
         self.assertEqual(self.ask("POST /shards/move", shard=0, to=0)["took_ms"], 0)
         self.stop()
         self.serve_with('sharing = "sharded"\n' + GOOD)

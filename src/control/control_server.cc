@@ -1,12 +1,16 @@
 #include "control/control_server.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -68,6 +72,22 @@ void has_no_body_unless_said(const Request& request) {
 
 std::vector<std::pair<std::string, std::string>> parameters(const Request& request) {
   return {request.params.begin(), request.params.end()};
+}
+
+using Handler = std::function<void(const Request&, Response&)>;
+
+/// Returns a handler that refuses parameters other than the known ones.
+Handler only(std::vector<std::string> known, Handler handle) {
+  return [known = std::move(known), handle = std::move(handle)](const Request& request,
+                                                                Response& response) {
+    for (const auto& [name, value] : request.params) {
+      if (std::ranges::find(known, name) != known.end()) continue;
+      std::string message = "the parameter \"" + name + "\" is not known: ";
+      message += known.empty() ? "leave it out" : fmt::format("give {}", fmt::join(known, " and "));
+      return refuse(response, Refusal{Refusal::Kind::wrong, message});
+    }
+    handle(request, response);
+  };
 }
 
 /// Returns the parameter of that name as a bool; none if it is neither true nor false.
@@ -152,21 +172,23 @@ struct ControlServer::Implementation {
 };
 
 void ControlServer::Implementation::route() {
-  http.Get("/stats", [this](const Request&, Response& response) {
-    Json json;
-    control->alone([&] { json = stats(); });
-    answer(response, json);
-  });
+  http.Get("/stats", only({}, [this](const Request&, Response& response) {
+             Json json;
+             control->alone([&] { json = stats(); });
+             answer(response, json);
+           }));
   http.Get("/connections",
            [this](const Request& request, Response& response) { list(request, response); });
   http.Get("/trace",
            [this](const Request& request, Response& response) { trace(request, response); });
   http.Get("/explain",
            [this](const Request& request, Response& response) { explain(request, response); });
-  http.Post("/reload", [this](const Request&, Response& response) { reload(response); });
-  http.Get("/shards", [this](const Request&, Response& response) { shards(response); });
+  http.Post("/reload", only({}, [this](const Request&, Response& response) { reload(response); }));
+  http.Get("/shards", only({}, [this](const Request&, Response& response) { shards(response); }));
   http.Post("/shards/move",
-            [this](const Request& request, Response& response) { move_shard(request, response); });
+            only({"shard", "to"}, [this](const Request& request, Response& response) {
+              move_shard(request, response);
+            }));
   http.Post("/handover",
             [this](const Request& request, Response& response) { offer(request, response); });
   http.Post("/handover/connections",

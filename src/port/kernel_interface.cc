@@ -5,10 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <ifaddrs.h>
-#include <linux/bpf.h>
 #include <linux/capability.h>
 #include <linux/ethtool.h>
-#include <linux/if_link.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -27,6 +25,8 @@
 #include <ranges>
 #include <string_view>
 #include <utility>
+
+#include "port/xdp_pass.h"
 
 namespace millrace {
 namespace {
@@ -85,35 +85,6 @@ std::string driver_of(const std::string& name) {
   ifreq request = request_for(name);
   request.ifr_data = reinterpret_cast<char*>(&info);
   return ::ioctl(socket.fd(), SIOCETHTOOL, &request) == 0 ? info.driver : "";
-}
-
-int bpf(bpf_cmd command, bpf_attr& attributes) {
-  return static_cast<int>(::syscall(SYS_bpf, command, &attributes, sizeof(attributes)));
-}
-
-/// Attaches an XDP program that passes every packet, in the interface's driver, for as long as the
-/// returned descriptor is open; -1 if the kernel refuses it.
-int attach_pass(unsigned interface) {
-  std::array<bpf_insn, 2> program{};
-  program[0].code = BPF_ALU64 | BPF_MOV | BPF_K;
-  program[0].imm = XDP_PASS;
-  program[1].code = BPF_JMP | BPF_EXIT;
-  bpf_attr load{};
-  load.prog_type = BPF_PROG_TYPE_XDP;
-  load.insns = reinterpret_cast<std::uintptr_t>(program.data());
-  load.insn_cnt = program.size();
-  load.license = reinterpret_cast<std::uintptr_t>("Dual BSD/GPL");
-  load.prog_flags = BPF_F_XDP_HAS_FRAGS;  // without it the driver allows only small MTUs
-  const int loaded = bpf(BPF_PROG_LOAD, load);
-  if (loaded < 0) return -1;
-  bpf_attr link{};
-  link.link_create.prog_fd = static_cast<std::uint32_t>(loaded);
-  link.link_create.target_ifindex = interface;
-  link.link_create.attach_type = BPF_XDP;
-  link.link_create.flags = XDP_FLAGS_DRV_MODE;
-  const int attached = bpf(BPF_LINK_CREATE, link);
-  ::close(loaded);
-  return attached;
 }
 
 bool has_net_admin() {
@@ -193,6 +164,7 @@ Result<KernelInterface> KernelInterface::take(const std::string& name) {
   interface.mac_ = *mac;
   interface.mtu_ = static_cast<unsigned>(mtu->ifr_mtu);
   interface.queues_ = queues_of(name);
+  interface.program_ = attached_xdp_pass(::if_nametoindex(name.c_str()));
   return interface;
 }
 
@@ -295,7 +267,7 @@ std::string KernelInterface::fence() {
 
 bool KernelInterface::refuse_large_packets() {
   if (driver_of(name_) != "veth") return true;  // no other end
-  if (program_ < 0) program_ = attach_pass(::if_nametoindex(name_.c_str()));
+  if (program_ < 0) program_ = attach_xdp_pass(::if_nametoindex(name_.c_str()));
   return program_ >= 0;
 }
 

@@ -1,0 +1,20 @@
+// An XDP program that passes every packet. While one is attached to an end of a veth pair, the
+// kernel sends no packets larger than the MTU to this end. Linux only; any thread, in the
+// interface's network namespace.
+//
+// A process that takes over an interface holds the former process's link as well, so that the
+// program stays attached when the former process ends.
+#pragma once
+
+namespace millrace {
+
+/// Returns a descriptor of the link by which a millrace has attached its program to the interface
+/// of that index: the program stays attached while the descriptor is open. -1: there is none, or
+/// this process may not use it.
+int attached_xdp_pass(unsigned interface);
+
+/// Attaches the program in the interface's driver, or finds the one that is attached. Returns a
+/// descriptor as `attached_xdp_pass` does; -1 if the kernel refuses the program.
+int attach_xdp_pass(unsigned interface);
+
+}  // namespace millrace
