@@ -91,7 +91,7 @@ def problems(done, stats, opinion):
     readable = opinion is not None and opinion[0] <= READ
     expected = 0 if readable and opinion[2] else 3
     if readable and stats is None:
-        yield "no results"
+        yield "the run wrote no statistics"
     if done.returncode != expected:
         yield f"status {done.returncode}, expected {expected}: {done.stderr.strip()[-300:]}"
     if done.returncode == 3 and len(done.stderr.strip().splitlines()) != 1:
