@@ -286,7 +286,7 @@ TEST_F(AttackTest, GuessedEndsAndDataChangeNothing) {
   }
 }
 
-// The server answers a forged SYN within a connection by a challenge ACK, not by SYN and ACK: the
+// The server answers a forged SYN within a connection by a challenge ACK, not by a SYN-ACK: the
 // connection's state stays.
 TEST_F(AttackTest, GuessedSynsAreChallenged) {
   establish();

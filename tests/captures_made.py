@@ -50,7 +50,7 @@ class Pcapng:
 
 
 def pcap(packets, link=ETHERNET, nanoseconds=False):
-    """Returns the bytes of a pcap file. `packets` are pairs: a time, in ns if `nanoseconds` and else in us, and bytes."""
+    """Returns the bytes of a pcap file. `packets` are pairs: a time, in ns if `nanoseconds` and else in us, and the packet's bytes."""
     per_second = 1_000_000_000 if nanoseconds else 1_000_000
     data = struct.pack("<IHHiIII", 0xA1B23C4D if nanoseconds else 0xA1B2C3D4, 2, 4, 0, 0, 262144, link)
     for time, packet in packets:

@@ -1,4 +1,4 @@
-// Chains of functions on a line, compared with the same functions alone.
+// Compares chains of functions on a line with the same functions alone.
 #include "function/chain.h"
 
 #include <gtest/gtest.h>
@@ -254,8 +254,8 @@ TEST(Chain, WhatIsDroppedMeetsNoOther) {
   }
 }
 
-// A connection from another process counts only once it is adopted: if a later function of the
-// chain refuses it, no function has counted it.
+// A connection from another process is counted when the chain adopts it, not before: if a later
+// function of the chain refuses the connection, no function has counted it.
 TEST(Chain, WhatIsNotResumedHasNotCounted) {
   Played chain("cb");
   const std::array<std::byte, sizeof(std::uint64_t)> counted{};

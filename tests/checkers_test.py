@@ -228,7 +228,7 @@ class Balance(Judged):
         stats = self.statistics(dropped=1)
         for missing in range(8):
             records = [(i * SECOND, len(o) + 4, d) for i, (o, d) in enumerate(zip(ORIGINAL, self.right()))]
-            gone = check_balance._place  # finds the backend of the missing packet
+            gone = check_balance._place  # finds where the missing packet names its backend
             flow = packets.dissect(captures.ETHERNET, records[missing][2])
             del stats["backends"]
             stats["backends"] = self.statistics()["backends"]
@@ -242,7 +242,7 @@ class Balance(Judged):
 
 
 def turned(frame):
-    """Returns the packet in the other direction. Its checksums stay the same."""
+    """Returns `frame` with its ends swapped, so a packet of the other direction, with the same checksums."""
     flow = packets.dissect(captures.ETHERNET, frame)
     (a, size, p), (b, _, q) = (check_balance._place(flow, s) for s in (True, False))
     out = replaced(replaced(frame, a, frame[b : b + size]), b, frame[a : a + size])

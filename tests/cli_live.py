@@ -38,7 +38,7 @@ class Screen:
 
 
 class LiveCli(Case):
-    # A measurement takes 20 ms or more, since packets arrive at a rate: long enough to draw the table.
+    # A measurement takes 20 ms or more, since packets arrive at a fixed rate: long enough to draw the table.
     RATE = ("rate", "--quick", "--sharing", "sharded", "--workers", "1", "--offered", "1", "--repetitions", "8")
     TWO = (*RATE, "--table", "race,std")
 

@@ -225,7 +225,7 @@ class Tracing(Asked):
         answer = connection.getresponse()
         self.assertEqual(answer.status, 200)
         beginning = answer.read(28)  # the section header: from now on every packet is captured
-        for client in self.clients(20):  # so many that each server gets some
+        for client in self.clients(20):  # so many connections that each server gets some
             client.get(10)
         are_late = time.monotonic() - begun > seconds / 2
         body = beginning + answer.read()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Direct server return with real clients and servers: millrace sees the clients' packets only, servers answer directly.
+"""Tests direct server return with real clients and servers: millrace sees only the clients' packets; servers reply directly.
 
     dsr_test.py MILLRACE [TEST...]
 """
@@ -143,7 +143,7 @@ class Dsr(Asked):
         self.assertEqual(self.servers_of(20), {SECOND: 20})
 
     def test_connections_of_a_dead_server_may_end(self):
-        """Packets of an unhealthy server's connections go to another server. It does not know these, and resets them."""
+        """Packets of an unhealthy server's connections go to another server, which does not know the connections and resets them."""
         health = 'on_unhealthy = "reset"\nhealth = { check = "tcp" }'
         self.serve(configuration("workers = 2", health))
         clients = {}
@@ -183,7 +183,7 @@ class Dsr(Asked):
             ip(f"address delete {ADDRESSES[6]['service']} dev wire")
         with second:
             ip("link set wire up")
-            ip(f"address add {silent[1]}/{ADDRESSES[6]['bits']} dev wire nodad")  # Linux removed it when the link went down
+            ip(f"address add {silent[1]}/{ADDRESSES[6]['bits']} dev wire nodad")  # Linux removed this address when the link went down
         self.wait_until(lambda: self.neighbours() == ([], rivals))
         self.reload(text)
         self.wait_until(lambda: self.neighbours() == ([], set()))

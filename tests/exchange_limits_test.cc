@@ -384,7 +384,7 @@ TEST_P(ShardStepsTest, WhatWasServedWithoutAnEntryKeepsItsBackend) {
       const auto some = steps.clients(0, 30, is_v6());
       const auto asked = steps.ask(0, some);
       for (std::size_t n = 0; n < some.size(); ++n) {
-        if (asked[n].verdict == Verdict::tracked) continue;  // room was left
+        if (asked[n].verdict == Verdict::tracked) continue;  // the table had room for this client
         EXPECT_EQ(asked[n].verdict, Verdict::stateless);
         over.push_back(some[n]);
         over.back().backend = destination_of(asked[n].bytes.data());

@@ -32,7 +32,7 @@ constexpr unsigned kPackets = 64;
 constexpr unsigned kPhases = 8;
 
 // Simulated time passes with each move. A packet is served at most a dozen moves after it was made:
-// each move takes a burst at least of each worker, and rings hold no more than all packets.
+// each move takes at least one burst of each worker, and rings hold at most all packets.
 constexpr std::uint32_t kMoveMs = 500;
 constexpr std::uint32_t kDelayMs = 12 * kMoveMs;
 constexpr std::uint32_t kTalkMs = 8 * kMoveMs;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fragmented datagrams through `millrace run` on each kind of interface: routed ones pass, pings to millrace itself are
+"""Tests fragmented datagrams through `millrace run` on each kind of interface: routed ones pass, pings to millrace itself are
 answered, and fragments to and from services are dropped.
 
     fragments_test.py MILLRACE [TEST...]
@@ -85,7 +85,7 @@ class Fragments(Asked):
             try:
                 udp.bind((server, SERVER_PORT))
                 return True
-            except OSError:  # the server's thread still has it
+            except OSError:  # the server's thread still has the address
                 return False
 
         self.wait_until(bind)

@@ -126,7 +126,7 @@ class Gone(Asked):
         self.assertEqual((self.dropped("no_backend"), self.dropped("refused")), (1, 0))
 
     def test_passed_to_another_machine(self):
-        """Without backends packets are routed to another machine: the servers' namespace has the services' addresses, too."""
+        """With no backend left, packets are routed to another machine: here the servers' namespace, with the services' addresses."""
         routes = "".join(f'[[route]]\nprefix = "{a["service"]}/{len(socket.inet_pton(family, a["service"])) * 8}"\n'
                          f'via = "{a["servers"][1]}"\n' for family, a in zip(FAMILIES.values(), ADDRESSES.values()))
         self.serve_with(with_keys('no_backend = "pass"', GOOD + routes))

@@ -227,7 +227,7 @@ TEST_P(HandoverTest, TheyGoOn) {
   const auto& [one, other] = GetParam();
   Workers from = one.make();
   serve_some(from, seed_ % 1000);
-  // As many new workers as old ones: so the spread gives each the packets of its connections.
+  // The number of workers stays, so the spread gives each the packets of its connections.
   Scheme same = other;
   same.workers = from.count();
   Workers to = same.make();

@@ -322,8 +322,8 @@ def _counts(names):
 
 
 def track(choice, timeouts_s, options, files):
-    """Sends the packets through the router; returns the kernel's list, the times of the packets, and the begin and
-    end of reading the list."""
+    """Sends the packets through the router; returns the kernel's list, the times of the packets, and the times at
+    which reading the list began and ended."""
     router = kernel_router.Router(timeouts_s, options.liberal)
     with open("/proc/sys/net/netfilter/nf_conntrack_max", encoding="ascii") as file:
         if len(choice.conversations) >= int(file.read()):

@@ -229,7 +229,7 @@ class Forwarding(Asked):
             said = self.kernel(frames, rpf=number, default=False)
             by_name = {frame.name: said[frame.mark] for frame in frames}
             kernel[rpf] = {frame.mark: by_name[frame.name.replace("IPv6", "IPv4")] for frame in frames}
-        self.assertEqual(len({tuple(outcomes.values()) for outcomes in kernel.values()}), 3, "the frames must show a difference between strict, loose and off")
+        self.assertEqual(len({tuple(outcomes.values()) for outcomes in kernel.values()}), 3, "the frames must tell strict, loose and off apart")
         for device in self.each_device():
             ends = self.begin(configuration(device, "off", default=False))
             for rpf in ("strict", "loose", "off"):

@@ -47,7 +47,7 @@ class Connection(NamedTuple):
 
     state: str
     by_client: bool  # True if, according to this side, the client opened the connection
-    idle_s: tuple  # seconds since a packet last renewed it: (at least, at most)
+    idle_s: tuple  # seconds since a packet last renewed the connection: (at least, at most)
 
 
 class Packet(NamedTuple):
@@ -55,10 +55,10 @@ class Packet(NamedTuple):
 
     time: int  # ns
     by_client: bool
-    flags: int  # TCP's; 0 for UDP
+    flags: int  # TCP flags; 0 for UDP
     seq: int
     ack: int
-    length: int  # of the payload
+    length: int  # bytes of payload
 
     @property
     def end(self):
@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
 
 def _since_open(seen):
-    """Returns the packets from the client's last SYN on that is no retransmission."""
+    """Returns the client's last SYN that is no retransmission, and the packets since then."""
     start = 0
     for i, packet in enumerate(seen):
         if packet.by_client and packet.flags & (SYN | ACK | RST) == SYN:

@@ -58,7 +58,8 @@ struct Scheme {
   std::uint32_t interval_ms;
   std::optional<std::uint32_t> slack_ms;  ///< none: no connection is removed
   bool meets_expired;
-  std::uint64_t connections_a_place;  ///< at most 1 connection in 40 is live at a time
+  /// Connections for each place in the tables. At most 1 connection in 40 is live at a time.
+  std::uint64_t connections_a_place;
 };
 void PrintTo(const Scheme& scheme, std::ostream* to) { *to << scheme.name; }
 

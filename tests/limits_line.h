@@ -1,5 +1,5 @@
-// Scenarios of connections as text, against a line. Each line of text is a packet and its expected
-// verdict: `END [<] PACKET VERDICT`.
+// Plays scenarios of connections, given as text, on a line. Each line of text is a packet and its
+// expected verdict: `END [<] PACKET VERDICT`.
 //
 // END is a client's end: "a1" is port 1 of host a, to the service v; "a1w" to the service w. "A1"
 // is another address in the network of a. With `<` the packet comes from the connection's backend.
@@ -73,7 +73,7 @@ class LimitsLine {
     unsigned prefix_v6 = 64;
   };
 
-  /// Makes the line with the table and the ageing scheme of these names.
+  /// Makes the line with the table `table` and the ageing scheme `ageing`.
   void make(const std::string& table, const std::string& ageing, bool is_v4, const Plan& plan) {
     if (is_v4) {
       make<KeyV4>(table, ageing, plan);

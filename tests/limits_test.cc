@@ -1,5 +1,5 @@
-// The limits of sources and of services on a whole line: every table, every ageing scheme, both
-// families. Tests with several workers are in limits_sharing_test.cc.
+// Tests the limits of sources and of services on a whole line, with every table and ageing scheme,
+// in both families. Tests with several workers are in limits_sharing_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -139,7 +139,7 @@ TEST_P(LimitsTest, EveryEndGivesBack) {
     is_free("a1");
     play("a1 RST tracked\n+80000");
     is_free("a2");
-    play("+7600000");  // idle too long
+    play("+7600000");  // idle beyond the timeout
     is_free("a3");
     // Once both sides have sent and acknowledged their FINs, the connection no longer counts,
     // although it still has entries.

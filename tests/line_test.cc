@@ -1,4 +1,4 @@
-// Whole lines on captures in memory: every table, every ageing scheme, whole packets.
+// Tests whole lines on captures in memory, with every table and every ageing scheme.
 #include "line/line.h"
 
 #include <gtest/gtest.h>
@@ -56,8 +56,8 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
   check(made);
 }
 
-// Without an entry only the backend that consistent hashing chooses may reply. Its SYN and ACK
-// proves no connection, nor does a bare ACK; its data does.
+// Without an entry only the backend that consistent hashing chooses may reply. Its SYN-ACK proves
+// no connection, nor does its bare ACK; its data does.
 TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};

@@ -18,7 +18,7 @@ from cli_case import MILLRACE, Case
 from namespaces import CannotTry
 from network import ADDRESSES, FAMILIES, PORT, Network, Client, payload
 
-SIZES = (0, 1, 1000, 1400)  # bytes of datagrams
+SIZES = (0, 1, 1000, 1400)  # bytes of data in a datagram
 NO_XDP = "this kernel has no XDP sockets"
 
 

@@ -38,7 +38,7 @@ class Interfaces(Asked):
 
     def test_af_packet(self):
         self.serve("af_packet:outside", "af_packet:inside")
-        with self.network_.middle:  # settings are restored
+        with self.network_.middle:  # millrace has restored the settings
             self.assertEqual(command("sysctl", "-n", "net.ipv6.conf.outside.disable_ipv6").strip(), "0")
             self.assertNotIn("xdp", ip("link show outside"))
 
@@ -237,8 +237,8 @@ class IcmpErrors(Live):
         raise TimeoutError
 
     def assertTold(self, times):
-        """Checks that `times` errors were forwarded: fewer by one in each family that still waits for a next hop (held), and
-        more by those of repeated attempts."""
+        """Checks that about `times` errors were forwarded. One in each family may still wait for its next hop (held), and
+        repeated attempts may have added some."""
         p = self.stop()["packets"]
         self.assertIn(p["related"], range(times - len(ADDRESSES), times + self.again + 1), p)
 
@@ -302,7 +302,7 @@ class Errors(Live):
                 client.connect(self.path("m"))
         self.assertIsNone(self.process.poll(), "millrace ended when clients closed their connections at once")
         process, self.process = self.process, None
-        process.kill()  # its socket stays behind
+        process.kill()  # the memif's socket stays behind
         process.communicate()
         self.assertTrue(os.path.exists(self.path("m")))
         self.start(network, memif)

@@ -100,9 +100,9 @@ class Network:
 
 
 class OneLink:
-    """A client, millrace and two servers on one bridge; millrace has one port. `direct`: each server has the service's addresses on its
-    loopback device without answering ARP for them, and replies directly to clients (direct server return). Otherwise
-    replies go through millrace."""
+    """A client, millrace and two servers on one bridge; millrace has one port. `direct`: each server has the service's
+    addresses on its loopback device without answering ARP for them, and replies directly to clients (direct server
+    return). Otherwise replies go through millrace."""
 
     QUIET = {"ipv4/conf/all/arp_ignore": 1, "ipv4/conf/all/arp_announce": 2}
 

@@ -34,9 +34,9 @@ class Flow(NamedTuple):
     l3: int
     l4: int
     end: int  # one past the last captured byte of the IP packet
-    l4_wire: int  # bytes behind the headers on the wire, by the IP header
+    l4_wire: int  # bytes behind the headers on the wire, according to the IP header
     fragment: bool  # the first of several fragments
-    ports: int  # the place of the source port, before the destination port; or 0
+    ports: int  # the place of the source port, which the destination port follows; or 0
     whole: bool  # the layer 4 header was captured completely, and is consistent
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Replays the demo's capture with the README's configuration, and runs the commands of its section "Live in five
-minutes" unchanged, in namespaces of their own.
+"""Replays the demo's capture with the README's configuration, and runs the commands of the README's section "Live
+in five minutes" unchanged, in namespaces of their own.
 
     quick_start.py
 

@@ -6,7 +6,7 @@
 Each run must end with status 0; or with 3 if libpcap itself refuses the file, if millrace does not read
 the link type, or if the file breaks off in the middle, which must give results all the same. No sanitizer
 may report an error; the counters must add up and obey docs/stats.schema.json; every packet that libpcap
-sees must be counted (for pcapng, that captures.py sees, as libpcap does not read all kinds of it); and
+sees must be counted (in a pcapng file, every packet that captures.py sees: libpcap does not read all of them); and
 check_balance.py must find no error in the written capture. Exit status 1 if any of this fails, 77 if the
 folder is absent.
 """

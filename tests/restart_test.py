@@ -253,7 +253,7 @@ class Restart(Asked):
         self.assertEqual(end(), [])
 
     def ended_too_late(self, delay):
-        """The process had taken over before it was killed: no process forwards now, so the test can check no more."""
+        """Ends the test if the process had taken over before it was killed: no process forwards now, so nothing can be checked."""
         process, self.process = self.process, None
         self.ended(process)
         print(f"killed after {delay} s, the process had already taken over")

@@ -25,7 +25,7 @@ import packets
 from packets import TCP, UDP
 
 _SHOWN = 10
-_SHORTEST_TIMEOUT = 9 * captures.SECOND  # the shortest of all states, 10 s after a RST, with a margin
+_SHORTEST_TIMEOUT = 9 * captures.SECOND  # the shortest timeout of all states, 10 s after a RST, less a margin
 _NAMES = {TCP: "tcp", UDP: "udp"}
 
 

@@ -106,7 +106,7 @@ class Shards(Asked):
         self.stop()
 
     def test_no_workers_tables_run_full(self):
-        """Shards leave the worker that has all shards when connections open, however few packets the connections have."""
+        """Shards leave the worker that has all shards as connections open, however few packets the connections have."""
         text = GOOD.replace("workers = 2", "workers = 8").replace("capacity = 20000", "capacity = 4000", 1)
         self.serve_with(text + LEVEL + "20\n")
         for shard in range(512):

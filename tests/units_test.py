@@ -27,7 +27,7 @@ from network import Servers, configuration  # noqa: E402
 
 EXAMPLES = os.path.join(ROOT, "examples")
 MOST_EXPOSED = 5.0
-SECONDS = 30  # longest start of systemd
+SECONDS = 30  # the longest that systemd may take to start
 # Units that would change the machine, or look for its devices.
 MASKED = ("systemd-sysctl", "systemd-udevd", "systemd-udev-trigger", "systemd-modules-load", "systemd-networkd",
           "systemd-resolved", "systemd-timesyncd", "systemd-random-seed", "systemd-remount-fs", "systemd-logind")

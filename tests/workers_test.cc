@@ -52,8 +52,8 @@ struct Outcome {
   }
 };
 
-/// Returns the size of a capture for a test: a quarter of `all` under a sanitizer, which makes
-/// packets slow.
+/// Returns the size of a capture for a test: a quarter of `all` under a sanitizer, which slows
+/// down every packet.
 constexpr std::uint32_t part_of(std::uint32_t all) { return kSanitized ? all / 4 : all; }
 
 class WorkersTest : public testing::Test {
