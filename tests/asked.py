@@ -19,7 +19,7 @@ GOOD = configuration("af_packet:outside", "af_packet:inside")
 
 
 def without(address):
-    """Returns GOOD without that backend."""
+    """Returns GOOD without the backend at `address`."""
     one = f'{{ address = "{address}", port = {SERVER_PORT} }}'
     return GOOD.replace(one + ", ", "").replace(", " + one, "")
 
@@ -51,7 +51,7 @@ class Asked(Live):
     def answer(self, method, path, **parameters):
         connection = Connection(self.control)
         self.addCleanup(connection.close)
-        # On a connection that is kept open a thread of millrace's would wait for the next request.
+        # If the connection stayed open, a thread of millrace would wait for the next request.
         connection.request(method, path + "?" + urllib.parse.urlencode(parameters, quote_via=urllib.parse.quote),
                            headers={"Connection": "close"})
         return connection.getresponse()
@@ -62,7 +62,7 @@ class Asked(Live):
         return answer.read()
 
     def ask(self, what, status=200, **parameters):
-        """Sends a request, as "GET /stats", and returns the decoded answer."""
+        """Sends the request `what`, such as "GET /stats"; checks the status, and returns the decoded answer."""
         answer = self.answer(*what.split(), **parameters)
         body = answer.read().decode()
         self.assertEqual(answer.status, status, body)
@@ -90,7 +90,7 @@ class Asked(Live):
         return self.ask("POST /reload")
 
     def take_over(self, text=GOOD, left_behind=0):
-        """Starts a process that takes over from this one, and returns how many connections it has taken over."""
+        """Starts a process that takes over from the running one. Returns the number of connections taken over."""
         old, stats = self.process, self.stats
         try:
             said = self.said = self.start(self.network_, text, "--take-over")
@@ -108,13 +108,13 @@ class Asked(Live):
 
     def ended(self, process):
         """Checks that `process` ends because another process has taken over from it."""
-        # The kernel takes its time to close packet sockets where all processors are busy.
+        # The kernel closes packet sockets slowly while all processors are busy.
         _, error = process.communicate(timeout=100)
         self.assertEqual((process.returncode, error), (0, TAKEN_OVER))
 
     def transferring(self, count):
-        """Starts `count` connections that transfer data. Returns a function that ends them, and returns the
-        errors: connections that were reset, or changed their server."""
+        """Starts `count` connections that transfer data. Returns a function that ends them and returns an error for
+        each connection that was reset or changed its server."""
         ended = threading.Event()
         wrong = []
 

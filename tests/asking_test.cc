@@ -1,5 +1,6 @@
-// Running workers, while another thread changes their services, lists their connections and ends
-// some. No answered connection changes its backend, none is lost or listed twice, and counts agree.
+// Tests running workers while another thread changes their services, lists their connections and
+// ends some. No connection that has had a reply changes its backend, no connection is lost or
+// listed twice, and counts agree.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -61,7 +62,7 @@ class AskingTest : public testing::TestWithParam<const char*> {
     return std::ranges::any_of(specs, [&](const auto& one) { return one.address == backend; });
   }
 
-  /// Returns the backend of every live connection that has had a reply, by its key.
+  /// Returns the backend of every live connection that has had a reply, by the connection's key.
   static std::map<std::string, std::string> backends(Workers& workers) {
     std::map<std::string, std::string> all;
     for (unsigned n = 0; n < kWorkers; ++n) {
@@ -77,7 +78,8 @@ class AskingTest : public testing::TestWithParam<const char*> {
               const auto text = [](const auto& value) {
                 return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
               };
-              EXPECT_TRUE(all.emplace(text(key), text(to.destination)).second) << "listed twice";
+              EXPECT_TRUE(all.emplace(text(key), text(to.destination)).second)
+                  << "a connection is listed twice";
             },
             connection.key);
         return Visit::leave;

@@ -1,5 +1,4 @@
-// Attacks: packets with forged addresses and random sequence numbers against established
-// connections.
+// Tests attacks on established connections: packets with forged addresses and random numbers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -98,7 +97,7 @@ class Frame {
   }
 };
 
-/// A port that receives `count` packets from `make`, in bursts of at most 32, one each millisecond.
+/// A port that receives `count` packets, made by `make`: a burst of at most 32 each millisecond.
 class Player final : public Port {
  public:
   using Make = std::function<void(unsigned n, Frame&)>;
@@ -173,7 +172,8 @@ class AttackTest : public testing::Test {
                           *balance_);
     line_ = std::move(*made);
   }
-  /// A connection that has changed since the last call of `carry`, and the function's image of it.
+  /// A connection that has changed since the last call of `carry`, and the function's image
+  /// of its state.
   struct Carried {
     CarriedConnection<KeyV4> connection;
     std::array<std::byte, Part::kMost> image;
@@ -227,8 +227,8 @@ class AttackTest : public testing::Test {
     play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kAck); });
   }
 
-  /// Returns a maker of packets of random connections, of either side, with these flags and random
-  /// sequence numbers.
+  /// Returns a function that makes packets of random connections, from either side, with `flags` in
+  /// turn and random sequence numbers.
   Player::Make guesses(std::vector<unsigned> flags) {
     return [this, flags = std::move(flags)](unsigned n, Frame& f) {
       Connection guess = connections_[random() % kConnections];
@@ -251,7 +251,7 @@ class AttackTest : public testing::Test {
   using States = std::map<std::string, unsigned>;
 
   Tick now_{1'000'000};
-  std::uint8_t scale_ = 0;  // the window scale of all ends
+  std::uint8_t scale_ = 0;  // the window scale in all SYNs; 0: no such option
   std::mt19937_64 random_{20261122};
   BalanceConfig config_;
   Carrying carrying_;
@@ -286,7 +286,7 @@ TEST_F(AttackTest, GuessedEndsAndDataChangeNothing) {
   }
 }
 
-// The server answers a forged SYN within a connection by a challenge ACK, not by SYN and ACK: the
+// The server answers a forged SYN within a connection by a challenge ACK, not by a SYN-ACK: the
 // connection's state stays.
 TEST_F(AttackTest, GuessedSynsAreChallenged) {
   establish();
@@ -309,7 +309,7 @@ TEST_F(AttackTest, EndsThatBeginAgainAreFollowed) {
       c.client_next = is_random ? random() : c.client_next + 3'000'000'000U;
       c.server_next = random();
       play(1, [&](unsigned, Frame& f) { from_client(c, f, kSyn); });
-      ASSERT_EQ(states()["established"], kConnections) << "not answered yet";
+      ASSERT_EQ(states()["established"], kConnections) << "the new SYN has no answer yet";
       ++c.client_next;
       play(1, [&](unsigned, Frame& f) { from_server(c, f, kSyn | kAck); });
       ASSERT_EQ(states()["syn_received"], 1U);
@@ -341,7 +341,8 @@ TEST_F(AttackTest, DataOfABackendShowsThatItHasAnswered) {
   for (Connection& c : connections_) ++c.server_next;
   play(kConnections, [&](unsigned n, Frame& f) { from_client(connections_[n], f, kAck); });
   play(kConnections, [&](unsigned n, Frame& f) { from_server(connections_[n], f, kAck); });
-  EXPECT_EQ(states(), (States{{"syn_sent", kConnections}})) << "an ACK may be a challenge";
+  EXPECT_EQ(states(), (States{{"syn_sent", kConnections}}))
+      << "a bare ACK may be a challenge ACK: it proves nothing";
   play(kConnections, [&](unsigned n, Frame& f) { from_server(connections_[n], f, kFin | kAck); });
   EXPECT_EQ(states(), (States{{"fin_wait", kConnections}}));
 }
@@ -381,7 +382,8 @@ TEST_F(AttackTest, WhoMovesWithOlderNumbersIsStillKnownByThem) {
   const auto carried = carry();
   ASSERT_EQ(carried.size(), kConnections);
   both_send(kStep / 4);
-  EXPECT_LT(carry().size(), kConnections / 2) << "every segment makes its connection be told again";
+  EXPECT_LT(carry().size(), kConnections / 2)
+      << "most connections were carried again after a small step";
   make();
   for (const Carried& one : carried) {
     const std::byte* const image = one.image.data();
@@ -413,7 +415,7 @@ TEST_F(AttackTest, WhoHasNotSeenTheAnswerProvesNothing) {
 }
 
 // A connection from a client that has never seen a reply stays in the budget of half-open
-// connections, also if a second packet pretends to end it.
+// connections, even if a second packet pretends to end the connection.
 TEST_F(AttackTest, WhoMakesUpAnEndStaysInTheBudget) {
   constexpr unsigned kPairs = 20 * kConnections;
   constexpr unsigned kBudget = 10 * kConnections / 4;
@@ -440,11 +442,11 @@ TEST_F(AttackTest, IcmpErrorsNeitherCloseNorRefresh) {
     const End anywhere{{198, 51, 100, static_cast<std::uint8_t>(random())}, 0};
     const auto code = static_cast<std::uint8_t>(n % 16);
     switch (n % 4) {
-      case 0:  // about a packet that no connection has sent
+      case 0:  // cases 0 and 1: about packets that the line receives, and never sends
         return f.icmp_error(anywhere, c.client, kService, code);
       case 1:
         return f.icmp_error(anywhere, c.backend, c.client, code);
-      case 2:  // as if a router had dropped the connection's packets
+      case 2:  // cases 2 and 3: about packets that the line sends
         return f.icmp_error(anywhere, kService, c.client, code);
       default:
         return f.icmp_error(anywhere, c.client, c.backend, code);

@@ -1,4 +1,4 @@
-// Workers with the load balancer as their function, for tests that look into it.
+// Helpers for tests of workers whose function is the load balancer.
 #pragma once
 
 #include <memory>

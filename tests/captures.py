@@ -1,8 +1,8 @@
 """Reads pcap and pcapng files and writes pcap, with the standard library alone.
 
-It shares no code with millrace and none with libpcap, so that it can judge their output. A packet is
-a tuple (time in ns, length on the wire, captured bytes). A packet with another link type than the
-capture's first has it as the attribute `link`.
+The module shares no code with millrace or libpcap, so that it can judge their output. A packet is
+a tuple (time in ns, length on the wire, captured bytes). A packet whose link type is not the `link_type`
+of its capture has its own as the attribute `link`.
 """
 
 import mmap
@@ -16,13 +16,13 @@ SECOND = 1_000_000_000
 NO_TIME = -1  # the time of a pcap record with a fraction of a second or more, which is not valid
 _MAX_SNAPLEN = 262_144
 
-# Magic number: (byte order, ns a unit of the fraction, bytes of a record header)
+# Magic number: (byte order, ns in a unit of the fraction, bytes of a record header)
 _PCAP = {
     b"\xd4\xc3\xb2\xa1": ("<", 1000, 16),
     b"\xa1\xb2\xc3\xd4": (">", 1000, 16),
     b"\x4d\x3c\xb2\xa1": ("<", 1, 16),
     b"\xa1\xb2\x3c\x4d": (">", 1, 16),
-    b"\x34\xcd\xb2\xa1": ("<", 1000, 24),  # Kuznetzov's, with an interface behind the lengths
+    b"\x34\xcd\xb2\xa1": ("<", 1000, 24),  # Kuznetzov's variant, with an interface behind the lengths
     b"\xa1\xb2\xcd\x34": (">", 1000, 24),
 }
 _SECTION, _INTERFACE, _OLD, _SIMPLE, _ENHANCED = 0x0A0D0D0A, 1, 2, 3, 6
@@ -38,9 +38,9 @@ class OfLink(tuple):
 
 
 class Capture:
-    """An open capture: iterating over it gives its packets, up to the first damage. `link_type` is the
-    first packet's, or the first interface's if there is no packet. `whole` is True once a pcapng file
-    was read to its end without damage."""
+    """An open capture. Iterating over it yields its packets up to the first damage. `link_type` is the link
+    type of a pcap file, or of a pcapng file's first packet, or of its first interface if it has no packet.
+    `whole` is True once a pcapng file was read to its end without damage."""
 
     whole = None
 

@@ -8,7 +8,7 @@ ETHERNET, RAW, SLL, IPV4, SLL2, WLAN, NULL = 1, 101, 113, 228, 276, 105, 0
 
 
 class Pcapng:
-    """A pcapng file in the making: methods append blocks to `data`, the file so far."""
+    """A pcapng file in the making: methods that are named after blocks append one to `data`, the file so far."""
 
     def __init__(self, order="<"):
         self.order, self.data = order, b""
@@ -50,7 +50,7 @@ class Pcapng:
 
 
 def pcap(packets, link=ETHERNET, nanoseconds=False):
-    """Returns a pcap file. `packets`: (time in ns if `nanoseconds`, or else in us; bytes)."""
+    """Returns the bytes of a pcap file. `packets` are pairs: a time, in ns if `nanoseconds` and else in us, and the packet's bytes."""
     per_second = 1_000_000_000 if nanoseconds else 1_000_000
     data = struct.pack("<IHHiIII", 0xA1B23C4D if nanoseconds else 0xA1B2C3D4, 2, 4, 0, 0, 262144, link)
     for time, packet in packets:
@@ -66,14 +66,14 @@ def _sum(data):
 
 
 def udp(client, server="203.0.113.10", port=53, size=8):
-    """Returns an IPv4 packet with UDP from the client of that number."""
+    """Returns a UDP datagram over IPv4 from the client with the number `client`."""
     source = socket.inet_aton(f"198.51.{client >> 8 & 0xFF}.{client & 0xFF}")
     header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 28 + size, client & 0xFFFF, 0, 64, 17, 0, source, socket.inet_aton(server))
     return header[:10] + struct.pack(">H", _sum(header)) + header[12:] + struct.pack(">HHHH", 1024 + client % 60000, port, 8 + size, 0) + bytes(size)
 
 
 def framed(link, packet):
-    """Returns the packet in a frame of this link type."""
+    """Returns the IPv4 packet in a frame of the link type `link`."""
     if link == ETHERNET:
         return bytes.fromhex("020000000002020000000001") + b"\x08\x00" + packet
     if link == SLL:

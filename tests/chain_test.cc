@@ -1,4 +1,4 @@
-// Chains of functions on a line, compared with the same functions alone.
+// Compares chains of functions on a line with the same functions alone.
 #include "function/chain.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace millrace::test {
 namespace {
 
 /// A function that counts the packets of each connection, atomically as for several workers, and
-/// drops those beyond `limit`. It refuses connections to one port.
+/// drops a connection's packets beyond `limit`. It refuses connections to port `kRefused`.
 template <class K>
 class CountFor final : public FunctionFor<K> {
  public:
@@ -98,7 +98,8 @@ struct Played {
   std::unique_ptr<Line> line;
   std::vector<Bytes> sent;
 
-  /// Makes the chain of the functions in `order`: b is the balancer, f `forward`, c `count`.
+  /// Makes a line with the functions in `order`, as a chain if there are several: b is the
+  /// balancer, f `forward`, c `count`.
   explicit Played(const std::string& order, bool is_direct = false) {
     BalanceConfig config;
     config.services = {.v4 = {service(kVirtual, {1, 2, 3}), service(kVirtual2, {1, 4})}};
@@ -113,7 +114,7 @@ struct Played {
     if (functions.size() > 1) chain = std::make_unique<Chain>(functions);
     line = std::move(*make_line(line_config(), chain ? *chain : *functions.front()));
   }
-  /// Runs the packets through the line; `sent` has those that it sent.
+  /// Runs `packets` through the line. Then `sent` has the packets that the line sent.
   void play(const std::vector<Bytes>& packets, std::uint32_t at_ms = 0) {
     TestPort port;
     for (const Bytes& p : packets) port.add(p, at_ms);
@@ -203,8 +204,8 @@ TEST(Chain, ForwardAndBalanceDoWhatBalanceDoes) {
   }
 }
 
-// A connection over the budget of half-open ones gets no entry, but its packets are sent on. A full
-// table drops the packets of further connections if `stateless_when_full` is false.
+// A connection over the budget of half-open ones gets no entry, but its packets are sent on. If the
+// table is full and `stateless_when_full` is false, packets of further connections are dropped.
 TEST(Forward, SendsOnWhatIsOverTheBudget) {
   Forwarder forward({.stateless_when_full = false});
   LineConfig config = line_config();
@@ -253,8 +254,8 @@ TEST(Chain, WhatIsDroppedMeetsNoOther) {
   }
 }
 
-// A connection from another process counts only once it is adopted: if a later function of the
-// chain refuses it, no function has counted it.
+// A connection from another process is counted when the chain adopts it, not before: if a later
+// function of the chain refuses the connection, no function has counted it.
 TEST(Chain, WhatIsNotResumedHasNotCounted) {
   Played chain("cb");
   const std::array<std::byte, sizeof(std::uint64_t)> counted{};
@@ -274,7 +275,7 @@ TEST(Chain, WhatIsNotResumedHasNotCounted) {
 }
 
 // A packet from a service's address that belongs to no connection must get no entry: packets to the
-// service would find it.
+// service would find that entry.
 TEST(Chain, NobodyOpensInAServicesName) {
   for (const char* order : {"fb", "bf"}) {
     Played chain(order);
@@ -290,7 +291,7 @@ TEST(Chain, NobodyOpensInAServicesName) {
 }
 
 // A backend may begin connections from any port but the one at which it serves: packets from that
-// port without an entry look like late replies, and are dropped as such.
+// port without an entry look like late replies, and are dropped, except with `direct`.
 TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
   for (const char* order : {"b", "fb", "bf"}) {
     for (const bool is_direct : {false, true}) {
@@ -307,7 +308,7 @@ TEST(Chain, ABackendBeginsNoConnectionWhereItServes) {
   }
 }
 
-// Connections of one client to two services may have the same reply key, if both get one backend.
+// Connections of one client to two services have the same reply key if both get the same backend.
 // The balancer then chooses another backend, and no function keeps a count of the first attempt.
 TEST(Chain, AfterACollisionWhoCanChoosesOtherwise) {
   for (const char* order : {"b", "bc", "cb", "bfc"}) {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the load balancer alone with chains of it and `forward`, over every capture of a folder.
+"""Compares the load balancer alone with chains of the balancer and `forward`, over every capture of a folder.
 
     chain_traces.py MILLRACE [FOLDER]
 
 Each capture is replayed without services, and with services at the two ends that most of its connections
 go to. The written captures must be the same byte by byte, with the same exit status and the same drops.
-(With a full table they would differ: in a chain other connections take places, too.) Exit status 1 if
-they differ, 77 if the folder is absent.
+(If the table were full, they would differ: a chain tracks connections to no service, too.) Exit status 1
+if they differ or the folder has no capture, 77 if the folder is absent.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def replay(millrace, path, folder, configuration):
 
 
 def services(connections):
-    """Returns services for the two ends that most of the connections go to; some of these are clients."""
+    """Returns, as TOML, services at the two commonest destinations of the connections; such an end may be a client."""
     ends = collections.Counter(
         (c["destination"], c["destination_port"], c["protocol"])
         for c in connections
@@ -76,7 +76,7 @@ def differences(millrace, path, folder):
             together = replay(millrace, path, folder, chain + "\n" + what)
             for name, one, other in zip(("exit status", "packets", "drops"), alone, together):
                 if one != other:
-                    yield f"{chain}, {case}: other {name}"
+                    yield f"{chain}, {case}: not the same {name} as without a chain"
 
 
 def main():

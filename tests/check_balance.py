@@ -9,7 +9,7 @@ Confirms that
 - a translated packet differs from the original only in the address and port of one end, and in the
   checksums over them, by exactly the difference that the rewriting makes;
 - every other packet is byte-identical, and times and lengths are the original's;
-- ICMP errors about either were sent on, with the quoted packet rewritten in the same way;
+- ICMP errors about translated packets were sent on, with the quoted packet rewritten in the same way;
 - the counters of the statistics, if they are given, agree.
 Exit status 1 if any of these does not hold, 2 if a file cannot be read.
 """
@@ -27,8 +27,8 @@ from packets import SCTP, UDP, sum16
 TIMEOUTS_S = {"tcp": 7440, "udp": 120, "icmp": 60, "sctp": 210, "other": 600}
 _PROTOCOLS = {6: "tcp", 17: "udp", 1: "icmp", 58: "icmp", 132: "sctp"}
 _PROTOCOL_NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1, "icmpv6": 58}
-_TICK_NS = 2_000_000  # millrace counts time in ms: this near to a timeout a connection may live or not
-_FOLLOWED = 40 + 8 * 8  # bytes before a quoted transport header: millrace reads at most 8 extension headers
+_TICK_NS = 2_000_000  # millrace counts in ms: so near to its timeout a connection may have ended or not
+_FOLLOWED = 40 + 8 * 8  # the most bytes before a quoted transport header: millrace reads at most 8 extension headers
 _SHOWN = 10
 
 
@@ -77,7 +77,7 @@ def default_services():
 
 
 def _place(flow, source):
-    """Returns the offset and size of one end's address, and the offset of its port or 0."""
+    """Returns the offset and size of the address of one end (the source if `source`), and the offset of its port or 0."""
     if flow.family == 4:
         at, size = flow.l3 + (12 if source else 16), 4
     else:
@@ -91,7 +91,7 @@ def _port(data, at):
 
 
 def rewriting_error(flow, before, after, source):
-    """Returns what is wrong if `after` is to be `before` with one end rewritten, or None."""
+    """Checks that `after` is `before` with one end rewritten (the source if `source`). Returns the error, or None."""
     at, size, port = _place(flow, source)
     expected = bytearray(before)
     expected[at : at + size] = after[at : at + size]
@@ -131,17 +131,17 @@ def _sum(data):
 
 
 def error_rewriting_error(quote, before, after, source):
-    """Returns what is wrong if `after` is to be the ICMP error `before` with the source (or else the
-    destination) of the quoted packet rewritten, and the error's own address at the other end, too; or None."""
+    """Checks that `after` is the ICMP error `before` with one end of the quoted packet rewritten (the source if
+    `source`), and with the error's own address at the other end made the same. Returns the error, or None."""
     inner = slice(quote.at, quote.quote_end)
     text = rewriting_error(quote.flow, before[inner], after[inner], source)
     if text:
-        return f"in what it quotes: {text}"
+        return f"in the quoted packet: {text}"
     at, size, _ = _place(quote.flow, source)
     written = after[quote.at + at : quote.at + at + size]
     own, _, _ = _place(quote, not source)
     if after[own : own + size] != written:
-        return "its own address differs from the address in what it quotes"
+        return "the ICMP error's own address differs from the rewritten address in the quoted packet"
     expected = bytearray(before)
     expected[own : own + size] = written
     expected[inner] = after[inner]
@@ -154,11 +154,11 @@ def error_rewriting_error(quote, before, after, source):
         moved = _sum(written) - _sum(before[own : own + size])
     for begin, end, place in covered:
         if (_sum(after[begin:end]) + moved - _sum(before[begin:end])) % 65535:
-            return f"the checksum at byte {place} changed by something else than the difference"
+            return f"the checksum at byte {place} changed by something else than the rewriting's difference"
         expected[place : place + 2] = after[place : place + 2]
     if expected != after:
         where = next(i for i, (a, b) in enumerate(zip(expected, after)) if a != b)
-        return f"byte {where} of an error is {after[where]:#04x} and should be {expected[where]:#04x}"
+        return f"byte {where} of an ICMP error is {after[where]:#04x} and should be {expected[where]:#04x}"
     return None
 
 
@@ -282,7 +282,7 @@ class Judge:
         self.replies += 1
 
     def _is_answer(self, flow, backend, service):
-        """Returns True if `backend` is a backend of a service that takes packets at `service`."""
+        """Returns True if `backend` belongs to a service with one address that takes packets to `service`."""
         return any(
             s.one_address
             and s.takes(*service, flow.protocol)
@@ -294,7 +294,7 @@ class Judge:
         )
 
     def _quoting(self, number, quote, before, after):
-        """Checks an ICMP error. One about a packet from a service must go to the backend; one about a packet
+        """Checks an ICMP error. An error about a packet from a service must go to the backend; one about a packet
         to a backend must come from the service; one about a packet that was not served must stay untouched."""
         flow, size = quote.flow, 4 if quote.family == 4 else 16
 
@@ -313,18 +313,18 @@ class Judge:
         self.related += 1
         to_backend = before == after or source != virtual or before[own : own + size] != after[own : own + size]
         if to_backend and service is None:
-            self.error(number, "an error about what no service sent was rewritten")
+            self.error(number, "an ICMP error was rewritten, though no service sent the packet that it quotes")
         elif to_backend and not self._allowed(service, source, virtual[1]):
-            self.error(number, f"an error went to {_name(source)}, which is no backend of its service")
+            self.error(number, f"an ICMP error went to {_name(source)}, which is no backend of its service")
         elif not to_backend and not self._is_answer(flow, asked, destination):
-            self.error(number, f"an error about {_name(asked)} names {_name(destination)} for no reason")
+            self.error(number, f"an ICMP error about {_name(asked)} names {_name(destination)}, which is no service of this backend")
         text = error_rewriting_error(quote, before, after, source=to_backend)
         if text:
             self.error(number, text)
         entry = self.live.get(packets.reversed_key(flow)) if to_backend else None
         if entry and self.now - entry[1] <= self.timeout_ns[flow.protocol] - _TICK_NS:
             if entry[0] != source:
-                self.error(number, f"an error went to {_name(source)}, its connection to {_name(entry[0])}")
+                self.error(number, f"an ICMP error went to {_name(source)}, though its connection has {_name(entry[0])}")
 
 
 def _name(end):
@@ -357,8 +357,8 @@ def _same_packet(link_type, original, translated):
 
 
 def _pairs(original, translated, in_order):
-    """Yields each packet of the original with its translation, or with None if it was dropped; then the
-    packets of the translation that belong to no original, behind None."""
+    """Yields pairs: each packet of the original, and its translation, or None if it was dropped; then None, and
+    each packet of the translation that has no original."""
     outs = iter(translated)
     out = next(outs, None)
     for packet in original:
@@ -387,7 +387,7 @@ def _compare_statistics(judge, stats, counts, catch_all):
         return
     if said["tracked"] + said["stateless"] != judge.translated:
         yield (
-            f"packets.tracked and .stateless are {said['tracked'] + said['stateless']}, "
+            f"packets.tracked + packets.stateless is {said['tracked'] + said['stateless']}, "
             f"the captures say {judge.translated}"
         )
     if said["related"] != judge.related:
@@ -415,7 +415,7 @@ def check(original_path, translated_path, stats=None, config=None, timeouts_s=No
     for packet, out in _pairs(original, translated, in_order=dropped == 0):
         if packet is None:
             written += 1
-            judge.error(written, "of the translated capture stands in no place of the original")
+            judge.error(written, "of the translated capture has no original")
             continue
         read += 1
         if out is None:
@@ -424,12 +424,12 @@ def check(original_path, translated_path, stats=None, config=None, timeouts_s=No
             written += 1
             judge.pair(read, packet, out)
     if missing and not stats:
-        judge.error(read, f"is the last of the original, and {missing} are missing")
-    # At most one packet in a thousand may have a whole five-tuple and be passed by; in addition those with more
+        judge.error(read, f"is the last of the original, and {missing} packets have no translation")
+    # Whole packets for a service may stay untouched: one in a thousand of all packets, and those with more
     # extension headers than millrace reads.
     allowed = read // 1000 + (stats["packets"]["untracked"].get("header_chain", 0) if stats else 0)
     if judge.passed_by > allowed:
-        judge.error(read, f"is the last: {judge.passed_by} whole packets for a service passed by")
+        judge.error(read, f"is the last: {judge.passed_by} whole packets for a service stayed untouched, {allowed} may")
     if stats:
         for text in _compare_statistics(judge, stats, (read, written, missing), config is None):
             judge.wrong += 1
@@ -442,7 +442,7 @@ def timeouts_from(arguments):
     for argument in arguments:
         name, _, value = argument.rpartition("=")
         if name and name not in timeouts:
-            raise argparse.ArgumentTypeError(f"protocol {name}: one of {', '.join(timeouts)}")
+            raise argparse.ArgumentTypeError(f"protocol {name} is not known: give one of {', '.join(timeouts)}")
         for protocol in [name] if name else timeouts:
             timeouts[protocol] = float(value)
     return timeouts
@@ -457,7 +457,7 @@ def report(judge, counts):
         + f"{judge.untouched:,} untouched, {missing:,} missing"
     )
     if judge.passed_by:
-        print(f"{judge.passed_by:,} of the untouched have a five-tuple and were passed by")
+        print(f"{judge.passed_by:,} of the untouched are whole packets for a service")
     if judge.wrong:
         print(f"WRONG in {judge.wrong:,} places:")
         print("\n".join(f"  {error}" for error in judge.errors))
@@ -472,8 +472,8 @@ def main():
     )
     parser.add_argument("original")
     parser.add_argument("translated")
-    parser.add_argument("--stats", help="the statistics of the same run, compared too")
-    parser.add_argument("--config", help="the run's configuration; none: the ten default backends")
+    parser.add_argument("--stats", help="the statistics of the same run, which are compared, too")
+    parser.add_argument("--config", help="the run's configuration; without it: the ten default backends")
     parser.add_argument("--timeout", action="append", default=[], metavar="[PROTOCOL=]SECONDS")
     options = parser.parse_args()
     try:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of the checkers: they must find each kind of damage to a right translation.
+"""Tests check_balance.py, packets.py, captures.py, and parts of cmake/lint.py. check_balance.py must find every kind of
+damage to a right translation.
 
     checkers_test.py            the tests
-    checkers_test.py IN OUT     writes IN as the toy balancer below translates it
+    checkers_test.py IN OUT     translates the capture IN with the toy balancer below, and writes OUT
 """
 
 import os
@@ -103,7 +104,7 @@ ORIGINAL = [
     v4(packets.UDP, fragment=0x2000),
     v4(packets.UDP, fragment=0x0010),
     v4()[:50],  # cut behind the checksum
-    v4()[:40],  # cut before it
+    v4()[:40],  # cut before the checksum
     ARP,
     replaced(v4(packets.UDP), 40, b"\0\0"),
     v6(options=HOP),
@@ -177,7 +178,7 @@ class Balance(Judged):
             moved = toy_balance(captures.ETHERNET, frame, to=(other, None))
             self.assertEqual(self.judge([mine, mine], [frame, frame]).wrong, 0)
             self.assertEqual(self.judge([mine, moved], [frame, frame]).wrong, 1)
-            later = [0, 8000 * SECOND]  # after the timeout it is another connection
+            later = [0, 8000 * SECOND]  # after the timeout the second packet begins another connection
             self.assertEqual(self.judge([mine, moved], [frame, frame], times=later).wrong, 0)
 
     def test_udp_checksum_stays_absent(self):
@@ -227,7 +228,7 @@ class Balance(Judged):
         stats = self.statistics(dropped=1)
         for missing in range(8):
             records = [(i * SECOND, len(o) + 4, d) for i, (o, d) in enumerate(zip(ORIGINAL, self.right()))]
-            gone = check_balance._place  # finds the backend of the missing packet
+            gone = check_balance._place  # finds where the missing packet names its backend
             flow = packets.dissect(captures.ETHERNET, records[missing][2])
             del stats["backends"]
             stats["backends"] = self.statistics()["backends"]
@@ -241,7 +242,7 @@ class Balance(Judged):
 
 
 def turned(frame):
-    """Returns the packet in the other direction. Its checksums stay the same."""
+    """Returns `frame` with its ends swapped, so a packet of the other direction, with the same checksums."""
     flow = packets.dissect(captures.ETHERNET, frame)
     (a, size, p), (b, _, q) = (check_balance._place(flow, s) for s in (True, False))
     out = replaced(replaced(frame, a, frame[b : b + size]), b, frame[a : a + size])
@@ -352,7 +353,7 @@ class Errors(Judged):
             error_about(about, cut=23),
             error_about(about, kind=5),
             error_about(about, kind=3, words=5),
-            replaced(self.ERRORS[0], 30, b"\1"),  # for another host than the one that is quoted
+            replaced(self.ERRORS[0], 30, b"\1"),  # to another host than the sender of the quoted packet
             replaced(self.ERRORS[0], 42, b"\x60"),
         ]
         self.assertEqual([packets.quote_of(captures.ETHERNET, frame) for frame in none], [None] * len(none))
@@ -369,7 +370,7 @@ class Arithmetic(unittest.TestCase):
             )
 
     def test_crc32c(self):
-        """The table has the check value of CRC-32C, and crc32c_change uses that a CRC is linear."""
+        """CRCs by the table have the check value of CRC-32C, and crc32c_change returns the change of such a CRC."""
 
         def crc(data):
             value = 0xFFFFFFFF
@@ -427,7 +428,7 @@ class Lint(unittest.TestCase):
     def test_a_source_that_is_not_built_is_found(self):
         for built in ("src/core/memory.cc", "src/conntrack/table/race_test.cc", "tests/parse/parse_dump.cc"):
             self.assertEqual(list(lint.check_built(built)), [], built)
-        # The end of a name that is listed, two cut names, and a name of another folder.
+        # None of these is listed: the end of a listed name, two cut names, and a listed name in another folder.
         for path in ("src/core/emory.cc", "src/core/memory.c", "src/core/memo.cc", "cli/memory.cc"):
             self.assertEqual(len(list(lint.check_built(path))), 1, path)
 

@@ -1,4 +1,4 @@
-"""The part of cli_test.py about `millrace bench` and `doctor`."""
+"""The part of cli_test.py about `millrace bench`, `advise` and `doctor`."""
 
 import json
 import os
@@ -66,7 +66,7 @@ class BenchCli(Case):
         self.assertLess(of["levelled"]["busiest_median"], 1.2)
         kinds = ["at rest", "while shards move", "of the moving shard"]
         parts = ["mean", "50 %", "95 %", "99 %"]
-        # A worker that gets no processor may serve nothing of a kind.
+        # If a worker gets no processor, it may serve no packet of a kind, which then has no rows.
         kinds = [kind for kind in kinds if any(row["packets"] == kind for row in result["latency"])]
         self.assertEqual([(row["packets"], row["part"]) for row in result["latency"]], [(kind, part) for kind in kinds for part in parts])
         self.assertGreater(min((row["us_min"] for row in result["latency"]), default=1), 0)
@@ -140,7 +140,7 @@ class BenchCli(Case):
         self.refuse(USAGE, ["--table", "race"], "bench", "pipeline", "--table", "rase")
         self.refuse(USAGE, ["--burst", "1 to 64"], "bench", "pipeline", "--burst", "65")
 
-    # The capture's connections have no replies, but need places in the table all the same.
+    # No packet of the capture is a reply. The advised configuration must track every packet all the same.
     def test_advice(self):
         out, seen = self.path("advised.toml"), self.path("one_way.pcap")
         self.run_ok("generate", "--profile", "uniform", "--connections", "4000", "--packets", "8000", "--out", seen)
@@ -154,7 +154,7 @@ class BenchCli(Case):
             self.assertEqual(result["no_faster"], {key: fastest[key] for key in ("table", "sharing", "ageing")})
         else:
             self.assertEqual(best, fastest)
-        self.assertIsNone(result["on_kernel_interfaces"], "of one worker")
+        self.assertIsNone(result["on_kernel_interfaces"], "one worker needs no other advice for the kernel's interfaces")
         self.assertEqual({(r["table"], r["ageing"]) for r in result["results"]},
                          {(table, ageing) for table in self.tables() for ageing in ("wheel", "scan", "lazy")})
         self.assertEqual([r["failed"] for r in result["results"] if "failed" in r], [])
@@ -171,8 +171,8 @@ class BenchCli(Case):
         self.assertIn("[table]", shown)
 
     def test_advice_in_time(self):
-        """--seconds bounds the time for 102 combinations of two workers, which would take minutes. For the
-        kernel's interfaces the advice is not "sharded"."""
+        """--seconds bounds the time for 102 combinations with two workers, which would otherwise take minutes.
+        For the kernel's interfaces the advice is not "sharded"."""
         command = [MILLRACE, "advise", "--in", self.good, "--workers", "2", "--seconds", "1"]
         done = subprocess.run([*command, "--json", self.path("a.json")], capture_output=True, text=True, timeout=60)
         self.assertEqual(done.returncode, DONE, done.stderr)

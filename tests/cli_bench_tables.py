@@ -48,7 +48,7 @@ class BenchTablesCli(Case):
         for (table, _), counted in signatures.items():
             self.assertEqual(set(counted), {"kind", "table", "major_location", "false_positive_rate",
                                             "first_hit_ratio", "comparisons_a_lookup", "share_in_lists"})
-            # Expected (Knuth) with ten entries in sixteen slots: 1.8 comparisons with a major location, 6.0 without.
+            # With ten entries in sixteen slots, Knuth's analysis gives 1.8 comparisons with a major location, and 6.0 without.
             self.assertLess(signatures[table, True]["comparisons_a_lookup"],
                             signatures[table, False]["comparisons_a_lookup"])
             self.assertGreater(signatures[table, True]["first_hit_ratio"],
@@ -102,16 +102,17 @@ class BenchTablesCli(Case):
                                         "lines_median", "lines_p99", "lines_max", "head_lines_mean",
                                         "prefetched_only_mean", "instructions_mean", "undecoded", "cut"})
             self.assertEqual((row["undecoded"], row["cut"], row["operations"]), (0, 0, 20))
-            # An index takes more than one line: a miss reads at least a line of it, other operations one of the records, too.
+            # A miss touches a line of the index at least, a touch a record's line, too. The bound for other operations is
+            # below the least of their means in docs/lines.md, 1.78.
             self.assertGreaterEqual(row["lines_mean"], 1 if kind == "miss" else 2 if kind == "touch" else 1.5)
             self.assertLessEqual(row["lines_median"], row["lines_p99"])
             self.assertLessEqual(row["lines_p99"], row["lines_max"])
             self.assertGreater(row["instructions_mean"], 10)
             self.assertGreaterEqual(row["instructions_mean"], row["lines_mean"])
-        # A hit reads a line of the index and one of the records, rarely more.
+        # In `race` a hit reads a line of the index and one of the records, rarely more.
         self.assertLess(rows["race", "hit"]["lines_mean"], 2.5)
         self.assertLess(rows["race", "miss"]["lines_mean"], 1.5)
-        # `cuckoo` keeps the keys apart from the records: touching a record is a line more.
+        # `cuckoo` keeps the keys apart from the records: a touch reads one more line.
         self.assertGreater(rows["cuckoo", "touch"]["lines_mean"], rows["race", "touch"]["lines_mean"])
         self.assertEqual(len(rows), len(result["results"]))
 
@@ -120,7 +121,7 @@ class BenchTablesCli(Case):
                     for row in of["results"] if row["table"] == "race"]
 
         again = json.loads(run("--table", "race", "--pages", "small", "--quiet", "--json", "-"))
-        self.assertEqual(figures(again), figures(result), "two runs agree, whatever the pages")
+        self.assertEqual(figures(again), figures(result), "two runs with the same seed must agree, whatever the pages")
         other = json.loads(run("--table", "race", "--seed", "2", "--json", "-"))
         self.assertNotEqual(figures(other), figures(result))
         full = json.loads(run("--table", "chained", "--at-maximum", "--load", "0.5", "--json", "-"))
@@ -141,7 +142,7 @@ class BenchTablesCli(Case):
         _, printed, status = self.interrupt_bench(signal.SIGINT, "cuckoo", "lines", "--quick", "--table", "std,cuckoo", "--json", "-")
         self.assertEqual(status, INTERRUPTED)
 
-    # The least that can be measured.
+    # Options for as few measurements as possible, and for the smallest table.
     ONE_GROUP = ("--repetitions", "1", "--key-bytes", "16", "--burst", "32", "--no-maximum")
     SMALLEST = (*ONE_GROUP, "--bits", "10")
 

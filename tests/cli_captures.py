@@ -29,7 +29,7 @@ def mixed():
 
 class CaptureCase(Case):
     def stats_of(self, data, *arguments, status=DONE):
-        """Returns the statistics of a replay, and its standard error."""
+        """Replays the capture `data`; returns the statistics, and standard error."""
         name = self.write("in.pcapng", data)
         stats = self.path("s.json")
         result = self.run_it("replay", "--in", name, "--stats", stats, "--seed", "1", "--capacity", "10000", *arguments)
@@ -72,7 +72,7 @@ class Interfaces(CaptureCase):
             self.assertEqual([p[:3] for p in self.read("out")], list(zip(links, times, wires)))
             self.assertEqual([p[:3] for p in self.read("out")], [p[:3] for p in self.read("in.pcapng")])
             shown = self.fields("out", "frame.encap_type", "frame.time_epoch", "ip.dst", "ip.checksum.status")
-            # Wiretap's numbers: Ethernet, raw IP, raw IPv4, cooked, cooked2.
+            # Wiretap's numbers of Ethernet, raw IP, raw IPv4, Linux cooked, its version 2, and Ethernet again.
             self.assertEqual([row[0] for row in shown], ["1", "7", "129", "25", "210", "1"])
             self.assertEqual([row[1] for row in shown], [f"{t // 10**9}.{t % 10**9:09}" for t in times])
             self.assertTrue(all(row[2].startswith("10.0.0.") for row in shown), shown)
@@ -99,7 +99,7 @@ class Interfaces(CaptureCase):
         data.simple(framed(ETHERNET, udp(2, size=40))[:60], wire=82)
         stats, _ = self.stats_of(data.data, "--out", self.path("out"))
         self.assertEqual(stats["packets"]["in"], 3)
-        at = START * 1000  # a simple packet block has no time: it gets that of the packet before
+        at = START * 1000  # a simple packet block has no time: it gets the time of the packet before it
         self.assertEqual([p[:3] for p in self.read("out")], [(RAW, at, 36), (ETHERNET, at, 50), (ETHERNET, at, 82)])
 
     def test_one_link_type_stays_pcap(self):
@@ -192,8 +192,8 @@ class Clocks(CaptureCase):
     CONFIG = '[[service]]\naddress = "203.0.113.10"\nport = 53\nprotocol = "udp"\nbackends = [{ address = "10.0.0.1" }]\n'
 
     def live(self, packets, *arguments):
-        """Replays packets (seconds, client); returns the clients with a connection that is live at the end, and
-        standard error."""
+        """Replays `packets`: (seconds, number of a client). Returns the clients with a connection that is live at
+        the end, and standard error."""
         name = self.write("in.pcap", pcap((round(t * 10**6), framed(ETHERNET, udp(client))) for t, client in packets))
         listed = self.path("l")
         result = self.run_it("replay", "--in", name, "--config", self.write("c.toml", self.CONFIG), "--timeout", "30",
@@ -204,7 +204,7 @@ class Clocks(CaptureCase):
         return clients, result.stderr
 
     def stepping(self, *steps):
-        """Returns a packet of client 1, then 60 of client 2, one a second on a clock that makes these steps, then one of client 3."""
+        """Returns a packet of client 1, then 60 of client 2, one a second on a clock that makes `steps` (s), then one of client 3."""
         at, packets = 1_700_000_000, [(1_700_000_000, 1)]
         for i in range(60):
             at += 1 + (steps[i - 5] if 0 <= i - 5 < len(steps) else 0)
@@ -270,7 +270,7 @@ class Streams(CaptureCase):
             file.read(1000)  # and no more, so that the program waits in a write
             for _ in range(2):
                 process.send_signal(signal.SIGTERM)
-                time.sleep(0.02)  # two pending signals would be one
+                time.sleep(0.02)  # the kernel would merge two pending signals
             with self.assertRaises(subprocess.TimeoutExpired):
                 process.wait(timeout=0.6)
             process.send_signal(signal.SIGTERM)
@@ -315,7 +315,7 @@ class Streams(CaptureCase):
     def test_results_are_not_mixed_into_a_capture(self):
         done = self.bash('"$0" replay --in good.pcap --seed 1 --capacity 10000 --out - --stats s.json')
         self.assertEqual(done.stdout, self.right)
-        self.assertIn(b"backend", done.stderr)  # the table
+        self.assertIn(b"backend", done.stderr)  # the table goes to standard error
         self.assertEqual(json.loads(self.read_bytes("s.json"))["packets"]["in"], 3000)
         for out in ("-", "/dev/stdout"):
             for option in ("--stats", "--connections"):
@@ -346,7 +346,7 @@ class Streams(CaptureCase):
             self.assertEqual(process.communicate(timeout=60)[1], b"")
             self.assertEqual(process.returncode, -signal.SIGPIPE)
             self.assertEqual([name for name in os.listdir(self.dir) if "partial" in name], [])
-            # If SIGPIPE is ignored, the failed write is one line on standard error.
+            # If SIGPIPE is ignored, the program reports the failed write in one line on standard error.
             reading, writing = os.pipe()
             os.close(reading)
             ignore = lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -46,7 +46,7 @@ class Case(unittest.TestCase):
         return result
 
     def refuse(self, status, words, *arguments, **options):
-        """Checks that the program ends with that status and one line that has the words, and leaves no file behind."""
+        """Checks that the program ends with `status`, prints one line with all `words`, and leaves no file behind."""
         before = sorted(os.listdir(self.dir))
         result = self.run_it(*arguments, **options)
         self.assertEqual(result.returncode, status, (arguments, result.stderr))
@@ -56,7 +56,7 @@ class Case(unittest.TestCase):
         self.assertTrue(lines[0].startswith("millrace: "), lines)
         for word in words:
             self.assertIn(word, lines[0])
-        self.assertEqual(sorted(os.listdir(self.dir)), before, "something was left behind")
+        self.assertEqual(sorted(os.listdir(self.dir)), before, "the program left a file behind, or removed one")
 
     def replay(self, *arguments):
         return ("replay", "--in", self.good, *arguments)

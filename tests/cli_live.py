@@ -12,7 +12,7 @@ class Screen:
     def __init__(self, rows, columns):
         self.rows, self.columns = rows, columns
         self.lines, self.at, self.column = [""], 0, 0
-        self.seen = []  # the lines each time when the cursor goes back to the start of the table
+        self.seen = []  # a copy of the lines each time the cursor goes back up
 
     def feed(self, text):
         for count, what, words in re.findall(r"\x1b\[(\d*)([A-Za-z])|([^\x1b])", text, re.DOTALL):
@@ -22,28 +22,28 @@ class Screen:
                 self.lines[self.at:] = [self.lines[self.at][:self.column]]
             elif what == "A":
                 self.at -= int(count)
-                assert self.at >= 0, "above the first line"
+                assert self.at >= 0, "the cursor is above the first line"
                 self.seen.append([*self.lines])
             elif words == "\r":
                 self.column = 0
             elif words == "\n":
                 self.at += 1
                 self.lines += [""] * (self.at + 1 - len(self.lines))
-                assert self.at < self.rows, "it scrolls"
+                assert self.at < self.rows, "the table scrolls"
             elif words:
                 line = self.lines[self.at]
                 self.lines[self.at] = line[:self.column] + words + line[self.column + 1:]
                 self.column += 1
-                assert self.column < self.columns, f"it wraps: {self.lines}"
+                assert self.column < self.columns, f"the table wraps: {self.lines}"
 
 
 class LiveCli(Case):
-    # A measurement takes 20 ms or more, since packets arrive at a rate: long enough to draw the table.
+    # A measurement takes 20 ms or more, since packets arrive at a fixed rate: long enough to draw the table.
     RATE = ("rate", "--quick", "--sharing", "sharded", "--workers", "1", "--offered", "1", "--repetitions", "8")
     TWO = (*RATE, "--table", "race,std")
 
     def live(self, *arguments, size=(24, 80), **options):
-        """Returns all states of a screen of that size, the lines left on it, standard output, and the exit status."""
+        """Returns all states of a screen of `size`, the lines left on it, standard output, and the exit status."""
         screen = Screen(*size)
         shown, printed, status = self.bench_on_terminal(*arguments, size=size, **options)
         screen.feed(shown)
@@ -89,7 +89,7 @@ class LiveCli(Case):
                     self.assertRegex(seen[-1][1], "^  2 not shown +n  Mpps, median$")
         shown, _, status = self.bench_on_terminal(*self.RATE, "--table", "race")
         self.assertEqual(status, DONE)
-        self.assertIn("(least-most)", shown, "a size that is not known")
+        self.assertIn("(least-most)", shown, "the table must be shown although the size of the terminal is not known")
 
     def test_only_a_terminal_that_is_asked_for_gets_it(self):
         shown, printed, status = self.bench_on_terminal(*self.TWO, "--quiet")

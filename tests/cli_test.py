@@ -189,7 +189,7 @@ class Cli(Case):
         result = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=120)
         os.close(writing)
         self.assertEqual((result.returncode, result.stderr), (-signal.SIGPIPE, b""))
-        self.assertTrue(os.path.exists(stats), "files come before standard output")
+        self.assertTrue(os.path.exists(stats), "files must be written before standard output")
 
     def test_a_full_disk_leaves_nothing_and_loses_nothing(self):
         out = self.write("out.pcap", "what was there before")
@@ -224,7 +224,7 @@ class Cli(Case):
         self.assertEqual(len(outs), 1)
         self.assertIn("worker 1", self.run_ok(*self.replay("--workers", "2")).stdout)
 
-    @unittest.skipIf(len(os.sched_getaffinity(0)) >= 128, "a processor for each of 128 workers")
+    @unittest.skipIf(len(os.sched_getaffinity(0)) >= 128, "this machine has a processor for each of 128 workers")
     def test_more_workers_than_processors_are_warned_of(self):
         self.assertIn("take turns", self.run_ok(*self.replay("--workers", "128")).stderr)
 
@@ -411,8 +411,8 @@ class Cli(Case):
         self.assertIn("of at most 3 connections", self.run_ok(*self.config(text)).stdout)
 
     def test_memory_is_what_the_statistics_say(self):
-        """The statistics' bytes are the difference in resident memory between runs with two capacities. Both
-        runs take more than Python itself, whose memory the kernel counts before the exec."""
+        """From a run to one with a larger capacity, the statistics' bytes grow as the resident memory does, within 10 %.
+        Both runs take more memory than Python itself: the kernel's maximum includes the time before the exec."""
         config = self.write("two-way.toml", '[[service]]\naddress = "203.0.113.1"\n'
                             'backends = [{address = "10.0.0.1"}]\n')
         stats = self.path("stats.json")

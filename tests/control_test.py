@@ -225,7 +225,7 @@ class Tracing(Asked):
         answer = connection.getresponse()
         self.assertEqual(answer.status, 200)
         beginning = answer.read(28)  # the section header: from now on every packet is captured
-        for client in self.clients(20):  # so many that each server gets some
+        for client in self.clients(20):  # so many connections that each server gets some
             client.get(10)
         are_late = time.monotonic() - begun > seconds / 2
         body = beginning + answer.read()
@@ -276,7 +276,7 @@ class Tracing(Asked):
         first.request("GET", "/trace?seconds=1000")
         first.getresponse()
         self.refused(409, ["another trace is running"], "GET /trace")
-        first.close()  # millrace must notice it, although no packet comes
+        first.close()  # millrace must notice the end, although no packet arrives
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             second = Connection(self.control)
@@ -291,7 +291,7 @@ class Tracing(Asked):
 
 class Changing(Asked):
     def marked(self, what):
-        """Returns the IPv4 backends that have this mark in a service."""
+        """Returns the addresses of the IPv4 backends that have the mark `what` in a service."""
         backends = [b for s in self.ask("GET /services") for b in s["backends"] if ":" not in b["address"]]
         return {b["address"] for b in backends if b[what]}
 
@@ -403,7 +403,7 @@ class Changing(Asked):
             self.assertIn("tpc", self.process.stderr.readline())
 
     def test_many_services(self):
-        """More services than have a Maglev table at the start. Memory does not grow with reloads."""
+        """Few of 1002 services have their Maglev table at the start. Memory does not grow with reloads."""
         def text(last_byte):
             others = (f'[[service]]\naddress = "203.0.113.20"\nport = {port}\nprotocol = "tcp"\nbackends = ['
                       + ", ".join(f'{{ address = "10.1.{port >> 8}.{b + last_byte}", port = {port} }}' for b in (1, 2, 3)) + "]\n"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Direct server return with real clients and servers: millrace sees the clients' packets only, servers answer directly.
+"""Tests direct server return with real clients and servers: millrace sees only the clients' packets; servers reply directly.
 
     dsr_test.py MILLRACE [TEST...]
 """
@@ -143,7 +143,7 @@ class Dsr(Asked):
         self.assertEqual(self.servers_of(20), {SECOND: 20})
 
     def test_connections_of_a_dead_server_may_end(self):
-        """Their packets go to another server, which resets them, since it does not know them."""
+        """Packets of an unhealthy server's connections go to another server, which does not know the connections and resets them."""
         health = 'on_unhealthy = "reset"\nhealth = { check = "tcp" }'
         self.serve(configuration("workers = 2", health))
         clients = {}
@@ -155,7 +155,7 @@ class Dsr(Asked):
         self.assertEqual(clients[SECOND].get(1), SECOND)
 
     def neighbours(self):
-        """Returns the neighbours that do not answer, and those that answer for virtual addresses."""
+        """Returns the neighbours that do not answer, and (address, MAC, neighbour) of those that answer for virtual addresses."""
         [port] = self.ask("GET /stats")["ports"]
         return port["silent"], {(r["address"], r["mac"], r["neighbour"]) for r in port["rivals"]}
 
@@ -167,7 +167,7 @@ class Dsr(Asked):
         first, second = network.each_server
         with first:
             set_sysctls({"ipv4/conf/all/arp_ignore": 0})
-            ip(f"address add {ADDRESSES[6]['service']} dev wire nodad")  # Linux then answers for it on the link
+            ip(f"address add {ADDRESSES[6]['service']} dev wire nodad")  # Linux then answers for this address on the link
             [wire] = json.loads(ip("-json link show wire"))
         with second:
             ip("link set wire down")
@@ -183,7 +183,7 @@ class Dsr(Asked):
             ip(f"address delete {ADDRESSES[6]['service']} dev wire")
         with second:
             ip("link set wire up")
-            ip(f"address add {silent[1]}/{ADDRESSES[6]['bits']} dev wire nodad")  # it was lost when the link went down
+            ip(f"address add {silent[1]}/{ADDRESSES[6]['bits']} dev wire nodad")  # Linux removed this address when the link went down
         self.wait_until(lambda: self.neighbours() == ([], rivals))
         self.reload(text)
         self.wait_until(lambda: self.neighbours() == ([], set()))

@@ -30,8 +30,8 @@ inline Bytes packet(const Endpoint& from, const Endpoint& to, std::uint8_t flags
          zeros(6 + data);
 }
 
-/// Returns the ICMP error host unreachable from `from` to the sender of `about`, a result of
-/// `packet`, which it quotes.
+/// Returns an ICMP error, host unreachable, from `from` to the sender of `about`. The error quotes
+/// `about`, which must be a result of `packet`.
 inline Bytes error_about(const Bytes& about, const Endpoint& from) {
   constexpr unsigned kIp = 14;
   Bytes ip = bytes({0x45, 0}) + be(static_cast<unsigned>(28 + about.size() - kIp)) + be(0) +
@@ -41,7 +41,7 @@ inline Bytes error_about(const Bytes& about, const Endpoint& from) {
   return ethernet(0x0800) + ip + bytes({3, 1, 0, 0}) + zeros(4) +
          Bytes(about.begin() + kIp, about.end());
 }
-/// Returns the packet that an error made by `error_about` quotes.
+/// Returns the packet that `error`, a result of `error_about`, quotes.
 inline Bytes quoted_by(const Bytes& error) {
   return ethernet(0x0800) + Bytes(error.begin() + 42, error.end());
 }
@@ -57,8 +57,9 @@ inline Endpoint end_at(const std::byte* packet, unsigned address_at, unsigned po
 }
 }  // namespace detail
 
-/// Returns an end of a packet made by `packet`.
+/// Returns the source of a packet that the function `packet` made.
 inline Endpoint source_of(const std::byte* packet) { return detail::end_at(packet, 26, 34); }
+/// Returns the destination of a packet that the function `packet` made.
 inline Endpoint destination_of(const std::byte* packet) { return detail::end_at(packet, 30, 36); }
 
 }  // namespace millrace::test

@@ -1,5 +1,5 @@
-// Moves of a shard step by step, where something runs out: connections' time, places in tables,
-// room for packets that wait. One thread runs all workers, so it decides how far each has come.
+// Tests moves of a shard step by step, where something runs out: connections' time, places in
+// tables, room for packets that wait. One thread runs all workers, a few bursts at a time.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -19,7 +19,7 @@ constexpr std::uint32_t kTimeoutMs = 10'000;
 /// Time after which any ageing scheme has found the connections that have expired.
 constexpr std::uint32_t kLateMs = 70'000;
 
-/// Gives what it is told to, and notes what becomes of it.
+/// A port that receives the packets that the test gives it, and notes what becomes of each.
 class ScriptPort final : public MemoryPort {
  public:
   struct Served {
@@ -82,7 +82,7 @@ struct Combination {
 };
 void PrintTo(const Combination& of, std::ostream* to) { *to << of.table << ' ' << of.ageing; }
 
-/// Two workers: worker 0 has the even shards, and worker 1 the others.
+/// Two workers: at first worker 0 has the even shards, and worker 1 the odd ones.
 class ShardStepsTest : public testing::TestWithParam<Combination> {
  protected:
   void SetUp() override { skip_what_seems_a_race(GetParam().table); }
@@ -94,7 +94,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
         port.push_back(&add(std::make_unique<ScriptPort>(*this, n, packets, now_ms, n * ahead_ms)));
       connect();
     }
-    /// Returns `count` new clients with connections in `shard`.
+    /// Returns `count` new clients, whose connections will belong to `shard`.
     std::vector<Client> clients(unsigned shard, unsigned count, bool is_v6,
                                 std::uint8_t protocol = kProtocolUdp) {
       std::vector<Client> all;
@@ -104,14 +104,14 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
       }
       return all;
     }
-    /// Gives a packet of each client to the queue of `worker`. Returns the results by client.
+    /// Serves a packet of each client, from the queue of `worker`. Returns the results by client.
     std::vector<ScriptPort::Served> ask(unsigned worker, const std::vector<Client>& all) {
       return results_of(worker, all, [](const Client& one) { return one.asks(); });
     }
     std::vector<ScriptPort::Served> answer(unsigned worker, const std::vector<Client>& all) {
       return results_of(worker, all, [](const Client& one) { return one.is_answered(); });
     }
-    /// Opens the connections of `all`; if `is_answered`, replies prove them.
+    /// Opens the connections of `all` at `worker`; if `is_answered`, replies prove them.
     void open(unsigned worker, std::vector<Client>& all, bool is_answered = true) {
       const auto asked = ask(worker, all);
       for (std::size_t n = 0; n < all.size(); ++n) {
@@ -121,7 +121,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
       if (!is_answered) return;
       for (const auto& one : answer(worker, all)) EXPECT_EQ(one.verdict, Verdict::tracked);
     }
-    /// Lets time pass, and gives workers bursts, by which they learn the time.
+    /// Advances the time, and serves empty bursts, by which the workers learn it.
     void pass(std::uint32_t ms) {
       now_ms += ms;
       for (unsigned n = 0; n < 2; ++n) step(n);
@@ -169,7 +169,7 @@ class ShardStepsTest : public testing::TestWithParam<Combination> {
         for (auto& one : of->done) all.at(one.tag) = std::move(one);
         of->done.clear();
       }
-      for (const auto& one : all) EXPECT_FALSE(one.bytes.empty()) << "lost";
+      for (const auto& one : all) EXPECT_FALSE(one.bytes.empty()) << "a packet is lost";
       return all;
     }
   };
@@ -198,7 +198,7 @@ INSTANTIATE_TEST_SUITE_P(Tables, ShardStepsTest, testing::ValuesIn(combinations(
                            return name;
                          });
 
-// Worker 1's clock is seconds, or days, ahead of worker 0's, or behind it.
+// Worker 1's clock is 7 s or 23 days ahead of worker 0's clock, or 7 s behind it.
 TEST_P(ShardStepsTest, AConnectionIsAsOldThereAsItWasHere) {
   for (const std::uint32_t ahead_ms : {7'000U, 2'000'000'000U, std::uint32_t{0} - 7'000U}) {
     SCOPED_TRACE(ahead_ms);
@@ -223,7 +223,7 @@ TEST_P(ShardStepsTest, AConnectionIsAsOldThereAsItWasHere) {
     steps.ask(1, busy);
     expect(1, busy, 0, ConnectionState::udp);
     steps.pass(1'000);
-    steps.ask(1, busy);  // more than two seconds after the first one, so they are streams
+    steps.ask(1, busy);  // over 2 s after each connection's first packet: now it is a stream
     expect(1, busy, 0, ConnectionState::udp_stream);
     steps.move(0, 0);
     expect(0, idle, 2'500, ConnectionState::udp);
@@ -233,7 +233,7 @@ TEST_P(ShardStepsTest, AConnectionIsAsOldThereAsItWasHere) {
     expect(1, busy, 7'499, ConnectionState::udp_stream);
     EXPECT_EQ(steps.workers.counters().ended(), 0U);
     steps.pass(1);
-    for (const Client& one : idle) {  // others may be late
+    for (const Client& one : idle) {  // `scan` may end them later
       const bool may_be_there = GetParam().ageing == "scan";
       EXPECT_TRUE(may_be_there || !steps.find(1, one).has_value());
     }
@@ -246,7 +246,7 @@ TEST_P(ShardStepsTest, AConnectionIsAsOldThereAsItWasHere) {
   }
 }
 
-// Some are in parcels, and some are still here, when the time of all is over.
+// When all connections expire, some are in parcels, and some still at worker 0.
 TEST_P(ShardStepsTest, WhatExpiresOnItsWayEndsOnce) {
   constexpr unsigned kClients = 400;
   Steps steps(line(1'000), Bed::balance(), 1'024);
@@ -258,7 +258,7 @@ TEST_P(ShardStepsTest, WhatExpiresOnItsWayEndsOnce) {
   EXPECT_LT(steps.live(0), kClients);
   EXPECT_EQ(steps.live(1), 0U);
   steps.now_ms += kTimeoutMs + 1;
-  // Connections in parcels are as old as they were when they left; the others begin again.
+  // Connections in parcels have not aged, and go on; the others have expired, and begin again.
   for (unsigned n = 0; n < kClients; ++n) steps.port[0]->give(clients[n].asks(), n);
   for (const auto& one : steps.results(kClients)) EXPECT_EQ(one.verdict, Verdict::tracked);
   EXPECT_EQ(steps.live(0), 0U);
@@ -273,7 +273,7 @@ TEST_P(ShardStepsTest, WhatExpiresOnItsWayEndsOnce) {
   steps.check_packets();
 }
 
-// Some connections are in parcels, and some still at worker 0. Errors arrive at both workers.
+// Some connections are in parcels, and some still at worker 0. ICMP errors arrive at both workers.
 TEST_P(ShardStepsTest, AnErrorFollowsItsConnection) {
   constexpr unsigned kClients = 300;
   Steps steps(line(1'000), Bed::balance(), 1'024);
@@ -316,7 +316,7 @@ TEST_P(ShardStepsTest, WhatFindsNoPlaceEndsAsEvicted) {
     LineConfig config = line(kCapacity);
     config.evicts = evicts;
     config.timeouts = Timeouts::all(10 * kTimeoutMs);
-    config.source_limit = {.most = 1'000'000, .prefix_v4 = 16};  // there are places for few sources
+    config.source_limit = {.most = 1'000'000, .prefix_v4 = 16};  // all clients are one source
     BalanceConfig balance = Bed::balance();
     balance.stateless_when_full = false;
     Steps steps(config, balance);
@@ -347,8 +347,8 @@ TEST_P(ShardStepsTest, WhatFindsNoPlaceEndsAsEvicted) {
       if (!is_there) without.push_back(one);
     }
     EXPECT_EQ(without.size(), evicted);
-    steps.check_packets();  // also what counts for their sources
-    // Their packets are those of no connection.
+    steps.check_packets();  // checks the counts of sources, too
+    // Packets of evicted connections are those of no connection.
     const std::uint64_t opened = steps.workers.counters().opened.value();
     std::uint64_t anew = 0;
     for (const auto& one : steps.ask(0, without)) {
@@ -357,10 +357,10 @@ TEST_P(ShardStepsTest, WhatFindsNoPlaceEndsAsEvicted) {
       anew += one.is_forwarded ? 1U : 0U;
     }
     EXPECT_EQ(steps.workers.counters().opened.value(), opened + anew);
-    // With `lazy` those that have expired do not count, so places may be left.
+    // Under `lazy` an insertion may replace dead entries, so some clients may get an entry.
     EXPECT_TRUE(GetParam().ageing == "lazy" || anew == 0);
     steps.check_packets();
-    // Connections find room again once the others have expired.
+    // Once all connections have expired, clients get entries again.
     steps.pass(10 * kTimeoutMs + kLateMs);
     EXPECT_EQ(steps.workers.sources()->total(), 0U);
     without.resize(std::min<std::size_t>(without.size(), 30));
@@ -370,8 +370,8 @@ TEST_P(ShardStepsTest, WhatFindsNoPlaceEndsAsEvicted) {
   }
 }
 
-// Worker 0 is full, and serves by Maglev what finds no place. Where it finds one, it keeps its
-// backend: also what comes to the other worker before anything else of the move does.
+// Worker 0's table is full, so it serves further clients by Maglev without entries. At worker 1
+// they get entries, and keep their backends, even if their packets arrive there before any parcel.
 TEST_P(ShardStepsTest, WhatWasServedWithoutAnEntryKeepsItsBackend) {
   constexpr unsigned kCapacity = 64;
   for (const bool comes_first : {false, true}) {
@@ -384,13 +384,13 @@ TEST_P(ShardStepsTest, WhatWasServedWithoutAnEntryKeepsItsBackend) {
       const auto some = steps.clients(0, 30, is_v6());
       const auto asked = steps.ask(0, some);
       for (std::size_t n = 0; n < some.size(); ++n) {
-        if (asked[n].verdict == Verdict::tracked) continue;  // room was left
+        if (asked[n].verdict == Verdict::tracked) continue;  // the table had room for this client
         EXPECT_EQ(asked[n].verdict, Verdict::stateless);
         over.push_back(some[n]);
         over.back().backend = destination_of(asked[n].bytes.data());
       }
     }
-    constexpr unsigned kTimes = 8;  // more packets than the taker receives at once
+    constexpr unsigned kTimes = 8;  // so many packets that worker 1 does not receive all at once
     const auto ask_again = [&] {
       for (unsigned n = 0; n < kTimes * over.size(); ++n)
         steps.port[0]->give(over[n % over.size()].asks(), n);
@@ -415,7 +415,7 @@ TEST_P(ShardStepsTest, WhatWasServedWithoutAnEntryKeepsItsBackend) {
   }
 }
 
-// Worker 1 has turned, and worker 0 does not pass on its marker.
+// Worker 1 holds the shard's packets: worker 0 serves no burst, and so does not pass on the marker.
 TEST_P(ShardStepsTest, WhatCannotBeHeldIsDroppedAndCounted) {
   constexpr unsigned kMore = 100;
   constexpr unsigned kAll = ShardsOfWorker::kMostHeld + kMore;
@@ -444,7 +444,7 @@ TEST_P(ShardStepsTest, WhatCannotBeHeldIsDroppedAndCounted) {
   steps.check_packets();
 }
 
-// Worker 1 takes nothing, so its ring is full.
+// Worker 1 serves no burst, so the ring to it is full.
 TEST_P(ShardStepsTest, WhatCannotFollowItsParcelIsDroppedAndCounted) {
   Steps steps(line(500), Bed::balance(), Exchange::kRing + 2 * Burst::kMax);
   auto clients = steps.clients(0, 10, is_v6());
@@ -467,7 +467,7 @@ TEST_P(ShardStepsTest, WhatCannotFollowItsParcelIsDroppedAndCounted) {
   steps.check_packets();
 }
 
-// Packets wait in rings, and some are held.
+// When the ports are destroyed, some packets wait in rings, and some are held.
 TEST_P(ShardStepsTest, WhatIsHeldComesBackAtTheEnd) {
   Steps steps(line(500), Bed::balance(), 2'048);
   auto clients = steps.clients(0, 300, is_v6());

@@ -1,6 +1,6 @@
 // Workers that move shards to each other, over packets in memory: on threads of their own, or a few
-// bursts at a time on the test's one thread, which then decides which worker is next. The test
-// knows of each packet which worker has filed it, and that it comes back to its own memory.
+// bursts at a time on the test's one thread, which then decides which worker is next. Each packet
+// notes which worker has filed it. Tests check that each packet returns to the pool it came from.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ namespace millrace::test {
 /// An end of a connection of either family.
 struct End {
   bool is_v6 = false;
-  std::array<std::uint8_t, 16> address{};  ///< the first four bytes for IPv4
+  std::array<std::uint8_t, 16> address{};  ///< an IPv4 address is the first four bytes
   std::uint16_t port = 0;
 
   friend bool operator==(const End&, const End&) = default;
@@ -65,7 +65,8 @@ inline Bytes ip_packet(const End& from, const End& to, unsigned protocol, const 
   }
   return ethernet(from.is_v6 ? 0x86dd : 0x0800) + ip + payload;
 }
-/// Returns a datagram, or a TCP segment with an ACK and numbers 0, with `data` bytes of data.
+/// Returns a UDP datagram, or a TCP segment with the flag ACK and numbers 0. Either has `data`
+/// bytes of data.
 inline Bytes packet_between(const End& from, const End& to, std::uint8_t protocol,
                             unsigned data = 0) {
   const Bytes ports = be(from.port) + be(to.port);
@@ -104,7 +105,7 @@ inline End quoted_destination_of(const std::byte* error) {
   return detail::end_at(detail::quoted(error), false);
 }
 
-/// Host unreachable, from a router to the sender of that packet.
+/// Returns an ICMP error about `packet`, destination unreachable, from a router to its sender.
 inline Bytes error_about(const Bytes& packet) {
   const End to = source_of(packet.data());
   const Bytes type = to.is_v6 ? bytes({1, 0, 0, 0}) : bytes({3, 1, 0, 0});
@@ -112,26 +113,26 @@ inline Bytes error_about(const Bytes& packet) {
                    type + zeros(4) + Bytes(packet.begin() + detail::kIp, packet.end()));
 }
 
-/// A packet in memory of the port that has made it.
+/// A packet, in the pool of the port that has made it.
 struct Packet {
   static constexpr unsigned kNobody = UINT32_MAX;
   std::atomic<bool> is_free{true};
-  /// The worker that has the packet for its tracer (`LivePort::filed`).
+  /// The worker that has filed the packet, and neither sent it nor passed it on.
   unsigned filed_by = kNobody;
-  bool is_misplaced = false;  ///< something was done with it in another order than it should
-  unsigned tag = 0;           ///< the test's own
+  bool is_misplaced = false;  ///< a step of its way was missing, or in the wrong order
+  unsigned tag = 0;           ///< for the test's use
   unsigned phase = 0;
   std::uint32_t number = 0;
   std::uint16_t length = 0;
   std::array<std::byte, 384> bytes{};
 };
 
-/// Memory for a port's packets. Outlives all ports, as packets of a destroyed port may be on their
-/// way.
+/// Memory for a port's packets. It must outlive all ports, as packets of a destroyed port may be on
+/// their way.
 class Pool {
  public:
   explicit Pool(unsigned packets) : packets_(packets) {}
-  /// Takes a free packet; null if all are on their way. One thread may call it.
+  /// Takes a free packet; null if all are on their way. To be called by one thread.
   Packet* take() {
     for (std::size_t n = 0; n < packets_.size(); ++n) {
       Packet& packet = packets_[next_++ % packets_.size()];
@@ -145,7 +146,7 @@ class Pool {
     if (packet.is_free.load() || packet.filed_by != Packet::kNobody) packet.is_misplaced = true;
     packet.is_free.store(true, std::memory_order_release);
   }
-  /// @name At rest
+  /// @name Counts, to be called while no worker runs
   /// @{
   std::size_t on_their_way() const {
     return static_cast<std::size_t>(
@@ -174,7 +175,7 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
       return fill(burst);
     }
     // `Line::run` serves the last two bursts after its last `between_bursts`, so no move can act on
-    // them. They take nothing from other workers' rings.
+    // these bursts: no packets from other workers' rings are added to them.
     if (--bursts_left_ < 2) {
       fill_last(burst);
     } else {
@@ -183,7 +184,7 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
     }
     return bursts_left_ > 0;
   }
-  /// Hands packets over as `LivePort::filed` does. From then on a tracer has the packets that stay.
+  /// Hands packets over as `LivePort::filed` does, and notes that this worker has filed the others.
   void filed(Burst& burst, const Steering& steering) final {
     exchange_.hand_over(burst, steering);
     for (unsigned i = 0; i < burst.size; ++i) change(burst.handle[i], Packet::kNobody, worker_);
@@ -211,7 +212,7 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
 
  protected:
   virtual Tick now() const = 0;
-  /// Adds packets that arrive at this worker's queue. Returns false at the end of the port.
+  /// Adds packets that arrive at this worker's queue. Returns false if the run must end.
   virtual bool fill(Burst& burst) = 0;
   /// Adds packets to a burst on which no move can act.
   virtual void fill_last(Burst&) {}
@@ -251,14 +252,14 @@ class MemoryPort : public Port, private WorkersExchange::Packets {
   bool is_stepped_ = false;
   unsigned bursts_left_ = 0;
   Counter dropped_;
-  WorkersExchange exchange_;  // last: it gives packets back
+  WorkersExchange exchange_;  // last, so that it is destroyed first: it gives packets back
 };
 
 /// Workers of a load balancer over shards that move.
 struct Bed {
   static constexpr unsigned kShards = Indirection::kLeast;
 
-  /// Throws where it cannot be made.
+  /// Throws std::bad_expected_access if the workers or the exchange cannot be made.
   Bed(unsigned count, const LineConfig& line, const BalanceConfig& balance)
       : workers(make_workers(count, line, balance, kShards).value()),
         owners(
@@ -266,7 +267,7 @@ struct Bed {
                                      Indirection(kShards, count), count)),
         exchange(Exchange::create(count, owners).value()) {}
 
-  /// Round robin where nothing forbids it, so that a connection that is opened twice shows.
+  /// Returns services with round robin, so that a connection that opens twice changes its backend.
   static BalanceConfig balance() {
     BalanceConfig config;
     config.services = {};
@@ -296,7 +297,7 @@ struct Bed {
     ports.push_back(std::move(port));
     return added;
   }
-  /// Makes the next port's pool.
+  /// Makes the pool of the next port.
   std::shared_ptr<Pool> pool(unsigned packets) {
     return pools.emplace_back(std::make_shared<Pool>(packets));
   }
@@ -308,7 +309,7 @@ struct Bed {
     for (const auto& port : ports) port->exchange().set_lines(lines);
     for (unsigned n = 0; n < workers.count(); ++n) step(n);
   }
-  /// Serves `bursts` bursts on this thread.
+  /// Serves `bursts` bursts of `worker` on this thread, 3 or more.
   void step(unsigned worker, unsigned bursts = 3) {
     ports[worker]->set_bursts(bursts);
     workers.line(worker).run(*ports[worker]);
@@ -347,7 +348,7 @@ struct Bed {
             return std::string(reinterpret_cast<const char*>(&of), sizeof(of));
           },
           one.connection.key);
-      EXPECT_TRUE(keys.insert(key).second) << "twice";
+      EXPECT_TRUE(keys.insert(key).second) << "a connection is listed twice";
     });
     EXPECT_EQ(keys.size(), live);
     for (const auto& of_port : pools) EXPECT_EQ(of_port->misplaced(), 0U);
@@ -409,7 +410,7 @@ struct Bed {
   }
 };
 
-/// Returns an ageing scheme by which connections end; the tables take the schemes in turn.
+/// Returns the ageing scheme to test `table` with. The tables get these three schemes in turn.
 inline std::string ageing_for(const std::string& table) {
   constexpr std::array<const char*, 3> kAgeing{"wheel", "scan", "lazy"};
   const auto tables = tables_for("sharded");
@@ -419,7 +420,8 @@ inline std::string ageing_for(const std::string& table) {
 /// Skips `cuckoo` under the thread sanitizer. Several of its tables are made at once, under a lock
 /// within DPDK that the sanitizer does not see.
 inline void skip_what_seems_a_race(const std::string& table) {
-  if (kThreadSanitized && table == "cuckoo") GTEST_SKIP() << "it takes DPDK's locks for races";
+  if (kThreadSanitized && table == "cuckoo")
+    GTEST_SKIP() << "the thread sanitizer does not see DPDK's locks";
 }
 inline std::string name_of_table(const testing::TestParamInfo<std::string>& of) {
   std::string name = of.param;

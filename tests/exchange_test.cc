@@ -1,11 +1,11 @@
-// Shards that move between running workers: every packet of every conversation, and every ICMP
-// error about one, is served once, in order, by its connection's backend, whichever worker
-// received it.
+// Tests shards that move between running workers: every packet of every conversation, and every
+// ICMP error about a conversation, is served once, in order, by its connection's backend, whichever
+// worker received it.
 //
-// Each kind of a conversation's packets comes by the queue of one worker, its packets numbered; the
-// backend that a conversation meets first must stay its own. Conversations pause until their
-// connections have ended by timeout, while shards go on moving, and begin again: each has to open
-// one connection each time. The workers' clocks differ by hours and days.
+// A conversation has four kinds of packets. Those of one kind are numbered, and arrive at the queue
+// of one worker. Conversations pause until their connections have ended by timeout, while shards go
+// on moving, and begin again: each opens one connection each time, which must keep its backend. The
+// workers' clocks differ by hours and days.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -32,7 +32,7 @@ constexpr unsigned kPackets = 64;
 constexpr unsigned kPhases = 8;
 
 // Simulated time passes with each move. A packet is served at most a dozen moves after it was made:
-// each move takes a burst at least of each worker, and rings hold no more than all packets.
+// each move takes at least one burst of each worker, and rings hold at most all packets.
 constexpr std::uint32_t kMoveMs = 500;
 constexpr std::uint32_t kDelayMs = 12 * kMoveMs;
 constexpr std::uint32_t kTalkMs = 8 * kMoveMs;
@@ -42,7 +42,7 @@ static_assert(kTalkMs + kDelayMs < kIdleMs);
 constexpr std::uint32_t kPauseMs = kDelayMs + kIdleMs + 4 * kMoveMs;
 constexpr std::uint32_t kPeriodMs = kTalkMs + kPauseMs;
 
-/// Returns what a worker's clock shows; all begin above 0, as lines want it.
+/// Returns the time of a worker's clock.
 Tick clock_of(unsigned worker, std::uint32_t now_ms) {
   constexpr std::array<std::uint32_t, 3> kBegin{10'000'000, INT32_MAX - 20'000, 0};
   return Tick{kBegin[worker] + now_ms};
@@ -55,7 +55,7 @@ struct Conversation {
   std::uint8_t protocol = 0;
   std::uint32_t begins_ms = 0;
   std::array<std::atomic<std::uint8_t>, kPhases> backend{};  // 0: none yet
-  std::array<std::atomic<std::uint32_t>, 4> served{};        // the latest packet of each kind
+  std::array<std::atomic<std::uint32_t>, 4> served{};        // the latest packet's number, by kind
 };
 
 /// The state that all workers' ports share.
@@ -64,12 +64,12 @@ struct Traffic {
   std::atomic<std::uint32_t> now_ms{0};
   std::atomic<std::uint64_t> sent{0};
   std::atomic<std::uint64_t> served{0};
-  std::atomic<std::uint64_t> errors{0};  // served, of ICMP
-  std::atomic<std::uint64_t> wrong{0};   // not in order, or another backend's
+  std::atomic<std::uint64_t> errors{0};  // ICMP errors that were served
+  std::atomic<std::uint64_t> wrong{0};   // packets out of order, or with wrong addresses
   std::atomic<std::uint64_t> dropped{0};
   std::atomic<bool> is_ending{false};
   std::atomic<unsigned> silent{0};  // ports that make no more packets
-  bool stops_at_once = false;       // with packets on their way
+  bool stops_at_once = false;       // the run ends while packets are on their way
 
   std::uint64_t begun() const {
     std::uint64_t sum = 0;
@@ -100,7 +100,7 @@ class TalkingPort final : public MemoryPort {
     return traffic_->silent < exchange().workers() ||
            traffic_->served + traffic_->dropped < traffic_->sent || !exchange().is_at_rest();
   }
-  /// Adds a packet of no connection: while packets wait, few connections are packed.
+  /// Adds a packet of no connection, as few connections are packed while packets wait.
   void fill_last(Burst& burst) override {
     if (traffic_->is_ending || random_() % 16 == 0) return;
     Packet* const packet = pool().take();
@@ -109,7 +109,8 @@ class TalkingPort final : public MemoryPort {
     add(burst, *packet, ethernet(0x88cc) + zeros(46));
   }
 
-  /// Adds a packet of a random conversation and kind, if its packets arrive at this worker.
+  /// Adds a packet of a random kind of a random conversation, if such packets arrive at this worker
+  /// and the conversation does not pause.
   void make(Burst& burst) {
     const auto n = static_cast<unsigned>(random_() % kConversations);
     Conversation& one = traffic_->all[n];
@@ -157,7 +158,7 @@ class TalkingPort final : public MemoryPort {
     ++traffic_->served;
   }
 
-  /// True if the packet left with the addresses and ports that its receiver knows.
+  /// Returns true if the packet left with the addresses and ports that its receiver expects.
   static bool is_as_it_should_be(const Conversation& one, unsigned kind,
                                  std::atomic<std::uint8_t>& backend, const std::byte* data) {
     const bool is_v6 = one.client.is_v6;
@@ -190,7 +191,7 @@ class TalkingPort final : public MemoryPort {
   bool is_silent_ = false;
 };
 
-/// Workers that serve conversations of both families and protocols in each of a few shards.
+/// Workers that serve conversations of both families and protocols, all in a few shards.
 struct Talk {
   Talk(const std::string& table, unsigned count)
       : bed(count, Bed::line(table, ageing_for(table), 4 * kConversations, kIdleMs),
@@ -237,7 +238,7 @@ struct Talk {
     for (const auto& pool : bed.pools) EXPECT_EQ(pool->on_their_way(), 0U);
     EXPECT_EQ(bed.workers.counters().opened.value(), traffic.begun());
     bed.check();
-    traffic.now_ms += 200'000;  // whatever the ageing scheme
+    traffic.now_ms += 200'000;  // more than any ageing scheme needs
     for (unsigned n = 0; n < bed.workers.count(); ++n) bed.step(n);
     bed.check();
     EXPECT_EQ(bed.ended(Ending::timed_out), traffic.begun());
@@ -261,7 +262,7 @@ TEST_P(ExchangeTest, ConversationsGoOnWhileShardsMove) {
   constexpr unsigned kMoves = kSanitized ? 70 : 120;
   SCOPED_TRACE(repeat());
   for (const unsigned count : {2U, 3U}) {
-    if (kSanitized && count == 2) continue;  // nothing new in that
+    if (kSanitized && count == 2) continue;  // to save time: three workers test the same
     SCOPED_TRACE(std::to_string(count) + " workers");
     Talk talk(GetParam(), count);
     for (unsigned moves = 0; moves < kMoves && talk.traffic.wrong == 0; ++moves) {
@@ -294,8 +295,8 @@ TEST_P(ExchangeTest, SoTheyDoOnThreads) {
   talk.check();
 }
 
-/// Packets, on their way or held, go back to where their memory came from, and connections are in
-/// one place, or lost with the parcel that they were in.
+/// Expects that destroying the ports returns all packets, in rings or held, to the pools that they
+/// came from.
 void expect_all_given_back(Talk& talk) {
   EXPECT_EQ(talk.traffic.wrong, 0U);
   talk.bed.ports.clear();

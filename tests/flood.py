@@ -50,7 +50,7 @@ def frame(server, kind):
 
 
 def spoofed(servers, kind, rng):
-    """Yields packets without end, each from another source."""
+    """Yields packets without end, each from a random source."""
     wanted = UDP if kind == "udp" else TCP
     frames = [frame(server, kind) for server in servers if server[2] == wanted]
     if not frames:
@@ -66,7 +66,7 @@ def recorded(path, servers):
     capture = captures.Capture(path)
     targets = [s for s in servers if s[2] == TCP and len(s[0]) == 4]
     if not targets:
-        raise RuntimeError("no server of TCP over IPv4 to take the victims' place")
+        raise RuntimeError("the capture has no TCP server over IPv4, to which the recorded flood could be sent")
     while True:
         for number, (_, _, data) in enumerate(capture):
             flow = packets.dissect(capture.link_type, data)
@@ -83,7 +83,7 @@ def prepare(options, folder):
     """Returns the servers, the path of their configuration, and the capture's packets with replies from backends."""
     capture = captures.Capture(options.capture)
     if capture.link_type != captures.ETHERNET:
-        raise RuntimeError(f"{options.capture}: no Ethernet")
+        raise RuntimeError(f"{options.capture}: the link type must be Ethernet")
     servers = roundtrip.busiest_servers(capture, 20)
     config = os.path.join(folder, "services.toml")
     prefixes = roundtrip.unused_prefixes(capture)
@@ -104,7 +104,7 @@ def prepare(options, folder):
 
 
 def mixed(own, flood, each):
-    """Returns the capture's packets with the flood's among them, and the places of the capture's."""
+    """Returns the capture's packets with the flood's among them, and the indices of the capture's packets."""
     begin = len(own) // _SHARE_BEFORE
     out, places = [], []
     for number, packet in enumerate(own):
@@ -170,8 +170,8 @@ def flood(options, folder):
         f"{collections.Counter(stats['connections']['closed']).get('evicted', 0):,} evicted"
     )
     print(
-        f"{before:,} connections had begun before: {hurt:,} with another packet than without the "
-        f"flood; {later:,} began during it: {lost:,}"
+        f"{before:,} connections began before the flood: packets of {hurt:,} came out different than "
+        f"without it; {later:,} began during the flood: packets of {lost:,} did"
     )
     return hurt > 0 or lost > 0.01 * later
 
@@ -184,13 +184,13 @@ def main():
     parser.add_argument("capture")
     parser.add_argument("--kind", choices=("syn", "ack", "udp"), default="syn")
     parser.add_argument("--recorded", metavar="CAPTURE", help="a flood that was captured")
-    parser.add_argument("--each", type=int, default=10, help="packets beside each of the capture's")
-    parser.add_argument("--speed", type=float, default=1, help="times the capture's")
-    parser.add_argument("--packets", type=int, default=10**9, help="of the capture, at most")
-    parser.add_argument("--capacity", type=int, default=32768, help="of the table")
+    parser.add_argument("--each", type=int, default=10, help="packets of the flood for each packet of the capture")
+    parser.add_argument("--speed", type=float, default=1, help="a multiple of the capture's speed")
+    parser.add_argument("--packets", type=int, default=10**9, help="the most packets of the capture to send")
+    parser.add_argument("--capacity", type=int, default=32768, help="connections for which the table has room")
     parser.add_argument("--when-full", choices=("evict", "stateless"), default="evict")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--keep", metavar="FOLDER", help="leave the files there")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep the files in FOLDER")
     options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as scratch:

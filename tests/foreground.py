@@ -11,7 +11,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
 
 
 def is_caught(pid, number):
-    """Returns True if the process has a handler of its own for that signal."""
+    """Returns True if the process has a handler of its own for the signal `number`."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         caught = next(line.split()[1] for line in file if line.startswith("SigCgt:"))
     return bool(int(caught, 16) >> (number - 1) & 1)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fragmented datagrams through `millrace run` on each kind of interface: routed ones pass, pings to millrace itself are
+"""Tests fragmented datagrams through `millrace run` on each kind of interface: routed ones pass, pings to millrace itself are
 answered, and fragments to and from services are dropped.
 
     fragments_test.py MILLRACE [TEST...]
@@ -85,7 +85,7 @@ class Fragments(Asked):
             try:
                 udp.bind((server, SERVER_PORT))
                 return True
-            except OSError:  # the server's thread still has it
+            except OSError:  # the server's thread still has the address
                 return False
 
         self.wait_until(bind)
@@ -123,7 +123,7 @@ class Fragments(Asked):
             self.stop()
 
     def test_of_services(self):
-        """No fragment passes in either direction, and no ICMP error is sent."""
+        """No fragment to or from a service passes, and no ICMP error is sent."""
         for _ in self.each_sharing():
             for family, a in ADDRESSES.items():
                 udp = self.client_socket(family, (a["service"], PORT))
@@ -144,12 +144,12 @@ class Fragments(Asked):
                 with self.assertRaises(TimeoutError):
                     hearing.recv(65536)
             packets = self.stop()["packets"]
-            self.assertGreaterEqual(packets["dropped"]["service_fragment"], 2 * 2 * 3)  # families, directions, fragments
+            self.assertGreaterEqual(packets["dropped"]["service_fragment"], 2 * 2 * 3)  # 2 families, 2 directions, 3 fragments
 
 
 class OnPacketSockets(Fragments):
     def test_of_a_backend_that_has_gone(self):
-        """Connections of a removed backend go on, so its fragments must be dropped: its replies get the service's address."""
+        """Connections of a removed backend go on, and its replies get the service's address: its fragments must be dropped."""
         family, a = 4, ADDRESSES[4]
         stays = GOOD.replace("[[service]]\n", "[[service]]\nmove_udp = false\n")
         self.serve_with(stays)
@@ -226,7 +226,7 @@ backends = [{{ address = "{self.BETWEEN[4][1 - place]}" }}]
         self.start(self.network_, self.one_of_two(1, "inside", memif + ",role=client", sharing), control=f"second-{sharing}")
 
 
-del Fragments  # unittest shall run its subclasses only
+del Fragments  # so that unittest runs only the subclasses
 
 if __name__ == "__main__":
     main()

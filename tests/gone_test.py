@@ -73,7 +73,7 @@ class Gone(Asked):
                 self.stop()
 
     def test_who_is_killed_before_an_answer_is_told(self):
-        """The SYN still waits for the MAC of a server that is not there when its connection is killed."""
+        """When the connection is killed, its SYN still waits for the MAC of a server that is absent."""
         self.serve_with()
         self.without_address(SECOND)
         self.without_address(FIRST)
@@ -126,7 +126,7 @@ class Gone(Asked):
         self.assertEqual((self.dropped("no_backend"), self.dropped("refused")), (1, 0))
 
     def test_passed_to_another_machine(self):
-        """Without backends packets are routed to another machine: the servers' namespace has the services' addresses, too."""
+        """With no backend left, packets are routed to another machine: here the servers' namespace, with the services' addresses."""
         routes = "".join(f'[[route]]\nprefix = "{a["service"]}/{len(socket.inet_pton(family, a["service"])) * 8}"\n'
                          f'via = "{a["servers"][1]}"\n' for family, a in zip(FAMILIES.values(), ADDRESSES.values()))
         self.serve_with(with_keys('no_backend = "pass"', GOOD + routes))
@@ -160,7 +160,7 @@ class Gone(Asked):
                 self.assertEqual(moved, met.count(FIRST) if on_unhealthy == "reset" else 0)
 
     def test_a_syn_that_nobody_answers_goes_elsewhere(self):
-        """The client's retransmitted SYN goes to another backend, if its backend is unhealthy or removed."""
+        """The client's retransmitted SYN goes to another backend if the first one is unhealthy or removed."""
         for way in ("unhealthy", "removed"):
             with self.subTest(way=way):
                 self.serve_with()
@@ -195,9 +195,9 @@ class Gone(Asked):
                 self.stop()
 
     def test_a_backends_packets_do_not_leave_with_its_address(self):
-        """A datagram from a backend to a client without a connection. If consistent hashing sends that client to the backend,
-        it may be a reply, and gets the service's address; from the other backend it is a stray reply, and is dropped unless
-        `direct` is set."""
+        """Each backend sends a datagram to a client without a connection. The datagram of the backend to which consistent
+        hashing sends that client may be a reply, and gets the service's address; the other one is a stray reply, and is
+        dropped unless `direct` is set."""
         self.serve_with()
         udp = self.datagram_socket(port=5555)
         udp.settimeout(0.5)

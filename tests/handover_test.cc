@@ -1,5 +1,5 @@
-// New workers take over the connections of old workers, which go on serving meanwhile. In the end
-// both have the same connections, whatever their tables, and in whatever pieces the records come.
+// Tests new workers that take over the connections of old workers, which go on serving meanwhile.
+// In the end both have the same connections, whatever their tables, however the records are cut.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -92,14 +92,14 @@ class HandoverTest : public testing::TestWithParam<Change> {
       std::visit(
           [&](const auto& key) {
             const std::string bytes(reinterpret_cast<const char*>(&key), sizeof(key));
-            EXPECT_TRUE(all.emplace(bytes, is.connection).second) << "listed twice";
+            EXPECT_TRUE(all.emplace(bytes, is.connection).second) << "a connection is listed twice";
           },
           is.connection.key);
     });
     return all;
   }
 
-  /// True if a connection is ended when its backend is gone, so that the next packet gets another.
+  /// Returns true if a connection ends once its backend is gone, and then gets another backend.
   static bool moves(const ListedConnection& connection) {
     const auto protocol = std::visit([](const auto& key) { return key.protocol; }, connection.key);
     return !is_answered(connection.state) ||
@@ -141,7 +141,7 @@ class HandoverTest : public testing::TestWithParam<Change> {
     ASSERT_TRUE(to.end().has_value());
   }
 
-  /// True once each worker has received as many packets as the plan has.
+  /// Returns true once each worker has received as many packets as the plan has.
   static bool have_seen(const Workers& workers, const TrafficPlan& plan) {
     for (unsigned n = 0; n < workers.count(); ++n) {
       if (workers.line(n).counters().in.value() < plan.packets) return false;
@@ -227,8 +227,7 @@ TEST_P(HandoverTest, TheyGoOn) {
   const auto& [one, other] = GetParam();
   Workers from = one.make();
   serve_some(from, seed_ % 1000);
-  // There are as many workers as before, so that the spread gives each the packets of its
-  // connections.
+  // The number of workers stays, so the spread gives each the packets of its connections.
   Scheme same = other;
   same.workers = from.count();
   Workers to = same.make();
@@ -361,7 +360,8 @@ TEST(TakingOverTest, ABackendThatDrainsBesideItselfIsAddedOnce) {
             services().v4.size() + services().v6.size());
 }
 
-/// The JSON that the old process's function tells first and last makes the new process's function.
+/// The old process's function sends JSON at the beginning and at the end of a take-over. The new
+/// process makes its function from this JSON.
 TEST(TakingOverTest, WhatAFunctionTellsMakesTheNextOne) {
   const FunctionKind& kind = balance_kind();
   const OnEachWorker on_each = [](const auto& step) {
@@ -390,7 +390,7 @@ TEST(TakingOverTest, WhatAFunctionTellsMakesTheNextOne) {
   to->take_last(nullptr);
   ASSERT_TRUE(to->update(other, {}, on_each).has_value());
   EXPECT_EQ(statistics().size(), services().v4.size());
-  EXPECT_EQ(statistics().front().backends.front().weight, 0U) << "the backend is not drained";
+  EXPECT_EQ(statistics().front().backends.front().weight, 0U) << "the backend must stay drained";
   EXPECT_TRUE(to->check_invariants().has_value());
 
   told["services"][0]["prefix"] = 1000;
@@ -419,7 +419,7 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   EXPECT_TRUE(refuses(CarriedBlock{.family = 4, .worker = 0, .count = 0}, false, {}));
   const auto own = scheme.make().line(0).carried_parts();
   const CarriedBlock one{.family = 4, .worker = 0, .count = 1};
-  EXPECT_TRUE(refuses(one, true, own)) << "cut off";
+  EXPECT_TRUE(refuses(one, true, own)) << "a record is cut off";
   EXPECT_TRUE(refuses(one, false, {})) << "a block before the parts of its records";
   EXPECT_TRUE(refuses(CarriedBlock{.family = kCarriedRefusal, .worker = 0, .count = 0}, false, {}));
   EXPECT_TRUE(
@@ -432,14 +432,13 @@ TEST(TakingOverTest, NonsenseIsRefused) {
   odd.one.life.standing = Standing(ConnectionState{30});
   EXPECT_TRUE(refuses(odd, false, own));
   odd.one.life = {.idle_ms = 0x80000000};
-  EXPECT_TRUE(refuses(odd, false, own)) << "idle for longer than ticks tell";
+  EXPECT_TRUE(refuses(odd, false, own)) << "idle for longer than ticks can express";
   odd.one.life = {.standing = Standing(ConnectionState::udp)};
   odd.one.key.protocol = kProtocolTcp;
-  EXPECT_TRUE(refuses(odd, false, own)) << "another protocol's state";
+  EXPECT_TRUE(refuses(odd, false, own)) << "a state of UDP for a TCP connection";
 }
 
-// The part of a function is read in its own version only. A part of an unknown function is no
-// error.
+// A function's part is read in its own version only. A part of an unknown function is no error.
 TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   const Scheme scheme{"race", "sharded", 1};
   const auto take = [&](const std::vector<CarriedPart>& parts,
@@ -461,7 +460,7 @@ TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
   EXPECT_EQ(parts[0].name(), "balance");
   EXPECT_EQ(take(parts), "");
   EXPECT_EQ(take(parts, parts), "");
-  EXPECT_NE(take(parts, {parts[0]}), "") << "the parts must stay as they were told first";
+  EXPECT_NE(take(parts, {parts[0]}), "") << "the parts must stay as they were sent first";
   append(parts, 4, std::array{Part{.name = "tomorrow's", .version = 7, .image_bytes = 40}});
   EXPECT_EQ(take(parts), "");
   parts[0].version = 9;
@@ -470,10 +469,10 @@ TEST(TakingOverTest, PartsAreKnownByNameAndVersion) {
             "9, and this one reads version 1: end it, and start this one without --take-over");
   parts[0].version = 1;
   parts[0].function.fill('x');
-  EXPECT_EQ(take(parts), "") << "a name without an end";
+  EXPECT_EQ(take(parts), "") << "a name without a 0 at its end";
   parts = scheme.make().line(0).carried_parts();
   parts[0].image_bytes += 2;
-  EXPECT_NE(take(parts), "") << "more than that version has";
+  EXPECT_NE(take(parts), "") << "an image larger than in that version";
   EXPECT_NE(take({}), "") << "no parts";
   parts.assign(65, parts[1]);
   EXPECT_NE(take(parts), "");

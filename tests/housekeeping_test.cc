@@ -1,5 +1,5 @@
-// The most housekeeping for which a burst waits, in the worst case: all connections of a line, of
-// both families, expire at one time.
+// Tests the most housekeeping for which a burst waits, in the worst case: all connections of a
+// line, of both families, expire at one time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,8 +23,8 @@ constexpr std::uint32_t kTimeoutMs = 1000;
 constexpr std::uint32_t kBursts = 80'000;
 constexpr std::uint64_t kMost = 64;  // endings in a burst, for each family (docs/ageing.md)
 
-/// A port that receives bursts of one packet: first one of each client at time 0, then, after the
-/// timeout, one each millisecond.
+/// A port that receives bursts of one packet: first a packet of each client at time 0, then, after
+/// the timeout, a packet each millisecond.
 class OnePacketPort final : public Port {
  public:
   explicit OnePacketPort(const Line*& line) : line_(line) {}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs a build, and the library built alone, static and shared, each into a folder of its own. Builds and runs
-# examples/ against each, by the CMake package, also in a project in C alone, and by pkg-config; and README's code.
+# examples/ against each: with the CMake package, also in a project in C alone, and with pkg-config. Runs README's code.
 # Checks that the installed `millrace` finds `millrace-bench` beside it, and that the dataplane can be configured
 # without the libraries that only benchmarks need.
 #
@@ -19,7 +19,7 @@ run() { # run PROGRAM WHAT
   ran=$((ran + 1))
 }
 
-# Moves the tree after the installation: no file in it may contain the path of its first place.
+# Installs BUILD, and moves the tree to PREFIX: no file in it may need the path at which it was installed.
 install_to() { # install_to BUILD PREFIX
   cmake --build "$1" >/dev/null
   cmake --install "$1" --prefix "$work/first" >/dev/null
@@ -33,14 +33,14 @@ build_library() { # build_library FOLDER [OPTION...]
     hidden+=("-DCMAKE_DISABLE_FIND_PACKAGE_$package=ON")
   done
   (cd "$root" && cmake --preset library -B "$1" "${hidden[@]}" "${@:2}") >/dev/null 2>&1 ||
-    { echo "the preset library needs more than a C++ compiler" >&2 && exit 1; }
+    { echo "the preset library cannot be configured with a C++ compiler alone" >&2 && exit 1; }
 }
 
 # Configures the dataplane without benchmarks, and without the libraries that only benchmarks need.
 configure_dataplane() { # configure_dataplane FOLDER
   local hidden=(-DCMAKE_DISABLE_FIND_PACKAGE_libcuckoo=ON -DCMAKE_DISABLE_FIND_PACKAGE_Zydis=ON)
   (cd "$root" && cmake --preset release -B "$1" -DMILLRACE_BENCH=OFF "${hidden[@]}") >/dev/null ||
-    { echo 'the dataplane needs what only benchmarks should' >&2 && exit 1; }
+    { echo 'the dataplane cannot be configured without libcuckoo and Zydis, which only benchmarks may need' >&2 && exit 1; }
 }
 
 # Checks that each public header can be included alone, with nothing but the installed tree.
@@ -49,7 +49,7 @@ try_headers() { # try_headers PREFIX
   while read -r header; do
     printf '#include "%s"\n' "${header#"$1/include/"}" >"$work/one.cc"
     c++ -std=c++23 -Wall -Wextra -Werror -fsyntax-only -I "$1/include" "$work/one.cc" ||
-      { echo "$header does not stand alone" >&2 && exit 1; }
+      { echo "$header cannot be included alone" >&2 && exit 1; }
   done < <(find "$1/include" -name '*.h')
 }
 
@@ -69,7 +69,7 @@ static int fail(const std::string& message) {
 }
 static int embed(std::span<const millrace::KeyV4> keys, std::span<millrace::ConnId> ids, std::uint64_t now_ms) {
 #include "readme.inc"
-  return fresh == 3 && tracker->size() == 2 ? 0 : fail("not as README says");
+  return fresh == 3 && tracker->size() == 2 ? 0 : fail("README's code must open two connections, for the first two keys");
 }
 int main() {
   std::array<millrace::KeyV4, 3> keys{};

@@ -10,8 +10,8 @@ replies come from that backend. The packets of these servers' conversations, and
 a router, at the capture's pace or --speed times faster. The router is made of network namespaces, which
 vanish with this process. Then the router's list of connections is read, and millrace replays the same
 packets at the times at which they were sent, up to the time at which the list was read. A difference is
-a connection that only one side has, or that is in different states; it is explained if one of the rules
-in kernel_known.py holds. If MILLRACE is `-`, only the kernel's list is made.
+a connection that only one side has, or whose states differ. It is explained if one of the rules in
+kernel_known.py applies to it. If MILLRACE is `-`, only the kernel's list is made.
 
 Needs root, and the commands ip, nft and conntrack (iproute2, nftables, conntrack). Exit status 1 if more
 than --allowed of the connections differ without explanation, 2 if the comparison cannot run.
@@ -122,8 +122,8 @@ class Choice:
 
 
 def _busiest(sendable, wanted):
-    """Returns the servers with most packets, as (address, port, protocol). No two of them talk to each
-    other: a packet between them would be a reply and a request at once."""
+    """Returns the `wanted` servers with the most packets, as (address, port, protocol). No two of them talk to
+    each other: a packet between them would be a reply and a request at once."""
     count = collections.Counter()
     talks_to = collections.defaultdict(set)
     for _, (protocol, client, server), _ in sendable:
@@ -173,7 +173,7 @@ def _conversation(conversations, protocol, source, destination):
 
 
 def backends_of(capture, servers):
-    """Returns an address for the backend of each service, which does not occur in the capture."""
+    """Returns an address for each service's backend. None of these addresses occurs in the capture."""
     v4, v6 = roundtrip.unused_prefixes(capture)
     return {server: v4 + n.to_bytes(2, "big") if len(server[0]) == 4 else v6 + n.to_bytes(14, "big")
             for n, server in enumerate(sorted(servers), 1)}
@@ -209,7 +209,7 @@ def write_config(path, backends, timeouts_s):
 
 
 def _mark(when):
-    """Returns a record that matches no service: it advances millrace's clock to the time of the kernel's list."""
+    """Returns a captured packet that matches no service: it advances millrace's clock to `when`, the time of the list."""
     ip = bytearray.fromhex("4500001c00000000 4011 0000 c0000202c0000203 0009000900080000")
     ip[10:12] = packets.checksum(ip[:20]).to_bytes(2, "big")
     frame = kernel_router.ethernet(4) + ip
@@ -230,7 +230,7 @@ def millrace_connections(path, conversations):
     with open(path, encoding="utf-8") as file:
         for line in file:
             entry = json.loads(line)
-            protocol = {"tcp": TCP, "udp": UDP}[entry["protocol"]]  # there is no other service
+            protocol = {"tcp": TCP, "udp": UDP}[entry["protocol"]]  # no service has another protocol
             ends = [
                 (ipaddress.ip_address(entry[e]).packed, entry[f"{e}_port"])
                 for e in ("source", "destination")
@@ -254,7 +254,7 @@ def differences(kernel, millrace):
 
 
 def renewed_differently(kernel, millrace, run):
-    """Yields connections in the same state on both sides that different packets have renewed last."""
+    """Yields conversations with the same state on both sides, but idle times that show that the last renewals differ."""
     slack = (run.read_ns[1] - run.read_ns[0] + MARGIN_NS) / SECOND
     for conversation in kernel.keys() & millrace.keys():
         theirs, ours = kernel[conversation], millrace[conversation]
@@ -322,12 +322,12 @@ def _counts(names):
 
 
 def track(choice, timeouts_s, options, files):
-    """Sends the packets through the router; returns the kernel's list, the times of the packets, and the begin and
-    end of reading the list."""
+    """Sends the packets through the router; returns the kernel's list, the times of the packets, and the times at
+    which reading the list began and ended."""
     router = kernel_router.Router(timeouts_s, options.liberal)
     with open("/proc/sys/net/netfilter/nf_conntrack_max", encoding="ascii") as file:
         if len(choice.conversations) >= int(file.read()):
-            raise CannotTry("nf_conntrack_max is less than the capture's conversations")
+            raise CannotTry(f"nf_conntrack_max must be more than the capture's {len(choice.conversations):,} conversations")
     sent = router.send([(when, frame) for when, _, frame in choice.sent], options.speed)
     time.sleep(options.idle)
     begin = router.now()
@@ -389,7 +389,7 @@ def compare(options, folder):
     )
     other = list(renewed_differently(kernel, millrace, run))
     if other:
-        print(f"  {len(other):,} in the same state renewed by other packets, e.g. {min(other)}")
+        print(f"  {len(other):,} have the same state, but were last renewed by different packets, e.g. {min(other)}")
     return unexplained > options.allowed * len(kernel.keys() | millrace.keys())
 
 
@@ -399,16 +399,16 @@ def main():
     )
     parser.add_argument("millrace", help="the program, or -")
     parser.add_argument("capture")
-    parser.add_argument("--speed", type=float, default=1, help="times the capture's")
+    parser.add_argument("--speed", type=float, default=1, help="a multiple of the capture's speed")
     parser.add_argument("--until", type=float, default=1e9, help="seconds of the capture to send")
     parser.add_argument(
-        "--idle", type=float, default=0, help="seconds between the end and the list"
+        "--idle", type=float, default=0, help="seconds from the last packet until the list is read"
     )
     parser.add_argument("--timeouts", choices=("kernel", "short"), default="kernel")
-    parser.add_argument("--servers", type=int, default=200, help="how many become services")
+    parser.add_argument("--servers", type=int, default=200, help="the number of servers that become services")
     parser.add_argument("--liberal", action="store_true", help="the kernel checks no windows")
-    parser.add_argument("--keep", metavar="FOLDER", help="leave the files there")
-    parser.add_argument("--allowed", type=float, default=0.001, help="share that may differ")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep the files in FOLDER")
+    parser.add_argument("--allowed", type=float, default=0.001, help="share of the connections that may differ without explanation")
     options = parser.parse_args()
     try:
         kernel_router.check_possible()

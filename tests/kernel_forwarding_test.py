@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares `millrace run` with Linux as a router: the frames that each takes in, forwards, and answers by ICMP errors, with
-the same links, addresses and routes. If they differ, a rule below must explain it.
+the same links, addresses and routes. If the outcomes for a frame differ, a rule below must explain the difference.
 
     kernel_forwarding_test.py MILLRACE [TEST...]
 """
@@ -39,7 +39,7 @@ ERRORS = {4: {(3, 0): "no route", (3, 1): "no host", (3, 3): "no port", (3, 13):
 
 
 class Ends:
-    """The stations on both links, which receive all frames."""
+    """The stations on both links, which receive all frames that the router sends."""
 
     def __init__(self, router):
         self.namespace = Namespace()
@@ -137,7 +137,7 @@ def configuration(device, rpf="off", default=True):
 
 
 class Difference(NamedTuple):
-    """A rule that explains a difference: `of` is True for the frame's name, the kernel's outcome and millrace's."""
+    """A rule that explains a difference if `of` returns True for the frame's name, the kernel's outcome and millrace's."""
 
     why: str
     of: Callable[[str, str, str], bool]
@@ -148,27 +148,27 @@ def says(pattern):
 
 
 KNOWN = [
-    Difference("a datagram in a frame to all, to a router's own address: dropped (RFC 1122, 3.3.6); Linux does so by a setting",
+    Difference("a packet to a router's own address in a broadcast or multicast frame: dropped (RFC 1122, 3.3.6); Linux drops it only by a setting",
                lambda name, kernel, ours: says(r"^ping to (inside|virtual) in a frame to (all|a group)$")(name) and ours == "dropped"),
     Difference("a network's broadcast address as a source: refused (RFC 1812, 5.3.7); Linux takes it where rp_filter is off",
                lambda name, kernel, ours: says(r"^(10\.0\.0\.255|198\.51\.100\.255) ")(name) and ours == "dropped"),
-    Difference("an own address as a source: Linux looks at it in IPv4 only",
+    Difference("a router's own address as a source: refused; Linux refuses it in IPv4 only",
                lambda name, kernel, ours: says(r"^(2001:db8::2|fd00::fe|2001:db8:1::10) ")(name) and ours == "dropped"),
     Difference("the unspecified address as a source: refused also on the way back to the same link, or to the router (RFC 4291, 2.5.2)",
                lambda name, kernel, ours: says(r"^:: ")(name) and ours == "dropped"),
-    Difference("the unspecified address as a destination: nobody's (RFC 4291, 2.5.2)",
+    Difference("the unspecified address as a destination: no host has it (RFC 4291, 2.5.2)",
                lambda name, kernel, ours: says(r"^(to|pings) ::,")(name) and ours == "dropped"),
-    Difference("link-local addresses are not forwarded, to the same link neither, and nobody is told (RFC 4291, 2.5.6)",
+    Difference("packets from or to link-local addresses are not forwarded, even to the same link, and cause no ICMP error (RFC 4291, 2.5.6)",
                lambda name, kernel, ours: says(r"(^|to |pings )fe[8-b].::")(name) and ours == "dropped" and kernel != "dropped"),
-    Difference("groups are answered by nobody", lambda name, kernel, ours: says(r"^pings ff02::1,")(name) and ours == "dropped"),
-    Difference("the subnet-router anycast address (RFC 4291, 2.6.1) is not answered: a host may have it, and is asked for",
+    Difference("a ping to a multicast group is not answered", lambda name, kernel, ours: says(r"^pings ff02::1,")(name) and ours == "dropped"),
+    Difference("a packet to the subnet-router anycast address (RFC 4291, 2.6.1) is not answered: a host may have this address, and is looked for",
                lambda name, kernel, ours: says(r"^(to|pings) fd00::,")(name) and ours == "dropped"),
 ]
 
 
 class Forwarding(Asked):
     def begin(self, text):
-        """Starts millrace between two stations, which it returns."""
+        """Starts millrace between two stations, and returns the stations."""
         middle = Namespace()
         self.addCleanup(middle.close)
         ends = Ends(middle)
@@ -215,7 +215,7 @@ class Forwarding(Asked):
         for device in self.each_device():
             ends = self.begin(configuration(device))
             used = self.compare(frames, kernel, ends)
-            self.assertEqual(used, {rule.why for rule in KNOWN}, "a rule explains nothing")
+            self.assertEqual(used, {rule.why for rule in KNOWN}, "each rule must explain a difference: remove a rule that does not")
             dropped = self.stop()["packets"]["dropped"]
             for reason in ("other_station", "foreign_vlan", "encapsulated", "link_broadcast", "martian_source", "unroutable", "not_ours",
                            "malformed", "truncated"):
@@ -229,7 +229,7 @@ class Forwarding(Asked):
             said = self.kernel(frames, rpf=number, default=False)
             by_name = {frame.name: said[frame.mark] for frame in frames}
             kernel[rpf] = {frame.mark: by_name[frame.name.replace("IPv6", "IPv4")] for frame in frames}
-        self.assertEqual(len({tuple(outcomes.values()) for outcomes in kernel.values()}), 3, "the frames show no difference")
+        self.assertEqual(len({tuple(outcomes.values()) for outcomes in kernel.values()}), 3, "the frames must tell strict, loose and off apart")
         for device in self.each_device():
             ends = self.begin(configuration(device, "off", default=False))
             for rpf in ("strict", "loose", "off"):

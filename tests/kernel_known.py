@@ -1,6 +1,6 @@
-"""The connections of both sides of kernel_conntrack.py, and the differences between them that are explained.
+"""The connections of both sides of kernel_conntrack.py, and the differences between the sides that are explained.
 
-A difference is explained where one of the rules in `KNOWN` holds of the conversation's packets.
+A difference is explained if one of the rules in `KNOWN` applies to the conversation's packets.
 """
 
 import ipaddress
@@ -12,7 +12,7 @@ from packets import TCP, UDP
 NAMES = {TCP: "tcp", UDP: "udp"}
 FIN, SYN, RST, ACK = 1, 2, 4, 16  # flags of TCP
 
-# The kernel's name of a TCP state: millrace's. The kernel has no name of its own for mid-stream.
+# millrace's name for each of the kernel's TCP states. The kernel has no state for connections in mid-stream.
 STATES = {
     "SYN_SENT": "syn_sent",
     "SYN_SENT2": "syn_sent2",
@@ -46,8 +46,8 @@ class Connection(NamedTuple):
     """A connection in one side's list."""
 
     state: str
-    by_client: bool  # True: to this side the client opened it
-    idle_s: tuple  # seconds since a packet last renewed it: (at least, at most)
+    by_client: bool  # True if, according to this side, the client opened the connection
+    idle_s: tuple  # seconds since a packet last renewed the connection: (at least, at most)
 
 
 class Packet(NamedTuple):
@@ -55,10 +55,10 @@ class Packet(NamedTuple):
 
     time: int  # ns
     by_client: bool
-    flags: int  # TCP's; 0 for UDP
+    flags: int  # TCP flags; 0 for UDP
     seq: int
     ack: int
-    length: int  # of the payload
+    length: int  # bytes of payload
 
     @property
     def end(self):
@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
 
 def _since_open(seen):
-    """Returns the packets from the client's last SYN on that is no retransmission."""
+    """Returns the client's last SYN that is no retransmission, and the packets since then."""
     start = 0
     for i, packet in enumerate(seen):
         if packet.by_client and packet.flags & (SYN | ACK | RST) == SYN:
@@ -106,7 +106,7 @@ def _runs_out(difference, seen, run):
     conversation, *sides = difference
     low, high = run.read_ns[0] - MARGIN_NS, run.read_ns[1] + MARGIN_NS
     own = {run.timeout_s(conversation.protocol, s.state) for s in sides if s}
-    if any(s and s.state == "established" for s in sides):  # a RST or unanswered data shortens its timeout
+    if any(s and s.state == "established" for s in sides):  # a RST or unanswered data shortens the timeout of `established`
         own |= {run.timeouts_s["tcp_midstream"], run.timeouts_s["tcp_close"]}
     if None in sides and any(low <= p.time + t * SECOND <= high for p in seen for t in own):
         return True
@@ -265,7 +265,7 @@ def _challenged(difference, seen, _):
 # reason. Functions and tables named in a reason are in Linux's net/netfilter/nf_conntrack_proto_tcp.c, unless the
 # reason names another file.
 KNOWN = (
-    ("runs out", "a timeout ends just when the list is read, or when a packet comes", _runs_out),
+    ("runs out", "a timeout ends just when the list is read, or when a packet arrives", _runs_out),
     (
         "opened by the server",
         "the kernel opens a connection for any packet; a balancer only for one to a service",
@@ -279,13 +279,13 @@ KNOWN = (
     (
         "RST unanswered",
         "nf_conntrack_tcp_packet compares a RST with what the other side has acknowledged, if it has; "
-        "here it stands where its sender's next byte would, or is ignored (RFC 5961)",
+        "millrace ignores a RST that does not have the number of its sender's next byte (RFC 5961)",
         _reset_unanswered,
     ),
     (
         "FIN first",
         "tcp_conntracks[][fin][NONE] is INVALID: the kernel opens a connection for the ACK that "
-        "follows; here a reply's FIN shows that there was one, which is about to end",
+        "follows; to millrace a reply's FIN shows that there was a connection, which is about to end",
         _fin_first,
     ),
     (
@@ -312,13 +312,13 @@ KNOWN = (
     (
         "second SYN",
         "to millrace a SYN after the end of a connection begins another (RFC 9293, 3.6.1); to the kernel "
-        "only once it is answered, never in SYN_SENT2, and an ACK after it is to be a challenge (RFC 5961)",
+        "only once the SYN is answered, never in SYN_SENT2, and an ACK after it counts as a challenge (RFC 5961)",
         _second_syn,
     ),
     (
         "challenged",
         "a RST that answers an ACK before the handshake (RFC 9293, 3.10.7.3): the kernel keeps both "
-        "sides' acknowledgements, millrace what each side sends next",
+        "sides' acknowledgements, millrace the sequence number that each side sends next",
         _challenged,
     ),
     (

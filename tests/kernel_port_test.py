@@ -41,7 +41,7 @@ class KernelPort(OneCard):
                 self.assertEqual(stats["ports"][0]["kernel"]["full"], 0)
 
     def test_the_machine_reaches_who_is_on_the_link(self):
-        """Health checks from the machine itself reach backends, also at the port at which they serve."""
+        """Connections from the machine itself, as for health checks, reach backends, also at the port at which these serve."""
         self.serve()
         for family, a in ADDRESSES.items():
             with self.network_.client:
@@ -65,7 +65,7 @@ class KernelPort(OneCard):
                     asking.sendall(b"3\n")
                     answers.add(asking.makefile("rb").readline().decode().strip())
             self.assertEqual(answers, set(ADDRESSES[4]["servers"]))
-            with socket.socket() as asking:  # the kernel refuses a port at which neither listens
+            with socket.socket() as asking:  # the kernel refuses: neither a service nor a program has this port
                 self.assertRaises(ConnectionRefusedError, asking.connect, (own, PORT + 1))
 
     def test_the_interface_is_as_the_port_is(self):
@@ -114,7 +114,7 @@ class KernelPort(OneCard):
         self.check_everything()
 
     def test_only_millrace_gives_addresses(self):
-        """A router advertisement gives the interface no address: millrace would not know it as one of the kernel's."""
+        """A router advertisement must give the interface no address, since millrace would not know that address."""
         self.serve()
         prefix = struct.pack("!BBBBIII", 3, 4, 64, 0xC0, 3600, 3600, 0) + socket.inet_pton(
             socket.AF_INET6, "2001:db8:77::")
@@ -316,7 +316,7 @@ class KernelPort(OneCard):
         self.assertLessEqual(stats["packets"]["dropped"].get("kernel_full", 0), of_kernel["full"])
 
     def bgpd(self, namespace, own, other, number):
-        """Starts a BGP daemon in a namespace, which has a session with that at `other`; returns the path of its log."""
+        """Starts a BGP daemon in a namespace, for a session with the daemon at `other`. Returns the path of its log."""
         folder = self.path(f"bgp{number}")
         os.mkdir(folder)
         with open(f"{folder}/bgpd.conf", "w", encoding="ascii") as file:

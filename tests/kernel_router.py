@@ -16,7 +16,7 @@ from namespaces import CannotTry, Namespace, command, ip, set_sysctls
 
 _COMMANDS = ("ip", "nft", "conntrack")
 
-# Key of [ageing.timeout_s]: (Linux's default, a short one, sysctls without their prefix nf_conntrack_).
+# Key of [ageing.timeout_s]: (Linux's default in seconds, a short one, sysctls without their prefix nf_conntrack_).
 # tcp_timeout_unacknowledged of the kernel is for mid-stream connections without a reply, and for
 # established ones with unacknowledged data. To millrace the latter are established (RFC 5382, REQ-5), so
 # both sets give tcp_midstream the value of tcp_established. The kernel has one setting for udp and
@@ -45,7 +45,7 @@ _ROUTER_SYSCTLS = {
     "ipv4/ip_forward": 1,
     "ipv4/conf/all/rp_filter": 0,
     "ipv4/conf/default/rp_filter": 0,
-    "ipv4/conf/default/route_localnet": 1,  # forwards packets of captures with 127.0.0.1, which nothing has here
+    "ipv4/conf/default/route_localnet": 1,  # forwards captured packets with 127.0.0.1, which no interface has here
     "ipv6/conf/all/forwarding": 1,
 }
 # The kernel tracks connections only if a rule uses their states.
@@ -57,10 +57,10 @@ _TRACKING_SYSCTLS = {"nf_conntrack_checksum": 0, "nf_conntrack_tcp_loose": 1}
 
 def check_possible():
     if os.geteuid() != 0:
-        raise CannotTry("not root")
+        raise CannotTry("a router of namespaces needs root")
     missing = [c for c in _COMMANDS if shutil.which(c) is None]
     if missing:
-        raise CannotTry(f"no {', '.join(missing)}")
+        raise CannotTry(f"commands are missing: {', '.join(missing)}")
 
 
 def ethernet(family):
@@ -127,7 +127,7 @@ class Router:
                 ip(f"{family} route add default via {hop} dev out onlink")
 
     def send(self, frames, speed):
-        """Sends (time, frame)s at their pace; returns the times at which they were sent."""
+        """Sends `frames`, pairs (time in ns, frame), at their pace times `speed`. Returns the times at which they were sent."""
         sent = []
         with self.sender:
             wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a capture of hand-made TCP conversations, each of which takes a path through the states.
+"""Writes a capture of hand-made TCP conversations, each of which takes a path through TCP's states.
 
     kernel_scenarios.py CAPTURE
 
@@ -21,7 +21,7 @@ _OPEN = [">S 0", "<SA 0 1", ">A 1 1"]
 _CLIENT_FIN = [*_OPEN, ">FA 1 1"]
 _SERVER_FIN = [*_OPEN, "<FA 1 1"]
 
-# The packets that lead to each state, and the challenge ACK of the server to a SYN in it (RFC 5961, 4).
+# The packets that lead to each state, and the server's challenge ACK to a SYN in that state (RFC 5961, 4), or None.
 _STATES = {
     "SYN_SENT": ([">S 0"], None),
     "SYN_SENT2": ([">S 0", "<S 0"], None),
@@ -156,7 +156,7 @@ SCENARIOS += [
 
 
 def error_about(frame):
-    """Returns the ICMP error host unreachable to the sender of `frame`; it quotes the header and 8 bytes (RFC 792)."""
+    """Returns an ICMP error, host unreachable, to the sender of `frame`. It quotes the IP header and 8 bytes (RFC 792)."""
     icmp = bytes((3, 1)) + bytes(6) + frame[14:42]
     icmp = icmp[:2] + packets.checksum(icmp).to_bytes(2, "big") + icmp[4:]
     header = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(icmp), 0, 0, 64, 1, 0) + _ROUTER + frame[26:30]

@@ -1,8 +1,8 @@
 // The oracle of lifetime_test.cc: how long each connection may live, from its packets alone.
 //
-// The oracle has a clock, the time of each live connection's last packet, and what its packets have
-// shown, but no table of states. It judges a connection when the connection is removed, when a
-// packet finds it, and at the end, so that it misses no connection.
+// The oracle has a clock, and for each live connection the time of the last packet and what the
+// packets have shown, but no table of states. It judges a connection when the connection is
+// removed, when a packet finds it, and at the end of the run: so each connection is judged.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ enum class Phase : std::uint8_t {
   established,
   half_closed,  ///< one side has sent its FIN
   last_ack,     ///< both sides have sent their FINs
-  time_wait,    ///< both have, and another packet has followed
+  time_wait,    ///< both sides have sent their FINs, and another packet has followed
   reset,
   midstream,
   udp_unreplied,
@@ -134,13 +134,13 @@ using Client = std::uint32_t;
 class Oracle {
  public:
   /// `slack_ms`: how long after its timeout a connection may be kept; none: no connection is
-  /// removed. `meets_expired`: a packet may find its connection after the timeout, which then goes
-  /// on.
+  /// removed. `meets_expired`: a packet may find its connection after the timeout, and the
+  /// connection then goes on.
   Oracle(std::optional<std::uint32_t> slack_ms, bool meets_expired)
       : slack_ms_(slack_ms), meets_expired_(meets_expired) {}
 
-  /// Takes a removal, which is judged in the next call of `at`: a line reports removals before the
-  /// time.
+  /// Notes a removal. The next call of `at` judges it, since a line reports removals before the
+  /// present time.
   void removed(Client client) { removed_now_.push_back(client); }
   void at(Tick now) {
     now_ = now.ms;
@@ -158,7 +158,9 @@ class Oracle {
     Life* life = at == live_.end() ? nullptr : &at->second;
     const bool late = life != nullptr && lateness_ms(*life) >= 0;
     if (met != (life != nullptr && (!late || meets_expired_)))
-      fault(client, met ? "is met by a packet" : "is not met by its packet", life);
+      fault(client,
+            met ? "was found by a packet, although it has ended" : "was not found by its packet",
+            life);
     if (!met || life == nullptr) return;
     kept_by_late_packets += late;
     judge_slack(client, *life);
@@ -180,14 +182,14 @@ class Oracle {
   std::uint64_t begun = 0;
   std::uint64_t removals = 0;
   std::array<std::uint64_t, kPhases.size()> removals_in{};  ///< indexed by phase
-  std::uint64_t kept_by_late_packets = 0;                   ///< packets between timeout and removal
+  std::uint64_t kept_by_late_packets = 0;  ///< found their connection after its timeout
   std::uint64_t faults = 0;
-  // How long after their timeouts connections were removed.
+  // The least and the most time from a connection's timeout to its removal.
   std::int64_t earliest_ms = std::numeric_limits<std::int64_t>::max();
   std::int64_t latest_ms = std::numeric_limits<std::int64_t>::min();
 
  private:
-  /// Returns the time since the connection's timeout; negative before it.
+  /// Returns the time since the connection's timeout; negative before it, or if there is none.
   std::int64_t lateness_ms(const Life& life) const {
     if (!slack_ms_) return std::numeric_limits<std::int64_t>::min();
     return std::int64_t{now_} - life.deadline();

@@ -58,7 +58,8 @@ struct Scheme {
   std::uint32_t interval_ms;
   std::optional<std::uint32_t> slack_ms;  ///< none: no connection is removed
   bool meets_expired;
-  std::uint64_t connections_a_place;  ///< at most one connection in forty is live at a time
+  /// Connections for each place in the tables. At most 1 connection in 40 is live at a time.
+  std::uint64_t connections_a_place;
 };
 void PrintTo(const Scheme& scheme, std::ostream* to) { *to << scheme.name; }
 
@@ -86,8 +87,8 @@ Timeouts timeouts() {
   return timeouts;
 }
 
-/// A function that passes all packets unchanged, and reports them to the oracle. A connection's
-/// state is its client.
+/// A function that passes all packets unchanged, and reports them to the oracle. The state of a
+/// connection is its client's number.
 template <class K>
 class WatchFor final : public FunctionFor<K> {
  public:
@@ -124,7 +125,8 @@ class WatchFor final : public FunctionFor<K> {
   }
   Verdict event(Event event, const std::byte* state, bool) override {
     if (event == Event::closed) oracle_.removed(client_in(state));
-    if (event == Event::abandoned) oracle_.fault(client_in(state), "was given up at once");
+    if (event == Event::abandoned)
+      oracle_.fault(client_in(state), "was abandoned when it was opened");
     return Verdict::tracked;
   }
 
@@ -142,7 +144,7 @@ class WatchFor final : public FunctionFor<K> {
     std::memcpy(&client, state, sizeof client);
     return client;
   }
-  /// Returns what the oracle is to know of a packet, which must have no IP options.
+  /// Returns what the oracle needs to know of a packet. The packet must have no IP options.
   static test::Heard heard(const K& key, const std::byte* l4) {
     const auto u8 = [l4](int at) { return std::to_integer<std::uint8_t>(l4[at]); };
     constexpr bool kV4 = K::Address::kBytes == 4;
@@ -154,7 +156,8 @@ class WatchFor final : public FunctionFor<K> {
     const unsigned packet = lane.packet[i];
     const ConnId id = lane.connection[i];
     const bool met = id != ConnId::none;
-    if (met && client_in(states[id]) != client) oracle_.fault(client, "has a foreign entry");
+    if (met && client_in(states[id]) != client)
+      oracle_.fault(client, "has the entry of another client");
     oracle_.passes(client, heard(lane.key[i], burst.data[packet] + burst.headers[packet].l4), met);
     burst.verdict[packet] = met ? Verdict::tracked : Verdict::stateless;
   }
@@ -174,8 +177,7 @@ class Watch final : public Function {
   WatchFor<KeyV6> v6_;
 };
 
-/// A port that receives a generator's packets, in at least one burst each tick; bursts may be
-/// empty.
+/// A port that receives a generator's packets: at least one burst each tick, which may be empty.
 class GeneratorPort final : public Port {
  public:
   /// `idle_ms` ticks follow the last packet.
@@ -221,7 +223,7 @@ class LifetimeTest : public testing::TestWithParam<Scheme> {
   static Result<std::unique_ptr<Line>> make(Watch& watch) {
     const std::uint64_t places = connections() / GetParam().connections_a_place;
     return make_line({.ageing = GetParam().ageing,
-                      .capacity = places * 4 / 5 + 1000,  // three quarters are IPv4
+                      .capacity = places * 4 / 5 + 1000,  // three quarters of connections are IPv4
                       .capacity_v6 = places * 3 / 10 + 1000,
                       .timeouts = timeouts(),
                       .interval_ms = GetParam().interval_ms,
@@ -270,7 +272,8 @@ TEST_P(LifetimeTest, NoneIsRemovedBeforeItsTimeoutAndNoneIsKeptLongAfter) {
   EXPECT_EQ((*line)->live().v4 + (*line)->live().v6, oracle.live());
   EXPECT_EQ(oracle.live(), slack_ms ? 0 : connections());
   for (std::size_t i = 0; slack_ms && i < test::kPhases.size(); ++i)
-    EXPECT_GT(oracle.removals_in[i], 0U) << "none was " << test::kPhases[i].name;
+    EXPECT_GT(oracle.removals_in[i], 0U)
+        << "no connection was removed in the phase " << test::kPhases[i].name;
   const auto ok = (*line)->check_invariants();
   EXPECT_TRUE(ok.has_value()) << ok.error().message;
 }
@@ -279,7 +282,8 @@ TEST_P(LifetimeTest, NoneIsRemovedBeforeItsTimeoutAndNoneIsKeptLongAfter) {
 INSTANTIATE_TEST_SUITE_P(
     Schemes, LifetimeTest,
     testing::Values(Scheme{"wheel", "wheel", 10, 10, true, 16},
-                    Scheme{"wheel_of_1_ms", "wheel", 1, 1, true, 16},  // uses the second level
+                    // With an interval of 1 ms the wheel uses its second level.
+                    Scheme{"wheel_of_1_ms", "wheel", 1, 1, true, 16},
                     Scheme{"scan", "scan", 10, 1'010, true, 16},
                     Scheme{"lazy", "lazy", 10, 60'010, false, 4},
                     Scheme{"lazy_where_room_is_short", "lazy", 10, 60'010, false, 24},

@@ -1,5 +1,5 @@
-// Scenarios of connections as text, against a line. Each line of text is a packet and its expected
-// verdict: `END [<] PACKET VERDICT`.
+// Plays scenarios of connections, given as text, on a line. Each line of text is a packet and its
+// expected verdict: `END [<] PACKET VERDICT`.
 //
 // END is a client's end: "a1" is port 1 of host a, to the service v; "a1w" to the service w. "A1"
 // is another address in the network of a. With `<` the packet comes from the connection's backend.
@@ -73,7 +73,7 @@ class LimitsLine {
     unsigned prefix_v6 = 64;
   };
 
-  /// Makes the line with the table and the ageing scheme of these names.
+  /// Makes the line with the table `table` and the ageing scheme `ageing`.
   void make(const std::string& table, const std::string& ageing, bool is_v4, const Plan& plan) {
     if (is_v4) {
       make<KeyV4>(table, ageing, plan);
@@ -116,8 +116,7 @@ class LimitsLine {
     }
     return std::string(to_string(verdict));
   }
-  /// Sends one burst with a DATA packet from the backend of each of these connections; returns the
-  /// verdicts.
+  /// Sends a burst: a DATA packet from the backend of each connection. Returns the verdicts.
   std::vector<Verdict> answer(const std::vector<std::string>& all) {
     std::vector<Bytes> packets;
     for (const auto& who : all) packets.push_back(packet(who, connections_[who], true, "DATA"));
@@ -169,8 +168,8 @@ class LimitsLine {
 
  private:
   struct Connection {
-    std::uint32_t client = 1000;  ///< the next sequence number of each side
-    std::uint32_t server = 900'000;
+    std::uint32_t client = 1000;     ///< the client's next sequence number
+    std::uint32_t server = 900'000;  ///< the server's next sequence number
     std::byte backend{1};
   };
 
@@ -214,7 +213,8 @@ class LimitsLine {
     line_ = std::move(*made);
   }
 
-  /// Returns 10.1.x.1 or 2001:db8:0:x::1, where x is the letter; for upper case the last byte is 2.
+  /// Returns 10.1.x.1 or 2001:db8:0:x::1, where x is the code of the lower-case letter. The last
+  /// byte is 2 for an upper-case letter, and for the services v and w.
   Bytes host(char name) const {
     const auto net = static_cast<unsigned>(std::tolower(name));
     const unsigned last =

@@ -1,5 +1,6 @@
-// Limits with several workers that count and give back at once, under every sharing scheme:
-// connections of TCP and UDP that one worker proves and another ends, until none is left.
+// Tests limits with several workers that raise and lower counts at the same time, under every
+// sharing scheme. One worker proves a connection of TCP or UDP, another one ends it, until no
+// connection is left.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +32,7 @@ constexpr unsigned kWorkers = 4;
 constexpr unsigned kClients = 240;  // a third of them belong to one source, the rest to another
 constexpr std::uint32_t kMost = 20;
 
-/// A TCP packet of either side; `kSaid` has them in the order of a conversation.
+/// A TCP packet of either side. `kSaid` has the packets of a conversation in their order.
 struct Said {
   bool is_reply;
   std::uint8_t flags;
@@ -46,7 +47,7 @@ constexpr std::array<Said, 8> kSaid{{{false, 2, 100},
                                      {false, 4, 101},
                                      {true, 4, 501}}};
 
-/// Returns that packet of client n. Half of each worker's clients send UDP instead.
+/// Returns the packet `said` of client `n`. Half of each worker's clients use UDP instead of TCP.
 Bytes packet(unsigned n, const Said& said) {
   const bool is_udp = n / kWorkers % 2 == 1;
   const Bytes client = bytes({10, n % 3 == 0 ? 1U : 2U, n >> 8, n & 0xff});
@@ -63,11 +64,11 @@ Bytes packet(unsigned n, const Said& said) {
 /// The time of all workers, which each burst advances by a millisecond.
 struct Clock {
   std::atomic<std::uint32_t> now = 0;
-  std::atomic<unsigned> giving = kWorkers;
+  std::atomic<unsigned> giving = kWorkers;  ///< ports that still receive packets
 };
 
 /// A port that receives random packets: of all clients if the workers share tables, otherwise of
-/// its own clients.
+/// its worker's clients.
 class RandomPort final : public Port {
  public:
   RandomPort(unsigned worker, bool is_shared, const Workers& workers, Clock& clock)
@@ -87,8 +88,8 @@ class RandomPort final : public Port {
     burst.now = Tick{++clock_->now};
     if (bursts_++ > kBursts) {
       if (!std::exchange(has_given_, true)) --clock_->giving;
-      // Goes on with empty bursts while other workers may still prove connections of this one,
-      // while packets in flight may open more, and until all connections have ended.
+      // Empty bursts follow as long as other workers may still prove this worker's connections,
+      // packets in flight may open connections, or connections are live.
       const bool is_needed = clock_->giving > 0 || idle_ < 2 * kBurstsInFlight ||
                              workers_->line(worker_).live().v4 > 0;
       return is_needed && idle_++ < 2'000'000;
@@ -110,7 +111,7 @@ class RandomPort final : public Port {
   }
   void send(const Burst&, std::uint64_t) override {}
 
-  std::uint64_t most_seen = 0;  ///< connections of one source
+  std::uint64_t most_seen = 0;  ///< the most connections of one source
 
  private:
   static constexpr unsigned kBursts = 2000;
@@ -216,7 +217,7 @@ TEST_P(LimitsSharingTest, ASourceGetsBackWhatItsConnectionsTook) {
 TEST_P(LimitsSharingTest, SoDoesAService) {
   const std::uint64_t most = run({.most = 10'000, .prefix_v4 = 8}, kMost, Verdict::service_limit);
   EXPECT_GE(most, kMost);
-  // Each worker may count one more for the source until the service has refused it.
+  // Each worker may count one more connection for the source until the service refuses it.
   EXPECT_LE(most, kMost + kWorkers - 1 + kWorkers);
 }
 

@@ -1,5 +1,5 @@
-// The limits of sources and of services on a whole line: every table, every ageing scheme, both
-// families. Tests with several workers are in limits_sharing_test.cc.
+// Tests the limits of sources and of services on a whole line, with every table and ageing scheme,
+// in both families. Tests with several workers are in limits_sharing_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -107,7 +107,7 @@ TEST_P(LimitsTest, WhatAnybodyCanMakeIsNotCounted) {
   check();
 }
 
-// At the limit a packet that would prove one more connection is dropped, as if it had not come.
+// At the limit a packet that would prove one more connection is dropped, and changes nothing.
 TEST_P(LimitsTest, TheProofWaitsForRoom) {
   for (const bool is_service : {false, true}) {
     make(is_service ? Plan{.per_service = 1} : Plan{.per_source = 1});
@@ -139,7 +139,7 @@ TEST_P(LimitsTest, EveryEndGivesBack) {
     is_free("a1");
     play("a1 RST tracked\n+80000");
     is_free("a2");
-    play("+7600000");  // idle too long
+    play("+7600000");  // idle beyond the timeout
     is_free("a3");
     // Once both sides have sent and acknowledged their FINs, the connection no longer counts,
     // although it still has entries.
@@ -159,8 +159,8 @@ TEST_P(LimitsTest, EveryEndGivesBack) {
   }
 }
 
-// A reply that proves a connection without an entry may evict others for it, but not beyond the
-// limit.
+// A reply that proves a connection without an entry may evict other connections for it, but not
+// beyond the limit.
 TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
   for (const bool is_service : {false, true}) {
     Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
@@ -189,7 +189,7 @@ TEST_P(LimitsTest, RepliesProveNoMoreThanTheLimit) {
   }
 }
 
-// The same for replies in one burst: no connection is evicted for one that a limit then forbids.
+// Replies in one burst keep the limit, too: none evicts a connection for one that a limit forbids.
 TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
   for (const bool is_service : {false, true}) {
     Plan plan{.capacity = 100, .half_open_percent = 1, .evicts = true};
@@ -210,8 +210,9 @@ TEST_P(LimitsTest, NorDoRepliesOfOneBurst) {
   }
 }
 
-// A reply that proves a connection is followed when the connection opens, and again with its burst;
-// its sender's next sequence number must still be right.
+// A reply that proves a connection advances the connection's state twice: when the connection
+// opens, and with the reply's burst. The next sequence number of the reply's sender must be right
+// all the same.
 TEST_P(LimitsTest, AReplyThatProvedEndsItsConnection) {
   make({.per_source = 2, .capacity = 100, .half_open_percent = 1, .evicts = true});
   play(R"(

@@ -1,4 +1,4 @@
-// A whole line, and ICMP errors about packets that it has sent.
+// Tests a whole line with ICMP errors about packets that the line has sent.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -30,7 +30,7 @@ class LineErrorsTest : public LineTest {};
 INSTANTIATE_TEST_SUITE_P(AllSchemes, LineErrorsTest, testing::ValuesIn(all_schemes()), name_of);
 
 // An error about a backend's packet goes to the backend, one about a client's packet to the client.
-// For a service of any port, too, where only the connection's other entry has the port.
+// This holds for a service of any port, too, where only the connection's other entry has the port.
 TEST_P(LineErrorsTest, IcmpErrorsGoWhereTheirConnectionsGo) {
   for (const bool any_port : {false, true}) {
     BalanceConfig config;
@@ -61,7 +61,7 @@ TEST_P(LineErrorsTest, IcmpErrorsGoWhereTheirConnectionsGo) {
   }
 }
 
-// An error each millisecond does not keep a connection alive.
+// ICMP errors in every millisecond do not keep a connection alive.
 TEST_P(LineErrorsTest, IcmpErrorsRefreshNothing) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -82,7 +82,7 @@ TEST_P(LineErrorsTest, IcmpErrorsRefreshNothing) {
     return Visit::leave;
   };
   for (LineCursor at; at.at != LineCursor::At::end;) at = made.line->visit(at, note);
-  if (idle_ms.contains(client(7).port)) {  // expired, but not yet found by the ageing scheme
+  if (idle_ms.contains(client(7).port)) {  // the ageing scheme has not yet ended it
     EXPECT_NE(GetParam().ageing, "wheel");
     EXPECT_EQ(idle_ms[client(7).port], 1500U);
   }

@@ -1,4 +1,4 @@
-// Whole lines on captures in memory: every table, every ageing scheme, whole packets.
+// Tests whole lines on captures in memory, with every table and every ageing scheme.
 #include "line/line.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
     EXPECT_EQ(destination_of(port.sent[n]).port, 8080);
     back.add(packet(destination_of(port.sent[n]), client(n), kSyn | kAck), 30);
   }
-  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck, 1), 30);  // no service's
+  back.add(packet({{10, 0, 0, 1}, 9999}, {{192, 0, 2, 99}, 5}, kAck, 1), 30);  // of no service
   made.line->run(back);
   ASSERT_EQ(back.sent.size(), 21U);
   for (unsigned n = 0; n < 20; ++n) {
@@ -56,8 +56,8 @@ TEST_P(LineTest, RepliesComeBackAsTheVirtualAddress) {
   check(made);
 }
 
-// Without an entry only the backend that consistent hashing chooses may reply. Its SYN and ACK
-// proves no connection, nor does a bare ACK; its data does.
+// Without an entry only the backend that consistent hashing chooses may reply. Its SYN-ACK proves
+// no connection, nor does its bare ACK; its data does.
 TEST_P(LineTest, AReplyWithoutAnEntryComesBackFromMaglevsBackend) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -122,7 +122,7 @@ TEST_P(LineTest, HalfOpenConnectionsHaveABudget) {
   check(made);
 }
 
-// A connection that is proved evicts one of a lower rank, as long as there is one.
+// A connection that is proved evicts a connection of a lower rank, as long as there is one.
 TEST_P(LineTest, AFullTableGivesUpWhatIsMissedLeast) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2, 3})}};
@@ -174,7 +174,8 @@ TEST_P(LineTest, AReplyInTheBurstThatOpensItsConnectionIsFound) {
   check(made);
 }
 
-// Two services share a backend: one client's connections to both would have the same reply key.
+// Two services share backends: a client's connections to both services have the same reply key if
+// both get the same backend.
 TEST_P(LineTest, RepliesThatCollideGetAnotherBackendOrNone) {
   BalanceConfig config;
   config.services = {.v4 = {service(kVirtual, {1, 2}), service(kVirtual2, {1, 2})}};
@@ -289,8 +290,7 @@ TEST_P(LineTest, StatelessTracksNothing) {
   EXPECT_EQ(port.sent.size(), 50U);
 }
 
-// Several packets of one new connection in one burst, and again in later bursts, open one
-// connection.
+// Packets of one new connection, several in one burst and more in later bursts, open it once.
 TEST_P(LineTest, OneConnectionInOneBurstIsOneEntry) {
   Capture capture(CaptureFormat{});
   for (int i = 0; i < 60; ++i) {

@@ -18,7 +18,7 @@ from cli_case import MILLRACE, Case
 from namespaces import CannotTry
 from network import ADDRESSES, FAMILIES, PORT, Network, Client, payload
 
-SIZES = (0, 1, 1000, 1400)  # bytes of datagrams
+SIZES = (0, 1, 1000, 1400)  # bytes of data in a datagram
 NO_XDP = "this kernel has no XDP sockets"
 
 
@@ -32,7 +32,7 @@ def has_xdp():
 
 @contextlib.contextmanager
 def patience_with(process, seconds=100):
-    """Kills the process after `seconds`, so that a test which waits for its next line sees an end."""
+    """Kills the process after `seconds`, so that a test does not wait without end for the process's next line."""
     timer = threading.Timer(seconds, process.kill)
     timer.start()
     try:
@@ -55,7 +55,7 @@ class Live(Case):
         return network
 
     def start(self, network, text, *arguments, control="control"):
-        """Starts millrace, and returns its lines on standard error before it runs."""
+        """Starts millrace, and returns the lines that it prints to standard error before it runs."""
         path = self.write("f.toml", text)
         self.stats = self.path(f"s{self.starts}.json")
         self.starts += 1
@@ -73,7 +73,7 @@ class Live(Case):
                 said.append(line)
         self.process.communicate()
         status, self.process = self.process.returncode, None
-        self.fail(f"it did not start, and ended with {status}: " + "".join(said))
+        self.fail(f"millrace did not start, and ended with status {status}: " + "".join(said))
 
     def stop(self):
         """Ends millrace, and returns its statistics."""
@@ -185,7 +185,7 @@ def check_possible():
     try:
         Network().close()
     except (OSError, RuntimeError) as error:
-        raise CannotTry(f"no namespaces with virtual interfaces here: {error}") from error
+        raise CannotTry(f"namespaces with virtual interfaces cannot be made here: {error}") from error
 
 
 def main():

@@ -34,16 +34,16 @@ class Interfaces(Asked):
         stats = self.stop()
         self.assertEqual(stats["packets"]["dropped"].get("malformed", 0), 0)
         self.assertEqual([p["name"] for p in stats["ports"]], ["outside", "inside"])
-        self.assertGreater(min(w["packets"] for w in stats["workers"]), 0, "one worker did nothing")
+        self.assertGreater(min(w["packets"] for w in stats["workers"]), 0, "a worker received no packets")
 
     def test_af_packet(self):
         self.serve("af_packet:outside", "af_packet:inside")
-        with self.network_.middle:  # settings are restored
+        with self.network_.middle:  # millrace has restored the settings
             self.assertEqual(command("sysctl", "-n", "net.ipv6.conf.outside.disable_ipv6").strip(), "0")
             self.assertNotIn("xdp", ip("link show outside"))
 
     def test_two_signals_at_once_are_one(self):
-        """Two signals at once are handled as one: `timeout` sends two."""
+        """Two signals within a moment are handled as one: the program `timeout` sends two."""
         self.serve_with()
         setting = "net.ipv6.conf.outside.disable_ipv6"
         with self.network_.middle:
@@ -74,8 +74,8 @@ class Interfaces(Asked):
         self.assertEqual([port["link_is_up"] for port in self.stop()["ports"]], [False, True])
 
     def test_packets_that_wait_for_their_next_hop(self):
-        """They leave before those that come when it is known. The kernels at both ends know millrace: their packets
-        do not always keep their order meanwhile."""
+        """Packets that wait leave before packets that arrive once the next hop is known. The kernels at both ends know
+        millrace's MAC from the start, since a kernel's own waiting packets do not always keep their order."""
         network = self.network_ = self.network()
         servers = Servers(network)
         self.addCleanup(servers.close)
@@ -119,11 +119,11 @@ class IcmpErrors(Live):
         super().setUp()
         self.net = self.network()
         self.again = 0  # attempts that were repeated after a loss
-        # With tables of their own and this scheduler, only the connection's worker has its server.
+        # With tables of each worker's own, and round robin, only the worker that has a connection knows its server.
         self.start(self.net, 'sharing = "sharded"\n' + GOOD.replace("[[service]]", '[[service]]\nscheduler = "round-robin"'))
 
     def until_heard(self, attempt):
-        """Repeats the attempt until no packet of it is lost, as on a busy machine; returns its result."""
+        """Repeats `attempt` while it times out, since a busy machine loses packets. Returns its result."""
         deadline = time.monotonic() + 20
         while True:
             try:
@@ -141,8 +141,8 @@ class IcmpErrors(Live):
         return udp
 
     def ask(self, family):
-        """Sends a datagram; returns the client's socket, the server's socket that received it, and its sender as the server
-        sees it."""
+        """Sends a datagram; returns the client's socket, the server's socket that received the datagram, and the datagram's
+        sender as the server sees it."""
         udp = self.of_client(family)
         udp.send(b"?")
         met = select.select(self.listening[family], [], [], 3)[0]
@@ -177,7 +177,7 @@ class IcmpErrors(Live):
         self.assertTold(6)
 
     def test_to_servers(self):
-        """The client has closed its socket before the reply comes: the error reaches the server."""
+        """The client has closed its socket before the reply arrives: the error reaches the server."""
         self.listen()
 
         def attempt(family):
@@ -195,7 +195,7 @@ class IcmpErrors(Live):
         self.assertTold(6)
 
     def test_path_mtu(self):
-        """A router between millrace and the client reports a smaller MTU: the server learns it."""
+        """A router between millrace and the client reports a smaller MTU: the server's kernel learns this MTU."""
         self.listen()
 
         def answered(family):
@@ -237,7 +237,8 @@ class IcmpErrors(Live):
         raise TimeoutError
 
     def assertTold(self, times):
-        """Checks how many errors were forwarded: in each family one more may have waited for its next hop (held)."""
+        """Checks that about `times` errors were forwarded. One in each family may still wait for its next hop (held), and
+        repeated attempts may have added some."""
         p = self.stop()["packets"]
         self.assertIn(p["related"], range(times - len(ADDRESSES), times + self.again + 1), p)
 
@@ -301,7 +302,7 @@ class Errors(Live):
                 client.connect(self.path("m"))
         self.assertIsNone(self.process.poll(), "millrace ended when clients closed their connections at once")
         process, self.process = self.process, None
-        process.kill()  # its socket stays behind
+        process.kill()  # the memif's socket stays behind
         process.communicate()
         self.assertTrue(os.path.exists(self.path("m")))
         self.start(network, memif)
@@ -320,7 +321,7 @@ class Errors(Live):
     def test_a_memif_whose_other_end_dies(self):
         frames = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "live", "frames")
         if not os.path.exists(frames):
-            self.skipTest("no frames here: the build with tests has it")
+            self.skipTest("the program frames is missing: a build with tests makes it")
         sockets = [self.path("out"), self.path("back")]
         text = f"""[host]
 idle = "spin"

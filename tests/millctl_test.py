@@ -115,7 +115,7 @@ class Millctl(Asked):
                 if [b["healthy"] for b in of["backends"]] == healthy:
                     return
                 time.sleep(0.05)
-            self.fail(f"{of} is not {healthy}")
+            self.fail(f"the backends' health must become {healthy}: {of}")
 
         with asking:
             health = self.beside("health")
@@ -157,7 +157,7 @@ class Millctl(Asked):
                 self.assertNotIn(b"millctl:", self.shown(ours, b"\x1b[?1049l"))
 
     def shown(self, terminal, words):
-        """Reads the terminal until these words have come; returns the text since the last call."""
+        """Reads the terminal until it has shown `words`; returns the text since the last call."""
         text = b""
         while words not in text:
             self.assertTrue(select.select([terminal], [], [], 20)[0], text)

@@ -100,9 +100,9 @@ class Network:
 
 
 class OneLink:
-    """All are on one bridge, and millrace has one port. `direct`: each server has the service's addresses on its
-    loopback device without answering ARP for them, and replies directly to clients (direct server return). Otherwise
-    replies go through millrace."""
+    """A client, millrace and two servers on one bridge; millrace has one port. `direct`: each server has the service's
+    addresses on its loopback device without answering ARP for them, and replies directly to clients (direct server
+    return). Otherwise replies go through millrace."""
 
     QUIET = {"ipv4/conf/all/arp_ignore": 1, "ipv4/conf/all/arp_announce": 2}
 
@@ -143,8 +143,8 @@ class OneLink:
 
 
 class Servers:
-    """Servers. By TCP each sends its address and as many bytes as the client asks for. By UDP each echoes datagrams
-    behind its address."""
+    """The servers of both families. Over TCP a server answers with its address and as many bytes as the client asks for.
+    Over UDP it echoes each datagram behind its address."""
 
     def __init__(self, network):
         self._network = network

@@ -12,7 +12,7 @@ ICMP, TCP, UDP, DCCP, ICMPV6, SCTP, UDP_LITE = 1, 6, 17, 33, 58, 132, 136
 _HOP_BY_HOP, _ROUTING, _FRAGMENT, _AUTHENTICATION, _DESTINATION = 0, 43, 44, 51, 60
 # Types of ICMP errors (RFC 792, 4443).
 _ERRORS = {ICMP: {3, 4, 11, 12}, ICMPV6: set(range(128))}
-# Types of errors that have a length of the quote; the length's place, and its unit in bytes (RFC 4884, 4).
+# Types of errors with a field for the length of the quote; the place of this field, and its unit in bytes (RFC 4884, 4).
 _QUOTED = {ICMP: ({3, 11, 12}, 5, 4), ICMPV6: ({1, 3}, 4, 8)}
 # Types of queries, which have an identifier (RFC 792, 950, 4443, 8335).
 _QUERIES = {ICMP: {0, 8, 13, 14, 15, 16, 17, 18, 42, 43}, ICMPV6: {128, 129, 160, 161}}
@@ -34,9 +34,9 @@ class Flow(NamedTuple):
     l3: int
     l4: int
     end: int  # one past the last captured byte of the IP packet
-    l4_wire: int  # bytes behind the headers on the wire, by the IP header
+    l4_wire: int  # bytes behind the headers on the wire, according to the IP header
     fragment: bool  # the first of several fragments
-    ports: int  # the place of the source port, before the destination port; or 0
+    ports: int  # the place of the source port, which the destination port follows; or 0
     whole: bool  # the layer 4 header was captured completely, and is consistent
 
 
@@ -274,8 +274,8 @@ _CRC32C = _crc32c_table()
 
 
 def crc32c_change(change, behind):
-    """Returns by what to XOR the CRC32c of a message (RFC 9260, appendix A) if bytes before its last `behind`
-    bytes were XORed with `change`. The CRC is linear, so the message's other bytes do not matter."""
+    """Returns the number to XOR with the CRC32c of a message (RFC 9260, appendix A) if bytes before its last
+    `behind` bytes were XORed with `change`. The CRC is linear, so the message's other bytes do not matter."""
     crc = 0
     for byte in change:
         crc = _CRC32C[(crc ^ byte) & 0xFF] ^ crc >> 8

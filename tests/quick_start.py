@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Replays the demo's capture with the README's configuration, and runs the commands of its section "Live in five
-minutes" unchanged, in namespaces of their own.
+"""Replays the demo's capture with the README's configuration, and runs the commands of the README's section "Live
+in five minutes" unchanged, in namespaces of their own.
 
     quick_start.py
 
@@ -33,7 +33,7 @@ curl() {
 
 
 def blocks():
-    """Returns the indented blocks of that section: the commands for the first terminal, and for the second."""
+    """Returns the indented blocks of the README's section: the commands for the first terminal, and for the second."""
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as file:
         section = re.search(r"^## Live in five minutes$(.*?)^## ", file.read(), re.S | re.M).group(1)
     found = re.findall(r"(?:^    .*\n)+", section, re.M)
@@ -60,10 +60,10 @@ def first_configuration():
 
         without, balanced = replay(), replay("--config", f"{folder}/web.toml")
     if not all(backend["packets"] > 0 for backend in balanced["backends"]):
-        return "a backend of web.toml gets nothing"
+        return "a backend of web.toml received no packet in the replay"
     stateless = f"{without['packets']['stateless']:,}"
     served = f"{balanced['packets']['tracked']:,} packets of {balanced['connections']['opened']:,} connections"
-    return "".join(f"the README does not say {number}\n" for number in (stateless, served) if number not in readme)
+    return "".join(f"README.md does not contain the replay's {number}\n" for number in (stateless, served) if number not in readme)
 
 
 def main():
@@ -72,7 +72,7 @@ def main():
         return 1
     missing = [name for name in ("ip", "curl", "unshare") if shutil.which(name) is None]
     if os.geteuid() != 0 or missing:
-        print("it needs root, " + "".join(f"{name}, " for name in missing) + "and network namespaces")
+        print("this test needs root, " + "".join(f"{name}, " for name in missing) + "and network namespaces")
         return 77
     # Processes that the script leaves running end with their PID namespace.
     apart = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]

@@ -6,7 +6,7 @@
 Each run must end with status 0; or with 3 if libpcap itself refuses the file, if millrace does not read
 the link type, or if the file breaks off in the middle, which must give results all the same. No sanitizer
 may report an error; the counters must add up and obey docs/stats.schema.json; every packet that libpcap
-sees must be counted (for pcapng, that captures.py sees, as libpcap does not read all kinds of it); and
+sees must be counted (in a pcapng file, every packet that captures.py sees: libpcap does not read all of them); and
 check_balance.py must find no error in the written capture. Exit status 1 if any of this fails, 77 if the
 folder is absent.
 """
@@ -91,7 +91,7 @@ def problems(done, stats, opinion):
     readable = opinion is not None and opinion[0] <= READ
     expected = 0 if readable and opinion[2] else 3
     if readable and stats is None:
-        yield "no results"
+        yield "the run wrote no statistics"
     if done.returncode != expected:
         yield f"status {done.returncode}, expected {expected}: {done.stderr.strip()[-300:]}"
     if done.returncode == 3 and len(done.stderr.strip().splitlines()) != 1:

@@ -189,7 +189,7 @@ class Restart(Asked):
         self.refused(409, ["version"], "POST /handover", version=1000)
         self.reload(GOOD)
         first = self.ask("POST /handover")["number"]
-        number = self.ask("POST /handover", version=4)["number"]  # replaces the first, which may be dead
+        number = self.ask("POST /handover", version=4)["number"]  # replaces the first take-over, whose process may be dead
         self.refused(409, ["taking over"], "POST /reload")
         for one in first, number:
             self.refused(409, ["not told"], "POST /handover/end", number=one)
@@ -204,7 +204,7 @@ class Restart(Asked):
         met += [client.get(1) for client in clients[20:]]
         told = len(self.bytes_of("/handover/connections", number=number, last="true"))
         self.assertGreater(told, 5 * 56)
-        self.assertLess(told, 20 * 56, "connections that have not changed are told again")
+        self.assertLess(told, 20 * 56, "connections that have not changed are sent again")
         # The new process does not let the old one end: the old one goes on, and serves the packets that waited.
         self.assertEqual([client.get(1) for client in clients], met)
         self.refused(409, ["goes on"], "POST /handover/end", number=number)
@@ -255,7 +255,7 @@ class Restart(Asked):
         self.assertEqual(end(), [])
 
     def ended_too_late(self, delay):
-        """The process had taken over before it was killed: no process forwards now, so the test can check no more."""
+        """Ends the test if the process had taken over before it was killed: no process forwards now, so nothing can be checked."""
         process, self.process = self.process, None
         self.ended(process)
         print(f"killed after {delay} s, the process had already taken over")

@@ -25,7 +25,7 @@ import packets
 from packets import TCP, UDP
 
 _SHOWN = 10
-_SHORTEST_TIMEOUT = 9 * captures.SECOND  # the shortest of all states, 10 s after a RST, with a margin
+_SHORTEST_TIMEOUT = 9 * captures.SECOND  # the shortest timeout of all states, 10 s after a RST, less a margin
 _NAMES = {TCP: "tcp", UDP: "udp"}
 
 
@@ -47,8 +47,8 @@ def conversations(capture):
 
 
 def busiest_servers(capture, wanted):
-    """Returns the ends that send most replies: (address, port, protocol), the busiest first. No two of
-    them talk to each other: a packet between them would be a reply and a request at once."""
+    """Returns the `wanted` ends that send the most replies: (address, port, protocol), the busiest first. No two
+    of them talk to each other: a packet between them would be a reply and a request at once."""
     opener = {}
     answered = collections.Counter()
     talks_to = collections.defaultdict(set)
@@ -69,7 +69,7 @@ def busiest_servers(capture, wanted):
 
 
 def unused_prefixes(capture):
-    """Returns a prefix for backends in each family that does not occur in the capture."""
+    """Returns for each family a prefix for backends, which does not occur in the capture."""
     seen = set()
     for _, _, source, destination in conversations(capture):
         seen.update((source[0], destination[0]))
@@ -302,8 +302,8 @@ def main():
     )
     parser.add_argument("millrace", help="the program")
     parser.add_argument("capture")
-    parser.add_argument("--servers", type=int, default=20, help="how many become services")
-    parser.add_argument("--keep", metavar="FOLDER", help="leave the files there")
+    parser.add_argument("--servers", type=int, default=20, help="the number of servers that become services")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep the files in FOLDER")
     options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as scratch:

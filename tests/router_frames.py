@@ -1,6 +1,6 @@
 """The frames of kernel_forwarding_test.py, which a router takes in, forwards, drops or answers.
 
-Each frame has a mark, which is found again in the packet that the router forwards, or in its ICMP error.
+Each frame has a mark, which is also in the packet that the router forwards, or in the ICMP error that it sends.
 """
 
 import socket
@@ -26,7 +26,7 @@ NAMES = {
         "host": "2001:db8:7::7", "behind": "2001:db8:7::/64", "near": "fd00::7", "far": "3fff::1", "bits": 64,
     },
 }
-# RFC 1122 3.2.1.3, RFC 1812 4.2.2.11 and 5.3.7, RFC 6890, RFC 4291 2.5 and 2.7, RFC 3879.
+# Addresses with a meaning of their own: RFC 1122 3.2.1.3, RFC 1812 4.2.2.11 and 5.3.7, RFC 6890, RFC 4291 2.5 and 2.7, RFC 3879.
 SPECIAL = {
     4: [
         "0.0.0.0", "0.0.0.1", "10.0.0.0", "10.0.0.255", "100.64.0.1", "127.0.0.1", "127.255.255.255", "169.254.0.1",
@@ -49,7 +49,7 @@ TAGS = {
 
 class Frame(NamedTuple):
     name: str
-    link: str  # the link on which the frame comes
+    link: str  # the link on which the frame arrives
     data: bytes
     mark: bytes
 

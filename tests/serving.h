@@ -26,9 +26,9 @@ inline unsigned drawn_seed() {
   return text != nullptr ? static_cast<unsigned>(std::stoul(text)) : std::random_device{}();
 }
 
-/// Entries of the indirection table by which `serve` divides packets among workers, and the secret
-/// of the hash.
+/// Entries of the indirection table by which `serve` divides packets among workers.
 inline constexpr unsigned kServingEntries = 512;
+/// Returns the secret of the hash by which `serve` finds the entry of a packet.
 inline Secret serving_secret() { return Secret::from_seed(2); }
 
 /// Waits until `is_so()` is true, for a minute at most. Returns false if it is still not true.
@@ -47,7 +47,7 @@ inline constexpr std::uint32_t kServingLoops = 1'000'000;
 
 /// Makes the workers serve the capture of `plan` on threads of their own, and calls `during` once
 /// all serve; the workers end after that. The first worker ends earlier if `loops_of_first` is
-/// smaller.
+/// smaller than `kServingLoops`.
 template <class While>
 void serve(Workers& workers, const TrafficPlan& plan, While&& during,
            std::uint32_t loops_of_first = kServingLoops) {

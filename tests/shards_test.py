@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shards of a running `millrace run` that move between its workers.
+"""Tests shards that move between the workers of a running `millrace run`.
 
     shards_test.py MILLRACE [TEST...]
 """
@@ -61,7 +61,7 @@ class Shards(Asked):
         self.assertEqual(self.ask("GET /stats")["connections"]["taken_over"], 20)
 
     def test_a_few_busy_conversations(self):
-        """Half of the packets are of three conversations: workers get as many packets."""
+        """Half of the packets are of three conversations: still no worker gets over 10 % more packets than the mean."""
         self.serve_with(GOOD + LEVEL + "50\n")
         ended = threading.Event()
 
@@ -106,7 +106,7 @@ class Shards(Asked):
         self.stop()
 
     def test_no_workers_tables_run_full(self):
-        """Shards leave the worker that has all of them, as connections come, however few packets these have."""
+        """Shards leave the worker that has all shards as connections open, however few packets the connections have."""
         text = GOOD.replace("workers = 2", "workers = 8").replace("capacity = 20000", "capacity = 4000", 1)
         self.serve_with(text + LEVEL + "20\n")
         for shard in range(512):

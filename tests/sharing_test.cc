@@ -1,5 +1,5 @@
-// Workers that share tables: any worker may get a packet of any connection at any time. Every table
-// x sharing x ageing.
+// Tests workers that share tables: any worker may get a packet of any connection at any time. The
+// tests run for every table x sharing x ageing.
 //
 // The oracle is consistent hashing: a connection's backend is a function of its key. So a packet
 // that found another connection's record goes to a wrong backend, and a connection that was opened
@@ -54,8 +54,7 @@ Endpoint client(unsigned n) {
           static_cast<std::uint16_t>(1024 + n)};
 }
 
-/// The time of all ports, which each burst advances by a millisecond; and how many ports still have
-/// packets.
+/// The time of all ports, which each burst advances by 1 ms; and how many ports still have packets.
 class Time {
  public:
   explicit Time(unsigned ports) : giving_(ports) {}
@@ -80,8 +79,8 @@ class RandomPort final : public Port {
     std::size_t packets;
     std::uint64_t seed;
     const Backends* backends;  ///< null: the run learns them
-    /// Empty bursts at the end; up to 1000 times as many until no connection of `line` is left:
-    /// while the system halts one worker, the others cannot reclaim.
+    /// Number of empty bursts at the end; up to 1000 times as many while `line` has live
+    /// connections, as no worker can reclaim ids while the system halts one.
     unsigned idle_bursts = 0;
     const Line* line = nullptr;
   };
@@ -276,7 +275,7 @@ TEST_P(SharingTest, AConnectionIsOneWhoeverMeetsIt) {
   for (const auto& service : services_of(workers)) {
     for (const auto& backend : service.backends) translated -= backend.replies;
   }
-  EXPECT_EQ(translated, 0U) << "replies counted and seen differ";
+  EXPECT_EQ(translated, 0U) << "the balancers' count of replies is not that of translated replies";
   EXPECT_EQ(workers.counters().opened.value(), kClients);
   EXPECT_EQ(workers.counters().refused.value(), 0U);
   EXPECT_EQ(workers.report_v4().live, kClients);

@@ -25,7 +25,7 @@ class StudyPage(StudyCase):
             row["ns_max"] += 6
         self.write("out/full.jsonl", "".join(json.dumps(record) + "\n" for record in records))
         self.run_it("full", "--rounds", "2")
-        # The median of the rounds' medians, and the least and the most of all rounds.
+        # The table has the median of the rounds' medians, and the least and the most of all rounds.
         self.assertIn("<td>race</td><td>65536</td><td>18</td><td>15</td><td>24</td>", self.page())
         self.assertEqual(len(self.calls()), 6)
         self.assertIn("Every experiment ran in 2 rounds. Pictures show", self.page())
@@ -259,7 +259,7 @@ json.dump("""))
         self.write("mended", "")
         self.run_it("full")
         self.assertNotIn("incomplete", self.page())
-        # The same as a study that is interrupted in its second round.
+        # These runs leave what a study leaves that is interrupted in its second round.
         self.write("experiments/2-more.toml", EXPERIMENT)
         self.run_it("1-speed", "--rounds", "2")
         self.assertNotIn("incomplete", self.page())

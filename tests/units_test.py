@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tests the systemd units of examples/: they are hardened enough, and work in a systemd of the test's own, also when
-`millctl upgrade` goes from one to the other.
+`millctl upgrade` goes from one unit to the other.
 
     units_test.py MILLRACE MILLCTL [TEST...]
 """
@@ -27,7 +27,7 @@ from network import Servers, configuration  # noqa: E402
 
 EXAMPLES = os.path.join(ROOT, "examples")
 MOST_EXPOSED = 5.0
-SECONDS = 30  # longest start of systemd
+SECONDS = 30  # the longest that systemd may take to start
 # Units that would change the machine, or look for its devices.
 MASKED = ("systemd-sysctl", "systemd-udevd", "systemd-udev-trigger", "systemd-modules-load", "systemd-networkd",
           "systemd-resolved", "systemd-timesyncd", "systemd-random-seed", "systemd-remount-fs", "systemd-logind")
@@ -54,7 +54,7 @@ cd "$1"/root
 mount -t proc proc proc
 mount -t sysfs sysfs sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
-# Only XDP needs it, and a kernel without XDP may have none.
+# Only XDP needs this file system, and a kernel without XDP may not have it.
 mount -t bpf bpf sys/fs/bpf || true
 for folder in run tmp dev; do mount -t tmpfs tmpfs $folder; done
 mkdir dev/net dev/pts dev/shm
@@ -163,7 +163,7 @@ class Systemd:
                               capture_output=True, text=True, timeout=120)
 
     def path(self, path):
-        """Returns the path from outside of a file in that systemd's root."""
+        """Returns the path, outside of the namespaces, of the file `path` in this systemd's root."""
         return f"/proc/{self._pid}/root{path}"
 
     def close(self):

@@ -1,5 +1,5 @@
-// Several workers compared with one: they send the same packets, in the same order, with the same
-// counts.
+// Compares several workers with one worker: they send the same packets, in the same order, with the
+// same counts.
 #include "worker/workers.h"
 #include "core/processors.h"
 
@@ -41,7 +41,7 @@ struct Outcome {
   std::uint64_t proved = 0;
   std::uint64_t to_backends = 0;
   std::uint64_t replies = 0;
-  std::uint64_t related = 0;  ///< ICMP errors
+  std::uint64_t related = 0;  ///< ICMP errors that were sent on
 
   friend bool operator==(const Outcome&, const Outcome&) = default;
   friend void PrintTo(const Outcome& o, std::ostream* to) {
@@ -52,8 +52,8 @@ struct Outcome {
   }
 };
 
-/// Returns the size of a capture for a test: a quarter of `all` under a sanitizer, which makes
-/// packets slow.
+/// Returns the size of a capture for a test: a quarter of `all` under a sanitizer, which slows
+/// down every packet.
 constexpr std::uint32_t part_of(std::uint32_t all) { return kSanitized ? all / 4 : all; }
 
 class WorkersTest : public testing::Test {
@@ -140,8 +140,7 @@ TEST_F(WorkersTest, TwoDoWhatOneDoesWithEveryTable) {
   const Outcome one = run(*capture, 1);
   EXPECT_GT(one.ended, part_of(3000));
   for (const auto& table : tables_for("sharded")) {
-    // Several `cuckoo` tables are made at once, under a lock in DPDK that the sanitizer does not
-    // see.
+    // The sanitizer does not see the lock of DPDK under which several `cuckoo` tables are made.
     if (kThreadSanitized && table == "cuckoo") continue;
     line_.table = table;
     EXPECT_EQ(run(*capture, 2), one) << table;
@@ -166,8 +165,8 @@ Capture with_replies(const Capture& requests, const Capture& at_backends) {
   return both;
 }
 
-/// Returns the ICMP error host unreachable from a router to the sender of `packet`; it quotes the
-/// header and 8 bytes.
+/// Returns an ICMP error, host unreachable, from a router to the sender of `packet`. It quotes the
+/// IP header and 8 bytes of `packet`.
 test::Bytes error_about(std::span<const std::byte> packet, const Headers& headers) {
   using test::operator+;
   const test::Bytes quote(packet.begin() + headers.l3, packet.begin() + headers.l4 + 8);
@@ -234,7 +233,7 @@ TEST_F(WorkersTest, RepliesMeetTheirRequests) {
 }
 
 // An ICMP error goes to the worker that has the connection, and so to the connection's backend,
-// even if another worker's scheduler would choose another.
+// even if another worker's scheduler would choose another backend.
 TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
   const auto requests = generate({.profile = Profile::uniform,
                                   .connections = part_of(2000),
@@ -246,7 +245,7 @@ TEST_F(WorkersTest, ErrorsMeetTheirConnections) {
   const test::Directory directory;
   test::write_file(directory / "to_backends", run(*requests, 1).packets);
   const auto at_backends = Capture::load(directory / "to_backends");
-  // Requests and replies, and behind each an error about the packet that millrace sent for it.
+  // `all` has requests and replies, each followed by an error about what millrace sent for it.
   const Capture both = with_replies(*requests, *at_backends);
   test::write_file(directory / "both", run(both, 1).packets);
   const Capture capture = with_errors(*Capture::load(directory / "both"));

@@ -158,7 +158,7 @@ class Ours:
             self.five = (source, int(words[3]), destination, int(words[5]), int(words[6]))
 
 
-# The verdicts of our parser that agree with each kind of tshark's.
+# The verdicts of our parser that agree with each kind of tshark's result.
 AGREEMENT = {
     "fragment": {"fragment"},
     "icmp_error": {"icmp_error"},
@@ -276,7 +276,7 @@ def compare(dump, capture):
             else:
                 result.categories[name] += 1
     if result.packets != len(lines):
-        raise RuntimeError(f"{capture}: {len(lines)} packets, tshark saw {result.packets}")
+        raise RuntimeError(f"{capture}: parse_dump printed {len(lines)} packets, tshark {result.packets}")
     return result
 
 
