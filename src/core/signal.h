@@ -14,17 +14,17 @@ enum class Signal : std::uint8_t {
   fin,      ///< FIN and ACK
   ack,      ///< ACK alone, or TCP with flags that were not captured
   rst,
-  reopen,   ///< a SYN and ACK that answers a SYN with another number; only the tracker gives it
+  reopen,   ///< a SYN and ACK that answers a new SYN of a live connection; only the tracker sets it
   nothing,  ///< TCP with flags that no sender sets together
   packet,   ///< a packet of another protocol
 };
-inline constexpr std::size_t kTcpSignals = 6;  // up to `reopen`: TCP's states depend on these
+inline constexpr std::size_t kTcpSignals = 6;  // `syn` to `reopen`: TCP's states depend on these
 inline constexpr std::size_t kSignals = 8;
 
 constexpr bool is_tcp(Signal signal) { return signal != Signal::packet; }
 
-/// Window scale that a SYN's sender offers (RFC 7323, 2.2): 1 to 14, where 1 stands for 0, too, or
-/// one of these values.
+/// Window scale that a SYN's sender offers (RFC 7323, 2.2): 1 to 14, with 0 stored as 1, or one of
+/// the constants below.
 inline constexpr std::uint8_t kScaleUnknown = 0;  ///< the option was not captured
 inline constexpr std::uint8_t kUnscaled = 15;     ///< the SYN has no such option
 

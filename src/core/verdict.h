@@ -10,7 +10,7 @@
 namespace millrace {
 
 enum class Verdict : std::uint8_t {
-  // Served, or the host's.
+  // Served, or handled by the host itself.
   tracked,    ///< served, and its connection has an entry
   stateless,  ///< served without an entry: by the balancer with consistent hashing
   related,    ///< an ICMP error about a served packet, sent on to the sender of that packet
@@ -27,27 +27,27 @@ enum class Verdict : std::uint8_t {
   source_routed,  ///< its header names further hops, so its addresses are not its endpoints
   header_chain,   ///< more extension headers, tags or labels than the parser reads
 
-  // Not tracked: the function's reason.
+  // Not tracked: the function's reasons.
   no_service,  ///< addressed to no configured service, and no reply from a backend
   passed,      ///< no backend of its service takes connections, and the service lets packets pass
 
   // Dropped.
-  no_connection,    ///< begins no connection and belongs to none, as a RST; some functions serve it
-  over_budget,      ///< one half-open connection too many; some functions serve it
+  no_connection,    ///< belongs to no connection and cannot begin one; some functions serve it
+  over_budget,      ///< would begin one half-open connection too many; some functions serve it
   no_backend,       ///< no backend of its service takes connections
-  refused,          ///< the same, and its sender gets a RST or an ICMP error
+  refused,          ///< like `no_backend`, but its sender gets a RST or an ICMP error
   stray_reply,      ///< from a backend's address and port, and of no connection
-  not_ready,        ///< served by consistent hashing, and its service's table is being made
-  table_full,       ///< it would begin a connection, and the table has no place
+  not_ready,        ///< its service uses consistent hashing, and the hash table is being made
+  table_full,       ///< would begin a connection, but the table has no place
   reply_collision,  ///< every backend's reply tuple belongs to another connection
   source_limit,     ///< its source has as many connections as a source may have
   service_limit,    ///< its service has as many connections as it may have
   hop_limit,        ///< its TTL or hop limit is used up
   no_route,         ///< no route to its destination
-  too_big,          ///< larger than the next link takes
+  too_big,          ///< larger than the next link's MTU
   unresolved,       ///< its next hop does not answer
-  not_ours,         ///< for the host itself, or a group, and nothing here takes it
-  kernel_full,      ///< for the kernel, and the interface to it has no room
+  not_ours,     ///< addressed to the host itself or a group, and neither host nor kernel takes it
+  kernel_full,  ///< for the kernel, but its interface has no room
 
   // Dropped: packets that a router does not take in. Their senders get no ICMP error.
   other_station,     ///< its frame is for another station on the link
@@ -123,7 +123,7 @@ inline constexpr std::size_t kVerdicts = kVerdictKinds.size();
 
 namespace detail {
 
-/// Verdicts with one of these outcomes, a bit each.
+/// The verdicts that have one of these outcomes, a bit each.
 template <Outcome... outcome>
 inline constexpr std::uint64_t kVerdictsWith = [] {
   std::uint64_t all = 0;
