@@ -1,7 +1,7 @@
 // Copies packets to be shown to a user, as they arrived and as they left.
 //
-// One worker records, and never waits: packets that find no room are counted as lost. One other
-// thread takes the copies.
+// One worker records, and never waits: a packet for which there is no room is counted as lost. One
+// other thread takes the copies.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ struct TracedPacket {
 
 class Tracer {
  public:
-  /// Copies that may wait to be taken or for their packet to be served.
+  /// Number of copies that may wait: for their packet to be served, or to be taken.
   static constexpr unsigned kRoom = 4095;
 
   /// Makes a tracer. Errors: failed (no memory).
@@ -48,7 +48,7 @@ class Tracer {
   /// Records a burst that has arrived, with its keys filed. `link_of(handle)` returns a packet's
   /// link.
   void received(const Burst& burst, const std::function<unsigned(Handle)>& link_of);
-  /// Drops the copy of a packet that goes to another worker, which records it.
+  /// Drops the copy of a packet that was handed over: the other worker records the packet.
   void forget(Handle packet);
   /// Records the burst after it has been served. Packets with their bit in `forward` set leave as
   /// `out` says.
@@ -70,7 +70,7 @@ class Tracer {
   struct Pending {
     Handle handle;
     TracedPacket* packet;
-    bool is_sure;  // matches, whatever serving the packet shows
+    bool is_sure;  // true: the packet matches, whatever is known once it is served
   };
 
   ConnectionFilter filter_;

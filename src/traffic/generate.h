@@ -19,11 +19,11 @@ namespace millrace {
 
 enum class Profile : std::uint8_t {
   campus,   ///< mixed, two-way, heavy-tailed
-  uniform,  ///< any two packets of a connection are separated by one of every other; TCP, IPv4,
-            ///< from clients to servers, SYN first, never ended
+  uniform,  ///< between two consecutive packets of a connection there is one of every other; TCP,
+            ///< IPv4, from clients to servers, SYN first, never ended
   flood,    ///< every packet is a new connection: SYN, IPv4, to one server
-  skewed,   ///< half of the packets in three connections, the others' popularity by rank (Zipf);
-            ///< otherwise as `uniform`
+  skewed,   ///< half of the packets in three connections, the rest by the other connections' rank
+            ///< (Zipf); otherwise as `uniform`
 };
 /// Returns the profile of that name; none if there is none.
 std::optional<Profile> profile_named(std::string_view name);
@@ -69,8 +69,8 @@ class Generator {
     std::span<const std::byte> bytes;  ///< at most the snaplen; valid until the next call
   };
 
-  /// Makes a generator. For campus this draws all connections once, a fraction of a second a
-  /// million. `stop`, if set from outside meanwhile, ends that early: the generator then has no
+  /// Makes a generator. For campus this draws all connections once, a fraction of a second for each
+  /// million. If another thread sets `stop` meanwhile, drawing ends early, and the generator has no
   /// packets. Errors: those of `check`.
   static Result<Generator> create(const TrafficPlan& plan, const std::atomic<bool>* stop = nullptr);
   Generator(const Generator&) = delete;
