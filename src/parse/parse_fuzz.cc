@@ -146,8 +146,8 @@ unsigned icmp_error_of(const Burst& burst, const Headers& h) {
   return internet_checksum({burst.data[0] + h.l4, bytes}, sum) % 0xffffU;
 }
 
-/// Rewrites an error as a function does: one end of the quoted packet, and the error's own other
-/// end.
+/// Rewrites an error as a function does: one end of the quoted packet, and the same host in the
+/// error's own header, where it is the opposite end.
 template <class K>
 K pass_on_and_parse(Burst& burst, LinkType link, End quoted, const typename K::Address& address,
                     std::uint16_t port) {
@@ -188,7 +188,8 @@ void check_quote(Burst& burst, LinkType link) {
   require(back == original);
 }
 
-/// Requires that a segment lies within its packet, or is not whole.
+/// Requires that exactly TCP packets have a TCP signal, and that a segment is whole exactly if its
+/// TCP header was captured.
 void check_segment(const Burst& burst) {
   if (burst.verdict[0] != Verdict::tracked) return;
   const Headers& headers = burst.headers[0];

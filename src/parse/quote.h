@@ -31,10 +31,10 @@ std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& heade
 template <class K>
 void rewrite_quote(std::byte* packet, const Headers& headers, const Quote<K>& quote, const K& is);
 
-/// Rewrites an error that follows packets which arrive with the key `was` and leave with the key
-/// `is`. The error's addresses become those of `is`, so a router on the way appears as those
-/// packets' sender. The quoted packet becomes the one that the error's receiver sent. False: the
-/// error quotes no packet (`read_quote`), and stays unchanged.
+/// Rewrites an error that goes the same way as packets which arrive with the key `was` and leave
+/// with the key `is`. The error's addresses become those of `is`: if a router sent the error, the
+/// packets' sender appears as its source. The quoted packet becomes the packet that the error's
+/// receiver sent. False: the error quotes no packet (`read_quote`), and stays unchanged.
 template <class K>
 bool rewrite_error(std::byte* packet, const Headers& headers, const K& was, const K& is);
 

@@ -1,4 +1,4 @@
-// For tests: packets made from pieces, which are joined with `+`, outermost first.
+// Makes packets for tests from pieces, which are joined with `+`, outermost first.
 #pragma once
 
 #include <cstddef>
@@ -108,8 +108,8 @@ struct Parsed {
   std::uint16_t length = 0;
   Verdict verdict{};
   Headers headers;
-  unsigned v4 = 0;  // keys filed
-  unsigned v6 = 0;
+  unsigned v4 = 0;  // number of IPv4 keys filed
+  unsigned v6 = 0;  // number of IPv6 keys filed
   KeyV4 key4;
   KeyV6 key6;
   std::optional<KeyV4> quoted4;  // the key by which an error is filed
