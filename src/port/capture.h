@@ -80,8 +80,8 @@ class Capture {
   /// Returns how packet `i` begins. In a capture without packets: how a packet of the first link
   /// type would.
   LinkType link_type(std::size_t i) const { return link_types_[link(i)]; }
-  /// True if all packets are of the first link type and the clock shifts none
-  /// of them (`CaptureClock::is_plain`).
+  /// True if all packets are of the first link type and the clock shifts none of them
+  /// (`CaptureClock::is_plain`).
   bool is_uniform() const { return links_.empty() && clock_.is_plain(); }
   const CaptureFormat& format() const { return format_; }
   /// Returns the sum of captured bytes.

@@ -92,8 +92,8 @@ class CaptureClock {
   std::size_t packets_ = 0;
   std::uint64_t first_ = 0;
   std::uint64_t latest_ = 0;
-  std::uint64_t previous_ = 0;  // timestamp
-  std::int64_t shift_ = 0;      // for the packets that come now
+  std::uint64_t previous_ = 0;  // the previous packet's timestamp
+  std::int64_t shift_ = 0;      // the shift of the next packet
   std::vector<Shift> shifts_;   // empty: all 0; else the last one ends at SIZE_MAX
   std::optional<Jump> jump_;    // a step far ahead, as long as a packet may undo it
   // Smallest timestamp since time began to stand still by rule 2.
@@ -101,7 +101,7 @@ class CaptureClock {
 
   std::size_t steps_back_ = 0;
   std::size_t steps_ahead_ = 0;
-  std::size_t first_step_ = 0;  // packet, from 1
+  std::size_t first_step_ = 0;  // number of the packet, from 1
   std::uint64_t first_step_ns_ = 0;
   bool first_is_back_ = false;
 };

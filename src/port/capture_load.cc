@@ -48,8 +48,7 @@ Result<void> check_is_file(const std::string& path) {
   return {};
 }
 
-/// Opens a file. For standard input the descriptor is duplicated, so that closing the file leaves
-/// it open.
+/// Opens a file. Standard input's descriptor is duplicated, so closing the file leaves it open.
 std::FILE* open_file(const std::string& path) {
   if (path != "-") return std::fopen(path.c_str(), "rbe");
   const int fd = ::dup(STDIN_FILENO);
@@ -202,8 +201,8 @@ class CaptureLoader {
     return {};
   }
 
-  /// Returns the index of the packet's link type in the capture's format, and appends a new one.
-  /// Errors: unreadable (a link type that cannot be read).
+  /// Returns the index of the packet's link type in the capture's format, to which a new link type
+  /// is appended. Errors: unreadable (a link type that cannot be read).
   Result<unsigned> link_of(const PcapngReader::Packet& packet) {
     const int dlt = dlt_of(packet.link_type);
     const std::vector<int>& known = capture_.format_.dlts;

@@ -44,7 +44,7 @@ void CaptureOutput::put(const Packet& packet) {
   if (writer_.failed()) failed_.store(true, std::memory_order_relaxed);
 }
 
-/// True if no other port can still bring a packet that precedes this port's first waiting one.
+/// True if no other port can still write a packet that precedes this port's first waiting packet.
 bool CaptureOutput::is_next(unsigned port) const {
   const std::uint64_t order = ports_[port].waiting.front().order;
   return std::ranges::all_of(ports_, [order](const PortState& other) {

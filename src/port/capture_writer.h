@@ -3,8 +3,8 @@
 // (`CaptureFormat::needs_pcapng`).
 //
 // One thread uses a writer. Standard output, and files that are not regular (a pipe, /dev/null),
-// are written directly. Without `finish` no file appears under the final name, and one that was
-// there stays.
+// are written directly. Without `finish` no file appears under the final name, and an older file of
+// that name stays.
 #pragma once
 
 #include <cstddef>

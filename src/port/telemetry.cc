@@ -64,7 +64,7 @@ Result<Telemetry> Telemetry::serve(std::vector<Command> commands) {
   for (const Command& command : served().commands) {
     if (rte_telemetry_register_cmd(command.name.c_str(), answer, command.help.c_str()) == 0)
       continue;
-    Error error{"DPDK's telemetry takes no command " + command.name};
+    Error error{"DPDK's telemetry accepts no command " + command.name};
     served().commands.clear();
     return std::unexpected(std::move(error));
   }

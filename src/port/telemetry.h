@@ -16,8 +16,8 @@ namespace millrace {
 /// 256 elements are used.
 using TelemetryTable = std::vector<std::pair<std::string, std::uint64_t>>;
 
-/// Answers to telemetry commands; one object at a time in a process. DPDK's environment must run,
-/// with telemetry.
+/// Answers telemetry commands; a process must have one object at a time. DPDK's environment must
+/// run, with telemetry.
 class Telemetry {
  public:
   struct Command {
