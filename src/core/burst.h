@@ -63,8 +63,8 @@ struct Lane {
   /// reply's entry of a connection, and `FunctionFor::screen` those without an entry that may be
   /// replies.
   std::uint64_t replies = 0;
-  std::array<std::uint8_t, kBurstMax> packet;  ///< place in the burst
-  std::array<K, kBurstMax> key;                ///< key of the packet as it came
+  std::array<std::uint8_t, kBurstMax> packet;  ///< the packet's place in the burst
+  std::array<K, kBurstMax> key;                ///< key of the packet as it arrived
   /// Bits of `Changed`: the parts of a key that functions have replaced. `begin_serving` clears
   /// them. The new values are in `target`; other parts of `target` are not valid.
   std::array<std::uint8_t, kBurstMax> changed;
@@ -116,7 +116,7 @@ struct Burst {
 
   unsigned size = 0;
   Tick now;
-  std::array<std::byte*, kMax> data;       ///< first byte; 128 writable bytes of headroom before
+  std::array<std::byte*, kMax> data;       ///< first byte; behind 128 writable bytes of headroom
   std::array<std::uint16_t, kMax> length;  ///< bytes present at `data`
   std::array<std::uint32_t, kMax> wire_length;  ///< bytes on the wire, `length` or more
   std::array<Handle, kMax> handle;

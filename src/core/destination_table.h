@@ -33,7 +33,7 @@ namespace millrace {
 template <class A>
 struct Destination {
   A address;                             ///< all bits behind the prefix are 0
-  unsigned prefix_bits = 8 * A::kBytes;  ///< all: one address
+  unsigned prefix_bits = 8 * A::kBytes;  ///< all bits: one address
   std::uint16_t port = 0;                ///< 0: any
   std::uint8_t protocol = 0;             ///< 0: any
 

@@ -25,16 +25,16 @@ constexpr bool is_tcp(Signal signal) { return signal != Signal::packet; }
 
 /// Window scale that a SYN's sender offers (RFC 7323, 2.2): 1 to 14, with 0 stored as 1, or one of
 /// the constants below.
-inline constexpr std::uint8_t kScaleUnknown = 0;  ///< the option was not captured
-inline constexpr std::uint8_t kUnscaled = 15;     ///< the SYN has no such option
+inline constexpr std::uint8_t kScaleUnknown = 0;  ///< the window scale option was not captured
+inline constexpr std::uint8_t kUnscaled = 15;     ///< the SYN has no window scale option
 
 /// Sequence and acknowledgement numbers of a TCP packet.
 struct Segment {
-  std::uint32_t sequence = 0;      ///< number of the first byte
-  std::uint32_t next = 0;          ///< one past the number of the last byte, SYN and FIN counted
-  std::uint32_t acknowledged = 0;  ///< the next number expected; valid if `acknowledges`
+  std::uint32_t sequence = 0;  ///< sequence number of the first byte
+  std::uint32_t next = 0;  ///< one past the sequence number of the last byte, SYN and FIN counted
+  std::uint32_t acknowledged = 0;  ///< the sender's next expected number; valid if `acknowledges`
   bool acknowledges = false;       ///< the packet has the ACK flag
-  bool is_whole = false;  ///< false: the header was not captured, and nothing here is valid
+  bool is_whole = false;  ///< false: the header was not captured, and no other member is valid
   std::uint8_t window_scale = kScaleUnknown;  ///< valid for a SYN
 
   /// Returns SEG.LEN: the number of data bytes, SYN and FIN counted.

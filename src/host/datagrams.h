@@ -45,7 +45,7 @@ std::optional<Fragment<A>> read_fragment(const std::byte* packet, const Headers&
 /// How a datagram's first fragment was treated.
 enum class Treatment : std::uint8_t {
   unknown,
-  refused,   ///< dropped, as it belongs to a service
+  refused,   ///< dropped, as the datagram belongs to a service
   answered,  ///< a ping to the host itself: returned as a reply
   routed,    ///< routed on or given to the kernel, although services may take its destination
 };

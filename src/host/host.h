@@ -25,7 +25,7 @@ struct HostConfig {
   HostAddresses<AddressV4> v4;
   HostAddresses<AddressV6> v6;
   bool tells_unreachable = true;  ///< sends ICMP unreachable errors
-  bool announces = true;   ///< announces its addresses at the beginning; true for one worker only
+  bool announces = true;   ///< announces the host's addresses at first; true for one worker only
   std::uint32_t seed = 1;  ///< seeds the variation of neighbours' reachable times
 };
 

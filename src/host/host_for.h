@@ -156,8 +156,8 @@ struct WayTo {
 /// had been counted.
 struct alignas(64) HostCounters {
   Counter generated;   ///< the kernel's frames, and ARP, neighbour discovery, ICMP, RSTs made here
-  Counter released;    ///< held until their next hop was resolved, and sent
-  Counter unresolved;  ///< held, and dropped as their next hop did not answer
+  Counter released;    ///< packets held until their next hop was resolved, and sent
+  Counter unresolved;  ///< packets held, and dropped as their next hop did not answer
 };
 
 /// A frame that waits for a neighbour.
@@ -167,8 +167,8 @@ struct HeldFrame {
   std::uint32_t neighbour;
   unsigned came_on;
   bool is_v4;
-  bool is_as_it_came = false;  ///< no function rewrote it
-  bool is_own = false;         ///< the host made it
+  bool is_as_it_came = false;  ///< no function rewrote the frame
+  bool is_own = false;         ///< the host made the frame
 };
 
 /// Rate limit of ICMP errors (RFC 1812, 4.3.2.8): a token bucket for `kAtOnce` tokens that fills by
@@ -215,7 +215,7 @@ struct RewrittenKey {
 struct Handling {
   Burst& burst;
   unsigned i;
-  bool forward;  ///< the packet may go out
+  bool forward;  ///< true: the packet may go out
   Outgoing& out;
   Wire& wire;
 
@@ -241,8 +241,8 @@ class HostFor {
 
   /// Switches to other tables, over the same links.
   void update(const HostTables<A>& tables);
-  /// Announces the host's addresses on their links, and asks whether another station has a virtual
-  /// one.
+  /// Announces the host's addresses on their links, and asks whether other stations have virtual
+  /// ones.
   void announce(Wire& wire);
   /// Asks for the next hops that the configuration needs.
   void keep(Tick now, Wire& wire);
@@ -263,16 +263,16 @@ class HostFor {
   bool is_for_host(const Key<A>& key, const Steering& steering) const {
     return tables_->local.contains(key.destination) && !belongs_to_service(key, steering);
   }
-  /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet of
-  /// the host.
+  /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet
+  /// that the host sent.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
   /// Number of bursts after which a pending fragment is forgotten: it can no longer reach
   /// `resolve`, as it has been taken out of its burst.
   static constexpr unsigned kInFlight = 5;
   /// Fragments with keys that must not be looked up, a bit each.
   struct Apart {
-    std::uint64_t refused = 0;    ///< they belong to a service
-    std::uint64_t untracked = 0;  ///< they do not belong to a service
+    std::uint64_t refused = 0;    ///< fragments that belong to a service
+    std::uint64_t untracked = 0;  ///< fragments that belong to no service
   };
   /// Does what `Host::filed` does, for these fragments of this family.
   Apart filed(Burst& burst, const Steering& steering, std::uint64_t fragments, bool keeps_all);

@@ -37,7 +37,7 @@
 
 namespace millrace::test {
 
-/// Returns the Internet checksum's sum, computed byte by byte, not by the code under test.
+/// Returns the ones' complement sum (RFC 1071), computed byte by byte, not by the code under test.
 inline unsigned sum_of(const std::byte* at, std::size_t size) {
   unsigned sum = 0;
   for (std::size_t i = 0; i < size; ++i)

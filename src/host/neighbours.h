@@ -30,8 +30,8 @@ namespace millrace {
 /// An advertisement of a neighbour (RFC 4861, 4.4).
 struct Heard {
   Mac mac;
-  bool is_solicited = false;  ///< it answers a question
-  bool overrides = true;      ///< it replaces another MAC that is known
+  bool is_solicited = false;  ///< the advertisement answers a question
+  bool overrides = true;      ///< the advertised MAC replaces a known one
 };
 
 template <class A>
@@ -153,10 +153,10 @@ class Neighbours {
     bool is_kept = false;
     bool is_there = false;
     bool is_busy = false;    ///< listed in `busy_`
-    bool is_silent = false;  ///< did not answer when last asked
+    bool is_silent = false;  ///< the neighbour did not answer when last asked
     unsigned asked = 0;
-    Tick until;      ///< end of the state
-    Tick last_used;  ///< last packet to the neighbour
+    Tick until;      ///< time at which the state ends
+    Tick last_used;  ///< time of the last packet to the neighbour
 
     bool ends_by_itself() const { return is_there && state != State::reachable && !lasts(state); }
   };

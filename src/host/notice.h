@@ -21,7 +21,7 @@ struct Notice {
   bool is_question = false;  ///< asks for the MAC of `target`; else states that MAC
   A target;
   A sender;                ///< the asking station's address; questions only
-  std::optional<Mac> mac;  ///< MAC of the asking station, or of the target; always set in an answer
+  std::optional<Mac> mac;  ///< MAC of the asking station, or of the target; set in each answer
   bool is_solicited = false;
   bool overrides = true;
 };

@@ -99,12 +99,12 @@ class Live {
 
   /// Counts of packets that no line counts.
   struct Totals {
-    std::uint64_t generated = 0;    ///< made by the hosts, or sent for the kernel
-    std::uint64_t released = 0;     ///< held, and sent later
-    std::uint64_t unresolved = 0;   ///< held, and dropped
-    std::uint64_t not_sent = 0;     ///< devices had no room for them
-    std::uint64_t handed_over = 0;  ///< handed over to another worker
-    std::uint64_t not_handed = 0;   ///< not handed over, for want of room
+    std::uint64_t generated = 0;    ///< frames that hosts made, or sent for the kernel
+    std::uint64_t released = 0;     ///< packets held, and sent later
+    std::uint64_t unresolved = 0;   ///< packets held, and dropped
+    std::uint64_t not_sent = 0;     ///< packets for which a device had no room
+    std::uint64_t handed_over = 0;  ///< packets handed over to another worker
+    std::uint64_t not_handed = 0;   ///< packets not handed over, for want of room
   };
   Totals totals() const;
 

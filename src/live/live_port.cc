@@ -226,7 +226,7 @@ void LivePort::flush() {
 }
 
 void LivePort::finish() {
-  hub_->end();  // first, as the rest may fail if this worker has failed
+  hub_->end();  // first, as the calls below may fail if this worker has failed
   host_.end(*this);
   flush();
   counters_.not_sent.add(hub_->devices().drain(worker_));

@@ -22,11 +22,11 @@
 namespace millrace {
 
 struct TracedPacket {
-  static constexpr std::size_t kMost = 2048;  ///< bytes that are kept
+  static constexpr std::size_t kMost = 2048;  ///< most bytes of a packet that are kept
 
   std::uint64_t time_ns = 0;  ///< since 1970
   unsigned link = 0;          ///< link on which the packet arrived or left
-  bool sent = false;          ///< true: as it left; false: as it arrived
+  bool sent = false;          ///< true: the packet as it left; false: as it arrived
   Verdict verdict = Verdict::tracked;
   std::uint32_t wire_length = 0;
   std::uint16_t length = 0;

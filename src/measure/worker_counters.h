@@ -14,12 +14,12 @@ namespace millrace {
 
 /// The way in which a connection ended.
 enum class Ending : std::uint8_t {
-  timed_out,  ///< it was idle for longer than its timeout
+  timed_out,  ///< the connection was idle for longer than its timeout
   finished,   ///< both sides sent their FINs
-  reset,      ///< a RST came
+  reset,      ///< a RST arrived
   reopened,   ///< a SYN of the same key began a new connection in its place
   evicted,    ///< the table was full, and this connection was worth least
-  killed,     ///< a user or program asked for it
+  killed,     ///< a user or program ended it
   moved,      ///< its function could no longer serve it: a balancer's backend was gone
 };
 inline constexpr std::size_t kEndings = 7;

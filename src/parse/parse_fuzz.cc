@@ -49,7 +49,7 @@ void check_lanes(const Burst& burst) {
   require(is_unmatched(burst.verdict[0]) || burst.verdict[0] == Verdict::tracked);
 }
 
-/// Returns the error of the transport checksum, computed over the captured bytes.
+/// Returns by how much the transport checksum is wrong, over the captured bytes; 0 if it is right.
 template <class K>
 unsigned checksum_error(const Burst& burst, const K& key) {
   const Headers& h = burst.headers[0];
@@ -132,7 +132,7 @@ void check_rewriting(Burst& burst, LinkType link) {
   require(!covered || checksum_error(burst, original) == error);
 }
 
-/// Returns the error of an ICMP error's checksum, which covers the quote. ICMPv4 has no pseudo
+/// Returns by how much an ICMP error's checksum is wrong; it covers the quote. ICMPv4 has no pseudo
 /// header.
 template <class K>
 unsigned icmp_error_of(const Burst& burst, const Headers& h) {

@@ -14,7 +14,7 @@ namespace millrace {
 /// The packet that an error quotes, as far as it is quoted.
 template <class K>
 struct Quote {
-  K key;            ///< the quoted packet's key: it went towards the error's origin
+  K key;            ///< key of the quoted packet, which went towards the error's origin
   Headers headers;  ///< offsets from the error's own beginning
 };
 

@@ -51,9 +51,9 @@ inline Bytes cooked2(unsigned type) { return be(type) + zeros(18); }
 
 struct V4 {
   unsigned protocol = 6;
-  unsigned fragment = 0x4000;  // the flags and the offset
+  unsigned fragment = 0x4000;  // the field of flags and offset
   Bytes options;
-  int total = -1;  // negative: as computed
+  int total = -1;  // total length; negative: the right one
   unsigned version = 4;
 };
 /// Returns an IPv4 packet from 192.0.2.1 to 198.51.100.2.

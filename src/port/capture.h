@@ -40,8 +40,8 @@ Result<LinkType> link_type_of(int dlt);
 class Capture {
  public:
   struct Packet {
-    std::uint64_t timestamp_ns;  ///< since 1970; below 2^63
-    const std::byte* data;       ///< never null, also without bytes
+    std::uint64_t timestamp_ns;  ///< nanoseconds since 1970; below 2^63
+    const std::byte* data;       ///< never null, even if `captured` is 0
     std::uint32_t captured;      ///< bytes at `data`
     std::uint32_t wire_length;   ///< bytes on the wire as the file says, even if below `captured`
 

@@ -10,7 +10,7 @@ std::uint64_t CaptureClock::shifted(std::uint64_t timestamp_ns, std::int64_t by)
   const std::uint64_t size =
       by < 0 ? -static_cast<std::uint64_t>(by) : static_cast<std::uint64_t>(by);
   if (by < 0) return timestamp_ns - std::min(timestamp_ns, size);
-  return std::min(timestamp_ns + size, kLatest);  // both are below 2^63
+  return std::min(timestamp_ns + size, kLatest);  // no overflow: both summands are below 2^63
 }
 
 const CaptureClock::Shift& CaptureClock::shift_at(std::size_t i) const {

@@ -156,7 +156,7 @@ class CaptureLoader {
     const std::unique_ptr<pcap_t, Close> pcap(pcap_fopen_offline_with_tstamp_precision(
         file_.get(), PCAP_TSTAMP_PRECISION_NANO, why.data()));
     if (pcap == nullptr) return no_capture(why.data());
-    static_cast<void>(file_.release());  // libpcap closes it
+    static_cast<void>(file_.release());  // libpcap closes the file
     const int dlt = pcap_datalink(pcap.get());
     if (auto type = link_type_of(dlt); !type)
       return unreadable(fmt::format("{}: {}", name_, type.error().message));
@@ -221,8 +221,8 @@ class CaptureLoader {
   }
 
   const std::string& path_;
-  std::string name_;                                            // for messages
-  std::vector<char> buffer_ = std::vector<char>(kBufferBytes);  // stdio's; must outlive the file
+  std::string name_;                                            // the file's name in messages
+  std::vector<char> buffer_ = std::vector<char>(kBufferBytes);  // stdio's; must outlive `file_`
   std::unique_ptr<std::FILE, Close> file_;
   Capture capture_{CaptureFormat{}};
 };

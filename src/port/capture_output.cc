@@ -33,7 +33,7 @@ void CaptureOutput::write(unsigned port, std::span<const Packet> packets,
 void CaptureOutput::end(unsigned port) {
   const std::lock_guard lock(mutex_);
   ports_[port].complete_up_to = UINT64_MAX;
-  written_.notify_all();  // first, in case `write_what_is_next` runs out of memory
+  written_.notify_all();  // before `write_what_is_next`, which may run out of memory
   write_what_is_next();
 }
 

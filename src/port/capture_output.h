@@ -32,7 +32,7 @@ class CaptureOutput {
     std::uint32_t wire_length;
     std::span<const std::byte> head;  ///< first captured bytes: copied if the packet has to wait
     std::span<const std::byte> tail;  ///< remaining captured bytes: must stay valid until `finish`
-    unsigned link = 0;                ///< index of its link type in `CaptureFormat::dlts`
+    unsigned link = 0;                ///< index of the packet's link type in `CaptureFormat::dlts`
   };
 
   CaptureOutput(CaptureWriter writer, unsigned ports);

@@ -57,9 +57,9 @@ class CaptureWriter {
   std::unique_ptr<State> state_;
   std::string path_;       // the user's spelling, for messages
   std::string final_;      // the final name, symbolic links resolved
-  std::string temporary_;  // empty: written directly
+  std::string temporary_;  // name of the temporary file; empty: written directly
   std::uint64_t packets_ = 0;
-  int failure_ = 0;  // errno
+  int failure_ = 0;  // errno of the first failure; 0: none
 };
 
 }  // namespace millrace

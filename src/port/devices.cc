@@ -34,7 +34,7 @@ constexpr unsigned kDescriptors = 1024;
 // Larger where packets come through the kernel: a worker may lose the processor to the senders for
 // milliseconds at a time.
 constexpr unsigned kDescriptorsOfKernel = 4096;
-constexpr unsigned kPacketsAQueue = 8192;  // in rings, in bursts, and handed over
+constexpr unsigned kPacketsAQueue = 8192;  // packets in rings, in bursts, and handed over
 constexpr unsigned kCache = 256;
 constexpr const char* kHeap = "millrace-packets";
 
@@ -82,7 +82,7 @@ struct Devices::Impl {
     std::vector<SendQueue> send;  ///< one for each worker
     std::deque<std::mutex> locks;
     std::deque<Passage> passages;                    ///< gates of a memif's queues
-    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< time to retry; `kNever`: done
+    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< time to try again; `kNever`: done
 
     void refuse_large();
   };

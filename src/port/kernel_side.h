@@ -28,9 +28,9 @@ namespace millrace {
 /// Frame counters of one port since it was opened. Frames that the kernel sends stay in the
 /// kernel's queue while the worker's ring has no room.
 struct KernelSideStatistics {
-  std::uint64_t given = 0;     ///< delivered to the kernel
+  std::uint64_t given = 0;     ///< frames delivered to the kernel
   std::uint64_t taken = 0;     ///< sent by the kernel
-  std::uint64_t full = 0;      ///< meant for the kernel, but there was no room
+  std::uint64_t full = 0;      ///< frames meant for the kernel, but there was no room
   std::uint64_t too_long = 0;  ///< sent by the kernel, but longer than the port's MTU
   bool is_gone = false;        ///< the interface has been deleted
 };
@@ -87,7 +87,7 @@ class KernelSide {
 
     KernelTap tap;
     PointerRing taken;       ///< ring to the worker that sends the kernel's frames
-    unsigned bytes;          ///< longest frame
+    unsigned bytes;          ///< length of the longest frame
     Outgoing frame;          ///< memory for the next frame, or a frame that waits for room
     bool must_wait = false;  ///< true: the ring is full, or memory is short
     std::atomic<bool> is_gone = false;  ///< the interface has been deleted

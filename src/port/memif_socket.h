@@ -42,7 +42,7 @@ class MemifSockets {
   Result<void> show();
 
  private:
-  std::map<std::string, bool> shown_;  // indexed by path
+  std::map<std::string, bool> shown_;  // true: moved to its final path; indexed by path
 };
 
 }  // namespace millrace

@@ -67,7 +67,7 @@ class File {
       put(length);
     }
     const auto rest = data.subspan(3, body);
-    if (lengths) {  // interface, time, captured length: most often the true one
+    if (lengths) {  // interface, time, captured length, which is right in most blocks
       put(data[2] / 16 % 4);
       append(rest.first(8));
       const auto left = static_cast<std::uint32_t>(body - 12);

@@ -22,7 +22,7 @@ class PcapngReader {
  public:
   struct Packet {
     std::uint16_t link_type = 0;  ///< LINKTYPE_... as in the file
-    std::size_t interface = 0;    ///< counted from 0, over all sections
+    std::size_t interface = 0;    ///< number of the interface from 0, over all sections
     /// Nanoseconds since 1970; a time before 1970 becomes 0, and a time of 2^63 or more becomes
     /// 2^63 - 1. None: the block has no time.
     std::optional<std::uint64_t> time_ns;

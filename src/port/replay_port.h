@@ -24,7 +24,7 @@ namespace millrace {
 
 /// The clock that `burst.now` follows.
 enum class Clock : std::uint8_t {
-  capture,  ///< timestamps: the same input gives the same output
+  capture,  ///< packets' timestamps: the same input gives the same output
   wall,     ///< the machine's steady clock, read once a burst
 };
 
@@ -49,7 +49,7 @@ struct ReplayOptions {
 /// other workers' packets costs twice as much.
 struct CapturePart {
   unsigned number = 0;                   ///< the port's number, from 0
-  std::vector<std::uint32_t> positions;  ///< the part's positions in the capture, ascending
+  std::vector<std::uint32_t> positions;  ///< places of its packets in the capture, ascending
 };
 
 /// Returns the latest time of a packet after `loops` loops (1 or more), in nanoseconds; 2^64 - 1 if

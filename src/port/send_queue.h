@@ -44,7 +44,7 @@ class alignas(64) SendQueue {
 
   std::uint16_t device_;
   std::uint16_t queue_;
-  std::mutex* lock_ = nullptr;  // null: not shared
+  std::mutex* lock_ = nullptr;  // null: the queue is not shared
   Passage* passage_ = nullptr;  // null: no gate
   std::vector<rte_mbuf*> waiting_;
 };

@@ -49,7 +49,7 @@ int answer(const char* name, const char* /*parameters*/, rte_tel_data* data) {
   const std::shared_lock guard(served().mutex);
   const auto& commands = served().commands;
   const auto command = std::ranges::find(commands, name, &Telemetry::Command::name);
-  if (command == commands.end()) return 0;  // no longer served
+  if (command == commands.end()) return 0;  // the command is no longer served
   TelemetryTable table = command->answer();
   table.resize(std::min(table.size(), kMostEntries));
   for (const auto& [of, value] : table) add_number(data, allowed(of), value);

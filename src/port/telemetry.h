@@ -21,7 +21,7 @@ using TelemetryTable = std::vector<std::pair<std::string, std::uint64_t>>;
 class Telemetry {
  public:
   struct Command {
-    std::string name;  ///< "/millrace/packets"
+    std::string name;  ///< for example "/millrace/packets"
     std::string help;
     std::function<TelemetryTable()> answer;  ///< called on DPDK's threads, several at once
   };

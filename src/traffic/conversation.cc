@@ -27,8 +27,8 @@ constexpr std::array<LongerThan, 10> kLonger{{{1, 521'674},
                                               {1'000'000, 2}}};
 
 struct Knot {
-  std::uint64_t length;     // log2, in units of 2^-32
-  std::uint64_t survivors;  // log2 of the number in 2^64, in units of 2^-32
+  std::uint64_t length;     // log2 of the number of packets, in units of 2^-32
+  std::uint64_t survivors;  // log2 of the longer flows among 2^64, in units of 2^-32
 };
 
 const std::array<Knot, kLonger.size()>& knots() {

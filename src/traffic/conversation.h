@@ -42,7 +42,7 @@ struct Conversation {
   std::uint32_t server_next = 0;  ///< the server's next sequence number
   Purpose purpose = Purpose::tcp;
   bool ipv6 = false;
-  bool reset = false;  ///< ends with RST instead of FIN
+  bool reset = false;  ///< true: ends with RST instead of FIN
 };
 
 /// Returns a conversation of that many packets, 1 or more, that takes about `longest_ns` at most.

@@ -190,7 +190,7 @@ struct Generator::Skewed final : Generator::ToServers {
   }
 
   Random random_;
-  std::vector<std::uint32_t> packets_;  // so far; indexed by connection
+  std::vector<std::uint32_t> packets_;  // packets so far; indexed by connection
   std::uint64_t heavy_left_;
   std::uint64_t opened_ = 0;
 };
@@ -248,7 +248,7 @@ struct Generator::Campus final : Generator::Source {
     std::uint64_t fewest = 0;
     for (std::uint64_t i = 0; i < plan_.connections; ++i) {
       if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
-        begun_ = plan_.connections;  // no connection will arrive
+        begun_ = plan_.connections;  // so no connection will arrive
         return;
       }
       const Draft draft = draw_draft(random);

@@ -31,7 +31,7 @@ std::string_view to_string(Profile profile);
 
 struct TrafficPlan {
   static constexpr std::uint64_t kMaxConnections = 4'000'000'000;
-  static constexpr std::uint64_t kMaxSkewed = 100'000'000;  ///< each needs 4 bytes
+  static constexpr std::uint64_t kMaxSkewed = 100'000'000;  ///< each connection needs 4 bytes
   static constexpr std::uint64_t kMaxPackets = Capture::kMaxPackets;
 
   Profile profile = Profile::campus;
@@ -45,8 +45,8 @@ struct TrafficPlan {
   std::uint64_t seed = 1;
   /// Bytes of a packet that are kept, 64 to 65535.
   std::uint32_t snaplen = 128;
-  /// Duration in seconds, 1 to 31,536,000: connections begin within it (campus; the last ones end
-  /// up to half of it later), or packets are spread evenly over it.
+  /// Duration in seconds, 1 to 31,536,000. Campus connections begin within it, and the last ones
+  /// end up to half of it later. Other profiles spread their packets evenly over it.
   std::uint32_t duration_s = 60;
   /// Longest campus connection in milliseconds, approximately; 0: half of the duration.
   std::uint32_t longest_ms = 0;
