@@ -28,7 +28,7 @@ struct BackendName {
   AnyAddress address;
   std::optional<std::uint16_t> port;  ///< none: any port
 };
-/// Reads "10.0.0.1", "10.0.0.1:80" or "[fd00::1]:80". Errors (usage): the text is no such name.
+/// Reads "10.0.0.1", "10.0.0.1:80" or "[fd00::1]:80". Errors (usage): the text names no backend.
 Result<BackendName> parse_backend(std::string_view text);
 
 /// Returns a usage error with the message `NAME "VALUE" WHAT`, where WHAT says what is wrong and

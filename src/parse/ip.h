@@ -32,7 +32,7 @@ constexpr bool contains(std::uint64_t set, unsigned protocol) {
 struct Payload {
   static constexpr unsigned kUnknownEnd = std::numeric_limits<unsigned>::max();
   unsigned at = 0;
-  unsigned end = kUnknownEnd;  ///< as the IP header says; may lie beyond the packet
+  unsigned end = kUnknownEnd;  ///< end stated by the IP header; may lie beyond the packet
   std::uint8_t protocol = 0;
   bool later_fragment = false;
 };

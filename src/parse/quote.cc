@@ -11,8 +11,9 @@ namespace {
 
 using detail::Packet;
 
-/// Bytes of an ICMP message before the quote, and the offset of its checksum.
+/// Number of bytes of an ICMP message before the quote.
 constexpr unsigned kIcmpHeader = 8;
+/// Offset of an ICMP message's checksum.
 constexpr unsigned kIcmpChecksum = 2;
 
 /// Returns the end of the quoted packet. Some messages state the quote's length, and extensions

@@ -103,7 +103,7 @@ int attach_pass(unsigned interface) {
   load.insns = reinterpret_cast<std::uintptr_t>(program.data());
   load.insn_cnt = program.size();
   load.license = reinterpret_cast<std::uintptr_t>("Dual BSD/GPL");
-  load.prog_flags = BPF_F_XDP_HAS_FRAGS;  // without it the driver allows only small MTUs
+  load.prog_flags = BPF_F_XDP_HAS_FRAGS;  // without this flag the driver allows only small MTUs
   const int loaded = bpf(BPF_PROG_LOAD, load);
   if (loaded < 0) return -1;
   bpf_attr link{};
@@ -166,7 +166,7 @@ constexpr std::array kFences{Fence{"ipv4", "forwarding", "0", "the kernel's forw
 
 Result<KernelInterface> KernelInterface::take(const std::string& name) {
   using enum Error::Kind;
-  const bool is_name = name.size() < IFNAMSIZ;  // a longer name would be cut to another interface's
+  const bool is_name = name.size() < IFNAMSIZ;  // a longer name would be cut, perhaps to another's
   const auto flags = is_name ? ask(name, SIOCGIFFLAGS) : std::nullopt;
   if (!flags)
     return wrong("no interface is called " + name + ": there are " + names_of_all(), unreadable);
