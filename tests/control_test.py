@@ -139,7 +139,7 @@ class Looking(Asked):
         self.assertEqual(nowhere["verdict"], "no_route")
         self.assertIn("no route leads to 192.0.2.77", nowhere["why"])
         self.refused(400, ["destination is missing"], "GET /explain", protocol="tcp", source="10.0.0.1")
-        self.refused(400, ["two families"], "GET /explain", protocol="tcp", source="10.0.0.1", destination="::1")
+        self.refused(400, ["differ in family"], "GET /explain", protocol="tcp", source="10.0.0.1", destination="::1")
 
 
 class Hostile(Asked):

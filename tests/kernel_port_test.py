@@ -415,7 +415,7 @@ router bgp {number}
             other = configuration("af_packet:other").replace("198.51.100.2/24", "192.0.2.9/24")
             done = self.run_it("run", "--config", self.write("g.toml", other), "--control", "none")
         self.assertEqual((done.returncode, done.stderr),
-                         (FAILED, "millrace: another millrace has mr0: stop it first, or take over from it (--take-over)\n"))
+                         (FAILED, "millrace: another millrace has mr0: stop that millrace first, or take over from it (--take-over)\n"))
         self.assertEqual(self.addresses(), before)
         self.take_over(ONE_CARD)  # the new process takes over the interface
         self.check_everything()

@@ -278,7 +278,7 @@ INSTANTIATE_TEST_SUITE_P(
             "port = [{ name = \"x\", device = \"eth0\" }]",
             "port.device: \"eth0\" is no device: give af_packet:INTERFACE, af_xdp:INTERFACE, "
             "tap:NAME, "
-            "memif:SOCKET, pcap:FILE, null, ring, or a PCI address as 0000:3b:00.0"},
+            "memif:SOCKET, pcap:FILE, null, ring, or a PCI address such as 0000:3b:00.0"},
         WrongPorts{
             PORT("addresses = \"10.0.0.1/24\""),
             "port.addresses: is a string: give an array as [\"192.0.2.1/24\", \"2001:db8::1/64\"]"},

@@ -14,16 +14,16 @@ namespace millrace {
 using AnyAddress = std::variant<AddressV4, AddressV6>;
 using AnyKey = std::variant<KeyV4, KeyV6>;
 
-/// Returns "10.0.0.1", "fd00::1" (RFC 5952). `A` is `AddressV4` or `AddressV6`.
+/// Returns text like "10.0.0.1" or "fd00::1" (RFC 5952). `A` is `AddressV4` or `AddressV6`.
 template <class A>
 std::string to_string(const A& address);
 std::string to_string(const AnyAddress& address);
 
-/// Returns the address of that family that `text` is, or nothing.
+/// Returns the address that `text` names; none if it is no address of `A`'s family.
 template <class A>
 std::optional<A> parse_address(std::string_view text);
 
-/// Returns "10.0.0.1:80", "[fd00::1]:80"; the address alone if `port` is 0.
+/// Returns text like "10.0.0.1:80" or "[fd00::1]:80"; the address alone if `port` is 0.
 template <class A>
 std::string with_port(const A& address, std::uint16_t port);
 

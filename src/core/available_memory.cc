@@ -27,8 +27,8 @@ std::optional<std::uint64_t> number_in(const std::string& path) {
   return std::nullopt;
 }
 
-/// Returns the memory of a control group's processes that the kernel cannot reclaim as it can page
-/// cache.
+/// Returns the bytes of anonymous memory in a control group, which the kernel cannot drop as it can
+/// page cache.
 std::uint64_t anonymous_bytes(const std::string& group) {
   std::ifstream stat(group + "/memory.stat");
   std::string name;
@@ -38,7 +38,7 @@ std::uint64_t anonymous_bytes(const std::string& group) {
   return 0;
 }
 
-/// Returns the least number of bytes that one of the process's control groups (version 2) leaves.
+/// Returns how many more bytes the process's control groups (version 2) allow, the least of all.
 std::uint64_t group_bytes() {
   std::ifstream own("/proc/self/cgroup");
   std::string group;

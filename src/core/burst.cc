@@ -5,14 +5,14 @@
 namespace millrace {
 namespace {
 
-/// Returns the place, after the packets in `out` are removed, of the packet at `at`.
+/// Returns the new place of the packet at `at`, once the packets in `out` are removed.
 unsigned new_place(std::uint64_t out, unsigned at) {
   const std::uint64_t before = (std::uint64_t{1} << at) - 1;
   return at - static_cast<unsigned>(std::popcount(out & before));
 }
 
-/// Removes the packets in `out` (bits by place in the burst) from a lane. `place(packet)` is the
-/// new place in the burst of each other packet.
+/// Removes the packets in `out` (bits by place in the burst) from a lane. `place(packet)` returns
+/// the new place in the burst of a packet that stays.
 template <class K, class Place>
 void leave_out(Lane<K>& lane, std::uint64_t out, Place&& place) {
   unsigned kept = 0;

@@ -30,11 +30,10 @@ using Handle = std::uint64_t;
 
 /// Offsets of a packet's headers, in bytes from `data`.
 struct Headers {
-  std::uint16_t l3 = 0;  ///< the IP header
-  std::uint16_t l4 = 0;  ///< the header behind the IP header and its extension headers
-  std::uint16_t l4_end =
-      0;                    ///< one past the last captured byte of the IP payload, padding left out
-  std::uint8_t family = 0;  ///< 4 or 6; 0 where no IP header was found
+  std::uint16_t l3 = 0;       ///< the IP header
+  std::uint16_t l4 = 0;       ///< the header behind the IP header and its extension headers
+  std::uint16_t l4_end = 0;   ///< end of the captured IP payload, without padding
+  std::uint8_t family = 0;    ///< 4 or 6; 0 where no IP header was found
   std::uint8_t protocol = 0;  ///< protocol of the header at `l4`
 };
 static_assert(sizeof(Headers) == 8);
@@ -64,8 +63,8 @@ struct Lane {
   /// reply's entry of a connection, and `FunctionFor::screen` those without an entry that may be
   /// replies.
   std::uint64_t replies = 0;
-  std::array<std::uint8_t, kBurstMax> packet;  ///< place in the burst
-  std::array<K, kBurstMax> key;                ///< key of the packet as it came
+  std::array<std::uint8_t, kBurstMax> packet;  ///< the packet's place in the burst
+  std::array<K, kBurstMax> key;                ///< key of the packet as it arrived
   /// Bits of `Changed`: the parts of a key that functions have replaced. `begin_serving` clears
   /// them. The new values are in `target`; other parts of `target` are not valid.
   std::array<std::uint8_t, kBurstMax> changed;
@@ -117,7 +116,7 @@ struct Burst {
 
   unsigned size = 0;
   Tick now;
-  std::array<std::byte*, kMax> data;       ///< first byte; 128 writable bytes of headroom before
+  std::array<std::byte*, kMax> data;       ///< first byte; behind 128 writable bytes of headroom
   std::array<std::uint16_t, kMax> length;  ///< bytes present at `data`
   std::array<std::uint32_t, kMax> wire_length;  ///< bytes on the wire, `length` or more
   std::array<Handle, kMax> handle;
@@ -176,13 +175,12 @@ struct Burst {
 /// Returns all packets, bits by place in the burst.
 inline std::uint64_t all_of(const Burst& burst) { return bits_below(burst.size); }
 
-/// Removes the packets in `out` (bits by place in the burst) from all lanes. They stay in the
-/// burst.
+/// Removes the packets in `out` (bits by place in the burst) from all lanes. The burst keeps them.
 void unfile(Burst& burst, std::uint64_t out);
 
-/// Removes the packets in `out` (bits by place in the burst) from a burst that has not been looked
-/// up. The remaining packets keep their order. Moves the columns that the port and the parser
-/// write, and hashes; the other columns are not written yet.
+/// Removes the packets in `out` (bits by place in the burst) from a burst whose keys have not been
+/// looked up. The remaining packets keep their order. Moves the columns that the port and the
+/// parser write, and hashes; the other columns are not written yet.
 void take_out(Burst& burst, std::uint64_t out);
 
 }  // namespace millrace

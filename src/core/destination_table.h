@@ -33,12 +33,12 @@ namespace millrace {
 template <class A>
 struct Destination {
   A address;                             ///< all bits behind the prefix are 0
-  unsigned prefix_bits = 8 * A::kBytes;  ///< all: one address
+  unsigned prefix_bits = 8 * A::kBytes;  ///< all bits: one address
   std::uint16_t port = 0;                ///< 0: any
   std::uint8_t protocol = 0;             ///< 0: any
 
-  /// True if a packet to that address and port, of protocol `by`, goes to this destination.
-  /// `to_port` is 0 for protocols without ports.
+  /// True if a packet to address `to` and port `to_port`, of protocol `by`, goes to this
+  /// destination. `to_port` is 0 for protocols without ports.
   bool takes(const A& to, std::uint16_t to_port, std::uint8_t by) const {
     return prefix_of(to, prefix_bits) == address && (port == 0 || port == to_port) &&
            (protocol == 0 || protocol == by);
@@ -51,7 +51,7 @@ class DestinationTable {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;
 
-  /// Makes this the table that finds the indices of `all`, which are distinct.
+  /// Builds the table anew: `find` returns indices of `all`, which must be distinct.
   void build(std::span<const Destination<A>> all) {
     *this = DestinationTable{};
     slots_.resize(std::bit_ceil(4 * all.size() + 4));
@@ -59,7 +59,7 @@ class DestinationTable {
     std::ranges::sort(shapes_, std::ranges::greater{}, &Shape::specificity);
   }
 
-  /// Returns the index of the most specific destination that takes such a packet: the longest
+  /// Returns the index of the most specific destination of a packet with these values: the longest
   /// prefix, then a port, then a protocol; `kNone` if there is none. `port` is 0 for protocols
   /// without ports.
   std::uint32_t find(const A& address, std::uint16_t port, std::uint8_t protocol) const {
@@ -151,7 +151,7 @@ class DestinationTable {
     }
   }
 
-  std::vector<Shape> shapes_;  ///< most specific first; without the catch-all's
+  std::vector<Shape> shapes_;  ///< most specific first; the catch-all has none
   std::vector<Slot> slots_;    ///< a quarter full at most; their number is a power of two
   std::uint32_t catch_all_ = kNone;
 };

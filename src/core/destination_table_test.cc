@@ -84,7 +84,7 @@ TEST(DestinationTable, EmptyAndCatchAll) {
   EXPECT_EQ(t.find("10.0.0.1", 1, 6), "0.0.0.0/0");
 }
 
-// The definition is a linear search for the most specific destination that takes the packet.
+// Expects what a linear search for the most specific destination of the packet finds.
 TEST(DestinationTable, ThousandsAgreeWithALinearSearch) {
   const int prefixes = kSanitized ? 300 : 3000;
   std::mt19937 random(7);

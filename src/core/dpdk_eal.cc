@@ -24,7 +24,7 @@ namespace millrace {
 namespace {
 
 /// Returns the first complaint in what EAL has printed, without its prefix "EAL: ". Lines that
-/// begin with "EAL: Detected" are none.
+/// begin with "EAL: Detected" do not count.
 std::string complaint(const std::string& printed) {
   for (std::size_t at = 0; at < printed.size();) {
     const std::size_t end = std::min(printed.find('\n', at), printed.size());
@@ -36,8 +36,8 @@ std::string complaint(const std::string& printed) {
 }
 
 /// Removes the directory `dpdk/PREFIX` that EAL makes for files to share with other processes, and
-/// leaves behind. It is empty, since millrace shares none. The directory `dpdk` above it goes, too,
-/// unless it has other entries.
+/// leaves behind. It is empty, since millrace shares no files. The directory `dpdk` above it is
+/// removed, too, unless it has other entries.
 void remove_runtime_directory() {
   const std::string directory = rte_eal_get_runtime_dir();
   if (directory.empty()) return;
@@ -45,7 +45,7 @@ void remove_runtime_directory() {
   ::rmdir(directory.substr(0, directory.rfind('/')).c_str());
 }
 
-/// Returns EAL's command line. EAL binds its main thread to the one lcore that it has here.
+/// Returns EAL's command line, with one lcore: EAL binds its main thread to that processor.
 std::vector<std::string> arguments_for(const EalOptions& options) {
   std::vector<std::string> all{"millrace",
                                options.telemetry ? "--telemetry" : "--no-telemetry",
@@ -75,7 +75,8 @@ Started start(const EalOptions& options) {
   arguments = arguments_for(options);
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  if (options.telemetry) std::atexit(remove_runtime_directory);  // after EAL has taken its socket
+  // This handler runs after EAL's own, which removes EAL's socket.
+  if (options.telemetry) std::atexit(remove_runtime_directory);
   Silence silence;
   const int result = rte_eal_init(static_cast<int>(arguments.size()), argv.data());
   const int error = result < 0 ? std::max(rte_errno, 1) : 0;
@@ -92,11 +93,11 @@ std::string lacking(const Started& started, const EalOptions& options) {
            "/sys, or choose another table";
   const std::string what =
       started.complaint.empty() ? rte_strerror(started.error) : started.complaint;
-  if (!options.more.empty()) return what + ": look at the options after --";
+  if (!options.more.empty()) return what + ": check the options after --";
   if (!options.pci_devices.empty())
     return what +
            ": PCI devices need huge pages (echo 1024 > "
-           "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages) and a driver as vfio-pci";
+           "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages) and a driver such as vfio-pci";
   return what + "; it needs 32 MiB of memory and a processor with SSE4.2";
 }
 

@@ -1,5 +1,5 @@
-// A mutex that threads get in the order in which they asked for it. A thread that releases it and
-// wants it again at once waits behind all others, which std::mutex does not promise.
+// A mutex that threads lock in the order in which they asked for it. A thread that unlocks it and
+// asks again at once waits behind all others, which std::mutex does not promise.
 #pragma once
 
 #include <condition_variable>
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-/// Any thread may lock it. Dearer than std::mutex: for what is asked a few times a second.
+/// Any thread may lock it. Slower than std::mutex: meant for a few locks a second.
 class FairMutex {
  public:
   void lock() {
@@ -25,8 +25,8 @@ class FairMutex {
  private:
   std::mutex mutex_;
   std::condition_variable turn_;
-  std::uint64_t asked_ = 0;  // how often; the next one's number
-  std::uint64_t released_ = 0;
+  std::uint64_t asked_ = 0;     // calls of `lock` so far: the number of the next call
+  std::uint64_t released_ = 0;  // calls of `unlock` so far: the number of the call that may go on
 };
 
 }  // namespace millrace

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-// A thread that wants it again at once comes behind those that wait.
+// A thread that unlocks the mutex and locks it again at once gets it after the threads that wait.
 TEST(FairMutexTest, IsGotInTurn) {
   constexpr std::chrono::milliseconds kUntilItWaits{50};
   FairMutex mutex;

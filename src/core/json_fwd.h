@@ -1,4 +1,4 @@
-// The name of the type of json.h, for headers: quick to compile.
+// Declares the type of json.h for headers that only name it: quick to compile.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -85,7 +85,7 @@ Result<Memory> Memory::map(std::size_t bytes, Pages best) {
                                  " MiB: lower the capacity or free memory"});
   };
   if (bytes > SIZE_MAX / 2) return none();
-  // Less than one huge page gains nothing, and would waste a reserved page.
+  // A block smaller than one huge page would waste a reserved page and gain nothing.
   if (bytes < kHugeBytes) best = Pages::small;
   if (best == Pages::huge) {
     const std::size_t size = rounded(bytes, kHugeBytes);

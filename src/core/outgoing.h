@@ -12,7 +12,7 @@ struct Outgoing {
   Handle handle = 0;
   std::byte* data = nullptr;  ///< in the handle's memory
   std::uint16_t length = 0;   ///< bytes
-  std::uint8_t link = 0;      ///< number of the link to send it on
+  std::uint8_t link = 0;      ///< number of the link to send the frame on
 };
 
 }  // namespace millrace

@@ -30,7 +30,7 @@ Result<BackendName> parse_backend(std::string_view text) {
       return BackendName{*address, static_cast<std::uint16_t>(*port)};
   }
   return wrong_parameter("backend", text,
-                         "is none: give one like 10.0.0.1, 10.0.0.1:80 or [fd00::1]:80");
+                         "is no address: give one like 10.0.0.1, 10.0.0.1:80 or [fd00::1]:80");
 }
 
 std::unexpected<Error> wrong_parameter(std::string_view name, std::string_view value,

@@ -29,7 +29,7 @@ std::string protocol_name(std::uint8_t protocol);
 std::span<const std::pair<std::string_view, std::uint8_t>> protocols();
 
 namespace detail {
-/// A table, since a processor cannot predict three comparisons in traffic of several protocols.
+/// A table, since branches on the protocol would be mispredicted in mixed traffic.
 inline constexpr auto kHasPorts = [] {
   std::array<bool, 256> has{};
   has[kProtocolTcp] = has[kProtocolUdp] = has[kProtocolSctp] = true;
@@ -37,8 +37,8 @@ inline constexpr auto kHasPorts = [] {
 }();
 }  // namespace detail
 
-/// True for TCP, UDP and SCTP: protocols with ports that the line reads and rewrites, and with
-/// which a service may have a port.
+/// True for TCP, UDP and SCTP: the line reads and rewrites their ports, and a service may have a
+/// port only with one of them.
 constexpr bool has_ports(std::uint8_t protocol) { return detail::kHasPorts[protocol]; }
 
 }  // namespace millrace

@@ -8,8 +8,8 @@ namespace millrace {
 
 template <class K>
 struct Reset {
-  K key;                       ///< key of the RST itself: its destination is the end that gets it
-  std::uint32_t sequence = 0;  ///< the sequence number that this end expects next
+  K key;                       ///< key of the RST itself, whose destination is the end to reset
+  std::uint32_t sequence = 0;  ///< the sequence number that the destination expects next
   /// The acknowledgement number; none: the RST has no ACK flag.
   std::optional<std::uint32_t> acknowledged;
 

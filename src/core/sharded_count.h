@@ -9,15 +9,14 @@
 namespace millrace {
 
 /// Any thread may read. A worker's count may be negative: another worker may have counted the
-/// beginning of a connection that ends here. The sum may be negative while workers count, not at
-/// rest.
+/// beginning of a connection whose end this worker counts. The sum may be negative while workers
+/// count.
 class ShardedCount {
  public:
   explicit ShardedCount(unsigned workers)
       : workers_(workers), counts_(std::make_unique<Count[]>(workers)) {}
 
-  /// Adds to that worker's count. With `kShared` several threads may add to it at once; without,
-  /// one thread.
+  /// Adds to that worker's count. Several threads may add to one count at once only with `kShared`.
   template <bool kShared>
   void add(unsigned worker, std::int64_t more) {
     auto& count = counts_[worker].of;
@@ -33,12 +32,11 @@ class ShardedCount {
     for (unsigned n = 0; n < workers_; ++n) all += of(n);
     return all;
   }
-  /// True if the sum is below `most`. Several threads may see the same room at once, and each use
-  /// it.
+  /// True if the sum is below `most`. Several threads may see and use the same room at once.
   bool has_room(std::int64_t most) const { return total() < most; }
   /// True if `worker` has counted less than its share of `most`, or if the sum is below `most`.
-  /// Cheaper than `has_room`: below its share a worker does not read the other workers' counts,
-  /// which may be above theirs.
+  /// Cheaper than `has_room`: a worker below its share does not read the other counts. So it
+  /// returns true for such a worker even if the sum has reached `most`.
   bool has_room_or_share(unsigned worker, std::int64_t most) const {
     return of(worker) < most / workers_ || has_room(most);
   }

@@ -14,27 +14,27 @@ enum class Signal : std::uint8_t {
   fin,      ///< FIN and ACK
   ack,      ///< ACK alone, or TCP with flags that were not captured
   rst,
-  reopen,   ///< a SYN and ACK that answers a SYN with another number; only the tracker gives it
+  reopen,   ///< a SYN and ACK that answers a new SYN of a live connection; only the tracker sets it
   nothing,  ///< TCP with flags that no sender sets together
   packet,   ///< a packet of another protocol
 };
-inline constexpr std::size_t kTcpSignals = 6;  // up to `reopen`: TCP's states depend on these
+inline constexpr std::size_t kTcpSignals = 6;  // `syn` to `reopen`: TCP's states depend on these
 inline constexpr std::size_t kSignals = 8;
 
 constexpr bool is_tcp(Signal signal) { return signal != Signal::packet; }
 
-/// Window scale that a SYN's sender offers (RFC 7323, 2.2): 1 to 14, where 1 stands for 0, too, or
-/// one of these values.
-inline constexpr std::uint8_t kScaleUnknown = 0;  ///< the option was not captured
-inline constexpr std::uint8_t kUnscaled = 15;     ///< the SYN has no such option
+/// Window scale that a SYN's sender offers (RFC 7323, 2.2): 1 to 14, with 0 stored as 1, or one of
+/// the constants below.
+inline constexpr std::uint8_t kScaleUnknown = 0;  ///< the window scale option was not captured
+inline constexpr std::uint8_t kUnscaled = 15;     ///< the SYN has no window scale option
 
 /// Sequence and acknowledgement numbers of a TCP packet.
 struct Segment {
-  std::uint32_t sequence = 0;      ///< number of the first byte
-  std::uint32_t next = 0;          ///< one past the number of the last byte, SYN and FIN counted
-  std::uint32_t acknowledged = 0;  ///< the next number expected; valid if `acknowledges`
+  std::uint32_t sequence = 0;  ///< sequence number of the first byte
+  std::uint32_t next = 0;  ///< one past the sequence number of the last byte, SYN and FIN counted
+  std::uint32_t acknowledged = 0;  ///< the sender's next expected number; valid if `acknowledges`
   bool acknowledges = false;       ///< the packet has the ACK flag
-  bool is_whole = false;  ///< false: the header was not captured, and nothing here is valid
+  bool is_whole = false;  ///< false: the header was not captured, and no other member is valid
   std::uint8_t window_scale = kScaleUnknown;  ///< valid for a SYN
 
   /// Returns SEG.LEN: the number of data bytes, SYN and FIN counted.

@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-/// Keeps what any thread prints to `stdout` and `stderr` while the object lives. One object at a
-/// time.
+/// Collects what any thread prints to `stdout` and `stderr` while the object lives. There must be
+/// only one object at a time.
 class Silence {
  public:
   Silence() { exchange(); }

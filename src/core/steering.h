@@ -8,11 +8,11 @@
 
 namespace millrace {
 
-/// For a span of keys, at most 64: the end that no function rewrites, and that chooses the worker.
-/// A bit for each key. A key with neither bit belongs to a connection of which no end is rewritten.
+/// The result for at most 64 keys, a bit for each: the end that chooses the worker, since no
+/// function rewrites it. A key has neither bit if no end of its connection is rewritten.
 struct Steered {
-  std::uint64_t by_source = 0;       ///< keys that have that end as source
-  std::uint64_t by_destination = 0;  ///< keys that have that end as destination
+  std::uint64_t by_source = 0;       ///< keys whose source chooses
+  std::uint64_t by_destination = 0;  ///< keys whose destination chooses
 
   bool is_by_source(unsigned i) const { return (by_source >> i & 1) != 0; }
   bool is_by_destination(unsigned i) const { return (by_destination >> i & 1) != 0; }

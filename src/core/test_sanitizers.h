@@ -7,6 +7,6 @@ namespace millrace::test {
 
 /// Reason to skip a test: `if (kSanitized) GTEST_SKIP() << kStatistics;`.
 inline constexpr const char* kStatistics =
-    "does the same thing many thousand times, to count it: a sanitizer sees nothing new in that";
+    "repeats one operation thousands of times for statistics: a sanitizer finds nothing new there";
 
 }  // namespace millrace::test

@@ -8,7 +8,8 @@
 
 namespace millrace::test {
 
-/// Returns another seed on every run, or that of the environment variable MILLRACE_TEST_SEED.
+/// Returns the seed in the environment variable MILLRACE_TEST_SEED; if it is not set, a random
+/// number, drawn once a process.
 inline std::uint64_t seed() {
   static const std::uint64_t value = [] {
     const char* given = std::getenv("MILLRACE_TEST_SEED");

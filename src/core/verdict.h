@@ -10,11 +10,11 @@
 namespace millrace {
 
 enum class Verdict : std::uint8_t {
-  // Served, or the host's.
+  // Served, or handled by the host itself.
   tracked,    ///< served, and its connection has an entry
   stateless,  ///< served without an entry: by the balancer with consistent hashing
   related,    ///< an ICMP error about a served packet, sent on to the sender of that packet
-  consumed,   ///< for the host itself, which has taken it in or answered it
+  consumed,   ///< for the host itself, which has processed or answered the packet
   held,       ///< kept by the host until its next hop is known
 
   // Not tracked: the parser's reasons. Such packets pass untouched, or are dropped, as configured.
@@ -27,46 +27,46 @@ enum class Verdict : std::uint8_t {
   source_routed,  ///< its header names further hops, so its addresses are not its endpoints
   header_chain,   ///< more extension headers, tags or labels than the parser reads
 
-  // Not tracked: the function's reason.
+  // Not tracked: the function's reasons.
   no_service,  ///< addressed to no configured service, and no reply from a backend
   passed,      ///< no backend of its service takes connections, and the service lets packets pass
 
   // Dropped.
-  no_connection,    ///< begins no connection and belongs to none, as a RST; some functions serve it
-  over_budget,      ///< one half-open connection too many; some functions serve it
+  no_connection,    ///< belongs to no connection and cannot begin one; some functions serve it
+  over_budget,      ///< would begin one half-open connection too many; some functions serve it
   no_backend,       ///< no backend of its service takes connections
-  refused,          ///< the same, and its sender gets a RST or an ICMP error
-  stray_reply,      ///< from a backend's address and port, and of no connection
-  not_ready,        ///< served by consistent hashing, and its service's table is being made
-  table_full,       ///< it would begin a connection, and the table has no place
+  refused,          ///< like `no_backend`, but its sender gets a RST or an ICMP error
+  stray_reply,      ///< from a backend's address and port, but of no connection
+  not_ready,        ///< its service uses consistent hashing, and the hash table is being made
+  table_full,       ///< would begin a connection, but the table has no place
   reply_collision,  ///< every backend's reply tuple belongs to another connection
   source_limit,     ///< its source has as many connections as a source may have
   service_limit,    ///< its service has as many connections as it may have
   hop_limit,        ///< its TTL or hop limit is used up
-  no_route,         ///< no route to its destination
-  too_big,          ///< larger than the next link takes
+  no_route,         ///< the host has no route to its destination
+  too_big,          ///< larger than the next link's MTU
   unresolved,       ///< its next hop does not answer
-  not_ours,         ///< for the host itself, or a group, and nothing here takes it
-  kernel_full,      ///< for the kernel, and the interface to it has no room
+  not_ours,     ///< addressed to the host itself or a group, and neither host nor kernel takes it
+  kernel_full,  ///< for the kernel, but its interface has no room
 
   // Dropped: packets that a router does not take in. Their senders get no ICMP error.
-  other_station,     ///< its frame is for another station on the link
-  foreign_vlan,      ///< its frame has a VLAN tag, and no port is in a VLAN
-  encapsulated,      ///< in PPPoE, MPLS or LLC, which no port speaks
-  link_broadcast,    ///< for one host, in a broadcast or multicast frame
-  martian_source,    ///< no sender may have its source: loopback, a group, millrace's own, ...
-  reverse_path,      ///< its source is not reached by the port that it came by (a port's `rpf`)
-  unroutable,        ///< its destination is one to which no router forwards: loopback, ...
+  other_station,   ///< its frame is for another station on the link
+  foreign_vlan,    ///< its frame has a VLAN tag, and no port is in a VLAN
+  encapsulated,    ///< in PPPoE, MPLS or LLC, which no port speaks
+  link_broadcast,  ///< for one host, in a broadcast or multicast frame
+  martian_source,  ///< no sender may have its source: loopback, a group, millrace's own, ...
+  reverse_path,    ///< its source is not reached through the port where it arrived (a port's `rpf`)
+  unroutable,      ///< its destination is one to which no router forwards: loopback, ...
   service_fragment,  ///< a fragment to or from a service; services take whole packets only
 };
 
 /// The outcome of a verdict: what happens to the packet.
 enum class Outcome : std::uint8_t {
-  served,     ///< it leaves as the function has said
-  host,       ///< the host takes it, or keeps it for a while
+  served,     ///< the packet leaves as the function has said
+  host,       ///< the host processes the packet, or keeps it for a while
   unmatched,  ///< the configuration decides (`unmatched = "pass" | "drop"`)
-  routable,   ///< like `unmatched`; a router can pass it on, since its destination is known
-  passed,     ///< it goes on, untouched
+  routable,   ///< like `unmatched`, but a router can forward the packet: its destination is known
+  passed,     ///< the packet leaves unchanged
   dropped,
   limited,  ///< dropped, since a configured limit forbids it
 };
@@ -123,7 +123,7 @@ inline constexpr std::size_t kVerdicts = kVerdictKinds.size();
 
 namespace detail {
 
-/// Verdicts with one of these outcomes, a bit each.
+/// The verdicts that have one of these outcomes, a bit each.
 template <Outcome... outcome>
 inline constexpr std::uint64_t kVerdictsWith = [] {
   std::uint64_t all = 0;

@@ -3,7 +3,7 @@
 //
 // `read_fragment` is a plain function for any thread; one worker owns a `Treatments`. A
 // `Treatments` has 1024 places; a newer datagram of the same hash takes an older one's place. A
-// datagram that has been forgotten is treated as if its first fragment had not come.
+// datagram that has been forgotten is treated as if its first fragment had not arrived.
 #pragma once
 
 #include <array>
@@ -45,10 +45,9 @@ std::optional<Fragment<A>> read_fragment(const std::byte* packet, const Headers&
 /// How a datagram's first fragment was treated.
 enum class Treatment : std::uint8_t {
   unknown,
-  refused,   ///< dropped, as it belongs to a service
+  refused,   ///< dropped, as the datagram belongs to a service
   answered,  ///< a ping to the host itself: returned as a reply
-  routed,  ///< routed on or given to the kernel: no service takes it, although its destination may
-           ///< be served
+  routed,    ///< routed on or given to the kernel, although services may take its destination
 };
 
 template <class A>
@@ -64,8 +63,7 @@ class Treatments {
   }
   Treatment find(const Datagram<A>& datagram, Tick now) const {
     const Place& there = places_[place(datagram)];
-    // The difference is unsigned, as a place may be older than the 24.8 days that signed ticks can
-    // tell.
+    // The difference is unsigned, as a place may be older than the 24.8 days of signed ticks.
     const bool is_known = there.datagram == datagram && now.ms - there.at.ms <= kLastsMs;
     return is_known ? there.treatment : Treatment::unknown;
   }

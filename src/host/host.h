@@ -3,8 +3,8 @@
 // or a RST about a packet that goes no further.
 //
 // A host has no clock and no socket: a port calls it once a burst and passes a `Wire` to send by.
-// One worker owns it. With several workers each has its own host, and what one hears from
-// neighbours is passed to all.
+// One worker owns it. With several workers each has its own host, and a neighbour's answer that one
+// host receives is passed to all.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct HostConfig {
   HostAddresses<AddressV4> v4;
   HostAddresses<AddressV6> v6;
   bool tells_unreachable = true;  ///< sends ICMP unreachable errors
-  bool announces = true;   ///< announces its addresses at the beginning; true for one worker only
+  bool announces = true;   ///< announces the host's addresses at first; true for one worker only
   std::uint32_t seed = 1;  ///< seeds the variation of neighbours' reachable times
 };
 
@@ -53,21 +53,20 @@ class Host {
   /// Announces the host's addresses, and asks for next hops. To be called before the first burst.
   void begin(Tick now, Wire& wire);
 
-  /// Switches to other addresses, routes and destinations; the links stay, and whether this host
-  /// announces. Swaps the old plan into `plan`, so that the caller can destroy it in another
-  /// thread.
+  /// Switches to other addresses, routes and destinations; the links and `announces` stay. Swaps
+  /// the old plan into `plan`, so that the caller can destroy it in another thread.
   void update(std::shared_ptr<const HostPlan>& plan, Tick now, Wire& wire);
 
-  /// Gives packets of a parsed burst that a router does not take in their verdicts, and removes
-  /// their keys from all lanes. `arrivals` says which packets came on which link; packets outside
-  /// all of them pass.
+  /// Checks a parsed burst. A packet that a router does not take in gets a verdict that says why,
+  /// and its key is removed from all lanes. `arrivals` says which packets came on which link;
+  /// packets in none of them are not checked.
   void admit(Burst& burst, std::span<const Arrival> arrivals);
-  /// Refuses fragments that a service would take, since their later fragments have no ports. To be
+  /// Refuses first fragments that a service would take, since the later ones have no ports. To be
   /// called after `admit` for the same burst. `keeps_all`: no packet of the burst goes to another
   /// worker.
   void filed(Burst& burst, const Steering& steering, bool keeps_all);
-  /// Keeps packets to the host itself that have no connection from functions. To be called after
-  /// the lookups. Returns a bit for each such packet.
+  /// Withholds from functions the packets to the host itself that have no connection. To be called
+  /// after the lookups. Returns a bit for each such packet.
   std::uint64_t looked_up(Burst& burst, const Steering& steering) const;
 
   struct Routed {
@@ -87,11 +86,10 @@ class Host {
   void tell(const Reset<KeyV4>& reset, Tick now, Wire& wire) { v4_.tell(reset, now, wire); }
   void tell(const Reset<KeyV6>& reset, Tick now, Wire& wire) { v6_.tell(reset, now, wire); }
 
-  /// True if a packet is an ARP reply or neighbour advertisement, which the hosts of all workers
-  /// should hear.
+  /// True for an ARP reply or neighbour advertisement: the hosts of all workers should process it.
   static bool concerns_all(std::span<const std::byte> frame, const Headers& headers);
-  /// Hears a whole frame that another worker received on that link and for which `concerns_all` is
-  /// true.
+  /// Processes a whole frame that another worker received on that link and for which `concerns_all`
+  /// is true.
   void hear(std::span<const std::byte> frame, unsigned link, Tick now, Wire& wire);
 
   /// Advances time. To be called once a burst.
@@ -103,15 +101,15 @@ class Host {
   std::vector<SilentNeighbour> silent() const;
   /// Returns the route that packets to that destination take.
   WayTo way_to(const AnyAddress& destination) const;
-  /// True if `looked_up` keeps a packet with this key and no connection from functions.
+  /// True if `looked_up` withholds a packet with this key and no connection from functions.
   bool keeps(const AnyKey& key, const Steering& steering) const;
-  /// Returns stations that answer for a virtual address, or for a port's own address that the host
-  /// answers for (RFC 5227, 2.4), as heard since the last update: at most 4 for an address and 64
-  /// for a family. The host itself asks only for virtual addresses in a port's network.
+  /// Returns the stations that have answered, since the last update, for an address that this host
+  /// answers for: a virtual address or a port's own (RFC 5227, 2.4). At most 4 for an address and
+  /// 64 for a family. The host itself asks only for virtual addresses in a port's network.
   std::vector<Rival> rivals() const;
 
   /// `known` returns the neighbours with a known MAC. `know` adds a neighbour that another host
-  /// knows; the host asks it again when packets go there.
+  /// knows; this host asks that neighbour again once packets go there.
   std::vector<KnownNeighbour> known() const;
   void know(const KnownNeighbour& neighbour, Tick now, Wire& wire);
 
@@ -128,7 +126,7 @@ class Host {
   HostFor<AddressV6> v6_;
   bool announces_;
   bool has_kernel_;              // some link has a kernel interface
-  std::uint64_t fragments_ = 0;  // fragments of the last admitted burst, a bit each
+  std::uint64_t fragments_ = 0;  // fragments of the last burst given to `admit`, a bit each
 };
 
 }  // namespace millrace

@@ -68,9 +68,8 @@ After HostFor<A>::answer(Handling& h) {
   return refuse(h, Verdict::not_ours, IcmpError::port_unreachable);
 }
 
-/// True for a packet that goes to the kernel: to one of the host's own addresses, to a link-local
-/// group or to all stations on the link, on a link with a kernel interface, unless a service takes
-/// it.
+/// True for a packet that goes to the kernel: it came on a link with a kernel interface, no service
+/// takes it, and it is addressed to the host, a link-local group or all stations on the link.
 template <class A>
 bool HostFor<A>::is_for_kernel(const Handling& h, const A& destination) const {
   if (!common_.links[h.came_on()].has_kernel || is_served(h.verdict())) return false;
@@ -81,8 +80,8 @@ bool HostFor<A>::is_for_kernel(const Handling& h, const A& destination) const {
 
 template <class A>
 After HostFor<A>::give_to_kernel(Handling& h) {
-  // Later fragments have no ports, and the address may be a service's, too: they follow the first
-  // one.
+  // Later fragments have no ports, and a service may have the same address, so they are treated
+  // like the first fragment.
   const auto fragment = read_fragment<A>(h.packet(), h.headers());
   if (fragment && fragment->is_first)
     treatments_.note(fragment->datagram, Treatment::routed, h.now());
@@ -104,7 +103,7 @@ After HostFor<A>::send_back(Handling& h, const A& to) {
   return send_to(frame, to, h.came_on(), h.now(), h.wire) ? After::taken : After::stays;
 }
 
-/// Refuses a packet that no service takes: by a RST for TCP, else by an ICMP error.
+/// Refuses a packet whose service has no backend for it: by a RST for TCP, else by an ICMP error.
 template <class A>
 After HostFor<A>::turn_away(Handling& h) {
   const std::span<const std::byte> packet(h.packet(), h.burst.length[h.i]);
@@ -159,7 +158,7 @@ void HostFor<A>::hear(const Notice<A>& notice, unsigned link, bool answers, Tick
 template <class A>
 void HostFor<A>::note_rival(const Notice<A>& notice, unsigned link) {
   constexpr std::size_t kMost = 64;
-  constexpr std::ptrdiff_t kMostEach = 4;  // so that forged ones hide no station of another address
+  constexpr std::ptrdiff_t kMostEach = 4;  // forged answers for one address leave room for others
   if (!notice.mac || rivals_.size() >= kMost) return;
   const auto is_ours = [&](const HostLink& one) { return one.mac == *notice.mac; };
   const auto has_address = [&](const KnownNeighbour& one) {
@@ -212,8 +211,8 @@ std::uint64_t HostFor<A>::errors_for_kernel(Burst& burst, const Steering& steeri
   return found;
 }
 
-/// True if a service takes a packet with this key. A backend that sends to the host or to a virtual
-/// address answers no client: it replies to the kernel's health check.
+/// True if a service takes a packet with this key. False for a backend's packet to the host or to a
+/// virtual address: it answers a health check of the kernel, not a client.
 template <class A>
 bool HostFor<A>::belongs_to_service(const Key<A>& key, const Steering& steering) const {
   return tables_->served.find(key.destination) != nullptr &&
@@ -240,7 +239,8 @@ bool HostFor<A>::is_neighbour_on(const A& address, unsigned link) const {
   return route != nullptr && route->link == link && !route->via;
 }
 
-/// Returns the address to ask from: one in the target's network if there is one.
+/// Returns the host's address from which to ask for `target`: one on this link, in the target's
+/// network if possible.
 template <class A>
 A HostFor<A>::asker(unsigned link, const A& target) const {
   A any;

@@ -26,8 +26,8 @@ Headers behind_ethernet(Headers headers) {
   return headers;
 }
 
-/// Returns the routes to the host itself, to the networks on the links, and the configured ones;
-/// the first of several with one prefix counts.
+/// Returns the routes to the host itself, to broadcast addresses and networks of links, and the
+/// configured ones. Of several routes with the same prefix the first counts.
 template <class A>
 std::vector<Route<A>> all_routes(const HostAddresses<A>& addresses,
                                  const std::vector<A>& virtual_addresses, unsigned local,
@@ -60,7 +60,7 @@ std::vector<Route<A>> served_routes(const HostAddresses<A>& addresses) {
   return all;
 }
 
-/// Adds a link-local address on each link if the host has IPv6 addresses.
+/// Adds a link-local address on each link with neighbours if the host has IPv6 addresses.
 template <class A>
 HostAddresses<A> with_link_local(HostAddresses<A> addresses, const std::vector<HostLink>& links) {
   if constexpr (A::kBytes == 16) {

@@ -1,7 +1,7 @@
 // The part of a host that handles one address family.
 //
-// `HostFor` decides about packets and hears neighbours; `HostCommon` has what both families share:
-// links, waiting frames, counters.
+// `HostFor` decides about packets and keeps the neighbours; `HostCommon` has what both families
+// share: links, waiting frames, counters.
 #pragma once
 
 #include <array>
@@ -45,9 +45,9 @@ struct HostAddresses {
   bool passes = false;
   std::vector<Route<A>> routes;  ///< routes besides the networks on the links
   /// Destinations that packets will certainly go to: the host asks for their next hops at once, and
-  /// keeps asking.
+  /// goes on until they answer.
   std::vector<A> destinations;
-  /// Prefixes, besides the virtual addresses, with packets that services may take.
+  /// Destinations, besides the virtual addresses, of packets that services may take.
   struct Prefix {
     A address;
     unsigned bits;
@@ -67,9 +67,9 @@ struct HostAddresses {
 
 /// The check of a packet's source (RFC 3704).
 enum class ReversePath : std::uint8_t {
-  off,     ///< none
-  loose,   ///< there is a route to it
-  strict,  ///< its route uses the link on which the packet came
+  off,     ///< no check
+  loose,   ///< the source must have a route
+  strict,  ///< the source's route must use the link on which the packet came
 };
 
 struct HostLink {
@@ -93,11 +93,11 @@ struct HostTables {
 
   HostTables(const HostAddresses<A>& given, const std::vector<HostLink>& links);
 
-  HostAddresses<A> addresses;  ///< including link-local ones
-  Routes<A> routes;         ///< including those to the host itself and to the networks on the links
-  Routes<A> beyond;         ///< `routes` without the virtual addresses; empty if `passes` is false
-  Routes<A> served;         ///< destinations of packets that services may take
-  KnownAddresses<A> local;  ///< the host's own and virtual addresses
+  HostAddresses<A> addresses;  ///< including the host's link-local addresses
+  Routes<A> routes;  ///< configured routes, and those to the host itself and to links' networks
+  Routes<A> beyond;  ///< `routes` without the virtual addresses; empty if `passes` is false
+  Routes<A> served;  ///< destinations of packets that services may take
+  KnownAddresses<A> local;      ///< the host's own and virtual addresses
   DestinationTable<A> replies;  ///< sources from which services' replies come
 };
 
@@ -148,16 +148,16 @@ struct WayTo {
   };
   Kind kind = Kind::nowhere;
   unsigned link = 0;       ///< the neighbour's link
-  AnyAddress next_hop;     ///< its address
+  AnyAddress next_hop;     ///< the neighbour's address
   bool is_silent = false;  ///< the neighbour did not answer when last asked
 };
 
-/// Counts packets that left, or were dropped, after their burst had been counted, and packets made
-/// here.
+/// Counters of packets that the host made, and of those that left or were dropped after their burst
+/// had been counted.
 struct alignas(64) HostCounters {
   Counter generated;   ///< the kernel's frames, and ARP, neighbour discovery, ICMP, RSTs made here
-  Counter released;    ///< held until their next hop was resolved, and sent
-  Counter unresolved;  ///< held, and dropped as their next hop did not answer
+  Counter released;    ///< packets held until their next hop was resolved, and sent
+  Counter unresolved;  ///< packets held, and dropped as their next hop did not answer
 };
 
 /// A frame that waits for a neighbour.
@@ -167,11 +167,11 @@ struct HeldFrame {
   std::uint32_t neighbour;
   unsigned came_on;
   bool is_v4;
-  bool is_as_it_came = false;  ///< no function rewrote it
-  bool is_own = false;         ///< the host made it
+  bool is_as_it_came = false;  ///< no function rewrote the frame
+  bool is_own = false;         ///< the host made the frame
 };
 
-/// Rate limit of ICMP errors (RFC 1812, 4.3.2.8): a token bucket of `kAtOnce` that fills by
+/// Rate limit of ICMP errors (RFC 1812, 4.3.2.8): a token bucket for `kAtOnce` tokens that fills by
 /// `kASecond` a second.
 class Allowance {
  public:
@@ -193,8 +193,8 @@ struct HostCommon {
   std::vector<HeldFrame> held;
   HostCounters counters;
 
-  /// Frames that may wait in all, and for one neighbour. Smaller limits lost packets of clients
-  /// that a new process meets for the first time.
+  /// Largest numbers of frames that wait, in all and for one neighbour. With smaller limits a new
+  /// process lost packets of clients that it did not know yet.
   static constexpr std::size_t kMaxHeld = 512;
   static constexpr std::size_t kMaxHeldEach = 128;
   /// Holds a frame. False: there is no room.
@@ -215,7 +215,7 @@ struct RewrittenKey {
 struct Handling {
   Burst& burst;
   unsigned i;
-  bool forward;  ///< the packet may go out
+  bool forward;  ///< true: the packet may go out
   Outgoing& out;
   Wire& wire;
 
@@ -234,15 +234,15 @@ enum class After : std::uint8_t {
 template <class A>
 class HostFor {
  public:
-  /// `tables` must live until the next `update` or the destruction.
+  /// `tables` must stay valid until the next `update` or the destruction.
   HostFor(HostCommon& common, const HostTables<A>& tables, std::uint32_t seed);
   HostFor(const HostFor&) = delete;
   HostFor& operator=(const HostFor&) = delete;
 
   /// Switches to other tables, over the same links.
   void update(const HostTables<A>& tables);
-  /// Announces the host's addresses on their links, and asks whether another station has a virtual
-  /// one.
+  /// Announces the host's addresses on their links, and asks whether other stations have virtual
+  /// ones.
   void announce(Wire& wire);
   /// Asks for the next hops that the configuration needs.
   void keep(Tick now, Wire& wire);
@@ -250,11 +250,10 @@ class HostFor {
   After route(Handling& handling);
   /// Sends the RST.
   void tell(const Reset<Key<A>>& reset, Tick now, Wire& wire);
-  /// Hears a notice of a neighbour. `answers`: this worker answers questions; false where another
-  /// does.
+  /// Processes a notice of a neighbour. `answers`: this worker answers questions, no other.
   void hear(const Notice<A>& notice, unsigned link, bool answers, Tick now, Wire& wire);
-  /// True if the kernel, if it has an interface on the link, should also get the notice: all
-  /// notices except questions about virtual addresses, which the host answers.
+  /// True if a kernel interface on the link should get the notice, too: not questions about virtual
+  /// addresses, which the host answers.
   bool concerns_kernel(const Notice<A>& notice) const {
     return !notice.is_question || !is_virtual(notice.target);
   }
@@ -264,16 +263,16 @@ class HostFor {
   bool is_for_host(const Key<A>& key, const Steering& steering) const {
     return tables_->local.contains(key.destination) && !belongs_to_service(key, steering);
   }
-  /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet of
-  /// the host.
+  /// Returns a bit for each ICMP error that is addressed to the host itself and quotes a packet
+  /// that the host sent.
   std::uint64_t errors_for_kernel(Burst& burst, const Steering& steering) const;
-  /// Number of bursts that may be between `filed` and `resolve`. A fragment that is older has been
-  /// taken out of its burst.
+  /// Number of bursts after which a pending fragment is forgotten: it can no longer reach
+  /// `resolve`, as it has been taken out of its burst.
   static constexpr unsigned kInFlight = 5;
   /// Fragments with keys that must not be looked up, a bit each.
   struct Apart {
-    std::uint64_t refused = 0;    ///< they belong to a service
-    std::uint64_t untracked = 0;  ///< they do not belong to a service
+    std::uint64_t refused = 0;    ///< fragments that belong to a service
+    std::uint64_t untracked = 0;  ///< fragments that belong to no service
   };
   /// Does what `Host::filed` does, for these fragments of this family.
   Apart filed(Burst& burst, const Steering& steering, std::uint64_t fragments, bool keeps_all);
@@ -282,7 +281,7 @@ class HostFor {
   /// Refuses packet `i` of the burst if it is a pending first fragment that a service has
   /// rewritten.
   void resolve(Burst& burst, unsigned i);
-  /// Do what the functions of `Host` do, for this family.
+  /// Do what the functions of the same name in `Host` do, for this family.
   void append_known(std::vector<KnownNeighbour>& all) const;
   void append_silent(std::vector<SilentNeighbour>& all) const;
   void append_rivals(std::vector<Rival>& all) const;
@@ -317,8 +316,8 @@ class HostFor {
   bool send_to(Outgoing frame, const A& destination, unsigned came_on, Tick now, Wire& wire);
   void note_rival(const Notice<A>& notice, unsigned link);
   After refuse(Handling& handling, Verdict why, IcmpError error, unsigned mtu = 0);
-  /// Sends an ICMP error. `sent`: the packet's keys, if the line rewrote it: it is quoted as its
-  /// sender sent it.
+  /// Sends an ICMP error. `sent`: the packet's keys before and after the line rewrote it, by which
+  /// the error quotes the packet as its sender sent it; none: it is quoted as it is.
   void tell(IcmpError error, const About& about, const std::optional<RewrittenKey<A>>& sent,
             Tick now, Wire& wire);
   bool is_own(const A& address) const;
@@ -341,8 +340,8 @@ class HostFor {
     Datagram<A> datagram;
     unsigned burst;
   };
-  std::deque<Pending> pending_;  // ordered by when they reach `resolve`
-  unsigned bursts_ = 0;          // number of bursts with fragments, or with fragments pending
+  std::deque<Pending> pending_;  // in the order in which they reach `resolve`
+  unsigned bursts_ = 0;          // calls of `filed` so far
 };
 
 }  // namespace millrace

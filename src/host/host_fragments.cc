@@ -1,6 +1,6 @@
 // The part of `HostFor` that treats fragments. Fragments of services' traffic are dropped, since
-// only the first one has ports. Fragments of a ping to the host are returned as they come. All
-// others are routed like whole packets.
+// only a datagram's first fragment has ports. Fragments of a ping to the host are returned one by
+// one. All others are routed like whole packets.
 #include <algorithm>
 #include <bit>
 
@@ -40,7 +40,8 @@ auto HostFor<A>::filed(Burst& burst, const Steering& steering, std::uint64_t fra
       treatments_.note(datagram, Treatment::refused, burst.now);
       continue;
     }
-    // Later fragments have no key by which they could follow the first to another worker.
+    // Such a first fragment stays with this worker, untracked: the later ones have no key by which
+    // they could follow it to another worker.
     const Route<A>* const route = tables_->routes.find(datagram.destination);
     const bool is_own = route != nullptr && route->link == kLocal;
     if ((keyed >> i & 1) != 0 && (is_own || !keeps_all)) {

@@ -116,7 +116,7 @@ class FragmentsTest : public testing::Test, protected Wire {
   }
 
   /// Returns the packet's verdict, and the links on which frames left. `lane`: where the balancer
-  /// files the packet's key; `verdict`: the balancer's verdict on a filed one.
+  /// files the packet's key; `verdict`: the balancer's verdict on a filed packet.
   std::string come(const Bytes& ip, unsigned link, Lane lane = Lane::reply,
                    Verdict verdict = Verdict::no_service, bool keeps_all = true) {
     const Handle handle = ++handles_;
@@ -198,7 +198,7 @@ TYPED_TEST(FragmentsTest, NonePassesToAService) {
                        Verdict::tracked),
             "service_fragment");
   EXPECT_EQ(this->come(this->later(P::kClient, P::kVirtual), 0), "service_fragment");
-  // To a port that no service has: also dropped silently.
+  // A fragment to a port that no service has is dropped silently, too.
   EXPECT_EQ(this->come(this->first(P::kClient, P::kVirtual, 6000, 54), 0), "service_fragment");
   EXPECT_EQ(this->come(this->first(P::kClient, P::kVirtual, 6000, 54), 0, Lane::none),
             "service_fragment");

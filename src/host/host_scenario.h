@@ -1,5 +1,5 @@
-// Tests a host by readable scenarios, the same for both families. Each step is a line; below it,
-// each after "- ", stand the frames that the host sends and the packet's verdict.
+// Tests a host by readable scenarios, the same for both families. Each step is a line. Below it
+// stand the frames that the host sends and the packet's verdict, each after "- ".
 //
 //   begin               the host begins
 //   +1000               1000 milliseconds pass
@@ -37,7 +37,7 @@
 
 namespace millrace::test {
 
-/// Returns the Internet checksum's sum, computed byte by byte, not by the code under test.
+/// Returns the ones' complement sum (RFC 1071), computed byte by byte, not by the code under test.
 inline unsigned sum_of(const std::byte* at, std::size_t size) {
   unsigned sum = 0;
   for (std::size_t i = 0; i < size; ++i)
@@ -304,15 +304,15 @@ class HostScenario : public testing::Test, protected Wire {
            ip(address(from), solicited ? address(own) : address("group"), 58, 255, icmp, 2);
   }
 
-  /// True: tests do not describe frames that the host sends.
+  /// True: frames that the host sends are only freed, not described.
   bool is_attacked_ = false;
   bool is_tagged_ = false;
   bool has_kernel_ = false;
   unsigned kernel_room_ = 0;
-  std::string next_hop_;  // the next packet's next hop
+  std::string next_hop_;  // next hop of the next packet that arrives; empty: none
 
-  /// Passes one packet through the host, as a worker's line does. `served`: the packet was
-  /// rewritten from the virtual address to this one.
+  /// Passes one packet through the host, as a worker's line does. `served`: the address to which
+  /// the packet was rewritten from the virtual address; empty: not rewritten.
   void arrive(unsigned link, const Bytes& packet, std::uint64_t forward,
               const std::string& served = {}) {
     const Handle handle = ++handles_;

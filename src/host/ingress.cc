@@ -44,15 +44,14 @@ constexpr auto kPlainMask = std::bit_cast<std::uint64_t>(
 template <class A>
 constexpr auto kPlain =
     std::bit_cast<std::uint64_t>(plain_headers(A::kBytes == 4 ? 4 : 6, A::kBytes == 4 ? 20 : 40));
-/// Offsets in such a packet.
+/// Offsets in a packet with plain headers.
 template <class A>
 constexpr unsigned kSourceAt = kEthernetHeader + detail::IpOf<Key<A>>::kSource;
 constexpr unsigned kFragmentAt = kEthernetHeader + 6;
 constexpr auto kFragmentBits =
     std::bit_cast<std::uint32_t>(std::array<std::uint8_t, 4>{0x3f, 0xff});
 
-/// Returns why a frame is not for an untagged port, judged by what follows its MACs; `tracked` if
-/// it is.
+/// Returns why an untagged port refuses a frame, by what follows the MACs; else `tracked`.
 Verdict check_tags(std::span<const std::byte> frame, bool is_ip) {
   const unsigned at = ether_type_at(frame);
   if (frame.size() < at + 2) return Verdict::tracked;
@@ -91,8 +90,8 @@ bool is_summed(const std::byte* ip) {
 }
 
 /// Returns why a parsed IP packet is not taken in although its headers can be read; `tracked` if it
-/// is. The parser accepts lengths that do not fit, as captures are cut short and unsplit segments
-/// have length 0; packets on a wire must be whole.
+/// is taken in. The parser accepts lengths that do not fit, as captures are cut short and unsplit
+/// segments have length 0; packets on a wire must be whole.
 Verdict check_header(detail::Packet frame, const Headers& headers) {
   const std::byte* const ip = frame.data + headers.l3;
   const unsigned length = frame.length - headers.l3;
@@ -116,7 +115,7 @@ IngressFor<A>::IngressFor(const HostTables<A>& tables)
 
 /// True if a packet may have this source (RFC 1122, 3.2.1.3; RFC 1812, 5.3.7; RFC 4291, 2.5.2,
 /// 2.5.3 and 2.7). A station without an address sends to groups and broadcast addresses only. As in
-/// Linux, the other ranges of RFC 6890 are taken in.
+/// Linux, sources in the other ranges of RFC 6890 are taken in.
 template <class A>
 bool IngressFor<A>::may_send(const A& source, bool to_group) const {
   if (source == A{}) return to_group;
@@ -132,11 +131,10 @@ auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& 
   const bool to_group =
       is_group(destination) || (to != nullptr && to->link == HostTables<A>::kGroup);
   if (to_all && !to_group) return {Verdict::link_broadcast, true};
-  // A station that has one of the host's addresses, too, advertises it from there (RFC 4862,
-  // 5.4.4).
+  // A station that has one of the host's addresses, too, sends its advertisements from that address
+  // (RFC 4862, 5.4.4).
   if (advertises && is_group_of_link(destination) && sources_.contains(source)) return {was, true};
-  // If packets to virtual addresses may pass, another machine may have the address and reply from
-  // it.
+  // If packets to virtual addresses may pass, another machine may reply from such an address.
   const bool may_pass =
       tables_->addresses.passes && !is_own && !to_group && virtual_.contains(source);
   if (!may_pass && !may_send(source, to_group)) return {Verdict::martian_source, true};
@@ -163,7 +161,7 @@ auto IngressFor<A>::judge(const A& source, const A& destination, const Headers& 
 template class IngressFor<AddressV4>;
 template class IngressFor<AddressV6>;
 
-// --- both
+// --- both families
 
 Ingress::Link::Link(const HostLink& link) : is(link) {
   std::array<std::uint8_t, 8> bytes{};
@@ -189,11 +187,11 @@ bool Ingress::are_plain(const Burst& burst, const Arrival& arrival, const Link& 
   for (unsigned i = arrival.begin; i < arrival.end; ++i)
     headers |= (word_of(burst.headers[i]) & kPlainMask) ^ kPlain<A>;
   if (headers != 0) return false;
-  std::uint64_t some = 0;  // bits set in at least one destination MAC; `all`: in all
-  std::uint64_t all = ~std::uint64_t{0};
+  std::uint64_t some = 0;                 // bits set in at least one destination MAC
+  std::uint64_t all = ~std::uint64_t{0};  // bits set in all destination MACs
   std::uint32_t fragments = 0;
   std::uint8_t odd = 0;
-  int spare = 0;  // negative if one packet's is
+  int spare = 0;  // negative if `spare_bytes` of any packet is
   bool summed = true;
   for (unsigned i = arrival.begin; i < arrival.end; ++i) {
     const std::byte* const frame = burst.data[i];
@@ -258,7 +256,7 @@ void Ingress::judge(Burst& burst, unsigned i, const Link& link, unsigned number,
     const Verdict header =
         headers.family == 0 ? Verdict::tracked : check_header({frame, burst.length[i]}, headers);
     if (header != Verdict::tracked) {
-      burst.headers[i] = {};  // the parser does so for this verdict
+      burst.headers[i] = {};  // as the parser does for this verdict
       return unfile(header);
     }
   }

@@ -25,7 +25,8 @@ struct Arrival {
   unsigned link = 0;
 };
 
-/// Table by an address's first byte: 1 if the address may not be one host's, or may be link-local.
+/// Table indexed by an address's first byte: 1 if addresses with that byte include some that are
+/// not one host's, or link-local ones.
 template <class A>
 inline constexpr auto kOdd = [] {
   std::array<std::uint8_t, 256> odd{};
@@ -44,7 +45,7 @@ class IngressFor {
  public:
   explicit IngressFor(const HostTables<A>& tables);
 
-  /// @name Quick checks without a branch: a packet needs `judge` unless they return 0
+  /// @name Quick checks without a branch: a packet needs `judge` unless both return 0
   /// @{
   static std::uint8_t odd_class(const A& address) { return kOdd<A>[address.bytes[0]]; }
   std::uint8_t odd_source(const A& source) const { return sources_.may_contain(source); }
@@ -78,15 +79,15 @@ class Ingress {
     std::uint64_t unfiled = 0;    ///< a bit for each packet with a key that must not be looked up
     std::uint64_t fragments = 0;  ///< a bit for each fragment that is taken in
   };
-  /// Checks packets of a parsed burst, and gives those that are not taken in their verdicts. Their
-  /// keys stay in their lanes.
+  /// Checks packets of a parsed burst. A packet that is not taken in gets a verdict that says why;
+  /// its key stays in its lane.
   Found inspect(Burst& burst, const Arrival& arrival) const;
 
  private:
   struct Link {
     explicit Link(const HostLink& link);
 
-    std::uint64_t mac = 0;        ///< in the first 6 bytes
+    std::uint64_t mac = 0;        ///< the link's MAC, in the first 6 bytes
     std::uint64_t mac_bytes = 0;  ///< the bits of `mac` that a frame's destination must match
     HostLink is;
   };

@@ -277,7 +277,8 @@ TEST_F(IngressTest, GroupsAreNoService) {
     EXPECT_EQ(of(frame(udp(kV4, group))), "no_service, unfiled") << group;
     EXPECT_EQ(of(frame(udp(kV4, group), kAll)), "no_service, unfiled") << group;
   }
-  // In a frame to this station only the route shows that the destination is a broadcast address.
+  // Directed broadcast addresses are found here in broadcast frames only; in a frame to this
+  // station they are found when the packet is routed.
   for (const char* network : {"198.51.100.255", "10.0.0.255"})
     EXPECT_EQ(of(frame(udp(kV4, network), kAll)), "no_service, unfiled") << network;
   EXPECT_EQ(of(frame(udp(kV6, "ff02::5"), bytes({0x33, 0x33, 0, 0, 0, 5}))), "no_service, unfiled");

@@ -1,5 +1,4 @@
-// The listener by which a host's neighbour cache calls it back, while the host handles a burst or
-// time.
+// The listener by which a neighbour cache calls its host back during a burst or a tick.
 #pragma once
 
 #include <cstring>

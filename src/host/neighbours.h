@@ -30,8 +30,8 @@ namespace millrace {
 /// An advertisement of a neighbour (RFC 4861, 4.4).
 struct Heard {
   Mac mac;
-  bool is_solicited = false;  ///< it answers a question
-  bool overrides = true;      ///< it replaces another MAC that is known
+  bool is_solicited = false;  ///< the advertisement answers a question
+  bool overrides = true;      ///< the advertised MAC replaces a known one
 };
 
 template <class A>
@@ -40,8 +40,8 @@ class Neighbours {
   /// Largest number of neighbours. Beyond it, a new neighbour evicts one that has answered and was
   /// used long ago.
   static constexpr std::size_t kMax = 65536;
-  /// Neighbours without an answer so far, beyond which packets add no new ones: a network scan
-  /// fills no more. Kept neighbours do not count.
+  /// Largest number of neighbours without an answer so far: beyond it packets add no new neighbour,
+  /// so that a network scan does not fill the cache. Kept neighbours do not count.
   static constexpr std::size_t kMaxUnanswered = 256;
   static constexpr std::uint32_t kReachableMs = 30'000;  ///< RFC 4861, 10
   static constexpr std::uint32_t kDelayMs = 5'000;
@@ -75,7 +75,7 @@ class Neighbours {
     virtual void failed(Id id) = 0;
   };
 
-  /// Random neighbours among which the least recently used one is evicted.
+  /// Number of neighbours, drawn at random, of which the least recently used is evicted.
   static constexpr unsigned kTries = 16;
 
   /// `seed` seeds the reachable times, which vary by half so that not all neighbours are asked at
@@ -84,7 +84,8 @@ class Neighbours {
 
   /// Undoes all calls of `keep` and `make_permanent`.
   void keep_none();
-  /// Keeps asking for a neighbour from now on, whether or not packets go there.
+  /// Asks for a neighbour that has not answered, and again after each failure, whether or not
+  /// packets go there.
   void keep(unsigned link, const A& address, Tick now, Listener& listener);
   /// Gives a neighbour that MAC until `keep_none`.
   void make_permanent(unsigned link, const A& address, const Mac& mac, Tick now,
@@ -101,11 +102,10 @@ class Neighbours {
   };
   Way use(unsigned link, const A& address, Tick now, Listener& listener);
 
-  /// Hears an ARP reply or a neighbour advertisement.
+  /// Processes an ARP reply or a neighbour advertisement.
   void advertised(unsigned link, const A& address, const Heard& heard, Tick now,
                   Listener& listener);
-  /// Hears a neighbour that asks for one of the host's addresses, and learns its MAC (RFC 4861,
-  /// 7.2.3).
+  /// Learns the MAC of a neighbour that asks for one of the host's addresses (RFC 4861, 7.2.3).
   void asked_by(unsigned link, const A& address, const Mac& mac, Tick now, Listener& listener);
 
   /// Advances time. To be called every `kTickMs` or more often.
@@ -153,16 +153,16 @@ class Neighbours {
     bool is_kept = false;
     bool is_there = false;
     bool is_busy = false;    ///< listed in `busy_`
-    bool is_silent = false;  ///< did not answer when last asked
+    bool is_silent = false;  ///< the neighbour did not answer when last asked
     unsigned asked = 0;
-    Tick until;      ///< end of the state
-    Tick last_used;  ///< last packet to the neighbour
+    Tick until;      ///< time at which the state ends
+    Tick last_used;  ///< time of the last packet to the neighbour
 
     bool ends_by_itself() const { return is_there && state != State::reachable && !lasts(state); }
   };
 
   /// Returns a neighbour's id, and adds the neighbour if it is new; none if it is new and `most`
-  /// have not answered.
+  /// neighbours have not answered, or no id is free.
   Id find_or_add(unsigned link, const A& address, Tick now, std::size_t most = kMaxUnanswered);
   Id place();
   void remove(Id id);
@@ -184,7 +184,7 @@ class Neighbours {
 
   std::deque<Neighbour> all_;
   std::vector<Id> free_;
-  std::vector<Id> busy_;  // all neighbours with a state that ends by time, and some that had one
+  std::vector<Id> busy_;  // all neighbours whose state ends by time, and some whose state did
   absl::flat_hash_map<Where, Id> ids_;
   std::size_t unanswered_ = 0;
   Tick ticked_;

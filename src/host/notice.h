@@ -18,10 +18,10 @@ namespace millrace {
 /// for a station without an address.
 template <class A>
 struct Notice {
-  bool is_question = false;  ///< asks for the MAC of `target`; else tells that MAC
+  bool is_question = false;  ///< asks for the MAC of `target`; else states that MAC
   A target;
   A sender;                ///< the asking station's address; questions only
-  std::optional<Mac> mac;  ///< MAC of the asking station, or of the target; always set in an answer
+  std::optional<Mac> mac;  ///< MAC of the asking station, or of the target; set in each answer
   bool is_solicited = false;
   bool overrides = true;
 };
@@ -54,11 +54,12 @@ template <class A>
 std::uint16_t write_answer(std::byte* frame, const Mac& mac, const A& target, const A& asker,
                            const Mac& to);
 
-/// Return the solicited-node group of an address (RFC 4291, 2.7.1), and the MAC of a group (RFC
-/// 2464, 7).
+/// Returns the solicited-node group of an address (RFC 4291, 2.7.1).
 AddressV6 solicited_node(const AddressV6& target);
+/// Returns the MAC of a group (RFC 2464, 7).
 Mac multicast_mac(const AddressV6& group);
-/// Returns the link-local address: fe80::/64 and the interface identifier (RFC 4291, appendix A).
+/// Returns the link-local address of an interface with this MAC: fe80::/64 and the interface
+/// identifier (RFC 4291, appendix A).
 AddressV6 link_local(const Mac& mac);
 
 }  // namespace millrace

@@ -15,7 +15,7 @@ namespace millrace {
 template <class A>
 inline constexpr unsigned kResetBytes = (A::kBytes == 4 ? 20 : 40) + 20;
 
-/// Writes the packet from its IP header on, with checksums, to `to`, which has room for
+/// Writes the RST from its IP header on, with checksums, to `to`, which must have room for
 /// `kResetBytes`.
 template <class K>
 void write_reset(std::byte* to, const Reset<K>& reset);

@@ -1,4 +1,4 @@
-// For tests: a steering that gives the same answer for every key.
+// A steering for tests, with the same result for every key.
 #pragma once
 
 #include "core/steering.h"

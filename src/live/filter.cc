@@ -48,7 +48,7 @@ Result<std::string_view> parse_state(std::string_view text) {
   for (const std::string_view name : kConnectionStateNames) {
     if (name == text) return name;
   }
-  return wrong_parameter("state", text, "is not known: docs/states.md names them");
+  return wrong_parameter("state", text, "is not known: docs/states.md lists the states");
 }
 
 template <class A>
@@ -62,7 +62,7 @@ bool is(const T& value, const std::optional<T>& wanted) {
   return !wanted || value == *wanted;
 }
 
-/// Returns the value of that name; none if there is none.
+/// Returns the value of the parameter `name`; none if it is not given.
 std::optional<std::string_view> value_of(Parameters parameters, std::string_view name) {
   for (const auto& [its_name, value] : parameters) {
     if (its_name == name) return value;
@@ -169,8 +169,9 @@ Result<AnyKey> parse_key(Parameters parameters) {
       [&]<class A>(const A& source) -> Result<AnyKey> {
         const A* const destination = std::get_if<A>(&filter->destination->address);
         if (destination == nullptr)
-          return std::unexpected(Error{
-              "source and destination are of two families: give two of one", Error::Kind::usage});
+          return std::unexpected(
+              Error{"source and destination differ in family: give two IPv4 or two IPv6 addresses",
+                    Error::Kind::usage});
         return Key<A>{.source = source,
                       .destination = *destination,
                       .source_port = filter->source_port.value_or(0),

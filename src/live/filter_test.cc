@@ -110,8 +110,8 @@ TEST(ConnectionFilter, Keys) {
                    .has_value());
 }
 
-/// Returns how many copies, as it arrived and as it left, a trace shows of a packet that is parsed
-/// and filed, and leaves unchanged.
+/// Returns how many copies a trace shows of a packet that leaves unchanged: 2 (as it arrived and as
+/// it left) or 0. `file` files the parsed packet.
 std::size_t traced(test::Bytes packet, const Given& given,
                    const std::function<void(Burst&)>& file) {
   const auto tracer = Tracer::create(*parse_filter(given, knows_none));
@@ -130,12 +130,12 @@ std::size_t traced(test::Bytes packet, const Given& given,
   return count;
 }
 
-/// Files as a line without services with replies does.
+/// Files a packet as a line does whose services have no replies.
 void file_nowhere(Burst& burst) {
   burst.verdict[0] = Verdict::no_service;
   burst.clear_lanes();
 }
-/// Files as a line with such a service does.
+/// Files a packet as a line does that has a service with replies.
 void file_as_reply(Burst& burst) {
   burst.v4.replies = 1;
   burst.v4.connection[0] = ConnId::none;

@@ -82,7 +82,7 @@ Result<void> check_live(const Config& config) {
   refuse_if(!missing.empty(), "the configuration has " + missing);
   refuse_if(config.spread.level && shares_tables(sharing_of(config)),
             "spread.level moves connections between tables, and sharing = \"" + sharing_of(config) +
-                "\" has one for all workers: give sharing = \"sharded\", or leave it out");
+                "\" has one for all workers: give sharing = \"sharded\", or leave sharing out");
   if (wrong.empty()) return {};
   return std::unexpected(Error{wrong, Error::Kind::usage});
 }

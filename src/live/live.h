@@ -20,7 +20,7 @@ namespace millrace {
 struct LiveOptions {
   std::shared_ptr<Owners> owners;  ///< from `make_owners`
   std::vector<std::string> eal_options;
-  const std::atomic<bool>* stop = nullptr;  ///< ends the run when set; outlives the `Live`
+  const std::atomic<bool>* stop = nullptr;  ///< ends the run when set; must outlive the `Live`
 };
 
 /// Returns the owners of shards for a configuration's workers; without a spread if the workers
@@ -36,7 +36,7 @@ class Live {
   /// `Devices::open`, and of opening the kernel's interfaces.
   static Result<std::unique_ptr<Live>> open(const Config& config, const LiveOptions& options);
 
-  /// Starts the devices: packets come from now on. Errors: as `Devices::start` and
+  /// Starts the devices: packets arrive from now on. Errors: as `Devices::start` and
   /// `KernelSide::start`.
   Result<void> start();
   /// Returns the ports, one for each worker to run on.
@@ -61,15 +61,15 @@ class Live {
   Owners& owners() const { return hub_->exchange().owners(); }
   /// Allows shards to move between these workers. To be called before they run.
   void set_workers(Workers& workers);
-  /// Delivers connections that are on their way to their worker. To be called when workers have
-  /// ended.
+  /// Delivers the connections of a shard that was still moving to another worker. To be called when
+  /// workers have ended.
   void end_move(Workers& workers);
   /// Makes only the first `workers` workers receive; the others sleep while no worker hands them
   /// packets. One thread at a time.
   void use(unsigned workers) { hub_->use(workers); }
   /// Returns the number of workers that are meant to receive.
   unsigned in_use() const { return hub_->in_use(); }
-  /// True if each queue is with the worker that it is meant for.
+  /// True if each queue is polled by the worker that it is meant for.
   bool queues_are_in_place() const { return hub_->queues_are_in_place(); }
   /// Returns that worker's port. To be used between two of the worker's bursts.
   LivePort& port(unsigned worker) { return *ports_[worker]; }
@@ -84,7 +84,7 @@ class Live {
     if (kernel_) kernel_->leave();
   }
 
-  /// True once a worker has ended: then all end.
+  /// True once one worker has ended; all others then end, too.
   bool is_ending() const { return hub_->is_ending(); }
 
   const Devices& devices() const { return *devices_; }
@@ -92,19 +92,19 @@ class Live {
   /// True if idle workers sleep.
   bool sleeps() const { return sleeps_; }
 
-  /// Returns the nanoseconds that the worker has been without packets in all. Any thread.
+  /// Returns for how many nanoseconds in all the worker has had no packets. Any thread.
   std::uint64_t idle_ns(unsigned worker) const {
     return ports_[worker]->counters().idle_ns.value();
   }
 
   /// Counts of packets that no line counts.
   struct Totals {
-    std::uint64_t generated = 0;
-    std::uint64_t released = 0;     ///< held, and sent later
-    std::uint64_t unresolved = 0;   ///< held, and dropped
-    std::uint64_t not_sent = 0;     ///< devices had no room for them
-    std::uint64_t handed_over = 0;  ///< handed over to another worker
-    std::uint64_t not_handed = 0;   ///< not handed over, for want of room
+    std::uint64_t generated = 0;    ///< frames that hosts made, or sent for the kernel
+    std::uint64_t released = 0;     ///< packets held, and sent later
+    std::uint64_t unresolved = 0;   ///< packets held, and dropped
+    std::uint64_t not_sent = 0;     ///< packets for which a device had no room
+    std::uint64_t handed_over = 0;  ///< packets handed over to another worker
+    std::uint64_t not_handed = 0;   ///< packets not handed over, for want of room
   };
   Totals totals() const;
 

@@ -71,7 +71,7 @@ bool LivePort::receive(Burst& burst) {
   if (hub_->kernel() != nullptr) send_for_kernel();
   parse(burst, link_type());
   host_.admit(burst, std::span(arrivals_).first(arrived_));
-  flush();  // packets that have waited for their next hop are older than those in flight
+  flush();  // sends packets that waited for their next hop before newer ones
   empty_ = burst.size == 0 ? empty_ + 1 : 0;
   if (hub_->is_ending()) return false;
   if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return false;
@@ -79,9 +79,9 @@ bool LivePort::receive(Burst& burst) {
   return true;
 }
 
-/// Updates the queues by which this worker receives. While a queue has to pass to another worker,
-/// this worker receives by none until other workers have taken all packets that it handed over: so
-/// no later packet overtakes these.
+/// Updates the queues by which this worker receives. While one of its queues has to pass to another
+/// worker, this worker polls no queue until the other workers have received all packets that it
+/// handed over, so that no later packet overtakes them.
 void LivePort::choose_queues() {
   const std::uint32_t changes = hub_->changes();
   const bool may_pass = exchange_.has_sent_all();
@@ -226,7 +226,7 @@ void LivePort::flush() {
 }
 
 void LivePort::finish() {
-  hub_->end();  // first, as the rest may fail if this worker has failed
+  hub_->end();  // first, as the calls below may fail if this worker has failed
   host_.end(*this);
   flush();
   counters_.not_sent.add(hub_->devices().drain(worker_));

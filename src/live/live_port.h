@@ -1,9 +1,9 @@
 // A worker's port in a live run: it receives by the worker's queues of all devices, hands packets
 // of other workers' connections over to them, and sends where its host says.
 //
-// All packets of a connection belong to one worker (`shard`). A packet that another worker receives
-// goes to its owner through a ring; a neighbour's answer that one worker receives is passed to all.
-// If workers share their tables, each serves what it receives.
+// All packets of a connection belong to one worker (see src/shard). A packet that another worker
+// receives goes to its owner through a ring; a neighbour's answer that one worker receives is
+// passed to all. If workers share their tables, each serves the packets that it receives.
 #pragma once
 
 #include <array>
@@ -55,14 +55,14 @@ class LiveHub {
     receiver_of_[queue].store(static_cast<std::uint16_t>(to), std::memory_order_release);
     changes_.fetch_add(1, std::memory_order_release);
   }
-  /// True if each queue is with the worker that it is meant for.
+  /// True if each queue is polled by the worker that it is meant for.
   bool queues_are_in_place() const {
     for (unsigned queue = 0; queue < receiver_of_.size(); ++queue) {
       if (receiver_of(queue) != meant_for(queue)) return false;
     }
     return true;
   }
-  /// Returns a number that changes with every change of the above.
+  /// Returns a number that changes whenever the settings above change.
   std::uint32_t changes() const { return changes_.load(std::memory_order_acquire); }
   /// @}
 
@@ -92,8 +92,8 @@ class LiveHub {
 
 /// Counters of one port, besides its host's.
 struct alignas(64) LivePortCounters {
-  Counter not_sent;  ///< a device had no room for them
-  Counter idle_ns;   ///< time without a packet: polling or asleep
+  Counter not_sent;  ///< packets for which a device had no room
+  Counter idle_ns;   ///< nanoseconds without packets, polling or asleep
 };
 
 class LivePort final : public Port, private Wire, private WorkersExchange::Packets {
@@ -126,11 +126,11 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
 
   /// @name Called between two bursts
   /// @{
-  /// Pauses: packets that have come so far are still received, for at most `kBacklog` bursts; later
-  /// ones are not, until `go_on`.
+  /// Pauses: the port receives on until a poll finds no packet, for at most `kBacklog` bursts, and
+  /// then receives nothing until `go_on`.
   void pause() { backlog_ = kBacklog; }
   void go_on() { backlog_ = kGoesOn; }
-  /// True if the port has paused and no packet is on its way through its worker or to it.
+  /// True if the port has paused and no packet is on its way to or through the worker.
   bool is_drained() const;
   /// @}
   /// Adds a neighbour to the host. To be called between two bursts, or before the first.
@@ -183,7 +183,7 @@ class LivePort final : public Port, private Wire, private WorkersExchange::Packe
   std::chrono::steady_clock::time_point looked_;  // time of the last poll for packets
   Tick now_;
   unsigned empty_ = 0;          // empty bursts in a row
-  unsigned backlog_ = kGoesOn;  // bursts until the port has paused
+  unsigned backlog_ = kGoesOn;  // polls until the port has paused; `kGoesOn`: it does not pause
   std::array<Outgoing, Burst::kMax> out_;
   std::uint64_t taken_ = 0;
   std::vector<Outgoing> own_;  // frames that the host sends

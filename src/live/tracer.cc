@@ -12,8 +12,8 @@
 namespace millrace {
 namespace {
 
-/// True if a packet that has not been served may match on this side of its connection. Such a
-/// packet shows one end of the connection only.
+/// True if a packet that has not been served may match, if it is of that side of its connection.
+/// Parts that it cannot show yet are ignored: the backend, and for a reply the destination.
 template <class K>
 bool may_match(const ConnectionFilter& filter, Side side, const K& key) {
   ConnectionFilter known = filter;

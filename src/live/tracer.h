@@ -1,7 +1,7 @@
 // Copies packets to be shown to a user, as they arrived and as they left.
 //
-// One worker records, and never waits: packets that find no room are counted as lost. One other
-// thread takes the copies.
+// One worker records, and never waits: a packet for which there is no room is counted as lost. One
+// other thread takes the copies.
 #pragma once
 
 #include <array>
@@ -22,11 +22,11 @@
 namespace millrace {
 
 struct TracedPacket {
-  static constexpr std::size_t kMost = 2048;  ///< bytes that are kept
+  static constexpr std::size_t kMost = 2048;  ///< most bytes of a packet that are kept
 
   std::uint64_t time_ns = 0;  ///< since 1970
   unsigned link = 0;          ///< link on which the packet arrived or left
-  bool sent = false;          ///< true: as it left; false: as it arrived
+  bool sent = false;          ///< true: the packet as it left; false: as it arrived
   Verdict verdict = Verdict::tracked;
   std::uint32_t wire_length = 0;
   std::uint16_t length = 0;
@@ -37,7 +37,7 @@ struct TracedPacket {
 
 class Tracer {
  public:
-  /// Copies that may wait to be taken or for their packet to be served.
+  /// Number of copies that may wait: for their packet to be served, or to be taken.
   static constexpr unsigned kRoom = 4095;
 
   /// Makes a tracer. Errors: failed (no memory).
@@ -48,7 +48,7 @@ class Tracer {
   /// Records a burst that has arrived, with its keys filed. `link_of(handle)` returns a packet's
   /// link.
   void received(const Burst& burst, const std::function<unsigned(Handle)>& link_of);
-  /// Drops the copy of a packet that goes to another worker, which records it.
+  /// Drops the copy of a packet that was handed over: the other worker records the packet.
   void forget(Handle packet);
   /// Records the burst after it has been served. Packets with their bit in `forward` set leave as
   /// `out` says.
@@ -70,7 +70,7 @@ class Tracer {
   struct Pending {
     Handle handle;
     TracedPacket* packet;
-    bool is_sure;  // matches, whatever serving the packet shows
+    bool is_sure;  // true: the packet matches, whatever is known once it is served
   };
 
   ConnectionFilter filter_;

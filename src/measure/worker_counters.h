@@ -14,12 +14,12 @@ namespace millrace {
 
 /// The way in which a connection ended.
 enum class Ending : std::uint8_t {
-  timed_out,  ///< it was idle for longer than its timeout
-  finished,   ///< both sides had sent their FINs
-  reset,      ///< a RST had come
-  reopened,   ///< a SYN began another connection in its place
+  timed_out,  ///< the connection was idle for longer than its timeout
+  finished,   ///< both sides sent their FINs
+  reset,      ///< a RST arrived
+  reopened,   ///< a SYN of the same key began a new connection in its place
   evicted,    ///< the table was full, and this connection was worth least
-  killed,     ///< a user or program asked for it
+  killed,     ///< a user or program ended it
   moved,      ///< its function could no longer serve it: a balancer's backend was gone
 };
 inline constexpr std::size_t kEndings = 7;
@@ -34,7 +34,7 @@ struct WorkerCounts {
   Counter in;
   Counter out;
   Counter bytes_in;   ///< bytes of `in`, on the wire
-  Counter bytes_out;  ///< bytes of `out`, counted as those packets came
+  Counter bytes_out;  ///< bytes that the packets of `out` had on arrival
   std::array<Counter, kVerdicts> verdict;
   Counter opened;      ///< connections that got entries
   Counter taken_over;  ///< connections that another process had opened
@@ -43,7 +43,7 @@ struct WorkerCounts {
   Counter refused;         ///< packets that would have opened a connection, and got no entry
   Counter refused_early;   ///< part of `refused`: the table had fewer connections than its capacity
   Counter over_budget;     ///< packets that got no entry because too many connections are half open
-  Counter uncounted;       ///< connections not counted for their source's limit, for want of a slot
+  Counter uncounted;  ///< connections not counted towards their source's limit, as no slot was free
   std::array<Counter, kWatermarks> over_watermark;  ///< how often tables filled to each watermark
   Counter collisions;  ///< reply keys that belonged to another connection
   Counter peak;        ///< most live connections at once
@@ -83,7 +83,7 @@ struct alignas(64) WorkerCounters : WorkerCounts {
     return sum;
   }
 
-  /// Adds another worker's counters. For a sum that no worker writes.
+  /// Adds another worker's counters. No worker may write this object: it holds a sum.
   void add(const WorkerCounters& other) {
     for (const CounterKind& kind : kCounterKinds)
       (this->*kind.counter).add((other.*kind.counter).value());

@@ -18,13 +18,13 @@ namespace millrace {
 
 /// Folds a sum of 16-bit words to their ones' complement sum; 0 only if all words were 0.
 constexpr std::uint16_t fold(std::uint64_t sum) {
-  // In each step the upper half becomes the sum of both, with its carry.
+  // In each step the upper half becomes the sum of both halves, with its carry.
   const auto words = static_cast<std::uint32_t>((sum + std::rotl(sum, 32)) >> 32);
   return static_cast<std::uint16_t>((words + std::rotl(words, 16)) >> 16);
 }
 
-/// Adds `bytes` to a sum; an odd last byte is padded with a zero byte. A sum that begins at 0 can
-/// take fewer than 2^32 bytes.
+/// Adds `bytes` to a sum; an odd last byte is padded with a zero byte. A sum that begins at 0 does
+/// not overflow with 2^32 bytes.
 inline std::uint64_t add_words(std::uint64_t sum, std::span<const std::byte> bytes) {
   std::size_t i = 0;
   for (; i + 4 <= bytes.size(); i += 4) sum += detail::load<std::uint32_t>(bytes.data() + i);
@@ -33,7 +33,8 @@ inline std::uint64_t add_words(std::uint64_t sum, std::span<const std::byte> byt
   return sum + detail::load<std::uint32_t>(rest.data());
 }
 
-/// Returns the checksum of `bytes`, with the checksum field 0, on top of `sum`. Ready to be stored.
+/// Returns the checksum of what `sum` holds and of `bytes`, whose checksum field must be 0, as it
+/// is to be stored.
 inline std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint64_t sum = 0) {
   return static_cast<std::uint16_t>(~fold(add_words(sum, bytes)));
 }
@@ -51,7 +52,7 @@ std::uint64_t pseudo_header_sum(const A& source, const A& destination, std::uint
   return add_words(sum, std::as_bytes(std::span(destination.bytes)));
 }
 
-/// The difference that replacing words makes to the sums that cover them. The words stand at even
+/// The difference that replacing words makes to the sums that cover them. Words must stand at even
 /// offsets.
 class Difference {
  public:
@@ -62,7 +63,7 @@ class Difference {
   }
   void add(const Difference& other) { sum_ += other.sum_; }
   /// Returns the updated checksum (RFC 1624, equation 3). The result is 0xffff only if `checksum`
-  /// was, and nothing changed it.
+  /// is 0xffff and the difference is 0.
   std::uint16_t apply_to(std::uint16_t checksum) const {
     return static_cast<std::uint16_t>(~fold(sum_ + static_cast<std::uint16_t>(~checksum)));
   }

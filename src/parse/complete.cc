@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-/// True for a fragment, which has the checksum of its whole datagram.
+/// True for a fragment: it carries the checksum of its whole datagram.
 template <class K>
 bool is_fragment(const std::byte* ip) {
   if (K::Address::kBytes == 4) return (detail::u16(ip + 6) & 0x3fff) != 0;

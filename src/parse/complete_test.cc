@@ -50,7 +50,7 @@ struct Case {
   Bytes packet;
   std::size_t l4;
   unsigned protocol;
-  std::size_t field;  ///< in the transport header
+  std::size_t field;  ///< offset of the checksum in the transport header
 };
 
 std::vector<Case> cases(std::size_t payload) {

@@ -32,12 +32,12 @@ constexpr bool contains(std::uint64_t set, unsigned protocol) {
 struct Payload {
   static constexpr unsigned kUnknownEnd = std::numeric_limits<unsigned>::max();
   unsigned at = 0;
-  unsigned end = kUnknownEnd;  ///< from the IP header; may lie beyond the packet
+  unsigned end = kUnknownEnd;  ///< end stated by the IP header; may lie beyond the packet
   std::uint8_t protocol = 0;
   bool later_fragment = false;
 };
 
-/// Returns `tracked` if `bytes` bytes can be read at `at`, else why not.
+/// Returns `tracked` if `bytes` bytes can be read at `payload.at`, else why not.
 inline Verdict need(Packet packet, const Payload& payload, unsigned bytes) {
   if (payload.at + bytes > payload.end) [[unlikely]]
     return Verdict::malformed;
@@ -57,7 +57,7 @@ struct Ipv4 {
   static constexpr std::uint8_t kControl = kProtocolIcmp;
   static constexpr std::uint64_t kExtensions = bits({kProtocolAuthentication});
 
-  /// Sources: RFC 792, RFC 950 (address mask), RFC 8335 (extended echo). Redirects are control.
+  /// Sources: RFC 792, RFC 950 (address mask), RFC 8335 (extended echo). Redirect: control.
   static Message message(std::uint8_t type) {
     constexpr std::uint64_t kQueries = bits({0, 8, 13, 14, 15, 16, 17, 18, 42, 43});
     constexpr std::uint64_t kErrors = bits({3, 4, 11, 12});
@@ -138,8 +138,8 @@ struct Ipv6 {
   }
 };
 
-/// Returns the bytes of an extension header `protocol` with the length field `field` (RFC 8200, 4;
-/// RFC 4302).
+/// Returns the length in bytes of an extension header `protocol` with the length field `field` (RFC
+/// 8200, 4; RFC 4302).
 constexpr unsigned extension_bytes(std::uint8_t protocol, unsigned field) {
   if (protocol == kProtocolFragment) return 8;
   return protocol == kProtocolAuthentication ? (field + 2) * 4 : (field + 1) * 8;
@@ -162,8 +162,8 @@ inline Verdict skip_extension(Packet packet, Payload& payload) {
   return Verdict::tracked;
 }
 
-/// Moves `payload` behind all extension headers; in a later fragment, behind the fragment header
-/// only.
+/// Moves `payload` behind all extension headers; in a later fragment, behind those up to the
+/// fragment header.
 template <class Ip>
 Verdict skip_extensions(Packet packet, Payload& payload) {
   for (unsigned steps = 0; contains(Ip::kExtensions, payload.protocol); ++steps) {

@@ -12,7 +12,7 @@
 namespace millrace::detail {
 
 /// EtherTypes (IANA, IEEE 802 numbers).
-// Smaller values are a length, and LLC follows (IEEE 802.3, 3.2.6).
+// Values below this are a length, and LLC follows (IEEE 802.3, 3.2.6).
 inline constexpr std::uint32_t kMinEtherType = 0x0600;
 inline constexpr std::uint32_t kIpv4 = 0x0800;
 inline constexpr std::uint32_t kVlan = 0x8100;
@@ -22,7 +22,7 @@ inline constexpr std::uint32_t kMplsUpstream = 0x8848;
 inline constexpr std::uint32_t kPppoeSession = 0x8864;
 inline constexpr std::uint32_t kServiceVlan = 0x88a8;
 inline constexpr std::uint32_t kOldServiceVlan = 0x9100;
-// Not an EtherType: the IP version decides.
+// Not an EtherType: the IP version in the first byte decides.
 inline constexpr std::uint32_t kByVersion = 0x10000;
 
 struct LinkHeader {
@@ -41,13 +41,15 @@ struct Next {
   unsigned at;
 };
 
-/// Each step below moves `next` behind one header and returns `tracked`, or returns why not.
+/// Skips a VLAN tag. Each `skip_` function moves `next` behind one header and returns `tracked`; if
+/// it cannot, it returns why.
 inline Verdict skip_tag(Packet packet, Next& next) {
   if (!packet.has(next.at, 4)) return Verdict::truncated;
   next = {packet.u16(next.at + 2), next.at + 4};
   return Verdict::tracked;
 }
 
+/// Skips an MPLS label; behind the last one the IP version decides.
 inline Verdict skip_label(Packet packet, Next& next) {
   if (!packet.has(next.at, 4)) return Verdict::truncated;
   const bool bottom = (packet.u8(next.at + 2) & 1) != 0;  // RFC 3032, 2.1
@@ -55,6 +57,7 @@ inline Verdict skip_label(Packet packet, Next& next) {
   return Verdict::tracked;
 }
 
+/// Replaces `kByVersion` by the EtherType of the IP version in the first byte.
 inline Verdict by_version(Packet packet, Next& next) {
   if (!packet.has(next.at, 1)) return Verdict::truncated;
   const unsigned version = packet.u8(next.at) >> 4;

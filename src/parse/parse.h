@@ -8,9 +8,9 @@
 
 namespace millrace {
 
-/// Tags, labels and shims that are skipped between the link header and the IP header.
+/// Largest number of tags, labels and shims that are skipped between link header and IP header.
 inline constexpr unsigned kMaxLinkHeaders = 16;
-/// Extension headers of one packet that are skipped.
+/// Largest number of extension headers that are skipped.
 inline constexpr unsigned kMaxExtensions = 8;
 /// A packet's extension headers must end within this many bytes from its beginning. Ports and
 /// checksum, which are read or rewritten, lie within the next `kTransportBytes`.
@@ -21,14 +21,13 @@ static_assert(kMaxReach + kTransportBytes <= kOfferedBytes);
 /// Parses the burst for `link`. Reads `size`, `data` and `length`. Writes `headers` and `verdict`
 /// of every packet, and the size of every lane. The key of each packet with `Verdict::tracked` is
 /// filed in the lane of its family, with the packet's place; `signal` is written, too. An ICMP
-/// error goes to the lane of quoted packets if `read_quote` (quote.h) finds one: its key there is
-/// the quoted packet's, reversed.
+/// error goes to the lane of quoted packets if `read_quote` (quote.h) finds a quoted packet; its
+/// key there is the quoted packet's, reversed.
 ///
-/// Only the outermost IP header counts. Ports are those of TCP, UDP, SCTP and the other protocols
-/// with ports; an ICMP query has its identifier as both ports; all other protocols have 0. The zone
-/// is 0. `headers` is complete if the verdict is `tracked`, `fragment`, `icmp_error` or
-/// `icmp_control` (then l3 < l4 <= l4_end <= length), and zero otherwise. No byte at or beyond
-/// `length` is read.
+/// Only the outermost IP header counts. TCP, UDP and SCTP have their ports; an ICMP query has its
+/// identifier as both ports; all other protocols have 0. The zone is 0. `headers` is complete if
+/// the verdict is `tracked`, `fragment`, `icmp_error` or `icmp_control` (then l3 < l4 <= l4_end <=
+/// length), and zero otherwise. No byte at or beyond `length` is read.
 void parse(Burst& burst, LinkType link);
 
 }  // namespace millrace

@@ -49,7 +49,7 @@ void check_lanes(const Burst& burst) {
   require(is_unmatched(burst.verdict[0]) || burst.verdict[0] == Verdict::tracked);
 }
 
-/// Returns the error of the transport checksum, computed over the captured bytes.
+/// Returns by how much the transport checksum is wrong, over the captured bytes; 0 if it is right.
 template <class K>
 unsigned checksum_error(const Burst& burst, const K& key) {
   const Headers& h = burst.headers[0];
@@ -132,7 +132,7 @@ void check_rewriting(Burst& burst, LinkType link) {
   require(!covered || checksum_error(burst, original) == error);
 }
 
-/// Returns the error of an ICMP error's checksum, which covers the quote. ICMPv4 has no pseudo
+/// Returns by how much an ICMP error's checksum is wrong; it covers the quote. ICMPv4 has no pseudo
 /// header.
 template <class K>
 unsigned icmp_error_of(const Burst& burst, const Headers& h) {
@@ -146,8 +146,8 @@ unsigned icmp_error_of(const Burst& burst, const Headers& h) {
   return internet_checksum({burst.data[0] + h.l4, bytes}, sum) % 0xffffU;
 }
 
-/// Rewrites an error as a function does: one end of the quoted packet, and the error's own other
-/// end.
+/// Rewrites an error as a function does: one end of the quoted packet, and the same host in the
+/// error's own header, where it is the opposite end.
 template <class K>
 K pass_on_and_parse(Burst& burst, LinkType link, End quoted, const typename K::Address& address,
                     std::uint16_t port) {
@@ -188,7 +188,8 @@ void check_quote(Burst& burst, LinkType link) {
   require(back == original);
 }
 
-/// Requires that a segment lies within its packet, or is not whole.
+/// Requires that exactly TCP packets have a TCP signal, and that a segment is whole exactly if its
+/// TCP header was captured.
 void check_segment(const Burst& burst) {
   if (burst.verdict[0] != Verdict::tracked) return;
   const Headers& headers = burst.headers[0];

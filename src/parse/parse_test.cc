@@ -249,9 +249,9 @@ TEST(ParseIpv4, Options) {
   EXPECT_EQ(verdict(bytes({7, 7, 4, 0, 0, 0, 0, 1})), Verdict::tracked);  // record route
   EXPECT_EQ(verdict(bytes({131, 7, 4, 9, 9, 9, 9, 0})), Verdict::source_routed);
   EXPECT_EQ(verdict(bytes({1, 137, 7, 4, 9, 9, 9, 9})), Verdict::source_routed);
-  EXPECT_EQ(verdict(bytes({131, 7, 8, 9, 9, 9, 9, 0})), Verdict::tracked);  // exhausted
+  EXPECT_EQ(verdict(bytes({131, 7, 8, 9, 9, 9, 9, 0})), Verdict::tracked);  // route exhausted
   EXPECT_EQ(verdict(bytes({131, 2, 1, 1})), Verdict::malformed);
-  EXPECT_EQ(verdict(bytes({0, 131, 7, 4})), Verdict::tracked);  // behind the end
+  EXPECT_EQ(verdict(bytes({0, 131, 7, 4})), Verdict::tracked);  // behind the end of options
   EXPECT_EQ(verdict(bytes({7, 1, 0, 0})), Verdict::malformed);
   EXPECT_EQ(verdict(bytes({7, 5, 4, 0})), Verdict::malformed);
   EXPECT_EQ(verdict(bytes({1, 1, 1, 7})), Verdict::malformed);

@@ -11,12 +11,13 @@ namespace {
 
 using detail::Packet;
 
-/// Bytes of an ICMP message before the quote, and the offset of its checksum.
+/// Number of bytes of an ICMP message before the quote.
 constexpr unsigned kIcmpHeader = 8;
+/// Offset of an ICMP message's checksum.
 constexpr unsigned kIcmpChecksum = 2;
 
-/// Returns the end of the quoted packet. Some messages state the quote's length: extensions follow
-/// there (RFC 4884, 4).
+/// Returns the end of the quoted packet. Some messages state the quote's length, and extensions
+/// follow the quote (RFC 4884, 4).
 template <class Ip>
 unsigned quote_end(Packet packet, const Headers& headers) {
   constexpr bool kV4 = Ip::kFamily == 4;
@@ -27,7 +28,7 @@ unsigned quote_end(Packet packet, const Headers& headers) {
   return std::min<unsigned>(headers.l4 + kIcmpHeader + bytes, headers.l4_end);
 }
 
-/// A copy of some words of a packet, to be compared after they have changed.
+/// A copy of some words of a packet, to be compared with the packet after it has been rewritten.
 class Before {
  public:
   Before(const std::byte* at, unsigned bytes) : at_(at), bytes_(bytes & ~1U) {

@@ -14,7 +14,7 @@ namespace millrace {
 /// The packet that an error quotes, as far as it is quoted.
 template <class K>
 struct Quote {
-  K key;            ///< the quoted packet's key: it went towards the error's origin
+  K key;            ///< key of the quoted packet, which went towards the error's origin
   Headers headers;  ///< offsets from the error's own beginning
 };
 
@@ -31,10 +31,10 @@ std::optional<Quote<K>> read_quote(const std::byte* packet, const Headers& heade
 template <class K>
 void rewrite_quote(std::byte* packet, const Headers& headers, const Quote<K>& quote, const K& is);
 
-/// Rewrites an error that follows packets which arrive with the key `was` and leave with the key
-/// `is`. The error's addresses become those of `is`, so a router on the way appears as those
-/// packets' sender. The quoted packet becomes the one that the error's receiver sent. False: the
-/// error quotes no packet (`read_quote`), and stays unchanged.
+/// Rewrites an error that goes the same way as packets which arrive with the key `was` and leave
+/// with the key `is`. The error's addresses become those of `is`: if a router sent the error, the
+/// packets' sender appears as its source. The quoted packet becomes the packet that the error's
+/// receiver sent. False: the error quotes no packet (`read_quote`), and stays unchanged.
 template <class K>
 bool rewrite_error(std::byte* packet, const Headers& headers, const K& was, const K& is);
 

@@ -55,7 +55,7 @@ class QuoteTest : public testing::Test {
     key.protocol = static_cast<std::uint8_t>(protocol);
     return key;
   }
-  /// Returns the key by which the packet is filed as an error; none if it is not.
+  /// Returns the key by which the packet is filed as an error; none if it is not filed.
   static std::optional<K> filed(const Bytes& packet) {
     const Parsed p = parse(LinkType::raw_ip, packet);
     EXPECT_EQ(to_string(p.verdict), "icmp_error");
@@ -226,8 +226,8 @@ TYPED_TEST(QuoteTest, RightChecksumsStayRight) {
       const Bytes q = with_quote<TypeParam>(end, p, address, port);
       ASSERT_EQ(l4_error(q, outer) % 0xffff, 0U) << protocol << " of " << size;
 
-      // The quote must be what it would be if the whole packet, with its checksums, had been sent
-      // like that.
+      // The quote must be what it would be if the packet had been sent with the new address, port
+      // and checksums.
       const unsigned place = end == End::source ? 0 : 1;
       Bytes expected = quote;
       std::memcpy(expected.data() + inner.source() + std::size_t{place} * inner.address(),
@@ -235,7 +235,7 @@ TYPED_TEST(QuoteTest, RightChecksumsStayRight) {
       if (ports) put(expected, T::kHeader + 2 * place, port);
       finish(expected);
       const std::size_t field = T::kHeader + (protocol == 132 ? 8 : inner.checksum());
-      if (size < field + (protocol == 132 ? 4 : 2))  // cut through
+      if (size < field + (protocol == 132 ? 4 : 2))  // the quote ends within or before the checksum
         std::copy(quote.begin() + static_cast<std::ptrdiff_t>(field), quote.end(),
                   expected.begin() + static_cast<std::ptrdiff_t>(field));
       ASSERT_EQ(Bytes(q.begin() + T::kQuote, q.end()), cut(expected, size)) << protocol;
@@ -297,7 +297,7 @@ TYPED_TEST(QuoteTest, WritingWhatIsThereChangesNothing) {
 // The quote ends after the first 8 bytes of TCP, and extensions follow: there is no TCP checksum.
 TYPED_TEST(QuoteTest, ChecksumsAreNotSoughtInExtensions) {
   using T = TestFixture;
-  const unsigned words = T::kV4 ? 7 : 6;  // of 4 and 8 bytes: 8 bytes of transport header
+  const unsigned words = T::kV4 ? 7 : 6;  // 28 or 48 bytes: the IP header and 8 bytes of TCP
   const Bytes quote = T::sent(6, tcp(100));
   const Bytes p = T::error(quote, T::kUnreachable, words);
   const Bytes q = with_quote<TypeParam>(End::source, p, random_address<TypeParam>(this->random), 9);

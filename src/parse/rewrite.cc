@@ -31,8 +31,8 @@ constexpr auto kZeroBytes = [] {
   return power;
 }();
 
-/// Returns the bytes on the wire behind the IP header and its extension headers; 0 if the packet is
-/// the first fragment of a datagram.
+/// Returns the number of bytes on the wire behind the IP header and its extension headers; 0 if the
+/// packet is the first fragment of a datagram.
 unsigned datagram_bytes(const std::byte* packet, const Headers& headers) {
   using namespace detail;
   const std::byte* ip = packet + headers.l3;

@@ -40,7 +40,7 @@ void rewrite_sctp_port(End end, std::byte* packet, const Headers& headers, std::
 /// Writes the identifier of an ICMP query, which has the same offset in both families.
 void rewrite_icmp_identifier(std::byte* packet, const Headers& headers, std::uint16_t identifier);
 
-/// Stores the words of `address` at `at`.
+/// Stores `address` at `at`, and adds the change to `difference`.
 template <class A>
 void replace_address(std::byte* at, const A& address, Difference& difference) {
   const std::byte* from = std::as_bytes(std::span(address.bytes)).data();
@@ -75,7 +75,7 @@ inline void update_transport_checksum(std::byte* at, std::uint8_t protocol,
   store(at, is);
 }
 
-/// Writes the chosen ends of `is`.
+/// Writes the ends of `is` that the template arguments choose.
 template <class K, bool source, bool destination>
 [[gnu::always_inline]] inline void rewrite(std::byte* packet, const Headers& headers, const K& is) {
   using Ip = IpOf<K>;
@@ -117,8 +117,8 @@ void rewrite_both(std::byte* packet, const Headers& headers, const K& was, const
 /// wrong one stays exactly as wrong (modulo 0xffff: 0xffff and 0 are the same number). A UDP
 /// checksum of 0 is kept; a UDP or UDP-Lite checksum that becomes 0 is written as 0xffff. SCTP's
 /// CRC32c covers ports but no addresses. It is updated by the packet's length on the wire, so it
-/// stays right in a capture that is cut short. In the first fragment of a datagram of unknown
-/// length it is left alone. A checksum field that was not captured is not touched.
+/// stays right in a capture that is cut short. In the first fragment of a datagram, whose whole
+/// length is unknown, it stays as it is. A checksum field that was not captured is not touched.
 template <class K>
 inline void rewrite(std::byte* packet, const Headers& headers, const K& was, const K& is) {
   const bool source = was.source != is.source || was.source_port != is.source_port;
@@ -129,9 +129,9 @@ inline void rewrite(std::byte* packet, const Headers& headers, const K& was, con
   if (source) detail::rewrite_both(packet, headers, was, is);
 }
 
-/// Lowers the MSS option of a SYN to `mss` bytes if it is larger. Checksums as above.
+/// Lowers the MSS option of a SYN to `mss` bytes if it is larger, and updates the checksum.
 void clamp_mss(std::byte* packet, const Headers& headers, std::uint16_t mss);
-/// Lowers the MSS of the burst's packets for which a function asked.
+/// Lowers the MSS option of the packets in `has_mss`.
 void clamp_mss(Burst& burst);
 
 /// Clears the changes of a family's packets. To be called before functions serve a filed burst.

@@ -125,7 +125,7 @@ TYPED_TEST(Rewrite, UdpChecksumThatBecomesZeroIsAllOnes) {
   EXPECT_EQ(l4_error(q, layout) % 0xffff, 0U);
 }
 
-// In DCCP and UDP-Lite, 0 is a checksum like any other: it has to be updated.
+// Only for UDP does a checksum of 0 mean none: in DCCP and UDP-Lite it has to be updated.
 TYPED_TEST(Rewrite, ZeroMeansNoneForUdpOnly) {
   for (const unsigned protocol : {33U, 136U}) {
     const Layout layout = this->layout(protocol);
@@ -291,7 +291,7 @@ TEST(Checksum, ZeroRemainderOfAllOnesStaysZero) {
   none.replace<std::uint32_t>(0x12345678, 0x12345678);
   EXPECT_EQ(none.apply_to(0x1234), 0x1234);
   EXPECT_EQ(none.apply_to(0), 0);
-  EXPECT_EQ(none.apply_to(0xffff), 0);  // the same number
+  EXPECT_EQ(none.apply_to(0xffff), 0);  // 0 and 0xffff are the same number
 }
 
 TEST(Checksum, WholeAgreesWithTheReference) {

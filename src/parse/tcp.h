@@ -32,8 +32,8 @@ constexpr Signal signal_of_flags(std::uint8_t flags) {
   return fin ? Signal::fin : Signal::ack;
 }
 
-/// Returns the window scale among a SYN's options, which lie from `at` to `end`; kUnscaled if there
-/// is none.
+/// Returns the window scale, limited to 1 to 14, among a SYN's options, which lie from `at` to
+/// `end`; kUnscaled if there is none.
 inline std::uint8_t window_scale(const std::byte* at, const std::byte* end) {
   constexpr std::uint8_t kEnd = 0;
   constexpr std::uint8_t kNothing = 1;

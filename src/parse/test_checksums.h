@@ -19,7 +19,8 @@ inline unsigned plain_sum(const std::byte* data, std::size_t size, unsigned sum)
   return sum;
 }
 
-/// Returns the packet with a right checksum in its IPv4 header, which has 0 there and no options.
+/// Returns the packet with a right IPv4 header checksum. The checksum must be 0 before, and the
+/// header without options.
 inline Bytes summed(Bytes packet) {
   const unsigned sum = 0xffff - plain_sum(packet.data(), 20, 0);
   packet[10] = static_cast<std::byte>(sum >> 8);
@@ -54,8 +55,8 @@ inline void put(Bytes& p, unsigned at, unsigned value) {
   p[at + 1] = static_cast<std::byte>(value);
 }
 
-/// Returns the inverted sum of all that the transport checksum covers: 0 (or 0xffff) if it is
-/// right.
+/// Returns the inverted sum of all that the transport checksum covers: 0 (or 0xffff) if the
+/// checksum is right.
 inline unsigned l4_error(const Bytes& p, const Layout& layout) {
   const auto size = static_cast<unsigned>(p.size()) - layout.l4;
   unsigned sum = 0;

@@ -1,4 +1,4 @@
-// For tests: packets made from pieces, which are joined with `+`, outermost first.
+// Makes packets for tests from pieces, which are joined with `+`, outermost first.
 #pragma once
 
 #include <cstddef>
@@ -51,9 +51,9 @@ inline Bytes cooked2(unsigned type) { return be(type) + zeros(18); }
 
 struct V4 {
   unsigned protocol = 6;
-  unsigned fragment = 0x4000;  // the flags and the offset
+  unsigned fragment = 0x4000;  // the field of flags and offset
   Bytes options;
-  int total = -1;  // negative: as computed
+  int total = -1;  // total length; negative: the right one
   unsigned version = 4;
 };
 /// Returns an IPv4 packet from 192.0.2.1 to 198.51.100.2.
@@ -108,8 +108,8 @@ struct Parsed {
   std::uint16_t length = 0;
   Verdict verdict{};
   Headers headers;
-  unsigned v4 = 0;  // keys filed
-  unsigned v6 = 0;
+  unsigned v4 = 0;  // number of IPv4 keys filed
+  unsigned v6 = 0;  // number of IPv6 keys filed
   KeyV4 key4;
   KeyV6 key6;
   std::optional<KeyV4> quoted4;  // the key by which an error is filed

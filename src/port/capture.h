@@ -40,8 +40,8 @@ Result<LinkType> link_type_of(int dlt);
 class Capture {
  public:
   struct Packet {
-    std::uint64_t timestamp_ns;  ///< since 1970; below 2^63
-    const std::byte* data;       ///< never null, also without bytes
+    std::uint64_t timestamp_ns;  ///< nanoseconds since 1970; below 2^63
+    const std::byte* data;       ///< never null, even if `captured` is 0
     std::uint32_t captured;      ///< bytes at `data`
     std::uint32_t wire_length;   ///< bytes on the wire as the file says, even if below `captured`
 
@@ -80,8 +80,8 @@ class Capture {
   /// Returns how packet `i` begins. In a capture without packets: how a packet of the first link
   /// type would.
   LinkType link_type(std::size_t i) const { return link_types_[link(i)]; }
-  /// True if all packets are of the first link type and the clock shifts none
-  /// of them (`CaptureClock::is_plain`).
+  /// True if all packets are of the first link type and the clock shifts none of them
+  /// (`CaptureClock::is_plain`).
   bool is_uniform() const { return links_.empty() && clock_.is_plain(); }
   const CaptureFormat& format() const { return format_; }
   /// Returns the sum of captured bytes.

@@ -10,7 +10,7 @@ std::uint64_t CaptureClock::shifted(std::uint64_t timestamp_ns, std::int64_t by)
   const std::uint64_t size =
       by < 0 ? -static_cast<std::uint64_t>(by) : static_cast<std::uint64_t>(by);
   if (by < 0) return timestamp_ns - std::min(timestamp_ns, size);
-  return std::min(timestamp_ns + size, kLatest);  // both are below 2^63
+  return std::min(timestamp_ns + size, kLatest);  // no overflow: both summands are below 2^63
 }
 
 const CaptureClock::Shift& CaptureClock::shift_at(std::size_t i) const {
@@ -59,7 +59,7 @@ bool CaptureClock::is_taken_back(const Jump& jump, std::uint64_t timestamp_ns) {
   return timestamp_ns < jump.timestamp_ns && jump.timestamp_ns - timestamp_ns > half;
 }
 
-/// Shifts the packets since the jump back to the time at which it began.
+/// Shifts the packets since the jump back, so that they go on from the time before the jump.
 void CaptureClock::undo_jump() {
   const std::int64_t before = shift_;
   shift_from(jump_->at, static_cast<std::int64_t>(jump_->latest_before - jump_->timestamp_ns));

@@ -73,7 +73,7 @@ class CaptureClock {
     std::int64_t ns;
   };
   struct Jump {
-    std::size_t at;  // packet
+    std::size_t at;  // number of the packet that jumps
     std::uint64_t timestamp_ns;
     std::uint64_t latest_before;
     std::uint64_t latest_after;
@@ -92,16 +92,16 @@ class CaptureClock {
   std::size_t packets_ = 0;
   std::uint64_t first_ = 0;
   std::uint64_t latest_ = 0;
-  std::uint64_t previous_ = 0;  // timestamp
-  std::int64_t shift_ = 0;      // for the packets that come now
-  std::vector<Shift> shifts_;   // empty: all 0; else the last one ends at SIZE_MAX
+  std::uint64_t previous_ = 0;  // the previous packet's timestamp
+  std::int64_t shift_ = 0;      // the shift of the next packet
+  std::vector<Shift> shifts_;   // empty: no packet is shifted; else the last shift ends at SIZE_MAX
   std::optional<Jump> jump_;    // a step far ahead, as long as a packet may undo it
   // Smallest timestamp since time began to stand still by rule 2.
   std::optional<std::uint64_t> behind_since_;
 
   std::size_t steps_back_ = 0;
   std::size_t steps_ahead_ = 0;
-  std::size_t first_step_ = 0;  // packet, from 1
+  std::size_t first_step_ = 0;  // number of the packet at the first step, from 1
   std::uint64_t first_step_ns_ = 0;
   bool first_is_back_ = false;
 };

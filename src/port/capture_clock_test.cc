@@ -19,7 +19,7 @@ CaptureClock clock_of(const std::vector<std::uint64_t>& seconds) {
   return clock;
 }
 
-/// Returns the time of each packet, in seconds, and expects that it never goes back.
+/// Returns the clock's time at each packet, in seconds. Expects the last one to be the latest.
 std::vector<std::uint64_t> told(const std::vector<std::uint64_t>& seconds) {
   const CaptureClock clock = clock_of(seconds);
   std::vector<std::uint64_t> all;

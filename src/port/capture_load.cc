@@ -48,8 +48,7 @@ Result<void> check_is_file(const std::string& path) {
   return {};
 }
 
-/// Opens a file. For standard input the descriptor is duplicated, so that closing the file leaves
-/// it open.
+/// Opens a file. Standard input's descriptor is duplicated, so closing the file leaves it open.
 std::FILE* open_file(const std::string& path) {
   if (path != "-") return std::fopen(path.c_str(), "rbe");
   const int fd = ::dup(STDIN_FILENO);
@@ -157,7 +156,7 @@ class CaptureLoader {
     const std::unique_ptr<pcap_t, Close> pcap(pcap_fopen_offline_with_tstamp_precision(
         file_.get(), PCAP_TSTAMP_PRECISION_NANO, why.data()));
     if (pcap == nullptr) return no_capture(why.data());
-    static_cast<void>(file_.release());  // libpcap closes it
+    static_cast<void>(file_.release());  // libpcap closes the file
     const int dlt = pcap_datalink(pcap.get());
     if (auto type = link_type_of(dlt); !type)
       return unreadable(fmt::format("{}: {}", name_, type.error().message));
@@ -202,8 +201,8 @@ class CaptureLoader {
     return {};
   }
 
-  /// Returns the index of the packet's link type in the capture's format, and appends a new one.
-  /// Errors: unreadable (a link type that cannot be read).
+  /// Returns the index of the packet's link type in the capture's format, to which a new link type
+  /// is appended. Errors: unreadable (a link type that cannot be read).
   Result<unsigned> link_of(const PcapngReader::Packet& packet) {
     const int dlt = dlt_of(packet.link_type);
     const std::vector<int>& known = capture_.format_.dlts;
@@ -222,8 +221,8 @@ class CaptureLoader {
   }
 
   const std::string& path_;
-  std::string name_;                                            // for messages
-  std::vector<char> buffer_ = std::vector<char>(kBufferBytes);  // stdio's; must outlive the file
+  std::string name_;                                            // the file's name in messages
+  std::vector<char> buffer_ = std::vector<char>(kBufferBytes);  // stdio's; must outlive `file_`
   std::unique_ptr<std::FILE, Close> file_;
   Capture capture_{CaptureFormat{}};
 };

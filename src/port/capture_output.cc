@@ -33,7 +33,7 @@ void CaptureOutput::write(unsigned port, std::span<const Packet> packets,
 void CaptureOutput::end(unsigned port) {
   const std::lock_guard lock(mutex_);
   ports_[port].complete_up_to = UINT64_MAX;
-  written_.notify_all();  // first, in case `write_what_is_next` runs out of memory
+  written_.notify_all();  // before `write_what_is_next`, which may run out of memory
   write_what_is_next();
 }
 
@@ -44,7 +44,7 @@ void CaptureOutput::put(const Packet& packet) {
   if (writer_.failed()) failed_.store(true, std::memory_order_relaxed);
 }
 
-/// True if no other port can still bring a packet that precedes this port's first waiting one.
+/// True if no other port can still write a packet that precedes this port's first waiting packet.
 bool CaptureOutput::is_next(unsigned port) const {
   const std::uint64_t order = ports_[port].waiting.front().order;
   return std::ranges::all_of(ports_, [order](const PortState& other) {

@@ -25,7 +25,7 @@ class CaptureOutputTest : public testing::Test {
   CaptureOutput::Packet packet(std::uint64_t order) const {
     return {order, test::kStart + order, 60, bytes_, {}};
   }
-  /// Returns the orders of the packets in the file, which their timestamps carry.
+  /// Returns the `order` of each packet in the file, computed from its timestamp.
   std::vector<std::uint64_t> written() const {
     const auto capture = Capture::load(path());
     EXPECT_TRUE(capture.has_value());

@@ -119,7 +119,7 @@ TEST(CaptureLoad, LinkTypes) {
   }
 }
 
-// Packets of both interfaces have their link types; an interface without packets does not count.
+// Each packet has its interface's link type; an interface without packets adds no link type.
 TEST(CaptureLoad, PcapngWithSeveralLinkTypes) {
   const auto on = [](std::string packet, unsigned interface) {
     packet[8] = static_cast<char>(interface);

@@ -65,9 +65,9 @@ std::uint16_t link_type_number(int dlt) {
 struct CaptureWriter::State {
   std::FILE* file = nullptr;
   pcap_t* pcap = nullptr;
-  pcap_dumper_t* dumper = nullptr;  // writes to the file; none: pcapng
+  pcap_dumper_t* dumper = nullptr;  // writes pcap to the file; null: pcapng
   bool nanoseconds = false;
-  std::vector<char> buffer;       // stdio's buffer, to outlive the file
+  std::vector<char> buffer;       // stdio's buffer; must outlive the file
   std::vector<std::byte> packet;  // head and tail joined
 
   /// Closes the file. False: its last bytes could not be written. (pcap_dump_close calls the same

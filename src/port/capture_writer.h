@@ -3,8 +3,8 @@
 // (`CaptureFormat::needs_pcapng`).
 //
 // One thread uses a writer. Standard output, and files that are not regular (a pipe, /dev/null),
-// are written directly. Without `finish` no file appears under the final name, and one that was
-// there stays.
+// are written directly. Without `finish` no file appears under the final name, and an older file of
+// that name stays.
 #pragma once
 
 #include <cstddef>
@@ -57,9 +57,9 @@ class CaptureWriter {
   std::unique_ptr<State> state_;
   std::string path_;       // the user's spelling, for messages
   std::string final_;      // the final name, symbolic links resolved
-  std::string temporary_;  // empty: written directly
+  std::string temporary_;  // name of the temporary file; empty: written directly
   std::uint64_t packets_ = 0;
-  int failure_ = 0;  // errno
+  int failure_ = 0;  // errno of the first failure; 0: none
 };
 
 }  // namespace millrace

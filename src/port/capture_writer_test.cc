@@ -49,7 +49,7 @@ TEST(CaptureWriter, WhatIsWrittenIsRead) {
   EXPECT_EQ(back->packet(1).captured, 42U);
 }
 
-// A file is written back byte for byte, with microseconds as with nanoseconds.
+// A file that is read and written again stays the same, with microseconds and nanoseconds.
 TEST(CaptureWriter, KeepsAFileAsItIs) {
   const Directory directory;
   for (const bool nanoseconds : {false, true}) {

@@ -24,8 +24,8 @@ class alignas(64) Passage {
   Passage(const Passage&) = delete;
   Passage& operator=(const Passage&) = delete;
 
-  /// Enters. False: the interrupt thread is handling an event, which takes a memif some
-  /// microseconds. After true, no event is handled until `leave`.
+  /// Enters. False: the interrupt thread is handling an event, which takes some microseconds for a
+  /// memif. After true, no event is handled until `leave`.
   bool enter();
   void leave() { is_inside_.store(false, std::memory_order_release); }
 

@@ -20,7 +20,7 @@ struct Heard {
   bool could_enter = false;
 };
 
-/// Tries to enter while an event is handled. DPDK's interrupt thread calls it.
+/// Tries to enter while an event is handled. DPDK's interrupt thread calls this function.
 void change(void* at) {
   auto& heard = *static_cast<Heard*>(at);
   heard.could_enter = heard.passage.enter();

@@ -67,7 +67,7 @@ std::vector<DriverArguments> arguments_for(const DeviceName& name, const DeviceN
     case DeviceKind::pcap:
       add("pcap", needs.number, "rx_pcap=" + name.target, 1);
       break;
-    case DeviceKind::null:  // without no-rx it would invent packets
+    case DeviceKind::null:  // without no-rx the driver would invent packets
       add("null", needs.number, "no-rx=1", 0);
       break;
     case DeviceKind::ring:

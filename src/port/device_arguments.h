@@ -22,7 +22,7 @@ struct DeviceNeeds {
   unsigned mtu = 1500;
   unsigned workers = 1;
   unsigned queues = 1;     ///< receive queues that the kernel's interface has
-  std::optional<Mac> mac;  ///< the MAC of a tap that exists already
+  std::optional<Mac> mac;  ///< MAC of a tap that exists already; none: no such tap
 };
 
 /// Returns the DPDK devices that make up one device of millrace: one, except that AF_XDP needs one

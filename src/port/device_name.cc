@@ -29,7 +29,7 @@ std::string known() {
     if (!one.target.empty()) all.append(":").append(one.target);
     all += ", ";
   }
-  return all + "or a PCI address as 0000:3b:00.0";
+  return all + "or a PCI address such as 0000:3b:00.0";
 }
 
 Error wrong(std::string_view text, std::string_view why) {
@@ -51,7 +51,7 @@ std::string_view wrong_interface(const DeviceName& name) {
   };
   if (name.target.size() > kMost) return "has more than the 15 bytes of an interface's name";
   if (name.target == "." || name.target == ".." || std::ranges::any_of(name.target, is_wrong))
-    return "has what no interface's name has";
+    return "names no possible interface";
   if (("," + name.arguments).contains(",iface=")) return "names its interface twice";
   return {};
 }
@@ -85,8 +85,8 @@ Result<DeviceName> parse_device(std::string_view text) {
   if (kind == kKinds.end()) return std::unexpected(wrong(text, "is no device"));
   if (colon != device.npos) name.target = device.substr(colon + 1);
   if (kind->target.empty() != (colon == device.npos) || kind->target.empty() != name.target.empty())
-    return std::unexpected(
-        wrong(text, kind->target.empty() ? "is of a kind without a name" : "lacks its name"));
+    return std::unexpected(wrong(
+        text, kind->target.empty() ? "has a name, which this kind does not take" : "lacks a name"));
   name.kind = kind->kind;
   std::string_view why;
   if (is_of_kernel(name.kind)) why = wrong_interface(name);

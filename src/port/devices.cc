@@ -34,7 +34,7 @@ constexpr unsigned kDescriptors = 1024;
 // Larger where packets come through the kernel: a worker may lose the processor to the senders for
 // milliseconds at a time.
 constexpr unsigned kDescriptorsOfKernel = 4096;
-constexpr unsigned kPacketsAQueue = 8192;  // in rings, in bursts, and handed over
+constexpr unsigned kPacketsAQueue = 8192;  // packets in rings, in bursts, and handed over
 constexpr unsigned kCache = 256;
 constexpr const char* kHeap = "millrace-packets";
 
@@ -82,7 +82,7 @@ struct Devices::Impl {
     std::vector<SendQueue> send;  ///< one for each worker
     std::deque<std::mutex> locks;
     std::deque<Passage> passages;                    ///< gates of a memif's queues
-    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< time to retry; `kNever`: done
+    std::atomic<SteadyClock::rep> refuses_next = 0;  ///< time to try again; `kNever`: done
 
     void refuse_large();
   };
@@ -110,8 +110,8 @@ struct Devices::Impl {
 };
 
 /// Makes the other end send no packets above the MTU. Called only once such a packet has come,
-/// since it costs a fourth of the packets a second. Any worker's thread, one at a time. Tried once
-/// a second until it succeeds: another program that is attached there may go away.
+/// since it lowers the packet rate by a fourth. Any worker's thread, one at a time. Tried once a
+/// second until it succeeds: another program that is attached there may go away.
 void Devices::Impl::Device::refuse_large() {
   SteadyClock::rep next = refuses_next.load(std::memory_order_relaxed);
   if (next == kNever) return;
@@ -163,7 +163,7 @@ Result<void> Devices::Impl::probe_one(Device& device, const DriverArguments& arg
                                  Error::Kind::unreadable});
   rte_eth_dev_info info{};
   if (const int error = rte_eth_dev_info_get(ethernet.id, &info); error != 0)
-    return refused(name, "says nothing about itself", -error);
+    return refused(name, "DPDK's driver does not describe the device", -error);
   const unsigned wanted = arguments.queues == 0 ? workers : arguments.queues;
   ethernet.receive_queues =
       static_cast<std::uint16_t>(std::clamp(wanted, 1U, unsigned{info.max_rx_queues}));
@@ -199,7 +199,7 @@ Result<void> Devices::Impl::make_pool(bool has_pci) {
     if (rte_malloc_heap_create(kHeap) != 0 ||
         rte_malloc_heap_memory_add(kHeap, memory.data(), memory.bytes(), nullptr,
                                    static_cast<unsigned>(memory.bytes() / page), page) != 0)
-      return refused("packet memory", "DPDK does not take it", rte_errno);
+      return refused("packet memory", "DPDK does not accept the memory", rte_errno);
     socket = rte_malloc_heap_get_socket(kHeap);
   }
   pool = rte_pktmbuf_pool_create("millrace-packets", count, kCache, 0, room, socket);
@@ -310,7 +310,7 @@ Result<void> Devices::prepare(std::span<const DeviceSettings> settings,
     if (!there) return std::unexpected(there.error());
     if (one.mtu > there->mtu()) {
       return std::unexpected(
-          Error{fmt::format("{0} has MTU {1}: ip link set {0} mtu {2}, or give port.mtu less",
+          Error{fmt::format("{0} has MTU {1}: ip link set {0} mtu {2}, or lower port.mtu",
                             there->name(), there->mtu(), one.mtu)});
     }
   }

@@ -1,8 +1,8 @@
 // Network devices, driven by DPDK: where packets come from and go to when millrace runs live.
 //
-// One thread opens, starts and closes the devices; any thread may read statistics. Each receive
-// queue belongs to one worker at a time, and so does each worker number given to `transmit`.
-// Packets may pass between workers. No DPDK type shows here: a `Handle` is an `rte_mbuf*`.
+// One thread opens, starts and closes the devices; any thread may read statistics. One worker at a
+// time polls a receive queue, and only the worker of that number calls `transmit` with it. Packets
+// may pass between workers. No DPDK type shows here: a `Handle` is an `rte_mbuf*`.
 #pragma once
 
 #include <array>
@@ -62,18 +62,18 @@ class Devices {
   Mac mac(std::size_t device) const;
   unsigned mtu(std::size_t device) const;
   DeviceStatistics statistics(std::size_t device) const;
-  /// Returns warnings, one a line: what devices do wrong because this process lacks a permission.
+  /// Returns warnings of one line each about faults of devices that this process could not prevent.
   std::vector<std::string> warnings() const;
   Pages pages() const;
 
-  /// Starts the devices: packets come from now on. Errors: failed (a device does not start, or a
+  /// Starts the devices: packets arrive from now on. Errors: failed (a device does not start, or a
   /// memif cannot show its socket).
   Result<void> start();
 
-  /// Drops the packets that have come so far. To be called before workers receive.
+  /// Drops the packets that have arrived so far. To be called before workers receive.
   void discard();
   /// Returns the settings to restore when this process, or one that takes over, ends: one element
-  /// for each interface that packets reach through the kernel; a tap's is empty.
+  /// for each interface whose packets come through the kernel; a tap's is empty.
   InterfaceSettings to_restore() const;
   /// Adds settings to restore at the end, after this process's own. If no device uses an interface,
   /// its settings are restored at once.
@@ -100,11 +100,11 @@ class Devices {
   /// `transmit`.
   unsigned drain(unsigned worker);
 
-  /// Returns memory for a frame of `bytes`; its handle is 0 and its data null if none is left. Any
-  /// thread.
+  /// Returns memory for a frame of `bytes`; handle 0 and data null if no memory is left, or if
+  /// `bytes` do not fit. Any thread.
   Outgoing make(unsigned bytes);
   static void free(std::span<const Handle> handles);
-  /// Adds `more` references to the frame: each of them must be freed, too.
+  /// Adds `more` references to the frame; each reference must be freed, too.
   static void share(Handle handle, unsigned more);
   /// Writes a packet to place `at` of a burst, as `receive` does.
   static void place(Burst& burst, unsigned at, Handle handle);

@@ -22,7 +22,8 @@ bool joins_fragments(const std::string& interface);
 /// Warning about an interface on which the kernel joins fragments; the interface's name goes in
 /// front.
 inline constexpr std::string_view kJoinsFragments =
-    ": the kernel joins IPv4 fragments that come there, and what exceeds the MTU is lost: use "
+    ": the kernel joins IPv4 fragments that arrive there, and joined packets above the MTU are "
+    "lost: use "
     "af_xdp, or see docs/run.md, Fragments";
 
 }  // namespace millrace

@@ -33,7 +33,7 @@ int packet_socket() {
 
 TEST(Fanout, LeavesOutOnlyTheFlagsThatJoinFragmentsAndLetPacketsOvertake) {
   const int file = packet_socket();
-  // The kernel gives packet sockets to CAP_NET_RAW only (packet(7)).
+  // Only CAP_NET_RAW allows packet sockets (packet(7)).
   if (file < 0) GTEST_SKIP() << "this user may have no packet socket";
   const unsigned id = static_cast<unsigned>(::getpid()) & 0xffff;
   const unsigned kept = id | (PACKET_FANOUT_RND << 16);
@@ -57,7 +57,7 @@ TEST(Fanout, IsWhatLibrariesCall) {
 
 TEST(Fanout, SaysWhereItWasNotCalled) {
   const int file = packet_socket();
-  // The kernel gives packet sockets to CAP_NET_RAW only (packet(7)).
+  // Only CAP_NET_RAW allows packet sockets (packet(7)).
   if (file < 0) GTEST_SKIP() << "this user may have no packet socket";
   const unsigned asked = ((static_cast<unsigned>(::getpid()) + 1) & 0xffff) | kJoins;
   ASSERT_EQ(::syscall(SYS_setsockopt, file, SOL_PACKET, PACKET_FANOUT, &asked, sizeof(asked)), 0);

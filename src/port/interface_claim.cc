@@ -42,8 +42,9 @@ Result<void> InterfaceClaims::take(const std::set<std::string>& names,
       socket = bound(name);
     }
     if (socket == -EADDRINUSE)
-      return std::unexpected(Error{"another millrace has " + name +
-                                   ": stop it first, or take over from it (--take-over)"});
+      return std::unexpected(
+          Error{"another millrace has " + name +
+                ": stop that millrace first, or take over from it (--take-over)"});
     if (socket < 0)
       return std::unexpected(
           Error{"another millrace cannot be kept from " + name + ": " + std::strerror(-socket)});

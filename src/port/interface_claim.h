@@ -19,9 +19,9 @@ class InterfaceClaims {
   InterfaceClaims& operator=(const InterfaceClaims&) = delete;
   ~InterfaceClaims();
 
-  /// Claims these interfaces, too; waits up to `patience` for each that another process holds.
-  /// Errors: failed (another millrace still holds one, or the kernel gives no socket). Claims made
-  /// before the failing one stay.
+  /// Claims these interfaces, too; waits up to `patience` in all for those that another process
+  /// holds. Errors: failed (another millrace still holds one, or the kernel gives no socket).
+  /// Claims made before the failing one stay.
   Result<void> take(const std::set<std::string>& names, std::chrono::milliseconds patience);
 
  private:

@@ -137,7 +137,7 @@ constexpr std::array kFences{Fence{"ipv4", "forwarding", "0", "the kernel's forw
 
 Result<KernelInterface> KernelInterface::take(const std::string& name) {
   using enum Error::Kind;
-  const bool is_name = name.size() < IFNAMSIZ;  // a longer name would be cut to another interface's
+  const bool is_name = name.size() < IFNAMSIZ;  // a longer name would be cut, perhaps to another's
   const auto flags = is_name ? ask(name, SIOCGIFFLAGS) : std::nullopt;
   if (!flags)
     return wrong("no interface is called " + name + ": there are " + names_of_all(), unreadable);

@@ -16,12 +16,12 @@
 namespace millrace {
 namespace {
 
-/// Frames that are moved from one ring or interface before the next has its turn.
+/// Largest number of frames moved from one ring or interface before the next one is served.
 constexpr std::size_t kTurn = 32;
-/// Nice value: about a tenth of the processor if a worker wants it, too.
+/// Nice value: leaves the thread about a tenth of a processor that a worker uses, too.
 constexpr int kNiceness = 10;
-constexpr unsigned kLinkHeader = 18;             // bytes, with a VLAN tag
-constexpr std::chrono::milliseconds kLook{500};  // between two checks of link states
+constexpr unsigned kLinkHeader = 18;             // bytes of an Ethernet header with a VLAN tag
+constexpr std::chrono::milliseconds kLook{500};  // time between two checks of link states
 
 }  // namespace
 

@@ -28,9 +28,9 @@ namespace millrace {
 /// Frame counters of one port since it was opened. Frames that the kernel sends stay in the
 /// kernel's queue while the worker's ring has no room.
 struct KernelSideStatistics {
-  std::uint64_t given = 0;     ///< delivered to the kernel
+  std::uint64_t given = 0;     ///< frames delivered to the kernel
   std::uint64_t taken = 0;     ///< sent by the kernel
-  std::uint64_t full = 0;      ///< meant for the kernel, but there was no room
+  std::uint64_t full = 0;      ///< frames meant for the kernel, but there was no room
   std::uint64_t too_long = 0;  ///< sent by the kernel, but longer than the port's MTU
   bool is_gone = false;        ///< the interface has been deleted
 };
@@ -86,16 +86,16 @@ class KernelSide {
         : tap(std::move(its_tap)), taken(std::move(to_worker)), bytes(most) {}
 
     KernelTap tap;
-    PointerRing taken;       ///< to the worker
-    unsigned bytes;          ///< longest frame
+    PointerRing taken;       ///< ring to the worker that sends the kernel's frames
+    unsigned bytes;          ///< length of the longest frame
     Outgoing frame;          ///< memory for the next frame, or a frame that waits for room
-    bool must_wait = false;  ///< for room or memory
+    bool must_wait = false;  ///< true: the ring is full, or memory is short
     std::atomic<bool> is_gone = false;  ///< the interface has been deleted
     Counter given;
-    Counter full_there;  ///< the kernel did not accept them
+    Counter full_there;  ///< frames that the kernel did not accept
     Counter of_kernel;
     Counter too_long;
-    std::atomic<std::uint64_t> full_here = 0;  ///< a worker's ring was full
+    std::atomic<std::uint64_t> full_here = 0;  ///< frames for which a worker's ring was full
   };
 
   KernelSide(Devices& devices, unsigned workers) : devices_(&devices), workers_(workers) {}

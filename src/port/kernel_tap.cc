@@ -148,7 +148,7 @@ Result<void> KernelTap::start() {
   // last one all routes by the interface.
   configure(name(), "ipv4", "promote_secondaries", "1");
   configure(name(), "ipv6", "addr_gen_mode", "0");  // the same link-local address as millrace
-  configure(name(), "ipv6", "autoconf", "0");       // packets to that address would be routed
+  configure(name(), "ipv6", "autoconf", "0");       // packets to SLAAC addresses would be routed
   configure(name(), "ipv6", "accept_dad", "0");
   configure(name(), "ipv6", "keep_addr_on_down", "1");
   Netlink netlink;
@@ -188,7 +188,7 @@ Result<void> KernelTap::set_addresses(std::span<const TapAddress> addresses) {
   for (const TapAddress& one : addresses_of(netlink, index_)) {
     if (!wanted.contains(one)) change_address(netlink, RTM_DELADDR, index_, one);
   }
-  return add_missing();  // without promote_secondaries some may have been deleted with others
+  return add_missing();  // deletions may have removed wanted addresses, too
 }
 
 void KernelTap::stop() {

@@ -52,8 +52,8 @@ Result<void> MemifSockets::take(const DeviceName& name) {
   // A listening socket of another type than stream gives EPROTOTYPE.
   if (listening.error == 0 || listening.error == EPROTOTYPE || listening.error == EAGAIN)
     return std::unexpected(Error{to_string(name) +
-                                 ": another program listens there: stop it, give another socket, "
-                                 "or ,role=client to connect to it"});
+                                 ": another program listens there: stop that program, give another "
+                                 "socket, or add ,role=client to connect to it"});
   if (!listening.is_nobody())
     return std::unexpected(Error{to_string(name) + ": " + std::strerror(listening.error)});
   ::unlink(before(name.target).c_str());  // left by a killed process with the same id

@@ -1,9 +1,9 @@
 // The socket file at which millrace's memifs listen. Linux only; one thread at a time.
 //
 // DPDK's driver has three faults here. It listens before the device can serve a peer. It ends the
-// process if a peer connects while the driver closes. It neither removes nor replaces a socket
-// that a killed process left. So the driver listens at another path, which `memif_socket_before`
-// returns, until `show` moves the socket to its own.
+// process if a peer connects while the driver closes. It neither removes nor replaces a socket that
+// a killed process left. So the driver listens at another path, which `memif_socket_before`
+// returns, until `show` moves the socket to its final path.
 #pragma once
 
 #include <map>
@@ -42,7 +42,7 @@ class MemifSockets {
   Result<void> show();
 
  private:
-  std::map<std::string, bool> shown_;  // indexed by path
+  std::map<std::string, bool> shown_;  // true: moved to its final path; indexed by path
 };
 
 }  // namespace millrace

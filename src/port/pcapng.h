@@ -1,6 +1,6 @@
 // Writes pcapng (draft-ietf-opsawg-pcapng): several interfaces in one file, each with a link type
-// of its own, and a comment on each packet, neither of which libpcap writes. Blocks are made one by
-// one, for a stream.
+// of its own, and comments on packets. libpcap can write neither. Blocks are made one by one, for a
+// stream.
 //
 // Plain functions; any thread.
 #pragma once

@@ -23,8 +23,8 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// Makes a section, then one block from every few bytes of `data`, which give the block's type,
-/// length, error of the lengths, and body.
+/// Makes a section, then block after block from `data`: the first three bytes choose a block's
+/// type, its length and errors of its lengths; the body follows.
 class File {
  public:
   explicit File(std::span<const std::uint8_t> data) {
@@ -54,7 +54,7 @@ class File {
     constexpr std::array<std::uint32_t, 8> kTypes{kSection, 1, 2, 3, 5, 6, 6, 77};
     const std::uint32_t type = kTypes[data[0] % 8];
     const std::size_t body = std::min<std::size_t>(data[1] / 4 * 4, (data.size() - 3) / 4 * 4);
-    // About one length in 16 is wrong; in about one block in 40 only the length behind the block
+    // In about one block of 16 both lengths are wrong; in about one of 40 only the length behind it
     // is.
     const auto wrong = static_cast<std::uint32_t>(data[2] < 16 ? data[2] - 8 : 0);
     const bool lengths = is_packet(type) && body > 20;
@@ -67,7 +67,7 @@ class File {
       put(length);
     }
     const auto rest = data.subspan(3, body);
-    if (lengths) {  // interface, time, captured length: most often the true one
+    if (lengths) {  // interface, time, captured length, which is right in most blocks
       put(data[2] / 16 % 4);
       append(rest.first(8));
       const auto left = static_cast<std::uint32_t>(body - 12);
@@ -88,7 +88,7 @@ class File {
   std::string bytes_;
 };
 
-/// Bytes of the shortest packet block beside its data.
+/// Number of bytes of the shortest packet block, besides its data.
 constexpr std::size_t kLeastAround = 16;
 
 void read(std::string bytes) {

@@ -108,7 +108,8 @@ Result<bool> PcapngReader::read_block() {
   if (got == 0 && std::ferror(file_) == 0) return false;
   if (got < 8) return broken(std::ferror(file_) != 0 ? std::strerror(errno) : "cut short");
   type_ = number_at<std::uint32_t>(head, 0, swapped_);
-  if (!has_begun_ && type_ != kSectionBlock) return broken("it does not begin with a section");
+  if (!has_begun_ && type_ != kSectionBlock)
+    return broken("the file does not begin with a section");
   if (type_ == kSectionBlock) {  // a section states its own byte order
     if (std::fread(head.data() + 8, 1, 4, file_) < 4) return broken("cut short");
     const auto order = number_at<std::uint32_t>(head, 8, false);
@@ -119,7 +120,7 @@ Result<bool> PcapngReader::read_block() {
   const auto length = number_at<std::uint32_t>(head, 4, swapped_);
   const std::uint32_t already = type_ == kSectionBlock ? 4 : 0;
   if (length < kAround + already || length % 4 != 0)
-    return broken(fmt::format("a block of {} bytes", length));
+    return broken(fmt::format("a block with the impossible length {}", length));
   const std::uint32_t rest = length - static_cast<std::uint32_t>(kAround) - already;
   if (is_read(type_) && length > kLargestBlock)
     return broken(fmt::format("a block of {} bytes, more than {}", length, kLargestBlock));
@@ -181,10 +182,10 @@ Result<void> PcapngReader::read_interface() {
 Result<void> PcapngReader::read_option(Interface& interface, unsigned code, std::size_t at,
                                        std::size_t length) {
   if (code == kIfResolution) {
-    if (length != 1) return broken(fmt::format("a resolution of {} bytes", length));
+    if (length != 1) return broken(fmt::format("a time resolution of {} bytes, not 1", length));
     interface.resolution = static_cast<std::uint8_t>(body_[at]);
   } else if (code == kIfOffset) {
-    if (length != 8) return broken(fmt::format("an offset of time of {} bytes", length));
+    if (length != 8) return broken(fmt::format("a time offset of {} bytes, not 8", length));
     interface.offset_s = static_cast<std::int64_t>(u64(at));
   }
   return {};
@@ -195,7 +196,7 @@ Result<void> PcapngReader::read_packet(Packet& packet) const {
   if (body_.size() < kFixed) return broken("a packet's block that is too short");
   const std::size_t number = type_ == kOldPacketBlock ? u16(0) : u32(0);
   if (number >= interfaces_.size())
-    return broken(fmt::format("a packet of interface {}, of which nothing is said", number));
+    return broken(fmt::format("a packet of interface {}, which no block describes", number));
   const Interface& interface = interfaces_[number];
   const std::uint32_t captured = u32(12);
   if (captured > body_.size() - kFixed)
@@ -213,7 +214,7 @@ Result<void> PcapngReader::read_packet(Packet& packet) const {
 Result<void> PcapngReader::read_simple(Packet& packet) const {
   constexpr std::size_t kFixed = 4;
   if (body_.size() < kFixed) return broken("a packet's block that is too short");
-  if (interfaces_.empty()) return broken("a packet of interface 0, of which nothing is said");
+  if (interfaces_.empty()) return broken("a packet of interface 0, which no block describes");
   const Interface& interface = interfaces_.front();
   const std::uint32_t wire = u32(0);
   const std::size_t limit = interface.snap_length == 0 ? SIZE_MAX : interface.snap_length;

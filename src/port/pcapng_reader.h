@@ -22,9 +22,9 @@ class PcapngReader {
  public:
   struct Packet {
     std::uint16_t link_type = 0;  ///< LINKTYPE_... as in the file
-    std::size_t interface = 0;    ///< counted from 0, over all sections
-    /// Nanoseconds since 1970; a time before 1970 becomes 0, one from 2^63 on 2^63 - 1. None: the
-    /// block has no time.
+    std::size_t interface = 0;    ///< number of the interface from 0, over all sections
+    /// Nanoseconds since 1970; a time before 1970 becomes 0, and a time of 2^63 or more becomes
+    /// 2^63 - 1. None: the block has no time.
     std::optional<std::uint64_t> time_ns;
     std::uint32_t wire_length = 0;    ///< bytes
     std::span<const std::byte> data;  ///< valid until the next call
@@ -34,7 +34,7 @@ class PcapngReader {
   /// error; a larger block of another kind is skipped.
   static constexpr std::uint32_t kLargestBlock = std::uint32_t{1} << 24;
 
-  /// `file` is positioned at the beginning of a section, and must outlive the reader.
+  /// `file` must be positioned at the beginning of a section, and outlive the reader.
   explicit PcapngReader(std::FILE* file) : file_(file) {}
 
   /// Reads on to the next packet. Returns false at the end of the file. Errors: unreadable (the

@@ -112,7 +112,7 @@ TEST(PcapngReader, Resolutions) {
   EXPECT_EQ(time_of(resolution(0x80 + 63), UINT64_C(1) << 63), at(1'000'000'000));
   EXPECT_EQ(time_of(resolution(0xff), UINT64_MAX), at(0));
   EXPECT_EQ(time_of(b.option(14, b.number(std::int64_t{-3})), 5'000'000), at(2'000'000'000));
-  // Times out of range become the range's ends; options behind the end of options are ignored.
+  // A time out of range becomes the nearest in range; options behind the last are ignored.
   EXPECT_EQ(time_of(b.option(14, b.number(std::int64_t{-9})), 5'000'000), at(0));
   EXPECT_EQ(time_of(resolution(0), UINT64_MAX), at(INT64_MAX));
   EXPECT_EQ(time_of(b.option(14, b.number(INT64_MIN)), 1), at(0));
@@ -127,7 +127,7 @@ TEST(PcapngReader, SectionsBeginAnew) {
   EXPECT_EQ(read(first + swapped.section() + swapped.interface(113) + swapped.packet(0, 2, "b")),
             (Lines{"101 on 1 at 1000 a/99", "113 on 2 at 2000 b/99"}));
   EXPECT_EQ(read(first + b.section() + b.packet(0, 2, "b")).back(),
-            "! a packet of interface 0, of which nothing is said");
+            "! a packet of interface 0, which no block describes");
 }
 
 TEST(PcapngReader, OlderBlocks) {
@@ -141,7 +141,7 @@ TEST(PcapngReader, OlderBlocks) {
                  b.block(3, b.number(std::uint32_t{60}) + "abcd")),
             (Lines{"1 on 0 at ? abc/3", "1 on 0 at ? abcd/60"}));
   EXPECT_EQ(read(b.section() + b.block(3, b.number(std::uint32_t{3}) + "abc")).front(),
-            "! a packet of interface 0, of which nothing is said");
+            "! a packet of interface 0, which no block describes");
 }
 
 TEST(PcapngReader, LengthsThatLie) {
@@ -162,13 +162,13 @@ TEST(PcapngReader, LengthsThatLie) {
   EXPECT_EQ(
       breaks(b.interface(1, 0, b.number(std::uint16_t{2}) + b.number(std::uint16_t{9}) + "abcd")),
       "an option that is longer than its block");
-  EXPECT_EQ(breaks(b.interface(1, 0, b.option(9, "ab"))), "a resolution of 2 bytes");
-  EXPECT_EQ(breaks(b.interface(1, 0, b.option(14, "abcd"))), "an offset of time of 4 bytes");
+  EXPECT_EQ(breaks(b.interface(1, 0, b.option(9, "ab"))), "a time resolution of 2 bytes, not 1");
+  EXPECT_EQ(breaks(b.interface(1, 0, b.option(14, "abcd"))), "a time offset of 4 bytes, not 8");
   const auto length = [&b](std::uint32_t type, std::uint32_t bytes) {
     return b.number(type) + b.number(bytes) + std::string(64, 'x');
   };
-  EXPECT_EQ(breaks(length(6, 0)), "a block of 0 bytes");
-  EXPECT_EQ(breaks(length(6, 33)), "a block of 33 bytes");
+  EXPECT_EQ(breaks(length(6, 0)), "a block with the impossible length 0");
+  EXPECT_EQ(breaks(length(6, 33)), "a block with the impossible length 33");
   EXPECT_EQ(breaks(length(6, PcapngReader::kLargestBlock + 4)),
             "a block of 16777220 bytes, more than 16777216");
   EXPECT_EQ(breaks(length(6, 1000)), "cut short");
@@ -178,7 +178,7 @@ TEST(PcapngReader, LengthsThatLie) {
 
 TEST(PcapngReader, NoPcapng) {
   const Blocks b;
-  EXPECT_EQ(read(b.interface(1)), Lines{"! it does not begin with a section"});
+  EXPECT_EQ(read(b.interface(1)), Lines{"! the file does not begin with a section"});
   EXPECT_EQ(read(b.number(std::uint32_t{0x0a0d0d0a}) + std::string(60, 'x')),
             Lines{"! a section without a byte order"});
   EXPECT_EQ(read("\n"), Lines{"! cut short"});

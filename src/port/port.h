@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-/// Bursts that may be in flight: the memory behind a burst stays valid until `receive` has returned
-/// this many more bursts.
+/// Number of bursts that may be in flight: the memory behind a burst stays valid until `receive`
+/// has returned this many more bursts.
 inline constexpr unsigned kBurstsInFlight = 4;
 
 class Port {
@@ -23,8 +23,8 @@ class Port {
   virtual LinkType link_type() const = 0;
   /// True if `receive` returns parsed bursts.
   virtual bool receives_parsed() const { return false; }
-  /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`, and `entry` if it is known.
-  /// The burst is empty when passed in; it may stay empty while time passes. False: the end.
+  /// Fills `size`, `now`, `data`, `length`, `wire_length` and `handle`. The burst must be empty,
+  /// and may stay empty while time passes. False: the end.
   virtual bool receive(Burst& burst) = 0;
   /// May take packets of another worker out of the burst. To be called after the burst's keys have
   /// been filed, and before lookups.

@@ -14,7 +14,7 @@ namespace millrace {
 
 class ReceiveQueue {
  public:
-  /// `passage` is used by this queue alone and outlives it; null: always open.
+  /// `passage` must be used by this queue alone and outlive it; null: no gate.
   ReceiveQueue(std::uint16_t device, std::uint16_t queue, Passage* passage)
       : device_(device), queue_(queue), passage_(passage) {}
 

@@ -24,7 +24,7 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kNsPerMs = 1'000'000;
-/// Bytes that are gathered without a check of the available memory.
+/// Largest number of bytes that are gathered without a check of the available memory.
 constexpr std::size_t kMostGatheredUnasked = std::size_t{64} << 20;
 
 /// Makes the address sanitizer catch reads past the packet within its slot.
@@ -162,8 +162,7 @@ std::uint64_t ReplayPort::ms_at(std::uint64_t time_ns, std::uint64_t loop) const
   return ms - ms % options_.step_ms;
 }
 
-/// Returns the time of the capture's latest packet, in ms: other ports' packets may be later than
-/// this port's.
+/// Returns the time of the whole capture's latest packet, in ms; this port's may be earlier.
 std::uint64_t ReplayPort::end_ms() const {
   return ms_at(capture_->clock().latest_ns(), options_.loops - 1);
 }
@@ -172,7 +171,7 @@ bool ReplayPort::time_is_over() const {
   return options_.clock == Clock::wall || now_ms_ >= end_ms();
 }
 
-/// Advances time towards the next packet. False: time has not yet reached it.
+/// Advances time towards the next packet. False: time has not reached the packet yet.
 bool ReplayPort::step_time(Burst& burst) {
   std::uint64_t next_ms;
   if (options_.clock == Clock::wall) {
@@ -191,8 +190,7 @@ bool ReplayPort::step_time(Burst& burst) {
   return arrived;
 }
 
-/// Returns the timestamp at which the current step ends; valid for packets that are `alike` the
-/// next.
+/// Returns the timestamp at which the current step ends. Valid for packets that `alike` counts.
 std::uint64_t ReplayPort::step_end() const {
   if (options_.clock == Clock::wall) return UINT64_MAX;
   const CaptureClock& clock = capture_->clock();
@@ -213,8 +211,8 @@ unsigned ReplayPort::alike_of(unsigned most) {
 }
 
 void ReplayPort::fill(Burst& burst, unsigned most, std::uint64_t until) {
-  // Packets to prefetch ahead. Alone, the hardware's prefetcher does as well; among a table's
-  // random accesses it may lose the stream.
+  // Number of packets to prefetch ahead. The hardware's prefetcher does as well on its own, but may
+  // lose the stream among a table's random accesses.
   constexpr std::size_t kAhead = 16;
   const std::size_t count = size();
   const std::size_t end = std::min<std::size_t>(count, next_ + most);
@@ -262,7 +260,7 @@ CaptureOutput::Packet ReplayPort::leaving(const Burst& burst, unsigned i) const 
   const std::uint64_t loop = burst.handle[i] >> 32;
   return {.order = burst.handle[i],
           .timestamp_ns = packet.timestamp_ns + loop * period_ns_,
-          // A function's change of length counts on the wire, too.
+          // A change of length by a function changes the length on the wire, too.
           .wire_length = packet.wire_length + (burst.wire_length[i] - offered_wire(packet)),
           .head = {burst.data[i], burst.length[i]},
           .tail = packet.bytes().subspan(offered(packet)),

@@ -2,8 +2,8 @@
 // a file.
 //
 // One worker owns a replay port, or one thread receives while another sends. Several ports may
-// replay one capture at a time, each the whole of it or a part. The capture outlives the port and
-// is never written: the first `kOffered` bytes of each packet are copied into the port's own
+// replay one capture at a time, each the whole of it or a part. The capture must outlive the port,
+// and is never written: the first `kOffered` bytes of each packet are copied into the port's own
 // memory, since no header that is read reaches further. On output the remaining bytes come from the
 // capture.
 #pragma once
@@ -24,7 +24,7 @@ namespace millrace {
 
 /// The clock that `burst.now` follows.
 enum class Clock : std::uint8_t {
-  capture,  ///< timestamps: the same input gives the same output
+  capture,  ///< packets' timestamps: the same input gives the same output
   wall,     ///< the machine's steady clock, read once a burst
 };
 
@@ -40,16 +40,16 @@ struct ReplayOptions {
   unsigned step_ms = 10;
   /// Number of bursts with packets that are valid at the same time, `kBurstsInFlight` or more.
   unsigned in_flight = kBurstsInFlight;
-  /// Set from outside (a signal handler) to end `receive`. Outlives the port.
+  /// Set from outside (a signal handler) to end `receive`. Must outlive the port.
   const std::atomic<bool>* stop = nullptr;
 };
 
 /// The part of a capture that one of several ports replays. If memory allows, the port copies its
-/// packets one behind another, as a NIC brings them to a worker's queue: fetching a packet from
-/// among other workers' packets costs twice as much.
+/// packets one behind another, as they lie in a NIC's receive queue: fetching a packet from among
+/// other workers' packets costs twice as much.
 struct CapturePart {
   unsigned number = 0;                   ///< the port's number, from 0
-  std::vector<std::uint32_t> positions;  ///< its packets' positions in the capture, ascending
+  std::vector<std::uint32_t> positions;  ///< places of its packets in the capture, ascending
 };
 
 /// Returns the latest time of a packet after `loops` loops (1 or more), in nanoseconds; 2^64 - 1 if
@@ -67,9 +67,9 @@ class ReplayPort final : public Port {
   /// their sign. Empty bursts bridge a longer gap of the capture.
   static constexpr std::uint64_t kLongestStepMs = std::uint64_t{1} << 30;
 
-  /// Makes a port. `output` may be null; otherwise it outlives the port. Without `part` the port
-  /// replays the whole capture, alone. Errors: usage (options out of their ranges, or so many loops
-  /// that times, where they matter, exceed 64 bits; the message names all of them).
+  /// Makes a port. `output` may be null; otherwise it must outlive the port. Without `part` the
+  /// port replays the whole capture, alone. Errors: usage (options out of their ranges, or so many
+  /// loops that times, where they matter, exceed 64 bits; the message names all of them).
   static Result<ReplayPort> create(const Capture& capture, const ReplayOptions& options,
                                    CaptureOutput* output = nullptr,
                                    std::optional<CapturePart> part = std::nullopt);
@@ -107,7 +107,7 @@ class ReplayPort final : public Port {
   }
   void gather();
   /// Returns how many of the next `most` packets may share one burst: those of the same link type
-  /// and the same shift of the clock. In a uniform capture, as most are, these are all.
+  /// and the same shift of the clock. In a uniform capture, like most, these are all.
   unsigned alike(unsigned most) { return capture_->is_uniform() ? most : alike_of(most); }
   unsigned alike_of(unsigned most);
   std::uint64_t ms_at(std::uint64_t time_ns, std::uint64_t loop) const;

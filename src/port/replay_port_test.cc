@@ -126,7 +126,7 @@ TEST(ReplayPort, TimeGoesOnAfterAStepBack) {
   const std::vector<Seen> seen{{0, 1}, {5000, 2}, {5000, 1}, {5500, 1}, {9000, 1}};
   const Capture capture = capture_at_ms({100'000, 105'000, 1'000, 2'000, 2'500, 6'000});
   EXPECT_EQ(bursts(capture, {}), seen);
-  // The same holds in every loop, for ports with a part of the capture, and at its end.
+  // The same holds in every loop, for ports with a part of the capture, and at the capture's end.
   const auto loops = bursts(capture, {.loops = 2});
   EXPECT_EQ(loops.size(), 2 * seen.size());
   EXPECT_EQ(loops.back(), (Seen{9000 + 9000 + 1800, 1}));
@@ -279,8 +279,7 @@ TEST(ReplayPort, PartsTogetherAreTheWhole) {
   EXPECT_TRUE(bursts(capture, {.clock = Clock::wall}, CapturePart{1, {}}).empty());
 }
 
-// One port sends all of its packets before the other begins, and vice versa: with and without
-// waiting the file is the same.
+// Three ports write one file together, and one port writes another file: both files are the same.
 TEST(ReplayPort, PartsLeaveInTheOrderOfTheWhole) {
   const Directory directory;
   Capture capture({});

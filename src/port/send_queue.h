@@ -19,15 +19,15 @@ namespace millrace {
 
 class alignas(64) SendQueue {
  public:
-  /// Frames that may wait; beyond that the worker waits for the queue.
+  /// Largest number of frames that may wait; with more, the worker waits for the queue.
   static constexpr std::size_t kWaitMost = 512;
 
   SendQueue(std::uint16_t device, std::uint16_t queue) : device_(device), queue_(queue) {}
   /// Makes the queue a shared one: each worker uses a copy of this object with the same lock, which
-  /// outlives the copies.
+  /// must outlive the copies.
   void share(std::mutex& lock) { lock_ = &lock; }
-  /// Sends through a gate: frames that are sent while the gate is closed are lost. The gate belongs
-  /// to this copy alone, and outlives it.
+  /// Sends through a gate: frames that are sent while the gate is closed are lost. The gate must
+  /// belong to this copy alone, and outlive it.
   void go_through(Passage& passage) { passage_ = &passage; }
 
   /// Sends the waiting frames and then `frames`, one burst at most, or puts `frames` aside. Returns
@@ -44,8 +44,8 @@ class alignas(64) SendQueue {
 
   std::uint16_t device_;
   std::uint16_t queue_;
-  std::mutex* lock_ = nullptr;  // null: not shared
-  Passage* passage_ = nullptr;  // null: it is always open
+  std::mutex* lock_ = nullptr;  // null: the queue is not shared
+  Passage* passage_ = nullptr;  // null: no gate
   std::vector<rte_mbuf*> waiting_;
 };
 

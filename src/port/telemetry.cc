@@ -49,7 +49,7 @@ int answer(const char* name, const char* /*parameters*/, rte_tel_data* data) {
   const std::shared_lock guard(served().mutex);
   const auto& commands = served().commands;
   const auto command = std::ranges::find(commands, name, &Telemetry::Command::name);
-  if (command == commands.end()) return 0;  // no longer served
+  if (command == commands.end()) return 0;  // the command is no longer served
   TelemetryTable table = command->answer();
   table.resize(std::min(table.size(), kMostEntries));
   for (const auto& [of, value] : table) add_number(data, allowed(of), value);
@@ -64,7 +64,7 @@ Result<Telemetry> Telemetry::serve(std::vector<Command> commands) {
   for (const Command& command : served().commands) {
     if (rte_telemetry_register_cmd(command.name.c_str(), answer, command.help.c_str()) == 0)
       continue;
-    Error error{"DPDK's telemetry takes no command " + command.name};
+    Error error{"DPDK's telemetry accepts no command " + command.name};
     served().commands.clear();
     return std::unexpected(std::move(error));
   }

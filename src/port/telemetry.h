@@ -16,12 +16,12 @@ namespace millrace {
 /// 256 elements are used.
 using TelemetryTable = std::vector<std::pair<std::string, std::uint64_t>>;
 
-/// Answers to telemetry commands; one object at a time in a process. DPDK's environment must run,
-/// with telemetry.
+/// Answers telemetry commands; a process must have one object at a time. DPDK's environment must
+/// run, with telemetry.
 class Telemetry {
  public:
   struct Command {
-    std::string name;  ///< "/millrace/packets"
+    std::string name;  ///< for example "/millrace/packets"
     std::string help;
     std::function<TelemetryTable()> answer;  ///< called on DPDK's threads, several at once
   };

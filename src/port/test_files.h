@@ -1,4 +1,4 @@
-// For tests: a temporary directory, whole files as strings, a time, packets of numbered bytes.
+// Helpers for tests: a temporary directory, files as strings, a time, packets of numbered bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace millrace::test {
 
-/// The beginning of captures, in ns since 1970.
+/// Timestamp at which test captures begin, in ns since 1970.
 inline constexpr std::uint64_t kStart = 1'700'000'000'000'000'000;
 
 class Directory {
@@ -56,7 +56,7 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-/// Returns `length` bytes that differ from those of any other `seed` nearby.
+/// Returns `length` bytes that differ from those of nearby seeds.
 inline std::vector<std::byte> numbered_bytes(std::size_t length, unsigned seed) {
   std::vector<std::byte> bytes(length);
   for (std::size_t i = 0; i < length; ++i) bytes[i] = static_cast<std::byte>(seed * 31 + i * 7);

@@ -21,7 +21,7 @@ inline Result<sockaddr_un> unix_address(const std::string& path, std::size_t mor
   if (path.size() + more >= sizeof(address.sun_path)) {
     return std::unexpected(Error{"the socket's path " + path + " is longer than " +
                                      std::to_string(sizeof(address.sun_path) - 1 - more) +
-                                     " bytes: give a shorter one",
+                                     " bytes: give a shorter path",
                                  Error::Kind::unreadable});
   }
   std::memcpy(address.sun_path, path.data(), path.size());

@@ -25,7 +25,7 @@ std::string_view what_is_right(int why) {
     case EFBIG:
       return "free some space or write elsewhere";
     case EPIPE:
-      return "let its reader read to the end";
+      return "let the reader of the pipe read to the end";
     default:
       return "write elsewhere";
   }

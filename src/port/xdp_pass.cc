@@ -97,7 +97,7 @@ int attach_xdp_pass(unsigned interface) {
   load.insns = reinterpret_cast<std::uintptr_t>(program.data());
   load.insn_cnt = program.size();
   load.license = reinterpret_cast<std::uintptr_t>("Dual BSD/GPL");
-  load.prog_flags = BPF_F_XDP_HAS_FRAGS;  // without it the driver allows only small MTUs
+  load.prog_flags = BPF_F_XDP_HAS_FRAGS;  // without this flag the driver allows only small MTUs
   kName.copy(load.prog_name, sizeof(load.prog_name) - 1);
   const int loaded = bpf(BPF_PROG_LOAD, load);
   if (loaded < 0) return -1;

@@ -8,7 +8,7 @@ namespace {
 
 using From = Endpoint::Side;
 
-/// Numbers of flows, in a million on a campus's Internet link, that are longer than that many
+/// The number of flows, in a million on a campus's Internet link, that are longer than `packets`
 /// packets. Source: Jurkiewicz, Rzym, Borylo, "Flow length and size distributions in campus
 /// Internet traffic", Computer Communications 167, 2021, data set agh_2015.
 struct LongerThan {
@@ -27,8 +27,8 @@ constexpr std::array<LongerThan, 10> kLonger{{{1, 521'674},
                                               {1'000'000, 2}}};
 
 struct Knot {
-  std::uint64_t length;     // log2, in units of 2^-32
-  std::uint64_t survivors;  // log2 of the number in 2^64, in units of 2^-32
+  std::uint64_t length;     // log2 of the number of packets, in units of 2^-32
+  std::uint64_t survivors;  // log2 of the longer flows among 2^64, in units of 2^-32
 };
 
 const std::array<Knot, kLonger.size()>& knots() {
@@ -42,7 +42,7 @@ const std::array<Knot, kLonger.size()>& knots() {
   return all;
 }
 
-/// Draws the number of packets of a flow: a power law between each two of the published points.
+/// Draws the number of packets of a flow, by a power law between each two published points.
 std::uint32_t draw_length(Random& random) {
   const auto& knot = knots();
   const std::uint64_t survivors = log2_q32(random() | 1);
@@ -75,9 +75,8 @@ bool can_grow(Purpose purpose) {
 }
 
 /// Draws a server. Popularity falls with rank as r^-0.8 (Breslau et al., "Web caching and Zipf-like
-/// distributions", INFOCOM 1999). The inverse of that cumulative distribution is a fifth power, and
-/// 5^5
-/// - 1 is the number of servers.
+/// distributions", INFOCOM 1999). The inverse of that cumulative distribution is a fifth power; the
+/// number of servers is 5^5 - 1.
 std::uint32_t draw_server(Random& random) {
   const std::uint64_t one = std::uint64_t{1} << 20;
   const std::uint64_t root = random.between(one, 5 * one - 1);
@@ -174,7 +173,7 @@ Frame tcp_frame(Conversation& c, From from, unsigned flags, std::uint16_t payloa
   return frame;
 }
 
-/// Three packets of the handshake, three of the end.
+/// Least number of packets that end with FINs: three of the handshake, three of the end.
 constexpr std::uint32_t kShortestWithFin = 6;
 
 Frame next_tcp(Conversation& c, Random& random) {
@@ -222,7 +221,7 @@ bool is_tcp(Purpose purpose) { return purpose <= Purpose::tcp_unanswered; }
 Draft draw_draft(Random& random) {
   const Purpose purpose = draw_purpose(random);
   const std::uint32_t length = draw_length(random);
-  // + 1 keeps the sum of weights above zero.
+  // + 1 gives a flow of one packet a weight above zero.
   return {purpose, can_grow(purpose) ? 64 * (length - 1) + 1 : 0};
 }
 

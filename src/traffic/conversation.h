@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// The kind of a connection, which decides how many packets make it whole.
+/// The kind of a connection. It decides how many packets make a conversation whole.
 enum class Purpose : std::uint8_t {
   tcp,             ///< handshake, data, FIN or RST
   tcp_refused,     ///< SYN, RST
@@ -22,10 +22,10 @@ enum class Purpose : std::uint8_t {
   ping,
 };
 
-/// The first draw for a connection, from a random stream of its own.
+/// The first draw for a connection. All drafts come from a random stream that has no other use.
 struct Draft {
   Purpose purpose = Purpose::tcp;
-  std::uint32_t weight = 1;  ///< share of the packets beyond the minimum
+  std::uint32_t weight = 1;  ///< relative share of the packets beyond the minimum
 };
 Draft draw_draft(Random& random);
 /// Returns the least number of packets that makes a conversation whole.
@@ -38,14 +38,15 @@ struct Conversation {
   std::uint64_t gap_ns = 0;  ///< mean gap between packets of data
   std::uint32_t packets = 0;
   std::uint32_t done = 0;
-  std::uint32_t client_next = 0;  ///< sequence numbers
-  std::uint32_t server_next = 0;
+  std::uint32_t client_next = 0;  ///< the client's next sequence number
+  std::uint32_t server_next = 0;  ///< the server's next sequence number
   Purpose purpose = Purpose::tcp;
   bool ipv6 = false;
-  bool reset = false;  ///< ends with RST instead of FIN
+  bool reset = false;  ///< true: ends with RST instead of FIN
 };
 
 /// Returns a conversation of that many packets, 1 or more, that takes about `longest_ns` at most.
+/// The caller sets the client's host and port.
 Conversation begin(Purpose purpose, std::uint32_t packets, std::uint64_t longest_ns,
                    Random& random);
 /// Returns the next packet. To be called `packets` times.

@@ -27,7 +27,7 @@ class Writer {
   std::byte* at_;
 };
 
-/// Returns the ones' complement sum of big-endian words (RFC 1071); the number of bytes is even.
+/// Returns the unfolded sum of big-endian words (RFC 1071); the number of bytes must be even.
 std::uint32_t sum(std::span<const std::byte> bytes) {
   std::uint32_t total = 0;
   for (std::size_t i = 0; i < bytes.size(); i += 2) {
@@ -109,7 +109,7 @@ void write_echo(std::byte* at, const Frame& frame) {
 }
 
 /// Writes the L4 header at `at`, directly behind the addresses that its checksum covers. The
-/// payload is zero and adds nothing.
+/// payload is zero and adds nothing to the sum.
 void write_l4(std::byte* at, const Frame& frame, unsigned l4_length) {
   const unsigned addresses = frame.ipv6 ? 32 : 8;
   std::uint32_t pseudo = sum({at - addresses, addresses}) + protocol_number(frame) + l4_length;

@@ -24,11 +24,10 @@ struct Frame {
   Protocol protocol = Protocol::tcp;
   Endpoint from;
   Endpoint to;
-  std::uint16_t payload = 0;  ///< bytes behind the L4 header
-  // TCP only; a SYN has the option of its maximum segment size.
-  std::uint8_t flags = 0;
-  std::uint32_t sequence = 0;  ///< TCP's, or ICMP echo's
-  std::uint32_t acknowledgement = 0;
+  std::uint16_t payload = 0;          ///< bytes behind the L4 header
+  std::uint8_t flags = 0;             ///< TCP's; a SYN gets a maximum segment size option
+  std::uint32_t sequence = 0;         ///< TCP's, or ICMP echo's
+  std::uint32_t acknowledgement = 0;  ///< TCP's
   // An ICMP echo's identifier is the client's port.
 };
 

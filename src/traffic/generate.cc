@@ -69,11 +69,11 @@ std::string what_is_wrong(const TrafficPlan& plan) {
   if (plan.profile == Profile::flood && plan.packets != plan.connections) {
     say(
         fmt::format("{} packets for {} connections: in a flood every packet opens a connection, so "
-                    "ask for as many",
+                    "ask for as many packets as connections",
                     plan.packets, plan.connections));
   } else if (plan.packets < plan.connections) {
     say(fmt::format(
-        "{} packets for {} connections: each has at least one, so ask for {} packets or "
+        "{} packets for {} connections: each connection has at least one, so ask for {} packets or "
         "more",
         plan.packets, plan.connections, plan.connections));
   }
@@ -137,7 +137,7 @@ struct Generator::ToServers : Generator::Source {
   const TrafficPlan& plan() const { return plan_; }
 
  private:
-  static constexpr std::uint16_t kPayload = 10;  // 64 bytes on the wire
+  static constexpr std::uint16_t kPayload = 10;  // frames of 64 bytes, check sequence left out
   static constexpr std::uint32_t kServers = 256;
 
   std::uint32_t server(std::uint64_t connection) const {
@@ -160,7 +160,7 @@ struct Generator::Sweep final : Generator::ToServers {
 };
 
 /// Profile skewed: the kind of a packet (a connection's first, one of a heavy connection, one of
-/// another) is drawn without replacement, so that the numbers are exact.
+/// another) is drawn without replacement, so that the number of each kind is exact.
 struct Generator::Skewed final : Generator::ToServers {
   explicit Skewed(const TrafficPlan& plan)
       : ToServers(plan),
@@ -190,12 +190,13 @@ struct Generator::Skewed final : Generator::ToServers {
   }
 
   Random random_;
-  std::vector<std::uint32_t> packets_;  // so far; indexed by connection
+  std::vector<std::uint32_t> packets_;  // packets so far; indexed by connection
   std::uint64_t heavy_left_;
   std::uint64_t opened_ = 0;
 };
 
-/// Profile campus: a priority queue of live connections by their next packet, and the next arrival.
+/// Profile campus: the next arrival, and a priority queue of live connections by the time of their
+/// next packet.
 struct Generator::Campus final : Generator::Source {
   Campus(const TrafficPlan& plan, const std::atomic<bool>* stop)
       : plan_(plan),
@@ -241,13 +242,13 @@ struct Generator::Campus final : Generator::Source {
   }
   std::uint64_t mean_arrival_ns() const { return duration_ns() / plan_.connections; }
 
-  /// Draws all drafts once, for the sums by which the packets beyond the minimum are divided.
+  /// Draws all drafts once, to sum up the weights that divide the packets beyond the minimum.
   void sum_up(const std::atomic<bool>* stop) {
     Random random = draft_stream();
     std::uint64_t fewest = 0;
     for (std::uint64_t i = 0; i < plan_.connections; ++i) {
       if (stop != nullptr && stop->load(std::memory_order_relaxed)) {
-        begun_ = plan_.connections;  // no connection will arrive
+        begun_ = plan_.connections;  // so no connection will arrive
         return;
       }
       const Draft draft = draw_draft(random);

@@ -19,11 +19,11 @@ namespace millrace {
 
 enum class Profile : std::uint8_t {
   campus,   ///< mixed, two-way, heavy-tailed
-  uniform,  ///< any two packets of a connection are separated by one of every other; TCP, IPv4,
-            ///< from clients to servers, SYN first, never ended
+  uniform,  ///< between two consecutive packets of a connection there is one of every other; TCP,
+            ///< IPv4, from clients to servers, SYN first, never ended
   flood,    ///< every packet is a new connection: SYN, IPv4, to one server
-  skewed,   ///< half of the packets in three connections, the others' popularity by rank (Zipf);
-            ///< otherwise as `uniform`
+  skewed,   ///< half of the packets in three connections, the rest by the other connections' rank
+            ///< (Zipf); otherwise as `uniform`
 };
 /// Returns the profile of that name; none if there is none.
 std::optional<Profile> profile_named(std::string_view name);
@@ -31,7 +31,7 @@ std::string_view to_string(Profile profile);
 
 struct TrafficPlan {
   static constexpr std::uint64_t kMaxConnections = 4'000'000'000;
-  static constexpr std::uint64_t kMaxSkewed = 100'000'000;  ///< each needs 4 bytes
+  static constexpr std::uint64_t kMaxSkewed = 100'000'000;  ///< each connection needs 4 bytes
   static constexpr std::uint64_t kMaxPackets = Capture::kMaxPackets;
 
   Profile profile = Profile::campus;
@@ -45,8 +45,8 @@ struct TrafficPlan {
   std::uint64_t seed = 1;
   /// Bytes of a packet that are kept, 64 to 65535.
   std::uint32_t snaplen = 128;
-  /// Duration in seconds, 1 to 31,536,000: connections begin within it (campus; the last ones end
-  /// up to half of it later), or packets are spread evenly over it.
+  /// Duration in seconds, 1 to 31,536,000. Campus connections begin within it, and the last ones
+  /// end up to half of it later. Other profiles spread their packets evenly over it.
   std::uint32_t duration_s = 60;
   /// Longest campus connection in milliseconds, approximately; 0: half of the duration.
   std::uint32_t longest_ms = 0;
@@ -69,8 +69,8 @@ class Generator {
     std::span<const std::byte> bytes;  ///< at most the snaplen; valid until the next call
   };
 
-  /// Makes a generator. For campus this draws all connections once, a fraction of a second a
-  /// million. `stop`, if set from outside meanwhile, ends that early: the generator then has no
+  /// Makes a generator. For campus this draws all connections once, a fraction of a second for each
+  /// million. If another thread sets `stop` meanwhile, drawing ends early, and the generator has no
   /// packets. Errors: those of `check`.
   static Result<Generator> create(const TrafficPlan& plan, const std::atomic<bool>* stop = nullptr);
   Generator(const Generator&) = delete;

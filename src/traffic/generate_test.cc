@@ -131,7 +131,7 @@ TEST(Generate, TimeGoesForward) {
   }
 }
 
-// The parser, which knows nothing of the plan, tracks every packet.
+// The parser gives every packet the verdict `tracked`.
 TEST(Generate, EveryPacketIsTracked) {
   for (const Profile profile : kProfiles) {
     const Capture capture = made(plan_of(profile, 1000, profile == Profile::flood ? 1000 : 10'000));

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kQ32 = 4294967296.0;
 
-// Expected values come from an implementation in Python that gives the published outputs of
+// The expected values come from an implementation in Python that gives the published outputs of
 // splitmix64(1234567) and of xoshiro256** in the state {1, 2, 3, 4}.
 TEST(Random, IsTheOneItSaysItIs) {
   Random random(1);
@@ -19,7 +19,7 @@ TEST(Random, IsTheOneItSaysItIs) {
     EXPECT_EQ(random(), expected);
 }
 
-// Pinned values.
+// The digest is a constant, so every machine must draw the same numbers.
 TEST(Random, DistributionsAreTheSameOnEveryMachine) {
   Random random(1);
   std::uint64_t digest = 0;

@@ -1,4 +1,4 @@
-// For tests: reads a frame and sums what its checksums cover, sharing no code with the writer.
+// Reads a frame and sums what its checksums cover, for tests, sharing no code with the writer.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,8 @@
 namespace millrace {
 namespace {
 
-/// Candidates for shifted addresses: `kCandidates` of them; none where the i-th may not be used.
+/// Candidates for new addresses, `kCandidates` in number. `candidate(i)` returns none if the i-th
+/// must not be used.
 template <class A>
 struct Pool;
 
@@ -95,7 +96,8 @@ class Relabelling {
   }
 
  private:
-  static constexpr std::uint64_t kPatience = std::uint64_t{1} << 25;  // two IPv4 /8 in a row
+  /// Rejected candidates in a row after which `choose` gives up: as many as two IPv4 /8 have.
+  static constexpr std::uint64_t kPatience = std::uint64_t{1} << 25;
 
   static std::uint16_t port(std::uint16_t p, unsigned w) {
     return p == 0 ? p : static_cast<std::uint16_t>(1 + (p - 1U + w % 65535) % 65535);
@@ -136,7 +138,8 @@ class Windows {
     auto done = for_each_burst(in_, [this](const Burst& burst) { return note(burst); });
     if (done && !(v4_.choose(count_) && v6_.choose(count_))) {
       done = std::unexpected(Error{fmt::format(
-          "not enough addresses for {} windows: ask for fewer, or keep fewer addresses", count_)});
+          "not enough addresses for {} windows: ask for fewer windows, or keep fewer addresses",
+          count_)});
     }
     if (done) done = for_each_burst(in_, [this](const Burst& burst) { return copy(burst); });
     if (!done) return std::unexpected(done.error());
@@ -200,8 +203,9 @@ Result<void> check(const Capture& capture, unsigned count) {
                           count, one >> 20, available >> 20, available / one)});
   }
   if (capture.size() > Capture::kMaxPackets / count) {
-    return std::unexpected(Error{fmt::format("{} windows have more than {} packets: ask for fewer",
-                                             count, Capture::kMaxPackets)});
+    return std::unexpected(
+        Error{fmt::format("{} windows have more than {} packets: ask for fewer windows", count,
+                          Capture::kMaxPackets)});
   }
   return {};
 }

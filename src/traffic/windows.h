@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// Addresses that stay unchanged in every window. Empty functions: none.
+/// Addresses that stay unchanged in every window. An empty function keeps none.
 ///
 /// With services configured these are the virtual addresses and the backends, so that every
 /// window's packets still belong to a service. A service that takes everything (0.0.0.0/0) has no
@@ -25,11 +25,10 @@ struct Shift {
 ///
 /// - an end of a packet is shifted unless its address is kept; if both ends are kept, both are
 ///   shifted nevertheless, since the windows would coincide otherwise;
-/// - a shifted address becomes another address: the same for the same address throughout the
-/// window,
-///   so that both directions of a conversation shift alike, and different for different addresses.
-///   No two windows share a shifted address, none of them occurs anywhere in the capture, and none
-///   is kept: connections of different windows never coincide;
+/// - a shifted address becomes a new address: the same one throughout the window, so that both
+///   directions of a conversation shift alike, and another one for every other address. No two
+///   windows share a new address, and no new address occurs in the capture or is kept: connections
+///   of different windows never coincide;
 /// - a shifted port p above 0 becomes 1 + (p - 1 + w) mod 65535; ICMP identifiers stay.
 ///
 /// New IPv4 addresses are unicast, outside of 0, 10, 127 and 169.254; new IPv6 addresses have one

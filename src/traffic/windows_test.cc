@@ -64,7 +64,7 @@ TEST(Windows, CopiesAreInterleavedAtTheSameTimes) {
 }
 
 /// Expects that each window maps connections one to one, alike in both directions, and that no two
-/// windows share one.
+/// windows share a connection.
 void check_bijection(const Capture& in, unsigned count, const Shift& shift, bool servers_stay) {
   const Capture out = windows_of(in, count, shift);
   std::set<View::Five> taken;
@@ -163,7 +163,8 @@ TEST(Windows, WrongChecksumsStayAsWrong) {
   for (std::size_t i = 0; i < right.size(); ++i) {
     const auto& packet = right.packet(i);
     std::vector<std::byte> bytes(packet.bytes().begin(), packet.bytes().end());
-    bytes[View(packet).ipv6() ? 63 : 25] ^= std::byte{0x5a};  // a byte of TCP, or IP's checksum
+    // A byte behind IPv6's header, or of IPv4's checksum.
+    bytes[View(packet).ipv6() ? 63 : 25] ^= std::byte{0x5a};
     ASSERT_TRUE(in.append(packet.timestamp_ns, packet.wire_length, bytes).has_value());
   }
   const Capture out = windows_of(in, 2);
