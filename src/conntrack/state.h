@@ -238,7 +238,7 @@ inline constexpr auto kLasting = [] {
     for (std::size_t direction = 0; direction < kDirections; ++direction) {
       for (std::size_t signal = 0; signal < kSignals; ++signal) {
         for (std::size_t state = 0; state < kConnectionStates; ++state) {
-          if (signal < kTcpSignals && state >= kTcpStates) continue;  // TCP's signal, not its state
+          if (signal < kTcpSignals && state >= kTcpStates) continue;  // not a state of TCP
           const auto was = static_cast<ConnectionState>(state);
           if (next_state(was, static_cast<Direction>(direction), static_cast<Signal>(signal),
                          kProtocolUdp, is_old ? kStreamAfterMs : 0) == was)

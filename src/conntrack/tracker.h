@@ -234,7 +234,7 @@ class Tracker {
 
   /// @name Following packets, for a tracker with `TrackerConfig::follows`
   /// @{
-  /// True if the connection has expired. `closed(id)` may ask, also for an evicted connection.
+  /// True if the connection has expired. In `closed(id)`: false if it was evicted or closed.
   bool is_idle_too_long(ConnId id, Tick now) const { return now - deadline(id) >= 0; }
   /// Returns the state of a connection, from its entry on that side.
   ConnectionState state_of(Side side, ConnId id) const {

@@ -56,7 +56,7 @@ class Ageing {
   /// Takes out a connection that was not removed by `sweep`.
   virtual void gone(ConnId id) = 0;
   /// Calls `expire` for connections with a deadline at or before `now`, and takes them out without
-  /// a call of `gone`. Checks `budget` connections at most. Returns true if no work is left `now`.
+  /// a call of `gone`. Checks at most `budget` connections. Returns true if no work is left.
   virtual bool sweep(Tick now, unsigned budget, Connections& connections) = 0;
   /// True if expired connections may stay for long. The tracker then does not find them any more,
   /// and an insertion may evict them.
