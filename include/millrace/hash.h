@@ -5,9 +5,9 @@
 // For independent random round keys, the probability that two given inputs have any one given
 // output difference is at most 2^-113 (Keliher and Sui, IET Information Security 2007, for the
 // bound over four rounds; Minematsu and Tsunoo, FSE 2006, for its use as a universal hash). Some 20
-// bits of the output pick a bucket, so for buckets the bound is a good reason but no proof: summed
-// over all differences that agree in those bits, it says nothing. The hash is not a MAC: never show
-// its output to an attacker.
+// bits of the output pick a bucket. That few keys share a bucket is therefore plausible but not
+// proved: the bound, summed over all differences that are 0 in those bits, is far above 2^-20. The
+// hash is not a MAC: never show its output to an attacker.
 #pragma once
 
 #include <array>
@@ -59,10 +59,11 @@ class Hasher {
     }
   }
 
-  /// Writes the hash of `keys[i]` into `hashes[i]`; `hashes` is at least as long as `keys`.
+  /// Writes the hash of `keys[i]` into `hashes[i]`. `hashes` must be as long as `keys` or longer.
   template <class A>
   void operator()(std::span<const Key<A>> keys, std::span<Hash> hashes) const {
-    MILLRACE_CHECK(hashes.size() >= keys.size(), "Hasher", "hashes is as long as keys or longer");
+    MILLRACE_CHECK(hashes.size() >= keys.size(), "Hasher",
+                   "hashes must be as long as keys or longer");
     for (std::size_t i = 0; i < keys.size(); ++i) hashes[i] = (*this)(keys[i]);
   }
 

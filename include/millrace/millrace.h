@@ -1,16 +1,16 @@
 /* millrace for C: a connection tracker to embed.
  *
- * The functions are those of millrace/tracker.h, which says more about each. One thread at a time
- * uses a tracker. A call handles a burst of up to MILLRACE_BURST_MAX keys. `keys` points to an
- * array of millrace_key_v4 or millrace_key_v6, according to the tracker's family. Unused key bytes
- * must be zero.
+ * The functions are those of millrace/tracker.h, which says more about each. Only one thread at a
+ * time may use a tracker. A call handles a burst of up to MILLRACE_BURST_MAX keys. `keys` points to
+ * an array of millrace_key_v4 or millrace_key_v6, according to the tracker's family. Unused key
+ * bytes must be zero.
  *
  * Rules that callers must keep:
  *
  *  - `tracker` and `options` are not NULL, nor are `keys` and `ids` of a burst that is not empty.
  *  - A burst has MILLRACE_BURST_MAX keys at most.
  *  - An id that is passed to a function is that of a live connection, or of a live reply entry if
- *    the function takes one. A connection is therefore closed once.
+ *    the function takes one. A connection that has ended must not be closed again.
  *  - The callback `closed` does not change the tracker.
  *
  * A debug build of the library checks these rules: for a broken rule it prints one line that names
@@ -19,7 +19,7 @@
  *
  * Ticks count milliseconds of a clock that is never set, such as CLOCK_MONOTONIC, and wrap after
  * 49.7 days: pass the low 32 bits. If ticks go back all the same, nothing breaks, but connections
- * end later or earlier by as much (millrace/tracker.h says when).
+ * end later or earlier, by as much as the ticks went back (millrace/tracker.h says when).
  */
 #ifndef MILLRACE_MILLRACE_H
 #define MILLRACE_MILLRACE_H
@@ -111,11 +111,11 @@ void* millrace_state(const millrace_tracker* tracker, uint32_t id);
 /* Returns the caller's state of a reply entry, valid until the connection ends. */
 void* millrace_reply_state(const millrace_tracker* tracker, uint32_t reply);
 
-/* Ends a connection and its reply entry. The ids may be given out again at once. */
+/* Ends a connection and its reply entry. Their ids may be given out again at once. */
 void millrace_close(millrace_tracker* tracker, uint32_t id);
 /* Ends connections that were idle for their timeout. Checks `budget` connections at most, and no
- * more than 1024. Returns true if nothing is left to do at that time. `closed`, which may be NULL,
- * is called with each id while the connection's key and state can still be read. */
+ * more than 1024. Returns true if no work is left at `now_ms`. `closed`, which may be NULL, is
+ * called with each id while the connection's key and state can still be read. */
 bool millrace_sweep(millrace_tracker* tracker, uint32_t now_ms, unsigned budget,
                     void (*closed)(uint32_t id, void* context), void* context);
 

@@ -2,8 +2,8 @@
 //
 // A bucket is one cache line: 28 tags of 16 bits and a counting overflow filter. The position of a
 // slot determines its record, so entries never move and an id stays valid for the life of its
-// entry. The full key stands in the record, beside the state that the packet needs anyway. A hit
-// reads two cache lines and leaves the state in the cache; a miss reads one.
+// entry. The full key stands in the record, beside the state that the packet needs anyway. Most
+// hits read two cache lines and leave the state in the cache; most misses read one line.
 //
 //      0      2                        54     56                64
 //      +------+------+---       ---+------+-------------------+
@@ -25,12 +25,12 @@
 //  4. size() is the number of live slots.
 //
 // `SharedRace` is for several threads at once. Readers never wait. A writer holds its key's first
-// bucket, by the bit that the overflow filter leaves free, so that a key is inserted once. It also
-// holds each later bucket that it inserts into or counts in; if another thread holds one of these,
-// the writer releases all and begins again. A slot gets its tag after the record has the key;
-// counters go up before the tag is stored and down after it is cleared. A lookup during an
-// insertion may miss the new entry, as if it had come first; another insertion of that key does not
-// miss it.
+// bucket, by the bit that the overflow filter leaves free, so that a key is inserted once. The
+// writer also holds each later bucket that it inserts into or whose counters it changes; if another
+// thread holds one of these buckets, the writer releases all of its buckets and begins again. A
+// slot gets its tag after the record has the key. Counters go up before the tag is stored, and down
+// after the tag is cleared. A lookup during an insertion may miss the new entry, as if the lookup
+// had been first; a second insertion of the same key finds the entry.
 #pragma once
 
 #include <algorithm>
@@ -64,7 +64,7 @@ class BasicRace {
  public:
   static constexpr std::string_view kName = "race";
   static constexpr std::string_view kSummary =
-      "one line of 28 tags and a counting filter a bucket, key and state in the record; the "
+      "each bucket is a cache line of 28 tags and a counting filter, keys are in the records; the "
       "default";
   /// The load up to which practically no insertion is refused, under churn too (docs/race.md).
   static constexpr double kMaxLoad = 0.85;
@@ -101,7 +101,7 @@ class BasicRace {
   void find(std::span<const K> keys, std::span<const Hash> hashes, std::span<ConnId> ids,
             Stragglers stragglers = {}) const {
     MILLRACE_CHECK(hashes.size() == keys.size() && ids.size() >= keys.size(), "Race::find",
-                   "keys and hashes are as many, and ids not fewer");
+                   "there must be as many hashes as keys, and as many ids or more");
     stragglers.for_each_other(keys.size(),
                               [&](std::size_t i) { ids[i] = find_from<0>(keys[i], hashes[i]); });
     stragglers.for_each(keys.size(),
@@ -115,7 +115,7 @@ class BasicRace {
 
   void release(ConnId id) {
     MILLRACE_CHECK(index(id) < slots() && Words::load(tag_of(id)) == Bucket::kDraining,
-                   "Race::release", "the id is draining, and released once");
+                   "Race::release", "the id must be draining: erased, and not released yet");
     Words::store(tag_of(id), Bucket::kFree);
   }
 
@@ -124,7 +124,7 @@ class BasicRace {
 
   const Hasher& hasher() const { return hasher_; }
   const Records<K>& records() const { return records_; }
-  /// Returns the live entries. `SharedRace` counts them: a shared counter would slow all threads.
+  /// Returns the number of live entries. `SharedRace` counts them, as a counter would slow threads.
   std::size_t size() const {
     if constexpr (Words::kShared) return count_live();
     return size_;
@@ -135,7 +135,7 @@ class BasicRace {
   Pages pages() const { return std::max(index_.pages(), records_.pages()); }
   Result<void> check_invariants() const;
 
-  /// Returns how many buckets a lookup of the key reads, 1 to 3: what an attacker would raise.
+  /// Returns how many buckets a lookup of the key reads, 1 to 3. An attacker would try to raise it.
   unsigned buckets_read(const K& key) const { return place_of(key, hasher_(key)).home + 1; }
 
  private:
@@ -146,7 +146,7 @@ class BasicRace {
   static constexpr unsigned kHomes = 3;
   static constexpr std::uint32_t kBucketsPerAreaBucket = 24;
 
-  /// An entry and the number of its home, 0 to 2; for none, the last home that the lookup read.
+  /// An entry and the number of its home, 0 to 2. If `id` is none, `home` is the last home read.
   struct Place {
     ConnId id = ConnId::none;
     unsigned home = 0;
@@ -171,8 +171,8 @@ class BasicRace {
   Tag& tag_of(ConnId id) const { return bucket(index(id) / kSlots).tag[index(id) % kSlots]; }
 
   // Five values come from one hash. Its upper and lower half pick the two buckets, its last bits
-  // are the tag. Entries of one bucket share the bits that picked it, so filter value and bucket of
-  // the overflow area come from products that mix all bits.
+  // are the tag. Entries of one bucket share the bits that picked the bucket, so the filter value
+  // and the bucket of the overflow area come from products that mix all bits.
   static std::uint32_t range(std::uint64_t bits, std::uint32_t size) {
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint32_t>(static_cast<Wide>(bits) * size >> 64);
@@ -235,7 +235,7 @@ class BasicRace {
     return free != 0;
   }
 
-  /// Searches all homes. Out of line: `find_from` seldom calls it, and needs the registers itself.
+  /// Searches the homes in order. Out of line: `find_from` seldom calls it, and needs registers.
   [[gnu::noinline]] Place place_of(const K& key, Hash hash) const {
     for (unsigned home = 0;; ++home) {
       const std::uint32_t at = home_of(hash, home);
@@ -245,7 +245,7 @@ class BasicRace {
     }
   }
 
-  /// Counts an entry of that hash in, or out of, the filters of all homes before `home`.
+  /// Adds an entry to the counters of the homes before `home`; `count_out` takes it out of them.
   void count_in(Hash hash, unsigned home) {
     while (home-- > 0) bucket(home_of(hash, home)).count_in(filter_of(hash));
   }
@@ -253,7 +253,7 @@ class BasicRace {
     while (home-- > 0) bucket(home_of(hash, home)).count_out(filter_of(hash));
   }
 
-  /// Returns how many homes a new key of that hash may use: a full counter closes those behind it.
+  /// Returns how many homes a new key of that hash may use: it may not go past a full counter.
   unsigned homes_open(Hash hash) const {
     for (unsigned home = 0; home + 1 < kHomes; ++home) {
       if (!bucket(home_of(hash, home)).can_pass(filter_of(hash))) return home + 1;
@@ -274,7 +274,7 @@ class BasicRace {
   std::optional<ConnId> insert_where_free(const K& key, Hash hash);
   template <WorthFunction W>
   ConnId insert_for_least_worthy(const K& key, Hash hash, const W& worth);
-  /// Makes a free slot live. The entry is already counted in the homes before.
+  /// Makes a free slot live. The homes before the slot's home must count the entry already.
   void occupy(ConnId id, const K& key, Hash hash) {
     Words::write(records_.header(id).key, key);
     Words::store(tag_of(id), tag_for(hash));
@@ -306,16 +306,16 @@ class BasicRace {
   Hasher hasher_;
   Memory index_;
   Records<K> records_;
-  std::uint32_t buckets_ = 0;  // first and second homes
-  std::uint32_t area_ = 0;     // third homes, behind them
+  std::uint32_t buckets_ = 0;  // number of buckets that are first and second homes
+  std::uint32_t area_ = 0;     // number of buckets of the overflow area, behind the others
   std::size_t capacity_ = 0;
   std::size_t size_ = 0;
 };
 
 template <class K>
 using Race = BasicRace<K, detail::OneThread>;
-/// The table for several threads at once. The caller releases an erased id once no thread uses an
-/// entry that it found before the erase. `insert` evicts nothing.
+/// The table for several threads at once. The caller may release an erased id only when no thread
+/// still uses an entry that it found before the erase. `insert` evicts nothing.
 template <class K>
 using SharedRace = BasicRace<K, detail::ManyThreads>;
 
@@ -326,7 +326,7 @@ auto BasicRace<K, Words>::create(const TableConfig& config) -> Result<BasicRace>
   const double wanted = static_cast<double>(config.capacity + kDrainingRoom) / kMaxLoad;
   const auto all = static_cast<std::uint32_t>(wanted / kSlots) + 1;
   const std::uint32_t area = std::max(1U, all / kBucketsPerAreaBucket);
-  const std::uint32_t buckets = std::max(2U, all - area);  // two homes that differ
+  const std::uint32_t buckets = std::max(2U, all - area);  // first and second home must differ
   // The largest mapping first, so that a lack of memory mostly shows before pages are touched.
   auto records =
       Records<K>::create(std::size_t{buckets + area} * kSlots, config.state_bytes, config.pages);
@@ -394,8 +394,8 @@ template <WorthFunction W>
   return least == ConnId::none ? Insertion{} : Insertion{least, inserted, least};
 }
 
-/// Inserts into the first home with a free slot, if any, and returns its id. Returns nothing if
-/// another thread holds a bucket that the insertion needs. The caller holds the first home.
+/// Inserts into the first home with a free slot. Returns the entry's id, none if there is no slot,
+/// or nothing if another thread holds a bucket in question. The caller must hold the first home.
 template <class K, class Words>
 std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash hash) {
   std::array<typename Bucket::Hold, kHomes> holds;
@@ -412,7 +412,7 @@ std::optional<ConnId> BasicRace<K, Words>::insert_where_free(const K& key, Hash 
   return ConnId::none;
 }
 
-/// Replaces the entry of least worth if that is below the newcomer's. Returns its id, or none.
+/// Evicts the least worthy entry for the newcomer, if it is worth less. Returns its id, or none.
 template <class K, class Words>
 template <WorthFunction W>
 ConnId BasicRace<K, Words>::insert_for_least_worthy(const K& key, Hash hash, const W& worth) {
@@ -474,7 +474,7 @@ Result<void> BasicRace<K, Words>::check_invariants() const {
       const Hash hash = hasher_(key);
       const unsigned home = home_in(id, hash);
       ++live;
-      if (home == kHomes || tag_of(id) != tag_for(hash)) wrong = "1: an entry is not at home";
+      if (home == kHomes || tag_of(id) != tag_for(hash)) wrong = "1: a bucket or tag is wrong";
       if (home == kHomes) return;
       for (unsigned before = 0; before < home; ++before)
         ++passed[home_of(hash, before)][filter_of(hash)];
@@ -483,11 +483,11 @@ Result<void> BasicRace<K, Words>::check_invariants() const {
   }
   for (std::uint32_t at = 0; at < buckets_ + area_; ++at) {
     for (unsigned filter = 0; filter < kFilters; ++filter) {
-      if (bucket(at).passed(filter) != passed[at][filter]) wrong = "2: an overflow counter is off";
+      if (bucket(at).passed(filter) != passed[at][filter]) wrong = "2: a counter is wrong";
     }
   }
   if (!wrong.empty()) return broken(wrong);
-  if (live != size()) return broken("4: size() is off");
+  if (live != size()) return broken("4: size() is not the number of live slots");
   return {};
 }
 

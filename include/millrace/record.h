@@ -1,5 +1,6 @@
 // The records of a table, one for each entry: a header that is the same in all tables, then the
-// function's state, at a stride that is a power of two.
+// state of the function that uses the table (the load balancer, for example). The distance from one
+// record to the next, the stride, is a power of two.
 //
 //      0                  16 / 40     20 / 44   24 / 48                stride
 //      +------------------+-----------+---------+----------------------+
@@ -24,11 +25,11 @@ namespace millrace {
 template <class K>
 struct RecordHeader {
   K key;
-  /// Tick of the latest packet of this direction; the tracker raises it to the peer's when it reads
-  /// both.
+  /// Tick of the latest packet of this direction. When the tracker reads the ticks of both entries
+  /// of a connection, it raises the earlier tick to the later one.
   Tick last_seen;
   /// The entry of the opposite direction. While other workers must not see the connection, the
-  /// tracker stores a mark here that is no id (`kUnconfirmed`, conntrack/entry.h).
+  /// tracker stores a value here that is no entry's id (`kUnconfirmed`, conntrack/entry.h).
   ConnId peer = ConnId::none;
 };
 static_assert(sizeof(RecordHeader<KeyV4>) == 24 && sizeof(RecordHeader<KeyV6>) == 48);
@@ -41,8 +42,8 @@ ConnId peer_of(const RecordHeader<K>& header) {
   return std::atomic_ref(peer).load(std::memory_order_acquire);
 }
 
-/// An array of records indexed by `ConnId`. Owned by one table instance, under that table's thread
-/// rule. An `id` must be below `count()`; only debug builds check that.
+/// An array of records indexed by `ConnId`. One table instance owns the array, and the table's
+/// thread rule holds for it. An `id` must be below `count()`; only debug builds check that.
 template <class K>
 class Records {
  public:
@@ -51,8 +52,8 @@ class Records {
 
   Records() = default;
 
-  /// Makes `count` records with `state_bytes` for the function: 0 to 232 for IPv4 keys, 208 for
-  /// IPv6. Errors: `state_bytes` out of that range (usage); no memory (failed).
+  /// Makes `count` records with `state_bytes` for the function: 0 to 232 for IPv4 keys, 0 to 208
+  /// for IPv6. Errors: `state_bytes` out of that range (usage); no memory (failed).
   static Result<Records> create(std::size_t count, std::size_t state_bytes, Pages pages) {
     const std::size_t bytes = sizeof(RecordHeader<K>) + state_bytes;
     const std::size_t stride = std::bit_ceil(bytes < kMinStride ? kMinStride : bytes);
@@ -84,7 +85,7 @@ class Records {
     return memory_.data() + (std::size_t{index(id)} << shift_);
   }
   std::byte* at(ConnId id) const {
-    MILLRACE_CHECK(index(id) < count_, "Records", "an id is below count()");
+    MILLRACE_CHECK(index(id) < count_, "Records", "an id must be below count()");
     return place_of(id);
   }
 
@@ -95,7 +96,7 @@ class Records {
 
 /// A view of the functions' states in a table's records. A state begins a fixed number of bytes
 /// into the record's state, behind what the tracker keeps there, and is at least 2-byte aligned.
-/// Valid as long as the records.
+/// The view is valid as long as the records.
 template <class K>
 class States {
  public:

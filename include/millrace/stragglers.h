@@ -10,10 +10,10 @@ namespace millrace {
 
 /// A set of keys of one burst that the stages of a table's pipeline pass on. It is a hint: lookups
 /// of the burst are right whichever keys are in it. Looking up the keys in the set apart from the
-/// rest avoids a branch that is often mispredicted. Used by one thread.
+/// rest avoids a branch that is often mispredicted. Only one thread may use an instance.
 class Stragglers {
  public:
-  /// The most keys of a burst.
+  /// The largest number of keys in a burst.
   static constexpr std::size_t kMax = 64;
 
   Stragglers() = default;

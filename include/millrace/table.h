@@ -1,20 +1,20 @@
 // The contract of a connection table: what every table promises, and nothing about how.
 //
-// A table maps keys to connection ids and owns the records behind the ids. One thread at a time
-// uses an instance, unless its sharing scheme says otherwise.
+// A table maps keys to connection ids and owns the records behind the ids. Only one thread at a
+// time may use an instance, unless its sharing scheme says otherwise.
 //
 // 1. `prefetch`, `prefetch_records`, `prefetch_stragglers` and `find` form a pipeline for a burst
 //    of at most 64 keys (Stragglers::kMax): each stage prefetches what the next one reads. All
-//    stages but `find` are hints; `find` is right without them. `hashes` has as many elements as
-//    `keys`, `ids` at least as many.
+//    stages but `find` are hints; `find` is right without them. `hashes` must have as many elements
+//    as `keys`, `ids` at least as many.
 // 2. An id stays valid for the life of its entry. The id of an erased entry is *draining*: it is
 //    neither found nor given out again until `release`, so that the caller can still read the
 //    record of an entry that it found earlier in its burst.
 // 3. `insert` may evict an entry with a worth below the newcomer's. The newcomer may get the
 //    evicted entry's id at once, so an entry that the burst still uses needs a high worth. `insert`
-//    writes only the key of a record; the rest is the evicted entry's until the caller overwrites
-//    it.
-// 4. The caller calls `release` once for each draining id, and for no other id.
+//    writes only the key of a record; the rest of the record is the evicted entry's until the
+//    caller overwrites it.
+// 4. The caller must call `release` once for each draining id, and for no other id.
 //
 // Debug builds check the lengths in `find` and the ids in `release` for `race`, and the ids of
 // records for all tables (detail/check.h).
@@ -39,7 +39,7 @@ namespace millrace {
 struct TableConfig {
   std::size_t capacity = 0;     ///< entries that the table promises to hold, 1 or more
   std::size_t state_bytes = 0;  ///< size of the function's state in each record
-  Pages pages = Pages::huge;    ///< best kind of memory to try
+  Pages pages = Pages::huge;    ///< best kind of pages to try
   Secret secret;                ///< secret of the hash
   /// Room beyond the capacity, as a share of the capacity from 0 to 1. Tables with
   /// `kHoldsHeadroom`, which grow or chain, hold all of it; other tables hold as much of it as
@@ -94,9 +94,10 @@ struct Insertion {
 enum class Cursor : std::uint64_t { begin = 0, end = UINT64_MAX };
 
 /// A function that rates live entries for eviction. `worth(id)` is 0 for a dead entry; the entry
-/// with the lowest worth is evicted. `worth(ConnId::none)` is the newcomer's worth. A function with
-/// a member `least(id)` gets a call for each entry that is the least worthy so far, while its key
-/// can still be read: the last of these entries is evicted, and `insert` may overwrite its key.
+/// with the lowest worth is evicted. `worth(ConnId::none)` is the newcomer's worth. If the function
+/// has a member `least(id)`, the table calls it for each entry that is the least worthy so far,
+/// while the entry's key can still be read: the last of these entries is evicted, and `insert` may
+/// overwrite its key.
 template <class W>
 concept WorthFunction = requires(const W worth, ConnId id) {
   { worth(id) } -> std::same_as<std::uint8_t>;
@@ -153,7 +154,7 @@ concept ConnectionTable =
       /// True if `find` compares keys in records, so that prefetching records pays.
       { T::kKeyInRecord } -> std::convertible_to<bool>;
       { T::create(TableConfig{}) } -> std::same_as<Result<T>>;
-      /// The hasher of every hash that is passed to this table.
+      /// Returns the hasher that must make every hash passed to this table.
       { view.hasher() } -> std::same_as<const Hasher&>;
       { view.prefetch(hashes) } -> std::same_as<void>;
       /// Returns the keys that need a lookup beyond their first bucket.
@@ -165,20 +166,20 @@ concept ConnectionTable =
       { table.insert(key, hash, worth) } -> std::same_as<Insertion>;
       /// Returns the id of the erased entry, which is draining now, or none.
       { table.erase(key, hash) } -> std::same_as<ConnId>;
-      /// Makes a draining id reusable, once no thread uses its record any more. `id` is not none.
+      /// Makes a draining id reusable. No thread may use its record any more. Not for none.
       { table.release(id) } -> std::same_as<void>;
-      /// Visits about that many entries from the cursor on, and returns the cursor to go on from.
-      /// An entry that lives through the whole walk is visited at least once, and perhaps twice,
-      /// whatever is inserted or erased meanwhile.
+      /// Visits about as many entries as the second argument says, from the cursor on, and returns
+      /// the cursor to go on from. An entry that lives through the whole walk is visited at least
+      /// once, and perhaps twice, whatever is inserted or erased meanwhile.
       { view.walk(cursor, std::size_t{64}, visit) } -> std::same_as<Cursor>;
       { view.records() } -> std::same_as<const Records<K>&>;
       /// Returns the number of live entries; draining ids do not count.
       { view.size() } -> std::same_as<std::size_t>;
       /// Returns the entries promised at creation.
       { view.capacity() } -> std::same_as<std::size_t>;
-      /// Returns the number of slots of the index, `capacity()` or more; the load is a share of it.
-      /// The number of ids, and so of live entries, is at most `records().count()`, which may be
-      /// more or less.
+      /// Returns the number of slots of the index, `capacity()` or more. The load is `size() /
+      /// slots()`. The number of ids, and so of live entries, is at most `records().count()`, which
+      /// may be more or less than `slots()`.
       { view.slots() } -> std::same_as<std::size_t>;
       /// Returns the bytes of index and records together.
       { view.memory_bytes() } -> std::same_as<std::size_t>;

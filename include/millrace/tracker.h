@@ -1,9 +1,10 @@
 // A connection tracker to embed: `race` tables, a timer wheel, one address family.
 //
-// The library has it compiled for IPv4 (KeyV4) and IPv6 (KeyV6). Each call handles a burst, which
-// hides memory latency and spreads the cost of the call. One thread at a time uses a tracker: give
-// every worker its own, and make both directions of a connection reach the same worker. Nothing is
-// allocated after `create`, nothing throws, and nothing is printed but broken rules (below).
+// The library contains the tracker compiled for IPv4 (KeyV4) and IPv6 (KeyV6). Each call handles a
+// burst, which hides memory latency and spreads the cost of the call. Only one thread at a time may
+// use a tracker: give every worker thread its own tracker, and make both directions of a connection
+// reach the same worker. Nothing is allocated after `create`, nothing throws, and nothing is
+// printed but broken rules (below).
 //
 //   auto tracker = millrace::ConnectionTracker<millrace::KeyV4>::create({.capacity = 1'000'000});
 //   std::uint64_t fresh = tracker->track(keys, now, ids);   // bit i: keys[i] opened a connection
@@ -14,8 +15,8 @@
 //
 //  1. A burst has `kBurstMax` keys at most, and `ids` is at least as long as `keys`.
 //  2. An id that is passed to a function is that of a live connection, or of a live reply entry if
-//     the function takes one: not `none`, and not the id of a connection that has ended. A
-//     connection is therefore closed once.
+//     the function takes one: not `none`, and not the id of a connection that has ended. Such a
+//     connection must therefore not be closed again.
 //  3. The callback `closed` of `sweep` does not call `track`, `link`, `close` or `sweep`.
 //  4. A tracker that was moved from is only destroyed or assigned to.
 //  5. The callback `visit` of `walk` is not empty.
@@ -28,12 +29,12 @@
 // set (CLOCK_REALTIME). Ticks wrap and compare signed (types.h). If ticks go back all the same, by
 // up to 24.8 days, nothing breaks, but connections end at other times:
 //
-//  - `sweep` uses the latest tick that a `sweep`, or a `track` that opened a connection, was given.
-//    Earlier ticks make nothing due, so connections that are idle meanwhile end late, by as much as
-//    time went back.
-//  - `track`, `find` and `link` mark the connections that they find as seen at the tick that they
-//    are given. A connection that is marked with an earlier tick counts as idle since then and may
-//    end early, by as much as time went back.
+//  - `sweep` uses the latest tick that was passed to a `sweep`, or to a `track` that opened a
+//    connection. Earlier ticks make nothing due, so connections that are idle meanwhile end late,
+//    by as much as time went back.
+//  - `track`, `find` and `link` mark the connections that they find as seen at the tick that is
+//    passed to them. A connection that is marked with an earlier tick counts as idle since then and
+//    may end early, by as much as time went back.
 //  - A tick that is more than 24.8 days (2^31 - 1 ms) before the latest one counts as later: time
 //    leaps, and the next `sweep` ends the connections that were idle for their timeout at that
 //    later tick.
@@ -82,9 +83,9 @@ struct TrackerOptions {
 template <class K>
 class ConnectionTracker {
  public:
-  /// The most keys of a call.
+  /// The largest number of keys in one call.
   static constexpr std::size_t kBurstMax = 64;
-  /// The most connections that one sweep checks.
+  /// The largest number of connections that one `sweep` checks.
   static constexpr unsigned kSweepMax = 1024;
 
   /// Makes an empty tracker. Errors: an option out of its range (usage); no memory (failed).
@@ -96,7 +97,8 @@ class ConnectionTracker {
 
   /// Finds the connection of each key, or opens one: `ids[i]` is its id, or `none` if the table is
   /// full. Bit i of the result is set if keys[i] opened its connection; the state is zeroed then.
-  /// At most `kBurstMax` keys; `ids` is at least as long. An id is valid until its connection ends.
+  /// `keys` has at most `kBurstMax` elements, `ids` at least as many as `keys`. An id is valid
+  /// until its connection ends.
   std::uint64_t track(std::span<const K> keys, Tick now, std::span<ConnId> ids);
 
   /// Finds the connection of each key; `ids[i]` is `none` if there is none. With `Side::reply`,
@@ -113,7 +115,7 @@ class ConnectionTracker {
 
   /// Ends connections that were idle for their timeout. Calls `closed` with each id while the
   /// connection's key and states can still be read. Checks `budget` connections at most, and no
-  /// more than `kSweepMax`. Returns true if nothing is left to do at that time. Call it between
+  /// more than `kSweepMax`. Returns true if no work is left at tick `now`. Call `sweep` between
   /// bursts, when no id of a burst is in use, and at least once in 24 days: ticks that are farther
   /// apart do not compare correctly.
   bool sweep(Tick now, unsigned budget = 64, const std::function<void(ConnId)>& closed = {});

@@ -32,7 +32,7 @@ struct KeyOf<ConnectionTracker<K>> {
 
 /// Returns the tracker behind the pointer, which must not be null.
 auto& of([[maybe_unused]] const char* call, auto* tracker) {
-  MILLRACE_CHECK(tracker != nullptr, call, "tracker is not NULL");
+  MILLRACE_CHECK(tracker != nullptr, call, "tracker must not be NULL");
   return tracker->of;
 }
 
@@ -41,7 +41,7 @@ template <class Use>
 auto with_keys(const char* call, millrace_tracker* tracker, const void* keys, std::size_t count,
                std::uint32_t* ids, Use&& use) {
   MILLRACE_CHECK(count == 0 || (keys != nullptr && ids != nullptr), call,
-                 "keys and ids are not NULL");
+                 "keys and ids must not be NULL");
   return std::visit(
       [&](auto& typed) {
         using K = typename KeyOf<std::remove_cvref_t<decltype(typed)>>::Type;
@@ -76,7 +76,7 @@ millrace_options millrace_defaults(void) {
 }
 
 millrace_tracker* millrace_create(const millrace_options* options, char* error, size_t error_size) {
-  MILLRACE_CHECK(options != nullptr, "millrace_create", "options is not NULL");
+  MILLRACE_CHECK(options != nullptr, "millrace_create", "options must not be NULL");
   if (options->family != MILLRACE_IPV4 && options->family != MILLRACE_IPV6) {
     say("family must be MILLRACE_IPV4 or MILLRACE_IPV6", error, error_size);
     return nullptr;
@@ -166,7 +166,7 @@ bool millrace_sweep(millrace_tracker* tracker, uint32_t now_ms, unsigned budget,
 
 uint32_t millrace_walk(const millrace_tracker* tracker, uint32_t from, size_t budget,
                        void (*visit)(uint32_t, void*), void* context) {
-  MILLRACE_CHECK(visit != nullptr, "millrace_walk", "visit is not NULL");
+  MILLRACE_CHECK(visit != nullptr, "millrace_walk", "visit must not be NULL");
   const auto each = [=](ConnId id) { visit(index(id), context); };
   return std::visit([&](const auto& t) { return index(t.walk(ConnId{from}, budget, each)); },
                     of("millrace_walk", tracker));

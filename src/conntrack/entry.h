@@ -13,13 +13,13 @@ namespace millrace {
 /// The `peer` of an entry without a confirmed connection. No entry has this id.
 inline constexpr ConnId kUnconfirmed{0xfffffffe};
 
-/// Returns the tick at which a packet last met the entry.
+/// Returns the tick of the latest packet that matched the entry.
 template <class K>
 Tick seen(const RecordHeader<K>& header) {
   auto& ms = const_cast<std::uint32_t&>(header.last_seen.ms);
   return {std::atomic_ref(ms).load(std::memory_order_relaxed)};
 }
-/// Marks the entry as met by a packet.
+/// Sets the tick of the latest packet that matched the entry.
 template <class K>
 void see(RecordHeader<K>& header, Tick now) {
   std::atomic_ref(header.last_seen.ms).store(now.ms, std::memory_order_relaxed);

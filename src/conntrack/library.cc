@@ -36,39 +36,40 @@ struct ConnectionTracker<K>::Impl {
 
 namespace {
 
-/// A callback for functions that evict no connection: the library's tracker never evicts.
+/// The callback for evicted connections, never called: the library's tracker evicts none.
 constexpr auto kNobody = [](ConnId) {};
 
-/// Checks the rules of millrace/tracker.h, as do the functions below; nothing in release builds.
+/// Checks rule 4 of millrace/tracker.h. The functions below check its other rules. All of these
+/// functions do nothing in release builds.
 template <class Impl>
 void check_there([[maybe_unused]] const Impl* impl, [[maybe_unused]] const char* call) {
-  MILLRACE_CHECK(impl != nullptr, call, "the tracker was moved from");
+  MILLRACE_CHECK(impl != nullptr, call, "the tracker must not be one that was moved from");
 }
 template <class Impl>
 void check_change(const Impl* impl, const char* call) {
   check_there(impl, call);
-  MILLRACE_CHECK(!impl->sweeping, call, "not from the function that a sweep calls");
+  MILLRACE_CHECK(!impl->sweeping, call, "the callback of a sweep must not call this function");
 }
 template <class Impl>
 void check_burst(const Impl* impl, [[maybe_unused]] std::size_t keys,
                  [[maybe_unused]] std::size_t ids, const char* call) {
   check_there(impl, call);
-  MILLRACE_CHECK(keys <= Stragglers::kMax, call, "a burst has 64 keys at most");
-  MILLRACE_CHECK(ids >= keys, call, "ids is as long as keys or longer");
+  MILLRACE_CHECK(keys <= Stragglers::kMax, call, "a burst must have 64 keys at most");
+  MILLRACE_CHECK(ids >= keys, call, "ids must be as long as keys or longer");
 }
 template <class Impl>
 void check_live(const Impl* impl, [[maybe_unused]] ConnId id, const char* call) {
   check_there(impl, call);
   MILLRACE_CHECK(impl->is_live(id), call,
-                 "the id is that of a live connection, not of none or of "
-                 "one that has ended");
+                 "the id must be that of a live connection, not none, "
+                 "nor that of a connection that has ended");
 }
 template <class Impl>
 void check_reply(const Impl* impl, [[maybe_unused]] ConnId id, const char* call) {
   check_there(impl, call);
   MILLRACE_CHECK(impl->is_reply(id), call,
-                 "the id is that of a live reply entry, not of none or "
-                 "of one that has ended");
+                 "the id must be that of a live reply entry, not none, "
+                 "nor that of an entry whose connection has ended");
 }
 
 std::string problems_of(const TrackerOptions& options) {
@@ -80,7 +81,7 @@ std::string problems_of(const TrackerOptions& options) {
   };
   require(options.capacity > 0, "capacity must be 1 or more");
   require(options.state_bytes <= 200 && options.reply_state_bytes.value_or(0) <= 200,
-          "a state may have 200 bytes at most");
+          "state_bytes and reply_state_bytes must be from 0 to 200");
   require(options.timeout_ms > 0 && options.timeout_ms < 0x80000000,
           "timeout_ms must be from 1 to 2147483647");
   require(options.interval_ms > 0 && options.interval_ms <= 1000,
@@ -189,7 +190,7 @@ template <class K>
 ConnId ConnectionTracker<K>::walk(ConnId from, std::size_t budget,
                                   const std::function<void(ConnId)>& visit) const {
   check_there(impl_.get(), "walk");
-  MILLRACE_CHECK(visit, "walk", "visit is not empty");
+  MILLRACE_CHECK(visit, "walk", "visit must not be empty");
   const std::size_t ids = impl_->tracker.ids();
   const std::size_t first = std::min<std::size_t>(index(from), ids);
   const std::size_t end = first + std::min(budget, ids - first);

@@ -1,4 +1,5 @@
-// Breaks the rules that callers of the library must keep, one by one: a debug build names each.
+// Breaks the rules that callers of the library must keep, one by one: a debug build names the
+// broken rule.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -45,13 +46,13 @@ class ChecksTest : public testing::Test {
 using ChecksDeathTest = ChecksTest;
 
 TEST_F(ChecksDeathTest, ABurstHas64KeysAtMostAndAsManyIds) {
-  EXPECT_DEATH(tracker.track(keys, Tick{0}, ids), "^millrace: track: a burst has 64 keys at most");
-  EXPECT_DEATH(tracker.find(Side::reply, keys, Tick{0}, ids), "^millrace: find: a burst has 64");
+  EXPECT_DEATH(tracker.track(keys, Tick{0}, ids), "^millrace: track: a burst must have 64 keys at");
+  EXPECT_DEATH(tracker.find(Side::reply, keys, Tick{0}, ids), "^millrace: find: a burst must have");
   const auto few = std::span(ids).first(3);
   EXPECT_DEATH(tracker.track(std::span(keys).first(4), Tick{0}, few),
-               "^millrace: track: ids is as long as keys or longer");
+               "^millrace: track: ids must be as long as keys or longer");
   EXPECT_DEATH(tracker.find(Side::originator, std::span(keys).first(4), Tick{0}, few),
-               "^millrace: find: ids is as long as keys or longer");
+               "^millrace: find: ids must be as long as keys or longer");
   tracker.track(std::span(keys).first(64), Tick{0}, ids);
   EXPECT_EQ(tracker.size(), 64U);
 }
@@ -93,7 +94,7 @@ TEST_F(ChecksDeathTest, WhatASweepCallsChangesNothing) {
   const auto break_rule = [&](auto change) {
     tracker.sweep(Tick{5000}, 64, [&](ConnId) { change(); });
   };
-  constexpr auto kRule = "not from the function that a sweep calls";
+  constexpr auto kRule = "the callback of a sweep must not call this function";
   EXPECT_DEATH(break_rule([&] { tracker.close(id); }), kRule);
   EXPECT_DEATH(break_rule([&] { open(2); }), kRule);
   EXPECT_DEATH(break_rule([&] { tracker.sweep(Tick{5000}); }), kRule);
@@ -108,8 +109,8 @@ TEST_F(ChecksDeathTest, ATrackerThatWasMovedFromIsOnlyDestroyedOrAssignedTo) {
   auto other = std::move(tracker);
   // The test uses a tracker after a move on purpose.
   // NOLINTNEXTLINE(bugprone-use-after-move)
-  EXPECT_DEATH((void)tracker.size(), "^millrace: size: the tracker was moved from");
-  EXPECT_DEATH(open(1), "^millrace: track: the tracker was moved from");
+  EXPECT_DEATH((void)tracker.size(), "^millrace: size: the tracker must not be one");
+  EXPECT_DEATH(open(1), "^millrace: track: the tracker must not be one");
   tracker = std::move(other);
   EXPECT_NE(open(1), ConnId::none);
 }
@@ -121,12 +122,12 @@ TEST_F(ChecksDeathTest, InCToo) {
   std::array<std::uint32_t, 65> c_ids{};
   ASSERT_EQ(millrace_track(c, keys.data(), 2, 0, c_ids.data()), 3U);
   EXPECT_DEATH(millrace_track(c, keys.data(), 65, 0, c_ids.data()),
-               "^millrace: track: a burst has 64 keys at most");
+               "^millrace: track: a burst must have 64 keys at most");
   EXPECT_DEATH(millrace_track(c, nullptr, 1, 0, c_ids.data()),
-               "^millrace: millrace_track: keys and ids are not NULL");
+               "^millrace: millrace_track: keys and ids must not be NULL");
   EXPECT_DEATH(millrace_find(nullptr, keys.data(), 1, 0, c_ids.data()),
-               "^millrace: millrace_find: tracker is not NULL");
-  EXPECT_DEATH(millrace_create(nullptr, nullptr, 0), "^millrace: millrace_create: options is not");
+               "^millrace: millrace_find: tracker must not be NULL");
+  EXPECT_DEATH(millrace_create(nullptr, nullptr, 0), "^millrace: millrace_create: options must");
   EXPECT_DEATH(millrace_state(c, MILLRACE_NONE), "^millrace: state: the id is that of a live");
   millrace_close(c, c_ids[0]);
   EXPECT_DEATH(millrace_close(c, c_ids[0]), "^millrace: close: the id is that of a live");
@@ -138,10 +139,10 @@ TEST_F(ChecksDeathTest, OfTheTableAndItsRecords) {
   std::array<Hash, 65> hashes;
   table.hasher()(std::span<const KeyV4>(keys), std::span(hashes));
   EXPECT_DEATH(table.hasher()(std::span<const KeyV4>(keys), std::span(hashes).first(3)),
-               "^millrace: Hasher: hashes is as long as keys or longer");
+               "^millrace: Hasher: hashes must be as long as keys or longer");
   const auto of = [](auto& all, std::size_t count) { return std::span(all).first(count); };
-  EXPECT_DEATH(table.find(of(keys, 3), of(hashes, 2), ids), "^millrace: Race::find: keys and hash");
-  EXPECT_DEATH(table.find(of(keys, 3), of(hashes, 3), of(ids, 2)), "^millrace: Race::find: keys");
+  EXPECT_DEATH(table.find(of(keys, 3), of(hashes, 2), ids), "^millrace: Race::find: there must be");
+  EXPECT_DEATH(table.find(of(keys, 3), of(hashes, 3), of(ids, 2)), "^millrace: Race::find: there");
   const ConnId id = table.insert(keys[0], hashes[0], KeepAll{}).id;
   EXPECT_DEATH(table.release(id), "^millrace: Race::release: the id is draining");
   table.erase(keys[0], hashes[0]);

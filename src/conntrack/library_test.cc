@@ -24,7 +24,7 @@ TYPED_TEST(LibraryTest, TracksLinksAndEnds) {
       {.capacity = 500, .state_bytes = 40, .reply_state_bytes = 8, .timeout_ms = 1000, .seed = 1});
   ASSERT_TRUE(tracker.has_value());
   std::array<TypeParam, 64> keys;
-  for (std::uint64_t n = 0; n < 64; ++n) keys[n] = nth_key<TypeParam>(n / 2);  // each twice
+  for (std::uint64_t n = 0; n < 64; ++n) keys[n] = nth_key<TypeParam>(n / 2);  // each key twice
   std::array<ConnId, 64> ids;
   EXPECT_EQ(tracker->track(keys, Tick{0}, ids), 0x5555555555555555U);
   EXPECT_EQ(tracker->track(keys, Tick{0}, ids), 0U);
@@ -35,8 +35,8 @@ TYPED_TEST(LibraryTest, TracksLinksAndEnds) {
     EXPECT_EQ(tracker->state(ids[i])[39], std::byte{0});
   }
   EXPECT_TRUE(tracker->link(ids[0], reversed(keys[0]), Tick{0}));
-  EXPECT_FALSE(tracker->link(ids[0], reversed(keys[2]), Tick{0})) << "it has one";
-  EXPECT_FALSE(tracker->link(ids[2], reversed(keys[0]), Tick{0})) << "it is another's";
+  EXPECT_FALSE(tracker->link(ids[0], reversed(keys[2]), Tick{0})) << "it has a reply entry";
+  EXPECT_FALSE(tracker->link(ids[2], reversed(keys[0]), Tick{0})) << "the key has an entry";
   const TypeParam answer = reversed(keys[0]);
   ConnId reply{};
   tracker->find(Side::reply, {&answer, 1}, Tick{900}, {&reply, 1});
@@ -46,7 +46,7 @@ TYPED_TEST(LibraryTest, TracksLinksAndEnds) {
   std::vector<ConnId> ended;
   while (!tracker->sweep(Tick{1500}, 1U << 30, [&](ConnId id) { ended.push_back(id); })) {
   }
-  EXPECT_EQ(ended.size(), 31U) << "all but the one that was answered";
+  EXPECT_EQ(ended.size(), 31U) << "all but the answered connection";
   tracker->close(ids[0]);
   EXPECT_EQ(tracker->size(), 0U);
   tracker->find(Side::reply, {&answer, 1}, Tick{1500}, {&reply, 1});

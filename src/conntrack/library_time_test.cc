@@ -25,7 +25,7 @@ class TimeTest : public testing::Test {
   std::size_t left_at(Tick now) {
     unsigned sweeps = 1;
     while (!tracker.sweep(now) && sweeps < 100'000) ++sweeps;
-    EXPECT_LT(sweeps, 100'000U) << "there is always more to do";
+    EXPECT_LT(sweeps, 100'000U) << "no sweep returned true";
     return tracker.size();
   }
   ConnectionTracker<KeyV4> tracker = std::move(*ConnectionTracker<KeyV4>::create(
@@ -44,9 +44,9 @@ TEST_F(TimeTest, NothingEndsWhileTicksAreBeforeTheLatestOne) {
   track(1, Tick{10'000});
   EXPECT_EQ(left_at(Tick{10'000}), 1U);
   track(2, Tick{4000});  // the clock has gone back by 6 s
-  EXPECT_EQ(left_at(Tick{5000 + kIntervalMs}), 2U) << "idle for its timeout, and stays";
+  EXPECT_EQ(left_at(Tick{5000 + kIntervalMs}), 2U) << "a connection idle for its timeout stays";
   EXPECT_EQ(left_at(Tick{9000}), 2U);
-  EXPECT_EQ(left_at(Tick{10'000 + kIntervalMs}), 1U) << "6 s late at most";
+  EXPECT_EQ(left_at(Tick{10'000 + kIntervalMs}), 1U) << "it ends 6 s late at most";
   EXPECT_EQ(left_at(Tick{11'000 + kIntervalMs}), 0U);
 }
 
@@ -63,9 +63,9 @@ TEST_F(TimeTest, WhatIsSeenAtAnEarlierTickCountsAsIdleSinceThen) {
   track(1, Tick{9500});
   EXPECT_EQ(tracker.last_seen(track(1, Tick{9500})), Tick{9500});
   EXPECT_EQ(left_at(Tick{10'500}), 2U);
-  track(2, Tick{9400});  // once, behind the other packets
+  track(2, Tick{9400});  // a single earlier tick
   track(2, Tick{10'600});
-  EXPECT_EQ(left_at(Tick{11'000 + kIntervalMs}), 1U) << "idle since 9500, by its last packet";
+  EXPECT_EQ(left_at(Tick{11'000 + kIntervalMs}), 1U) << "connection 1 is idle since tick 9500";
   EXPECT_EQ(left_at(Tick{11'600 + kIntervalMs}), 0U);
 }
 
@@ -80,7 +80,7 @@ TEST_F(TimeTest, MoreThanHalfTheRangeBackIsLater) {
 TEST_F(TimeTest, ATickThatWasFarTooLateKeepsIdleConnections) {
   track(1, Tick{1000});
   EXPECT_EQ(left_at(Tick{1'000'000}), 0U);
-  track(2, Tick{2000});  // right again
+  track(2, Tick{2000});  // the clock is right again
   EXPECT_EQ(left_at(Tick{900'000}), 1U);
   EXPECT_EQ(left_at(Tick{1'000'000 + kIntervalMs}), 0U) << "the clock has caught up";
 }

@@ -12,13 +12,13 @@
 
 namespace millrace {
 
-/// The proof that a connection is real, and the limits that count the connection since. What a
-/// proof has taken of limits is given back once.
+/// The proof that a connection is real, and the limits that count the connection since then. What a
+/// proof has taken from the limits must be given back once.
 enum class Proof : std::uint8_t {
   none,                ///< no packet has proved the connection: it counts as half open
   service,             ///< the limit of its service counts it
   service_and_source,  ///< the limits of its service and of its source count it
-  past,                ///< given back: both sides, or the only side seen, have ended it
+  past,                ///< no limit counts it: both sides, or the only side seen, have closed it
 };
 /// True if a limit counts the connection.
 constexpr bool holds(Proof proof) {
@@ -94,9 +94,9 @@ static_assert(std::atomic_ref<Standing>::is_always_lock_free);
 /// no ticks, as these differ between processes.
 struct LifeImage {
   std::uint32_t idle_ms = 0;
-  /// `Life::mark` of the originator's entry, and of the reply's; the age in ms if the mark is a
-  /// tick.
+  /// `Life::mark` of the originator's entry; if that is a tick, the connection's age in ms.
   std::uint32_t mark = 0;
+  /// `Life::mark` of the reply's entry; if that is a tick, the connection's age in ms.
   std::uint32_t reply_mark = 0;
   Standing standing;
   Windows windows;

@@ -1,6 +1,7 @@
 // A bitmap of live ids, for ageing and for tables with ids that are not slots of their index.
 //
-// A view of words that the owner provides, zeroed. One thread at a time uses it.
+// `LiveBits` is a view of words that its owner provides, zeroed. Only one thread at a time may use
+// a view.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ class LiveBits {
   bool operator[](ConnId id) const { return (words_[index(id) / 64] >> index(id) % 64 & 1) != 0; }
   void flip(ConnId id) { words_[index(id) / 64] ^= std::uint64_t{1} << index(id) % 64; }
 
-  /// Visits about that many live ids from the cursor on, in ascending order, and returns the cursor
+  /// Visits up to `about` live ids from the cursor on, in ascending order, and returns the cursor
   /// to go on from. Up to 64 ids without a live one count as a visit. Ids do not move, so every id
   /// that is live through a whole walk is visited, whatever is inserted or erased meanwhile.
   template <class Visit>
@@ -33,7 +34,7 @@ class LiveBits {
     const std::uint64_t at = walk(from, ids_, about, visit);
     return at == ids_ ? Cursor::end : Cursor{at};
   }
-  /// Visits about that many live ids from `at` on and below `until`; returns the id to go on from.
+  /// Visits up to `about` live ids from `at` on and below `until`; returns the id to go on from.
   template <class Visit>
   std::uint64_t walk(std::uint64_t at, std::uint64_t until, std::size_t about,
                      Visit&& visit) const {

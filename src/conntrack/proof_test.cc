@@ -13,11 +13,11 @@
 namespace millrace {
 namespace {
 
-/// Limits that first run another worker's steps (`meanwhile`), then take what `says` says.
+/// Limits whose `take` first runs another worker's steps (`meanwhile`), then returns `says`.
 struct Limits {
   Proof says = Proof::service_and_source;
   std::function<void()> meanwhile = [] {};
-  int out = 0;  ///< taken and not given back
+  int out = 0;  ///< number of proofs that were taken and not given back
 
   Proof take(ConnId) {
     std::exchange(meanwhile, [] {})();
@@ -46,7 +46,7 @@ class ProofTest : public testing::Test {
     for (Tracked& tracker : trackers_) tracker.begin();
     const K key = test::nth_key<K>(1);
     id_ =
-        owner().open(key, owner().hasher()(key), now_, [](ConnId) { FAIL() << "evicted one"; }).id;
+        owner().open(key, owner().hasher()(key), now_, [](ConnId) { FAIL() << "an eviction"; }).id;
     owner().confirm(id_);
     EXPECT_EQ(packet(owner(), owners_), Followed::passed);
     EXPECT_EQ(owners_.out, 0) << "one datagram proves nothing";

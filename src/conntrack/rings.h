@@ -32,14 +32,14 @@ class Rings {
   bool is_empty(std::uint32_t ring) const { return link(ids_ + ring).next == ids_ + ring; }
   /// Returns the first id of a ring that is not empty.
   ConnId first(std::uint32_t ring) const { return ConnId{link(ids_ + ring).next}; }
-  /// Returns the id after `id` in its ring, or none after the last. `id` is in a ring with a head.
+  /// Returns the id after `id` in its ring, which must have a head, or none after the last id.
   ConnId next(ConnId id) const {
     const std::uint32_t at = link(index(id)).next;
     return at < ids_ ? ConnId{at} : ConnId::none;
   }
   /// Prefetches what `next` and `unlink` read of `id`.
   void prefetch(ConnId id) const { detail::prefetch(&link(index(id))); }
-  /// Appends `id`, which is in no ring with a head.
+  /// Appends `id`, which must be in no ring with a head.
   void append(std::uint32_t ring, ConnId id) {
     const std::uint32_t head = ids_ + ring;
     const std::uint32_t last = link(head).prev;

@@ -105,8 +105,8 @@ using EveryVariant = SchemeList<  //
     TableVariant<DHashCrcXor>,       //
     TableVariant<DHashXorCrc>>;
 
-// MILLRACE_FEW_TABLES: only the first MILLRACE_FEW tables; every sharing scheme goes with one of
-// them.
+// With MILLRACE_FEW_TABLES the list has only the first MILLRACE_FEW tables. Every sharing scheme
+// goes with at least one of these.
 #ifdef MILLRACE_FEW_TABLES
 using TableSchemes = First<MILLRACE_FEW, EveryTable>::Type;
 #else
@@ -129,9 +129,9 @@ using SharingSchemes = SchemeList<  //
     LockFreeRace>;
 using AgeingSchemes = SchemeList<Wheel, Scan, Lazy, NoAgeing>;
 
-// MILLRACE_COVERING: fewer combinations, for builds that take long. Each table and each scheme is
-// in one of them. The schemes with a lock around the table are compiled for the first table only:
-// the code of the lock is the same for every table.
+// With MILLRACE_COVERING fewer combinations are compiled, for builds that take long. Each table and
+// each scheme is in at least one combination. The schemes with a lock around the table are compiled
+// for the first table only: the code of the lock is the same for every table.
 #ifdef MILLRACE_COVERING
 template <class Table, class Sharing>
 inline constexpr bool kCompiled =

@@ -40,9 +40,9 @@ namespace millrace {
 
 /// The limit of a source, and what a source is.
 struct SourceLimit {
-  std::uint32_t most = 0;   ///< proved connections of one source at most; 0: no limit
-  unsigned prefix_v4 = 32;  ///< leading bits of an address that make one source
-  unsigned prefix_v6 = 64;
+  std::uint32_t most = 0;   ///< limit of one source's proved connections; 0: no limit
+  unsigned prefix_v4 = 32;  ///< leading bits of an IPv4 address that identify the source
+  unsigned prefix_v6 = 64;  ///< leading bits of an IPv6 address that identify the source
 
   static constexpr std::uint32_t kMost = 16'000'000;
 };
@@ -83,13 +83,13 @@ class SourceCounts {
   std::uint32_t most() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(limit_.most)).load(std::memory_order_relaxed);
   }
-  /// Sets the limit for connections that are proved from now on; not 0.
+  /// Sets the limit for connections that are proved from now on. `most` must not be 0.
   void set_most(std::uint32_t most) {
     std::atomic_ref(limit_.most).store(most, std::memory_order_relaxed);
   }
   std::size_t memory_bytes() const { return memory_.bytes(); }
   Pages pages() const { return memory_.pages(); }
-  /// Returns the number of counted connections. Only while no thread changes the table.
+  /// Returns the number of counted connections. No thread may change the table meanwhile.
   std::uint64_t total() const;
 
  private:
@@ -123,7 +123,7 @@ class SourceCounts {
   static bool is_of(std::uint64_t slot, std::uint64_t fingerprint) {
     return !is_empty(slot) && (slot & kFingerprint) == fingerprint;
   }
-  /// Returns the value after `slot`, with that fingerprint and count.
+  /// Returns the value that replaces `slot`: with that fingerprint and count, and one more change.
   static std::uint64_t changed(std::uint64_t slot, std::uint64_t fingerprint, std::uint64_t count) {
     return fingerprint | ((slot + kCount + 1) & kChanges) | count;
   }
@@ -159,7 +159,7 @@ class SourceCounts {
 
   SourceLimit limit_;
   Hasher hasher_;
-  std::tuple<AddressV4, AddressV6> masks_;  // leading bits that make a source
+  std::tuple<AddressV4, AddressV6> masks_;  // the bits that identify a source
   Memory memory_;
   std::size_t lines_;
 };
@@ -172,8 +172,8 @@ inline Result<SourceCounts> SourceCounts::create(const SourceLimit& limit, std::
   return SourceCounts(limit, std::move(*memory), lines, secret);
 }
 
-/// Returns the slot to count one more of that fingerprint in: a slot with the fingerprint, else an
-/// empty slot of the emptier line, else kNone.
+/// Returns the slot in which to count one more connection of that fingerprint: a slot with the
+/// fingerprint, else an empty slot of the emptier line, else kNone.
 inline unsigned SourceCounts::place_for(const Seen& seen, std::uint64_t fingerprint) {
   std::array<unsigned, 2> empty{};
   std::array<unsigned, 2> first{kNone, kNone};
@@ -191,7 +191,7 @@ inline auto SourceCounts::take(Hash source, std::uint32_t most) -> Taken {
   for (;;) {
     const Seen seen = read(homes);
     if (sum(seen, fingerprint) >= most) return Taken::full;
-    if (read(homes) != seen) continue;  // the slots have not all held this at one instant
+    if (read(homes) != seen) continue;  // `seen` may mix values of two instants
     const unsigned at = place_for(seen, fingerprint);
     if (at == kNone) return Taken::uncounted;
     std::uint64_t was = seen[at];

@@ -70,7 +70,7 @@ TEST(SourceCounts, ASourceHasItsLimitAndNoMore) {
   EXPECT_EQ(counts.take(one), counted);
   EXPECT_EQ(counts.total(), 4U);
   for (int n = 0; n < 3; ++n) EXPECT_TRUE(counts.give_back(one));
-  EXPECT_FALSE(counts.give_back(one)) << "it has none";
+  EXPECT_FALSE(counts.give_back(one)) << "no connection of that source is counted";
   EXPECT_TRUE(counts.give_back(other));
   EXPECT_EQ(counts.total(), 0U);
 }

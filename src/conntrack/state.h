@@ -1,9 +1,9 @@
 // The states of a connection, and the next state after each packet: as a table.
 //
-// After RFC 9293, 3.3.2, as seen from between the ends, and Linux's nf_conntrack_proto_tcp.c.
-// Unlike Linux's states, these say which side has sent its FIN, so that a repeated FIN is not taken
-// for the opposite side's. The tracker checks sequence numbers before it consults the table
-// (tracker_following.h).
+// The TCP states are those of RFC 9293, 3.3.2, as seen from between the ends, and of Linux's
+// nf_conntrack_proto_tcp.c. Unlike Linux's states, these say which side has sent its FIN, so that a
+// repeated FIN is not taken for the opposite side's. The tracker checks sequence numbers before it
+// consults the table (tracker_following.h).
 #pragma once
 
 #include <array>
@@ -67,8 +67,8 @@ constexpr std::string_view to_string(ConnectionState state) {
 enum class Direction : std::uint8_t { originator, reply, only };
 inline constexpr std::size_t kDirections = 3;
 
-/// A cell of the table that is no state: the packet begins another connection with the same key
-/// (RFC 9293, 3.6.1; RFC 7857, 2).
+/// A cell of the table that is no state: the packet begins a new connection with the same key (RFC
+/// 9293, 3.6.1; RFC 7857, 2).
 inline constexpr ConnectionState kAnew{255};
 
 namespace detail {
@@ -151,7 +151,7 @@ constexpr ConnectionState unreplied(std::uint8_t protocol) {
 /// Age in ms from which a UDP conversation with packets both ways is a stream: Linux's rule.
 inline constexpr std::uint32_t kStreamAfterMs = 2000;
 
-/// True if only the beginning of a handshake or a conversation was seen, or `midstream`.
+/// True if only the beginning of a handshake or a conversation was seen, and in `midstream`.
 constexpr bool is_half_open(ConnectionState state) {
   using enum ConnectionState;
   return state <= syn_received || state == midstream || state == udp_unreplied ||
@@ -175,8 +175,8 @@ constexpr bool proves(ConnectionState was, Direction from, ConnectionState next)
   return next != was && next != closed && !is_half_open(next) && !is_made_up;
 }
 
-/// True if a proved connection in that state still counts for limits: both sides, or the only side
-/// that is seen, have not ended it, and it does not begin again.
+/// True if a proved connection in that state still counts for limits. False if both sides, or the
+/// only side that is seen, have ended the connection, or if it begins again.
 constexpr bool is_in_use(ConnectionState state, Direction from) {
   using enum ConnectionState;
   const bool has_ended = state == time_wait || (state == fin_wait && from == Direction::only);
@@ -210,8 +210,8 @@ constexpr bool is_closing(ConnectionState state) {
   return state >= fin_wait && state <= time_wait;
 }
 
-/// Returns the state after a packet: `kAnew` if the packet begins another connection, `none` if it
-/// does not begin one. `age_ms` is the time since the connection began.
+/// Returns the state after a packet: `kAnew` if the packet begins a new connection with the same
+/// key, `none` if a first packet begins no connection. `age_ms` is the connection's age.
 constexpr ConnectionState next_state(ConnectionState was, Direction direction, Signal signal,
                                      std::uint8_t protocol, std::uint32_t age_ms) {
   using enum ConnectionState;
@@ -238,7 +238,7 @@ inline constexpr auto kLasting = [] {
     for (std::size_t direction = 0; direction < kDirections; ++direction) {
       for (std::size_t signal = 0; signal < kSignals; ++signal) {
         for (std::size_t state = 0; state < kConnectionStates; ++state) {
-          if (signal < kTcpSignals && state >= kTcpStates) continue;  // cannot meet
+          if (signal < kTcpSignals && state >= kTcpStates) continue;  // not a state of TCP
           const auto was = static_cast<ConnectionState>(state);
           if (next_state(was, static_cast<Direction>(direction), static_cast<Signal>(signal),
                          kProtocolUdp, is_old ? kStreamAfterMs : 0) == was)
@@ -252,8 +252,8 @@ inline constexpr auto kLasting = [] {
 
 }  // namespace detail
 
-/// True if such a packet does not change the state. `age_ms` is the time since the connection
-/// began.
+/// True if a packet of that direction and signal does not change the state. `age_ms` is the time
+/// since the connection began.
 constexpr bool lasts(ConnectionState state, Direction direction, Signal signal,
                      std::uint32_t age_ms) {
   const auto& lasting = detail::kLasting[age_ms >= kStreamAfterMs];

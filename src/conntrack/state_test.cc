@@ -20,8 +20,9 @@ const std::map<std::string, Signal, std::less<>> kSignalNames{
 const std::map<std::string, Direction, std::less<>> kDirectionNames{
     {"client", Direction::originator}, {"server", Direction::reply}, {"seen", Direction::only}};
 
-/// Plays a scenario. A line is `client` or `server`, a signal, the next state (`another`: a new
-/// connection), and perhaps the time in ms.
+/// Plays a scenario. A line is the sender (`client`, `server`, or `seen` if only one direction is
+/// seen), a signal, the next state (`another`: a new connection), and perhaps the connection's age
+/// in ms.
 void play(std::string_view scenario, std::uint8_t protocol = kProtocolTcp) {
   SCOPED_TRACE(scenario);
   std::istringstream lines{std::string(scenario)};
@@ -179,7 +180,7 @@ TEST(State, WhatProvesAConnectionIsNoGuess) {
   EXPECT_TRUE(proves(midstream, reply, fin_wait_reply));
   EXPECT_TRUE(proves(udp_unreplied, reply, udp));
   EXPECT_TRUE(proves(syn_sent, only, established));
-  EXPECT_TRUE(proves(fin_wait, reply, close_wait)) << "what a FIN in mid-connection did not";
+  EXPECT_TRUE(proves(fin_wait, reply, close_wait)) << "a reply after an unproved FIN";
   EXPECT_FALSE(proves(midstream, originator, fin_wait));
   EXPECT_FALSE(proves(syn_sent, reply, syn_received));
   EXPECT_FALSE(proves(syn_sent, originator, closed));
@@ -196,7 +197,7 @@ TEST(State, WhatBothHaveEndedIsNotInUse) {
       EXPECT_FALSE(is_in_use(state, from)) << to_string(state);
   }
   EXPECT_TRUE(is_in_use(fin_wait, Direction::originator));
-  EXPECT_FALSE(is_in_use(fin_wait, Direction::only)) << "nobody sees the other side's FIN";
+  EXPECT_FALSE(is_in_use(fin_wait, Direction::only)) << "the other side's FIN passes elsewhere";
 }
 
 TEST(Standing, HoldsStateAndProofUntilItsEnd) {
@@ -293,8 +294,8 @@ TEST(State, WhatLastsIsNotChangedByAnyPacket) {
   }
 }
 
-// A reply that opens a connection is followed at once and again with its burst: the state must not
-// change twice.
+// The tracker follows a reply that opens a connection twice, at once and again with the reply's
+// burst: the state must not change twice.
 TEST(State, AReplyFollowedTwiceIsFollowedOnce) {
   for (std::size_t at = 0; at < kConnectionStates; ++at) {
     for (const auto& [name, signal] : kSignalNames) {

@@ -85,7 +85,7 @@ class Reclaiming : public Table {
     if (in.displaced != ConnId::none && in.displaced != in.id) draining_.push_back(in.displaced);
     return in;
   }
-  /// Releases the oldest draining ids, that many or all.
+  /// Releases up to `oldest` draining ids, the oldest first.
   void reclaim(std::size_t oldest = SIZE_MAX) {
     const auto end =
         draining_.begin() + static_cast<std::ptrdiff_t>(std::min(oldest, draining_.size()));

@@ -2,7 +2,7 @@
 //
 // A connection has an entry with the key of its originator's packets and, if its replies are
 // tracked, an entry with the key of the replies. Both stand in one table; the record says which of
-// the two an entry is. A tracker that does not follow packets, as the library's, has a table for
+// the two an entry is. A tracker that does not follow packets, like the library's, has a table for
 // each side instead. The two entries name each other as `peer`, age together and are erased
 // together. Each worker has a tracker, with an ageing scheme of its own for the connections that it
 // opened, over tables that may be shared.
@@ -13,16 +13,16 @@
 // entries stay readable until the burst's `reclaim`; with shared tables, until every worker has
 // called `reclaim` since.
 //
-// Thread rule: one worker uses an instance. If tables are shared, its stages stand under guards:
-// `reading()` for lookups, `writing()` from an `open` to its `confirm` or `abandon`, and for a
-// sweep.
+// Thread rule: only one worker may use an instance. If tables are shared, the worker must hold a
+// guard: `reading()` for lookups, `writing()` from an `open` to its `confirm` or `abandon`, and for
+// a sweep.
 //
 // A tracker that follows packets keeps a state for each connection, which decides its timeout
 // (state.h); other trackers have one timeout for all. If connections may move to another worker's
 // tracker, the tracker keeps a list of the connections of each shard.
 //
-// No other worker sees a connection before `confirm`. The guards ensure that or, if several workers
-// change tables at once, the record itself: `peer` is `kUnconfirmed` in every record without a
+// No other worker sees a connection before `confirm`. The guards ensure that. If several workers
+// change tables at once, the record ensures it: `peer` is `kUnconfirmed` in every record without a
 // confirmed connection, and `confirm` publishes all that was written before. A lookup does not find
 // an unconfirmed entry. A worker that finds another worker opening the same connection first
 // confirms its own openings and then tries again, so that workers never wait for each other in a
@@ -65,8 +65,8 @@ class Tracker {
   using Table = TableOf<K>;
   using Guarding = GuardsType;
 
-  /// Makes the trackers of that many workers, over the same tables; more than one only if the
-  /// guards are made for sharing. Errors: what the table refuses (usage); no memory (failed).
+  /// Makes the trackers of `workers` workers, over the same tables. `workers` may exceed 1 only if
+  /// the guards are made for sharing. Errors: what the table refuses (usage); no memory (failed).
   static Result<std::vector<Tracker>> create(const TrackerConfig& config, Guarding guards,
                                              unsigned workers);
   /// Makes the only tracker over its tables. Errors: as above.
@@ -103,7 +103,7 @@ class Tracker {
   }
 
   /// Calls `each(id)` for the originator's entry of every connection in the tables, of all workers.
-  /// Only while no worker changes the tables.
+  /// No worker may change the tables meanwhile.
   template <class Each>
   void for_each(Each&& each) const {
     const auto visit = [&](ConnId id) {
@@ -126,12 +126,12 @@ class Tracker {
   /// @{
   auto reading() const { return shared_->guards.reading(); }
   auto writing() const { return shared_->guards.writing(); }
-  /// Begin and end the worker's use of the tables: grace periods wait only for that use.
+  /// Begins the worker's use of the tables: grace periods wait for the worker until it calls `end`.
   void begin() { reclaiming_.begin(); }
   void end() { reclaiming_.end(); }
   /// @}
 
-  /// The pipeline of ConnectionTable. `side` matters only if each side has a table of its own.
+  /// The pipeline of a table (table.h). `side` matters only if each side has a table of its own.
   void prefetch(std::span<const Hash> hashes, Side side = Side::originator) const {
     if (has(side)) table_of(side).prefetch(hashes);
   }
@@ -146,8 +146,8 @@ class Tracker {
     if (has(side)) table_of(side).prefetch_stragglers(keys, hashes, stragglers);
   }
 
-  /// Finds the entries of a burst, or none, and marks them as met now. If the tracker follows
-  /// packets, bit i of the result is set if `ids[i]` is a reply's entry.
+  /// Sets `ids[i]` to the entry of `keys[i]`, or none, and the entries' `last_seen` to `now`. If
+  /// the tracker follows packets, bit i of the result is set if `ids[i]` is a reply's entry.
   std::uint64_t find(std::span<const K> keys, std::span<const Hash> hashes, Tick now,
                      std::span<ConnId> ids, Stragglers stragglers = {},
                      Side side = Side::originator) {
@@ -164,37 +164,37 @@ class Tracker {
   /// Returns the connection of that key, of either side if the tracker follows packets, or none.
   ConnId peek_one(const K& key, Tick now) const;
 
-  /// Sets the timeouts. If one gets shorter, its connections end when ageing next reads their
-  /// deadlines: within `kLookAgainMs` if tables are shared, else by the former deadline.
+  /// Sets the timeouts. Connections in states with shorter timeouts end when ageing next reads
+  /// their deadlines: within `kLookAgainMs` if tables are shared, else by the old deadline.
   void set_timeouts(const Timeouts& timeouts) {
     timeouts_ = timeouts;
     least_timeout_ = timeouts.least();
   }
 
-  /// Room for a connection that nothing has proved; `over_budget`: there are too many of these.
+  /// Room for one more half-open connection; `over_budget`: there are too many of them.
   enum class Room : std::uint8_t { there_is, over_budget, full };
   Room room() const;
-  /// Returns how full the tables are, in percent of the capacity. If the tables do not count their
-  /// entries, estimates that from this worker's connections.
+  /// Returns how full the tables are, in percent of the capacity. If several workers change the
+  /// tables at once, the result is an estimate from this worker's connections.
   unsigned fill_percent() const {
     const std::size_t held = Guarding::kConcurrent ? live_ * shared_->workers : connections();
     return static_cast<unsigned>(held * 100 / capacity_);
   }
 
-  /// The connections that a new one may evict.
+  /// Kinds of new connections, by the connections that they may evict.
   enum class Newcomer : std::uint8_t {
-    adopted,   ///< none
-    unproved,  ///< expired ones
-    proved,    ///< expired ones and, if the tracker evicts, those of lower worth
+    adopted,   ///< evicts nothing
+    unproved,  ///< evicts expired connections
+    proved,    ///< evicts expired connections and, with `evicts`, connections of lower worth
   };
-  /// Inserts the originator's entry. `present` if the key has an entry, which may be a reply's.
-  /// Calls `closed(id)` for an evicted connection while its state can still be read.
+  /// Inserts the originator's entry. The outcome is `present` if the key has an entry, perhaps a
+  /// reply's. Calls `closed(id)` for an evicted connection while its state can still be read.
   template <class Closed>
   Insertion open(const K& key, Hash hash, Tick now, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
 
-  /// Inserts the reply's entry of a connection that was opened in this burst; `confirm` takes its
-  /// id. `present` if the key has an entry. May evict another connection, as `open` does.
+  /// Inserts the reply's entry of a connection opened in this burst; pass the entry's id to
+  /// `confirm`. The outcome is `present` if the key has an entry. May evict, as `open` does.
   template <class Closed>
   Insertion link(const K& reply_key, Tick now, std::span<const std::byte> state, Closed&& closed,
                  Newcomer newcomer = Newcomer::unproved);
@@ -228,40 +228,40 @@ class Tracker {
   }
 
   /// Ends expired connections; checks `budget` connections at most. Calls `closed(id)` while their
-  /// records can still be read. Returns true if nothing is left to do at that time.
+  /// records can still be read. Returns true if no work is left at tick `now`.
   template <class Closed>
   bool sweep(Tick now, unsigned budget, Closed&& closed);
 
-  /// @name Following packets, for a tracker that does
+  /// @name Following packets, for a tracker with `TrackerConfig::follows`
   /// @{
-  /// True if the connection has expired. `closed` may ask for an evicted one, too.
+  /// True if the connection has expired. In `closed(id)`: false if it was evicted or closed.
   bool is_idle_too_long(ConnId id, Tick now) const { return now - deadline(id) >= 0; }
   /// Returns the state of a connection, from its entry on that side.
   ConnectionState state_of(Side side, ConnId id) const {
     return follows_ ? load_state(life(table_of(side).records(), id)) : ConnectionState::none;
   }
-  /// Returns the proof of a connection. `closed(id)` gives back what the proof has taken.
+  /// Returns the proof of a connection. `closed(id)` must give back what the proof has taken.
   Proof proof_of(ConnId id) const {
     return follows_ ? load_standing(life(originators(), id)).proof() : Proof::none;
   }
   /// Returns the key of a connection in `closed(id)`, when its record may already hold another key.
   const K& key_of(ConnId id) const { return id == leaving_ ? left_ : originators().header(id).key; }
-  /// Returns the direction of the packets that meet that entry.
+  /// Returns the direction of the packets that match that entry.
   Direction direction(Side side, ConnId id) const {
     if (side == Side::reply) return Direction::reply;
     return peer_of(originators().header(id)) == ConnId::none ? Direction::only
                                                              : Direction::originator;
   }
-  /// True if a SYN of the originator begins another connection in place of this one.
+  /// True if a SYN of the originator begins a new connection in place of this one.
   bool begins_anew(ConnId id) const {
     return next_state(state_of(Side::originator, id), direction(Side::originator, id), Signal::syn,
                       kProtocolTcp, 0) == kAnew;
   }
-  /// True if a packet that meets that side's entry may change more than `last_seen`, so that
+  /// True if a packet that matches that side's entry may change more than `last_seen`, so that
   /// `follow` must be called.
   bool concerns(Side side, ConnId id, Signal signal, Tick now) const {
     const Direction from = direction(side, id);
-    if (is_tcp(signal) && from != Direction::only) return true;  // its sequence numbers
+    if (is_tcp(signal) && from != Direction::only) return true;  // may move a mark
     Life& own = life(table_of(side).records(), id);
     return !lasts(load_state(own), from, signal, age_ms(own, now));
   }
@@ -272,11 +272,11 @@ class Tracker {
     reset_ignored,  ///< a RST out of sequence, which changes nothing (RFC 5961, 3.2)
     not_proved,     ///< a limit forbids the proof: nothing has changed
   };
-  /// Advances the state of a connection by a packet that meets that side's entry. `segment` is
-  /// needed for TCP with replies that pass here. Before a packet proves the connection, calls
-  /// `limits.take(id)`, which returns what the proof has taken, or `none` if a limit forbids the
-  /// proof. Calls `limits.give_back(id, proof)` when a connection that lives on no longer counts
-  /// for limits. When a connection ends, the code that ends it gives back what `proof_of` says.
+  /// Advances the state of a connection by a packet that matches that side's entry. `segment` is
+  /// read only for TCP connections with a reply's entry. Before a packet proves the connection,
+  /// calls `limits.take(id)`, which returns what the proof has taken, or `none` if a limit forbids
+  /// the proof. Calls `limits.give_back(id, proof)` when a connection that lives on no longer
+  /// counts for limits. The code that ends a connection gives back what `proof_of` returns.
   template <class Limits>
   Followed follow(Side side, ConnId id, Signal signal, const Segment& segment, Tick now,
                   Limits& limits);
@@ -288,8 +288,8 @@ class Tracker {
   ConnId first_of(unsigned shard) const {
     return shards_->is_empty(shard) ? ConnId::none : shards_->first(shard);
   }
-  /// Prefetches what closing the next three connections of a shard will read, for each of them one
-  /// of three steps. Call it once for each connection that is closed.
+  /// Prefetches what closing the first three connections of a shard will read: one of three parts
+  /// for each. Call this function before each close, so that each connection gets all three parts.
   void prefetch_leaving(unsigned shard) const;
   /// Returns the tracker's own data of a connection, for `restore` in another tracker.
   LifeImage image(ConnId id, Tick now) const;
@@ -301,11 +301,11 @@ class Tracker {
   std::uint32_t fingerprint(ConnId id, Tick now) const;
   /// Prefetches the reply's entry, if `fingerprint` will read it.
   void prefetch_entries(ConnId id, Tick now) const;
-  /// The contents of a connection's entries to restore, beside its life.
+  /// The contents of a connection's entries to restore, beside its `LifeImage`.
   struct Restoring {
     K key;
     std::span<const std::byte> state;
-    std::optional<K> reply_key;  ///< none: there is no reply's entry
+    std::optional<K> reply_key;  ///< no value: there is no reply's entry
     std::span<const std::byte> reply_state;
   };
   /// Opens, in that shard, a connection that another tracker had. Returns none if a key is present
@@ -315,7 +315,7 @@ class Tracker {
                  Newcomer newcomer, Closed&& closed);
   /// @}
 
-  /// Ends the burst: the worker uses no removed id any more. Reclaims ids past their grace period.
+  /// Ends the burst, and with it the use of removed ids. Reclaims ids past their grace period.
   void reclaim() {
     reclaiming_.end_burst(pair(), [this] { return writing(); });
   }
@@ -335,7 +335,7 @@ class Tracker {
     [[no_unique_address]] Guarding guards;
     TablePair<Table> pair;
     ShardedCount connections;
-    std::int64_t most;  // connections; a worker below its share may still open one
+    std::int64_t most;  // limit of connections, exceeded by workers that are below their share
     ShardedCount half_open;
     std::size_t most_half_open;
     unsigned workers;
@@ -387,7 +387,7 @@ class Tracker {
   static Life& life(const Records<K>& records, ConnId id) {
     return *reinterpret_cast<Life*>(records.state(id));
   }
-  /// Returns the age in ms if not TCP. Not below 0: another worker's tick may be later than `now`.
+  /// Returns the age in ms, if not TCP. At least 0: another worker's tick may be later than `now`.
   static std::uint32_t age_ms(Life& of, Tick now) {
     return static_cast<std::uint32_t>(std::max(now - Tick{load_mark(of)}, 0));
   }
@@ -476,7 +476,7 @@ class Tracker {
   std::size_t capacity_;
   Timeouts timeouts_;
   std::int32_t least_timeout_;
-  std::size_t own_bytes_;  // in front of the function's state
+  std::size_t own_bytes_;  // size of the tracker's data in front of the function's state
   std::size_t state_bytes_;
   std::size_t reply_state_bytes_;
   bool has_replies_;
@@ -484,9 +484,9 @@ class Tracker {
   [[no_unique_address]] Reclaiming reclaiming_;
   std::unique_ptr<Ageing> ageing_;
   bool leaves_expired_;
-  std::optional<Rings> shards_;  // of this worker's connections
+  std::optional<Rings> shards_;  // this worker's connections, a ring for each shard
   std::size_t live_ = 0;
-  ConnId leaving_ = ConnId::none;  // its key is no longer in its record, but in `left_`
+  ConnId leaving_ = ConnId::none;  // evicted connection whose key is in `left_` only
   K left_;
 };
 

@@ -42,18 +42,19 @@ struct TrackerConfig {
   }
 
   std::size_t capacity = 0;  ///< connections that the tables promise to hold
-  /// Size of the function's state in an originator's record; at most `kStateMax` for `restore`.
+  /// Size of the function's state in an originator's record. `restore` needs `kStateMax` or less.
   std::size_t state_bytes = 0;
   /// Size of the function's state in a reply's record; without a value there are no replies'
   /// entries.
   std::optional<std::size_t> reply_state_bytes;
   std::size_t state_alignment = 2;  ///< alignment of both states, if `follows`: 1, 2, 4 or 8
-  bool follows = false;  ///< true: the line calls `follow`; false: the timeout is that of `none`
+  /// True: the line calls `follow`. False: every connection has the timeout of the state `none`.
+  bool follows = false;
   Timeouts timeouts;
   MakeAgeing* ageing = nullptr;
-  std::uint32_t interval_ms = 10;     ///< resolution of deadlines, 1 to 1000
-  unsigned shards = 0;                ///< lists of connections that may move; 0: none may
-  std::size_t half_open = INT64_MAX;  ///< limit of connections that nothing has proved
+  std::uint32_t interval_ms = 10;  ///< resolution of deadlines, 1 to 1000
+  unsigned shards = 0;  ///< number of shards, each with a list of its connections; 0: no lists
+  std::size_t half_open = INT64_MAX;  ///< limit of half-open connections
   bool evicts = false;                ///< true: a proved connection may evict one of lower worth
   Pages pages = Pages::huge;
   Secret secret;

@@ -1,4 +1,4 @@
-// The part of the tracker that ends connections: expired ones, evicted ones, and erased entries.
+// The part of the tracker that ends connections and erases their entries.
 #pragma once
 
 #include <array>
@@ -39,8 +39,8 @@ bool Tracker<TableOf, GuardsType, K>::sweep(Tick now, unsigned budget, Closed&& 
   return ageing_->sweep(now, budget, mine);
 }
 
-/// Returns the later tick of both entries, and writes it to both, so that neither grows so old that
-/// it seems to lie in the future. Ageing calls this every few days at least.
+/// Returns the later of the two entries' ticks and writes it to both entries, so that neither tick
+/// grows so old that it seems to lie in the future. Ageing calls this at least every few days.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 Tick Tracker<TableOf, GuardsType, K>::latest_seen(ConnId id) const {

@@ -47,7 +47,8 @@ ConnId Tracker<TableOf, GuardsType, K>::peek_one(const K& key, Tick now) const {
   ConnId id = ConnId::none;
   const bool is_reply = peek({&key, 1}, {&hash, 1}, now, {&id, 1}) != 0;
   if (!is_reply) return id;
-  const ConnId originator = peer_of(originators().header(id));  // another worker may be ending it
+  // `kUnconfirmed`: another worker is ending the connection.
+  const ConnId originator = peer_of(originators().header(id));
   return originator == kUnconfirmed ? ConnId::none : originator;
 }
 

@@ -11,9 +11,9 @@ namespace millrace {
 namespace detail {
 
 /// True if a segment is a backend's data or FIN in `syn_sent`: the answer to the SYN was not seen.
-/// The tracker keeps the segment's end as the mark, even if the segment acknowledges more than was
-/// seen: once the originator acknowledges that end, its own mark moves across the gap, and the
-/// backend's next segment is in sequence.
+/// The tracker then sets the backend's mark to the segment's end, even if the segment acknowledges
+/// more than was seen. Once the originator acknowledges that end, the originator's mark moves
+/// across the gap, and the backend's next segment is in sequence.
 inline bool is_unseen_answer(ConnectionState state, Side side, Signal signal,
                              const Segment& segment) {
   return side == Side::reply && (signal == Signal::ack || signal == Signal::fin) &&
@@ -30,7 +30,7 @@ auto Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal
                                              const Segment& segment, Tick now, Limits& limits)
     -> Followed {
   const Records<K>& records = table_of(side).records();
-  if (peer_of(records.header(id)) == kUnconfirmed) return Followed::passed;  // it has just ended
+  if (peer_of(records.header(id)) == kUnconfirmed) return Followed::passed;  // just ended
   Life& own = life(records, id);
   const Direction from = direction(side, id);
   if (signal == Signal::syn_ack && from == Direction::reply && reopens(id, segment))
@@ -51,10 +51,10 @@ auto Tracker<TableOf, GuardsType, K>::follow(Side side, ConnId id, Signal signal
   return Followed::passed;
 }
 
-/// Changes the state of a connection: that in the originator's entry by compare-and-swap, then the
-/// copy in the reply's entry. A proof is counted for limits before the originator's entry holds it,
-/// and given back after the entry no longer does, so that the limits always count every proved
-/// connection, even if several workers change it at once. False if a limit forbids the step.
+/// Changes the state in the originator's entry by compare-and-swap, then its copy in the reply's
+/// entry. A proof is taken from the limits before the swap that sets it, and given back after the
+/// swap that clears it, so that the limits count every proved connection even while several workers
+/// change it. Returns false if a limit forbids the change.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 template <class Limits>
@@ -73,14 +73,15 @@ bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
   do {
     next = was;
     is_refused = false;
-    if (was.has_ended()) break;  // the worker that opened it has ended it
+    if (was.has_ended()) break;  // another worker has ended the connection
     ConnectionState state =
         next_state(was.state(), direction, signal, protocol, age_ms(truth, now));
-    // The connection before ended in the same burst: this one keeps its entry and backend.
+    // The former connection ended in this burst, or another worker opened it: the new connection
+    // keeps the former one's entry and backend.
     if (state == kAnew) state = ConnectionState::syn_sent;
     Proof proof = was.proof();
     if (is_half_open(state)) {
-      proof = Proof::none;  // it begins again
+      proof = Proof::none;  // the connection begins again
     } else if (!is_in_use(state, direction) && holds(proof)) {
       proof = Proof::past;
     } else if (!holds(proof) && is_in_use(state, direction) &&
@@ -88,7 +89,7 @@ bool Tracker<TableOf, GuardsType, K>::change(Side side, ConnId id, Direction dir
       if (taken == Proof::none) taken = limits.take(originator);
       proof = taken;
       is_refused = taken == Proof::none;
-      if (is_refused) continue;  // the swap checks that no other worker has changed it
+      if (is_refused) continue;  // the swap checks that no other worker has changed the standing
     }
     next = Standing(state, proof);
   } while (!standing_of(truth).compare_exchange_weak(was, next, std::memory_order_acq_rel,
@@ -121,8 +122,8 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::mark_of_other(Side side, ConnId i
 /// True if a RST is in sequence: at its sender's mark, where its sender's next byte would be. After
 /// a FIN it may be up to 64 KiB before the mark, as it may answer a packet that was sent before the
 /// FIN arrived. A RST that answers a SYN is known by the number that it acknowledges (RFC 9293,
-/// 3.10.7.3). If the sender has no mark, the RST may only close a half-open connection, and none in
-/// `syn_sent`.
+/// 3.10.7.3). If the sender has no mark, the RST may only close a half-open connection that is not
+/// in `syn_sent`.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_expected(Side side, ConnId id,
@@ -158,9 +159,9 @@ bool Tracker<TableOf, GuardsType, K>::reopens(ConnId reply, const Segment& segme
 }
 
 /// True if the sequence numbers of a packet that would change the state show that its sender has
-/// seen the other side's packets. The sender of a SYN need not have. In `none` and `midstream`, and
-/// in `syn_sent` if the answer was not seen, only a backend's data or FIN counts, as anyone can
-/// provoke a bare ACK of a backend (RFC 9293, 3.10.7.4).
+/// seen the other side's packets, or if the packet is a SYN, whose sender need not have. A
+/// backend's bare ACK does not count in `none`, `midstream` and `syn_sent`, as anyone can provoke
+/// it (RFC 9293, 3.10.7.4).
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signal signal,
@@ -187,8 +188,9 @@ bool Tracker<TableOf, GuardsType, K>::is_in_sequence(Side side, ConnId id, Signa
          mark_of_other(side, id) - segment.acknowledged <= UINT16_MAX;
 }
 
-/// True if the segment begins or ends at its sender's mark, or ends beyond a gap and acknowledges a
-/// number near the opposite side's mark: the wider the gap, the nearer the number must be.
+/// True if the segment begins or ends at its sender's mark, or if the sender has no mark. Also true
+/// if the segment ends beyond a gap and acknowledges a number near the opposite side's mark: the
+/// wider the gap, the nearer the number must be.
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
@@ -203,7 +205,7 @@ bool Tracker<TableOf, GuardsType, K>::continues(Side side, ConnId id,
   const std::uint64_t distance = std::min(beyond, other - segment.acknowledged);
   if (gap <= kReach && distance <= kReach) return true;
   const ConnId reply = side == Side::reply ? id : peer_of(originators().header(id));
-  if (reply == kUnconfirmed) return false;  // another worker has just ended it
+  if (reply == kUnconfirmed) return false;  // another worker has just ended the connection
   const std::uint32_t window = load_windows(life(replies(), reply)).widest(side == Side::reply);
   return gap <= window && gap * (2 * distance + 1) <= kReachOfBoth;
 }

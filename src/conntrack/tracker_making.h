@@ -37,10 +37,11 @@ auto Tracker<TableOf, GuardsType, K>::create(const TrackerConfig& config, Guardi
   auto reclaiming = Reclaiming::create(workers);
   if (!reclaiming) return std::unexpected(reclaiming.error());
   const std::size_t ids = pair.originators.records().count();
-  // The most connections, those being opened included, if each has two entries.
+  // The limit of connections, those being opened included: with both sides in one table, each
+  // connection may need two ids.
   const std::size_t most = has_both ? std::max(ids / 2 + Stragglers::kMax, config.capacity) : ids;
-  // Workers that share tables check their own share first, so together they may exceed `most`: up
-  // to almost twice.
+  // Workers that share tables may together exceed `most`, up to almost twice: each checks only its
+  // own share first.
   auto ageing = config.ageing({.ids = ids,
                                .connections = workers > 1 ? ids : std::min(ids, most + 1),
                                .interval_ms = config.interval_ms,

@@ -119,7 +119,7 @@ std::uint32_t Tracker<TableOf, GuardsType, K>::fingerprint(ConnId id, Tick now) 
   // Other workers may be writing the state.
   for (std::byte& one : std::span(states(Side::originator)[id], state_bytes_))
     mix(std::to_integer<std::uint64_t>(std::atomic_ref(one).load(std::memory_order_relaxed)));
-  // Other protocols' marks are the tick of the beginning, which does not change.
+  // Marks of protocols other than TCP are ticks of the beginning, which do not change.
   if (const ConnId reply = peer_of(header);
       reply != ConnId::none && header.key.protocol == kProtocolTcp)
     mix_mark(life(replies(), reply));

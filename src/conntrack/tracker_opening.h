@@ -1,4 +1,4 @@
-// The part of the tracker that gives connections their entries, if need be by eviction.
+// The part of the tracker that inserts connections' entries, if need be by eviction.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +71,8 @@ template <template <class> class TableOf, Guards GuardsType, class K>
 template <class Closed>
 Insertion Tracker<TableOf, GuardsType, K>::open(const K& key, Hash hash, Tick now, Closed&& closed,
                                                 Newcomer newcomer) {
-  if constexpr (!Guarding::kShared) left_ = key;  // `Worth::least` replaces it by an evicted key
+  if constexpr (!Guarding::kShared)
+    left_ = key;  // `Worth::least` sets it to an evicted entry's key
   const Insertion in =
       pair().originators.insert(key, hash, worth(Side::originator, now, newcomer, key.protocol));
   if (in.displaced != ConnId::none) make_way(Side::originator, in, closed);
@@ -131,9 +132,9 @@ void Tracker<TableOf, GuardsType, K>::confirm(ConnId id, ConnId reply, unsigned 
 template <template <class> class TableOf, Guards GuardsType, class K>
   requires ConnectionTable<TableOf<K>, K>
 auto Tracker<TableOf, GuardsType, K>::room() const -> Room {
-  // Connections are not counted in two cases. Where several workers change the tables at once,
-  // counting is slow. Where expired entries stay in the table, the count includes them, and they
-  // can be evicted.
+  // The number of connections does not count in two cases. If several workers change the tables at
+  // once, reading it is slow. If expired connections stay in the table, it includes connections
+  // that can be evicted.
   const bool counts = !Guarding::kConcurrent && !leaves_expired_;
   if (counts && connections() >= capacity_) return Room::full;
   const auto most = static_cast<std::int64_t>(shared_->most_half_open);

@@ -27,7 +27,7 @@ using enum Insertion::Outcome;
 
 #ifdef MILLRACE_COUNTED
 static_assert(TableSchemes::kSize == MILLRACE_COUNTED,
-              "the list has another form than the build counts");
+              "schemes.h must list one table a line: the build counts these lines");
 #endif
 
 using Scheme = TableSchemes::At<MILLRACE_TABLE>;
@@ -64,14 +64,15 @@ struct AgeingTraits {
 };
 void PrintTo(const AgeingTraits& ageing, std::ostream* out) { *out << ageing.name; }
 
-constexpr auto kNobodyEnds = [](ConnId) { ADD_FAILURE() << "a connection gave way"; };
+constexpr auto kNobodyEnds = [](ConnId) { ADD_FAILURE() << "a connection was evicted"; };
 
 // The tests of all tables are linked into one program, in which suites need different names.
 #define SUITE_OF(place) TrackerTest##place
 #define SUITE_AT(place) SUITE_OF(place)
 #define TrackerTest SUITE_AT(MILLRACE_TABLE)
 
-/// The suite, for trackers that follow packets (both sides in one table) and others (a table each).
+/// The suite, for trackers that follow packets (both sides' entries in one table) and for trackers
+/// that do not (a table for each side).
 class TrackerTest : public testing::TestWithParam<std::tuple<AgeingTraits, bool>> {
  protected:
   Tracked make(std::size_t capacity, bool replies = true,
@@ -135,7 +136,7 @@ INSTANTIATE_TEST_SUITE_P(Ageing, TrackerTest,
                                           testing::Bool()),
                          test_name);
 
-/// A tracker and a model of it, side by side, through one simulated life.
+/// A tracker and a model of it. Each step changes both, and compares the tracker with the model.
 struct Simulation {
   struct Known {
     ConnId id;
@@ -397,7 +398,8 @@ TEST_P(TrackerTest, WhatGoesOnStaysTheSameToTell) {
     }
     const auto silent = tracker.fingerprint(id, Tick{75'000});
     EXPECT_NE(silent, told);
-    EXPECT_EQ(tracker.fingerprint(id, Tick{80'000}), silent) << "told more than once";
+    EXPECT_EQ(tracker.fingerprint(id, Tick{80'000}), silent)
+        << "a silent connection's fingerprint has changed again";
   }
 }
 

@@ -36,7 +36,7 @@ class Windows {
 
   constexpr std::uint8_t byte() const { return bits_; }
   /// Returns the widest window in bytes that the originator, or else the replying side, may have.
-  /// While a scale is unknown, that is the widest of all, scaled by 14.
+  /// While a scale is unknown, the result is the widest possible window: one scaled by 14.
   constexpr std::uint32_t widest(bool is_originators) const {
     const unsigned scale = is_originators ? originators() : bits_ >> 4;
     if (scale == kUnscaled) return UINT16_MAX;

@@ -1,5 +1,5 @@
-// One round of AES (FIPS 197, 5.1) on a 16-byte block: the primitive of the keyed hash. AES
-// instructions if the compiler may use them, else tables; the results are the same.
+// One round of AES (FIPS 197, 5.1) on a 16-byte block: the primitive of the keyed hash. The code
+// uses AES instructions if the compiler may, else tables; the results are the same.
 #pragma once
 
 #include <array>
@@ -61,7 +61,7 @@ constexpr std::uint8_t aes_times2(std::uint8_t x) {
 
 /// Returns SubBytes and MixColumns of a column's first byte, for each value of that byte; rotations
 /// of a table entry serve the column's other three bytes. The S-box is filled in the order of the
-/// powers of 3, which generates the multiplicative group.
+/// powers of 3, which generates the multiplicative group of AES's field.
 constexpr std::array<std::uint32_t, 256> aes_column_table() {
   std::array<std::uint32_t, 256> table{};
   const auto put = [&table](std::uint8_t at, std::uint8_t s) {

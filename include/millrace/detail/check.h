@@ -3,7 +3,7 @@
 //
 // `MILLRACE_CHECKS` is 1 or 0. If it is not defined, checks are on unless NDEBUG is defined. The
 // compiled part of the library checks if it was built with checks; inline functions of its headers
-// check if the program that includes them is.
+// check if the program that includes them is built with checks.
 #pragma once
 
 #include <cstdio>

@@ -7,7 +7,7 @@ namespace millrace::detail {
 /// into L1, and a lookup hides the latency from L2 to L1 (docs/race.md, The pipeline).
 [[gnu::always_inline]] inline void prefetch(const void* line) {
   __builtin_prefetch(line, 0, 2);
-  // GCC would take a function that only prefetches for one without effect, and drop calls of it.
+  // GCC would assume that a function that only prefetches has no effect, and drop calls to it.
   asm volatile("");
 }
 

@@ -52,7 +52,8 @@ class Backoff {
   }
 
  private:
-  /// Waits before a yield: some 10 to 50 us on x86, longer than a running thread holds a lock.
+  /// Calls of `wait` up to the next yield. On x86 they take some 10 to 50 us, longer than a running
+  /// thread holds a lock.
   static constexpr unsigned kBeforeYielding = 1024;
 
   std::optional<Waiting> waiting_;

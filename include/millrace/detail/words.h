@@ -9,7 +9,7 @@
 
 namespace millrace::detail {
 
-/// One thread at a time uses the table.
+/// Plain accesses: only one thread at a time may use the table.
 struct OneThread {
   static constexpr bool kShared = false;
 
@@ -34,8 +34,8 @@ struct OneThread {
   static void unlock(std::uint64_t&, std::uint64_t) {}
 };
 
-/// Several threads use the table at once. `load` acquires and `store` releases: a thread that loads
-/// a value sees all that was written before that value was stored.
+/// Atomic accesses: several threads may use the table at once. `load` acquires and `store`
+/// releases: a thread that loads a value sees all that was written before that value was stored.
 struct ManyThreads {
   static constexpr bool kShared = true;
 
@@ -61,7 +61,8 @@ struct ManyThreads {
     for (std::size_t i = 0; i < sizeof(K); i += 8)
       __atomic_store_n(const_cast<Aliasing*>(word_at(stored, i)), key.word(i), __ATOMIC_RELAXED);
   }
-  /// Waits until this thread has the bit. The thread that has the bit may load and store the word.
+  /// Waits until this thread has set the bit, which locks the word: only the thread that has set
+  /// the bit may store the word.
   static void lock(std::uint64_t& word, std::uint64_t bit) {
     Backoff backoff;
     while (!try_lock(word, bit)) {

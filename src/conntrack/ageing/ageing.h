@@ -1,10 +1,10 @@
 // The contract of an ageing scheme, which finds expired connections. Each worker uses an instance
 // of its own.
 //
-// The tracker writes `last_seen` into the record of every entry that a packet meets; a scheme reads
-// it, as a deadline, through `Connections`. A scheme is called once a burst and once or twice a
-// connection, never for a packet. A virtual call is therefore cheap enough, and the line is
-// compiled once for all schemes.
+// The tracker writes `last_seen` into the record of every entry that a packet matches; a scheme
+// reads it, as a deadline, through `Connections`. A scheme is called once a burst and a few times
+// in the life of a connection, but not for every packet. A virtual call is therefore cheap enough,
+// and the line is compiled once for all schemes.
 #pragma once
 
 #include <array>
@@ -21,13 +21,13 @@ namespace millrace {
 
 /// Settings of an ageing scheme, for all workers together.
 struct AgeingConfig {
-  std::size_t ids = 0;             ///< ids are below this
-  std::size_t connections = 0;     ///< live connections at most
+  std::size_t ids = 0;             ///< every id is below this number
+  std::size_t connections = 0;     ///< the largest number of live connections
   std::uint32_t interval_ms = 10;  ///< resolution of deadlines, 1 to 1000
   Pages pages = Pages::huge;
 };
 
-/// The most connections that are checked together, so that the fetches of their records overlap.
+/// The largest number of connections checked together, so that the fetches of records overlap.
 inline constexpr unsigned kLookMost = 64;
 
 /// The connections of a tracker, as its ageing scheme reads and ends them.
@@ -51,13 +51,12 @@ class Ageing {
   virtual void approach(ConnId) const {}
   /// Adds a connection that was opened now, with its first deadline.
   virtual void born(ConnId id, Tick now, Tick deadline) = 0;
-  /// Brings a deadline forward. A scheme that reads all deadlines often enough ignores it.
+  /// Brings a deadline forward. A scheme that reads all deadlines often enough ignores the call.
   virtual void sooner(ConnId, Tick /*now*/, Tick /*deadline*/) {}
   /// Takes out a connection that was not removed by `sweep`.
   virtual void gone(ConnId id) = 0;
   /// Calls `expire` for connections with a deadline at or before `now`, and takes them out without
-  /// a call of `gone`. Checks `budget` connections at most. Returns true if nothing is left to do
-  /// at that time.
+  /// a call of `gone`. Checks at most `budget` connections. Returns true if no work is left.
   virtual bool sweep(Tick now, unsigned budget, Connections& connections) = 0;
   /// True if expired connections may stay for long. The tracker then does not find them any more,
   /// and an insertion may evict them.

@@ -80,10 +80,10 @@ TYPED_TEST(AgeingTest, EndsWhatIsDueWithinItsSlack) {
       ASSERT_LT(moved, 1'000'000);
       now = now + 1 + static_cast<std::uint32_t>(random() % interval);
       const std::uint32_t lucky = static_cast<std::uint32_t>(random() % kIds);
-      if (moved < 1000) deadlines.at[lucky] = deadlines.at[lucky] + 50;  // a packet came
+      if (moved < 1000) deadlines.at[lucky] = deadlines.at[lucky] + 50;  // as by a packet
       const std::uint32_t unlucky = static_cast<std::uint32_t>(random() % kIds);
       const std::int32_t longest = deadlines.at[unlucky] - now;
-      if (is_there[unlucky] && longest > 0) {  // its state has changed
+      if (is_there[unlucky] && longest > 0) {  // as by a new state
         deadlines.at[unlucky] =
             now + static_cast<std::uint32_t>(random() % static_cast<std::uint64_t>(longest));
         ageing->sooner(ConnId{unlucky}, now, deadlines.at[unlucky]);
@@ -130,7 +130,7 @@ TYPED_TEST(AgeingTest, LongSleepsEndEverything) {
   Tick now{0};
   for (int sleep = 0; sleep < (kSanitized ? 100 : 2000); ++sleep) {
     for (std::uint32_t id = 0; id < 300; ++id) {
-      deadlines.at[id] = now + id * id * 4000;  // up to four days
+      deadlines.at[id] = now + id * id * 4000;  // up to some four days
       ageing->born(ConnId{id}, now, deadlines.at[id]);
     }
     now = now + (1U << 30);

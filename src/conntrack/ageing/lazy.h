@@ -1,13 +1,13 @@
 // `lazy`: an expired connection stays until its slot is needed (Girondi et al., HPSR 2021, after Le
 // Scouarnec, ANCS 2018). A packet with its key opens a new connection in its slot, and an insertion
-// that finds no free slot evicts it. A sweep helps: a pass over the table takes a minute, or a
-// second if three quarters of the worker's share of connections or more are live.
+// that finds no free slot evicts it. Sweeps remove expired connections, too: a pass over the table
+// takes a minute, or a second if three quarters of the worker's share of connections are live.
 //
-// Slack: no connection is removed before its deadline, and no packet meets an expired one. An
-// expired connection is counted as live and keeps its slot for at most a pass of a minute and an
+// Slack: no connection is removed before its deadline, and no packet finds an expired connection.
+// An expired connection is counted as live and keeps its slot for at most a pass of a minute and an
 // interval, plus the delay if the budgets of `sweep` do not suffice. If workers share tables,
-// another worker may be reading the entry: then only the sweep removes, and a packet that comes
-// before the sweep finds its connection live.
+// another worker may be reading an expired entry: then only sweeps remove entries, and a packet
+// that arrives before the sweep finds its connection live.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Lazy final : public Passes {
  public:
   static constexpr std::string_view kName = "lazy";
   static constexpr std::string_view kSummary =
-      "what has expired stays until its place is wanted, a minute at most";
+      "expired connections stay until their slots are needed, a minute at most";
 
   static Result<AgeingOfWorkers> create(const AgeingConfig& config, unsigned workers) {
     return create_each<Lazy>(config, workers);

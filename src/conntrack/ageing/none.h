@@ -12,7 +12,8 @@ namespace millrace {
 class NoAgeing final : public Ageing {
  public:
   static constexpr std::string_view kName = "none";
-  static constexpr std::string_view kSummary = "connections stay until they are removed";
+  static constexpr std::string_view kSummary =
+      "connections do not expire, they stay until they are closed";
   static Result<AgeingOfWorkers> create(const AgeingConfig&, unsigned workers) {
     AgeingOfWorkers all;
     for (unsigned worker = 0; worker < workers; ++worker)

@@ -1,5 +1,5 @@
-// The common part of `scan` and `lazy`: passes over all ids, a slice every interval, that check the
-// live ones.
+// The common part of `scan` and `lazy`: passes over all ids that check the live ids, a slice of the
+// ids every interval.
 //
 // A sweep reads, for each connection of its budget, both records and at most one cache line of
 // bits.
@@ -18,7 +18,7 @@
 
 namespace millrace {
 
-/// Checks all live ids once a pass. A derived scheme says how long a pass takes.
+/// Checks all live ids once a pass. A derived class says how long a pass takes.
 class Passes : public Ageing {
  public:
   void born(ConnId id, Tick now, Tick) override {
@@ -60,7 +60,7 @@ class Passes : public Ageing {
  protected:
   static constexpr std::uint32_t kQuickPassMs = 1000;
 
-  /// `workers` share the connections of `config`.
+  /// The number of connections in `config` is that of all `workers` together.
   Passes(Memory memory, const AgeingConfig& config, unsigned workers)
       : memory_(std::move(memory)),
         live_(memory_.data(), config.ids),
@@ -91,7 +91,7 @@ class Passes : public Ageing {
     ++count_;
   }
 
-  /// Advances the time. Each interval adds a slice to the ids that are due, up to a whole pass.
+  /// Advances the time. Each interval adds a slice to the ids to check now, up to a whole pass.
   void advance(Tick now) {
     const bool starts = !time_.has_started();
     time_.advance(now);
@@ -110,9 +110,9 @@ class Passes : public Ageing {
   std::uint64_t most_of_worker_;
   std::uint32_t interval_ms_;
   Elapsed time_;
-  std::uint64_t interval_ = 0;  // the latest one that `left_` includes
-  std::uint64_t left_ = 0;      // ids that are due
-  std::uint64_t at_ = 0;        // the next id that is due
+  std::uint64_t interval_ = 0;  // the latest interval whose slice was added to `left_`
+  std::uint64_t left_ = 0;      // number of ids to check now
+  std::uint64_t at_ = 0;        // the next id to check
   std::size_t count_ = 0;
 };
 

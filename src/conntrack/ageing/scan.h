@@ -1,8 +1,8 @@
 // `scan`: checks a slice of the table every interval, all of it in a second (Girondi et al., HPSR
 // 2021: "scanning").
 //
-// Slack: no connection is removed before its deadline. An expired one is removed at most a pass and
-// an interval after its deadline, plus the delay if the budgets of `sweep` do not suffice.
+// Slack: no connection is removed before its deadline. An expired connection is removed at most a
+// pass and an interval after its deadline, plus the delay if the budgets of `sweep` do not suffice.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace millrace {
 class Scan final : public Passes {
  public:
   static constexpr std::string_view kName = "scan";
-  static constexpr std::string_view kSummary = "a slice of the table every interval, all in 1 s";
+  static constexpr std::string_view kSummary =
+      "checks a slice of the table every interval, all of it in 1 s";
 
   static Result<AgeingOfWorkers> create(const AgeingConfig& config, unsigned workers) {
     return create_each<Scan>(config, workers);

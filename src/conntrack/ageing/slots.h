@@ -29,15 +29,15 @@
 namespace millrace {
 
 /// Memory for the slots of several workers. The workers share the ids; at any time an id is in the
-/// slots of at most one worker. Thread rule: any worker may call `take_list` and `give_back`; a
-/// chunk and an id's place are used by the worker that has them.
+/// slots of at most one worker. Thread rule: any worker may call `take_list` and `give_back`; only
+/// the worker that has a chunk or an id may use the chunk or the id's place.
 class SlotMemory {
  public:
   static constexpr unsigned kIdsOfChunk = 13;
   static constexpr std::uint32_t kNone = UINT32_MAX;
   struct alignas(64) Chunk {
     std::uint32_t before;   ///< the chunk before this one in its slot, or in a free list
-    std::uint32_t before2;  ///< the chunk before that, so that two are prefetched at a time
+    std::uint32_t before2;  ///< the chunk before `before`: two chunks are prefetched at a time
     std::uint32_t slot;
     ConnId ids[kIdsOfChunk];
   };
@@ -74,8 +74,8 @@ class SlotMemory {
   void prefetch_place(ConnId id) const { detail::prefetch(place(id)); }
   std::size_t memory_bytes() const { return chunks_.bytes() + places_.bytes(); }
 
-  /// The most chunks in a list that a worker takes or gives back. The memory never runs out of
-  /// chunks.
+  /// The largest number of chunks in a list that a worker takes or gives back. The memory never
+  /// runs out of chunks.
   static constexpr unsigned kHandedOver = 32;
   struct List {
     std::uint32_t first;
@@ -209,8 +209,8 @@ class Slots {
  private:
   static constexpr std::uint32_t kNone = SlotMemory::kNone;
   struct Slot {
-    std::uint32_t last = kNone;  // chunk
-    unsigned size = 0;           // ids in that chunk
+    std::uint32_t last = kNone;  // number of the last chunk
+    unsigned size = 0;           // number of ids in the last chunk
   };
 
   void prefetch_chunk(std::uint32_t chunk) const {

@@ -9,7 +9,7 @@
 // not the timer. When the slot fires, the deadline is read again, and a connection that is not due
 // goes into a later slot. `sooner` moves a connection to an earlier slot.
 //
-// Slack: no connection is removed before its deadline. An expired one is removed at most one
+// Slack: no connection is removed before its deadline. An expired connection is removed at most one
 // interval after its deadline, plus the delay if the budgets of `sweep` do not suffice.
 //
 // Slots are numbered from tick 0, so that they fire at the same ticks for all workers.
@@ -37,7 +37,7 @@ class Wheel final : public Ageing {
   static constexpr std::string_view kName = "wheel";
   static constexpr std::string_view kSummary =
       "timer wheel, deadlines read again when a slot fires; the default";
-  static constexpr std::uint32_t kSlots = 4096;  // of each level
+  static constexpr std::uint32_t kSlots = 4096;  // fine slots of a turn; all coarse slots
   /// Returns the time in ms after its deadline for which a connection may stay, if budgets suffice.
   static std::uint32_t slack_ms(std::uint32_t interval_ms) { return interval_ms; }
 
@@ -71,7 +71,7 @@ class Wheel final : public Ageing {
 
   bool sweep(Tick now, unsigned budget, Connections& connections) override {
     advance(now);
-    const std::uint64_t due = time_.ms() / interval_ms_;  // slots with an interval that is over
+    const std::uint64_t due = time_.ms() / interval_ms_;  // slots whose interval is over
     std::uint64_t steps = std::uint64_t{kStepsPerLook} * std::max(budget, 1U);
     while (fired_ < due && budget > 0 && steps-- > 0) {
       // After a long sleep the turn's coarse slot may still hold connections.
@@ -92,8 +92,9 @@ class Wheel final : public Ageing {
  private:
   static constexpr std::uint32_t kFineSlots = 2 * kSlots;
   static constexpr std::uint32_t kBothLevels = kFineSlots + kSlots;
-  static constexpr unsigned kComeDown = 16;     // from coarse to fine slots in one sweep
-  static constexpr unsigned kStepsPerLook = 8;  // an empty slot is cheaper than a connection
+  static constexpr unsigned kComeDown = 16;  // connections that a sweep moves to fine slots
+  /// Slots that a sweep may pass for each connection of its budget: an empty slot is cheap.
+  static constexpr unsigned kStepsPerLook = 8;
 
   Wheel(std::shared_ptr<SlotMemory> memory, const AgeingConfig& config)
       : slots_(std::move(memory), kBothLevels), interval_ms_(std::max(config.interval_ms, 1U)) {}
@@ -111,8 +112,8 @@ class Wheel final : public Ageing {
     return kFineSlots + static_cast<std::uint32_t>(turn % kSlots);
   }
 
-  /// Returns the next slot that may hold a connection, or `due`, so that a long sleep is not
-  /// counted through slot by slot.
+  /// Returns the next slot that may hold a connection, or `due`, so that a sweep after a long sleep
+  /// does not pass every slot.
   std::uint64_t next_to_fire(std::uint64_t due) const {
     if (fired_ < latest_fine_) return fired_ + 1;
     const std::uint64_t turn = fired_ / kSlots;
@@ -136,8 +137,8 @@ class Wheel final : public Ageing {
     return (filed - kFineSlots + kSlots - turn % kSlots) % kSlots <= slot / kSlots - turn;
   }
 
-  /// Puts a connection into the fine slot of its deadline or, if that is farther away, the coarse
-  /// one.
+  /// Puts a connection into the fine slot of its deadline or, if the deadline is after the next
+  /// turn, into a coarse slot.
   void file(ConnId id, Tick deadline) {
     const std::uint64_t slot = slot_for(deadline);
     if (slot / kSlots < fired_ / kSlots + 2) {
@@ -162,9 +163,9 @@ class Wheel final : public Ageing {
   Slots slots_;
   std::uint32_t interval_ms_;
   Elapsed time_;
-  std::uint64_t fired_ = 0;        // slots that have fired
-  std::uint64_t latest_fine_ = 0;  // latest slot, and turn, ever used
-  std::uint64_t latest_coarse_ = 0;
+  std::uint64_t fired_ = 0;          // number of slots that have fired, counted from tick 0
+  std::uint64_t latest_fine_ = 0;    // the latest slot that was ever put on the fine level
+  std::uint64_t latest_coarse_ = 0;  // the latest turn that was ever put on the coarse level
 };
 
 }  // namespace millrace

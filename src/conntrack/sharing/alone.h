@@ -1,5 +1,5 @@
-// Guards of tables that one worker uses: none; and removed ids are reclaimed at the end of their
-// burst.
+// Guards of tables that only one worker uses: they do nothing. Removed ids are reclaimed at the end
+// of the burst.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-/// Reclaims removed ids at the end of the burst. Used by one worker.
+/// Reclaims removed ids at the end of the burst. Only one worker may use an instance.
 class ReclaimAtOnce {
  public:
   static std::size_t more_ids(unsigned) { return 0; }

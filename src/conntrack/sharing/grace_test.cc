@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-/// A table that notes the released ids.
+/// A table that records the released ids.
 struct Noting {
   std::vector<ConnId>* released;
   void release(ConnId id) { released->push_back(id); }
@@ -62,7 +62,7 @@ TEST_F(GraceTest, TooMuchThatDrainsHoldsUpSweeps) {
   workers_[0].begin();
   workers_[1].begin();
   workers_[0].add(Side::originator, ConnId{0});
-  end_burst(0);  // starts its grace period
+  end_burst(0);  // starts the grace period of id 0
   for (std::uint32_t id = 1; workers_[0].has_room(); ++id) {
     ASSERT_LT(id, 10'000U);
     workers_[0].add(Side::originator, ConnId{id});
@@ -98,7 +98,7 @@ TEST(Grace, NobodyLosesWhatItFoundInThisBurst) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(seed);
   constexpr unsigned kWorkers = 3;
-  constexpr unsigned kLeast = 1000;  // grace periods wait for a worker without a processor
+  constexpr unsigned kLeast = 1000;  // ids to release; a busy machine makes grace periods long
   constexpr int kMost = 200'000'000;
   Lives lives;
   auto workers = ReclaimAfterGrace::create(kWorkers);

@@ -1,9 +1,9 @@
 // `hierarchical`: one `chained` table for all workers, and locks of three levels, as in FastClick's
 // table (HPSR'21, section III.C). The lock of the table guards its pool of ids. The lock of a
 // bucket is shared for a search of its chain and exclusive for a change. The lock of an entry lasts
-// from its insertion until its connection is confirmed: it is the mark in the record's `peer`
-// (tracker.h). A thread that holds the lock of a bucket may take the lock of the table; no thread
-// holds the locks of two buckets.
+// from its insertion until its connection is confirmed: it is the value `kUnconfirmed` in the
+// record's `peer` (tracker.h). A thread that holds the lock of a bucket may take the lock of the
+// table; no thread holds the locks of two buckets.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ class SharedSpinlock {
  private:
   static constexpr std::uint32_t kWriter = 1U << 31;
 
-  std::atomic<std::uint32_t> holders_ = 0;  // readers, or kWriter
+  std::atomic<std::uint32_t> holders_ = 0;  // number of readers, or kWriter
 };
 
 /// The locks of `chained` in this scheme.

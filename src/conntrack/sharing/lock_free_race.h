@@ -1,5 +1,5 @@
 // `lock-free-race`: one `race` table for all workers. Readers never wait; writers of one bucket
-// exclude each other by a bit in it.
+// exclude each other by a bit in the bucket.
 #pragma once
 
 #include <string_view>

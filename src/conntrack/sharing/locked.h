@@ -28,8 +28,9 @@ class Lock {
  private:
   virtual bool try_lock() = 0;
   virtual bool try_lock_shared() = 0;
-  /// Take the lock, and count the waiting time.
+  /// Takes the lock exclusively, and counts the waiting time.
   virtual void wait() = 0;
+  /// Takes the lock in shared mode, and counts the waiting time.
   virtual void wait_shared() = 0;
 };
 

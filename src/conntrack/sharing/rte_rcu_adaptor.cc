@@ -28,8 +28,8 @@ void GracePeriods::quiescent(unsigned worker) { rte_rcu_qsbr_quiescent(variable_
 void GracePeriods::end(unsigned worker) { rte_rcu_qsbr_thread_offline(variable_.get(), worker); }
 std::uint64_t GracePeriods::start() { return rte_rcu_qsbr_start(variable_.get()); }
 bool GracePeriods::is_over(std::uint64_t period) {
-  // rte_rcu keeps the result of the last check for the next caller, which then reads no worker's
-  // counter. So acquire and release of the flag must pass on what the last caller saw of the
+  // rte_rcu keeps the result of a check, so that the next caller reads no worker's counter. Acquire
+  // and release of the flag therefore make the next caller see what the first one saw of the
   // workers.
   if (asking_->test_and_set(std::memory_order_acquire)) return false;
   const bool over = rte_rcu_qsbr_check(variable_.get(), period, false) != 0;

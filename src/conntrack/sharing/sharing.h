@@ -1,5 +1,5 @@
-// The contract of a sharing scheme: it says if workers use the same tables, guards these tables,
-// and reclaims removed ids.
+// The contract of a sharing scheme. A scheme says if workers use the same tables, guards these
+// tables, and reclaims removed ids.
 //
 // To add a scheme, write a header like `mutex.h`, and name the scheme in the list of schemes.h.
 #pragma once
@@ -16,7 +16,7 @@
 namespace millrace {
 
 /// Guards of the stages of a burst. `reading()` returns an object that guards lookups while it
-/// lives; `writing()`, one that guards open, link and removal.
+/// lives; `writing()` returns one that guards open, link and removal.
 template <class G>
 concept Guards = requires(const G guards) {
   /// True if several workers may use the same tables.
@@ -32,12 +32,12 @@ concept Guards = requires(const G guards) {
 /// Reclaims removed ids. Each worker has an instance of its own.
 template <class S>
 concept Reclaims = requires(S reclaiming, const S view, Side side, ConnId id) {
-  /// Returns the ids to add to the tables' capacity, for ids that drain longer than a burst.
+  /// Returns how many ids to add to the tables' capacity, for ids that drain longer than a burst.
   { S::more_ids(1U) } -> std::same_as<std::size_t>;
   { S::create(1U) } -> std::same_as<Result<std::vector<S>>>;
-  /// Begin and end the worker's use of the tables: grace periods wait for the worker only in
-  /// between.
+  /// Begins the worker's use of the tables. Grace periods wait for the worker until `end`.
   reclaiming.begin();
+  /// Ends the worker's use of the tables.
   reclaiming.end();
   /// Adds an id that was erased in that side's table.
   reclaiming.add(side, id);

@@ -1,4 +1,4 @@
-// The tables of a tracker, and the ids of them that drain.
+// The tables of a tracker, and the draining ids of these tables.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace millrace {
 
 /// The tables of originators' entries and of replies' entries. Without `replies`, `originators`
-/// holds both.
+/// holds the entries of both sides.
 template <class Table>
 struct TablePair {
   Table originators;
@@ -23,8 +23,8 @@ struct DrainingIds {
   std::vector<ConnId> originators;
   std::vector<ConnId> replies;
 
-  /// The most draining ids with which the ids of a sweep and of a burst of refused openings still
-  /// fit without an allocation.
+  /// Number of draining ids up to which the reserved memory has room for the ids of a sweep and of
+  /// a burst of refused openings.
   static constexpr std::size_t kMost = 1024 - 4 * Stragglers::kMax;
 
   DrainingIds() {

@@ -1,4 +1,4 @@
-// Guards of tables that several workers may read and change at once: none.
+// Guards of tables that several workers may read and change at once: they do nothing.
 #pragma once
 
 #include "conntrack/sharing/grace.h"

@@ -42,7 +42,7 @@
 
 namespace millrace {
 
-/// One thread at a time uses the table.
+/// No locks: only one thread at a time may use the table.
 struct NoLocks {
   static constexpr bool kShared = false;
   struct Lock {
@@ -66,8 +66,8 @@ class BasicChained {
   static constexpr double kMaxLoad = 1.0;
   static constexpr bool kKeyInRecord = true;
   static constexpr bool kHoldsHeadroom = true;
-  /// Buckets for each entry of the capacity, if `create` gets no number: its best case
-  /// (docs/chained.md).
+  /// Buckets for each entry of the capacity, if `create` is called without a number of buckets
+  /// (docs/chained.md says why).
   static constexpr std::size_t kBucketsPerEntry = 4;
 
   /// Makes an empty table. Errors: as below.
@@ -185,7 +185,7 @@ class BasicChained {
   Memory heads_;
   Records<K> records_;
   IdPool ids_;
-  std::byte* links_ = nullptr;  // that of record 0
+  std::byte* links_ = nullptr;  // the link in record 0
   std::size_t stride_ = 0;
   std::uint32_t buckets_ = 0;
   std::size_t capacity_ = 0;
@@ -201,9 +201,9 @@ auto BasicChained<K, Locks>::create(const TableConfig& config, std::size_t bucke
   const auto entries = entries_wanted(config, 4'290'000'000);
   if (!entries) return std::unexpected(entries.error());
   if (buckets == 0 || buckets > kMaxBuckets) {
-    return std::unexpected(
-        Error{"a chained table has from 1 to 4,294,967,295 buckets, not " + std::to_string(buckets),
-              Error::Kind::usage});
+    return std::unexpected(Error{
+        "a chained table must have 1 to 4,294,967,295 buckets, not " + std::to_string(buckets),
+        Error::Kind::usage});
   }
   // The largest mapping first, so that a lack of memory mostly shows before pages are touched.
   auto records = Records<K>::create(*entries + kDrainingRoom, config.state_bytes + sizeof(ConnId),
@@ -217,8 +217,8 @@ auto BasicChained<K, Locks>::create(const TableConfig& config, std::size_t bucke
                       static_cast<std::uint32_t>(buckets));
 }
 
-/// Searches chains side by side: one step in each, then one more in those that go on, so that the
-/// fetches of a step overlap.
+/// Searches chains side by side: one step in each chain, then one more in each chain that has not
+/// ended, so that the fetches of a step overlap.
 template <class K, class Locks>
 void BasicChained<K, Locks>::find_together(const K* keys, const Hash* hashes, ConnId* ids,
                                            std::size_t count) const {
@@ -314,7 +314,8 @@ Result<void> BasicChained<K, Locks>::check_invariants() const {
       if (index(id) >= seen.size() || seen[index(id)]) return broken("1: a chain does not end");
       seen[index(id)] = true;
       const K& key = records_.header(id).key;
-      if (&head(hasher_(key)) != &own) return broken("1: an entry stands in another's chain");
+      if (&head(hasher_(key)) != &own)
+        return broken("1: an entry stands in another bucket's chain");
       if (*link_to(key, hasher_(key)) != id) return broken("2: a key is live twice");
     }
   }
@@ -326,7 +327,7 @@ Result<void> BasicChained<K, Locks>::check_invariants() const {
     });
   }
   if (live != size() || visited != live)
-    return broken("3: the ids in chains are not the live ones");
+    return broken("3: the ids in chains are not the pool's live ids");
   return ids_.check_invariants();
 }
 

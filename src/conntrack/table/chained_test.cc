@@ -28,8 +28,8 @@ void check(const Chained<K>& table) {
   ASSERT_TRUE(ok.has_value()) << ok.error().message;
 }
 
-// Any number of buckets, also one; a burst of more keys than `find` searches side by side; chains
-// of very different lengths.
+// Inserts every second key and looks up all keys in one burst, which has more keys than `find`
+// searches side by side. With few buckets the chains are long.
 template <class K>
 void finds_all(std::size_t buckets) {
   SCOPED_TRACE(buckets);
@@ -100,8 +100,7 @@ TEST(Chained, LinksAndStateKeepApart) {
   }
 }
 
-// Overload lengthens chains: with records for 125 % of the capacity, 120 % of it are inserted
-// without a loss.
+// Overload lengthens chains: a table with a headroom of 0.25 accepts 125 % of its capacity.
 TEST(Chained, HeadroomHoldsWhatItSays) {
   SCOPED_TRACE(test::repeat());
   auto table = Chained<KeyV4>::create({.capacity = 10'000,

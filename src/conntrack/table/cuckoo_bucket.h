@@ -34,7 +34,7 @@ using CuckooTag = std::uint16_t;
 
 inline namespace MILLRACE_ISA {
 
-/// Returns the lowest slot of a mask, which is not 0.
+/// Returns the lowest slot of a mask, which must not be 0.
 constexpr unsigned lowest_slot(std::uint32_t slots) {
   return static_cast<unsigned>(std::countr_zero(slots));
 }
@@ -76,8 +76,8 @@ struct CuckooPlace {
   explicit operator bool() const { return slot != kNowhere; }
 };
 
-/// A power of two of buckets, with records and ids. The index says only which bucket is a key's
-/// first one; the table that owns the index defines the others and keeps the invariants.
+/// A power of two of buckets, with records and ids. The index defines only a key's first bucket;
+/// the table that owns the index defines the key's other buckets and keeps the invariants.
 template <class K, class Own>
 class CuckooIndex {
  public:
@@ -94,8 +94,8 @@ class CuckooIndex {
     const auto entries = entries_wanted(config, 2'000'000'000);
     if (!entries) return std::unexpected(entries.error());
     const std::size_t buckets = buckets_for(config.capacity, max_load);
-    // No more ids than wanted and draining entries, so that most insertions into a full table fail
-    // without a search.
+    // No more ids than the wanted entries and the draining ones need, so that most insertions into
+    // a full table fail without a search.
     const std::size_t count = std::min(buckets * kSlots, *entries) + kDrainingRoom;
     // The largest mapping first, so that a lack of memory mostly shows before pages are touched.
     auto records = Records<K>::create(count, config.state_bytes, config.pages);
@@ -119,7 +119,7 @@ class CuckooIndex {
     return tag == 0 ? Tag{1} : tag;
   }
 
-  /// Returns a bucket other than `at`. Applied to the result, the same bits give `at` again.
+  /// Returns a bucket other than `at`. Called with that bucket and the same bits, returns `at`.
   std::uint32_t across(std::uint32_t at, std::uint64_t bits) const {
     const std::uint32_t distance = static_cast<std::uint32_t>(bits) & mask_;
     return at ^ (distance != 0 ? distance : 1);
@@ -183,7 +183,7 @@ class CuckooIndex {
     for (std::uint32_t live = bucket(at).live(); live != 0; live &= live - 1)
       each(Place{at, lowest_slot(live)});
   }
-  /// Does the same for an `each` that reads the records: prefetches all of them first.
+  /// Does what `for_each_live` does, for an `each` that reads records: first prefetches them all.
   template <class Each>
   void for_each_candidate(std::uint32_t at, Each&& each) const {
     for_each_live(at, [&](Place place) { records.prefetch(id(place)); });
@@ -195,7 +195,7 @@ class CuckooIndex {
   }
   Pages pages() const { return std::max({memory_.pages(), records.pages(), ids.pages()}); }
 
-  /// True if the ids in live slots are different, and as many as the pool's live ids.
+  /// True if the ids in live slots all differ, and are as many as the pool's live ids.
   bool ids_add_up() const {
     std::vector<bool> named(records.count());
     std::size_t live = 0;

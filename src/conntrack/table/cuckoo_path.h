@@ -26,8 +26,8 @@ class CuckooPath {
  public:
   CuckooPath(const Index& index, const Move& move) : index_(index), move_(move) {}
 
-  /// Empties a slot of one of the key's buckets, and returns it; nowhere if the search finds no
-  /// path.
+  /// Empties a slot of one of the key's buckets, and returns the slot; nowhere if the search finds
+  /// no path.
   Place room(std::uint32_t home, Tag tag) {
     add(home, count_, 0);
     if (index_.can_send(home)) add(index_.other_of(home, tag), count_, 0);
@@ -38,13 +38,12 @@ class CuckooPath {
   }
 
  private:
-  static constexpr unsigned kMostSteps = 256;  // buckets searched; all paths of 3 moves need 146
+  static constexpr unsigned kMostSteps = 256;  // buckets to search; all paths of 3 moves need 146
 
-  /// A bucket that the search has reached: the entry in `slot` of the parent's bucket would move
-  /// in.
+  /// A bucket of the search, into which the entry in `slot` of the parent's bucket would move.
   struct Step {
     std::uint32_t bucket;
-    std::uint16_t parent;  // equal to its own number at the start of a path
+    std::uint16_t parent;  // number of a step: of this step itself at the start of a path
     std::uint8_t slot;
   };
 
@@ -70,7 +69,7 @@ class CuckooPath {
   }
 
   /// True if the bucket is on the path to step `at`. A path that had a bucket twice could lose an
-  /// entry: one move would take the entry that another has brought.
+  /// entry: one move could take away the entry that another move has brought.
   bool on_path(unsigned at, std::uint32_t bucket) const {
     for (;; at = steps_[at].parent) {
       if (steps_[at].bucket == bucket) return true;

@@ -1,5 +1,5 @@
-// `cuckoo++`: a bucketed cuckoo table with a Bloom filter in each bucket of the entries that it
-// sent to their other bucket.
+// `cuckoo++`: a bucketed cuckoo table. Each bucket has a Bloom filter of the entries that the
+// bucket has sent to their other bucket.
 //
 // After Le Scouarnec, "Cuckoo++ hash tables: high-performance hash tables for networking
 // applications", ANCS'18, arXiv:1712.09624; written from its description. docs/cuckoo++.md lists
@@ -12,8 +12,9 @@
 //  1. A live entry stands in one of its key's two buckets, with its key's tag; its slot is *away*
 //     if that bucket is not its home.
 //  2. `moved` of a bucket is the number of away entries that have it as their home. The number
-//     never saturates: a bucket that has sent 254 entries away sends no more.
-//  3. The filter of a bucket has the bits of every such entry, and is empty if there is none.
+//     never saturates: a bucket with 254 away entries or more sends no further entry away.
+//  3. The filter of a bucket has the bits of every away entry that has the bucket as its home, and
+//     is empty if there is none.
 //  4. A key is live in one slot at most.
 //  5. The ids of the live slots are the pool's live ids.
 //  6. Only live slots are unseen, and the hierarchy marks exactly the buckets with an unseen slot.
@@ -95,7 +96,7 @@ class BasicCuckooPlusPlus {
 
   void release(ConnId id) { index_.ids.release(id); }
 
-  /// Visits entries; it writes the *unseen* bits, so under a sharing scheme it is a writer.
+  /// Visits entries. A walk writes the *unseen* bits, so under a sharing scheme it is a writer.
   template <class Visit>
   Cursor walk(Cursor cursor, std::size_t about, Visit&& visit) const {
     return walk_.step(index_, cursor, about, visit);
@@ -111,8 +112,8 @@ class BasicCuckooPlusPlus {
   Result<void> check_invariants() const;
 
   struct Statistics {
-    double home_share = 0;        ///< share of live entries, and of hits, in their home
-    double buckets_per_miss = 0;  ///< buckets that a lookup of an unknown key reads, 1 to 2
+    double home_share = 0;        ///< share of live entries that stand in their home
+    double buckets_per_miss = 0;  ///< mean number of buckets read for an unknown key, 1 to 2
   };
   /// Returns statistics. Reads the whole index.
   Statistics statistics() const;
@@ -249,8 +250,8 @@ CuckooPlace BasicCuckooPlusPlus<K, kTimers>::place_for(std::uint32_t home, Tag t
 }
 
 /// Returns a free slot of the home, else of the other bucket, else nowhere. If the home is full, an
-/// away entry in it moves back to its own home, if there is room. Without that, churn would spread
-/// entries evenly over both of their buckets.
+/// away entry in it moves back to its own home, if there is room. Without such moves, churn would
+/// spread entries evenly over both of their buckets.
 template <class K, bool kTimers>
 CuckooPlace BasicCuckooPlusPlus<K, kTimers>::free_place(std::uint32_t home, Tag tag) {
   if (const Place place = index_.free_in(home)) return place;
@@ -325,13 +326,15 @@ Result<void> BasicCuckooPlusPlus<K, kTimers>::check_invariants() const {
       if (const char* broken = broken_by(place)) wrong = broken;
     });
     if ((index_.own(at).away & index_.bucket(at).free()) != 0) wrong = "1: a free slot is away";
-    if (!walk_.is_sound(index_, at)) wrong = "6: an unseen slot is free, or a mark is off";
+    if (!walk_.is_sound(index_, at))
+      wrong = "6: an unseen slot is free, or a bucket's mark is wrong";
   }
   for (std::uint32_t at = 0; at < index_.buckets(); ++at) {
-    if (index_.own(at).moved != moved[at]) wrong = "2: a count of moved entries is off";
-    if (moved[at] == 0 && index_.own(at).filter != 0) wrong = "3: a filter of none is not empty";
+    if (index_.own(at).moved != moved[at]) wrong = "2: a count of away entries is wrong";
+    if (moved[at] == 0 && index_.own(at).filter != 0)
+      wrong = "3: a filter without entries is not empty";
   }
-  if (!index_.ids_add_up()) wrong = "5: the ids are not the pool's live ones";
+  if (!index_.ids_add_up()) wrong = "5: the ids in slots are not the pool's live ids";
   if (wrong == nullptr) return {};
   return std::unexpected(Error{std::string(kName) + ": " + wrong});
 }
@@ -344,7 +347,7 @@ const char* BasicCuckooPlusPlus<K, kTimers>::broken_by(Place place) const {
   const std::uint32_t home = index_.home_of(place);
   const Tag tag = index_.tag(place);
   if (home != index_.first_of(hash) || tag != Index::tag_for(hash))
-    return "1: an entry is not at home";
+    return "1: an entry's bucket or tag is wrong";
   if (home != place.bucket && !index_.may_be_away(home, tag)) return "3: a filter misses an entry";
   if (id_or_none(index_.probe(key, hash)) != index_.id(place))
     return "4: a key is live in two slots, or not found";

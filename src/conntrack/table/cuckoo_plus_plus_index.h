@@ -94,8 +94,8 @@ class CuckooPlusPlusIndex : public CuckooIndex<K, CuckooPlusPlusOwn<kTimers>> {
     const auto bits = filter_of(tag);
     return (own(home).filter & bits) == bits;
   }
-  /// True if the bucket may send an entry away. The limit leaves room for one more than the count
-  /// shows: an insertion may check this twice, for a bucket on its path and for its own home,
+  /// True if the bucket may send an entry away. `moved` can hold one more than the limit of 254: an
+  /// insertion may check the same bucket twice, as a bucket on its path and as the newcomer's home,
   /// before it sends both entries away.
   bool can_send(std::uint32_t home) const { return own(home).moved < 254; }
 

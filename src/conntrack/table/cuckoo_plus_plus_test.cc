@@ -38,7 +38,8 @@ TYPED_TEST_SUITE(CuckooPlusPlusTest, Tables);
 TYPED_TEST(CuckooPlusPlusTest, StaysWithinItsPromiseUnderChurnAtItsMaximumLoad) {
   if (kSanitized) GTEST_SKIP() << test::kStatistics;
   SCOPED_TRACE(test::repeat());
-  test::expect_promise_kept_under_churn<TypeParam, typename TestFixture::Key>(31'129);  // of 2^15
+  test::expect_promise_kept_under_churn<TypeParam, typename TestFixture::Key>(
+      31'129);  // 2^15 slots
 }
 
 TYPED_TEST(CuckooPlusPlusTest, OverloadIsRefusedAndLosesNothing) {
@@ -150,7 +151,7 @@ TYPED_TEST(CuckooPlusPlusTest, AWalkEndsWhateverIsInserted) {
   while (!walkers[0].ended() && !testing::Test::HasFatalFailure()) {
     walkers[0].step(driven, 8);
     for (int updates = 0; updates < 500; ++updates) {
-      const auto& newest = driven.live.back();  // the older ones live on, and move
+      const auto& newest = driven.live.back();  // older entries live on, and move
       ASSERT_EQ(driven.table.erase(newest.key, driven.hash(newest.key)), newest.id);
       walkers[0].missing.erase(newest.id);
       driven.live.pop_back();
@@ -321,7 +322,7 @@ TEST(CuckooPlusPlusTimers, AgreeWithAnOracle) {
     if (testing::Test::HasFatalFailure()) return;
   }
   EXPECT_GT(timed.displaced, 1000U);
-  EXPECT_GT(timed.refused, 100U) << "the table was never full of what has not expired";
+  EXPECT_GT(timed.refused, 100U) << "the table was never full of live entries";
 }
 
 }  // namespace

@@ -10,10 +10,10 @@
 // rte_hash: live ids, draining ids, and eviction.
 //
 // rte_hash of DPDK 22.11 cannot hold back a removed key's position (NO_FREE_ON_DEL) in a table with
-// extendable buckets: it writes through a null pointer when a chained bucket becomes empty. Such a
-// table relies on the order of positions instead: rte_hash gives out free positions first in, first
-// out, so freed positions that are not released yet are the last in the queue, and an insertion
-// that would reach them is refused.
+// extendable buckets: rte_hash would write through a null pointer when a chained bucket becomes
+// empty. Such a table relies on the order of positions instead: rte_hash gives out free positions
+// first in, first out, so freed positions that are not released yet are the last in the queue, and
+// an insertion that would reach them is refused.
 //
 // Invariants (check_invariants quotes them):
 //  1. The record of a live id holds the key that rte_hash has at that position.
@@ -48,12 +48,13 @@ class CuckooRteHash {
   static constexpr std::string_view kName = kExtendable ? "cuckoo-ext" : "cuckoo";
   static constexpr std::string_view kSummary =
       kExtendable
-          ? "DPDK's rte_hash with extendable buckets: it refuses nothing that it has places for"
+          ? "DPDK's rte_hash with extendable buckets: refuses no key while positions are free"
           : "DPDK's rte_hash: 8 tags a bucket, two buckets a key, keys in a store of their own";
   /// The numbers of a key's two buckets differ by its tag of 16 bits only. A table with more than
-  /// 2^16 buckets therefore consists of parts that do not exchange keys, and the fullest part
-  /// decides. The first refusal comes at a load of 0.97 with 2^20 slots, 0.965 with 2^24, some 0.92
-  /// with 2^27. Chained buckets have no such limit, but each costs one more cache line.
+  /// 2^16 buckets therefore consists of parts that do not exchange keys, and the fullest part is
+  /// the first to refuse a key. The first refusal occurs at a load of 0.97 with 2^20 slots, 0.965
+  /// with 2^24, some 0.92 with 2^27. Chained buckets have no such limit, but each costs one more
+  /// cache line.
   static constexpr double kMaxLoad = kExtendable ? 0.95 : 0.9;
   static constexpr bool kKeyInRecord = false;
   static constexpr bool kHoldsHeadroom = kExtendable;
@@ -127,7 +128,7 @@ class CuckooRteHash {
     index_.find(&key, sizeof(K), {&hash, 1}, {&id, 1});
     return id;
   }
-  /// True if the next position that rte_hash gives out is not a draining one.
+  /// True if the next position that rte_hash gives out is not a draining id.
   bool has_free_position() const { return size_ + draining_ < records_.count(); }
 
   Insertion occupy(ConnId id, const K& key, ConnId displaced) {
@@ -198,7 +199,7 @@ template <class K, std::uint8_t kFlags>
 template <WorthFunction W>
 Insertion CuckooRteHash<K, kFlags>::displace(const K& key, Hash hash, const W& worth) {
   const bool last = !has_free_position();
-  // The evicted entry's position would queue behind the draining ones: refused until `release`.
+  // The evicted entry's position would queue behind the draining ids.
   if (last && kExtendable && draining_ != 0) return {};
   Victim victim(worth, ConnId::none);
   index_.for_each_candidate(hash, [&](ConnId id) { victim.consider(id, id); });
@@ -234,7 +235,7 @@ Result<void> CuckooRteHash<K, kFlags>::check_invariants() const {
   }
   if (live != size_) return broken("3: size() is not the number of live ids");
   if (index_.taken() != size_ + (kExtendable ? 0 : draining_))
-    return broken("2: rte_hash has other keys");
+    return broken("2: rte_hash has keys that no live id has");
   return {};
 }
 

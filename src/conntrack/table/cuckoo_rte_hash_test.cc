@@ -190,8 +190,8 @@ TEST(CuckooExtendable, LosesNothingAt120PercentOfItsPromise) {
   }
 }
 
-// All hashes are equal: all keys but those of two buckets stand in one chain. Then the chain is
-// erased bucket by bucket, and after each bucket the keys left are found.
+// All hashes are equal, so that the keys stand in one long chain. The test erases keys in random
+// order until 10 are left. Whenever a multiple of 64 keys is left, lookups must find all of these.
 TEST(CuckooExtendable, AChainGrowsToTheTablesEndAndShrinksAgain) {
   SCOPED_TRACE(test::repeat());
   auto table = made<CuckooExtendable<KeyV6>>(900);
@@ -291,8 +291,8 @@ void displaces_in_its_own_buckets() {
   check(table);
 }
 
-// If every position is live or draining, the position of an evicted entry queues behind the
-// draining ones: the newcomer is refused until the end of the burst.
+// If every position is live or draining, the position of an evicted entry would queue behind the
+// draining positions: the table refuses newcomers until the draining ids are released.
 TEST(CuckooExtendable, AFullTableDisplacesOnlyWhenNothingDrains) {
   auto table = made<CuckooExtendable<KeyV4>>(400);
   std::uint64_t next = 0;

@@ -48,12 +48,12 @@ class Driven {
   }
   /// Inserts a random key; false if the table refuses it.
   bool insert_one() { return insert(random_key<K>(random)) == Insertion::Outcome::inserted; }
-  /// Inserts random keys until the table takes one.
+  /// Inserts random keys until the table accepts a key, or fails after 1000 keys.
   void insert_surely() {
     for (int tries = 0; tries < 1000; ++tries) {
       if (insert_one()) return;
     }
-    FAIL() << "nothing is taken any more";
+    FAIL() << "the table has refused 1000 keys";
   }
   void erase_at(std::size_t which) {
     const Entry leaving = live[which];
@@ -66,7 +66,7 @@ class Driven {
   void fill(std::size_t size) {
     while (live.size() < size && refused < size) insert_one();
   }
-  /// Replaces that many random entries by new ones.
+  /// Replaces a random entry by a new one, `times` times.
   void churn(std::size_t times) {
     for (std::size_t i = 0; i < times; ++i) {
       erase_one();
@@ -98,15 +98,15 @@ void expect_promise_kept_under_churn(std::size_t capacity) {
   driven.check();
 }
 
-/// Inserts 1.2 times the capacity into a table with records for 1.25 times: the table takes what
-/// its index can hold, says *full* to the rest, and loses nothing.
+/// Inserts 1.2 times the capacity into a table with records for 1.25 times the capacity: the table
+/// accepts what its index can hold, returns *full* for the rest, and loses nothing.
 template <class T, class K>
 void expect_overload_survived(std::size_t index_slots) {
   const auto capacity = static_cast<std::size_t>(T::kMaxLoad * static_cast<double>(index_slots));
   Driven<T, K> driven(Driven<T, K>::sized(capacity, 0.25));
   EXPECT_LE(driven.table.memory_bytes() - driven.table.records().memory_bytes(),
             14 * index_slots + (std::size_t{3} << 12))
-      << "a larger index than the promised load needs";
+      << "the index is larger than the promised load needs";
   for (std::size_t n = 0; n < capacity * 6 / 5; ++n) driven.insert_one();
   EXPECT_GE(driven.live.size(), index_slots / 100 * 99);
   EXPECT_EQ(driven.live.size() + driven.refused, capacity * 6 / 5);
@@ -133,7 +133,8 @@ void expect_crowding_survived(std::uint32_t buckets_used) {
     }
     while (!driven.live.empty()) driven.erase_one();
     driven.check();
-    EXPECT_EQ(driven.table.statistics().buckets_per_miss, 1.0) << "something is still remembered";
+    EXPECT_EQ(driven.table.statistics().buckets_per_miss, 1.0)
+        << "a lookup in the empty table reads two buckets";
   }
 }
 

@@ -1,14 +1,14 @@
 // The walk over a `cuckoo++` table, in which entries move.
 //
 // The walk visits the buckets in their order. If an entry that the walk has not visited moves to a
-// bucket that the walk has visited, its slot gets an *unseen* bit there, and the bucket a bit in a
-// hierarchy (`ModificationBits`). After the last bucket the walk visits the marked slots. A bit
-// moves with its entry, and entries that were visited get none, so the number of slots left to
+// bucket that the walk has visited, its slot there gets an *unseen* bit, and the bucket gets a bit
+// in a hierarchy (`ModificationBits`). After the last bucket the walk visits the marked slots. A
+// bit moves with its entry, and entries that were visited get none, so the number of slots left to
 // visit only shrinks: the walk ends, whatever is inserted meanwhile. The walk visits an entry once,
 // and again each time that the entry moves from a visited bucket to one that is not visited yet.
 //
-// There is one set of bits, and a new walk takes it over. An earlier walk that is not over goes on
-// by ids instead, from the first id on: ids do not move. Any number of walks may therefore be under
+// There is one set of bits, which the latest walk uses. An earlier walk that is not over goes on by
+// ids instead, from the first id on: ids do not move. Any number of walks may therefore be under
 // way. A walk writes the bits, so under a sharing scheme it is a writer.
 #pragma once
 
@@ -24,8 +24,8 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
-/// The walks over one index, which is passed to each call. The table calls `leave` or `follow` for
-/// each entry that leaves or moves.
+/// The walks over one index, which is passed to each call. The table must call `leave` for each
+/// slot that an entry leaves, and before that `note_move` if the entry moves.
 template <class Index>
 class CuckooWalk {
   using Place = CuckooPlace;
@@ -38,11 +38,12 @@ class CuckooWalk {
     return CuckooWalk(std::move(*marked));
   }
 
-  /// Visits about that many entries and buckets, and returns the cursor to go on from.
+  /// Visits entries until `about` entries and buckets or a few more are visited, and returns the
+  /// cursor to go on from.
   template <class Visit>
   Cursor step(const Index& index, Cursor cursor, std::size_t about, Visit&& visit) {
     if (cursor == Cursor::begin)
-      walked_ = 0;  // clears the bits of an abandoned walk on its way
+      walked_ = 0;  // the new walk clears an abandoned walk's bits when it visits their buckets
     else if (cursor != Cursor{ticket_})
       return step_by_id(index, cursor, about, visit);
     std::size_t visited = 0;
@@ -66,15 +67,16 @@ class CuckooWalk {
     unseen &= static_cast<std::uint8_t>(~(1U << place.slot));
     if (unseen == 0) marked_.clear(place.bucket);
   }
-  /// Moves the bit of an entry that moves, if the walk has not visited the entry. Call `leave` for
-  /// the old slot, too.
+  /// Sets the bit of an entry's new slot, if the walk has visited the slot's bucket but not the
+  /// entry. Call `leave` for the old slot afterwards.
   void note_move(const Index& index, Place from, Place to) {
     if (!is_unseen(index, from) || to.bucket >= walked_) return;
     index.own(to.bucket).unseen |= static_cast<std::uint8_t>(1U << to.slot);
     marked_.set(to.bucket);
   }
 
-  /// True if only live slots of the bucket are unseen, and the bucket is marked exactly if one is.
+  /// True if only live slots of the bucket are unseen, and if the bucket is marked exactly if it
+  /// has an unseen slot.
   bool is_sound(const Index& index, std::uint32_t at) const {
     const std::uint32_t unseen = index.own(at).unseen;
     return (unseen & index.bucket(at).free()) == 0 && marked_.test(at) == (unseen != 0);
@@ -83,7 +85,7 @@ class CuckooWalk {
   Pages pages() const { return marked_.pages(); }
 
  private:
-  // A cursor is a ticket, a new one for each step, or this bit with a cursor of the id pool.
+  // A cursor is a ticket, a new number for each step, or this bit and a cursor of the id pool.
   static constexpr std::uint64_t kById = std::uint64_t{1} << 63;
 
   explicit CuckooWalk(ModificationBits marked) : marked_(std::move(marked)) {}
@@ -92,8 +94,8 @@ class CuckooWalk {
     return place.bucket >= walked_ || (index.own(place.bucket).unseen >> place.slot & 1) != 0;
   }
 
-  /// Visits the slots of a bucket in that mask, and returns how many. Clears the bucket's bits
-  /// before the first visit.
+  /// Visits the entries in the bucket's slots that the mask `slots` names, and returns their
+  /// number. Clears the bucket's bits before the first visit.
   template <class Visit>
   std::size_t show(const Index& index, std::uint32_t at, std::uint32_t slots, Visit& visit) {
     const auto ids = index.bucket(at).ids;

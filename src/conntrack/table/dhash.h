@@ -3,7 +3,7 @@
 //
 // A bucket is one cache line of sixteen 32-bit signatures. The position of a slot determines its
 // record. An entry that finds its bucket full takes a record from a reserved pool and joins the
-// bucket's conflict list. Entries never move. A hit reads two cache lines, a miss one.
+// bucket's conflict list. Entries never move. Most hits read two cache lines, most misses read one.
 // dhash_bucket.h and dhash_index.h draw the layout.
 //
 // The published algorithm keeps one entry for both directions of a session; millrace keeps one for
@@ -42,9 +42,9 @@
 namespace millrace {
 inline namespace MILLRACE_ISA {
 
-/// The table. `Signature` is one of those in dhash_signature.h. With `kMajorLocation` a signature
-/// prefers a slot, and searches begin there; this changes what `statistics` counts, but not `find`,
-/// which compares all slots at once.
+/// The table. `Signature` is a type like those in dhash_signature.h. With `kMajorLocation` a
+/// signature prefers a slot, and searches begin there; this changes what `statistics` counts, but
+/// not `find`, which compares all slots at once.
 template <class K, class Signature, bool kMajorLocation, bool kBothWays = false>
 class BasicDHash {
  public:
@@ -162,8 +162,8 @@ class BasicDHash {
     return stored == key;
   }
 
-  /// Returns the key's signature, all 32 bits. A signature that without its top bit, or with its
-  /// halves swapped, would read as free or draining is replaced, so that the halves may be swapped
+  /// Returns the key's signature, all 32 bits. Replaces a signature that would read as free or
+  /// draining, also if only after its halves are swapped. The halves may therefore be swapped
   /// before or after this function.
   static Word signature_of(const K& key) {
     constexpr Word kOthers = 0x7fff7fff;
@@ -255,8 +255,8 @@ Stragglers BasicDHash<K, S, kMajor, kBoth>::prefetch_records(std::span<const K> 
   return stragglers;
 }
 
-/// Prefetches the list's first node, then records in the list: each pass prefetches what the next
-/// one reads. `prefetch_records` has prefetched the head.
+/// Prefetches the first node of each straggler's list, then records of the list: each pass
+/// prefetches what the next pass reads. `prefetch_records` has prefetched the list's head.
 template <class K, class S, bool kMajor, bool kBoth>
 void BasicDHash<K, S, kMajor, kBoth>::prefetch_stragglers(std::span<const K> keys,
                                                           std::span<const Hash> hashes,
@@ -353,7 +353,8 @@ std::string_view BasicDHash<K, S, kMajor, kBoth>::wrong_entry(std::uint32_t at, 
   const K& key = records_.header(id).key;
   const Word signature = signature_of(key);
   if (bucket_of(hash_of(key)) != at || !Bucket::equal(index_.signature(id), signature))
-    return index_.in_slot(id) ? "1: a slot is off" : "2: a node is off";
+    return index_.in_slot(id) ? "1: a slot's signature or bucket is wrong"
+                              : "2: a node's signature or list is wrong";
   return probe(at, signature, key) == id ? "" : "4: a key is live twice, or not found";
 }
 

@@ -40,8 +40,8 @@ struct alignas(64) DHashBucket {
   std::uint32_t match(Word signature) const;
   std::uint32_t free() const { return match(kFree); }
   std::uint32_t live() const { return ~(match(kFree) | match(kDraining)) & 0xffff; }
-  /// Returns the first free slot from `start` on, wrapping after the last. The bucket has a free
-  /// slot.
+  /// Returns the first free slot from `start` on, wrapping after the last. The bucket must have a
+  /// free slot.
   unsigned first_free(unsigned start) const {
     const auto ahead = std::rotr(static_cast<std::uint16_t>(free()), static_cast<int>(start));
     return (start + static_cast<unsigned>(std::countr_zero(ahead))) % kSlots;

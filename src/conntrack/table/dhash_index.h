@@ -11,7 +11,7 @@
 //             | signature | next      |            next: an id; none ends a list
 //             +-----------+-----------+
 //
-// It keeps invariants 3, 5 and 6 of dhash.h, and that a node stands in one list.
+// The index keeps invariants 3, 5 and 6 of dhash.h, and that a node stands in one list.
 #pragma once
 
 #include <algorithm>
@@ -112,7 +112,7 @@ class DHashIndex {
   std::string_view wrong() const;
 
  private:
-  /// Places that a check has met, each once.
+  /// The places that a check has reached. `add` returns false for a place that was added before.
   struct Met {
     std::vector<bool> places;
     std::size_t count = 0;
@@ -210,7 +210,7 @@ void DHashIndex<S>::unlink(std::uint32_t at, ConnId id) {
   bucket(at).set_listed(major(id), find_in_list(at, alike) != ConnId::none);
 }
 
-/// Calls `each` for the live ones of the sixteen nodes.
+/// Calls `each` for the live nodes among the sixteen nodes from number `first` on.
 template <class S>
 template <class Each>
 void DHashIndex<S>::for_each_of_sixteen_nodes(std::uint32_t first, Each&& each) const {
@@ -247,10 +247,10 @@ std::string_view DHashIndex<S>::wrong() const {
     if (const auto wrong = wrong_bucket(at, met); !wrong.empty()) return wrong;
     free_slots += static_cast<std::size_t>(std::popcount(bucket(at).free()));
   }
-  if (met.count != size_) return "6: size() is off";
+  if (met.count != size_) return "6: size() is not the number of live slots and nodes";
   for (ConnId id = free_nodes_; id != ConnId::none; id = node(id).next) {
     if (in_slot(id) || !met.add(id) || node(id).signature != Bucket::kFree)
-      return "5: the list of free nodes is off";
+      return "5: the list of free nodes has a place that is no free node";
   }
   if (met.count + free_slots + draining_ != met.places.size())
     return "5: a place is neither live, draining nor free";
@@ -268,7 +268,7 @@ std::string_view DHashIndex<S>::wrong_bucket(std::uint32_t at, Met& met) const {
     majors |= 1U << major(id);
   }
   for (unsigned i = 0; i < kSlots; ++i) majors ^= std::uint32_t{bucket(at).listed(i)} << i;
-  return majors == 0 ? "" : "3: a bit L is off";
+  return majors == 0 ? "" : "3: a bit L is wrong";
 }
 
 }  // namespace MILLRACE_ISA

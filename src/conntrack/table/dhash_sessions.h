@@ -1,5 +1,5 @@
 // The comparison of `dhash`'s four signature algorithms on sessions like a site's: Table IV of the
-// paper. Tests call these functions.
+// paper. Tests and benchmarks call these functions.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ std::vector<K> site_sessions(std::size_t count, std::uint64_t seed) {
   constexpr std::array<std::uint16_t, 5> kPorts{443, 443, 80, 80, 8080};
   constexpr std::size_t kServers = 48;
   constexpr std::size_t kSessionsAClient = 30;
-  constexpr std::uint32_t kEphemeral = 28'232;  // 32768 to 60999, as Linux has them
+  constexpr std::uint32_t kEphemeral = 28'232;  // 32768 to 60999, Linux's range
   std::mt19937_64 random(seed);
   std::vector<K> sessions;
   sessions.reserve(count);

@@ -75,7 +75,7 @@ template <class K>
 std::uint64_t ports_word(const K& key) {
   return key.word(sizeof(K) - 8);
 }
-/// Returns the same with the XOR of the ports in the lower half.
+/// Returns the last eight bytes of the key, but with the XOR of the ports in the lower half.
 template <class K>
 std::uint64_t ports_xored(const K& key) {
   const std::uint64_t word = ports_word(key);
@@ -147,7 +147,8 @@ struct XorOfCrcSignature {
 struct CrcPairSignature {
   static constexpr std::string_view kPlainName = "dhash-plain";
   static constexpr std::string_view kSummary =
-      "one line of 16 signatures a bucket, key and state in the record, conflict lists (DHash)";
+      "each bucket is a cache line of 16 signatures, keys are in the records, conflict lists "
+      "(DHash)";
   static constexpr bool kSymmetric = false;
 
   template <class K>
@@ -164,8 +165,8 @@ struct CrcPairSignature {
   }
 };
 
-/// Returns the slot, 0 to 15, at which a search begins; it is the same in both directions. The
-/// paper's function (1) for symmetric signatures, else function (2).
+/// Returns the slot, 0 to 15, at which a search begins. The slot is the same in both directions. It
+/// is the paper's function (1) for symmetric signatures, else function (2).
 template <class Signature>
 constexpr unsigned major_location(std::uint32_t signature) {
   if constexpr (Signature::kSymmetric) return signature & 0xf;

@@ -21,9 +21,9 @@ struct DHashStatistics {
   std::size_t entries = 0;
   std::size_t entries_in_lists = 0;
 
-  /// Counts the comparison with a stored signature; `twice`: the halves were also swapped. Calls
-  /// `same_key`, to compare the keys, only if the signature matches. Returns true if the search
-  /// ends.
+  /// Counts the comparison with a stored signature; `twice`: it was repeated with halves swapped.
+  /// Calls `same_key`, to compare the keys, only if the signature matches. Returns true if the
+  /// search ends.
   template <class SameKey>
   bool compare(bool twice, bool matches, SameKey&& same_key) {
     ++comparisons;
@@ -64,8 +64,8 @@ void for_poisson(double mean, Each&& each) {
     each(k, std::exp(k * std::log(mean) - mean - std::lgamma(k + 1.0)));
 }
 
-/// Returns the entries in conflict lists after that many insertions into an empty table: all but
-/// the first sixteen of each bucket. The variance is that for a fixed number of entries.
+/// Returns the number of entries in conflict lists after `entries` insertions into an empty table:
+/// all entries but the first sixteen of each bucket. The variance is for a fixed `entries`.
 inline Estimate in_lists_after_filling(double entries, double buckets) {
   const double mean = entries / buckets;
   double over = 0;
@@ -81,11 +81,11 @@ inline Estimate in_lists_after_filling(double entries, double buckets) {
   return {buckets * over, buckets * (square - over * over - covariance * covariance / mean)};
 }
 
-/// Returns the entries in conflict lists in the long run, while entries come and go and none ever
-/// moves: an entry that found its bucket full stays in the list even if slots become free. The
-/// model is a telephone exchange with overflow from sixteen lines (Erlang 1917 for the mean, which
-/// holds for every distribution of lifetimes; Kosten 1937 for the variance, which is an upper bound
-/// for a fixed number of entries).
+/// Returns the number of entries in conflict lists in the long run, while entries are inserted and
+/// erased and none ever moves: an entry that found its bucket full stays in the list even if slots
+/// become free. The model is a telephone exchange with overflow from sixteen lines (Erlang 1917 for
+/// the mean, which holds for every distribution of lifetimes; Kosten 1937 for the variance, which
+/// is an upper bound for a fixed number of entries).
 inline Estimate in_lists_under_churn(double entries, double buckets) {
   const double offered = entries / buckets;
   double inverse = 1;
@@ -95,9 +95,9 @@ inline Estimate in_lists_under_churn(double entries, double buckets) {
   return {buckets * mean, buckets * variance};
 }
 
-/// Returns the false positives if each entry is looked up once: one for every pair in a bucket with
-/// equal signatures. With n = `signatures` possible ones that is k(k-1)/2n in a bucket of k
-/// entries.
+/// Returns the number of false positives if each entry is looked up once: one for every pair of
+/// entries in a bucket with equal signatures. With n = `signatures` possible signatures, the
+/// expected number in a bucket of k entries is k(k-1)/2n.
 inline Estimate false_positives(double entries, double buckets, double signatures) {
   const double pairs = entries * (entries - 1) / 2 / buckets / signatures;
   return {pairs, pairs};
@@ -111,7 +111,7 @@ struct Search {
 
 /// Returns the expected cost of finding an entry in a table that was filled and not changed since.
 /// With the major location, a bucket is a hash table of sixteen slots with linear probing: Knuth,
-/// volume 3, 6.4, theorem K. Without, the n-th entry of a bucket stands in its n-th slot.
+/// volume 3, 6.4, theorem K. Without it, the n-th entry of a bucket stands in the n-th slot.
 inline Search successful_search(double entries, double buckets, bool major_location) {
   const double mean = entries / buckets;
   Search all;

@@ -127,12 +127,12 @@ TEST(DHash, MajorLocationSparesComparisons) {
     const auto theory = dhash_theory::successful_search(kSessions, kBuckets, kMajor);
     EXPECT_NEAR(counted.comparisons_a_lookup(), theory.comparisons, 0.02);
     EXPECT_NEAR(counted.first_hit_ratio(), theory.first_hits, 0.003);
-    EXPECT_EQ(counted.second_comparisons, 0U) << "an entry a direction";
+    EXPECT_EQ(counted.second_comparisons, 0U) << "each direction has its own entry";
     return counted;
   };
   const DHashStatistics with = run(std::true_type{});
   const DHashStatistics without = run(std::false_type{});
-  EXPECT_LT(2 * with.comparisons, without.comparisons);  // 3.0 and 6.8 in the paper
+  EXPECT_LT(2 * with.comparisons, without.comparisons);  // a lookup: 3.0 and 6.8 in the paper
   EXPECT_EQ(with.entries_in_lists, without.entries_in_lists);
 }
 
@@ -228,7 +228,8 @@ TEST(DHash, XorOfCrcsForgetsThePorts) {
   EXPECT_NE(CrcOfXorSignature::of(a), CrcOfXorSignature::of(b));
 }
 
-/// A broken digest that is the same for every key: one of the words that mark a slot, or similar.
+/// A broken digest that is the same for every key, for words that mark a free or draining slot or
+/// resemble such a word.
 template <std::uint32_t kValue>
 struct ConstantSignature {
   static constexpr std::string_view kPlainName = "dhash-constant-plain";

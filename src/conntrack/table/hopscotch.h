@@ -1,6 +1,6 @@
 // `hopscotch`: tsl::hopscotch_map as a connection table.
 //
-// An entry stands within 62 buckets of its home, which has a bitmap of the buckets with its
+// An entry stands within 62 buckets of its home. A home has a bitmap of the buckets that hold its
 // entries. An insertion that finds a free bucket farther away moves entries until a nearer bucket
 // is free (Herlihy, Shavit and Tzafrir, DISC 2008).
 #pragma once
@@ -27,8 +27,8 @@ class HopscotchLibrary : public TslLibrary<K, HopscotchMap<K>> {
   static constexpr std::string_view kSummary =
       "tsl::hopscotch_map: linear probing within 62 buckets of home";
   /// The library searches only the next 744 buckets for a free one. Under churn at this load it
-  /// refuses 0.0006 % of insertions (none at 0.8, 0.03 % at 0.9), as some runs of full buckets are
-  /// longer than that.
+  /// refuses 0.0006 % of insertions (none at a load of 0.8, 0.03 % at 0.9), as some runs of full
+  /// buckets are longer than 744.
   static constexpr double kMaxLoad = 0.85;
 
   /// Returns 0, so that the library cannot use its overflow list, which it would search linearly:

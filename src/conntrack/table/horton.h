@@ -5,11 +5,11 @@
 // In-Memory Data-Intensive Computing", USENIX ATC'16; written from its description. docs/horton.md
 // lists the differences.
 //
-// A key's hash picks its primary bucket, and its tag one of that bucket's 21 groups. Entries that
-// find no room in their primary bucket are *remapped*: the group's remap entry in the primary
-// bucket is the number of the secondary function, 1 to 7, that picks the bucket of all of them (0:
-// no entry of the group is remapped). A secondary function computes a bucket from primary bucket
-// and group. The remapped entries of a group therefore stand in one bucket, and primary and
+// A key's hash picks its primary bucket, and its tag picks one of that bucket's 21 groups. Entries
+// that find no room in their primary bucket are *remapped*: the group's remap entry in the primary
+// bucket is the number of the secondary function, 1 to 7, that picks the bucket of all remapped
+// entries of the group (0: there are none). A secondary function computes a bucket from primary
+// bucket and group. The remapped entries of a group therefore stand in one bucket, and primary and
 // secondary bucket can be computed from each other without a key. A lookup reads the primary
 // bucket, and a second one if the group is remapped.
 //
@@ -134,9 +134,9 @@ class Horton {
   Result<void> check_invariants() const;
 
   struct Statistics {
-    double primary_share = 0;     ///< share of live entries, and of hits, in their primary bucket
-    double buckets_per_hit = 0;   ///< buckets that a lookup of a live key reads, 1 to 2
-    double buckets_per_miss = 0;  ///< buckets that a lookup of an unknown key reads, 1 to 2
+    double primary_share = 0;     ///< share of live entries that stand in their primary bucket
+    double buckets_per_hit = 0;   ///< mean number of buckets read to find a live key, 1 to 2
+    double buckets_per_miss = 0;  ///< mean number of buckets read for an unknown key, 1 to 2
   };
   /// Returns statistics. Reads the whole index.
   Statistics statistics() const;
@@ -182,7 +182,7 @@ class Horton {
   }
   bool is_primary(Place place) const { return own(place.bucket).function(place.slot) == 0; }
 
-  /// Returns a function that gives the secondary bucket of a tag's group, if the group is remapped.
+  /// Returns a function that computes the secondary bucket of a tag's group, if it is remapped.
   auto second() const {
     return [this](std::uint32_t primary, Tag tag) {
       const Remap remap = remap_at(primary, group_of(tag));
@@ -295,9 +295,9 @@ auto Horton<K>::least_worthy(std::uint32_t primary, unsigned group, const W& wor
   return victim.place();
 }
 
-/// Makes room for a newcomer, and returns the slot: in the primary bucket, from which remapped
-/// entries of other buckets move to another of their buckets; else in a secondary bucket of the
-/// newcomer; else in the primary bucket after one of its own entries is remapped.
+/// Returns a free slot for a newcomer, or nowhere. Tries, in this order: the primary bucket; to
+/// move a remapped group out of the primary bucket; a secondary bucket of the newcomer; to remap an
+/// own entry of the primary bucket; to make room in a secondary bucket.
 template <class K>
 auto Horton<K>::make_room(std::uint32_t primary, Tag tag) -> Target {
   if (const Place place = index_.free_in(primary)) return {place, 0};
@@ -307,7 +307,8 @@ auto Horton<K>::make_room(std::uint32_t primary, Tag tag) -> Target {
   return make_remapped_room(primary, group_of(tag));
 }
 
-/// Makes room in a bucket that a group may be remapped to, by moving other entries out of it.
+/// Makes room in a bucket that a group may be remapped to, by moving other entries out of that
+/// bucket, and returns the slot.
 template <class K>
 auto Horton<K>::make_remapped_room(std::uint32_t primary, unsigned group) -> Target {
   for (unsigned function = 1; function <= kFunctions; ++function) {
@@ -414,7 +415,8 @@ ConnId Horton<K>::erase(const K& key, Hash hash) {
   return id;
 }
 
-/// Moves one remapped entry of a bucket with room back into it, if it has any.
+/// Moves one remapped entry of a primary bucket back into that bucket, if there is such an entry.
+/// The bucket must have room.
 template <class K>
 void Horton<K>::bring_one_home(std::uint32_t primary) {
   const std::uint64_t remap_entries = own(primary).remap;
@@ -450,7 +452,7 @@ Result<void> Horton<K>::check_invariants() const {
       const bool primary = is_primary(place);
       if (index_.tag(place) != Index::tag_for(hash) ||
           index_.first_of(hash) != (primary ? at : remap.primary))
-        wrong = "1: an entry is not at home";
+        wrong = "1: an entry's bucket or tag is wrong";
       if (!primary && own(remap.primary).remapped(remap.group) != remap.function)
         wrong = "2: a group is remapped in two ways";
       if (const Place found = probe(key, hash); !found || index_.id(found) != index_.id(place))
@@ -458,10 +460,11 @@ Result<void> Horton<K>::check_invariants() const {
     });
     for (unsigned group = 0; group < kGroups; ++group) {
       const Remap remap = remap_at(at, group);
-      if (remap.function != 0 && members(remap) == 0) wrong = "2: a remap entry of no entries";
+      if (remap.function != 0 && members(remap) == 0)
+        wrong = "2: a remap entry is set, but no entry is remapped";
     }
   }
-  if (!index_.ids_add_up()) wrong = "4: the ids are not the pool's live ones";
+  if (!index_.ids_add_up()) wrong = "4: the ids in slots are not the pool's live ids";
   if (wrong == nullptr) return {};
   return std::unexpected(Error{std::string("horton: ") + wrong});
 }

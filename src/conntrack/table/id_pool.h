@@ -1,6 +1,6 @@
 // Ids for tables that do not derive an id from the position of a slot.
 //
-// Owned by one table, and used by one thread at a time. No function but `create` allocates.
+// A pool belongs to one table. Only one thread at a time may use it. Only `create` allocates.
 //
 //      0          free                                count
 //      +----------+------------------------------------+---------------------+
@@ -27,7 +27,7 @@
 
 namespace millrace {
 
-/// Gives out the ids 0 to count - 1, the one that was freed last first. An id that is given back
+/// Gives out the ids 0 to count - 1, first the id that was freed last. An id that is given back
 /// drains until `release`.
 class IdPool {
  public:
@@ -44,8 +44,8 @@ class IdPool {
     live_.flip(id);
     return id;
   }
-  /// Returns the id that the 17th `take` from now will give, if no id is freed until then: prefetch
-  /// its record.
+  /// Returns the id that the 17th `take` from now will return, if no id is freed until then, or the
+  /// last free id if there are fewer: for a prefetch of its record.
   ConnId upcoming() const {
     constexpr std::size_t kAhead = 16;
     return ids()[free_ > kAhead ? free_ - 1 - kAhead : 0];

@@ -83,7 +83,7 @@ struct LibraryEqual {
 
 /// A library's map, as the adaptor needs it. The constructor may throw. `insert` may throw if the
 /// map is unchanged then: a map that does not survive a refused allocation must never ask for one.
-/// `source` and the arena outlive the map.
+/// `source` and the arena must outlive the map.
 template <class L, class K>
 concept Library = std::is_nothrow_move_constructible_v<L> &&
                   requires(L map, const L view, std::size_t entries, HashSource<K>* source,
@@ -91,9 +91,9 @@ concept Library = std::is_nothrow_move_constructible_v<L> &&
                     { L::kName } -> std::convertible_to<std::string_view>;
                     { L::kSummary } -> std::convertible_to<std::string_view>;
                     { L::kMaxLoad } -> std::convertible_to<double>;
-                    /// Returns the most nodes that a map of that many entries may use.
+                    /// Returns the largest number of nodes that a map of `entries` may use.
                     { L::nodes(entries) } -> std::same_as<std::size_t>;
-                    /// Returns the most bytes of an array that may be allocated after creation.
+                    /// Returns the size in bytes up to which arrays may be allocated later.
                     { L::limit(*arena) } -> std::same_as<std::size_t>;
                     /// Makes a map for that many entries, `kDrainingRoom` beyond those promised.
                     L(entries, source, arena);
@@ -108,8 +108,8 @@ concept Library = std::is_nothrow_move_constructible_v<L> &&
                     { view.slots() } -> std::same_as<std::size_t>;
                   };
 
-/// Returns the fewest slots, a power of two, at which all entries are a load of at most `utmost`,
-/// and the promised ones a load of at most `max_load`.
+/// Returns the smallest number of slots, a power of two, with which the load of all entries is at
+/// most `utmost`, and the load of the promised entries at most `max_load`.
 inline std::size_t power_of_two_slots(std::size_t entries, double max_load, double utmost) {
   const double promised = static_cast<double>(entries - kDrainingRoom) / max_load;
   const double all = static_cast<double>(entries) / utmost;
@@ -160,7 +160,8 @@ class MapLibrary {
 };
 
 /// The bucket array of a map, for prefetching, if the low bits of the hash pick the bucket. The
-/// library does not show its array; its allocator and its documented growth policy do.
+/// library does not show its array: the allocator knows its address, and the documented growth
+/// policy says which bits pick the bucket.
 class BucketArray {
  public:
   explicit BucketArray(const PageArena::Array& array, std::size_t buckets)
@@ -259,8 +260,8 @@ class LibraryMap {
     base_->arena.seal(L::limit(base_->arena));
   }
 
-  /// Inserts a key. Returns the id under it, which is `id` if the key is new; none if the map
-  /// refuses.
+  /// Inserts a key. Returns the id under that key, which is `id` if the key is new, or none if the
+  /// map refuses the key.
   ConnId place(const HashedKey<K>& key, ConnId id) {
     try {
       return map_.insert(key, id);
@@ -352,7 +353,7 @@ Result<void> LibraryMap<K, L>::check_invariants() const {
   };
   if (const auto ok = ids_.check_invariants(); !ok) return broken(ok.error().message);
   if (map_.size() != ids_.live())
-    return broken("1: the map has more or fewer entries than ids live");
+    return broken("1: the map does not have as many entries as there are live ids");
   bool found = true;
   ids_.walk(Cursor::begin, SIZE_MAX, [&](ConnId id) {
     const K& key = records_.header(id).key;

@@ -1,12 +1,12 @@
 // A bitmap of marked buckets with levels above it, so that a marked bucket is found without a
-// search of all.
+// search of all buckets.
 //
 //      level 2                [                       1                       ]
 //      level 1                [         1          0          1      ...      ]
 //      level 0  [ 0 0 1 0 ... 0 ] [ 0 0 0 0 ... 0 ] [ 0 1 0 0 ... 1 ]   ...
 //
 // A word has 64 bits. A bit of a level is set if its word in the level below has a bit set. After
-// Le Scouarnec, "Cuckoo++ hash tables", ANCS'18. Used by the thread that uses the table.
+// Le Scouarnec, "Cuckoo++ hash tables", ANCS'18. Only the thread that uses the table may use it.
 #pragma once
 
 #include <array>

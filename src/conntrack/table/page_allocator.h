@@ -1,11 +1,11 @@
-// Memory for the maps of libraries, on the same pages as every other table's.
+// Memory for the maps of libraries, on the same kinds of pages as the memory of other tables.
 //
 // A library asks its allocator for arrays, and for nodes one by one. Each array has a mapping of
 // its own; all nodes come from one mapping. Once a table is made, its arena is *sealed*: an
 // allocation that would make it larger throws std::bad_alloc. A map that wants to grow therefore
 // refuses the insertion.
 //
-// Owned by one table, under that table's thread rule.
+// An arena belongs to one table, and the table's thread rule holds for it.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ class PageArena {
  public:
   static constexpr std::size_t kNodeAlign = 8;
 
-  /// `nodes` is the most nodes at a time. All nodes have the size of the first; the request for the
-  /// first maps them all.
+  /// `nodes` is the largest number of nodes at a time. The request for the first node maps the
+  /// memory of all nodes of its size. A node of another size counts as an array.
   PageArena(Pages pages, std::size_t nodes) : best_(pages), nodes_left_(nodes) {}
   PageArena(const PageArena&) = delete;
   PageArena& operator=(const PageArena&) = delete;
@@ -67,7 +67,8 @@ class PageArena {
     }
   }
 
-  /// From now on the arena gives only arrays of up to `limit` bytes, and the nodes that are left.
+  /// Seals the arena: from now on it allocates only arrays of up to `limit` bytes, and the nodes
+  /// that are left.
   void seal(std::size_t limit = 0) { limit_ = limit; }
 
   /// Returns the array that was allocated last: the only one of most maps.
@@ -135,7 +136,7 @@ class PageArena {
   std::size_t nodes_taken_ = 0;
 };
 
-/// An allocator (std::allocator_traits) over an arena that outlives it.
+/// An allocator (std::allocator_traits) over an arena, which must outlive it.
 template <class T>
 class PageAllocator {
  public:

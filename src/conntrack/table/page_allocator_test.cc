@@ -1,4 +1,4 @@
-// Tests of what an arena promises: to the maps of libraries, and about its count of memory.
+// Tests of arenas: the limits that they keep for the maps of libraries, and their count of memory.
 #include "conntrack/table/page_allocator.h"
 
 #include <gtest/gtest.h>

@@ -38,7 +38,7 @@ class RaceTest : public testing::Test {
   static bool insert(Race<KeyV4>& table, const KeyV4& key) {
     return table.insert(key, table.hasher()(key), KeepAll{}).outcome == inserted;
   }
-  /// Erases a key; one that the table refused is not in it.
+  /// Erases a key. Does nothing if the table has refused that key before.
   static void erase(Race<KeyV4>& table, const KeyV4& key) {
     const ConnId id = table.erase(key, table.hasher()(key));
     if (id != ConnId::none) table.release(id);
@@ -54,7 +54,7 @@ class RaceTest : public testing::Test {
     for (KeyV4& key : keys) key = fresh();
     return keys;
   }
-  /// Returns random keys that `wanted` accepts.
+  /// Returns new keys that `wanted` accepts.
   Keys picked(std::size_t count, const std::function<bool(const KeyV4&)>& wanted) {
     Keys keys;
     while (keys.size() < count) {
@@ -96,7 +96,7 @@ class RaceTest : public testing::Test {
     insert_counted(present.back());
     return static_cast<double>(buckets) / static_cast<double>(present.size()) + 1;
   }
-  /// Returns the cost without an attack, for as many random keys, with as much churn.
+  /// Returns the cost without an attack: with `live` keys, after `churned` of them were replaced.
   Cost peace(std::size_t live, std::size_t churned = 0) {
     auto table = make(test::seed() + 17);
     Keys keys = fresh(live);

@@ -1,8 +1,8 @@
 // `robin-hood`: tsl::robin_map as a connection table.
 //
-// Linear probing. An insertion takes the bucket of an entry that stands nearer to its own home, and
-// an erase shifts the entries behind it back: the spread of probe lengths stays small up to high
-// loads.
+// Linear probing. A newcomer takes the bucket of an entry that stands nearer to that entry's home
+// than the newcomer would to its own, and the entry moves on. An erase shifts back the entries
+// behind the erased one. Probe lengths therefore differ little up to high loads.
 #pragma once
 
 #include <tsl/robin_map.h>

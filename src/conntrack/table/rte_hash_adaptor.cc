@@ -40,8 +40,8 @@ std::size_t ring_bytes(std::size_t places) {
   return (bytes + RTE_CACHE_LINE_MASK) & ~std::size_t{RTE_CACHE_LINE_MASK};
 }
 
-/// Returns the bytes that rte_hash_create of DPDK 22.11 allocates. With less it fails with an
-/// error.
+/// Returns the bytes that rte_hash_create of DPDK 22.11 allocates. With less memory, that function
+/// returns an error.
 std::size_t bytes_needed(std::size_t slots, std::size_t key_bytes, std::uint8_t flags) {
   const std::size_t buckets = slots / RteHash::kBucketSlots;
   std::size_t bytes = kSundryBytes + ring_bytes(slots) + slots * key_entry_bytes(key_bytes);

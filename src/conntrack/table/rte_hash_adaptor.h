@@ -40,12 +40,13 @@ class RteHash {
  public:
   static constexpr std::size_t kBucketSlots = 8;
 
-  /// Makes an empty set. `slots` is a power of two, 8 or more. Positions are 0 to `slots - 2`,
+  /// Makes an empty set. `slots` must be a power of two, 8 or more. Positions are 0 to `slots - 2`,
   /// given out in the order in which they became free. Errors (failed): no memory, or no heap is
   /// left.
   static Result<RteHash> create(std::size_t slots, std::size_t key_bytes, std::uint8_t flags,
                                 Pages pages);
-  /// Returns the most slots that rte_hash can address: it computes the offset of a key in 32 bits.
+  /// Returns the largest number of slots that rte_hash can address: it computes the offset of a key
+  /// in 32 bits.
   static std::size_t max_slots(std::size_t key_bytes);
 
   RteHash(RteHash&& other) noexcept
@@ -84,7 +85,7 @@ class RteHash {
     }
   }
 
-  /// Returns the number of positions in use; a removed key's counts until it is reusable.
+  /// Returns the number of positions in use. A removed key's position counts until it is reusable.
   std::size_t taken() const;
   std::size_t slots() const { return slots_; }
   std::size_t memory_bytes() const { return memory_.bytes(); }
@@ -103,12 +104,12 @@ class RteHash {
   bool own_heap();
   void advance(Step& step) const;
   std::uint32_t buckets() const { return static_cast<std::uint32_t>(slots_ / kBucketSlots); }
-  /// Returns the 32 bits that rte_hash takes: the lower ones pick the first bucket; the upper 16
-  /// are the tag and, XORed to the first bucket, pick the second.
+  /// Returns the 32 bits that rte_hash uses as its hash. The lower bits pick the first bucket. The
+  /// upper 16 bits are the tag and, XORed to the first bucket, pick the second.
   static std::uint32_t signature(Hash hash) { return static_cast<std::uint32_t>(hash); }
 
   rte_hash* table_ = nullptr;
-  std::string heap_;  // name of its heap, 31 characters at most
+  std::string heap_;  // name of the table's heap, 31 characters at most
   Memory memory_;
   std::size_t slots_ = 0;
 };

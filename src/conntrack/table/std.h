@@ -31,7 +31,7 @@ class StdLibrary : public MapLibrary<K, StdMap<K>> {
   StdLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
       : MapLibrary<K, StdMap<K>>(source, entries + 1, LibraryHash<K>{source}, LibraryEqual<K>{},
                                  PageAllocator<std::pair<const K, ConnId>>(arena)) {
-    map_.emplace(K{}, ConnId::none);  // has the arena map the nodes
+    map_.emplace(K{}, ConnId::none);  // makes the arena map the nodes
     map_.clear();
   }
 

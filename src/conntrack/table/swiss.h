@@ -1,7 +1,7 @@
 // `swiss`: absl::flat_hash_map as a connection table.
 //
-// Control bytes of 7 bits of the hash each, in groups of 16 that one SIMD instruction matches; the
-// entries stand in an array beside the control bytes.
+// A control byte for each slot holds 7 bits of the hash. One SIMD instruction compares a group of
+// 16 control bytes. The entries stand in an array beside the control bytes.
 #pragma once
 
 #include <cstddef>
@@ -34,15 +34,15 @@ class SwissLibrary : public MapLibrary<K, SwissMap<K>> {
       "absl::flat_hash_map: groups of 16 control bytes, entries beside them";
   /// Just under 25/32. An erased entry may leave a tombstone. When entries and tombstones reach 7/8
   /// of the slots, the library rehashes in place if the load is at most 25/32, and doubles the
-  /// array above.
+  /// array if the load is higher.
   static constexpr double kMaxLoad = 0.78;
 
   SwissLibrary(std::size_t entries, HashSource<K>* source, PageArena* arena)
       : MapLibrary<K, SwissMap<K>>(source, power_of_two_slots(entries, kMaxLoad, kUtmostLoad) - 1,
                                    LibraryHash<K>{source}, LibraryEqual<K>{},
                                    PageAllocator<std::pair<const K, ConnId>>(arena)) {
-    // The map must never want to grow: it sets its new capacity before it allocates, so a refused
-    // allocation would leave it with an array smaller than its capacity says.
+    // The map must never try to grow: it sets its new capacity before it allocates, so a refused
+    // allocation would leave the map with an array smaller than its capacity.
     if (32 * std::uint64_t{entries} > 25 * std::uint64_t{map_.capacity()})
       throw std::length_error("absl::flat_hash_map could grow");
   }
@@ -57,7 +57,7 @@ class SwissLibrary : public MapLibrary<K, SwissMap<K>> {
   }
 
  private:
-  static constexpr double kUtmostLoad = 0.781;  // 25/32 of one slot less, in whole entries
+  static constexpr double kUtmostLoad = 0.781;  // just under 25/32, as in the constructor's check
   static constexpr K kAny{};                    // prefetching reads the hash only
 };
 

@@ -22,7 +22,7 @@ using enum Insertion::Outcome;
 
 #ifdef MILLRACE_COUNTED
 static_assert(AllTables::kSize == MILLRACE_COUNTED,
-              "the list has another form than the build counts");
+              "schemes.h must list one table a line: the build counts these lines");
 #endif
 
 using Scheme = AllTables::At<MILLRACE_TABLE>;
@@ -114,7 +114,7 @@ TYPED_TEST(TableTest, AgreesWithAnOracleUnderChurn) {
     }
     ASSERT_EQ(table.size(), oracle.size());
     if (step % 32 == 31) {
-      // Releases the oldest half, so that never more ids than a burst's are draining.
+      // Releases the oldest half, so that at most as many ids drain as a burst may erase.
       const std::size_t oldest = (draining.size() + 1) / 2;
       table.reclaim(oldest);
       for (std::size_t i = 0; i < oldest; ++i) in_use.erase(draining[i]);
