@@ -26,7 +26,8 @@ template <class K>
 struct Mix {
   std::vector<K> lookups;
   std::vector<K> leaving;
-  std::vector<std::uint32_t> left_after;  ///< keys of `leaving` erased after each kStep `lookups`
+  /// Number of keys of `leaving` erased so far, after each kStep `lookups`.
+  std::vector<std::uint32_t> left_after;
   static constexpr unsigned kStep = 16;
 };
 
@@ -59,7 +60,7 @@ class Contender {
   /// the nanoseconds of each insertion, without the cost of reading the clock.
   virtual std::vector<float> insertion_ns(std::span<const K> coming,
                                           std::span<const K> leaving) = 0;
-  /// Returns the keys' ids, in their order.
+  /// Returns the ids of the keys, in the order of the keys.
   virtual std::vector<ConnId> ids(std::span<const K> keys) = 0;
   /// Returns the key in the id's record.
   virtual const K& key(ConnId id) const = 0;
@@ -88,7 +89,8 @@ struct Entrant {
 /// Returns all tables, their variants and their peers, in the order of their lists.
 const std::vector<Entrant>& entrants();
 
-/// State bytes with which a record of either address family fits one line, with a table's own link.
+/// Bytes of state with which a record fits one cache line, together with its header and the four
+/// bytes of a table's own link.
 template <class K>
 constexpr std::size_t kStateBytes = 60 - sizeof(RecordHeader<K>);
 
