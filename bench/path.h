@@ -28,8 +28,8 @@ struct PathOptions : Settings {
 struct PathResult {
   Profile traffic = Profile::uniform;
   std::uint64_t live = 0;     ///< connections in the tables during the measurement
-  std::uint64_t packets = 0;  ///< in each timed pass
-  Pages pages = Pages::huge;  ///< the tables', as obtained
+  std::uint64_t packets = 0;  ///< packets in each timed pass
+  Pages pages = Pages::huge;  ///< pages that the tables got
   Spread parse;               ///< receive and parse alone
   Spread touch;               ///< receive, parse, and find and update each record in `race`
   Spread stateless;           ///< the load balancer's line without entries, by Maglev alone
