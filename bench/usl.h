@@ -11,7 +11,7 @@ namespace millrace::bench {
 struct ScalabilityLaw {
   double one = 0;         ///< throughput of one worker
   double contention = 0;  ///< share of the work that only one worker may do at a time
-  double coherence = 0;   ///< cost of each pair of workers to each other
+  double coherence = 0;   ///< cost that each pair of workers adds
 
   double at(double workers) const {
     return one * workers / (1 + contention * (workers - 1) + coherence * workers * (workers - 1));
