@@ -48,8 +48,8 @@ void LiveRows::add(std::string_view who, double value) {
   if (to_come_ > 0) --to_come_;
 }
 
-/// Returns the line about the present step. The contender comes last, because a narrow window cuts
-/// it off, and its row is marked, too.
+/// Returns the line about the present step. The contender comes last, where a narrow window may cut
+/// it off, because its row is marked, too.
 std::string LiveRows::under_way(double seconds) const {
   if (to_come_ == 0) return fmt::format("{}: {}", shown_time(seconds), what_);
   std::string left;

@@ -25,7 +25,7 @@ class LiveTable {
   /// Returns a `Progress` that shows the benchmark and ends it after an interrupt. It refers to
   /// this object.
   bench::Progress progress();
-  /// Returns true if anything is shown at all.
+  /// Returns true if the table is shown.
   bool shows() const { return shows_; }
   /// Removes the lines from the terminal, for good.
   void clear();
