@@ -45,8 +45,7 @@ struct AdviceOptions : Settings {
   unsigned burst = 32;  ///< packets a burst
 };
 
-/// Rounds in which combinations drop out. Combinations that stay after the last round are
-/// finalists.
+/// Rounds in which combinations drop out. Those that stay after the last round are finalists.
 inline constexpr unsigned kRounds = 3;
 
 /// Measurements of one combination, from the last round in which it took part.

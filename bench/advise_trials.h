@@ -32,8 +32,8 @@ class Trials {
   /// Measures the capture's traffic and the room that its connections take. Returns false if
   /// `progress` ended the search. Errors (failed): no connection in the capture, no memory.
   Result<bool> prepare(Advice& advice, const Progress& progress);
-  /// Passes the capture for about `ms` milliseconds. If the combination does not work, returns no
-  /// error, but writes the reason to `candidate.tried.failed`. Errors (failed): no memory, or no
+  /// Passes the capture for about `ms` milliseconds. If the combination does not work, writes the
+  /// reason to `candidate.tried.failed`, without an error. Errors (failed): no memory, or no
   /// thread.
   Result<void> run(Candidate& candidate, double ms);
 

@@ -2,10 +2,9 @@
 // keys, in bursts, as in a worker.
 //
 // All contenders get the same keys, the same hash, the same kind of pages and the same pipeline
-// with three bursts in flight: two are being prefetched while the third is served, and the pipeline
-// does not drain between bursts. If `find` compares keys in records, the records are prefetched
-// before `find`, otherwise after it, for the update. Bursts of 1 have no pipeline: hash, find,
-// update.
+// with three bursts in flight: two are prefetched while the third is served, and the pipeline does
+// not drain between bursts. If `find` compares keys in records, the records are prefetched before
+// `find`, otherwise after it, for the update. Bursts of 1 have no pipeline: hash, find, update.
 #pragma once
 
 #include <cstddef>
@@ -86,7 +85,7 @@ struct Entrant {
   }
 };
 
-/// Returns all tables, their variants and their peers, in the order of their lists.
+/// Returns all tables, variants and peers, in the order of `AllContenders`.
 const std::vector<Entrant>& entrants();
 
 /// Bytes of state with which a record fits one cache line, together with its header and the four
@@ -94,7 +93,7 @@ const std::vector<Entrant>& entrants();
 template <class K>
 constexpr std::size_t kStateBytes = 60 - sizeof(RecordHeader<K>);
 
-/// Returns the n-th of a set of 2^48 distinct keys.
+/// Returns key `n` of a set of 2^48 distinct keys.
 template <class K>
 K key_number(std::uint64_t n) {
   // Multiplication by an odd factor permutes the 48-bit numbers.

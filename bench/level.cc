@@ -75,8 +75,7 @@ class Run {
   Run& operator=(const Run&) = delete;
 
   /// Waits until every port has received all its packets twice, so that each connection is open and
-  /// has been looked up again. Returns false if ten minutes have passed or the run has ended
-  /// before.
+  /// has been looked up again. Returns false after ten minutes, or if the run has ended.
   bool warm();
   /// Moves shards until all workers have the same load, for about `kMostLevelling` at most.
   void level();
@@ -230,7 +229,7 @@ void Run::stop_moving() {
 
 void Run::offer(double mpps) {
   pacing_.set_ns_each(mpps > 0 ? 1000 / mpps : 0);
-  // Until packets that arrived before are served.
+  // Waits until packets that arrived before are served.
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 

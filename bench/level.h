@@ -28,7 +28,7 @@ namespace millrace::bench {
 
 /// Cases whose throughput is compared.
 enum class LevelCase : std::uint8_t {
-  even,      ///< all connections have as many packets; nothing moves
+  even,      ///< all connections have equally many packets; nothing moves
   moving,    ///< the load of `even`; shards drawn at random move without a pause
   skewed,    ///< three connections have half of the packets; nothing moves
   levelled,  ///< the load of `skewed`, after shards have moved so that workers' loads are equal

@@ -29,8 +29,7 @@ struct SimulationOptions {
   static constexpr unsigned kScaling = 15;  ///< workers for the changing load, as in RSS++'s figure
 };
 
-/// The imbalance of `workers` workers that serve one kind of traffic at a constant rate, second by
-/// second.
+/// Imbalance in each second of `workers` workers that serve one kind of traffic at a constant rate.
 struct ImbalanceResult {
   Profile traffic = Profile::campus;
   Levelling levelling = Levelling::none;

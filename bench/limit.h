@@ -27,7 +27,7 @@ struct Fetches {
 };
 
 /// Returns the kind of pages on which memory lies that reports `obtained` and whose largest piece
-/// has `largest_bytes`. A piece smaller than a huge page lies on small pages, but reports huge
+/// has `largest_bytes`. A piece smaller than a huge page reports huge pages, but lies on small
 /// ones.
 Pages pages_under(std::size_t largest_bytes, Pages obtained);
 

@@ -135,7 +135,7 @@ class SteppedTable {
   const Case& case_;
   const Workload<Key>& work_;
   std::unique_ptr<Table> table_;
-  std::vector<bool> present_;  // by key of work_.second
+  std::vector<bool> present_;  // by place in work_.second
   std::vector<LinesResult> results_;
 };
 

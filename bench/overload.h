@@ -10,7 +10,7 @@
 //
 // Each of several workers has its own table and the clients that the default spread assigns to it:
 // unequal numbers. If the tables are exactly equal parts of the capacity, some are therefore full
-// before the others, as in KTH 2021, Figure 5.6.
+// before the others, as in the KTH study of flow classification (2021), figure 5.6.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,7 @@ struct Crowd {
   static constexpr std::uint64_t kGenuineOf = 10;
 };
 
-/// Returns, for each worker, the numbers of the clients that the spread assigns to the worker,
-/// ascending.
+/// Returns for each worker the numbers of the clients that `spread` assigns to it, ascending.
 std::vector<std::vector<std::uint32_t>> clients_by_worker(const Crowd& crowd,
                                                           const millrace::Spread& spread,
                                                           unsigned workers);

@@ -19,8 +19,8 @@ class Pacing {
 
   explicit Pacing(unsigned slices) : slices_(slices) {}
 
-  /// Sets the time between two packets, over all ports; 0: workers receive packets as fast as they
-  /// can.
+  /// Sets the time between two packets, over all ports; 0: packets arrive as fast as workers
+  /// receive them.
   void set_ns_each(double ns) { ns_each_.store(ns, std::memory_order_relaxed); }
   double ns_each() const { return ns_each_.load(std::memory_order_relaxed); }
   /// Records the latency of packets sent from now on under `slice`, which must be below `slices()`;

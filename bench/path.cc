@@ -308,7 +308,7 @@ Result<void> Contest::compare(std::uint64_t passes) const {
   return {};
 }
 
-/// Passes the capture through the line that measures its stages, and adds each stage's share of the
+/// Passes the capture through the line that measures its stages. Adds each stage's share of the
 /// time.
 void Contest::note_stages() {
   const auto before = staged_.probe->ticks();

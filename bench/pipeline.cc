@@ -91,8 +91,7 @@ class ReadingPort final : public Port {
   void finish() override { port_.finish(); }
 
   const Ticks& ticks() const { return ticks_; }
-  /// Returns how many packets were spread. The count also keeps the compiler from removing the
-  /// work.
+  /// Returns how many packets were spread. The count keeps the compiler from removing the work.
   std::uint64_t spread_packets() const { return to_[0] + to_[1]; }
 
  private:

@@ -38,8 +38,7 @@ inline constexpr std::string_view kSpreadingPipeline = "pipeline+spread";
 struct PipelinePart {
   std::string_view name;
   Spread ns;
-  /// Ticks of the time-stamp counter, which are not the core's cycles; without such a counter,
-  /// nanoseconds.
+  /// Ticks of the time-stamp counter, not the core's cycles; without such a counter, nanoseconds.
   Spread cycles;
 };
 

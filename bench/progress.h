@@ -15,7 +15,7 @@ struct Step {
   std::size_t to_come = 0;  ///< least number of measurements to come, with this one; 0: unknown
   bool anew = false;        ///< earlier measurements do not compare with the following ones
 
-  // NOLINTNEXTLINE(google-explicit-constructor): callers that need only `what` take it as it is.
+  // NOLINTNEXTLINE(google-explicit-constructor): callers that show only `what` take a string.
   operator std::string_view() const { return what; }
 };
 

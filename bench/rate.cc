@@ -212,8 +212,8 @@ Result<Workers> Experiment::make_workers(const Contender& contender) {
   return workers;
 }
 
-/// Passes the capture once, untimed. Checks that this opened every connection and served every
-/// packet.
+/// Passes the capture once, untimed. Checks that every connection was opened and every packet
+/// served.
 Result<void> Experiment::open(const Contender& contender, Workers& workers) {
   const auto pass = timed_run(workers, capture_, parts_.at(contender.workers),
                               {.burst = options_.burst, .clock = Clock::wall}, clock_);

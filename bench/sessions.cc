@@ -34,7 +34,7 @@ constexpr std::size_t kShortChain = 50;
 /// in the paper.
 std::size_t capacity_for(std::size_t sessions) { return (6 * sessions + 4) / 5; }
 
-/// A table, and the number of cores that each have one.
+/// A table, and the number of cores, each of which has such a table.
 struct Candidate {
   std::string table;                   ///< name in the results
   std::optional<std::size_t> buckets;  ///< N of `chained/N`
@@ -293,8 +293,7 @@ void Experiment::note(std::span<const Core> cores, Samples& samples) const {
   samples.ns_per_lookup.push_back(ns / packets);
 }
 
-/// Returns the tables that the paper compares, and `chained` and `race`, as far as the build has
-/// them.
+/// Returns the paper's tables, and `chained` and `race`, as far as the build has them.
 std::vector<std::string> default_tables() {
   constexpr std::array<std::string_view, 7> kTables{
       "dhash", "dhash-plain", "dhash-xor", "dhash-crc-xor", "dhash-xor-crc", "chained", "race"};

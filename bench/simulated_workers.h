@@ -20,8 +20,7 @@ namespace millrace::bench {
 
 /// Returns by how much the busiest worker's load exceeds the idlest worker's, in percent of the
 /// latter: RSS++'s MIN-MAX-LOAD-PKTS-RATIO (dpdk.testie of its experiments). As there, workers
-/// without a load do not count, and the result is at most 2000. 0 if fewer than two workers have a
-/// load.
+/// without a load do not count, and the result is at most 2000. 0 if fewer than two workers count.
 double imbalance_percent(std::span<const double> loads);
 
 /// Returns the load `seconds` after the beginning, as a share of its peak, 0.1 to 1: it grows for

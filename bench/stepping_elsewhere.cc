@@ -1,4 +1,4 @@
-// The stepper on processors that it does not support: it always fails.
+// The stepper for processors other than x86-64: `create` always fails.
 #include "stepping.h"
 
 namespace millrace::bench {

@@ -89,8 +89,7 @@ std::size_t TablesPlan::memory_bytes() const {
   std::size_t most = 0;
   for (const TablesGroup& group : groups) {
     for (const Entrant* entrant : group.entrants) {
-      // Memory of the largest table, and of the keys that fill it, replace others and are looked
-      // up.
+      // Memory of the largest table, and of the keys to fill it, to replace keys and to look up.
       const std::size_t per_entry = 200 + 5 * group.key_bytes;
       most = std::max(
           most, group.at.live(*entrant) * per_entry + kStreamKeys * group.key_bytes + kSundryBytes);

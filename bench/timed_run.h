@@ -26,7 +26,7 @@ struct WorkersTime {
   double waited_ns = 0;   ///< part of `sum_ns`: waiting for each other
 };
 
-/// Returns the packets that went to a backend: through an entry, or by consistent hashing if they
+/// Returns how many packets went to a backend: through an entry, or by consistent hashing if they
 /// begin no connection.
 inline std::uint64_t served_by(const WorkerCounters& counters) {
   const auto of = [&](Verdict verdict) {

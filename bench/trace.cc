@@ -76,8 +76,7 @@ Result<TraceProfile> profile_of(const Capture& capture) try {
   Walk walk(capture.size());
   std::uint64_t bytes = 0;
   auto done = for_each_burst(capture, [&](Burst& burst) -> Result<void> {
-    // Places of the packets' keys in the lanes; -1: none. Each packet has a key in at most one
-    // lane.
+    // Places of the packets' keys in the lanes; -1: none. A packet has a key in one lane at most.
     std::array<std::int16_t, Burst::kMax> v4;
     std::array<std::int16_t, Burst::kMax> v6;
     v4.fill(-1);

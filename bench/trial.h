@@ -65,8 +65,7 @@ class Trial {
   Result<bool> run(const Progress& progress);
 
  private:
-  /// Makes the table. `headroom`: records beyond the promised capacity, as a share of that
-  /// capacity.
+  /// Makes the table. `headroom`: records beyond the promised capacity, as a share of it.
   Result<void> make(double headroom);
   Result<void> fill();
   Result<void> check_answers();
@@ -85,7 +84,7 @@ class Trial {
   const Workload<K>& work_;
   Samples& samples_;
   std::unique_ptr<Contender<K>> table_;
-  std::vector<bool> present_;  // by key of work_.second
+  std::vector<bool> present_;  // by place in work_.second
 };
 
 }  // namespace millrace::bench

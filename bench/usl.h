@@ -1,5 +1,6 @@
 // The Universal Scalability Law (Gunther, "Guerrilla Capacity Planning", 2007), fitted to measured
-// points: throughput(N) = one N / (1 + contention (N - 1) + coherence N (N - 1)), with N workers.
+// points: throughput(N) = one * N / (1 + contention * (N - 1) + coherence * N * (N - 1)), with N
+// workers.
 #pragma once
 
 #include <optional>

@@ -93,8 +93,7 @@ std::string to_string(const Combination& is) {
   return fmt::format("table {}, sharing {}, ageing {}", is.table, is.sharing, is.ageing);
 }
 
-/// Returns true if `millrace run` chooses the recommended sharing when the configuration names
-/// none.
+/// Returns true if `millrace run` chooses the recommended sharing by default.
 bool leaves_sharing_open(const Advice& advice, unsigned workers) {
   const Combination& best = advice.best().combination;
   const Combination elsewhere = bench::usual(workers, false);
@@ -203,7 +202,7 @@ void print(const Advice& advice, const AdviseCommand& command) {
   print_limits(advice, command);
   fmt::print("\nbehind: time above that of the best combination in the same round\n");
   print_head();
-  // The best ones, and all that failed, which come last.
+  // Combinations to show, the best first. Combinations that failed are shown, too, at the end.
   constexpr std::ptrdiff_t kShown = 20;
   std::ptrdiff_t shown = 0;
   for (const Tried& one : advice.tried) {
@@ -284,7 +283,8 @@ Result<Capture> AdviseCommand::load(const std::string& path) {
   return capture;
 }
 
-/// Returns `live`'s progress. If no table is shown, it prints a line for each part that begins.
+/// Returns a `Progress` that updates `live`. If `live` shows no table, prints a line for each step
+/// without a contender.
 bench::Progress AdviseCommand::progress_of(LiveTable& live) const {
   bench::Progress shown = live.progress();
   if (quiet || live.shows()) return shown;
@@ -322,7 +322,7 @@ int AdviseCommand::advise() {
     if (auto ok = write_whole(out, to_toml(*advice, *this)); !ok) return fail(ok.error());
   }
   Json all = results_json("advise", advice->complete, options_json(options), options);
-  all["options"].erase("repetitions");  // a time limit takes their place
+  all["options"].erase("repetitions");  // the search has a time limit instead
   all["capture"] = to_json(*advice, in);
   all["no_faster"] = advice->no_faster ? to_json(*advice->no_faster) : Json(nullptr);
   all["on_kernel_interfaces"] = advice->shared ? to_json(*advice->shared) : Json(nullptr);
@@ -333,10 +333,8 @@ int AdviseCommand::advise() {
 void print(const Exhausted& exhausted, const std::string& in) {
   const Tried& advised = exhausted.advised();
   const auto& [table, sharing, ageing] = advised.combination;
-  fmt::print(
-      "{}: {}, {}, {} was advised; measured with all {}, it takes {:.0f} % more time than the "
-      "best\n",
-      in, table, sharing, ageing, exhausted.all.size(), 100 * advised.behind);
+  fmt::print("{}: {}, {}, {} was advised; among all {} it takes {:.0f} % more time than the best\n",
+             in, table, sharing, ageing, exhausted.all.size(), 100 * advised.behind);
   print_head();
   for (const Tried& one : exhausted.all) print_row(one, &one == &advised ? "advised" : one.failed);
   fmt::print("\n");

@@ -70,7 +70,7 @@ struct BenchCommand {
 Json results_json(std::string_view suite, bool complete, Json options,
                   const bench::Settings& settings);
 
-/// Add an option with a whole number and, the second function, one with a list of whole numbers.
+/// Adds an option with a whole number, `from` to `to`.
 template <class T>
 void add_whole(CLI::App& command, const std::string& name, T& value, const std::string& text,
                std::uint64_t from, std::uint64_t to) {
@@ -79,6 +79,7 @@ void add_whole(CLI::App& command, const std::string& name, T& value, const std::
       ->capture_default_str()
       ->type_name("N");
 }
+/// Adds an option with a list of whole numbers, each `from` to `to`.
 template <class T>
 void add_whole(CLI::App& command, const std::string& name, std::vector<T>& values,
                const std::string& text, std::uint64_t from, std::uint64_t to) {

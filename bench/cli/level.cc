@@ -1,5 +1,5 @@
-// `millrace bench level`: what moving a shard costs, what levelling a skewed load brings, and what
-// many workers would do.
+// `millrace bench level`: what moving a shard costs, how fast workers are with a skewed load once
+// it is levelled, and how evenly many workers would be loaded.
 #include "bench/level.h"
 
 #include <algorithm>

@@ -106,7 +106,8 @@ std::vector<LiveLine> LiveRows::lines(double seconds, WindowSize window) const {
 /// Returns a head and at most `most` rows. If the window is narrow, names are cut first, down to a
 /// few letters.
 std::vector<LiveLine> LiveRows::table(std::size_t most, std::size_t width) const {
-  constexpr std::size_t kSpreadFrom = 59;  // columns; in narrower windows names matter more
+  // Columns from which the spread is shown: in narrower windows names matter more.
+  constexpr std::size_t kSpreadFrom = 59;
   const bool with_spread = width >= kSpreadFrom;
   const auto shown = best_of(most);
   const std::size_t hidden = rows_.size() - shown.size();

@@ -154,11 +154,12 @@ void add_bench_tables(CLI::App& bench, Run& run) {
   command->add_flag("--at-maximum", tables->with_maximum,
                     "Also each table at the load that it promises, and beyond; the default");
   command->add_flag("--no-maximum", tables->no_maximum, "Tables at the loads of --load only");
-  command->add_option("--key-bytes", options.key_bytes, "16 (IPv4), 40 (IPv6); both")
+  command
+      ->add_option("--key-bytes", options.key_bytes, "Bytes of a key: 16 (IPv4), 40 (IPv6); both")
       ->delimiter(',')
       ->check(one_of({"16", "40"}))
       ->type_name("N,...");
-  add_whole(*command, "--burst", options.bursts, "Keys a look-up; 1,8,32,64", 1, 64);
+  add_whole(*command, "--burst", options.bursts, "Keys in a burst of look-ups; 1,8,32,64", 1, 64);
   tables->add_to(*command, options);
   command->footer(wrapped("\nTables:", entrant_names()) +
                   "`millrace schemes` and `millrace bench schemes` say what they are.\n\n"

@@ -34,9 +34,9 @@ class BoostFlatLibrary : public MapLibrary<K, BoostFlatMap<K>> {
   static constexpr std::string_view kName = "boost-flat";
   static constexpr std::string_view kSummary =
       "boost::unordered_flat_map: groups of 15 entries, a byte of hash each";
-  /// Load over all 16 slots of a group, of which 15 hold an entry. The library rehashes from time
-  /// to time because of erased entries: up to a load of 0.86 of the 15 into as many slots, above
-  /// that perhaps into twice as many.
+  /// Highest load over all 16 slots of a group, of which 15 hold an entry. The library rehashes
+  /// from time to time because of erased entries: if at most 0.86 of the 15 slots are in use, into
+  /// an array of the same size, otherwise perhaps into one of twice the size.
   static constexpr double kMaxLoad = 0.79;
 
   /// Returns the memory that rehashing needs while it lasts: a second array of the same size.
