@@ -60,8 +60,9 @@ Json to_json(const AgeingReport& report, const AgeingOptions& options) {
 
 void print(const AgeingReport& report) {
   fmt::print(
-      "ns a packet; more: ns added by ageing, median and 95 % confidence interval; %us: time of a\n"
-      "burst from receive to send; late: share of connections that outlived their timeout\n");
+      "ns a packet; more: ns added by ageing, median and 95 % confidence interval; %us: a burst's\n"
+      "time from receive to send; late: connections past their timeout, of those that\n"
+      "should live\n");
   fmt::print("{:8}{:>8}{:>9}{:>11}{:>20} {:>27}{:>8}{:>9}{:>10}{:>9}\n", "ageing", "ms", "workers",
              "live", "ns each", "more", "99 %us", "99.9 %us", "99.99 %us", "late");
   for (const auto& r : report.results) {
