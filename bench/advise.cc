@@ -46,25 +46,27 @@ constexpr unsigned kTurns = 3;
 constexpr std::array<double, kRounds + 1> kTimed{15, 40, 100, 200};
 constexpr std::size_t kFinalists = 5;
 constexpr unsigned kFinalsLeast = 5;
-/// Share of the time after which no further turn of each round begins.
+/// Share of the search's time after which no second or third turns begin, for each round.
 constexpr std::array<double, kRounds> kShare{0.45, 0.6, 0.75};
-/// Time beyond the given one for turns that are always measured.
+/// Time beyond `AdviceOptions::seconds` in which turns may begin that are always measured.
 constexpr std::chrono::seconds kGrace{8};
-/// Factor of the turns for the combinations that lead after the exhaustive measurement.
+/// Combinations that lead after the exhaustive measurement are measured again, in this many times
+/// as many turns.
 constexpr unsigned kLeadersTurns = 2;
 
-/// Times after which no optional turn begins (`further`), and no turn at all (`anything`).
+/// Times after which no optional turn begins (`further`), and no other turn either, except that of
+/// the first combination (`anything`).
 struct Until {
   SteadyClock::time_point further = SteadyClock::time_point::max();
   SteadyClock::time_point anything = SteadyClock::time_point::max();
 };
 
-/// All combinations, and the ones that are still in.
+/// All combinations, and the ones that have not dropped out (`still`).
 struct Candidates {
   explicit Candidates(unsigned workers) {
     for (Combination& one : combinations(workers))
       all.push_back({.tried = {.combination = std::move(one)}});
-    // The default ones first, so that they have been measured if time is up early.
+    // Default combinations come first, so that they have been measured if time is up early.
     for (const bool is_kernels : {true, false}) {
       const auto is_usual = [&](const Candidate& one) {
         return one.tried.combination == usual(workers, is_kernels);
@@ -75,8 +77,8 @@ struct Candidates {
     for (Candidate& one : all) still.push_back(&one);
   }
 
-  /// Begins a round: forgets measurements of combinations that are still in, because those of the
-  /// new round do not compare with them.
+  /// Begins a round: forgets the measurements of the last round, because the new round's do not
+  /// compare with them.
   void begin(const std::string& title, const Progress& progress) {
     progress({.what = title, .anew = true});
     for (Candidate* const candidate : still) {
@@ -89,7 +91,7 @@ struct Candidates {
   std::vector<Candidate*> still;
 };
 
-/// Returns the upper quartile of the values, one at least.
+/// Returns the upper quartile of `values`, which must not be empty.
 double upper_quartile(std::vector<double> values) {
   std::ranges::sort(values);
   return values[(3 * values.size() - 1) / 4];
@@ -146,7 +148,8 @@ Result<Turns> take_turns(Trials& trials, const std::vector<Candidate*>& round, u
   return Turns::done;
 }
 
-/// Keeps the fastest combinations (`still` is sorted), and the default ones if they are still in.
+/// Keeps the first `kFinalists` combinations of `still`, which must be sorted by time, and the
+/// default ones if they are there.
 void keep_finalists(std::vector<Candidate*>& still, unsigned workers) {
   const auto is_usual = [workers](const Candidate* one) {
     const Combination& is = one->tried.combination;
@@ -158,8 +161,8 @@ void keep_finalists(std::vector<Candidate*>& still, unsigned workers) {
   still.erase(others, still.end());
 }
 
-/// Ends a round: combinations that failed, or are too slow, leave `still`. `late`: some had no
-/// turn. Errors (failed): no combination works.
+/// Ends a round: combinations that failed, or are too slow, leave `still`. `late`: some
+/// combinations had no turn. Errors (failed): no combination works.
 Result<void> end_round(Candidates& candidates, unsigned number, bool late, unsigned workers) {
   auto& still = candidates.still;
   for (Candidate* const candidate : still) {
@@ -201,7 +204,7 @@ Result<Advice> advise(Trials& trials, const AdviceOptions& options, const Progre
     turns = *done;
     if (turns == Turns::late) advice.late_in = number;
     if (turns == Turns::ended && number == 1) return advice;
-    if (turns != Turns::done && number > 1) break;  // the round before decides
+    if (turns != Turns::done && number > 1) break;  // the results of the round before stand
     if (auto ok = end_round(candidates, number, turns == Turns::late, options.workers); !ok)
       return std::unexpected(ok.error());
   }
@@ -252,7 +255,7 @@ Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& op
     candidates.begin(title, progress);
     return take_turns(trials, candidates.still, times, kTimed[kRounds], title, progress);
   };
-  const auto done = measure(options.repetitions, "all of them");
+  const auto done = measure(options.repetitions, "all combinations");
   if (!done) return std::unexpected(done.error());
   if (*done != Turns::done) return exhausted;
   sum_up(candidates.still, 1);
@@ -265,7 +268,7 @@ Result<Exhausted> run_exhaustive(const Capture& capture, const AdviceOptions& op
       });
   const std::vector<Candidate*> others(leads.begin(), leads.end());
   candidates.still.erase(leads.begin(), leads.end());
-  const auto decided = measure(kLeadersTurns * options.repetitions, "those that lead");
+  const auto decided = measure(kLeadersTurns * options.repetitions, "leading combinations");
   if (!decided) return std::unexpected(decided.error());
   exhausted.complete = *decided == Turns::done;
   if (!exhausted.complete) return exhausted;

@@ -1,8 +1,8 @@
 // The question: which table, sharing and ageing scheme pass a capture fastest, on this machine?
 //
-// Every combination passes the capture repeatedly, with timestamps that go on. In each round the
-// slow combinations drop out, and the remaining ones are measured for longer. As in `replay`
-// without a configuration, each direction is a connection of its own.
+// Every combination passes the capture repeatedly, with timestamps that keep rising from pass to
+// pass. In each round the slow combinations drop out, and the remaining ones are measured for
+// longer. As in `replay` without a configuration, each direction is a connection of its own.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct Combination {
 };
 
 /// Returns all combinations for that many workers, except those with ageing `none`. For one worker
-/// only those with sharing `sharded`.
+/// returns only those with sharing `sharded`.
 std::vector<Combination> combinations(unsigned workers);
 
 /// Returns the default combination of a configuration that names none (`sharing_of`).
@@ -40,12 +40,12 @@ Combination usual(unsigned workers, bool is_kernels);
 struct AdviceOptions : Settings {
   unsigned workers = 1;
   /// Time for the whole search, reading the capture not included; 0 to 3600. One turn in each round
-  /// and five in the final are measured even beyond this time, by up to eight seconds.
+  /// and five in the final are measured even if this takes up to eight seconds longer.
   double seconds = 60;
   unsigned burst = 32;  ///< packets a burst
 };
 
-/// Rounds in which combinations drop out. Combinations that stay after the last one are finalists.
+/// Rounds in which combinations drop out. Those that stay after the last round are finalists.
 inline constexpr unsigned kRounds = 3;
 
 /// Measurements of one combination, from the last round in which it took part.
@@ -54,7 +54,7 @@ struct Tried {
   unsigned round = 1;    ///< from 1; `kRounds + 1`: a finalist
   Spread ns_per_packet;  ///< on one core
   double mostly = 0;     ///< upper quartile of its turns, in nanoseconds a packet
-  double behind = 0;     ///< time beyond that of the round's best: 0.1 is a tenth more
+  double behind = 0;     ///< excess over the time of the round's best: 0.1 is a tenth more
   double waiting = 0;    ///< share of the workers' time spent waiting for each other; median
   std::size_t memory_bytes = 0;
   Pages pages = Pages::huge;
@@ -71,10 +71,12 @@ struct Advice {
   /// Connections for which a configuration should have room: IPv4, then IPv6.
   std::size_t capacity = 0;
   std::size_t capacity_v6 = 0;
-  /// Packets of a timed pass. If the capture is too long for the time, only its first packets.
+  /// Packets of a timed pass. If the capture is too long for `AdviceOptions::seconds`, only its
+  /// first packets are passed.
   std::size_t packets_timed = 0;
-  /// The recommended combination first, then the others: by the last round in which they took part,
-  /// within a round by time. Empty if the first round did not end.
+  /// The recommended combination first. The others follow by the last round in which they took
+  /// part, the latest first, and within a round by time; failed ones come last. Empty if `progress`
+  /// ended the search before the end of the first round.
   std::vector<Tried> tried;
   /// The fastest combination, if the difference to `usual` is within the spread of its turns.
   /// `usual` is then recommended.
@@ -82,7 +84,7 @@ struct Advice {
   /// The combination recommended for interfaces of the kernel, where workers share their tables
   /// because any queue may get a connection's packets. Only with several workers.
   std::optional<Tried> shared;
-  unsigned late_in = 0;   ///< the round in which time was up; 0: none, `kRounds + 1`: the final
+  unsigned late_in = 0;   ///< round cut short for lack of time; 0: none, `kRounds + 1`: the final
   bool complete = false;  ///< false: `progress` ended the search
 
   const Tried& best() const { return tried.front(); }
@@ -94,9 +96,9 @@ struct Advice {
 Result<Advice> run_advice(const Capture& capture, const AdviceOptions& options,
                           const Progress& progress);
 
-/// The advice beside an exhaustive measurement: every combination is measured for as long as a
-/// finalist. Then those within 15 % of the best, and the advised one, are measured again, twice as
-/// often and in turn.
+/// The advice, and an exhaustive measurement to judge it by: every combination is measured, in
+/// turns as long as a finalist's. Then the combinations within 15 % of the best, and the advised
+/// one, are measured again, in twice as many turns.
 struct Exhausted {
   Advice advice;
   std::vector<Tried> all;  ///< combinations measured again (`round` 2), then the rest; by time

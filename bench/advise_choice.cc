@@ -8,9 +8,10 @@
 namespace millrace::bench {
 namespace {
 
-/// Returns true if `one` is slower than `first`, the fastest, by more than the spread of that one's
-/// turns. Before the final there are too few turns for a spread: then the difference must be larger
-/// than the margin by which a combination drops out.
+/// Returns true if `one` failed, or was not in the last round of `first`, the fastest, or is
+/// measurably slower: its median is above the upper quartile of `first`. If the search ended before
+/// the final, there are too few turns for a quartile. Then the median must exceed that of `first`
+/// by more than the margin of the round.
 bool is_told_apart(const Tried& one, const Tried& first) {
   if (!one.failed.empty() || one.round != first.round) return true;
   const double ns = one.ns_per_packet.median;
@@ -18,8 +19,8 @@ bool is_told_apart(const Tried& one, const Tried& first) {
   return ns > (1 + kMargin[first.round - 1]) * first.ns_per_packet.median;
 }
 
-/// Returns the first one in `tried`, which is sorted, that `may` be recommended; or `usual` if that
-/// is not measurably slower.
+/// Returns the first combination of `tried` for which `may` returns true; `usual` instead, unless
+/// `usual` is measurably slower. `tried` must be sorted, the fastest first.
 template <class May>
 std::vector<Tried>::iterator recommended(std::vector<Tried>& tried, const Combination& usual,
                                          May may) {

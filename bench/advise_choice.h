@@ -1,4 +1,4 @@
-// Chooses the recommended one of the combinations that were timed.
+// Chooses the combination to recommend from those that were timed.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@ namespace millrace::bench {
 /// than this share.
 inline constexpr std::array<double, kRounds> kMargin{0.6, 0.3, 0.15};
 
-/// Moves the recommended combination to the front of `advice.tried`, which must be sorted, and sets
-/// `no_faster` and `shared`.
+/// Moves the recommended combination to the front of `advice.tried`, which must be sorted by round
+/// and time, and sets `no_faster` and `shared`.
 void recommend(Advice& advice, unsigned workers);
 
 }  // namespace millrace::bench

@@ -31,7 +31,7 @@ TEST(AdviceChoice, TheUsualOnesAreThoseOfAnEmptyConfiguration) {
   EXPECT_EQ(kUsual, (Combination{"race", "sharded", "wheel"}));
   EXPECT_EQ(usual(2, false), kUsual);
   EXPECT_EQ(usual(2, true), (Combination{"race", "lock-free-race", "wheel"}));
-  EXPECT_EQ(usual(1, true), kUsual) << "nobody shares";
+  EXPECT_EQ(usual(1, true), kUsual) << "a single worker shares nothing";
 }
 
 TEST(AdviceChoice, WhatIsFasterThanTurnsDifferIsRecommended) {

@@ -11,22 +11,23 @@
 namespace millrace::bench {
 namespace {
 
-/// Steps in which the capture's time advances and idle connections are searched. A capture passes
-/// thousands of times faster than it was taken: with shorter steps workers would do little else.
+/// Size of the steps in which the capture's time advances, each with a search for idle connections:
+/// in packets, and its bounds in milliseconds. A capture passes thousands of times faster than it
+/// was taken: with shorter steps workers would do little but search.
 constexpr double kPacketsAStep = 5000;
 constexpr double kLeastStepMs = 10;
 constexpr double kMostStepMs = 1000;
-/// Share of the packets that `race` serves; a combination that serves less drops out.
+/// A combination drops out if it serves less than this share of the packets that `race` serves.
 constexpr double kServedLeast = 0.99;
-/// Passes that measure the room that a capture takes: the second one finds the connections that the
-/// first has left.
+/// Passes in a measurement of the room that a capture needs: the second pass finds the connections
+/// that the first has left open.
 constexpr unsigned kPasses = 2;
-/// Factor of the first capacities that is enough for every connection, for each worker: all
-/// connections may belong to one worker (hence for each worker), half-open connections may have
-/// only a quarter of the capacity (factor 4), and a factor of 2 is spare.
+/// Capacities grow up to the first ones times this factor times the number of workers. That is
+/// enough for every connection: all connections may belong to one worker, half-open connections may
+/// have only a quarter of the capacity (factor 4), and a factor of 2 is spare.
 constexpr std::size_t kRoomMost = 8;
 
-/// Returns twice the number of connections, rounded up to two digits.
+/// Returns twice the number of connections, but at least 1000, rounded up to two digits.
 std::size_t room_for(double connections) {
   constexpr double kLeast = 1000;
   const double wanted = std::max(2 * connections, kLeast);
@@ -37,9 +38,9 @@ std::size_t room_for(double connections) {
 double tracked_by(const WorkerCounters& counters) {
   return static_cast<double>(counters.verdict[static_cast<std::size_t>(Verdict::tracked)].value());
 }
-/// Share of the time for the first turns of all combinations, and the least number of packets in a
-/// pass.
+/// Share of the search's time for the first turns of all combinations.
 constexpr double kFirstTurns = 0.3;
+/// Least number of packets in a pass.
 constexpr std::size_t kPacketsLeast = 100'000;
 
 }  // namespace
@@ -79,12 +80,12 @@ Result<bool> Trials::prepare(Advice& advice, const Progress& progress) {
   const double lived = static_cast<double>(advice.peak) / static_cast<double>(trace->connections());
   capacity_ = room_for(lived * static_cast<double>(trace->connections_v4));
   capacity_v6_ = room_for(lived * static_cast<double>(trace->connections_v6));
-  if (!progress("finding the room that they take")) return false;
+  if (!progress("finding the room that connections need")) return false;
   const auto served = find_room();
   if (!served) return std::unexpected(served.error());
   if (served->refused.value() > 0)
-    return std::unexpected(
-        Error{"there is no memory for tables that take every connection: give a shorter capture"});
+    return std::unexpected(Error{
+        "there is no memory for tables with room for every connection: give a shorter capture"});
   advice.capacity = capacity_;
   advice.capacity_v6 = capacity_v6_;
   take_for_right(*served);
@@ -158,7 +159,7 @@ Result<void> Trials::run(Candidate& candidate, double ms) {
     return {};
   }
   const double pass_ms = ns_per_packet_ * static_cast<double>(capture_->size()) * 1e-6;
-  // The first pass opens the connections that the later ones find.
+  // The first pass opens the connections that later passes find.
   const auto loops = static_cast<std::uint32_t>(std::clamp(std::ceil(ms / pass_ms), 2.0, 1e5));
   const auto run =
       timed_run(*workers, *capture_, parts_,
@@ -172,7 +173,7 @@ Result<void> Trials::run(Candidate& candidate, double ms) {
   tried.pages = std::max(v4.pages, v6.pages);
   const WorkerCounters counters = workers->counters();
   if (const std::uint64_t refused = counters.refused.value(); refused > 0)
-    tried.failed = fmt::format("refused {} connections although it promises room", refused);
+    tried.failed = fmt::format("refused {} connections although the table promises room", refused);
   const auto falls_short = [loops](double packets, double once) {
     return packets < kServedLeast * once * loops;
   };

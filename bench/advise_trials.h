@@ -14,11 +14,11 @@
 
 namespace millrace::bench {
 
-/// A combination under trial, with its measurements of this round.
+/// A combination under trial, with its measurements in the present round.
 struct Candidate {
   Tried tried;
-  std::vector<double> ns;       // a packet, for each turn
-  std::vector<double> waiting;  // share of the workers' time, for each turn
+  std::vector<double> ns;       // nanoseconds a packet, by turn
+  std::vector<double> waiting;  // share of the workers' time spent waiting, by turn
 
   bool is_in() const { return tried.failed.empty(); }
   double least() const { return *std::ranges::min_element(ns); }
@@ -32,20 +32,23 @@ class Trials {
   /// Measures the capture's traffic and the room that its connections take. Returns false if
   /// `progress` ended the search. Errors (failed): no connection in the capture, no memory.
   Result<bool> prepare(Advice& advice, const Progress& progress);
-  /// Passes the capture for about `ms` milliseconds. If the combination does not work, notes it in
-  /// `candidate.tried.failed`: that is no error. Errors (failed): no memory, or no thread.
+  /// Passes the capture for about `ms` milliseconds. If the combination does not work, writes the
+  /// reason to `candidate.tried.failed`, without an error. Errors (failed): no memory, or no
+  /// thread.
   Result<void> run(Candidate& candidate, double ms);
 
  private:
-  /// Limits the packets of a pass, so that every combination gets a turn with a long capture, too.
+  /// Shortens a long capture to its first packets, so that there is time for a turn of each of
+  /// `combinations`. Errors (failed): no memory, or no thread.
   Result<void> shorten(double combinations);
-  /// Notes how many packets `race` served: every other combination should serve as many.
+  /// Notes how many packets `race` served: every other combination should serve nearly as many.
   void take_for_right(const WorkerCounters& counters);
   Result<TimedRun> pass(Workers& workers);
   Result<Workers> make(const Combination& combination) const;
   /// Finds the capacities with which every connection gets an entry: doubles them from their
-  /// present values up to `kRoomMost` times as much, or until memory is short. Returns the counters
-  /// of two passes with them. Errors (failed): no memory for the first capacities, or no thread.
+  /// present values, up to `kRoomMost` times the number of workers, or until memory is short.
+  /// Returns the counters of `kPasses` passes with the capacities that it found. Errors (failed):
+  /// no memory for the first capacities, or no thread.
   Result<WorkerCounters> find_room();
 
   const Capture* capture_;
@@ -57,7 +60,7 @@ class Trials {
   unsigned step_ms_ = 10;
   double ns_per_packet_ = 100;  // estimate
   double tracked_once_ = 0;     // packets of one pass that are served through an entry
-  double served_once_ = 0;      // packets of one pass that are served at all
+  double served_once_ = 0;      // packets of one pass that are served, with or without an entry
   CycleClock clock_;
 };
 

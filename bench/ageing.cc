@@ -23,9 +23,9 @@ namespace {
 constexpr std::uint32_t kSampleMs = 50;
 constexpr unsigned kStepMs = 1;
 
-/// Results of exact timeouts for the capture.
+/// Results that exact timeouts would have for the capture.
 struct Exact {
-  std::vector<std::uint64_t> live;  ///< every `kSampleMs`, while connections begin
+  std::vector<std::uint64_t> live;  ///< live connections, every `kSampleMs`
   std::uint64_t opened = 0;
   Tick start;
 };
@@ -48,7 +48,7 @@ class Oracle {
     last_[id] = at;
     packets_.push_back({at, id});
   }
-  /// Adds a sample; all packets before time `at` must have been given.
+  /// Adds a sample. All packets before time `at` must have been passed to `meet`.
   void sample(std::uint32_t at) {
     expire(at);
     exact.live.push_back(live_);
@@ -74,9 +74,9 @@ class Oracle {
 
   std::uint32_t timeout_;
   Numbers numbers_;
-  std::vector<std::uint32_t> last_;  // by connection
+  std::vector<std::uint32_t> last_;  // time of the last packet, by connection
   std::vector<Met> packets_;
-  std::size_t oldest_ = 0;  // first packet that may end a connection
+  std::size_t oldest_ = 0;  // first packet whose timeout has not passed
   std::uint64_t live_ = 0;
 };
 
@@ -194,11 +194,11 @@ class Experiment {
   Capture capture_;
   Exact exact_;
   std::map<Contender, Samples> samples_;
-  std::map<unsigned, std::vector<CapturePart>> parts_;  // by workers
+  std::map<unsigned, std::vector<CapturePart>> parts_;  // by number of workers
   CycleClock clock_;
 };
 
-/// Returns nanoseconds a packet.
+/// Runs a contender once. Returns nanoseconds a packet.
 Result<double> Experiment::measure(const Contender& contender) {
   const std::size_t capacity = 2 * options_.connections;
   const LineConfig line{.table = options_.table,
@@ -217,7 +217,7 @@ Result<double> Experiment::measure(const Contender& contender) {
     if (!parts) return std::unexpected(parts.error());
     parts_[contender.workers] = std::move(*parts);
   }
-  std::vector<std::vector<std::uint64_t>> live(contender.workers);  // a sample a row
+  std::vector<std::vector<std::uint64_t>> live(contender.workers);  // samples, by worker
   const auto count = [&](unsigned worker, const Burst& burst) {
     auto& of = live[worker];
     while (of.size() * kSampleMs <= burst.now.ms - exact_.start.ms) {
@@ -249,8 +249,9 @@ Result<double> Experiment::measure(const Contender& contender) {
       counters.refused.value() == 0)
     return run->ns_per_packet;
   return std::unexpected(Error{fmt::format(
-      "{}, {} workers: {} packets in and {} served of {}, {} refused", contender.ageing,
-      contender.workers, counters.in.value(), served, capture_.size(), counters.refused.value())});
+      "{}, {} workers: received {} packets and served {} of {}, refused {}: all must be served",
+      contender.ageing, contender.workers, counters.in.value(), served, capture_.size(),
+      counters.refused.value())});
 }
 
 }  // namespace
@@ -268,7 +269,8 @@ Result<AgeingReport> run_ageing(const AgeingOptions& options, const Progress& pr
   if (!progress("finding out what exact timeouts do")) return AgeingReport{};
   auto exact = exact_of(*capture, options.timeout_ms);
   if (!exact) return std::unexpected(exact.error());
-  // Afterwards packets are few, and connections end only before a burst.
+  // Samples after `seconds` do not count: packets are few by then, and connections end only when a
+  // burst comes.
   exact->live.resize(std::min<std::size_t>(exact->live.size(), seconds * 1000 / kSampleMs));
   Experiment experiment(options, std::move(*capture), std::move(*exact));
   auto whole = experiment.run(progress);

@@ -5,7 +5,8 @@
 // the same connections. Each repetition runs `none` and all other contenders in turn. The cost of
 // ageing is the difference to `none` in the same repetition: everything that ageing adds to a
 // packet's way, its effect on caches included. Conversations last a quarter of the timeout at most,
-// so that hardly any goes on after it has expired: opening it again would not be the scheme's cost.
+// so that hardly any connection expires between two of its packets: the cost of opening it again
+// would not be the ageing scheme's.
 #pragma once
 
 #include <cstdint>
@@ -43,14 +44,14 @@ struct AgeingResult {
   Spread mpps;  ///< all workers together
   Spread ns_per_packet;
   Spread ageing_ns_per_packet;  ///< difference to `none` in the same repetition
-  /// 95 % confidence interval of the median of `ageing_ns_per_packet` (`confidence_of`). Below six
-  /// repetitions their whole range.
+  /// 95 % confidence interval of the median of `ageing_ns_per_packet` (`confidence_of`). With fewer
+  /// than six repetitions it is their whole range.
   Spread confidence;
   Percentiles burst_us;
   /// Connections that are live although their timeout has passed, as a share of those that should
   /// be live; average over the run.
   double kept_too_long = 0;
-  /// Connections opened beyond those that exact timeouts open: they had been expired too soon.
+  /// Connections opened in excess of those that exact timeouts open: they had expired too soon.
   std::uint64_t ended_too_soon = 0;
   std::uint64_t timed_out = 0;
   Pages pages = Pages::huge;

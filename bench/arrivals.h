@@ -1,5 +1,5 @@
-// Computes how long packets wait that arrive at a constant rate at a queue of limited length. Works
-// on numbers, without a clock. One thread uses each object.
+// Computes how long packets wait in a queue of limited length at which they arrive at a constant
+// rate. Works on numbers, without a clock. One thread uses each object.
 #pragma once
 
 #include <algorithm>
@@ -10,16 +10,16 @@
 
 namespace millrace::bench {
 
-/// A receive queue. The n-th packet arrives `n * ns_each` after the first; the one that then finds
-/// no room is lost.
+/// A receive queue. Packet n, counted from 0, arrives `n * ns_each` after packet 0. A packet that
+/// finds no room is lost.
 class ArrivalQueue {
  public:
-  /// `room` is 1 or more.
+  /// `room` must be 1 or more.
   ArrivalQueue(std::uint64_t offered, double ns_each, unsigned room)
       : offered_(offered), ns_each_(ns_each), room_(room), runs_(room) {}
 
-  /// Adds the packets that arrive until `ns` after the first one; `ns` does not go back. Packets
-  /// taken out since the last call left room for all that arrive now.
+  /// Adds the packets that arrive until `ns` after the first packet; none if an earlier call had a
+  /// later time. Counts packets taken out since that call as gone before any of these arrives.
   void arrive(double ns) {
     const auto by_then = static_cast<std::uint64_t>(std::max(ns, 0.0) / ns_each_) + 1;
     const std::uint64_t came = std::max(std::min(by_then, offered_), arrived_) - arrived_;
@@ -29,8 +29,8 @@ class ArrivalQueue {
     lost_ += came - stay;
   }
   unsigned waiting() const { return waiting_; }
-  /// Takes the first waiting packet out; needs one. Returns its arrival, in ns after the first of
-  /// all packets.
+  /// Takes the first waiting packet out; there must be one. Returns the time of its arrival, in ns
+  /// after the first of all packets.
   double take() {
     Run& run = runs_[first_];
     const double ns = static_cast<double>(run.next++) * ns_each_;
@@ -70,7 +70,7 @@ class ArrivalQueue {
   std::uint64_t offered_;
   double ns_each_;
   unsigned room_;
-  std::vector<Run> runs_;  // a ring; each holds a packet at least, so `room_` are enough
+  std::vector<Run> runs_;  // a ring; each run has a packet, so `room_` runs are enough
   std::size_t first_ = 0;
   std::size_t count_ = 0;
   unsigned waiting_ = 0;
@@ -98,9 +98,9 @@ class LatencyBins {
     for (const std::uint64_t count : counts_) sum += count;
     return sum;
   }
-  /// Returns the time that `percent` of the packets take at most, in microseconds, as if the
-  /// packets of a bin were spread evenly over it; `kBeyond` if it is that or more, 0 if there are
-  /// no packets.
+  /// Returns the time in microseconds that `percent` % of the packets do not exceed, as if the
+  /// packets of a bin were spread evenly over the bin; `kBeyond` if the time is `kBeyond` or more,
+  /// 0 if there are no packets.
   double percentile(double percent) const {
     double left = percent / 100 * static_cast<double>(total());
     for (std::size_t us = 0; us < kBeyond; ++us) {

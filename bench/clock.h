@@ -1,4 +1,4 @@
-// Timing of single operations.
+// Times single operations.
 #pragma once
 
 #include <chrono>

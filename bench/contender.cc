@@ -7,7 +7,7 @@ namespace millrace::bench {
 
 #ifdef MILLRACE_COUNTED
 static_assert(AllContenders::kSize == MILLRACE_COUNTED,
-              "the list has another form than the build counts");
+              "the number of contenders is not the one that CMakeLists.txt counts");
 #endif
 
 template <>

@@ -2,10 +2,9 @@
 // keys, in bursts, as in a worker.
 //
 // All contenders get the same keys, the same hash, the same kind of pages and the same pipeline
-// with three bursts in flight: two are being prefetched while the third is served, and the pipeline
-// does not drain between bursts. If `find` compares keys in records, the records are prefetched
-// before `find`, otherwise after it, for the update. Bursts of 1 have no pipeline: hash, find,
-// update.
+// with three bursts in flight: two are prefetched while the third is served, and the pipeline does
+// not drain between bursts. If `find` compares keys in records, the records are prefetched before
+// `find`, otherwise after it, for the update. Bursts of 1 have no pipeline: hash, find, update.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +25,8 @@ template <class K>
 struct Mix {
   std::vector<K> lookups;
   std::vector<K> leaving;
-  std::vector<std::uint32_t> left_after;  ///< keys of `leaving` erased after each kStep `lookups`
+  /// Number of keys of `leaving` erased so far, after each kStep `lookups`.
+  std::vector<std::uint32_t> left_after;
   static constexpr unsigned kStep = 16;
 };
 
@@ -59,7 +59,7 @@ class Contender {
   /// the nanoseconds of each insertion, without the cost of reading the clock.
   virtual std::vector<float> insertion_ns(std::span<const K> coming,
                                           std::span<const K> leaving) = 0;
-  /// Returns the keys' ids, in their order.
+  /// Returns the ids of the keys, in the order of the keys.
   virtual std::vector<ConnId> ids(std::span<const K> keys) = 0;
   /// Returns the key in the id's record.
   virtual const K& key(ConnId id) const = 0;
@@ -85,14 +85,15 @@ struct Entrant {
   }
 };
 
-/// Returns all tables, their variants and their peers, in the order of their lists.
+/// Returns all tables, variants and peers, in the order of `AllContenders`.
 const std::vector<Entrant>& entrants();
 
-/// State bytes with which a record of either address family fits one line, with a table's own link.
+/// Bytes of state with which a record fits one cache line, together with its header and the four
+/// bytes of a table's own link.
 template <class K>
 constexpr std::size_t kStateBytes = 60 - sizeof(RecordHeader<K>);
 
-/// Returns the n-th of a set of 2^48 distinct keys.
+/// Returns key `n` of a set of 2^48 distinct keys.
 template <class K>
 K key_number(std::uint64_t n) {
   // Multiplication by an odd factor permutes the 48-bit numbers.

@@ -119,7 +119,7 @@ class ContenderOf final : public Contender<K> {
     const CycleClock clock;
     for (std::size_t i = 0; i < coming.size(); ++i) {
       const ConnId gone = table_.erase(leaving[i], table_.hasher()(leaving[i]));
-      if (gone != ConnId::none) table_.release(gone);  // its insertion may have been refused
+      if (gone != ConnId::none) table_.release(gone);  // the key's insertion may have been refused
       const Hash hash = table_.hasher()(coming[i]);
       const auto start = clock.begin();
       const Insertion in = table_.insert(coming[i], hash, KeepAll{});
@@ -152,7 +152,7 @@ class ContenderOf final : public Contender<K> {
     std::span<ConnId> found() { return std::span(ids).first(keys.size()); }
   };
 
-  /// State of the size that a connection tracker keeps behind the header.
+  /// State as large as the one that a connection tracker keeps behind the header.
   struct State {
     std::uint32_t packets;
     std::uint32_t bytes;
@@ -225,7 +225,7 @@ class ContenderOf final : public Contender<K> {
     return updated;
   }
 
-  // Out of line, as in the tracker's stage: inlined into a loop it would lack registers.
+  // Out of line, as in the tracker's stage: inlined, `find` would lack registers.
   [[gnu::noinline]] void find_in(Flight& f) {
     table_.find(f.keys, f.hashed(), f.found(), f.stragglers);
   }

@@ -1,5 +1,5 @@
-// The list of contenders: all tables with their variants, and peers, which a configuration cannot
-// name.
+// The list of contenders: all tables, their variants, and peers. A configuration can name neither
+// variants nor peers.
 #pragma once
 
 #include "bench/peer/boost_flat.h"
@@ -12,8 +12,8 @@ namespace millrace::bench {
 template <template <class> class T>
 using PeerTable = TableScheme<T>;
 
-// One line a table, as in conntrack/schemes.h. CMakeLists.txt counts these lines, too. The build
-// leaves out the last one if Boost is too old.
+// One line a table, as in conntrack/schemes.h. CMakeLists.txt has their number (`peers`). The build
+// leaves out the last table if Boost is too old.
 using PeerTables = SchemeList<  //
 #ifdef MILLRACE_BOOST_FLAT
     PeerTable<Libcuckoo>,  //

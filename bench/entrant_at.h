@@ -1,4 +1,4 @@
-// The contender at one place of the list. Each contender is compiled as a source of its own.
+// Makes the contender at one place of the list. Each contender is compiled as a source of its own.
 #pragma once
 
 #include <cstddef>

@@ -24,7 +24,7 @@
 namespace millrace::bench {
 
 /// Moves shards drawn at random without a pause, from `start` to `stop`. A worker calls `step`
-/// between two bursts: a thread that waits for moves would take the workers' cores from them.
+/// between two bursts: a thread of its own would take time from the workers' cores.
 class Mover {
  public:
   using Clock = std::chrono::steady_clock;
@@ -79,8 +79,8 @@ class Mover {
 /// may read `served`, `dropped` and `rounds`.
 class ExchangePort final : public Port, private WorkersExchange::Packets {
  public:
-  /// Gives the capture's packets at `positions`, over and over, until `stop`. `exchange`, `capture`
-  /// and `stop` must outlive the port.
+  /// Makes a port that receives the capture's packets at `positions`, over and over, until `stop`
+  /// is set. `exchange`, `capture` and `stop` must outlive the port.
   ExchangePort(Exchange& exchange, unsigned worker, const Capture& capture,
                std::vector<std::uint32_t> positions, unsigned burst, const std::atomic<bool>& stop)
       : capture_(&capture),
@@ -90,7 +90,8 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
         slots_(std::make_unique<Slot[]>(kSlots)),
         exchange_(exchange, worker, *this) {}
 
-  /// Packets that are left in rings belong to other ports, which may be gone.
+  /// Marks the port as gone. Packets that are left in its rings belong to other ports, which may be
+  /// gone, too: `drop` must not touch such packets.
   ~ExchangePort() override { is_gone_ = true; }
   ExchangePort(const ExchangePort&) = delete;
   ExchangePort& operator=(const ExchangePort&) = delete;
@@ -117,12 +118,12 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     for (unsigned i = 0; i < burst.size; ++i) let_go(burst.handle[i]);
   }
 
-  /// Makes this port's worker move shards by `mover`, which must outlive the port. To be called
+  /// Makes this port's worker move shards by `mover`, which must outlive the port. Must be called
   /// before the port runs.
   void set_mover(Mover& mover) { mover_ = &mover; }
   /// Makes packets arrive at the rate of `pacing`. `shards` has the shard of each packet of the
-  /// capture, by which packets of the shard that `mover` moves are known. All three must outlive
-  /// the port. To be called before the port runs.
+  /// capture: the latency of packets whose shard `mover` is moving is recorded apart, too. All
+  /// three must outlive the port. Must be called before the port runs.
   void set_pacing(const Pacing& pacing, const Mover& mover, std::span<const std::uint16_t> shards) {
     pacing_ = &pacing;
     pacing_mover_ = &mover;
@@ -133,29 +134,30 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
   /// Returns how many packets this worker has served.
   std::uint64_t served() const { return served_.value(); }
   std::uint64_t dropped() const { return dropped_.value(); }
-  /// Returns the latency of the packets that this worker has sent, by slice. To be called once
-  /// the port runs no longer.
+  /// Returns the latency of the packets that this worker has sent, by slice. Must be called only
+  /// when the port no longer runs.
   const std::vector<SliceLatency>& latencies() const { return latencies_; }
-  /// Return how many packets arrived at a given rate, and how many of these found the queue full.
-  /// To be called once the port runs no longer.
+  /// Returns how many packets arrived while a rate was set. Must be called only when the port no
+  /// longer runs.
   std::uint64_t arrived() const { return arrived_ + (arrivals_ ? arrivals_->arrived() : 0); }
+  /// Returns how many of the packets that `arrived` counts found the queue full.
   std::uint64_t lost() const { return lost_ + (arrivals_ ? arrivals_->lost() : 0); }
-  /// Returns how many times the port has given all its packets.
+  /// Returns how many times the port has received all its packets.
   std::uint64_t rounds() const { return rounds_.value(); }
 
  private:
   static constexpr unsigned kHeadroom = 128;
   static constexpr unsigned kOffered = 256;
-  /// Packets of this port that may be on their way at once. With few workers the packets of all
-  /// ports find room in any ring.
+  /// Packets of this port that may be on their way at once: so few that, with up to 15 workers, the
+  /// packets of all ports find room in any ring.
   static constexpr unsigned kSlots = 256;
   static constexpr unsigned kRest = 1000;
   struct alignas(64) Slot {
     std::atomic<bool> is_free{true};
     std::uint16_t length = 0;
     std::uint32_t wire_length = 0;
-    bool is_moving = false;  // its shard was on its way when the packet was taken
-    double arrived_ns = -1;  // below 0: it has been there all the time
+    bool is_moving = false;  // the packet was received while its shard moved
+    double arrived_ns = -1;  // time of arrival; below 0: no rate was set
     alignas(64) std::array<std::byte, kHeadroom + kOffered> bytes;
   };
   static Slot& slot_of(Handle packet) { return *std::bit_cast<Slot*>(packet); }
@@ -163,7 +165,8 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     slot_of(packet).is_free.store(true, std::memory_order_release);
   }
 
-  /// Lets packets arrive at the present rate. Returns how many packets may be taken now.
+  /// Adds the packets that have arrived at the present rate. Returns how many packets the port may
+  /// receive now.
   unsigned arrive() {
     const double ns_each = pacing_->ns_each() * static_cast<double>(capture_->size()) /
                            static_cast<double>(positions_.size());
@@ -195,7 +198,7 @@ class ExchangePort final : public Port, private WorkersExchange::Packets {
     const unsigned most = pacing_ != nullptr ? arrive() : burst_;
     const unsigned moving = pacing_ != nullptr ? pacing_mover_->moving() : Mover::kNone;
     for (unsigned left = most; left > 0 && burst.size < Burst::kMax; --left) {
-      // A packet that another worker holds must not stop those behind it.
+      // A slot whose packet another worker still has is skipped: it must not stop later packets.
       unsigned tries = kSlots;
       while (tries > 0 && !slots_[slot_].is_free.load(std::memory_order_acquire)) {
         slot_ = (slot_ + 1) % kSlots;

@@ -34,10 +34,11 @@ constexpr std::array<std::pair<std::string_view, LevelCase>, 4> kCases{{
     {"levelled", LevelCase::levelled},
 }};
 
-/// The time after which `level` begins no further round of moves.
+/// Time after which `Run::level` begins no further round of moves.
 constexpr Seconds kMostLevelling{20};
 constexpr std::chrono::milliseconds kInterval{100};
-/// Slices of a measurement: cases that can take turns do so slice by slice, since machines change.
+/// Slices of a measurement: cases that can take turns do so slice by slice, because a machine's
+/// speed changes.
 constexpr unsigned kSlices = 10;
 
 struct LatencySamples {
@@ -65,7 +66,7 @@ void LatencySamples::add(const Latency& of_slice) {
     percentile_us[n].push_back(of_slice.percentile(LevelLatency::kPercents[n]));
 }
 
-/// Workers that serve one case, on threads of their own, from its beginning to its end.
+/// Workers that serve one kind of traffic, on threads of their own, until `end`.
 class Run {
  public:
   static Result<std::unique_ptr<Run>> create(const LevelOptions& options, const Capture& capture);
@@ -73,25 +74,25 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// Waits until every port has given all its packets twice, so that each connection is open and
-  /// has been looked up again. False: ten minutes have passed, or the run has ended.
+  /// Waits until every port has received all its packets twice, so that each connection is open and
+  /// has been looked up again. Returns false after ten minutes, or if the run has ended.
   bool warm();
-  /// Moves shards until all workers have as much to do.
+  /// Moves shards until all workers have the same load, for about `kMostLevelling` at most.
   void level();
-  /// Measures a slice, while shards move without a pause or do not.
+  /// Measures the throughput of a slice. If `moves`, shards move meanwhile without a pause.
   void measure(bool moves, Samples& samples);
-  /// Sets the rate at which packets arrive; 0: as fast as they are taken.
+  /// Sets the rate at which packets arrive; 0: as fast as workers receive them.
   void offer(double mpps);
-  /// Measures the latency of a slice, as `measure` does.
+  /// Measures the latency of a slice. If `moves`, shards move meanwhile without a pause.
   void measure_latency(bool moves, Samples& samples);
-  /// Appends the durations of the moves since the last call. To be called while no move is under
-  /// way.
+  /// Appends the durations of the moves since the last call. Must be called only while no move is
+  /// under way.
   void add_moves(std::vector<float>& ms) {
     ms.insert(ms.end(), mover_->took_ms().begin() + told_, mover_->took_ms().end());
     told_ = static_cast<std::ptrdiff_t>(mover_->took_ms().size());
   }
   Result<void> end();
-  /// Adds the latency of all slices to their samples. To be called after `end`.
+  /// Adds the latency of each slice to the slice's samples. Must be called after `end`.
   void add_latency() const;
   std::uint64_t arrived() const { return sum(&ExchangePort::arrived); }
   std::uint64_t lost() const { return sum(&ExchangePort::lost); }
@@ -115,10 +116,10 @@ class Run {
   std::shared_ptr<Owners> owners_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<Mover> mover_;
-  std::ptrdiff_t told_ = 0;  // moves
+  std::ptrdiff_t told_ = 0;  // moves that `add_moves` has appended
   Pacing pacing_{2 * kSlices};
-  std::vector<Samples*> latency_of_;     // by slice
-  std::vector<std::uint16_t> shard_of_;  // by position of the packet
+  std::vector<Samples*> latency_of_;     // samples of each slice
+  std::vector<std::uint16_t> shard_of_;  // by position of the packet in the capture
   std::vector<std::unique_ptr<ExchangePort>> ports_;
   std::atomic<bool> stop_ = false;
   std::optional<Result<void>> ran_;
@@ -228,7 +229,8 @@ void Run::stop_moving() {
 
 void Run::offer(double mpps) {
   pacing_.set_ns_each(mpps > 0 ? 1000 / mpps : 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // what had come before is served
+  // Waits until packets that arrived before are served.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 void Run::measure_latency(bool moves, Samples& samples) {
@@ -282,13 +284,14 @@ Result<void> Run::end() {
   runs_.join();
   if (!*ran_) return *ran_;
   for (const auto& port : ports_) {
-    if (port->dropped() > 0) return std::unexpected(Error{"a ring between workers ran full"});
+    if (port->dropped() > 0)
+      return std::unexpected(Error{"a ring between workers ran full, and packets were dropped"});
   }
   const WorkerCounters counters = workers_->counters();
   if (counters.opened.value() == options_.live && counters.ended() == 0) return {};
   return std::unexpected(
-      Error{fmt::format("of {} connections {} were opened, and {} have ended", options_.live,
-                        counters.opened.value(), counters.ended())});
+      Error{fmt::format("of {} connections {} were opened, and {} have ended: each must stay open",
+                        options_.live, counters.opened.value(), counters.ended())});
 }
 
 Result<Capture> traffic_of(const LevelOptions& options, Profile profile) {
@@ -330,7 +333,7 @@ void measure_skewed(Run& run, SamplesOf& samples) {
     run.measure(false, samples[LevelCase::levelled]);
 }
 
-/// Measures both cases of one traffic once.
+/// Measures both cases of one kind of traffic, once.
 Result<void> measure_both(const LevelOptions& options, const Capture& capture, Profile profile,
                           SamplesOf& samples, LevelReport& report) {
   auto run = Run::create(options, capture);
@@ -376,8 +379,8 @@ LevelLatency latency_of(LevelPackets packets, const LatencySamples& samples) {
   return latency;
 }
 
-/// Adds the latency that was measured at a given rate. Adds nothing for packets of which none was
-/// measured, as where workers got no processor.
+/// Adds the latency that was measured at a given rate. Adds nothing for a kind of packets of which
+/// none was measured, for example because workers got no processor.
 void add_latency(const SamplesOf& samples, LevelReport& report) {
   const Samples& moving = samples.at(LevelCase::moving);
   const auto add = [&report](LevelPackets packets, const LatencySamples& of_these) {
@@ -408,7 +411,7 @@ Result<LevelReport> run_level(const LevelOptions& options, const Progress& progr
   SamplesOf samples;
   std::size_t to_come = options.repetitions * kCases.size();
   for (const Profile profile : {Profile::uniform, Profile::skewed}) {
-    if (!progress(fmt::format("{} traffic: making it", to_string(profile)))) return report;
+    if (!progress(fmt::format("{}: making the traffic", to_string(profile)))) return report;
     const auto capture = traffic_of(options, profile);
     if (!capture) return std::unexpected(capture.error());
     const bool is_even = profile == Profile::uniform;

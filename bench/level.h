@@ -1,13 +1,14 @@
-// The question: what does it cost to move a shard between running workers, and do workers with a
-// skewed load do as much, once it is level, as with an even one?
+// The question: what does it cost to move a shard between running workers, and do workers reach the
+// throughput of an even load once their skewed load is levelled?
 //
-// Each worker's queue gets a fixed part of the connections, by a hash of its own, as from a network
-// card that does not know the shards: with N workers a share of (N - 1) / N of a worker's packets
-// belongs to other workers, and passes through rings. Packets are served over and over, as fast as
-// they are taken; a port stops giving packets while enough of its own are on their way to fill a
-// ring. Latency is measured at a constant rate below that: a closed loop would wait for itself.
+// Each worker's queue gets a fixed part of the connections, by another hash than the shards', as
+// from a network card that does not know the shards: with N workers a share of (N - 1) / N of a
+// worker's packets belongs to other workers, and passes through rings. Packets are served over and
+// over, as fast as workers receive them; a port receives no more while 256 of its packets are on
+// their way, so that no ring runs full. Latency is measured at a constant rate, below the
+// throughput: a closed loop would wait for itself.
 //
-// The loads of many workers are simulated beside it (level_simulation.h).
+// The loads of many workers are simulated besides (level_simulation.h).
 #pragma once
 
 #include <array>
@@ -25,9 +26,9 @@
 
 namespace millrace::bench {
 
-/// The cases that are measured beside each other.
+/// Cases whose throughput is compared.
 enum class LevelCase : std::uint8_t {
-  even,      ///< all connections have as many packets; nothing moves
+  even,      ///< all connections have equally many packets; nothing moves
   moving,    ///< the load of `even`; shards drawn at random move without a pause
   skewed,    ///< three connections have half of the packets; nothing moves
   levelled,  ///< the load of `skewed`, after shards have moved so that workers' loads are equal
@@ -43,35 +44,35 @@ struct LevelOptions : Settings {
   double seconds = 1;  ///< length of each measurement
   /// Rate at which latency is measured, as a share of the workers' throughput with an even load.
   double offered = 0.3;
-  SimulationOptions simulation;  ///< `seed` and `shards` of these options count, not its own
+  SimulationOptions simulation;  ///< without its `seed` and `shards`: those of `LevelOptions` count
 };
 
 struct LevelResult {
   LevelCase of = LevelCase::even;
-  Spread mpps;     ///< throughput of all workers together, in slices of the measurements
-  Spread of_even;  ///< ratio of each slice to its slice of the even case
-  Spread busiest;  ///< ratio of the busiest worker's packets to the mean
-  // These count all repetitions together; 0 where nothing moves.
+  Spread mpps;     ///< throughput of all workers together, by slice
+  Spread of_even;  ///< `mpps` divided by that of the even case, slice by slice
+  Spread busiest;  ///< the busiest worker's packets divided by the mean, by slice
+  // The following figures are of all repetitions together; 0 where nothing moves.
   std::uint64_t moves = 0;
   double connections_per_move = 0;
-  Percentiles move_ms;  ///< from the decision to the last worker's marker
+  Percentiles move_ms;  ///< duration of a move, until the last worker's marker has come
 };
 
-/// Packets of an even load that come at a given rate.
+/// Kinds of packets of an even load, while packets arrive at a given rate.
 enum class LevelPackets : std::uint8_t {
   at_rest,          ///< all packets, while nothing moves
   while_moving,     ///< all packets, while shards drawn at random move without a pause
-  of_moving_shard,  ///< packets that come while their shard is on its way
+  of_moving_shard,  ///< packets received while their shard moves
 };
 std::string_view to_string(LevelPackets of);
 
-/// Time of these packets from arrival to send, in microseconds, in slices of the measurements.
+/// Time of one kind of packets from arrival to send, in microseconds, by slice.
 struct LevelLatency {
   LevelPackets of = LevelPackets::at_rest;
   std::uint64_t packets = 0;  ///< packets in all repetitions
   Spread mean;
-  std::array<Spread, 3>
-      percentiles;  ///< at `kPercents`; `LatencyBins::kBeyond` means that time or more
+  /// Percentiles at `kPercents`; `LatencyBins::kBeyond` means that time or more.
+  std::array<Spread, 3> percentiles;
 
   static constexpr std::array kPercents{50.0, 95.0, 99.0};
 };
@@ -79,18 +80,18 @@ struct LevelLatency {
 struct LevelReport {
   std::vector<LevelResult> results;
   std::vector<LevelLatency> latency;
-  // While packets came at a given rate:
+  // Counted while packets arrived at a given rate:
   std::uint64_t arrived = 0;
   std::uint64_t lost = 0;  ///< packets that found a queue full
   std::uint64_t moves_at_rate = 0;
   Percentiles move_ms_at_rate;
   LevelSimulation simulation;
   Pages pages = Pages::huge;
-  bool complete = false;  ///< false: `progress` ended it
+  bool complete = false;  ///< false: `progress` ended the measurement
 };
 
-/// Measures all of it, in turn. Errors: no memory; or a packet was dropped, or a connection opened
-/// twice.
+/// Measures all cases in turn, then simulates many workers. Errors (failed): no memory; workers
+/// that are too slow; a packet that was dropped; or a connection that was not opened once and kept.
 Result<LevelReport> run_level(const LevelOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

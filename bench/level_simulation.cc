@@ -17,20 +17,21 @@
 namespace millrace::bench {
 namespace {
 
-constexpr unsigned kStepsASecond = 10;  // of 100 ms, `level_interval_ms` by default
-// Connections begin all the time and take some seconds: by then as many end.
+constexpr unsigned kStepsASecond = 10;  // 100 ms each, the default of `level_interval_ms`
+// The first `kSettled` of `kSeconds` seconds of traffic do not count. No connection lasts longer
+// than that: from then on as many end as begin.
 constexpr unsigned kSeconds = 30;
 constexpr unsigned kSettled = 10;
 constexpr std::uint64_t kPacketsAConnection = 20;
 
-/// Neither end is rewritten, as where no service is configured.
+/// Steers no packet: neither end is rewritten, as without a configured service.
 class NoSteering final : public Steering {
  public:
   Steered steer(std::span<const KeyV4>) const override { return {}; }
   Steered steer(std::span<const KeyV6>) const override { return {}; }
 };
 
-/// The packets of each shard, step by step.
+/// Numbers of packets and bytes of each shard in each step.
 class Steps {
  public:
   Steps(unsigned shards, unsigned steps)
@@ -57,7 +58,7 @@ class Steps {
   std::vector<double> bytes_;
 };
 
-/// Packets of one burst, kept until it is full.
+/// Collects packets until they fill a burst, then adds them to `Steps`, each by its shard.
 class Filing {
  public:
   Filing(Steps& steps, const millrace::Spread& spread, const Indirection& indirection)
@@ -104,7 +105,8 @@ class Filing {
   std::array<unsigned, Burst::kMax> step_;
 };
 
-/// Returns the steps of traffic in its steady state; none if `progress` ended the run.
+/// Returns the steps of the traffic once as many connections end as begin; no steps if `progress`
+/// ended the run.
 Result<Steps> steps_of(const SimulationOptions& options, Profile profile,
                        const Progress& progress) {
   auto generator = Generator::create(
@@ -150,7 +152,7 @@ ImbalanceResult imbalance_of(const SimulationOptions& options, Profile profile, 
   std::vector<double> bytes_percent;
   std::vector<double> packets(workers);
   std::vector<double> bytes(workers);
-  // The first second is spent levelling what had never been level.
+  // The first second does not count: shards have never been levelled before.
   const auto is_counted = [](unsigned step) { return step >= kStepsASecond; };
   unsigned moves = 0;
   for (unsigned n = 0; n < steps.count(); ++n) {
@@ -174,12 +176,13 @@ ImbalanceResult imbalance_of(const SimulationOptions& options, Profile profile, 
   return result;
 }
 
-/// Computes 70 seconds of the changing load. Each step divides the load among shards as the next of
-/// `steps` does; these repeat.
+/// Computes 70 seconds of the changing load. Each step divides the load among shards in the
+/// proportion of the next step of `steps`, which are repeated.
 std::vector<ScalingResult> scaling_of(const SimulationOptions& options, const Steps& steps) {
-  constexpr unsigned kLeadIn = 40;  // seconds at the first load: all workers are in use at first
+  // Seconds at the initial load that do not count: all workers are in use at first.
+  constexpr unsigned kLeadIn = 40;
   constexpr unsigned kScalingSeconds = 70;
-  constexpr double kCapacity = 1e6 / kStepsASecond;  // a million packets a second
+  constexpr double kCapacity = 1e6 / kStepsASecond;  // of a worker: a million packets a second
   SimulatedWorkers simulated({.workers = SimulationOptions::kScaling,
                               .shards = options.shards,
                               .levelling = Levelling::as_needed,

@@ -20,7 +20,7 @@ constexpr int kToWrite = 4;
 constexpr std::array kKinds{3, 2, 0, kToWrite};
 constexpr std::array<std::size_t, 4> kDistances{12, 24, 48, 96};
 
-/// Gives random lines of one memory.
+/// Lines of one memory, found by random numbers.
 class Lines {
  public:
   Lines(const Memory& memory, std::size_t bytes)
@@ -60,7 +60,7 @@ std::uint64_t use(const Lines& lines, std::uint64_t random) {
 
 template <Access kIndex, Access kRecords, int kKind>
 double run(const Lines& index, const Lines& records, std::size_t distance) {
-  // Each run has other lines, so that no line is in a cache from the last run.
+  // Each run draws new lines, so that no cache has them from the last run.
   static std::uint64_t base = 0;
   const std::uint64_t first = base += 2 * kFetches;
   std::uint64_t sum = 0;
@@ -144,7 +144,7 @@ double Limit::dependent_ns(std::size_t record_bytes) const {
   std::uint64_t at = 1;
   const auto start = SteadyClock::now();
   for (std::size_t i = 0; i < kSteps; ++i) {
-    // The word's value hardly matters, but the next address depends on it.
+    // Makes the next address depend on the word.
     at = scattered(i + (use<Access::read>(lines, at) & 1));
   }
   const auto end = SteadyClock::now();

@@ -1,9 +1,9 @@
 // The machine's limit: random fetches by one core, from memory of given sizes.
 //
-// The cost of an operation on a table has a lower bound: it must fetch at least one line of the
-// index and one of the records. The bound is measured by the fastest loop over such lines that we
-// know: the addresses are computed without memory accesses and prefetched a fixed distance ahead.
-// The result is the best of several distances and all kinds of prefetch.
+// The cost of an operation on a table has a lower bound: the operation must fetch at least one line
+// of the index and one of the records. The bound is measured by the fastest loop over such lines
+// that we know: the addresses are computed without memory accesses and prefetched a fixed distance
+// ahead. The result is the best of several distances and all kinds of prefetch.
 #pragma once
 
 #include <cstddef>
@@ -26,20 +26,22 @@ struct Fetches {
   friend auto operator<=>(const Fetches&, const Fetches&) = default;
 };
 
-/// Returns the kind of pages under memory that reports `obtained`; its largest piece has
-/// `largest_bytes`. A piece smaller than a huge page lies on small pages, but reports huge ones.
+/// Returns the kind of pages on which memory lies that reports `obtained` and whose largest piece
+/// has `largest_bytes`. A piece smaller than a huge page reports huge pages, but lies on small
+/// ones.
 Pages pages_under(std::size_t largest_bytes, Pages obtained);
 
 class Limit {
  public:
-  /// Maps memory for fetches from up to these sizes. Errors (failed): not enough memory.
+  /// Maps an index and records of these sizes, the most from which can be fetched. Errors (failed):
+  /// not enough memory.
   static Result<Limit> create(std::size_t index_bytes, std::size_t record_bytes, Pages pages);
 
   /// Returns nanoseconds for one access to each memory, with many accesses in flight.
   double independent_ns(const Fetches& fetches) const;
   /// Returns nanoseconds for one line of the records if its address depends on the line before.
   double dependent_ns(std::size_t record_bytes) const;
-  /// Returns the kind of pages under the memory: the worse of the two.
+  /// Returns the kind of pages on which the two memories lie; the worse kind if they differ.
   Pages pages() const;
 
  private:

@@ -26,7 +26,7 @@ using Key = KeyV4;
 using Table = Contender<Key>;
 using Call = std::size_t (Table::*)(std::span<const Key>, unsigned);
 
-/// From this size on `malloc` maps memory. Setting the threshold also keeps it from growing.
+/// Size from which on `malloc` maps memory. Once the threshold is set `malloc` does not raise it.
 constexpr int kMappedBytes = 128 << 10;
 
 /// Steps through operations of one kind, one after the other.
@@ -135,7 +135,7 @@ class SteppedTable {
   const Case& case_;
   const Workload<Key>& work_;
   std::unique_ptr<Table> table_;
-  std::vector<bool> present_;  // by key of work_.second
+  std::vector<bool> present_;  // by place in work_.second
   std::vector<LinesResult> results_;
 };
 
@@ -151,7 +151,7 @@ Result<void> SteppedTable::run(std::vector<LinesResult>& results) {
 }
 
 /// Fills the table as `bench tables` does, and records which keys are present, as the reference for
-/// the operations. At most one in a hundred may have been refused.
+/// the operations. At most one key in a hundred may have been refused.
 Result<void> SteppedTable::fill() {
   auto table = entrant_.make<Key>()({.capacity = case_.promised(entrant_),
                                      .state_bytes = kStateBytes<Key>,
@@ -168,7 +168,9 @@ Result<void> SteppedTable::fill() {
   const auto found = static_cast<std::size_t>(std::ranges::count(present_, true));
   if (found != table_->size()) return wrong("keys found", found, table_->size());
   const std::size_t refused = work_.second.size() - found;
-  if (refused > work_.second.size() / 100) return wrong("refused below its promise", refused, 0);
+  if (refused > work_.second.size() / 100)
+    return wrong("keys refused below the promised capacity, more than one in a hundred", refused,
+                 0);
   return {};
 }
 
@@ -228,7 +230,7 @@ void SteppedTable::add(std::string_view operation, const Kind& kind) {
 
 std::unexpected<Error> SteppedTable::wrong(std::string_view what, std::size_t got,
                                            std::size_t expected) const {
-  return std::unexpected(Error{fmt::format("{} answers wrongly: {}: {}, and the reference says {}",
+  return std::unexpected(Error{fmt::format("{} gives wrong results: {}: {} instead of {}",
                                            entrant_.name, what, got, expected)});
 }
 

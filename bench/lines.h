@@ -1,6 +1,6 @@
 // The question: how many cache lines does each table touch for one operation, and how many
 // instructions does it take? The figures replace counters of cache misses, which virtual machines
-// in clouds do not have.
+// in clouds often lack.
 //
 // Keys are of IPv4, one at a time, without a pipeline. Each operation is single-stepped
 // (`stepping.h`). A line that is touched whatever the key is stays in the cache; such a line is a
@@ -36,7 +36,7 @@ struct LinesOptions : Settings {
   unsigned bits = 16;               ///< slots: 2 to that power
   std::vector<double> loads{0.75};
   bool at_maximum = false;    ///< measure each table at the load that it promises, too
-  unsigned operations = 200;  ///< for each kind, `kLeastOperations` or more
+  unsigned operations = 200;  ///< operations of each kind, `kLeastOperations` or more
   /// The least number of operations. With fewer, a line that two operations share by chance would
   /// count as a head.
   static constexpr unsigned kLeastOperations = 20;
@@ -67,10 +67,10 @@ struct LinesReport {
   bool complete = false;              ///< false: `progress` ended the measurement
 };
 
-/// Measures every table. Afterwards `malloc` maps large pieces in this process. Errors: usage if no
-/// table is left to measure, or if there are more operations than a quarter of the entries; failed
-/// if single-stepping does not work (see `Stepper`), memory is short, or a table's results differ
-/// from the reference's.
+/// Measures every table. From then on `malloc` maps large pieces in this process. Errors: usage if
+/// no table is left to measure, or if there are more operations than a quarter of the entries;
+/// failed if single-stepping does not work (see `Stepper`), memory is short, or a table's results
+/// differ from the reference's.
 Result<LinesReport> run_lines(const LinesOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

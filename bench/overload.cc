@@ -35,7 +35,7 @@ struct Contender {
   std::string table;
   unsigned workers;
   unsigned offered_percent;
-  std::string policy;  ///< empty: there is room for all
+  std::string policy;  ///< empty: the tables have room for all connections
   std::string division;
 
   bool has_room() const { return policy.empty(); }
@@ -63,7 +63,7 @@ struct Samples {
   std::vector<double> mpps;
   std::vector<double> ns_per_packet;
   std::vector<double> relative_rate;
-  PolicyResult last;  ///< without spreads
+  PolicyResult last;  ///< the last repetition's, without spreads
 };
 
 /// A worker's line, and the port that makes its packets.
@@ -71,7 +71,7 @@ struct Post {
   std::unique_ptr<Balance> balance;
   std::unique_ptr<Line> line;
   std::unique_ptr<OverloadPort> port;
-  double ns = 0;  ///< the line's time in the last act
+  double ns = 0;  ///< time of the line in the last act
 };
 
 class Experiment {
@@ -148,7 +148,8 @@ LineConfig Experiment::line_of(const Contender& contender, const Crowd& crowd) c
           .evicts = contender.policy == "evict"};
 }
 
-/// Makes a line and a port for each worker, on the worker's thread, so that their memory is near.
+/// Makes a line and a port for each worker, on the worker's thread, so that their memory is near
+/// the worker's processor.
 Result<std::vector<Post>> Experiment::man(const Contender& contender, const Crowd& crowd) const {
   const BalanceConfig config = balance_config(contender.policy);
   const auto plan = Balance::plan(config, contender.workers);

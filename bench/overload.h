@@ -3,14 +3,14 @@
 //
 // First, connections are established up to four fifths of the capacity, or fewer if fewer are
 // offered in all. Then their packets go on in both directions while new connections begin, evenly
-// in between: nine in ten are SYNs with a forged source address, one in ten is a client that
+// in between: nine in ten are SYNs with a forged source address, one in ten is from a client that
 // completes its handshake and sends a request. Ports make all packets and judge what the line sends
 // (overload_port.h); the ports' own time is not counted. To show what overload costs, the same
 // connections also pass tables with room for all of them, in the same repetition.
 //
 // Each of several workers has its own table and the clients that the default spread assigns to it:
 // unequal numbers. If the tables are exactly equal parts of the capacity, some are therefore full
-// before the others, as in KTH 2021, Figure 5.6.
+// before the others, as in the KTH study of flow classification (2021), figure 5.6.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct OverloadOptions : Settings {
   std::vector<std::string> divisions{"room"};
   std::string ageing = "wheel";
   std::uint64_t capacity = 200'000;  ///< 100 to 10,000,000; at least as many as workers
-  unsigned half_open_percent = 25;   ///< limit of half-open connections, of the capacity
+  unsigned half_open_percent = 25;   ///< limit of half-open connections, in % of the capacity
   unsigned burst = 32;               ///< packets a burst
 
   static constexpr std::uint64_t kMaxCapacity = 10'000'000;
@@ -46,25 +46,25 @@ struct PolicyResult {
   std::string table;
   unsigned workers = 0;
   std::string division;
-  unsigned offered_percent = 0;  ///< connections, with the established ones; of the capacity
+  unsigned offered_percent = 0;  ///< connections, established ones too, in % of the capacity
   std::uint64_t established = 0;
   std::uint64_t packets = 0;  ///< all packets of the measured part
   /// Share of established connections' packets that were sent to their backend or, for replies,
   /// from the virtual address.
   double established_goodput = 0;
-  std::uint64_t misdirected = 0;  ///< packets of any connection with a wrong address
-  std::uint64_t begun = 0;  ///< new connections of clients; forged SYNs are nine times as many
-  double new_served = 0;    ///< share of `begun` with every packet sent, to one backend
-  double new_refused = 0;   ///< share of all new ones, forged too, that never got an entry
-  /// Share of the packets that established connections and clients have to send which were sent
-  /// with the right address.
+  std::uint64_t misdirected = 0;  ///< packets sent to or from a wrong address
+  std::uint64_t begun = 0;        ///< new connections of genuine clients: a tenth of the new ones
+  double new_served = 0;          ///< share of `begun` with all packets sent, to one backend
+  double new_refused = 0;         ///< share of new connections, forged too, that got no entry
+  /// Share of due packets that were sent with the right address. Due are the packets that
+  /// established connections and genuine clients have to send.
   double goodput = 0;
   /// Connections with entries when the first connection found no room, as a share of the capacity;
-  /// all workers are taken to be equally fast. None: every connection found room.
+  /// assumes that all workers are equally fast. None: every connection found room.
   std::optional<double> first_refused_load;
   Spread mpps;             ///< all workers together
   Spread ns_per_packet;    ///< all packets, on one core
-  Spread relative_rate;    ///< packets a second, as a share of the rate with room for all
+  Spread relative_rate;    ///< packets a second, divided by those with room for all
   std::uint64_t live = 0;  ///< connections at the end
   std::uint64_t evicted = 0;
   std::uint64_t refused = 0;        ///< packets of connections without room
@@ -77,11 +77,11 @@ struct OverloadReport {
   bool complete = false;  ///< false: `progress` ended the measurement
 };
 
-/// Returns the policies: the names that the configuration key `when_full` has.
+/// Returns the policies: the values that the configuration key `when_full` may have.
 std::vector<std::string> overload_policies();
-/// Returns the ways in which several workers divide the capacity: `room`, as `Workers` does, with
-/// enough room that together they hold the capacity although their shares are unequal, and `even`,
-/// exactly equal parts.
+/// Returns the ways in which several workers divide the capacity. `room`: as in `Workers`, with so
+/// much spare room for each that together they hold the capacity although their shares are unequal.
+/// `even`: exactly equal parts.
 std::vector<std::string> overload_divisions();
 
 /// Measures every contender. Errors (failed): no memory, or no thread.

@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::uint8_t kBackends = 8;
 constexpr std::uint16_t kPort = 80;
-constexpr unsigned kPacketsEstablished = 4;  // of each established client in Act::overload
-constexpr unsigned kPacketsNew = 5;          // of each client that begins in Act::overload
+constexpr unsigned kPacketsEstablished = 4;  // packets of an established client in Act::overload
+constexpr unsigned kPacketsNew = 5;          // packets of a client that begins in Act::overload
 constexpr unsigned kLater = 256;             // moments between two steps of one client
 
 // Addresses as in src/traffic. The first server's address is the service's; the next ones are the
@@ -146,7 +146,7 @@ bool OverloadPort::next(Burst& burst) {
     return true;
   }
   if (due_.empty()) return false;
-  moment_ = due_.front().at;  // until the next packet is due
+  moment_ = due_.front().at;  // skips moments until the next packet is due
   return true;
 }
 

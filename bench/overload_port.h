@@ -4,8 +4,8 @@
 // Each worker has one port, with the clients that belong to that worker. Any thread may create the
 // port. While the worker runs only that worker uses the port; results may be read afterwards.
 //
-// Clients are numbered in the order in which they begin. A client is *genuine* if it goes on behind
-// its SYN; the others are SYNs with forged addresses.
+// Clients are numbered in the order in which they begin. A client is *genuine* if it sends more
+// than its SYN; every other client is a SYN with a forged address.
 #pragma once
 
 #include <algorithm>
@@ -29,8 +29,8 @@ namespace millrace::bench {
 /// Returns the service to which all clients connect.
 ServiceSpec<AddressV4> played_service();
 
-/// The numbers of clients: first those that become established, behind them the later ones
-/// (`others`), of which every tenth is genuine.
+/// Counts of clients. Those that become established have the lowest numbers; then follow the
+/// clients that begin later (`others`), of which every tenth is genuine.
 struct Crowd {
   std::uint64_t established = 0;
   std::uint64_t others = 0;
@@ -43,27 +43,28 @@ struct Crowd {
   static constexpr std::uint64_t kGenuineOf = 10;
 };
 
-/// Returns for each worker the numbers of its clients, ascending, under the given spread.
+/// Returns for each worker the numbers of the clients that `spread` assigns to it, ascending.
 std::vector<std::vector<std::uint32_t>> clients_by_worker(const Crowd& crowd,
                                                           const millrace::Spread& spread,
                                                           unsigned workers);
 
 /// Results of one or several ports for `Act::overload`; `misdirected` counts both acts.
 struct Judgement {
-  std::uint64_t packets = 0;  ///< all clients' and backends'
+  std::uint64_t packets = 0;  ///< all packets of clients and backends
   std::uint64_t misdirected = 0;
-  // due: packets that established connections, or all genuine ones, have to send, also those that
-  // their clients never came to send. good: packets of them that were sent with the right address.
+  // `due`: packets that established connections, or all genuine clients, have to send; packets that
+  // were not even made, because earlier ones were refused, count, too. `good`: due packets that the
+  // line sent with the right address.
   std::uint64_t established_due = 0;
   std::uint64_t established_good = 0;
   std::uint64_t genuine_due = 0;
   std::uint64_t genuine_good = 0;
   // Clients that began in `Act::overload`.
   std::uint64_t others = 0;
-  std::uint64_t without_entry = 0;  ///< never got an entry
-  std::uint64_t clients = 0;        ///< genuine ones
-  std::uint64_t served = 0;         ///< genuine ones without a lost or misdirected packet
-  std::optional<std::uint64_t> first_refused;  ///< number of the first that found no room
+  std::uint64_t without_entry = 0;  ///< clients that never got an entry
+  std::uint64_t clients = 0;        ///< genuine clients
+  std::uint64_t served = 0;         ///< genuine clients without a lost or misdirected packet
+  std::optional<std::uint64_t> first_refused;  ///< number of the first client without room
 
   /// Adds another port's results.
   void add(const Judgement& more);
@@ -81,7 +82,7 @@ class OverloadPort final : public Port {
   };
 
   /// `clients` are the worker's, from `clients_by_worker`; `counters` are those of the line that
-  /// uses the port. `clock` and `counters` outlive the port.
+  /// uses the port. `clock` and `counters` must outlive the port.
   OverloadPort(const CycleClock& clock, const Crowd& crowd, std::vector<std::uint32_t> clients,
                const Pace& pace, const WorkerCounters& counters);
 
@@ -96,17 +97,17 @@ class OverloadPort final : public Port {
   bool receive(Burst& burst) override;
   void send(const Burst& burst, std::uint64_t forward) override;
 
-  /// Returns the port's own time in this act, which is not the line's.
+  /// Returns the time that the port itself took in this act, to be subtracted from the line's.
   double own_ns() const { return own_ns_; }
   Judgement judgement() const;
-  /// Returns how many of the port's clients with a smaller number ever had an entry.
+  /// Returns how many of the port's clients with numbers below `number` ever had an entry.
   std::uint64_t entries_below(std::uint64_t number) const;
 
  private:
   /// The packets of a client and its backend, in this order.
   enum class Step : std::uint8_t { syn, syn_ack, ack, question, answer };
   static bool is_from_backend(Step step) { return step == Step::syn_ack || step == Step::answer; }
-  // From here on a client is its place in `clients_`.
+  // From here on `client` and `n` are a client's place in `clients_`.
   struct Due {
     std::uint64_t at;  // moment
     std::uint64_t client;
@@ -127,18 +128,18 @@ class OverloadPort final : public Port {
   Pace pace_;
   const WorkerCounters* counters_;
   std::vector<std::uint8_t> backend_;  // by client; 0: none yet
-  std::vector<bool> wrong_;
-  std::vector<bool> has_entry_;  // has or had an entry
+  std::vector<bool> wrong_;            // by client: a packet was lost or misdirected
+  std::vector<bool> has_entry_;        // has or had an entry
   Act act_ = Act::opening;
-  std::uint64_t sent_established_ = 0;  // packets, with the ones that refused clients do not send
-  std::uint64_t begun_ = 0;             // clients
+  std::uint64_t sent_established_ = 0;  // packets, and those that refused clients leave out
+  std::uint64_t begun_ = 0;             // clients that have begun
   std::deque<Due> due_;                 // empty between two acts
-  std::uint64_t moment_ = 0;            // packets so far, and moments skipped while none was due
+  std::uint64_t moment_ = 0;            // packets so far, and skipped moments without a packet
   std::uint64_t in_flight_ = 0;
   FrameBuilder builder_;
   std::array<std::array<FrameBytes, Burst::kMax>, kBurstsInFlight + 1> frames_;
   std::size_t frames_in_flight_ = 0;
-  std::uint64_t asked_ = 0;  // packets that the line had room for
+  std::uint64_t asked_ = 0;  // packets that the line could have received so far
   double own_ns_ = 0;
   std::uint64_t packets_ = 0;
   std::uint64_t good_established_ = 0;

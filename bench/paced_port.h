@@ -2,8 +2,8 @@
 // receive queue, which drops packets when it is full. For one thread.
 //
 // A loss costs an arrival, not a packet of the capture: the next arrival that finds room gets the
-// packet that the lost one would have had. Packets therefore follow each other in memory, as a NIC
-// places them, and connections take turns as they do without loss.
+// packet that the lost arrival would have had. Packets therefore follow each other in memory, as a
+// NIC places them, and connections take turns as they do without loss.
 #pragma once
 
 #include <algorithm>
@@ -19,11 +19,11 @@
 
 namespace millrace::bench {
 
-/// The packets that arrive at a port.
+/// Number and rate of the packets that arrive at a port, and the limits of the port.
 struct Pace {
   std::uint64_t packets = 0;  ///< number of arrivals
-  double ns_each = 1;         ///< between two arrivals
-  unsigned queue = 1024;      ///< packets that may wait
+  double ns_each = 1;         ///< nanoseconds between two arrivals
+  unsigned queue = 1024;      ///< packets that may wait at the port
   unsigned burst = 32;        ///< packets a burst
 };
 
@@ -31,7 +31,7 @@ struct Pace {
 template <class ClockType>
 class PacedPort final : public Port {
  public:
-  /// `port` repeats the capture as often as needed; `clock` outlives the object.
+  /// `port` must repeat the capture as often as needed; `clock` must outlive the object.
   PacedPort(ReplayPort port, const Pace& pace, const ClockType& clock)
       : port_(std::move(port)),
         queue_(pace.packets, pace.ns_each, pace.queue),
@@ -74,8 +74,8 @@ class PacedPort final : public Port {
   const ClockType* clock_;
   std::optional<std::uint64_t> start_;
   std::array<std::array<double, Burst::kMax>, std::size_t{2} * kBurstsInFlight> arrived_ns_;
-  std::size_t received_ = 0;  // bursts
-  std::size_t sent_ = 0;
+  std::size_t received_ = 0;  // bursts with packets
+  std::size_t sent_ = 0;      // bursts with packets
   std::uint64_t taken_ = 0;
   LatencyBins latency_;
 };

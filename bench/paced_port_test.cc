@@ -58,7 +58,7 @@ TEST(ArrivalQueue, LosesWhoFindsItFull) {
 TEST(ArrivalQueue, KnowsWhoWaitsWhereEveryOtherIsLost) {
   constexpr unsigned kRoom = 3;
   ArrivalQueue queue(1000, 1, kRoom);
-  queue.arrive(kRoom);  // the last one is lost
+  queue.arrive(kRoom);  // the last packet is lost
   for (unsigned i = 0; i < 100; ++i) {
     const double oldest = queue.take();
     EXPECT_EQ(oldest, i < kRoom ? i : 4 + 2 * (i - kRoom)) << i;
@@ -148,7 +148,7 @@ TEST_F(PacedPortTest, GivesWhatHasArrivedInOrderAndEnds) {
 
 TEST_F(PacedPortTest, CountsWhatIsLostAndOffersTheNextPacketInItsPlace) {
   auto short_queue = port({.packets = 9, .ns_each = 1000, .queue = 2, .burst = 32});
-  EXPECT_EQ(receive(short_queue, 4000), 2U);  // 2 of the 5 stay
+  EXPECT_EQ(receive(short_queue, 4000), 2U);  // 2 of 5 packets stay
   EXPECT_EQ(short_queue.lost(), 3U);
   EXPECT_EQ(receive(short_queue, 5000), 1U);
   EXPECT_EQ(burst_.handle[0], 2U);
@@ -163,7 +163,7 @@ TEST_F(PacedPortTest, TimesWhatIsForwardedFromItsArrival) {
   const Burst second = burst_;
   EXPECT_EQ(receive(paced, 31'000), 0U);
   clock_.ns = 50'500;
-  paced.send(first, 0b101);  // the second one is dropped
+  paced.send(first, 0b101);  // the second packet is dropped
   clock_.ns = 70'000;
   paced.send(burst_, 0);
   paced.send(second, 1);

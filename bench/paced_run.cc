@@ -10,7 +10,8 @@
 namespace millrace::bench {
 namespace {
 
-/// Returns the arrivals for a part of the capture, which has `share` of its packets.
+/// Returns the arrivals at the port of one part of the capture. The part has the share `share` of
+/// the capture's packets.
 Pace pace_of(const OfferedLoad& load, double share) {
   const double packets = std::round(load.mpps * 1e6 * load.seconds * share);
   if (packets < 1) return {.queue = load.queue, .burst = load.burst};

@@ -12,7 +12,7 @@
 namespace millrace::bench {
 
 struct OfferedLoad {
-  double mpps = 1;  ///< to all workers together; each gets its part's share of it
+  double mpps = 1;  ///< for all workers together, divided as the packets of their parts
   double seconds = 1;
   unsigned queue = 1024;  ///< packets that may wait for a worker
   unsigned burst = 32;

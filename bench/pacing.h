@@ -10,7 +10,7 @@
 
 namespace millrace::bench {
 
-/// The rate and the slice. One thread changes them, ports read them. Outlives the ports.
+/// The rate and the slice. One thread changes them; ports read them. Must outlive the ports.
 class Pacing {
  public:
   static constexpr unsigned kNone = UINT_MAX;
@@ -19,12 +19,12 @@ class Pacing {
 
   explicit Pacing(unsigned slices) : slices_(slices) {}
 
-  /// Sets the time between two packets, over all ports; 0: ports give packets as fast as they are
-  /// taken.
+  /// Sets the time between two packets, over all ports; 0: packets arrive as fast as workers
+  /// receive them.
   void set_ns_each(double ns) { ns_each_.store(ns, std::memory_order_relaxed); }
   double ns_each() const { return ns_each_.load(std::memory_order_relaxed); }
-  /// Records the latency of packets sent from now on under `slice`; under none if it is `slices` or
-  /// more.
+  /// Records the latency of packets sent from now on under `slice`, which must be below `slices()`;
+  /// `kNone`: records no latency.
   void record(unsigned slice) { slice_.store(slice, std::memory_order_relaxed); }
   unsigned slice() const { return slice_.load(std::memory_order_relaxed); }
   unsigned slices() const { return slices_; }
@@ -64,7 +64,7 @@ class Latency {
 
 struct SliceLatency {
   Latency all;
-  Latency moving;  ///< latency of packets that were taken while their shard was on its way
+  Latency moving;  ///< latency of packets received while their shard was moving
 
   void add(double ns, bool is_moving) {
     all.add(ns);

@@ -12,7 +12,7 @@
 namespace millrace::bench {
 
 /// Returns those of `tables` that go with the sharing scheme `sharing`; if `tables` is empty, all
-/// tables that do.
+/// tables that go with it.
 inline std::vector<std::string> tables_among(std::vector<std::string> tables,
                                              std::string_view sharing) {
   auto goes_with = tables_for(sharing);
@@ -23,7 +23,7 @@ inline std::vector<std::string> tables_among(std::vector<std::string> tables,
   return tables;
 }
 
-/// Returns the error for a benchmark without any such pair.
+/// Returns the error for a benchmark in which no table goes with any sharing scheme.
 inline std::unexpected<Error> none_go_together() {
   return std::unexpected(
       Error{"none of these sharing schemes goes with any of these tables: see docs/sharing.md",

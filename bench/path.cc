@@ -116,7 +116,7 @@ class ParseAndTouch {
 constexpr std::uint64_t kLeastPackets = 100'000;
 
 /// Returns a copy of `capture` in which each group of `round` packets is in another order, drawn
-/// from `seed`; `round` divides the number of packets. Errors (failed): no memory.
+/// from `seed`; `round` must divide the number of packets. Errors (failed): no memory.
 Result<Capture> in_another_order(const Capture& capture, std::uint64_t round, std::uint64_t seed) {
   Capture ordered(capture.format());
   for (std::uint64_t begin = 0; begin < capture.size(); begin += round) {
@@ -131,7 +131,7 @@ Result<Capture> in_another_order(const Capture& capture, std::uint64_t round, st
   return ordered;
 }
 
-/// A line that measures its stages, and the probe with these times.
+/// A line that measures its stages, and the probe that holds their times.
 struct StagedLine {
   std::unique_ptr<Line> line;
   const StageProbe* probe = nullptr;
@@ -147,15 +147,16 @@ Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
   return StagedLine{std::move(made->front()), probe};
 }
 
-/// Makes a line that measures its stages; no line for other tables than these two, because each
-/// takes long to compile. Errors: as `LineOf::create`.
+/// Makes a line that measures its stages. Makes none for tables other than `race` and `chained`,
+/// because each such line takes long to compile. Errors: as `LineOf::create`.
 Result<StagedLine> make_staged(const LineConfig& config, Function& function) {
   if (config.table == "race") return make_staged<Race>(config, function);
   if (config.table == "chained") return make_staged<Chained>(config, function);
   return StagedLine{};
 }
 
-/// All contenders of one measurement, warm: each connection is open and has had its second packet.
+/// All contenders of one measurement. They are timed once each connection is open and has had its
+/// second packet.
 class Contest {
  public:
   static Result<std::unique_ptr<Contest>> create(const PathOptions& options, Profile traffic,
@@ -274,7 +275,8 @@ Result<void> Contest::reorder() {
   return {};
 }
 
-/// Opens the connections, and passes a second packet of each, which changes states. Then compares.
+/// Opens the connections, and passes a second packet of each, which changes the connection's state.
+/// Then compares the contenders.
 Result<void> Contest::warm() {
   constexpr std::uint64_t kPasses = 2;
   for (std::uint64_t n = 0; n < kPasses; ++n) {
@@ -299,14 +301,15 @@ Result<void> Contest::compare(std::uint64_t passes) const {
       stateless != packets || stateless_->counters().out.value() != packets ||
       touch_->live() != live) {
     return std::unexpected(Error{fmt::format(
-        "contenders disagree on {} packets: {} parsed, {} touched, {} tracked, {} stateless; {} "
-        "and {} connections",
+        "contenders disagree on {} packets: {} parsed, {} touched, {} tracked, {} stateless; "
+        "connections: {} touched, {} tracked",
         packets, parse_.keys, touch_->touched(), tracked, stateless, touch_->live(), live)});
   }
   return {};
 }
 
-/// Passes the line that measures its stages, and adds each stage's share of the time.
+/// Passes the capture through the line that measures its stages. Adds each stage's share of the
+/// time.
 void Contest::note_stages() {
   const auto before = staged_.probe->ticks();
   const double total_ns = pass(*staged_.line);

@@ -23,19 +23,17 @@ struct PathOptions : Settings {
   unsigned burst = 32;  ///< packets a burst
 };
 
-/// Results of one kind of traffic with one number of live connections. Spreads are nanoseconds a
-/// packet.
+/// Results of one kind of traffic with one number of live connections. Spreads are in ns a packet.
 struct PathResult {
   Profile traffic = Profile::uniform;
   std::uint64_t live = 0;     ///< connections in the tables during the measurement
-  std::uint64_t packets = 0;  ///< in each timed pass
-  Pages pages = Pages::huge;  ///< the tables', as obtained
+  std::uint64_t packets = 0;  ///< packets in each timed pass
+  Pages pages = Pages::huge;  ///< pages that the tables got
   Spread parse;               ///< receive and parse alone
   Spread touch;               ///< receive, parse, and find and update each record in `race`
   Spread stateless;           ///< the load balancer's line without entries, by Maglev alone
   Spread whole;               ///< the load balancer's line
-  /// Stages of the line, with the cost of reading the clock. Empty for tables other than `race` and
-  /// `chained`.
+  /// Stages of the line, with the cost of reading the clock. Only for tables `race` and `chained`.
   std::vector<std::pair<std::string_view, Spread>> stages;
 };
 

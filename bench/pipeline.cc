@@ -91,7 +91,7 @@ class ReadingPort final : public Port {
   void finish() override { port_.finish(); }
 
   const Ticks& ticks() const { return ticks_; }
-  /// Returns a count that keeps the compiler from removing the work.
+  /// Returns how many packets were spread. The count keeps the compiler from removing the work.
   std::uint64_t spread_packets() const { return to_[0] + to_[1]; }
 
  private:
@@ -118,7 +118,8 @@ Burst* next_of(BurstRing& ring) {
 
 /// Passes `count` bursts through a ring and back through another, as in a pipeline, without writing
 /// to them. Returns the time of one end, with an enqueue and a dequeue for each burst, without
-/// waiting for the other end. Each end has a thread; on a single processor the ends take turns.
+/// waiting for the other end. Each end has a thread; on a single processor one thread does the work
+/// of both.
 Result<Lap> pass_bursts(unsigned count) {
   auto there = BurstRing::create(ParsedPort::kBursts);
   if (!there) return std::unexpected(there.error());
@@ -230,8 +231,8 @@ class Experiment {
   std::unique_ptr<millrace::Spread> spread_;
   std::array<PartSamples, kPartNames.size()> part_samples_;
   std::map<Contender, ModelSamples> samples_;
-  std::map<unsigned, std::vector<CapturePart>> parts_;  // by workers
-  std::optional<std::uint64_t> opened_;                 // by the first contender
+  std::map<unsigned, std::vector<CapturePart>> parts_;  // by number of workers
+  std::optional<std::uint64_t> opened_;                 // connections, by the first contender
   Pages pages_ = Pages::huge;
 };
 
@@ -246,7 +247,7 @@ Result<double> Experiment::measure(const Contender& contender) {
   }
 }
 
-/// Makes workers and, if there are none yet, their parts of the capture.
+/// Makes workers. If their number is new, also divides the capture among them.
 Result<Workers> Experiment::make_workers(unsigned count) {
   const LineConfig line{.table = options_.table,
                         .capacity = 2 * options_.live,
@@ -262,8 +263,8 @@ Result<Workers> Experiment::make_workers(unsigned count) {
   return workers;
 }
 
-/// Measures the parts of one line that reads for itself. The time beside reading is a worker's
-/// share.
+/// Measures the parts of a packet's way, with a worker that reads for itself. The time that is left
+/// after reading is that of `Part::serve`.
 Result<double> Experiment::measure_parts() {
   auto workers = make_workers(1);
   if (!workers) return std::unexpected(workers.error());
@@ -278,7 +279,7 @@ Result<double> Experiment::measure_parts() {
   if (auto ok = check({What::parts}, *workers); !ok) return std::unexpected(ok.error());
   if (port.spread_packets() != packets())
     return std::unexpected(
-        Error{fmt::format("{} packets spread of {}", port.spread_packets(), packets())});
+        Error{fmt::format("{} packets were spread of {}", port.spread_packets(), packets())});
   Lap rest = all;
   const auto take = [&](Part part, std::uint64_t ticks) {
     const auto its = static_cast<double>(ticks);
@@ -336,10 +337,10 @@ Result<void> Experiment::check(const Contender& contender, const Workers& worker
   if (counters.in.value() == packets() && served == packets() && counters.refused.value() == 0 &&
       counters.opened.value() == *opened_)
     return {};
-  return std::unexpected(Error{
-      fmt::format("{}: {} packets in and {} served of {}, {} refused, {} connections opened of {}",
-                  title(contender), counters.in.value(), served, packets(),
-                  counters.refused.value(), counters.opened.value(), *opened_)});
+  return std::unexpected(Error{fmt::format(
+      "{}: received {} packets and served {} of {}, refused {}; opened {} connections of {}",
+      title(contender), counters.in.value(), served, packets(), counters.refused.value(),
+      counters.opened.value(), *opened_)});
 }
 
 void Experiment::note(Part part, const Lap& lap, double of_packets) {

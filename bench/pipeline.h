@@ -31,14 +31,15 @@ inline constexpr unsigned kMostWorkersUnasked = 8;
 inline constexpr std::string_view kRunToCompletion = "run-to-completion";
 inline constexpr std::string_view kPipeline = "pipeline";
 /// A reader that also spreads packets among workers, as DHash's does. millrace's reader does not:
-/// the capture is spread when it is loaded, as by a NIC. Predicted only.
+/// the capture is spread when it is loaded, as by a NIC. This model is predicted only.
 inline constexpr std::string_view kSpreadingPipeline = "pipeline+spread";
 
 /// A part of a packet's way on one core, with the cost of reading the clock.
 struct PipelinePart {
   std::string_view name;
   Spread ns;
-  Spread cycles;  ///< time-stamp counter (not the core's clock); without one, nanoseconds
+  /// Ticks of the time-stamp counter, not the core's cycles; without such a counter, nanoseconds.
+  Spread cycles;
 };
 
 /// Results of one model with one number of workers.
@@ -48,8 +49,8 @@ struct PipelineResult {
   unsigned threads = 0;             ///< workers and the reader
   double predicted_mpps = 0;        ///< from the parts' medians, if each thread has a processor
   std::optional<Spread> mpps;       ///< none: not measured
-  std::optional<Spread> reader_ns;  ///< a packet, without waiting
-  std::optional<Spread> worker_ns;  ///< a packet on one core, without waiting
+  std::optional<Spread> reader_ns;  ///< the reader's time for a packet, without waiting
+  std::optional<Spread> worker_ns;  ///< a worker's time for a packet, without waiting
 };
 
 struct PipelineSummary {

@@ -10,7 +10,7 @@ constexpr StageTimes kDhash{.input = 65, .ring = 50, .application = 800};
 
 TEST(PipelineModel, DhashIsInBalanceWithSevenAndABit) {
   EXPECT_DOUBLE_EQ(workers_in_balance(kDhash), 850.0 / 115);
-  EXPECT_EQ(best_workers(kDhash), 8U);  // the paper takes the nearest, 7
+  EXPECT_EQ(best_workers(kDhash), 8U);  // the paper rounds to the nearest number, 7
 }
 
 TEST(PipelineModel, WorkersAreTheLimitUntilTheReaderIs) {

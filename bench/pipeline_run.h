@@ -3,8 +3,8 @@
 // processors.
 //
 // Each worker has a port of its own, with packets that belong to the worker. The reading thread
-// receives from all these ports in turn. A worker's line uses a `ParsedPort`, which gives it parsed
-// bursts.
+// receives from all these ports in turn. A worker's line receives parsed bursts from a
+// `ParsedPort`.
 #pragma once
 
 #include <atomic>
@@ -25,15 +25,15 @@ namespace millrace::bench {
 /// A ring of bursts. One thread pushes, and one thread pops.
 class BurstRing {
  public:
-  /// Makes room for `capacity`, 1 or more. Errors (failed): no memory.
+  /// Makes a ring with room for `capacity` bursts, 1 or more. Errors (failed): no memory.
   static Result<BurstRing> create(unsigned capacity);
 
-  /// Returns false if there is no room.
+  /// Adds a burst. Returns false if the ring is full.
   bool push(Burst* burst) {
     void* const pointer = burst;
     return ring_.push({&pointer, 1}) == 1;
   }
-  /// Returns the burst that was pushed first, or null.
+  /// Takes out the oldest burst and returns it; null if the ring is empty.
   Burst* pop() {
     void* pointer = nullptr;
     ring_.pop({&pointer, 1});
@@ -52,21 +52,22 @@ class ParsedPort final : public Port {
   /// Bursts that may wait for the worker.
   static constexpr unsigned kBursts = 16;
 
-  /// `source` outlives the port; one thread may receive from it while another sends. Errors
-  /// (failed): no memory.
+  /// `source` must outlive the port, and must allow that one thread receives from it while another
+  /// thread sends. Errors (failed): no memory.
   static Result<std::unique_ptr<ParsedPort>> create(Port& source);
 
   // For the worker.
   LinkType link_type() const override { return source_->link_type(); }
   bool receives_parsed() const override { return true; }
-  /// Gives an empty burst while no burst is ready.
+  /// Returns an empty burst while no parsed burst is ready.
   bool receive(Burst& burst) override;
   void send(const Burst& burst, std::uint64_t forward) override;
   void finish() override;
 
   // For the reading thread.
   enum class Fed : std::uint8_t { burst, full, end };
-  /// Receives a burst from the source and parses it. If there is room, first ends `waiting`.
+  /// Receives a burst from the source, parses it and passes it to the worker. If `kBursts` bursts
+  /// wait for the worker, returns `full` instead. Otherwise ends `waiting` before it receives.
   Fed feed(std::optional<detail::Backoff>& waiting);
   /// Marks the end: no more bursts will follow.
   void end() { ended_.store(true, std::memory_order_release); }
@@ -87,11 +88,11 @@ class ParsedPort final : public Port {
 
 class Pipeline {
  public:
-  /// Most bursts of a worker's port that are in flight at once: a source must keep packets valid
-  /// for that many.
+  /// Most bursts of a worker's port that are in flight at once: a source must keep the packets of
+  /// that many bursts valid.
   static constexpr unsigned kInFlight = ParsedPort::kBursts + kBurstsInFlight;
 
-  /// `sources` are the workers' ports; they outlive the pipeline. Errors (failed): no memory.
+  /// `sources` are the workers' ports, which must outlive the pipeline. Errors (failed): no memory.
   static Result<Pipeline> create(std::span<Port* const> sources);
 
   /// Runs the workers and one more thread, which reads, until all sources are at their ends.
@@ -104,7 +105,7 @@ class Pipeline {
   void read();
 
   std::vector<std::unique_ptr<ParsedPort>> ports_;
-  std::vector<ParsedPort*> open_;  // ports with sources that are not at their ends
+  std::vector<ParsedPort*> open_;  // ports whose sources are not at their ends
   Workers::Time reading_time_;
 };
 

@@ -12,19 +12,19 @@ namespace millrace::bench {
 struct Step {
   std::string_view what;    ///< description for people
   std::string_view who;     ///< the contender that is measured; empty: none
-  std::size_t to_come = 0;  ///< least number of measurements to come, with this one; 0: not known
+  std::size_t to_come = 0;  ///< least number of measurements to come, with this one; 0: unknown
   bool anew = false;        ///< earlier measurements do not compare with the following ones
 
-  // NOLINTNEXTLINE(google-explicit-constructor): callers that need only `what` take it as it is.
+  // NOLINTNEXTLINE(google-explicit-constructor): callers that show only `what` take a string.
   operator std::string_view() const { return what; }
 };
 
-/// The functions are called on the benchmark's own thread.
+/// Two functions of a benchmark's caller. They are called on the benchmark's own thread.
 class Progress {
  public:
-  /// Gets the next step. Returns false if the benchmark shall end before it.
+  /// Receives the next step. Returns false if the benchmark shall end before that step.
   using Next = std::function<bool(const Step& step)>;
-  /// Gets each measurement of a contender, in the unit of the benchmark's first figure.
+  /// Receives each measurement of a contender, in the unit of the benchmark's first figure.
   using Seen = std::function<void(std::string_view who, double value)>;
 
   explicit Progress(

@@ -47,8 +47,8 @@ class Beginners {
   FrameBuilder builder_;
 };
 
-/// Returns one packet of each established connection, and evenly in between those of `Beginners`.
-/// Errors (failed): no memory.
+/// Returns a capture with one packet of each established connection and, evenly in between, the
+/// packets of `Beginners`. Errors (failed): no memory.
 Result<Capture> make_traffic(const RateOptions& options) {
   Beginners beginners(options.live / RateOptions::kBeginsOf);
   const std::uint64_t others = options.live - beginners.packets() / 2;
@@ -72,7 +72,7 @@ Result<Capture> make_traffic(const RateOptions& options) {
   return capture;
 }
 
-/// Returns the gigabits of a million of the capture's packets, on average.
+/// Returns the size of a million of the capture's packets in gigabits, on average.
 double gbit_of(const Capture& capture) {
   double bytes = 0;
   for (std::size_t i = 0; i < capture.size(); ++i) bytes += capture.packet(i).wire_length;
@@ -108,8 +108,8 @@ std::vector<Contender> contenders_of(const RateOptions& options) {
   return all;
 }
 
-/// Checks that packets that arrived were lost or received, and that received ones were served and
-/// forwarded.
+/// Checks that each packet that arrived was lost or received, and that each received packet was
+/// served and forwarded.
 Result<void> check(const Contender& contender, const PacedRun& run, const WorkerCounters& before,
                    const WorkerCounters& after) {
   const std::uint64_t in = after.in.value() - before.in.value();
@@ -118,7 +118,8 @@ Result<void> check(const Contender& contender, const PacedRun& run, const Worker
   if (run.taken + run.lost == run.offered && in == run.taken && served == in && forwarded == in)
     return {};
   return std::unexpected(Error{
-      fmt::format("{}: of {} packets {} lost, {} received, {} in, {} served, {} forwarded",
+      fmt::format("{}: of {} packets the queues lost {} and passed on {}; lines received {}, "
+                  "served {}, sent {}",
                   contender.name(), run.offered, run.lost, run.taken, in, served, forwarded)});
 }
 
@@ -127,7 +128,7 @@ struct Samples {
   std::vector<double> lost_share;
   std::array<std::vector<double>, kPercents.size()> latency_us;
   std::vector<double> waiting;
-  RateResult sum;  ///< holds the figures that are added up
+  RateResult sum;  ///< figures that are added up over the repetitions
 };
 
 class Experiment {
@@ -166,9 +167,9 @@ class Experiment {
   const RateOptions& options_;
   std::vector<Contender> contenders_;
   Capture capture_;
-  double gbit_;  // a million packets
+  double gbit_;  // size of a million packets
   std::map<Contender, Samples> samples_;
-  std::map<unsigned, std::vector<CapturePart>> parts_;  // by workers
+  std::map<unsigned, std::vector<CapturePart>> parts_;  // by number of workers
   CycleClock clock_;
 };
 
@@ -211,8 +212,8 @@ Result<Workers> Experiment::make_workers(const Contender& contender) {
   return workers;
 }
 
-/// Passes the capture once, untimed, and checks that every connection is open, whatever the
-/// sharing.
+/// Passes the capture once, untimed. Checks that every connection was opened and every packet
+/// served.
 Result<void> Experiment::open(const Contender& contender, Workers& workers) {
   const auto pass = timed_run(workers, capture_, parts_.at(contender.workers),
                               {.burst = options_.burst, .clock = Clock::wall}, clock_);
@@ -220,7 +221,7 @@ Result<void> Experiment::open(const Contender& contender, Workers& workers) {
   const WorkerCounters counters = workers.counters();
   if (counters.opened.value() == options_.live && served_by(counters) == capture_.size()) return {};
   return std::unexpected(Error{
-      fmt::format("{}: {} of {} connections opened, {} of {} packets served", contender.name(),
+      fmt::format("{}: opened {} of {} connections, served {} of {} packets", contender.name(),
                   counters.opened.value(), options_.live, served_by(counters), capture_.size())});
 }
 

@@ -55,10 +55,10 @@ struct RateResult {
   std::uint64_t refused = 0;  ///< connections without room; their packets are served all the same
   LatencyBins latency;        ///< from arrival to send, of forwarded packets
   Spread mpps;                ///< forwarded by all workers together
-  Spread gbps;                ///< `mpps` in bits on the wire, without preamble, checksum and gap
+  Spread gbps;                ///< `mpps` in Gbit/s on the wire, without preamble, checksum and gap
   Spread lost_share;          ///< share of the offered packets
   /// Latency percentiles (`kPercents`) of a run's forwarded packets. `LatencyBins::kBeyond` means
-  /// that much or more.
+  /// that time or more.
   std::array<Spread, RateOptions::kPercents.size()> latency_us;
   double waiting = 0;  ///< share of the workers' time spent waiting for each other; median
   Pages pages = Pages::huge;
@@ -66,7 +66,7 @@ struct RateResult {
 
 struct RateReport {
   std::vector<RateResult> results;
-  bool complete = false;  ///< false: `progress` ended it, and results are of the runs before
+  bool complete = false;  ///< false: `progress` ended it; results are of the finished runs
 };
 
 /// Measures every contender, in turn. Errors: usage if none of the tables goes with any of the

@@ -116,8 +116,8 @@ class Experiment {
   Passes passes_;
   const std::vector<Contender>& contenders_;
   std::map<Contender, Samples> samples_;
-  std::map<unsigned, std::vector<CapturePart>> parts_;  // by workers
-  std::optional<std::uint64_t> opened_;                 // by the first combination
+  std::map<unsigned, std::vector<CapturePart>> parts_;  // by number of workers
+  std::optional<std::uint64_t> opened_;                 // connections, by the first combination
   CycleClock clock_;
   std::atomic<std::uint64_t> counter_ = 0;
   bool counts_ = false;
@@ -176,13 +176,12 @@ Result<void> Experiment::check(const Contender& contender, const WorkerCounters&
   if (counters.in.value() == expected && served == expected && counters.refused.value() == 0 &&
       counters.opened.value() == *opened_)
     return {};
-  return std::unexpected(
-      Error{fmt::format("{}, {}, {} workers, {}: {} packets in and {} served of {}, {} refused, {} "
-                        "connections opened of "
-                        "{}",
-                        contender.table, contender.sharing, contender.workers, to_string(traffic_),
-                        counters.in.value(), served, expected, counters.refused.value(),
-                        counters.opened.value(), *opened_)});
+  return std::unexpected(Error{
+      fmt::format("{}, {}, {} workers, {}: received {} packets and served {} of {}, refused {}; "
+                  "opened {} connections of {}",
+                  contender.table, contender.sharing, contender.workers, to_string(traffic_),
+                  counters.in.value(), served, expected, counters.refused.value(),
+                  counters.opened.value(), *opened_)});
 }
 
 std::vector<Contender> contenders_of(const ScalingOptions& options) {
@@ -200,16 +199,16 @@ std::vector<Contender> contenders_of(const ScalingOptions& options) {
   return all;
 }
 
-/// Adds predictions if there are enough numbers of workers with a processor for every worker;
-/// otherwise the reason.
+/// Adds predictions if enough numbers of workers were measured with a processor for every worker.
+/// Otherwise writes the reason to `no_prediction`.
 void predict(const ScalingOptions& options, ScalingReport& report) {
   const std::set<unsigned> counts(options.workers.begin(), options.workers.end());
   const auto distinct = static_cast<std::size_t>(
       std::ranges::count_if(counts, [](unsigned workers) { return workers <= processors(); }));
   if (distinct < kCountsToPredict) {
     report.no_prediction = fmt::format(
-        "no prediction: it takes {} worker counts with a processor for each worker; "
-        "here are {}, on {} processors",
+        "no prediction: it needs {} worker counts with a processor for each worker; "
+        "measured were {}, on {} processors",
         kCountsToPredict, distinct, processors());
     return;
   }

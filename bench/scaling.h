@@ -33,7 +33,7 @@ struct ScalingOptions : Settings {
   std::vector<std::string> sharing;  ///< empty: all
   std::vector<ScalingTraffic> traffic{ScalingTraffic::campus, ScalingTraffic::flood,
                                       ScalingTraffic::established};
-  std::uint64_t live = 200'000;  ///< connections of campus and established; flood has five times
+  std::uint64_t live = 200'000;  ///< connections; `flood` has five times as many
   unsigned burst = 32;           ///< packets a burst
 };
 
@@ -47,7 +47,7 @@ struct ScalingResult {
   Spread mpps;                ///< all workers together
   Spread ns_per_packet;       ///< on one core
   double waiting = 0;         ///< share of the workers' time spent waiting for each other; median
-  Percentiles latency_us;     ///< from receive to send, all workers'
+  Percentiles latency_us;     ///< time of a burst from receive to send, all workers'
   Pages pages = Pages::huge;
 };
 
@@ -62,7 +62,7 @@ struct ScalingPrediction {
 struct ScalingReport {
   std::vector<ScalingResult> results;
   std::vector<ScalingPrediction> predictions;
-  std::string no_prediction;  ///< reason why there are no predictions; empty if there are
+  std::string no_prediction;  ///< why nothing is predicted; empty: there are predictions
   bool complete = false;      ///< false: `progress` ended the measurement
 };
 
@@ -71,7 +71,8 @@ struct ScalingReport {
 inline constexpr std::size_t kCountsToPredict = 6;
 
 /// Measures every combination, in turn. Errors: usage if none of the tables goes with any of the
-/// sharing schemes; failed if memory is short, or if several workers do not count as one does.
+/// sharing schemes; failed if memory is short, or if combinations do not open the same connections
+/// or do not serve every packet.
 Result<ScalingReport> run_scaling(const ScalingOptions& options, const Progress& progress);
 
 }  // namespace millrace::bench

@@ -30,10 +30,11 @@ constexpr std::size_t kProbe = 1000;
 /// Average chain, in records, up to which a table is filled anew for each trial.
 constexpr std::size_t kShortChain = 50;
 
-/// Returns a fifth more than the sessions, so that `dhash` has ten in a bucket, as in the paper.
+/// Returns a capacity a fifth above the number of sessions, so that `dhash` has ten in a bucket, as
+/// in the paper.
 std::size_t capacity_for(std::size_t sessions) { return (6 * sessions + 4) / 5; }
 
-/// A table, and the number of cores that each have one.
+/// A table, and the number of cores, each of which has such a table.
 struct Candidate {
   std::string table;                   ///< name in the results
   std::optional<std::size_t> buckets;  ///< N of `chained/N`
@@ -51,7 +52,7 @@ struct Samples {
   Pages pages = Pages::huge;
 };
 
-/// A core's own table, and its sessions in the order of their packets, which is repeated.
+/// A core's own table, and its sessions in the order in which their packets come, over and over.
 struct Core {
   std::unique_ptr<Table> table;
   std::vector<KeyV4> stream;
@@ -146,7 +147,7 @@ class Experiment {
 
 std::unexpected<Error> wrong(const Candidate& candidate, std::string_view what, std::size_t got,
                              std::size_t expected) {
-  return std::unexpected(Error{fmt::format("{} answers wrongly: {}: {}, and the reference says {}",
+  return std::unexpected(Error{fmt::format("{} gives wrong results: {}: {} instead of {}",
                                            candidate.table, what, got, expected)});
 }
 
@@ -210,9 +211,9 @@ Result<void> Experiment::make(const Candidate& candidate, unsigned n, Core& core
   return fill(candidate, core, share);
 }
 
-/// Inserts the sessions, each burst after a lookup: a burst of lookups follows its chains in
-/// parallel and so fetches them, an insertion follows its chain alone. Long chains fill faster this
-/// way.
+/// Inserts the sessions, each burst after a lookup of the burst: lookups of a burst follow their
+/// chains in parallel and so fetch the chains into the cache, whereas insertions follow one chain
+/// at a time. Long chains fill faster this way.
 Result<void> Experiment::fill(const Candidate& candidate, Core& core,
                               std::span<const KeyV4> share) const {
   constexpr unsigned kBurst = 32;
@@ -262,7 +263,7 @@ Result<void> Experiment::time(const Candidate& candidate, Core& core, std::size_
 }
 
 /// Returns the packets for each core: as many as the slowest core passes in the budget, in whole
-/// rounds of its sessions if one fits.
+/// rounds of its sessions if a round fits.
 std::size_t Experiment::packets_in_budget(const std::vector<Core>& cores) const {
   double slowest_ns = 0;
   for (const Core& core : cores) slowest_ns = std::max(slowest_ns, core.ns_per_lookup());
@@ -292,7 +293,7 @@ void Experiment::note(std::span<const Core> cores, Samples& samples) const {
   samples.ns_per_lookup.push_back(ns / packets);
 }
 
-/// Returns the tables that the paper compares, as far as the build has them, `chained` and `race`.
+/// Returns the paper's tables, and `chained` and `race`, as far as the build has them.
 std::vector<std::string> default_tables() {
   constexpr std::array<std::string_view, 7> kTables{
       "dhash", "dhash-plain", "dhash-xor", "dhash-crc-xor", "dhash-xor-crc", "chained", "race"};
@@ -320,8 +321,8 @@ Result<void> check_chains(const SessionsOptions& options) {
   for (const std::size_t buckets : options.buckets) {
     if (buckets >= least) continue;
     return std::unexpected(Error{
-        fmt::format("chained/{} would hold {} records a chain with {} sessions, {} at most: give "
-                    "{} buckets or more",
+        fmt::format("chained/{} would have chains of {} records with {} sessions; at most {} are "
+                    "allowed: give {} buckets or more",
                     buckets, most / buckets, most, kLongestChain, least),
         Error::Kind::usage});
   }
@@ -369,7 +370,7 @@ Result<SessionsReport> run_sessions(const SessionsOptions& options, const Progre
   const auto candidates = candidates_of(options);
   std::size_t to_come = options.sessions.size() * candidates.size() * options.repetitions;
   for (const std::size_t sessions : options.sessions) {
-    const std::string what = fmt::format("{} sessions: making them", sessions);
+    const std::string what = fmt::format("{} sessions: making the keys", sessions);
     if (!progress({.what = what, .to_come = to_come})) return report;
     Experiment experiment(options, sessions, candidates);
     auto whole = experiment.run(progress);

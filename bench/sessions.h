@@ -1,5 +1,5 @@
-// The question: how fast do one core, or several cores with a share of the sessions each, look up
-// sessions, by the number of sessions, if the packets of each session are as far apart as possible?
+// The question: how many lookups a second does one core do, or do several cores that share the
+// sessions, with a given number of sessions whose packets are as far apart as possible?
 //
 // This repeats the DHash paper's measurement (docs/dhash.md): between two packets of one session
 // comes one packet of every other session. Each core has its own table, made and filled on its own
@@ -23,18 +23,19 @@
 
 namespace millrace::bench {
 
-/// Longest average chain of `chained/N`, in records: filling takes time in proportion to the chain
-/// and to the sessions.
+/// Longest average chain of `chained/N`, in records: filling takes time in proportion to the length
+/// of the chains and to the number of sessions.
 inline constexpr std::size_t kLongestChain = 2000;
 
 struct SessionsOptions : Settings {
   std::vector<std::string> tables;   ///< empty: the paper's tables, `chained` and `race`
-  std::vector<std::size_t> buckets;  ///< for each number N `chained` with N buckets: `chained/N`
-  std::vector<std::size_t> sessions{262'144, 524'288, 1'048'576};  ///< 1000 to 10 million; Table II
-  std::vector<unsigned> cores{1, 2};                               ///< up to 1000
-  unsigned burst = 32;                                             ///< packets a burst
+  std::vector<std::size_t> buckets;  ///< numbers N: each adds `chained` with N buckets, `chained/N`
+  /// Each 1000 to 10 million. The default numbers are those of the paper's Table II.
+  std::vector<std::size_t> sessions{262'144, 524'288, 1'048'576};
+  std::vector<unsigned> cores{1, 2};           ///< up to 1000
+  unsigned burst = 32;                         ///< packets a burst
   double budget_ms = 200;                      ///< time of the lookups in a trial
-  std::size_t signature_sessions = 1'000'000;  ///< ten a bucket
+  std::size_t signature_sessions = 1'000'000;  ///< for `SignatureResult`; ten a bucket
 };
 
 /// Results of one contender, number of sessions and number of cores.
@@ -51,8 +52,8 @@ struct SessionsResult {
   Pages pages = Pages::huge;
 };
 
-/// Effect of the signature and the major location, for sessions as a site has them: Tables IV and
-/// V.
+/// Effect of the signature and the major location, for sessions like those of one site: Tables IV
+/// and V of the paper.
 struct SignatureResult {
   std::string_view table;  ///< the name of the table with major location
   bool major_location = false;

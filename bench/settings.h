@@ -17,7 +17,7 @@ namespace millrace::bench {
 struct Settings {
   unsigned repetitions = 5;
   std::uint64_t seed = 1;     ///< for keys, traffic and hashes
-  Pages pages = Pages::huge;  ///< wanted for tables
+  Pages pages = Pages::huge;  ///< kind of pages wanted for tables
 };
 
 /// Calls `measure(contender)` for every contender in turn, once in each repetition. `measure`

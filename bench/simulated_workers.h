@@ -1,10 +1,10 @@
-// Workers that are computed, not run: they have shards and a capacity, and the code that decides in
-// production says which shard goes where and how many of them are needed (shard/level.h). No
-// threads, no clock; one thread uses it.
+// Workers that are computed, not run: they have shards and a capacity. The code that also levels
+// running workers decides which shard moves where and how many workers are needed (shard/level.h).
+// No threads, no clock; one thread uses it.
 //
-// Time goes in steps of an interval of levelling. A worker serves up to its capacity in a step and
-// loses the rest: it has no queue. Shards move one after another, `Plan::moves_a_step` in a step.
-// The next decision waits until the last shard has moved, as in `Control::level`.
+// Time advances in steps, of one interval of levelling each. A worker serves up to its capacity in
+// a step and loses the rest: it has no queue. Shards move one after another, `Plan::moves_a_step`
+// in a step. The next decision waits until the last shard has moved, as in `Control::level`.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace millrace::bench {
 
 /// Returns by how much the busiest worker's load exceeds the idlest worker's, in percent of the
 /// latter: RSS++'s MIN-MAX-LOAD-PKTS-RATIO (dpdk.testie of its experiments). As there, workers
-/// without a load do not count, and the result is at most 2000. 0 if fewer than two have a load.
+/// without a load do not count, and the result is at most 2000. 0 if fewer than two workers count.
 double imbalance_percent(std::span<const double> loads);
 
 /// Returns the load `seconds` after the beginning, as a share of its peak, 0.1 to 1: it grows for
@@ -30,9 +30,9 @@ double load_at(double seconds);
 
 /// How shards move.
 enum class Levelling : std::uint8_t {
-  none,      ///< each stays where it was
-  all,       ///< between all workers
-  as_needed  ///< to as few workers as the load needs, as with `workers = "auto"`
+  none,      ///< each shard stays with its worker
+  all,       ///< shards move between all workers
+  as_needed  ///< shards move to as few workers as the load needs, as with `workers = "auto"`
 };
 
 class SimulatedWorkers {
@@ -46,10 +46,10 @@ class SimulatedWorkers {
     double moves_a_step = 1;
   };
   struct Step {
-    std::vector<double> loads;  ///< packets that came for each worker
+    std::vector<double> loads;  ///< packets that arrived for each worker
     double lost = 0;            ///< packets beyond a worker's capacity
     unsigned in_use = 0;        ///< workers that had a shard
-    unsigned moves = 0;         ///< at the end of the step
+    unsigned moves = 0;         ///< moves at the end of the step
   };
 
   explicit SimulatedWorkers(const Plan& plan);
@@ -67,9 +67,9 @@ class SimulatedWorkers {
 
   Plan plan_;
   Indirection now_;
-  Indirection before_;  // in the last step
+  Indirection before_;  // the one in the last step
   Leveller leveller_;
-  std::vector<double> served_;  // of each shard, so far
+  std::vector<double> served_;  // packets served so far, by shard
   std::deque<Move> to_come_;
   double may_move_ = 0;
 };

@@ -12,8 +12,9 @@ namespace {
 TEST(Imbalance, OfBusiestAndIdlest) {
   EXPECT_EQ(imbalance_percent(std::vector<double>{10, 15, 12}), 50);
   EXPECT_EQ(imbalance_percent(std::vector<double>{7, 7}), 0);
-  EXPECT_EQ(imbalance_percent(std::vector<double>{0, 5, 10, 0}), 100) << "idle ones do not count";
-  EXPECT_EQ(imbalance_percent(std::vector<double>{1, 1000}), 2000) << "no more is told";
+  EXPECT_EQ(imbalance_percent(std::vector<double>{0, 5, 10, 0}), 100)
+      << "idle workers do not count";
+  EXPECT_EQ(imbalance_percent(std::vector<double>{1, 1000}), 2000) << "the result is 2000 at most";
   EXPECT_EQ(imbalance_percent(std::vector<double>{0, 3}), 0);
   EXPECT_EQ(imbalance_percent(std::vector<double>{}), 0);
 }
@@ -68,7 +69,7 @@ TEST(SimulatedWorkers, TheNextDecisionWaitsForTheLastMove) {
     moves += step.moves;
     ASSERT_LT(++steps, 100U);
   }
-  EXPECT_EQ(moves, 96U) << "all that three others had";
+  EXPECT_EQ(moves, 96U) << "all shards of the three other workers";
 }
 
 TEST(SimulatedWorkers, MoreOfThemWhereTheLoadNeedsThem) {
@@ -80,13 +81,13 @@ TEST(SimulatedWorkers, MoreOfThemWhereTheLoadNeedsThem) {
   const std::vector<double> few(128, 40);
   for (int n = 0; n < 20; ++n) workers.step(few);
   EXPECT_EQ(workers.step(few).in_use, 1U);
-  const std::vector<double> many(128, 200);  // 25,600
+  const std::vector<double> many(128, 200);  // 25,600 in all
   const auto first = workers.step(many);
   EXPECT_EQ(first.lost, 15'600);
   EXPECT_EQ(sum_of(first.loads), 25'600);
   for (int n = 0; n < 20; ++n) workers.step(many);
   const auto last = workers.step(many);
-  EXPECT_EQ(last.in_use, 4U) << "three were busy for more than 0.8 of the time";
+  EXPECT_EQ(last.in_use, 4U) << "three workers were busy for more than 0.8 of the time";
   EXPECT_EQ(last.lost, 0);
 }
 

@@ -17,21 +17,20 @@ struct Spread {
   double max = 0;
 };
 
-/// Returns the median of sorted values, one at least; for an even number the mean of the middle
-/// two.
+/// Returns the median of sorted values; of an even number of values the mean of the middle two.
+/// There must be a value.
 inline double median_of(const std::vector<double>& sorted) {
   return std::midpoint(sorted[(sorted.size() - 1) / 2], sorted[sorted.size() / 2]);
 }
 
-/// Returns median, least and most of the values, one at least.
+/// Returns the median, the least and the greatest value. There must be a value.
 inline Spread spread_of(std::vector<double> values) {
   std::ranges::sort(values);
   return {median_of(values), values.front(), values.back()};
 }
 
 /// Returns the median and its 95 % confidence interval, from the ranks of the values (binomial).
-/// For fewer than six values returns their whole range, which covers the median with less than 95
-/// %.
+/// For fewer than six values returns their whole range, whose confidence is below 95 %.
 inline Spread confidence_of(std::vector<double> values) {
   std::ranges::sort(values);
   const auto count = static_cast<double>(values.size());
@@ -41,8 +40,8 @@ inline Spread confidence_of(std::vector<double> values) {
 
 using Percentiles = std::vector<std::pair<double, double>>;  // percent, value
 
-/// Returns for each percentage the least value that this share of the values, one at least, does
-/// not exceed.
+/// Returns, for each percentage, the least value that this share of the values does not exceed.
+/// There must be a value.
 inline Percentiles percentiles_of(std::vector<float> values,
                                   std::initializer_list<double> percents) {
   std::ranges::sort(values);

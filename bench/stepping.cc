@@ -81,7 +81,8 @@ int add_object(dl_phdr_info* object, std::size_t, void* all) {
   return 0;
 }
 
-/// Returns this thread's stack and thread-local variables, code and static data, sorted by address.
+/// Returns the memory that is not counted, sorted by address: this thread's stack and thread-local
+/// variables, code and static data.
 std::vector<Range> not_counted() {
   std::vector<Range> ranges;
   pthread_attr_t attributes;
@@ -122,7 +123,8 @@ bool is_prefetch(ZydisMnemonic mnemonic) {
   return mnemonic >= ZYDIS_MNEMONIC_PREFETCH && mnemonic <= ZYDIS_MNEMONIC_PREFETCHWT1;
 }
 
-/// Returns the value of a 64-bit register, or of the lower half of one; none for other registers.
+/// Returns the 64-bit value of a general register, also if `name` is its lower half of 32 bits; 0
+/// for no register, none for any other register.
 std::optional<std::uint64_t> value_of(ZydisRegister name, const greg_t* registers) {
   constexpr std::array kPlaces{REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP,
                                REG_RSI, REG_RDI, REG_R8,  REG_R9,  REG_R10, REG_R11,
@@ -151,12 +153,13 @@ std::optional<std::uint64_t> address_of(const ZydisDecodedInstruction& instructi
   return instruction.address_width == 32 ? address & UINT32_MAX : address;
 }
 
-/// Returns the most elements on which the instruction works until its next stop.
+/// Returns the number of elements of which the lines are recorded in this step; 1 if the
+/// instruction is no repeated string instruction.
 std::uint64_t elements(const ZydisDecodedInstruction& instruction, const greg_t* registers) {
   if ((instruction.attributes & kRepeats) == 0) return 1;
   auto left = static_cast<std::uint64_t>(registers[REG_RCX]);
   if (instruction.address_width == 32) left &= UINT32_MAX;
-  // Instructions that compare may end at any element.
+  // An instruction that compares may end at any element: only the next one is certain.
   return (instruction.attributes & ZYDIS_ATTRIB_HAS_REP) != 0 ? left
                                                               : std::min<std::uint64_t>(left, 1);
 }
@@ -172,7 +175,7 @@ struct Stepper::Steps {
   std::size_t traps = 0;
   std::size_t instructions = 0;
   std::size_t undecoded = 0;
-  std::uint64_t before = 0;  // address of the last instruction
+  std::uint64_t before = 0;  // address of the previous instruction
   bool cut = false;
 
   Steps() { ZydisDecoderInit(&decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64); }
@@ -244,8 +247,8 @@ void Stepper::Steps::note(LineSet& lines, std::uint64_t from, std::uint64_t to) 
     cut = !lines.add(line);
 }
 
-/// Handles traps for the object's lifetime and gives them to `steps`. Unblocks SIGTRAP, because the
-/// kernel would end a process that blocks it.
+/// Handles SIGTRAP for the object's lifetime and passes each trap to `steps`. Unblocks SIGTRAP,
+/// because the kernel ends a process that traps while it blocks the signal.
 class Stepper::Handler {
  public:
   explicit Handler(Steps& steps) {
@@ -280,7 +283,7 @@ void Stepper::Handler::on_trap(int, siginfo_t* info, void* context) {
   // instruction repeats. Linux then reports TRAP_BRKPT; for a breakpoint it reports SI_KERNEL.
   if (info->si_code == TRAP_TRACE || info->si_code == TRAP_BRKPT) {
     stepping->see(registers);
-  } else {  // not from stepping: give it to the previous handler
+  } else {  // not from stepping: the previous handler gets the signal
     stepping->cut = true;
     ::sigaction(SIGTRAP, &previous, nullptr);
     ::raise(SIGTRAP);
@@ -295,7 +298,8 @@ Stepper::~Stepper() = default;
 
 Result<Stepper> Stepper::create() {
   if (kSanitized)
-    return std::unexpected(Error{"cache lines are not counted in a build with a sanitizer"});
+    return std::unexpected(
+        Error{"cache lines cannot be counted in a build with a sanitizer: build without it"});
   Stepper stepper(std::make_unique<Steps>());
   if (stepper.follow([] {}).instructions == 0) {
     return std::unexpected(

@@ -1,16 +1,16 @@
 // Runs a function one instruction at a time, in this process, and records which cache lines it
 // touches. The result is exact, and needs no performance counters, which virtual machines in clouds
-// do not have.
+// often lack.
 //
 // The processor's trap flag raises SIGTRAP after each instruction. The handler decodes the next
 // instruction and computes its addresses from the saved registers. Memory of the heap and of
 // mappings is counted. The thread's stack and thread-local variables, code, and static data of the
-// program and its libraries are not. The lines of a gather are not known: it counts as undecoded. A
-// masked load or store counts as a whole one.
+// program and its libraries are not. The lines of a gather instruction are not known: the
+// instruction counts as undecoded. A masked load or store counts as one without a mask.
 //
 // One thread steps at a time; other threads that want to step wait. Handlers of other signals are
-// not stepped. A SIGTRAP with another cause goes to the handler that was installed before, and cuts
-// the run. x86-64 only.
+// not stepped. A SIGTRAP with another cause goes to the handler that was installed before, and the
+// rest of the run is not stepped. x86-64 only.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ namespace millrace::bench {
 
 inline constexpr std::size_t kLineBytes = 64;
 
-/// The result of one run. A line is its address divided by `kLineBytes`; each is listed once.
+/// The result of one run. A line is its address divided by `kLineBytes`; each list has a line once.
 struct Footprint {
   std::vector<std::uint64_t> touched;     ///< read or written
   std::vector<std::uint64_t> prefetched;  ///< touched or not
@@ -39,9 +39,9 @@ class Stepper {
   static constexpr std::size_t kMostInstructions = std::size_t{1} << 16;
   static constexpr std::size_t kMostLines = std::size_t{1} << 16;
 
-  /// Makes a stepper for the calling thread, because its stack is not counted. Errors (failed):
-  /// another processor than x86-64; a build with a sanitizer, because its accesses would be
-  /// counted; no trap comes (as under valgrind).
+  /// Makes a stepper for the calling thread, whose stack is not counted. Errors (failed): a
+  /// processor other than x86-64; a build with a sanitizer, whose accesses would be counted; a
+  /// system that does not trap (as under valgrind).
   static Result<Stepper> create();
 
   Stepper(Stepper&&) noexcept;

@@ -1,4 +1,4 @@
-// The stepper on processors that it does not support: it always fails.
+// The stepper for processors other than x86-64: `create` always fails.
 #include "stepping.h"
 
 namespace millrace::bench {
@@ -11,7 +11,7 @@ Stepper& Stepper::operator=(Stepper&&) noexcept = default;
 Stepper::~Stepper() = default;
 
 Result<Stepper> Stepper::create() {
-  return std::unexpected(Error{"cache lines are counted on x86-64 only"});
+  return std::unexpected(Error{"cache lines can be counted on x86-64 only"});
 }
 
 Footprint Stepper::follow(void (*call)(void*), void* argument) {

@@ -20,8 +20,8 @@ namespace {
 class Lines {
  public:
   std::byte* at(std::size_t byte) const { return lines_->data() + byte; }
-  /// Returns the numbers of the lines that are in a footprint. The footprint's other lines are the
-  /// test's own.
+  /// Returns the numbers, 0 to 63, of this memory's lines that are among `lines` of a footprint.
+  /// Other lines of a footprint are the test's own.
   std::set<std::size_t> among(const std::vector<std::uint64_t>& lines) const {
     const std::uint64_t first = reinterpret_cast<std::uint64_t>(lines_->data()) / kLineBytes;
     std::set<std::size_t> mine;
@@ -42,8 +42,8 @@ class Stepping : public testing::Test {
  protected:
   void SetUp() override {
     auto made = Stepper::create();
-    // Stepping does not work with sanitizers or on other processors. Elsewhere a failure is a
-    // fault.
+    // Stepping works neither with sanitizers nor on processors other than x86-64. Where it should
+    // work, a failure is a fault.
     if (!made && !made.error().message.contains("single-step"))
       GTEST_SKIP() << made.error().message;
     ASSERT_TRUE(made) << made.error().message;

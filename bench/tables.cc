@@ -60,7 +60,7 @@ double last_touch_ns(const Samples& of) {
 
 /// Returns the fetches that an operation cannot avoid.
 Fetches needed(std::string_view operation, const Entrant& entrant, const Samples& of) {
-  // Sizes are rounded, so that tables of nearly one size share one measurement.
+  // Sizes are rounded, so that tables of nearly the same size share a measurement.
   const auto rounded = [](std::size_t bytes) {
     const std::size_t step = std::max<std::size_t>(std::bit_floor(bytes) / 8, 4096);
     return (bytes + step - 1) / step * step;
@@ -94,7 +94,7 @@ class Experiment {
   const TablesOptions& options_;
   const TablesGroup& group_;
   Steps& steps_;
-  std::vector<Samples> samples_;  // by group_.entrants
+  std::vector<Samples> samples_;  // in the order of group_.entrants
   std::vector<std::map<std::string_view, std::vector<double>>> limit_ns_{samples_.size()};
   std::unique_ptr<Workload<K>> workload_;
   std::size_t workload_live_ = 0;
@@ -221,7 +221,7 @@ Result<void> measure_machine(const TablesOptions& options, unsigned bits, Tables
     result.limits.push_back({bits, limit->pages(), index, records, spread_of(ns[0]),
                              spread_of(ns[1]), spread_of(ns[2]), spread_of(ns[3]),
                              spread_of(ns[4])});
-    if (limit->pages() == Pages::small) break;  // small pages were all that there was
+    if (limit->pages() == Pages::small) break;  // small pages have been measured now
   }
   return {};
 }

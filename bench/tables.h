@@ -1,8 +1,9 @@
 // The question: how fast is each table, and how far is it from the machine's limit?
 //
-// One process, one core. Tables are measured in turn, each repetition with a table made and filled
-// anew, so that a repetition also has other pages. Before the measurement, a table of 2^n slots is
-// filled to a load and then churned until every entry has been replaced, in random order.
+// One process, one core. Tables are measured in turn. Each repetition makes and fills its tables
+// anew, so that they lie on other pages than in the repetition before. Before the measurement, a
+// table of 2^n slots is filled to a load and then churned until every entry has been replaced, in
+// random order.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +44,9 @@ struct TablesPlan {
   std::vector<std::string> left_out;  ///< a line for each table left out, with the reason
 
   std::size_t trials() const;
-  /// Return estimates: the most memory at one time, and the duration on the machine of
-  /// docs/tables.md.
+  /// Returns an estimate of the most memory at one time.
   std::size_t memory_bytes() const;
+  /// Returns an estimate of the duration on the machine of docs/tables.md.
   double seconds() const;
 };
 
@@ -55,11 +56,11 @@ struct TableResult {
   unsigned bits = 0;
   std::size_t live = 0;
   bool at_maximum = false;     ///< measured at the load that this table promises
-  double load = 0;             ///< live / 2^bits; for `fill` at its end
+  double load = 0;             ///< live / 2^bits; for `fill`, the load at its end
   std::string_view operation;  ///< touch, hit, miss, insert, delete, mix; fill: from empty
   unsigned burst = 0;          ///< keys a burst
   Spread ns;                   ///< an operation
-  double limit_ns = 0;         ///< the fetches that no table can avoid, in the same run
+  double limit_ns = 0;         ///< time of the fetches that no table can avoid, in the same run
   double bytes_per_entry = 0;  ///< the table's whole memory, for each live entry
   double index_per_entry = 0;  ///< `bytes_per_entry` without the records
   Pages pages = Pages::huge;   ///< the worst kind that the table got
@@ -81,10 +82,10 @@ struct OverloadResult {
   unsigned key_bytes = 0;
   unsigned bits = 0;
   std::size_t promised = 0;
-  std::size_t offered = 0;
-  std::size_t refused_below = 0;   ///< up to the promised capacity, churn included
-  std::size_t refused_beyond = 0;  ///< beyond the promised capacity
-  Spread ns;                       ///< an insertion beyond the promise
+  std::size_t offered = 0;         ///< insertions beyond the promised capacity
+  std::size_t refused_below = 0;   ///< refused up to the promised capacity, churn included
+  std::size_t refused_beyond = 0;  ///< refused beyond the promised capacity
+  Spread ns;                       ///< an insertion beyond the promised capacity
 };
 
 /// The machine's limit, for memory of the sizes that `race` would have.
@@ -97,8 +98,7 @@ struct MachineLimit {
   Spread one_read_ns;     ///< read a line of the records
   Spread one_update_ns;   ///< update a line of the records
   Spread two_read_ns;     ///< read a line of the index and one of the records
-  Spread read_update_ns;  ///< read a line of the index, update one of the records: a touch's lower
-                          ///< bound
+  Spread read_update_ns;  ///< read a line of the index and update one of the records
 };
 
 /// Results of finished groups.
@@ -110,12 +110,13 @@ struct TablesResult {
   std::vector<MachineLimit> limits;
 };
 
-/// Plans the measurements. Leaves out a table where the load is more than it promises, or where it
-/// cannot be made at all. Errors (usage): no table is left.
+/// Plans the measurements. Leaves out tables that cannot be made here, and each table at loads
+/// above the one that it promises. Errors: failed if no table can be made; usage if no table
+/// promises any of the loads.
 Result<TablesPlan> plan_tables(const TablesOptions& options);
 
-/// Measures the plan, and adds each finished group to `result`. Ends early if `progress` says so.
-/// Errors (failed): no memory, or a table with results other than the reference's.
+/// Measures the plan, and adds each finished group to `result`. Ends early if `progress` returns
+/// false. Errors (failed): no memory, or a table with results other than the reference's.
 Result<void> run_tables(const TablesPlan& plan, const Progress& progress, TablesResult& result);
 
 }  // namespace millrace::bench

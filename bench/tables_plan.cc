@@ -10,8 +10,8 @@
 namespace millrace::bench {
 namespace {
 
-/// Returns the wanted tables that can be made here. Adds a line for each reason with the other
-/// tables to `left_out`.
+/// Returns the wanted tables that can be made here. Adds a line to `left_out` for each reason why
+/// some cannot, with the names of these tables.
 std::vector<const Entrant*> able(const TablesOptions& options, std::vector<std::string>& left_out) {
   std::vector<const Entrant*> all;
   std::map<std::string, std::vector<std::string_view>> unable;  // by reason
@@ -33,7 +33,7 @@ std::vector<const Entrant*> able(const TablesOptions& options, std::vector<std::
   return all;
 }
 
-/// Returns the tables that promise the load. Adds a line with the other tables to `left_out`.
+/// Returns the tables that promise the load. Adds a line to `left_out` for each other table.
 std::vector<const Entrant*> suited(const std::vector<const Entrant*>& entrants, double load,
                                    std::vector<std::string>& left_out) {
   std::vector<const Entrant*> all;
@@ -62,12 +62,11 @@ Result<TablesPlan> plan_tables(const TablesOptions& options) {
   std::erase_if(loads, [](const auto& load) { return load.second.empty(); });
   if (loads.empty()) {
     const auto* most = std::ranges::max(entrants, {}, &Entrant::max_load);
-    return std::unexpected(
-        Error{fmt::format(
-                  "no table is left to measure: {} promises the most, {}: lower --load to that, or "
-                  "measure each at its maximum, too",
-                  most->name, most->max_load),
-              Error::Kind::usage});
+    return std::unexpected(Error{
+        fmt::format("no table is left to measure: the highest load is promised by {} and is {}: "
+                    "lower --load to that, or give --at-maximum",
+                    most->name, most->max_load),
+        Error::Kind::usage});
   }
   for (const unsigned bits : options.bits) {
     for (const auto& [load, suits] : loads) {
@@ -90,7 +89,7 @@ std::size_t TablesPlan::memory_bytes() const {
   std::size_t most = 0;
   for (const TablesGroup& group : groups) {
     for (const Entrant* entrant : group.entrants) {
-      // The largest table, and the keys to fill it, to replace them and to look up.
+      // Memory of the largest table, and of the keys to fill it, to replace keys and to look up.
       const std::size_t per_entry = 200 + 5 * group.key_bytes;
       most = std::max(
           most, group.at.live(*entrant) * per_entry + kStreamKeys * group.key_bytes + kSundryBytes);

@@ -1,4 +1,4 @@
-// Passes a capture through workers once, and measures the time of each burst.
+// Passes a capture through workers, and measures the time of each burst.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@ struct TimedRun {
   double mpps = 0;              ///< all workers together
   double ns_per_packet = 0;     ///< on one core
   double waiting = 0;           ///< share of the workers' time spent waiting for each other
-  std::vector<float> burst_us;  ///< from receive to send, all workers'
+  std::vector<float> burst_us;  ///< from receive to send, by burst of all workers
 };
 
 /// The workers' times of a run.
 struct WorkersTime {
-  double longest_ns = 0;  ///< the slowest worker's
-  double sum_ns = 0;      ///< all workers'
-  double waited_ns = 0;   ///< part of the sum: waiting for each other
+  double longest_ns = 0;  ///< time of the slowest worker
+  double sum_ns = 0;      ///< times of all workers
+  double waited_ns = 0;   ///< part of `sum_ns`: waiting for each other
 };
 
-/// Returns the packets that went to a backend: through an entry, or by consistent hashing if they
+/// Returns how many packets went to a backend: through an entry, or by consistent hashing if they
 /// begin no connection.
 inline std::uint64_t served_by(const WorkerCounters& counters) {
   const auto of = [&](Verdict verdict) {
@@ -45,8 +45,8 @@ Result<std::vector<CapturePart>> parts_for(Workers& workers, const Capture& capt
 /// Runs each worker on its port until the port's end. Errors: as `Workers::run`.
 Result<WorkersTime> run_and_time(Workers& workers, std::span<Port* const> ports);
 
-/// Passes the capture through the workers; `parts` has one part for each. Errors (failed): no
-/// memory, or a thread could not be started.
+/// Passes the capture through the workers; `parts` has one part for each worker. Errors (failed):
+/// no memory, or a thread could not be started.
 Result<TimedRun> timed_run(Workers& workers, const Capture& capture,
                            const std::vector<CapturePart>& parts, const ReplayOptions& options,
                            const CycleClock& clock, const OnBurst& on_burst = {});

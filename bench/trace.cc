@@ -12,7 +12,7 @@
 namespace millrace::bench {
 namespace {
 
-/// Counts the connections with their latest packet in a range of the capture, by a Fenwick tree.
+/// Counts the connections whose latest packet lies in a range of the capture, by a Fenwick tree.
 class LastPackets {
  public:
   explicit LastPackets(std::size_t packets) : tree_(packets + 1) {}
@@ -30,7 +30,7 @@ class LastPackets {
   std::vector<std::int32_t> tree_;
 };
 
-/// Collects figures of packets in their order.
+/// Collects the figures of packets, which must be passed in their order.
 class Walk {
  public:
   explicit Walk(std::size_t packets) : last_packets_(packets) {}
@@ -76,7 +76,7 @@ Result<TraceProfile> profile_of(const Capture& capture) try {
   Walk walk(capture.size());
   std::uint64_t bytes = 0;
   auto done = for_each_burst(capture, [&](Burst& burst) -> Result<void> {
-    // Keys in the order of packets; each packet has a key in at most one lane.
+    // Places of the packets' keys in the lanes; -1: none. A packet has a key in one lane at most.
     std::array<std::int16_t, Burst::kMax> v4;
     std::array<std::int16_t, Burst::kMax> v6;
     v4.fill(-1);
@@ -119,7 +119,7 @@ Result<TraceProfile> profile_of(const Capture& capture) try {
       static_cast<double>(keyed);
   return profile;
 } catch (const std::bad_alloc&) {
-  return std::unexpected(Error{"no memory for what the capture is like"});
+  return std::unexpected(Error{"no memory to describe the capture: give a shorter capture"});
 }
 
 }  // namespace millrace::bench

@@ -16,7 +16,7 @@ struct TraceProfile {
   double bytes = 0;  ///< average length of a packet on the wire
   std::uint64_t connections_v4 = 0;
   std::uint64_t connections_v6 = 0;
-  double begun_a_second = 0;  ///< connections
+  double begun_a_second = 0;  ///< connections that begin a second
   /// Reuse distance: the number of other connections with packets since the last packet of the same
   /// connection, over packets that are not their connection's first. Median and 90th percentile. A
   /// cache must hold that many connections.

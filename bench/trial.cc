@@ -33,7 +33,7 @@ Result<bool> Trial<K>::run(const Progress& progress) {
         Phase{"look-ups", &Trial::time_lookups}, Phase{"changes", &Trial::time_changes},
         Phase{"mix", &Trial::time_mix}, Phase{"insertions", &Trial::time_single_insertions},
         Phase{"checking", &Trial::look_inside},
-        Phase{"past its promise", &Trial::time_past_the_promise}}) {
+        Phase{"past the promised capacity", &Trial::time_past_the_promise}}) {
     if (!progress(phase.name)) return false;
     if (auto ok = (this->*phase.go)(); !ok) return std::unexpected(ok.error());
   }
@@ -69,8 +69,8 @@ Result<void> Trial<K>::fill() {
   return {};
 }
 
-/// Checks that every key that was inserted and not refused is present, once, under its own key, and
-/// that no other key is.
+/// Checks that every key that was inserted and not refused is present, under one id and in a record
+/// with this key, and that no erased key is.
 template <class K>
 Result<void> Trial<K>::check_answers() {
   const auto ids = table_->ids(work_.second);
@@ -87,9 +87,10 @@ Result<void> Trial<K>::check_answers() {
     ++found;
   }
   if (found != table_->size()) return wrong("keys found", found, table_->size());
-  constexpr std::size_t kOneIn = 100;  // may be refused, and is reported
+  constexpr std::size_t kOneIn = 100;  // keys of which one may be refused; refusals are reported
   if (refused() > work_.second.size() / kOneIn)
-    return wrong("refused below its promise, at most", refused(), work_.second.size() / kOneIn);
+    return wrong("keys refused below the promised capacity (one in a hundred may be)", refused(),
+                 work_.second.size() / kOneIn);
   const std::size_t gone = table_->find(work_.first, 32);
   if (gone != 0) return wrong("erased keys found", gone, 0);
   return {};
@@ -124,8 +125,8 @@ Result<void> Trial<K>::time_lookups() {
   return {};
 }
 
-/// Times deletions and insertions, in turns of a hundredth of the table, so that the load stays.
-/// The number of rounds is odd, so that `third` is in the table at the end.
+/// Times deletions and insertions, in turns of about a hundredth of the table, so that the load
+/// stays the same. The number of rounds is odd, so that `third` is in the table at the end.
 template <class K>
 Result<void> Trial<K>::time_changes() {
   constexpr std::size_t kChanges = std::size_t{1} << 17;
@@ -168,7 +169,8 @@ Result<void> Trial<K>::time_mix() {
   samples_.ns[{"mix", 32}].push_back(
       ns_each(work_.mix.lookups.size(), [&] { did = table_->mix(work_.mix); }));
   const std::size_t misses = work_.mix.lookups.size() - work_.mixed_hits;
-  if (!all_there || case_.load_of(entrant_) > 0.75) return {};  // a few insertions may be refused
+  if (!all_there || case_.load_of(entrant_) > 0.75)
+    return {};  // above that load, a few insertions may be refused
   if (did.first != work_.mixed_hits) return wrong("touched", did.first, work_.mixed_hits);
   if (did.second != misses) return wrong("inserted in the mix", did.second, misses);
   if (refused() != 0) return wrong("entries after the mix", table_->size(), work_.second.size());
@@ -189,10 +191,11 @@ Result<void> Trial<K>::look_inside() {
   samples_.record_bytes = table_->record_bytes();
   const std::size_t largest = std::max(samples_.index_bytes, samples_.record_bytes);
   samples_.pages = std::max(samples_.pages, pages_under(largest, table_->pages()));
-  return first ? table_->check_invariants() : Result<void>{};  // it walks the whole table
+  return first ? table_->check_invariants() : Result<void>{};  // once: the check walks the table
 }
 
-/// Times insertions up to a fifth more than the table promises, with records for a quarter more.
+/// Times insertions from the promised capacity up to a fifth more, in a table with records for a
+/// quarter more.
 template <class K>
 Result<void> Trial<K>::time_past_the_promise() {
   if (case_.load) return {};
@@ -209,7 +212,7 @@ Result<void> Trial<K>::time_past_the_promise() {
 template <class K>
 std::unexpected<Error> Trial<K>::wrong(std::string_view what, std::size_t got,
                                        std::size_t expected) const {
-  return std::unexpected(Error{fmt::format("{} answers wrongly: {}: {}, and the reference says {}",
+  return std::unexpected(Error{fmt::format("{} gives wrong results: {}: {} instead of {}",
                                            entrant_.name, what, got, expected)});
 }
 

@@ -20,7 +20,7 @@ namespace millrace::bench {
 /// A size and a load: the same load for all tables, or each table's maximum.
 struct Case {
   unsigned bits = 0;
-  std::optional<double> load;  ///< share of the slots, 0 to 1; none: the load that a table promises
+  std::optional<double> load;  ///< live entries a slot, 0 to 1; none: what each table promises
 
   std::size_t slots() const { return std::size_t{1} << bits; }
   double load_of(const Entrant& entrant) const { return load.value_or(entrant.max_load); }
@@ -39,7 +39,7 @@ struct Samples {
   std::vector<float> insertion_ns;
   std::vector<double> beyond_ns;
   std::size_t refused_below = 0;   ///< insertions refused up to the promised load
-  std::size_t refused_beyond = 0;  ///< insertions refused beyond it
+  std::size_t refused_beyond = 0;  ///< insertions refused beyond the promised load
   std::size_t index_bytes = 0;
   std::size_t record_bytes = 0;
   Pages pages = Pages::huge;  ///< the worst kind of all trials
@@ -55,17 +55,17 @@ struct TrialOptions {
 template <class K>
 class Trial {
  public:
-  /// All arguments outlive the trial.
+  /// All arguments must outlive the trial.
   Trial(const Entrant& entrant, const TrialOptions& options, const Case& at,
         const Workload<K>& workload, Samples& samples)
       : entrant_(entrant), options_(options), case_(at), work_(workload), samples_(samples) {}
 
-  /// Runs the trial, and adds to `samples`. Returns false if `progress` ended it. Errors (failed):
-  /// no memory, or a table with results other than the reference's.
+  /// Runs the trial, and adds to `samples`. Returns false if `progress` ended the trial. Errors
+  /// (failed): no memory, or a table with results other than the reference's.
   Result<bool> run(const Progress& progress);
 
  private:
-  /// `headroom`: room beyond the promised capacity, as a share of it.
+  /// Makes the table. `headroom`: records beyond the promised capacity, as a share of it.
   Result<void> make(double headroom);
   Result<void> fill();
   Result<void> check_answers();
@@ -84,7 +84,7 @@ class Trial {
   const Workload<K>& work_;
   Samples& samples_;
   std::unique_ptr<Contender<K>> table_;
-  std::vector<bool> present_;  // by key of work_.second
+  std::vector<bool> present_;  // by place in work_.second
 };
 
 }  // namespace millrace::bench

@@ -9,8 +9,8 @@ namespace {
 
 using Row = std::array<double, 4>;  // three unknowns and the right-hand side
 
-/// Solves the equations by Gauss-Jordan elimination with pivots. Returns false if they do not
-/// determine the unknowns.
+/// Solves the equations by Gauss-Jordan elimination with pivoting. Returns false if the equations
+/// do not determine the unknowns.
 bool solve(std::array<Row, 3>& rows) {
   for (std::size_t column = 0; column < 3; ++column) {
     std::size_t pivot = column;
@@ -40,7 +40,8 @@ std::optional<ScalabilityLaw> fit_scalability_law(
       normal[i][3] += x[i] * workers / throughput;
     }
   }
-  // A coefficient below 0 is set to 0 and the rest fitted again; the closest of these fits counts.
+  // Fits the law with contention, coherence, both or neither set to 0. Of the fits without a
+  // coefficient below 0 the closest counts.
   std::optional<ScalabilityLaw> best;
   double least = 0;
   for (unsigned left_out = 0; left_out < 4; ++left_out) {

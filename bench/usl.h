@@ -1,5 +1,6 @@
 // The Universal Scalability Law (Gunther, "Guerrilla Capacity Planning", 2007), fitted to measured
-// points: throughput(N) = one N / (1 + contention (N - 1) + coherence N (N - 1)), with N workers.
+// points: throughput(N) = one * N / (1 + contention * (N - 1) + coherence * N * (N - 1)), with N
+// workers.
 #pragma once
 
 #include <optional>
@@ -11,7 +12,7 @@ namespace millrace::bench {
 struct ScalabilityLaw {
   double one = 0;         ///< throughput of one worker
   double contention = 0;  ///< share of the work that only one worker may do at a time
-  double coherence = 0;   ///< cost of each pair of workers to each other
+  double coherence = 0;   ///< cost that each pair of workers adds
 
   double at(double workers) const {
     return one * workers / (1 + contention * (workers - 1) + coherence * workers * (workers - 1));

@@ -20,7 +20,8 @@ TEST(ScalabilityLaw, IsFoundInPointsThatFollowIt) {
   EXPECT_NEAR(found->at(64), 12.5 * 64 / (1 + 0.03 * 63 + 0.0007 * 64 * 63), 1e-6);
 }
 
-// One worker was slow by chance. Without the bound at 0 the fit predicted a negative throughput.
+// The measurement with one worker was slow by chance. Without the bound at 0 the fit predicted a
+// negative throughput.
 TEST(ScalabilityLaw, PredictsNoMoreThanOneTimesTheWorkers) {
   const std::vector<std::pair<double, double>> measured{{1, 4.92},  {2, 8.84},   {4, 16.49},
                                                         {8, 29.37}, {12, 41.61}, {16, 54.49}};

@@ -13,16 +13,16 @@
 namespace millrace::bench {
 
 /// Keys, in the order in which a table gets them. `filling` fills the table; `second` replaces
-/// these keys one by one, in the random order of `first`; then some of `second` are erased for
-/// `third` and inserted again; then comes the mix.
+/// these keys one by one, in the random order of `first`; then some keys of `second` are replaced
+/// by `third`, and back, in turn; then comes the mix.
 template <class K>
 struct Workload {
   std::vector<K> filling;
   std::vector<K> first;  ///< `filling` in another order
   std::vector<K> second;
   std::vector<K> third;
-  std::vector<std::uint32_t> hit_of;  ///< for each of `hits` its place in `second`
-  std::vector<K> hits;                ///< kStreams streams, one for each timing
+  std::vector<std::uint32_t> hit_of;  ///< place in `second` of each key of `hits`
+  std::vector<K> hits;                ///< kStreams streams of kStream keys, timed in turn
   std::vector<K> misses;              ///< never inserted
   Mix<K> mix;
   std::size_t mixed_hits = 0;  ///< keys of mix.lookups that are present
@@ -74,8 +74,8 @@ void Workload<K>::make_lives(std::size_t live) {
   misses = fresh(kStream);
 }
 
-/// Makes the hits: rounds of all keys, each in a new random order, so that every key comes equally
-/// often.
+/// Makes the hits: rounds of all keys of `second`, each in a new random order, so that all keys are
+/// equally frequent.
 template <class K>
 void Workload<K>::make_hits(std::size_t live) {
   const std::size_t count = kStream * kStreams;
@@ -91,7 +91,8 @@ void Workload<K>::make_hits(std::size_t live) {
   for (const std::uint32_t i : hit_of) hits.push_back(second[i]);
 }
 
-/// Makes the mix: 95 hits to 4 misses. The misses are inserted, and as many of `leave` are erased.
+/// Makes the mix: 95 hits to 4 misses. The missing keys are inserted, and as many keys of `leave`
+/// are erased.
 template <class K>
 void Workload<K>::make_mix(std::span<const K> stay, std::span<const K> leave) {
   const std::size_t count = leave.size() * 99 / 4 / Mix<K>::kStep * Mix<K>::kStep;

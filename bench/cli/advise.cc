@@ -58,8 +58,8 @@ bool is_as_fast(const Tried& one, const Tried& best) {
   return one.ns_per_packet.median <= best.mostly;
 }
 
-/// Returns why a combination was not chosen, from measurements only: the schemes in which it
-/// differs, time, waiting, memory.
+/// Returns why a combination was not chosen, from measurements only: time, waiting, memory, and the
+/// schemes in which it differs from the best.
 std::string why_not(const Tried& one, const Tried& best) {
   if (!one.failed.empty()) return one.failed;
   const auto& [table, sharing, ageing] = one.combination;
@@ -93,7 +93,7 @@ std::string to_string(const Combination& is) {
   return fmt::format("table {}, sharing {}, ageing {}", is.table, is.sharing, is.ageing);
 }
 
-/// Returns true if `millrace run` chooses the recommended sharing without being told.
+/// Returns true if `millrace run` chooses the recommended sharing by default.
 bool leaves_sharing_open(const Advice& advice, unsigned workers) {
   const Combination& best = advice.best().combination;
   const Combination elsewhere = bench::usual(workers, false);
@@ -114,7 +114,7 @@ std::string sharing_toml(const Advice& advice, unsigned workers) {
   const auto& [table, sharing, ageing] = advice.shared->combination;
   if (advice.shared->combination == best) return toml;
   return toml + fmt::format(
-                    "# On the kernel's interfaces workers share their tables. There rather:\n"
+                    "# On the kernel's interfaces workers share their tables. Recommended there:\n"
                     "# sharing = \"{}\", table.scheme = \"{}\", ageing.scheme = \"{}\"\n",
                     sharing, table, ageing);
 }
@@ -125,7 +125,7 @@ std::string to_toml(const Advice& advice, const AdviseCommand& command) {
   return fmt::format(
       "# By millrace advise: {}, {} worker{}, {:.1f} Mpps a core.\n"
       "# Runs as it is: millrace replay --config FILE --in CAPTURE\n"
-      "# Live it takes ports and services: docs/run.md\n"
+      "# To run live, add ports and services: docs/run.md\n"
       "workers = {}\n{}\n"
       "[table]\nscheme = \"{}\"\ncapacity = {}\ncapacity_v6 = {}\n\n"
       "[ageing]\nscheme = \"{}\"\n",
@@ -155,10 +155,9 @@ void print_trace(const Advice& advice, const std::string& in) {
       in, grouped(trace.packets), trace.bytes, trace.seconds, grouped(trace.connections_v4),
       grouped(trace.connections_v6), grouped(advice.peak), trace.begun_a_second);
   fmt::print(
-      "{:.0f} % of the packets are their connection's first. Before half of the others {} other "
-      "connections were met since their last packet, before 90 % at most {}.\nThe busiest 1 % of "
-      "the "
-      "connections have {:.0f} % of the packets.\n\n",
+      "{:.0f} % of the packets are their connection's first. For half of the others, at most {} "
+      "other connections had packets since their own connection's last one; for 90 %, at most {}.\n"
+      "The busiest 1 % of the connections have {:.0f} % of the packets.\n\n",
       100 * trace.first_packets, grouped(trace.reuse_median), grouped(trace.reuse_90),
       100 * trace.busiest);
 }
@@ -166,14 +165,14 @@ void print_trace(const Advice& advice, const std::string& in) {
 /// Prints the limits of the recommendation: what was not measured, and where it does not hold.
 void print_limits(const Advice& advice, const AdviseCommand& command) {
   if (advice.no_faster)
-    fmt::print("  It is millrace's default: {} was no faster than turns of one differ\n",
+    fmt::print("  This is millrace's default: {} was not faster by more than its turns differ\n",
                to_string(*advice.no_faster));
   if (advice.packets_timed < advice.trace.packets)
-    fmt::print("  Timed were its first {} packets; more --seconds take more of them\n",
+    fmt::print("  Only the capture's first {} packets were timed; more --seconds time more\n",
                grouped(advice.packets_timed));
   if (advice.late_in != 0)
     fmt::print(
-        "  The time was up in {}: more --seconds make this surer\n",
+        "  The time was up in {}: more --seconds make the result surer\n",
         advice.late_in > bench::kRounds ? "the final" : fmt::format("round {}", advice.late_in));
   if (!advice.shared) return;
   const bool is_usual = advice.shared->combination == bench::usual(command.options.workers, true);
@@ -201,9 +200,9 @@ void print(const Advice& advice, const AdviseCommand& command) {
       static_cast<double>(best.memory_bytes) / (1 << 20), to_string(best.pages),
       100 * advice.tracked);
   print_limits(advice, command);
-  fmt::print("\nbehind: the best of those measured in the same round\n");
+  fmt::print("\nbehind: time above that of the best combination in the same round\n");
   print_head();
-  // The best ones, and all that failed, which come last.
+  // Combinations to show, the best first. Combinations that failed are shown, too, at the end.
   constexpr std::ptrdiff_t kShown = 20;
   std::ptrdiff_t shown = 0;
   for (const Tried& one : advice.tried) {
@@ -284,7 +283,8 @@ Result<Capture> AdviseCommand::load(const std::string& path) {
   return capture;
 }
 
-/// Returns `live`'s progress. If no table is shown, it prints a line for each part that begins.
+/// Returns a `Progress` that updates `live`. If `live` shows no table, prints a line for each step
+/// without a contender.
 bench::Progress AdviseCommand::progress_of(LiveTable& live) const {
   bench::Progress shown = live.progress();
   if (quiet || live.shows()) return shown;
@@ -317,12 +317,12 @@ int AdviseCommand::advise() {
     warn("interrupted before anything was finished");
     return kInterrupted;
   }
-  if (!advice->complete) warn("interrupted: what the rounds before have shown follows");
+  if (!advice->complete) warn("interrupted: the results of the finished rounds follow");
   if (!out.empty()) {
     if (auto ok = write_whole(out, to_toml(*advice, *this)); !ok) return fail(ok.error());
   }
   Json all = results_json("advise", advice->complete, options_json(options), options);
-  all["options"].erase("repetitions");  // a time limit takes their place
+  all["options"].erase("repetitions");  // the search has a time limit instead
   all["capture"] = to_json(*advice, in);
   all["no_faster"] = advice->no_faster ? to_json(*advice->no_faster) : Json(nullptr);
   all["on_kernel_interfaces"] = advice->shared ? to_json(*advice->shared) : Json(nullptr);
@@ -333,7 +333,7 @@ int AdviseCommand::advise() {
 void print(const Exhausted& exhausted, const std::string& in) {
   const Tried& advised = exhausted.advised();
   const auto& [table, sharing, ageing] = advised.combination;
-  fmt::print("{}: {}, {}, {} was advised; of all {} it takes {:.0f} % more time than the best\n",
+  fmt::print("{}: {}, {}, {} was advised; among all {} it takes {:.0f} % more time than the best\n",
              in, table, sharing, ageing, exhausted.all.size(), 100 * advised.behind);
   print_head();
   for (const Tried& one : exhausted.all) print_row(one, &one == &advised ? "advised" : one.failed);
@@ -347,7 +347,7 @@ int AdviseBench::compare() {
       return fail(misused("--json: " + path + " is a file of --in: give another file").error());
   }
   if (auto ok = begin(); !ok) return fail(ok.error());
-  // Read all captures before minutes are spent on the first.
+  // Reads all captures before minutes are spent on the first.
   std::vector<Capture> loaded;
   for (const std::string& path : captures) {
     auto capture = load(path);
@@ -385,7 +385,8 @@ void AdviseCommand::add_options_to(CLI::App& command) {
   options.workers = processors();
   add_whole(command, "--workers", options.workers, "Workers", 1, Workers::kMost);
   command
-      .add_option("--seconds", options.seconds, "Measure about so long; it ends at most 10 s later")
+      .add_option("--seconds", options.seconds,
+                  "Time for the search, which ends at most 10 s later")
       ->check(number(0, 3600))
       ->capture_default_str()
       ->type_name("S");
@@ -407,9 +408,8 @@ void add_advise(CLI::App& app, Run& run) {
   advise->add_options_to(*command);
   advise->add_common_to(*command, advise->options);
   command->footer(
-      "\nAn interrupt ends it early: what the rounds before have shown is used, and the exit "
-      "status\n"
-      "is 130.\n\nExample: millrace advise --in capture.pcap --out millrace.toml");
+      "\nAn interrupt ends it early: the results of the finished rounds are used, and the\n"
+      "exit status is 130.\n\nExample: millrace advise --in capture.pcap --out millrace.toml");
   command->callback([&run, advise] { run = [advise] { return advise->advise(); }; });
 }
 

@@ -60,8 +60,9 @@ Json to_json(const AgeingReport& report, const AgeingOptions& options) {
 
 void print(const AgeingReport& report) {
   fmt::print(
-      "ns a packet; more: than without ageing, median and its 95 % confidence interval; a burst's\n"
-      "time from receive to send; late: connections there past their timeout\n");
+      "ns a packet; more: ns added by ageing, median and 95 % confidence interval; %us: a burst's\n"
+      "time from receive to send; late: connections past their timeout, of those that\n"
+      "should live\n");
   fmt::print("{:8}{:>8}{:>9}{:>11}{:>20} {:>27}{:>8}{:>9}{:>10}{:>9}\n", "ageing", "ms", "workers",
              "live", "ns each", "more", "99 %us", "99.9 %us", "99.99 %us", "late");
   for (const auto& r : report.results) {
@@ -73,7 +74,7 @@ void print(const AgeingReport& report) {
                cell(r.ns_per_packet), none ? "" : more, r.burst_us[2].second, r.burst_us[3].second,
                r.burst_us[4].second, 100 * r.kept_too_long);
   }
-  fmt::print("With exact timeouts {:.0f} would live on average.\n", report.exact_live);
+  fmt::print("With exact timeouts {:.0f} connections would live on average.\n", report.exact_live);
 }
 
 int AgeingCommand::run() {
@@ -103,23 +104,24 @@ void add_bench_ageing(CLI::App& bench, Run& run) {
   auto* command = bench.add_subcommand("ageing", "Finding idle connections, by each scheme");
   const auto ageing = std::make_shared<AgeingCommand>();
   AgeingOptions& options = ageing->options;
-  add_names(*command, "--ageing", options.schemes, "Schemes, beside none; all",
+  add_names(*command, "--ageing", options.schemes, "Schemes to compare with none; all",
             AgeingSchemes::names());
-  add_whole(*command, "--interval-ms", options.interval_ms, "How often they look; 1000,100,10,1", 1,
-            1000);
-  add_whole(*command, "--workers", options.workers, "How many at once; 1 and 2", 1, Workers::kMost);
-  command->add_option("--table", options.table, "Which table")
+  add_whole(*command, "--interval-ms", options.interval_ms,
+            "Between two searches for idle connections; 1000,100,10,1", 1, 1000);
+  add_whole(*command, "--workers", options.workers, "Numbers of workers; 1 and 2", 1,
+            Workers::kMost);
+  command->add_option("--table", options.table, "Connection table")
       ->check(one_of(TableSchemes::names()))
       ->capture_default_str();
-  command->add_option("--sharing", options.sharing, "How workers share it")
+  command->add_option("--sharing", options.sharing, "How workers share the table")
       ->check(one_of(SharingSchemes::names()))
       ->capture_default_str();
   add_whole(*command, "--connections", options.connections, "Connections opened in all", 1,
             20'000'000);
   add_whole(*command, "--packets-per-connection", options.packets_per_connection,
-            "On average, both directions together", 5, 10'000);
-  add_whole(*command, "--timeout-ms", options.timeout_ms, "Idle time after which one ends", 1,
-            1'000'000'000);
+            "Packets of a connection on average, both directions together", 5, 10'000);
+  add_whole(*command, "--timeout-ms", options.timeout_ms, "Idle time after which a connection ends",
+            1, 1'000'000'000);
   add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
   ageing->add_to(*command, options);
   command->footer(

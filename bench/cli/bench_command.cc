@@ -16,10 +16,10 @@ void BenchCommand::add_common_to(CLI::App& command, bench::Settings& settings) {
           [&settings](const std::string& name) {
             settings.pages = pages_named(name).value_or(settings.pages);
           },
-          "Best memory to try: huge, transparent or small")
+          "Best kind of pages to try: huge, transparent or small")
       ->check(one_of({"huge", "transparent", "small"}))
       ->default_str(std::string(to_string(settings.pages)));
-  command.add_option("--seed", settings.seed, "Fixes everything random")
+  command.add_option("--seed", settings.seed, "Seed of everything random")
       ->check(not_negative())
       ->capture_default_str()
       ->type_name("N");

@@ -25,7 +25,8 @@ namespace millrace::cli {
 
 using bench::Spread;
 
-// Each of these adds a command of `millrace-bench`, or a question of `bench`. Each has one file.
+// Each of these functions adds a command of `millrace-bench`, or a question of `bench`. Each
+// question has a file of its own.
 void add_advise(CLI::App& app, Run& run);
 void add_bench(CLI::App& app, Run& run);
 void add_bench_advise(CLI::App& bench, Run& run);
@@ -49,17 +50,16 @@ struct BenchCommand {
 
   /// Adds --pages, --seed, --json and --quiet.
   void add_common_to(CLI::App& command, bench::Settings& settings);
-  /// Adds the same options, and --repetitions and --quick.
+  /// Adds the options of `add_common_to`, and --repetitions and --quick.
   void add_to(CLI::App& command, bench::Settings& settings);
-  /// Prepares for a measurement: from now on an interrupt is noticed. Errors: the file for the
-  /// results cannot be written.
+  /// Prepares for a measurement: from now on an interrupt no longer ends the process at once.
+  /// Errors: the file for the results cannot be written.
   Result<void> begin() const;
   void warn(std::string_view message) const;
   /// Warns if there are fewer processors than threads.
   void warn_of_turns(unsigned threads, std::string_view called = "workers") const;
-  /// Warns if an interrupt ended the measurement (not `complete`). Returns true if it had no
-  /// results
-  /// (`none`) by then.
+  /// Warns if an interrupt ended the measurement (not `complete`). Returns true if there are no
+  /// results to print then (`none`).
   bool left_nothing(bool complete, bool none) const;
   /// Writes the results to their file, then prints them; returns the exit status. The file comes
   /// first, because a reader may close standard output at any time.
@@ -70,7 +70,7 @@ struct BenchCommand {
 Json results_json(std::string_view suite, bool complete, Json options,
                   const bench::Settings& settings);
 
-/// Adds an option with a whole number or, in the second function, with a list of them.
+/// Adds an option with a whole number, `from` to `to`.
 template <class T>
 void add_whole(CLI::App& command, const std::string& name, T& value, const std::string& text,
                std::uint64_t from, std::uint64_t to) {
@@ -79,6 +79,7 @@ void add_whole(CLI::App& command, const std::string& name, T& value, const std::
       ->capture_default_str()
       ->type_name("N");
 }
+/// Adds an option with a list of whole numbers, each `from` to `to`.
 template <class T>
 void add_whole(CLI::App& command, const std::string& name, std::vector<T>& values,
                const std::string& text, std::uint64_t from, std::uint64_t to) {
@@ -108,8 +109,8 @@ inline std::unexpected<Error> misused(std::string message) {
   return std::unexpected(Error{std::move(message), Error::Kind::usage});
 }
 
-/// Checks that no value is in the list twice: it would be measured twice, under one heading. Errors
-/// (usage): a value that is.
+/// Checks that no value is in the list twice: such a value would be measured twice, under one
+/// heading. Errors (usage): a value that is there twice.
 template <class T>
 Result<void> each_once(std::string_view option, const std::vector<T>& values) {
   std::set<std::string> seen;
@@ -127,7 +128,7 @@ Result<void> each_once(std::string_view option, const std::vector<T>& values) {
   return {};
 }
 
-/// Rewords an error of the library, which names a capacity, for a command with the option `option`.
+/// Replaces "the capacity" in an error of the library by `option`, the option that sets it.
 Error in_terms_of(std::string_view option, Error error);
 
 }  // namespace millrace::cli

@@ -1,5 +1,5 @@
-// `millrace bench level`: what moving a shard costs, what levelling a skewed load brings, and what
-// many workers would do.
+// `millrace bench level`: what moving a shard costs, how fast workers are with a skewed load once
+// it is levelled, and how evenly many workers would be loaded.
 #include "bench/level.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ double lost_share(const LevelReport& report) {
          static_cast<double>(std::max<std::uint64_t>(report.arrived, 1));
 }
 
-/// A row for the mean and one for each percentile, of each kind of packets.
+/// Returns a row for the mean and one for each percentile, for each kind of packets.
 Json latency_json(const LevelReport& report) {
   Json rows = Json::array();
   for (const LevelLatency& latency : report.latency) {
@@ -123,8 +123,8 @@ void print_latency(const LevelReport& report, const LevelOptions& options) {
   }
   if (report.moves_at_rate > 0) {
     fmt::print(
-        "Meanwhile {} moves took {:.2f} ms (50 %) and {:.2f} ms (99 %); {:.2f} % of packets "
-        "found a queue full\n",
+        "Meanwhile {} moves took at most {:.2f} ms (50 %) and {:.2f} ms (99 %); {:.2f} % of "
+        "packets found a queue full\n",
         report.moves_at_rate, report.move_ms_at_rate[0].second, report.move_ms_at_rate[1].second,
         100 * lost_share(report));
   }
@@ -133,7 +133,7 @@ void print_latency(const LevelReport& report, const LevelOptions& options) {
 void print_imbalance(const std::vector<ImbalanceResult>& results) {
   fmt::print(
       "\nSimulated workers, by second: by how many percent the busiest has more packets than the "
-      "idlest, median (least-most); the same of bytes; moves a second\n"
+      "idlest, and more bytes: median (least-most); moves a second\n"
       "{:10}{:10}{:>8}{:>24}{:>24}{:>10}\n",
       "traffic", "shards", "workers", "packets", "bytes", "moves");
   for (const ImbalanceResult& r : results) {
@@ -156,9 +156,8 @@ void print_scaling(const std::vector<ScalingResult>& results, unsigned workers) 
 
 void print(const LevelReport& report, const LevelOptions& options) {
   fmt::print(
-      "Mpps of all workers, the same in that of an even load without moves, and the busiest "
-      "worker's "
-      "packets in the mean's: median (least-most)\n");
+      "Mpps of all workers; x even: Mpps divided by the even case's; busiest: the busiest worker's "
+      "packets divided by the mean: median (least-most)\n");
   fmt::print("{:10}{:>22}{:>22}{:>22}{:>8}{:>14}{:>10}{:>10}\n", "case", "Mpps", "x even",
              "busiest", "moves", "connections", "50 % ms", "99 % ms");
   for (const LevelResult& r : report.results) {
@@ -190,8 +189,8 @@ int LevelCommand::run() {
   constexpr double kManyLost = 0.01;
   if (lost_share(*report) > kManyLost) {
     warn(
-        fmt::format("{:.0f} % of packets found a queue full while latency was measured: others use "
-                    "the processors, and latencies are theirs",
+        fmt::format("{:.0f} % of packets found a queue full while latency was measured: other "
+                    "programs use the processors, too, and raise the latencies",
                     100 * lost_share(*report)));
   }
   return finish(report->complete, to_json(*report, options), [&] { print(*report, options); });
@@ -214,24 +213,28 @@ void add_bench_level(CLI::App& bench, Run& run) {
       ->check(one_of({"128", "256", "512"}))
       ->capture_default_str();
   add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
-  command->add_option("--seconds", options.seconds, "Of each measurement")
+  command->add_option("--seconds", options.seconds, "Length of each measurement")
       ->check(number(0.01, 3600))
       ->capture_default_str()
       ->type_name("S");
-  command->add_option("--offered", options.offered, "Rate for latency, of the even load's")
+  command
+      ->add_option("--offered", options.offered,
+                   "Rate for latency, as a share of the even load's throughput")
       ->check(number(0.01, 1))
       ->capture_default_str()
       ->type_name("X");
   bench::SimulationOptions& simulation = options.simulation;
-  add_whole(*command, "--simulated", simulation.workers, "Workers that are computed; 1 to 16", 1,
+  add_whole(*command, "--simulated", simulation.workers, "Numbers of simulated workers; 1 to 16", 1,
             Workers::kMost);
-  add_whole(*command, "--packets", simulation.packets, "For each kind of traffic that they get",
+  add_whole(*command, "--packets", simulation.packets, "Simulated packets of each kind of traffic",
             10'000, 10'000'000'000);
-  command->add_option("--peak", simulation.peak, "Their changing load, in capacities of one worker")
+  command
+      ->add_option("--peak", simulation.peak,
+                   "Peak of the simulated load, in capacities of one worker")
       ->check(number(0.01, bench::SimulationOptions::kScaling))
       ->capture_default_str()
       ->type_name("X");
-  command->add_option("--move-ms", simulation.move_ms, "How long a shard takes to move there")
+  command->add_option("--move-ms", simulation.move_ms, "How long a simulated move of a shard takes")
       ->check(number(0.01, 10'000))
       ->capture_default_str()
       ->type_name("MS");

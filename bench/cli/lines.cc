@@ -76,12 +76,12 @@ void print_by_operation(const LinesReport& report, std::size_t width, Shown&& sh
 }
 
 void print(const LinesReport& report) {
-  fmt::print("cache lines that one operation touches: mean, 99 % at most/most; 2^{} slots\n",
+  fmt::print("cache lines that one operation touches: mean, 99th percentile/most; 2^{} slots\n",
              report.results[0].bits);
   print_by_operation(report, 15, figure);
   fmt::print("\ninstructions of one operation: mean\n");
   print_by_operation(report, 8, instructions);
-  fmt::print("\nlines that it prefetches and does not touch: mean\n");
+  fmt::print("\nlines that one operation prefetches and does not touch: mean\n");
   print_by_operation(report, 8, in_vain);
   std::size_t undecoded = 0;
   std::size_t cut = 0;
@@ -126,8 +126,9 @@ void add_bench_lines(CLI::App& bench, Run& run) {
       ->delimiter(',')
       ->check(number(0.05, 1))
       ->type_name("X,...");
-  command->add_flag("--at-maximum", options.at_maximum, "Each at the load that it promises, too");
-  add_whole(*command, "--operations", options.operations, "Of each kind",
+  command->add_flag("--at-maximum", options.at_maximum,
+                    "Also each table at the load that it promises");
+  add_whole(*command, "--operations", options.operations, "Operations of each kind",
             LinesOptions::kLeastOperations, 100'000);
   lines->add_common_to(*command, options);
   command->add_flag("--quick", lines->quick, "A small size only: does it still work?");

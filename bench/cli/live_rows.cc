@@ -48,8 +48,8 @@ void LiveRows::add(std::string_view who, double value) {
   if (to_come_ > 0) --to_come_;
 }
 
-/// Returns the line about the present step. The contender comes last, because a narrow window cuts
-/// it off, and its row is marked, too.
+/// Returns the line about the present step. The contender comes last, where a narrow window may cut
+/// it off, because its row is marked, too.
 std::string LiveRows::under_way(double seconds) const {
   if (to_come_ == 0) return fmt::format("{}: {}", shown_time(seconds), what_);
   std::string left;
@@ -106,7 +106,8 @@ std::vector<LiveLine> LiveRows::lines(double seconds, WindowSize window) const {
 /// Returns a head and at most `most` rows. If the window is narrow, names are cut first, down to a
 /// few letters.
 std::vector<LiveLine> LiveRows::table(std::size_t most, std::size_t width) const {
-  constexpr std::size_t kSpreadFrom = 59;  // columns; in narrower windows names matter more
+  // Columns from which the spread is shown: in narrower windows names matter more.
+  constexpr std::size_t kSpreadFrom = 59;
   const bool with_spread = width >= kSpreadFrom;
   const auto shown = best_of(most);
   const std::size_t hidden = rows_.size() - shown.size();

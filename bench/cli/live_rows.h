@@ -41,8 +41,9 @@ class LiveRows {
   void add(std::string_view who, double value);
 
   /// Returns the present step with its progress, then a table with one row a contender; `seconds`
-  /// is the time so far. There is at least one line and one line less than the window has rows.
-  /// Lines are a column narrower than the window, because a full line would wrap.
+  /// is the time so far. There is at least one line. If the window has two rows or more, the lines
+  /// are fewer than its rows. Lines are at least a column narrower than the window, because a full
+  /// line would wrap.
   std::vector<LiveLine> lines(double seconds, WindowSize window) const;
 
  private:

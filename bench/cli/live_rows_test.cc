@@ -64,7 +64,7 @@ TEST(LiveRows, SaysHowFarItIs) {
   EXPECT_EQ(rows.lines(3, {}).front().text, "0 of 1000, 3 s: a");
   rows.add("a", 1);
   rows.add("a", 1);
-  rows.next({.what = "b", .to_come = 400});  // part of the measurements to come
+  rows.next({.what = "b", .to_come = 400});  // fewer than are already known to come
   EXPECT_EQ(rows.lines(20, {}).front().text, "2 of 1000, 20 s, about 2.8 h left: b");
   EXPECT_EQ(rows.lines(2, {}).front().text, "2 of 1000, 2 s, about 17 min left: b");
 }

@@ -22,10 +22,10 @@ class LiveTable {
   LiveTable& operator=(const LiveTable&) = delete;
   ~LiveTable() { clear(); }
 
-  /// Returns a `Progress` that shows the benchmark and ends it after an interrupt. It refers to
-  /// this object.
+  /// Returns a `Progress` that shows the benchmark and ends it after an interrupt. The `Progress`
+  /// refers to this object.
   bench::Progress progress();
-  /// Returns true if anything is shown at all.
+  /// Returns true if the table is shown.
   bool shows() const { return shows_; }
   /// Removes the lines from the terminal, for good.
   void clear();
@@ -40,7 +40,7 @@ class LiveTable {
 
   const SteadyClock::time_point start_ = SteadyClock::now();
   const bool shows_;
-  std::mutex mutex_;  // protects the following members
+  std::mutex mutex_;  // protects `rows_`, `drawn_` and `is_stale_`
   LiveRows rows_;
   SteadyClock::time_point drawn_;
   bool is_stale_ = false;

@@ -70,7 +70,7 @@ std::string percent(double ratio, int digits = 3) {
   return fmt::format("{:.{}f} %", 100 * ratio, digits);
 }
 
-/// A column of the table. It is left out if all lines would have the same value.
+/// A column of the table. Columns that are not needed are left out.
 struct Column {
   std::string_view heading;
   int width;  ///< below 0: aligned to the left, for names
@@ -81,13 +81,13 @@ struct Column {
 bool has_several_workers(const OverloadOptions& options) {
   return options.workers != std::vector{1U};
 }
-/// Returns true if more than policies is compared.
+/// Returns true if the options compare more than policies.
 bool compares_more(const OverloadOptions& options) {
   return options.tables.size() > 1 || options.divisions.size() > 1 || has_several_workers(options);
 }
 
-/// Returns the columns, 108 characters at most. If more than policies is compared there are columns
-/// for it, and some figures are in the JSON only.
+/// Returns the columns, 108 characters at most. If the options compare more than policies, there
+/// are columns for that, and some figures are in the JSON only.
 std::vector<Column> columns_of(const OverloadOptions& options) {
   const bool more = compares_more(options);
   return {
@@ -129,14 +129,14 @@ void print(const OverloadReport& report, const OverloadOptions& options) {
   std::erase_if(columns, [](const Column& column) { return !column.is_shown; });
   fmt::print(
       "offered: connections, of the capacity; goodput: packets of established connections that\n"
-      "came out right; served: clients that began meanwhile, all of whose packets did; rate:\n"
-      "packets a second, against those of the same connections with room for all\n");
+      "were sent with the right address; served: clients that began meanwhile, with all packets\n"
+      "sent so; rate: packets a second, divided by those with room for all connections\n");
   if (compares_more(options)) {
     fmt::print(
-        "of all: packets that all genuine clients and their backends have to send, that came out\n"
-        "right; refused at: connections with entries when the first found no place, of the "
-        "capacity;\n"
-        "Mpps of all workers, medians\n");
+        "of all: the same as goodput, for the packets of all genuine clients; refused at:\n"
+        "connections with entries when the first connection found no place, of the capacity; "
+        "Mpps:\n"
+        "of all workers, median\n");
   }
   std::string heading;
   for (const Column& column : columns) heading += padded(column.heading, column.width);
@@ -191,17 +191,17 @@ void add_bench_overload(CLI::App& bench, Run& run) {
             "Connections offered, % of the capacity; 50,80,100,150,200", 1,
             OverloadOptions::kMaxPercent);
   add_names(*command, "--table", options.tables, "Tables; race", TableSchemes::names());
-  add_whole(*command, "--workers", options.workers, "How many at once; 1", 1, Workers::kMost);
+  add_whole(*command, "--workers", options.workers, "Numbers of workers; 1", 1, Workers::kMost);
   add_names(*command, "--division", options.divisions,
-            "Of the capacity among workers: room for unequal shares, or even; room",
+            "How workers divide the capacity: room (for unequal shares), even; room",
             bench::overload_divisions());
-  command->add_option("--ageing", options.ageing, "Which ageing scheme")
+  command->add_option("--ageing", options.ageing, "Ageing scheme")
       ->check(one_of(AgeingSchemes::names()))
       ->capture_default_str();
   add_whole(*command, "--capacity", options.capacity, "Connections promised", 100,
             OverloadOptions::kMaxCapacity);
-  add_whole(*command, "--half-open-percent", options.half_open_percent, "Budget of half-open ones",
-            1, 100);
+  add_whole(*command, "--half-open-percent", options.half_open_percent,
+            "Most half-open connections, % of the capacity", 1, 100);
   add_whole(*command, "--burst", options.burst, "Packets a burst", 1, 64);
   overload->add_to(*command, options);
   command->footer(

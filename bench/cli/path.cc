@@ -57,7 +57,7 @@ void print(const std::vector<PathResult>& results, const std::string& table) {
                r.whole.median - r.parse.median);
   }
   if (results.front().stages.empty()) {
-    fmt::print("\nstages: of race and chained only\n");
+    fmt::print("\nstages: measured of race and chained only\n");
   } else {
     print_stages(results);
   }

@@ -25,7 +25,7 @@ struct PipelineCommand : BenchCommand {
   void warn_of_too_many_threads() const;
 };
 
-/// Adds NAME_median, NAME_min and NAME_max, which are null without a spread.
+/// Adds NAME_median, NAME_min and NAME_max, which are null if there is no spread.
 void put(Json& row, std::string_view name, const std::optional<Spread>& spread, int digits) {
   const auto shown = [&](double Spread::* of) {
     return spread ? Json(rounded((*spread).*of, digits)) : Json();
@@ -140,9 +140,10 @@ void add_bench_pipeline(CLI::App& bench, Run& run) {
       "pipeline", "A thread that reads for all workers, predicted by arithmetic and measured");
   const auto pipeline = std::make_shared<PipelineCommand>();
   PipelineOptions& options = pipeline->options;
-  add_whole(*command, "--workers", options.workers,
-            "How many, whether or not each thread has a processor; all numbers for which each has",
-            1, Workers::kMost);
+  add_whole(
+      *command, "--workers", options.workers,
+      "Numbers of workers, even if threads outnumber processors; all with a processor a thread", 1,
+      Workers::kMost);
   command->add_option("--table", options.table, "Connection table")
       ->check(one_of(TableSchemes::names()))
       ->capture_default_str();

@@ -84,9 +84,9 @@ std::string short_us(double us) {
 
 void print(const RateReport& report) {
   fmt::print(
-      "Mpps of all workers: offered, and passed, median (least-most); lost: of those offered, for\n"
-      "want of a place in the queue; microseconds from arrival to send, of those passed: so many\n"
-      "percent at most\n");
+      "Mpps of all workers: offered, and passed: median (least-most); lost: packets that found\n"
+      "the queue full, of those offered; 50 %, 99 %, 99.9 %: microseconds from arrival to send\n"
+      "that so many of the passed packets do not exceed\n");
   fmt::print("{:11}{:17}{:>7}{:>7}{:>8}{:>20}{:>9}{:>7}{:>7}{:>7}\n", "table", "sharing", "workers",
              "load", "offered", "passed", "lost", "50 %", "99 %", "99.9 %");
   std::uint64_t refused = 0;
@@ -136,13 +136,14 @@ void add_bench_rate(CLI::App& bench, Run& run) {
             "Tables; race, cuckoo, cuckoo++, chained, hopscotch, std", TableSchemes::names());
   add_names(*command, "--sharing", options.sharing, "Sharing schemes; sharded, mutex",
             SharingSchemes::names());
-  add_whole(*command, "--workers", options.workers, "How many at once; 1 and 2", 1, Workers::kMost);
+  add_whole(*command, "--workers", options.workers, "Numbers of workers; 1 and 2", 1,
+            Workers::kMost);
   add_numbers(*command, "--offered", options.offered_mpps,
               "Million packets a second, to all workers together; 1,2,4,6,8,10,15,20", 0.01, 1000);
   add_numbers(*command, "--load", options.loads,
-              "Connections, of those that the tables promise room for; 0.65", 0.01, 1);
+              "Connections, as a share of the promised capacity; 0.65", 0.01, 1);
   add_whole(*command, "--live", options.live, "Connections", RateOptions::kLeastLive, 100'000'000);
-  command->add_option("--seconds", options.seconds, "Of each run")
+  command->add_option("--seconds", options.seconds, "Length of each run")
       ->check(number(0.01, 60))
       ->capture_default_str()
       ->type_name("X");

@@ -134,7 +134,8 @@ void add_bench_scaling(CLI::App& bench, Run& run) {
   auto* command = bench.add_subcommand("scaling", "Several workers, under every sharing scheme");
   const auto scaling = std::make_shared<ScalingCommand>();
   ScalingOptions& options = scaling->options;
-  add_whole(*command, "--workers", options.workers, "How many at once; 1 and 2", 1, Workers::kMost);
+  add_whole(*command, "--workers", options.workers, "Numbers of workers; 1 and 2", 1,
+            Workers::kMost);
   add_names(*command, "--table", options.tables, "Tables; all that go with a scheme",
             TableSchemes::names());
   add_names(*command, "--sharing", options.sharing, "Sharing schemes; all", sharing_names());

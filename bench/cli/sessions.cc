@@ -70,9 +70,9 @@ Json to_json(const SessionsReport& report, const SessionsOptions& options) {
 
 void print_times(const SessionsReport& report) {
   fmt::print(
-      "Mpps of all cores, and ns a look-up of one: median (least-most). Between two of one "
-      "session\n"
-      "there is one of each other. Bytes a session: index, and all that a table holds\n");
+      "Mpps of all cores, and ns a look-up of one core: median (least-most). Between two look-ups\n"
+      "of a session comes one of each other session. index, bytes: bytes a session, of the index\n"
+      "and of the whole table\n");
   fmt::print("{:>10}{:>7}  {:18}{:>22}{:>22}{:>8}{:>8}\n", "sessions", "cores", "table", "Mpps",
              "ns each", "index", "bytes");
   for (const auto& r : report.results) {
@@ -119,7 +119,7 @@ int SessionsCommand::run() {
 }  // namespace
 
 void add_bench_sessions(CLI::App& bench, Run& run) {
-  auto* command = bench.add_subcommand("sessions", "Look-ups, by how many sessions there are");
+  auto* command = bench.add_subcommand("sessions", "Look-ups, by number of sessions");
   const auto sessions = std::make_shared<SessionsCommand>();
   SessionsOptions& options = sessions->options;
   const auto* table =
@@ -127,18 +127,17 @@ void add_bench_sessions(CLI::App& bench, Run& run) {
                 "Tables, as in bench tables; all dhash, chained, race", entrant_names())
           ->type_name("NAME,...");
   command->get_formatter()->label(table->get_type_name(), "NAME,...");
-  add_whole(*command, "--buckets", options.buckets, "And chained with so many, named chained/N", 1,
+  add_whole(*command, "--buckets", options.buckets, "Also chained with N buckets, as chained/N", 1,
             100'000'000);
-  add_whole(*command, "--sessions", options.sessions, "How many; 262144,524288,1048576", 1000,
-            10'000'000);
-  add_whole(*command, "--cores", options.cores, "That share the sessions; 1 and 2", 1,
+  add_whole(*command, "--sessions", options.sessions, "Numbers of sessions; 262144,524288,1048576",
+            1000, 10'000'000);
+  add_whole(*command, "--cores", options.cores, "Cores that share the sessions; 1 and 2", 1,
             Workers::kMost);
-  add_whole(*command, "--burst", options.burst, "Packets a burst; 1: one after the other", 1, 64);
+  add_whole(*command, "--burst", options.burst, "Packets a burst; 1: without bursts", 1, 64);
   sessions->add_to(*command, options);
   command->footer(
-      "\nA trial looks up for about 0.2 s, whole rounds of all sessions where one fits. Filling "
-      "long\n"
-      "chains takes longer. docs/dhash.md compares with the paper.\n\n"
+      "\nA trial looks up sessions for about 0.2 s, in whole rounds of all sessions if one fits.\n"
+      "Filling long chains takes longer. docs/dhash.md compares with the paper.\n\n"
       "An interrupt ends it early: what is finished is printed and written, and the exit\n"
       "status is 130.\n\n"
       "Example: millrace bench sessions --buckets 1040,10000,100000,1000000 --json sessions.json");

@@ -24,7 +24,7 @@ using bench::TablesPlan;
 
 struct TablesCommand : BenchCommand {
   TablesOptions options;
-  bool with_maximum = false;  ///< --maximum was given, which is the default
+  bool with_maximum = false;  ///< --at-maximum was given, which is the default
   bool no_maximum = false;
 
   Result<int> run();
@@ -36,7 +36,7 @@ struct TablesCommand : BenchCommand {
 
 Result<void> TablesCommand::check() const {
   if (with_maximum && no_maximum)
-    return misused("--at-maximum and --no-maximum say the contrary: give one of them");
+    return misused("--at-maximum and --no-maximum contradict each other: give one of them");
   if (auto ok = each_once("--table", options.tables); !ok) return ok;
   if (auto ok = each_once("--bits", options.bits); !ok) return ok;
   if (auto ok = each_once("--load", options.loads); !ok) return ok;
@@ -51,7 +51,7 @@ std::string duration_text(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-/// Prints before the measurement how long it takes, and how much memory.
+/// Prints before the measurement how long it will take, and how much memory it needs.
 void TablesCommand::announce(const TablesPlan& plan) const {
   const std::size_t needed = plan.memory_bytes();
   if (!quiet) {
@@ -61,7 +61,7 @@ void TablesCommand::announce(const TablesPlan& plan) const {
   }
   for (const auto& line : plan.left_out) warn(line);
   if (const auto there = available_memory_bytes(); needed > there) {
-    warn(fmt::format("{:.1f} GiB of memory are available: it may end before the largest size",
+    warn(fmt::format("{:.1f} GiB of memory are available: the largest size may fail",
                      static_cast<double>(there) / (1 << 30)));
   }
 }
@@ -73,7 +73,7 @@ std::optional<std::string> pages_warning(const TablesReport& report) {
   std::size_t most = 0;
   for (const auto& r : report.result.operations) {
     const auto bytes = static_cast<std::size_t>(r.bytes_per_entry * static_cast<double>(r.live));
-    if (bytes <= 2 * kWorthHugePages) continue;  // its pieces may be smaller than a huge page
+    if (bytes <= 2 * kWorthHugePages) continue;  // a table's pieces may be smaller than a huge page
     obtained.insert(r.pages);
     most = std::max(most, bytes);
   }
@@ -120,7 +120,7 @@ Result<int> TablesCommand::run() {
   return status;
 }
 
-/// Returns title and names in lines of the help's width.
+/// Returns the title and the names, wrapped to the width of the help.
 std::string wrapped(std::string_view title, const std::vector<std::string>& names) {
   constexpr std::size_t kWidth = 78;
   std::string text;
@@ -152,13 +152,14 @@ void add_bench_tables(CLI::App& bench, Run& run) {
       ->check(number(0.05, 1))
       ->type_name("X,...");
   command->add_flag("--at-maximum", tables->with_maximum,
-                    "Each at the load that it promises, too, and beyond; the default");
-  command->add_flag("--no-maximum", tables->no_maximum, "At the loads of --load only");
-  command->add_option("--key-bytes", options.key_bytes, "16 (IPv4), 40 (IPv6); both")
+                    "Each table at its promised load, too, and beyond; the default");
+  command->add_flag("--no-maximum", tables->no_maximum, "Tables at the loads of --load only");
+  command
+      ->add_option("--key-bytes", options.key_bytes, "Bytes of a key: 16 (IPv4), 40 (IPv6); both")
       ->delimiter(',')
       ->check(one_of({"16", "40"}))
       ->type_name("N,...");
-  add_whole(*command, "--burst", options.bursts, "Keys a look-up; 1,8,32,64", 1, 64);
+  add_whole(*command, "--burst", options.bursts, "Keys in a burst of look-ups; 1,8,32,64", 1, 64);
   tables->add_to(*command, options);
   command->footer(wrapped("\nTables:", entrant_names()) +
                   "`millrace schemes` and `millrace bench schemes` say what they are.\n\n"

@@ -102,9 +102,9 @@ class Text {
 constexpr std::array<std::string_view, 6> kOperations{"touch",  "hit",    "miss",
                                                       "insert", "delete", "mix"};
 
+using Row = std::map<std::string_view, const TableResult*>;  // by operation
 /// Results in rows, one for each table; lookups in bursts of 32 or, if there are none, of the
 /// nearest size.
-using Row = std::map<std::string_view, const TableResult*>;  // by operation
 struct Rows {
   std::vector<std::string_view> order;
   std::map<std::string_view, Row> of;
@@ -149,13 +149,15 @@ void add_operations(Text& text, const std::vector<TableResult>& operations) {
                         : fmt::format("load {}", rounded(load, 4)));
     add_rows(text, rows);
   }
-  text.add("\nx limit: a touch, by what its two fetches cost at least, measured in the same run\n");
+  text.add(
+      "\nx limit: time of a touch, divided by the least time of its two fetches in the same run\n");
 }
 
 void add_limits(Text& text, const std::vector<bench::MachineLimit>& limits) {
   text.add(
-      "The machine: ns for a line at random of memory as large as the records of race, and for "
-      "one of\nits index and one of its records together; median (least-most)\n"
+      "The machine: ns for a random line of memory as large as the records of race, and for a "
+      "random\nline of memory as large as its index together with such a record; median "
+      "(least-most)\n"
       "{:27}{:>36}{:>36}\n",
       "", "a record", "a line of the index, and a record");
   text.add("{:>5}  {:<12}{:>8}{:>18}{:>18}{:>18}{:>18}\n", "slots", "pages", "in turn", "read",
@@ -165,13 +167,13 @@ void add_limits(Text& text, const std::vector<bench::MachineLimit>& limits) {
              to_string(limit.pages), short_ns(limit.dependent_ns.median), cell(limit.one_read_ns),
              cell(limit.one_update_ns), cell(limit.two_read_ns), cell(limit.read_update_ns));
   }
-  text.add("in turn: each address known only when the line before it has come\n");
+  text.add("in turn: each address depends on the line read before\n");
 }
 
 void add_overloads(Text& text, const std::vector<bench::OverloadResult>& overloads) {
   if (overloads.empty()) return;
   text.add(
-      "\nInsertions refused, of all repetitions: up to the entries promised, and from there to "
+      "\nInsertions refused, in all repetitions: up to the promised capacity, and from there up to "
       "120 %\n");
   text.add("{:15}{:>10}{:>10}{:>10}{:>12}{:>12}{:>26}\n", "", "key bytes", "slots", "promised",
            "refused", "beyond", "ns an insertion beyond");

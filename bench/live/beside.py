@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Measures the packets that millrace forwards, in turn with DPDK's testpmd in the same place.
+"""Measures how fast millrace forwards packets, in turn with DPDK's testpmd in its place.
 
     beside.py MILLRACE QUESTION [OPTION...]
 
     packets   60-byte frames of 1000 connections over veth, thousands a second
     tcp       many TCP connections at once over veth (iperf3), Gb/s
-    latency   of UDP datagrams over veth, in turn with the kernel's forwarding, too
+    latency   round-trip times of UDP datagrams over veth, in turn with the kernel's forwarding, too
     memif     60-byte frames of a million connections over memif, millions a second
-    file      from a file without output, nanoseconds a packet, in turn with `bench path`
+    file      frames from a file, which are dropped at the end, nanoseconds a packet, in turn with `bench path`, too
 
-Prints a line for each round, then medians, least and most. Needs root, and the packages dpdk-dev, ethtool, iperf3, tcpreplay;
-`memif` needs 3400 huge pages.
+Prints a line for each round, then medians with the least and the greatest value. Needs root, and the packages dpdk-dev,
+ethtool, iperf3, tcpreplay; `memif` needs 3400 huge pages.
 """
 
 import argparse
@@ -32,7 +32,7 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "li
 
 
 def frame(number, source, destination, to, port):
-    """Returns a UDP frame of 60 bytes, of the connection with that number."""
+    """Returns a UDP frame of 60 bytes, of connection `number`."""
     client = struct.pack(">I", 0x64400000 + number)
     header = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 46, 0, 0, 64, 17, 0, client, bytes(map(int, to.split("."))))
     words = sum(struct.unpack(">10H", header))
@@ -238,7 +238,7 @@ def main():
     parser.add_argument("--device", choices=["af_packet", "af_xdp"], default="af_packet")
     parser.add_argument("--pairs", type=int, default=10, help="rounds")
     parser.add_argument("--seconds", type=int, default=3)
-    parser.add_argument("--connections", type=int, default=1000, help="of tcp")
+    parser.add_argument("--connections", type=int, default=1000, help="TCP connections of tcp")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         QUESTIONS[options.question](options, folder)

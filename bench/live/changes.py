@@ -9,7 +9,7 @@
     memory     a million UDP connections over memif, from a program that sends from memory
 
 Each runs without changes (--change none), with a reload every second, with a restart every few seconds, or while a
-random shard moves to another worker every 10 ms. Prints the packets sent, lost and out of order, the slowest one's
+random shard moves to another worker every 10 ms. Prints the packets sent, lost and out of order, the slowest packet's
 time, and counters of the kernel at both ends, which show where a loss happened. Needs root, and ethtool; `memory`
 needs 1500 huge pages.
 """
@@ -34,7 +34,7 @@ PROGRAMS = os.path.join(os.path.dirname(os.path.dirname(MILLRACE)), "bench", "li
 ASKED = 2000  # bytes of a response
 LEVEL = "[spread]\nlevel = true\nlevel_interval_ms = 60000"  # so seldom that it does not matter beside the requested moves
 # Counters of the kernel. `TCPOFOQueue` counts TCP segments that came behind a gap. `RetransSegs` counts segments sent
-# again; `TCPDSACKRecv` counts those of them that the other end already had: they were late, not lost.
+# again; `TCPDSACKRecv` counts segments of these that the other end already had: the first copy was late, not lost.
 OF_THE_KERNEL = ("AttemptFails", "EstabResets", "OutRsts", "RetransSegs", "TCPDSACKRecv", "TCPLossProbes", "TCPTimeouts",
                  "TCPOFOQueue", "InDatagrams", "RcvbufErrors", "SndbufErrors", "InDiscards")
 
@@ -46,7 +46,7 @@ class Forwarder:
         self._path, self._control, self._namespace = path, control, namespace
         self._stats = path + ".json"
         self.changes = 0
-        self.failed = []  # moves
+        self.failed = []  # answers to moves that failed
         self._connection = self._shards = None
         self._process = self._start()
 
@@ -81,7 +81,7 @@ class Forwarder:
         self.changes += 1
 
     def _ask(self, what):
-        """Sends a request on one connection, which is kept. Returns status and body."""
+        """Sends a request on the connection that is kept for all requests. Returns status and body."""
         self._connection.request(*what.split())
         answer = self._connection.getresponse()
         return answer.status, json.loads(answer.read())
@@ -149,7 +149,7 @@ def changing(forwarder, options, processes):
 
 
 def wait_for_servers(namespace, count):
-    """Waits until `count` sockets listen, or are bound, at port 8080."""
+    """Waits until port 8080 is in use by TCP and UDP, or by one of them if `count` is 1."""
     found = 0
     while found < count:
         time.sleep(0.1)
@@ -161,7 +161,7 @@ def wait_for_servers(namespace, count):
 
 
 def over_veth(options, folder, pairs):
-    """Measures over veth. `pairs` are commands: of a server, and of a sender."""
+    """Measures over veth. Each of `pairs` is the command of a server and that of its clients."""
     level = LEVEL if options.level or options.change == "move" else ""
     place = Place(MILLRACE, options.device, folder, ports=(8080,), extra="[table]\ncapacity = 40000\n" + level)
     place.know_middle()
@@ -263,13 +263,13 @@ def main():
     parser.add_argument("--every", type=float, default=4, help="seconds between restarts")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--level", action="store_true", help="let shards move, as --change move does")
-    parser.add_argument("--connections", type=int, help="of TCP, or of memory")
-    parser.add_argument("--conversations", type=int, default=10_000, help="of UDP")
+    parser.add_argument("--connections", type=int, help="TCP connections of requests, or UDP connections of memory")
+    parser.add_argument("--conversations", type=int, default=10_000, help="UDP conversations of datagrams")
     parser.add_argument("--in-a-row", type=int, default=1, help="datagrams that a conversation sends before the next one does")
     parser.add_argument("--rate", type=int, help="packets a second, of datagrams and memory")
     options = parser.parse_args()
     if options.change == "move" and (options.question == "memory" or options.workers < 2):
-        parser.error("shards move between workers: over veth, with --workers 2 or more")
+        parser.error("--change move needs a question over veth (not memory), and --workers 2 or more")
     if options.question == "serve":
         asyncio.run(serve())
     elif options.question == "ask":

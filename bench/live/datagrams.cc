@@ -1,5 +1,5 @@
-// Sends many UDP conversations through a device that should lose none, and measures each packet's
-// time:
+// Sends datagrams of many UDP conversations through a device that should lose none, and measures
+// each datagram's round-trip time:
 //
 //   datagrams serve ADDRESS PORT             echoes, until it is killed
 //   datagrams send ADDRESS PORT FLOWS PACKETS_A_SECOND SECONDS IN_A_ROW
@@ -185,7 +185,7 @@ class Client {
   std::uint64_t not_sent_ = 0;
   std::uint64_t answered_ = 0;
   std::uint64_t twice_ = 0;         // echoes that came again
-  std::uint64_t out_of_order_ = 0;  // echoes behind one of a later datagram
+  std::uint64_t out_of_order_ = 0;  // echoes behind the echo of a later datagram
   std::vector<bool> is_answered_;
   std::int64_t longest_gap_ns_ = 0;
   std::vector<std::uint32_t> took_us_;

@@ -1,10 +1,10 @@
-// Sends frames of many UDP connections, in turn, from memory through a device that should lose
-// none:
+// Sends frames of many UDP connections, which take turns, from memory through a device that should
+// lose no frame:
 //
 //   frames EAL_OPTION... -- CONNECTIONS PACKETS_A_SECOND SECONDS
 //
 // DPDK's first port sends the frames, the second receives them. Prints a JSON object: frames sent
-// and received, the slowest one's time, and the longest time without a received frame.
+// and received, the slowest frame's time, and the longest time without a received frame.
 #include <fmt/format.h>
 #include <rte_config.h>  // must be DPDK's first header
 #include <rte_cycles.h>
@@ -115,7 +115,7 @@ class Frames {
     } else if (now >= tried_at_[port] + rte_get_tsc_hz() / 200) {
       if (is_started_[port]) rte_eth_dev_stop(port);
       is_started_[port] = rte_eth_dev_start(port) == 0;
-      // If the other end listens the link still takes a while to come up.
+      // Even if the other end listens, the link takes a while to come up.
       tried_at_[port] = is_started_[port] ? now + rte_get_tsc_hz() : 0;
     }
   }

@@ -80,7 +80,7 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
         return text
 
     def know_middle(self):
-        """Sets the middle's MACs as static neighbours at both ends."""
+        """Sets the MACs of the forwarder's interfaces as static neighbours at both ends."""
         self._know(self._macs["middle", "outside"], self._macs["middle", "inside"])
 
     def _know(self, of_client, of_servers):
@@ -91,7 +91,7 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
 
     @contextlib.contextmanager
     def millrace(self):
-        """Runs millrace as the forwarder, and gives the address to send to."""
+        """Runs millrace as the forwarder, and yields the address to send to."""
         self.know_middle()
         path = os.path.join(self._folder, "f.toml")
         with open(path, "w", encoding="ascii") as file:
@@ -102,7 +102,7 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
 
     @contextlib.contextmanager
     def testpmd(self):
-        """Runs DPDK's testpmd in io mode, which does not change frames, and gives the address to send to."""
+        """Runs DPDK's testpmd in io mode, which does not change frames, and yields the address to send to."""
         self._know(self._macs["servers", "wire"], self._macs["client", "wire"])
         # A veth has one queue; packet sockets may have any number.
         queues, arguments = {
@@ -116,7 +116,7 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
 
     @contextlib.contextmanager
     def kernel(self):
-        """Makes the kernel forward, and gives the address to send to."""
+        """Makes the kernel forward, and yields the address to send to."""
         self.know_middle()
         with self.network.middle:
             ip(f"address add {OUTSIDE}/24 dev outside")
@@ -131,7 +131,7 @@ backends = [{{ address = "{SERVER}", port = {port}, weight = 1 }}]
 
 
 def memif_configuration(folder):
-    """Returns the paths of two sockets and of a configuration with which millrace listens there."""
+    """Returns the paths of two sockets and of a configuration with which millrace listens on these sockets."""
     sockets = [os.path.join(folder, name) for name in ("out", "back")]
     path = os.path.join(folder, "f.toml")
     with open(path, "w", encoding="ascii") as file:
@@ -170,8 +170,8 @@ def testpmd_words(eal, more=(), huge=False):
 
 @contextlib.contextmanager
 def started(words, once_it_says):
-    """Runs a process until the context ends, which sends SIGTERM. Waits until its output contains `once_it_says`; `said()` returns
-    the output so far. Its standard input stays open."""
+    """Runs a process until the context ends, then sends SIGTERM. Waits until the process's output contains `once_it_says`.
+    Yields the process, whose `said()` returns the output so far. Its standard input stays open."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT, text=True)
 

@@ -1,8 +1,8 @@
 // `boost-flat`: boost::unordered_flat_map as a connection table, for comparison only. It needs
 // Boost 1.81: code that includes this header must test MILLRACE_BOOST_FLAT.
 //
-// The map has groups of 15 entries with one byte of hash each, and one byte that marks
-// hashes with a probe that went past the group.
+// The map has groups of 15 entries with one byte of hash each. One more byte of a group marks the
+// hashes with keys that found no place in the group.
 #pragma once
 
 #if __has_include(<boost/version.hpp>)
@@ -34,9 +34,9 @@ class BoostFlatLibrary : public MapLibrary<K, BoostFlatMap<K>> {
   static constexpr std::string_view kName = "boost-flat";
   static constexpr std::string_view kSummary =
       "boost::unordered_flat_map: groups of 15 entries, a byte of hash each";
-  /// Load of all 16 slots of a group, of which 15 hold an entry. The library rehashes from time to
-  /// time because of erased entries: up to a load of 0.86 of the 15 into as many slots, above that
-  /// perhaps into twice as many.
+  /// Highest load over all 16 slots of a group, of which 15 hold an entry. The library rehashes
+  /// from time to time because of erased entries: if at most 0.86 of the 15 slots are in use, into
+  /// an array of the same size, otherwise perhaps into one of twice the size.
   static constexpr double kMaxLoad = 0.79;
 
   /// Returns the memory that rehashing needs while it lasts: a second array of the same size.

@@ -2,7 +2,7 @@
 //
 // Each key has two buckets of four entries, with one byte of hash an entry. The map is made for
 // many threads; here one thread holds all locks permanently (`lock_table`), so that operations take
-// none.
+// no lock.
 #pragma once
 
 #include <cstddef>
