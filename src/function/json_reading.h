@@ -38,6 +38,8 @@ void with_address(const Json& json, Then&& then) {
 }
 
 /// Returns the error (failed) for JSON that is not that of a millrace that hands over.
-inline Error no_offer() { return {"what answers there is no millrace that can hand over"}; }
+inline Error no_offer() {
+  return {"the answer at the control socket is not that of a millrace that can hand over"};
+}
 
 }  // namespace millrace

@@ -30,7 +30,7 @@ class BackendsById {
   struct Free {
     void operator()(Backend* memory) const { std::free(memory); }
   };
-  /// Allocates for `most` backends. Pages that are never written take no memory.
+  /// Allocates memory for `most` backends. Pages that are never written take no memory.
   static Backend* allocate(std::size_t most) {
     void* const memory = std::aligned_alloc(alignof(Backend), most * sizeof(Backend));
     if (memory == nullptr) throw std::bad_alloc();

@@ -156,8 +156,8 @@ bool BalanceFor<K>::by_maglev(Service& service, const Burst& burst,
   return opening.key.protocol == kProtocolTcp && burst.signal[opening.packet] != Signal::syn;
 }
 
-/// Uncounts the attempt before, and returns the next place in the list with a weight above 0, after
-/// that attempt's; from the end of the list it goes on at the beginning.
+/// Uncounts the attempt before. Returns the place of the next backend behind that attempt's whose
+/// weight is above 0; the first place of the list follows the last.
 template <class K>
 std::uint16_t BalanceFor<K>::next_choice(const Service& service, const Opening<K>& opening) {
   abandon(opening.state);
@@ -176,7 +176,7 @@ void BalanceFor<K>::accept(std::uint16_t id, Opening<K>& opening) {
   fill(id, opening);
 }
 
-/// Writes the entries' states of a connection to that backend, and accepts it.
+/// Accepts a connection to that backend, and writes the states of its entries.
 template <class K>
 void BalanceFor<K>::fill(std::uint16_t id, Opening<K>& opening) const {
   using Decision = typename Opening<K>::Decision;
@@ -251,7 +251,7 @@ void BalanceFor<K>::abandon(const std::byte* state) {
 template <class K>
 Fate BalanceFor<K>::fate(const K& key, const std::byte* state, bool is_answered) const {
   const State id = state_at(state);
-  if (id == kUnconcerned) {  // begins anew if there is a service for it by now
+  if (id == kUnconcerned) {  // begins anew if unanswered, and if a service takes it by now
     const bool begins = !is_answered && plan_->current_for(key) != Plan::kNone;
     return begins ? Fate::begins_anew : Fate::stays;
   }
@@ -405,8 +405,9 @@ std::uint16_t BalanceFor<K>::port_for(const Backend& backend, const K& key) {
   return backend.port != 0 && has_ports(key.protocol) ? backend.port : key.destination_port;
 }
 
-/// Returns the port of the service that the client has called. If a service takes any port and its
-/// backend has one, only the originator's key has that port.
+/// Returns the port of the service that the client has called. If the service takes any port and
+/// its backend has a port of its own, only the originator's key shows the port that the client has
+/// called.
 template <class K>
 std::uint16_t BalanceFor<K>::virtual_port(const Backend& backend, const K& reply_key, ConnId reply,
                                           const States<K>& states) {

@@ -1,5 +1,5 @@
-// The overflow of a service: packets that it has served without an entry lately, and the time of
-// the last of them.
+// The overflow of a service: the time of the last packet that it has served without an entry, if
+// that was lately.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +32,7 @@ class Overflow {
     if (theirs != 0 && (own == 0 || tick(theirs) - tick(own) > 0))
       at_.store(theirs, std::memory_order_relaxed);
   }
-  /// True if the last packet was served less than `quiet_ms` ago. Otherwise forgets it.
+  /// True if the last packet was served less than `quiet_ms` ago. Otherwise forgets that packet.
   bool expire(Tick now, std::uint32_t quiet_ms) {
     const std::uint64_t own = load();
     // Another worker's tick may be later.

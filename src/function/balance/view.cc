@@ -39,7 +39,7 @@ Explained explain_by(const PlanFor<K>& plan, const K& key) {
     const auto* const there = plan.serving_at(key);
     if (there == nullptr) {
       out.side.reset();
-      out.why = "it comes from a backend, and from no port at which that serves: ";
+      out.why = "it comes from a backend, but not from a port at which the backend serves: ";
       return out;
     }
     const bool is_stray = !there->is_direct;
@@ -119,8 +119,8 @@ class BalanceView final : public FunctionView {
         key);
   }
 
-  /// Appends the service and backend; none for a connection to no service (in a chain). Formatted
-  /// by hand, since a list may have millions of connections; no value needs an escape.
+  /// Appends the service and backend; nothing for a connection to no service (in a chain).
+  /// Formatted by hand, since a list may have millions of connections; no value needs an escape.
   void append_names(std::string& text, const Flow& connection) const override {
     std::visit(
         [&]<class K>(const K& key) {
