@@ -213,7 +213,7 @@ std::string with_hint(std::string_view said, const SchemeNames& schemes) {
 std::optional<toml::table> parse_toml(std::string_view text, std::string_view name,
                                       const SchemeNames& schemes, config::Problems& problems) {
   if (const auto line = line_of_deep_key(text)) {
-    problems.add(line, "", "a key of more than 256 parts");
+    problems.add(line, "", "a key has more than 256 parts: give it fewer");
     return std::nullopt;
   }
   try {

@@ -59,7 +59,7 @@ struct Config {
   struct Port {
     std::string name;
     DeviceName device;
-    unsigned mtu = 0;    ///< 0: the device's own
+    unsigned mtu = 0;    ///< 0: the device's own MTU
     std::string kernel;  ///< name of the port's kernel interface; empty: none
     ReversePath reverse_path = ReversePath::off;
   };

@@ -448,7 +448,7 @@ TEST(Config, AKeyOfTooManyPartsIsRefused) {
   };
   for (const char* around : {"{}=1", "[{}]", "[[{}]]", "x={{{}=1}}"}) {
     const std::string text = "\n" + fmt::format(fmt::runtime(around), key(1'000'000)) + "\n";
-    EXPECT_EQ(problem(text), "f:2: a key of more than 256 parts") << around;
+    EXPECT_EQ(problem(text), "f:2: a key has more than 256 parts: give it fewer") << around;
   }
   EXPECT_EQ(problem("# " + std::string(1000, '.') + "\n"), "");
   std::string addresses;

@@ -118,7 +118,7 @@ class LiveReader {
                         "and digits, like mr0");
     } else if (!has_neighbours(port.device.kind)) {
       problems_.add(raw.kernel.line, "port.kernel",
-                    "no neighbour answers on " + raw.device.value + ": leave it out");
+                    raw.device.value + " has no neighbours for the kernel: leave kernel out");
     } else if (is_of_kernel(port.device.kind) && port.device.target == name) {
       problems_.add(raw.kernel.line, "port.kernel",
                     in_quotes(name) + " is the port's own device: give a new name, like mr0");

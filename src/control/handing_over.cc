@@ -99,7 +99,8 @@ auto Control::busy_with(unsigned number) -> CommandResult<HandingOver*> {
   return &*handing_over_;
 }
 
-/// Ends the busy time of a hand-over. To be called under the lock.
+/// Ends the busy time of a hand-over. `goes_on`: false if the new process has given up, or if the
+/// hand-over has failed. To be called under the lock.
 CommandResult<void> Control::rest(HandingOver& handing_over, bool goes_on) {
   handing_over.is_busy = false;
   handing_over.until =

@@ -47,8 +47,8 @@ class ChainFor final : public FunctionFor<K> {
  private:
   struct Link {
     FunctionFor<K>* function;
-    std::size_t offset;        // of the function's part, in both entries
-    std::size_t image_offset;  // of the function's image
+    std::size_t offset;        // offset of the function's part in both entries
+    std::size_t image_offset;  // offset of the function's image
     Opening<K> opening;        // the last question to the function, with its answer
   };
   using Decision = typename Opening<K>::Decision;

@@ -130,7 +130,7 @@ class FunctionDeployment {
   virtual void take_last(const Json* /*said*/) {}
   /// @}
 
-  /// Checks the whole deployment; at rest. Errors: the first rule that is broken.
+  /// Checks the whole deployment. To be called at rest. Errors: the first rule that is broken.
   virtual Result<void> check_invariants() const { return {}; }
 };
 

@@ -5,7 +5,7 @@
 // `event` and the like are called for a single connection. In the order of the line:
 //
 //   steer    which end of a packet's connection no function rewrites; that end chooses the worker
-//   (find)   the tracker finds the entries of packets, and which side of the connection each is
+//   (find)   the tracker finds the packets' entries, and the side that has sent each packet
 //   screen   for packets without an entry: which of them may begin a connection
 //   open     for a new connection: the function chooses, and names the reply's key
 //   (link)   the tracker inserts the reply's entry; if its key is taken, `open` is called again
@@ -168,10 +168,10 @@ class FunctionFor {
   virtual Steered steer(std::span<const K> /*keys*/) const { return {}; }
 
   /// Returns which of the lane's packets in `unknown`, which have no entry, may begin a connection;
-  /// both are bits by place in the lane. For each other packet, sets the bit in the lane's
-  /// `replies` if the packet may be a reply to one that was served without an entry; else gives the
-  /// packet a verdict: `no_service` if the function does not handle it, another verdict to refuse
-  /// it.
+  /// `unknown` and the result are bits by place in the lane. For each other packet, sets the bit in
+  /// the lane's `replies` if the packet may be a reply to one that was served without an entry;
+  /// else gives the packet a verdict: `no_service` if the function does not handle it, another
+  /// verdict to refuse it.
   virtual std::uint64_t screen(Burst&, Lane<K>&, std::uint64_t unknown) { return unknown; }
 
   /// Answers whether and how a connection is opened (`Opening`). If the reply's key is taken, by
@@ -234,7 +234,7 @@ class FunctionFor {
                                   K& /*originator*/) {
     return Verdict::no_service;
   }
-  /// Returns how packets with that key leave that have no connection; nothing if the function does
+  /// Returns how packets with that key and without a connection leave; nothing if the function does
   /// not serve them, or cannot tell now how they leave. `packet` is an ICMP error about such a
   /// packet.
   virtual std::optional<Target> target_without_entry(const Burst&, unsigned /*packet*/, const K&) {

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-/// Returns the whole number, from `least` to `most`.
+/// Returns the whole number that `json` is. It must be from `least` to `most`.
 template <class Number>
 Number number_from(const Json& json, Number least, Number most) {
   if (!json.is_number_unsigned()) throw std::invalid_argument("number");

@@ -27,13 +27,13 @@ namespace millrace {
 /// own (`Part`).
 inline constexpr unsigned kCarriedVersion = 4;
 
-/// Record of a connection, known by the worker that has it and its entry there. A record replaces
-/// an earlier one of the same worker and entry. The images of the connection stand behind the
-/// record, in the order of the parts.
+/// Record of a connection, which the worker of the block and `entry` identify. A record replaces an
+/// earlier one of the same worker and entry. The images of the connection stand behind the record,
+/// in the order of the parts.
 template <class K>
 struct CarriedConnection {
   std::uint32_t entry = 0;
-  std::uint16_t is_there = 0;   ///< 0: the connection has ended, and the rest has no meaning
+  std::uint16_t is_there = 0;   ///< 0: the connection has ended; the rest of the record is unused
   std::uint16_t has_reply = 0;  ///< 1: the connection has a reply's entry
   LifeImage life;
   K key;  ///< the originator's key

@@ -93,8 +93,8 @@ class Family {
                                     std::span<const std::byte> records, Tick now);
   /// Serves packets without an entry from now on as the other worker does.
   void continue_from(const Family& other) { function_->continue_from(*other.function_); }
-  /// Returns those of the lane's packets in `places` that have no connection here; both are bits by
-  /// place in the lane.
+  /// Returns those of the lane's packets in `places` that have no connection here. `places` and the
+  /// result are bits by place in the lane.
   std::uint64_t without_connection(const Lane<K>& lane, std::uint64_t places, Tick now) const {
     std::uint64_t without = 0;
     for_each_bit(places, [&](unsigned i) {
@@ -113,8 +113,8 @@ class Family {
   void end() {
     if (tracker_) tracker_->end();
   }
-  /// Makes the ids reusable that this worker has removed and that no worker uses any more. True if
-  /// no id that this worker has removed is left to reclaim.
+  /// Makes those ids reusable that this worker has removed and no worker uses any more. True if no
+  /// id that this worker has removed is left to reclaim.
   bool reclaim() {
     if (!tracker_) return true;
     tracker_->reclaim();
@@ -412,7 +412,7 @@ class Family {
     return bits;
   }
   /// Looks the lane's packet `i` up once more, as its connection may have been opened since. True
-  /// if it has.
+  /// if it has been opened.
   bool find_again(Lane<K>& lane, unsigned i, Tick now) {
     const std::uint64_t bit = std::uint64_t{1} << i;
     const bool is_reply = tracker_->find(lane.keys().subspan(i, 1), lane.hashes().subspan(i, 1),

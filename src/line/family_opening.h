@@ -48,7 +48,7 @@ void Family<TrackerType, K>::end_what_begins_anew(Burst& burst, Lane<K>& lane) {
     if (id == ConnId::none || burst.signal[lane.packet[i]] != Signal::syn) continue;
     if (lane.side(i) == Side::reply) continue;
     // Only the worker that opened a connection may end it. On another worker the entry stays, and
-    // the new connection uses it, and its backend.
+    // the new connection uses that entry and its backend.
     if (!tracker_->begins_anew(id) || !tracker_->is_mine(id)) continue;
     const ConnId reply = tracker_->originators().header(id).peer;
     [[maybe_unused]] const auto guard = tracker_->writing();

@@ -131,7 +131,7 @@ class Line {
 
   /// @name Shards that move while packets flow
   /// Called by the worker's thread, in `Between::between_bursts`. Tables must not be shared, and
-  /// shards are below `LineConfig::shards_that_move`.
+  /// shards must be below `LineConfig::shards_that_move`.
   /// @{
   /// Additional work of a worker between two bursts.
   class Between {
@@ -158,8 +158,9 @@ class Line {
   /// @}
   /// @name In a task of the mailbox, or at rest
   /// @{
-  /// Most ids that one call of `visit` or `review` visits, and most connections that it ends.
+  /// Most ids that one call of `visit` or `review` visits.
   static constexpr std::size_t kLookMost = 4096;
+  /// Most connections that one call of `visit` or `review` ends.
   static constexpr std::size_t kEndMost = 256;
   /// Visits some live connections that this line opened, from the cursor on: calls `visit` for
   /// each, and ends those for which `visit` says so. Returns the cursor to go on with, `At::end`

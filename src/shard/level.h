@@ -49,9 +49,11 @@ unsigned most_shards(unsigned shards, unsigned workers, double taken);
 /// Fraction of time in which the workers with shards should be busy, if as few workers as possible
 /// have shards.
 inline constexpr double kMeantBusy = 0.7;
-/// More workers get shards if those with shards are busier than this on average.
+/// More workers get shards if those with shards are busy for more than this fraction of time, on
+/// average.
 inline constexpr double kTooBusy = 0.8;
-/// Fewer workers get shards if with one worker less they would be less busy than this on average.
+/// Fewer workers get shards if one worker less would still be busy for less than this fraction of
+/// time, on average.
 inline constexpr double kTooIdle = 0.5;
 
 /// Returns how many workers should have shards, 1 to `busy.size()`. `busy`: for each worker, the
@@ -72,7 +74,7 @@ class Leveller {
   /// Sets how many workers, from the first on, should have shards.
   void use(unsigned workers) { workers_ = workers; }
   unsigned workers() const { return workers_; }
-  /// Returns the moves. `packets` counts each shard's packets so far; `most`: as `level`. If too
+  /// Returns the moves. `packets` counts each shard's packets so far; `most`: as in `level`. If too
   /// few packets have come since the last decision, and the first `workers()` have all shards and
   /// none of them too many, returns none and waits for more packets.
   std::vector<Move> decide(const Indirection& now, std::span<const std::uint64_t> packets,

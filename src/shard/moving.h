@@ -42,8 +42,8 @@ struct MoveMessage {
   enum class Kind : std::uint8_t { parcel, marker };
   Kind kind = Kind::parcel;
   std::uint16_t worker = 0;            ///< the worker that wrote the marker
-  std::vector<std::byte> connections;  ///< in a parcel (line/carried.h)
-  std::atomic<bool> is_free = true;    ///< for a parcel: it may be filled
+  std::vector<std::byte> connections;  ///< connections of a parcel (line/carried.h)
+  std::atomic<bool> is_free = true;    ///< true: the parcel may be filled
 };
 
 /// The worker of each shard, and the move under way. All workers share it.
@@ -64,7 +64,7 @@ class ShardMoves {
     return worker_of_[shard].load(std::memory_order_acquire);
   }
 
-  /// @name By one thread at a time, which decides
+  /// @name By one thread at a time, which decides about moves
   /// @{
   /// Begins to move a shard to a worker that does not have it. No move may be under way.
   void begin(unsigned shard, unsigned to);
@@ -112,8 +112,8 @@ class MovingWorker {
   /// Opens connections that worker `from` has packed. Called at least once in each move; the last
   /// parcel may be empty.
   virtual void unpack(unsigned shard, unsigned from, std::span<const std::byte> parcel) = 0;
-  /// Returns the shard's packets in the burst that is looked up next whose connection is not in
-  /// this worker's tables: a bit each, by place in the burst.
+  /// Returns packets of the burst that is looked up next: those of the shard that have no
+  /// connection in this worker's tables, a bit each, by place in the burst.
   virtual std::uint64_t without_connection(unsigned shard) const = 0;
   /// Sends another worker these packets of the burst that is looked up next, in their order.
   virtual void pass_on(std::uint64_t packets, unsigned to) = 0;
@@ -132,7 +132,8 @@ class ShardsOfWorker {
   /// `moves` and `worker` must outlive this object.
   ShardsOfWorker(ShardMoves& moves, MovingWorker& worker, unsigned number);
 
-  /// To be called once a burst, when messages and packets have been taken from rings, before the
+  /// Joins a move that has begun, and does this worker's part when the shard changes hands. To be
+  /// called once a burst, after messages and packets have been taken from rings and before the
   /// first `way_of`.
   void begin_burst() {
     if (seen_ != moves_->number_.load(std::memory_order_acquire)) [[unlikely]]
@@ -217,7 +218,7 @@ class ShardsOfWorker {
   bool has_turned_ = false;               // this worker sends the shard's packets to the taker
   std::vector<MoveMessage*> received_;    // messages since the last `step`
   std::vector<MoveMessage*> to_pass_;     // in the giver: markers that it has yet to pass on
-  unsigned markers_ = 0;         // number of those passed on by the giver, or received by the taker
+  unsigned markers_ = 0;         // markers that the giver has passed on, or the taker has received
   std::vector<bool> is_marked_;  // in the taker, by worker: its marker has arrived
   std::vector<Held> held_;
   std::uint32_t first_free_ = 0;  // index in `held_`

@@ -31,7 +31,7 @@ enum class Mistake : std::uint8_t {
 };
 
 constexpr unsigned kShards = 128;
-/// Bytes of a connection in a parcel: a few fill it.
+/// Bytes of a connection in a parcel: a few connections fill a parcel.
 constexpr std::size_t kRecord = ShardMoves::kFull / 4;
 
 struct Packet {
@@ -130,8 +130,8 @@ class World {
     return wrong;
   }
 
-  /// Ends both workers in the midst of a move. Returns the number of connections in parcels then,
-  /// and their number when the move has ended, too.
+  /// Ends both workers in the midst of a move. Returns the numbers of connections in parcels at
+  /// that time, and after the move has ended, too.
   std::pair<std::ptrdiff_t, std::ptrdiff_t> end_while_moving() {
     const auto on_their_way = [this] { return std::ranges::count(connection_, kInParcel); };
     moves.begin(0, 1 - moves.worker_of(0));

@@ -104,7 +104,7 @@ class WorkersExchange final : public Line::Between, private MovingWorker {
   /// The kinds of things that a ring carries, in the lowest bits of a pointer.
   enum Tag : std::uintptr_t { kPacket = 0, kNews = 1, kMessage = 2, kTags = 3 };
   /// Connections of each family that are packed between two bursts while no packets wait. While
-  /// packets wait, one connection of each family is packed in `kBusyBursts` bursts: packets of
+  /// packets wait, one connection of each family is packed every `kBusyBursts` bursts: packets of
   /// other shards then take some 3 % more time.
   static constexpr std::size_t kPackedWhileIdle = 32;
   static constexpr unsigned kBusyBursts = 8;

@@ -141,8 +141,8 @@ class Workers {
   };
 
   /// Reviews all connections of all workers (`Line::review`). `do_it(n, task)` does a task for
-  /// worker n. It returns false for a worker that no longer serves; the connections of that worker
-  /// are left out.
+  /// worker n. `do_it` returns false for a worker that no longer serves; the connections of that
+  /// worker are left out.
   template <class Do>
   void review(Do&& do_it);
   TableReport report(TableReport (Line::*of)() const, std::size_t capacity) const;

@@ -20,7 +20,7 @@ class BackendsById {
   Backend& operator[](std::size_t id) { return memory_.get()[id]; }
   const Backend& operator[](std::size_t id) const { return memory_.get()[id]; }
 
-  /// Adds backends up to that number, at most `most`.
+  /// Adds backends until there are `size`, at most `most`.
   void grow(std::size_t size) {
     for (; size_ < size; ++size_) new (memory_.get() + size_) Backend{};
   }

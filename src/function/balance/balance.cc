@@ -32,8 +32,8 @@ Part BalanceFor<K>::part() const {
 
 // --- screen
 
-/// Steers by the client's end. A backend may also begin connections of its own: then the end that
-/// it talks to is the client.
+/// Steers by the client's end. A backend may also begin connections of its own: then the other end
+/// is the client.
 template <class K>
 Steered BalanceFor<K>::steer(std::span<const K> keys) const {
   const auto& index = *plan_->index;
@@ -284,7 +284,7 @@ void BalanceFor<K>::resume(Opening<K>& opening) {
   const bool keeps_port = was.port == key.destination_port;
   const auto serve_by = [&](std::uint32_t place) {
     const auto& service = *plan_->services[place];
-    // A packet without ports does not show its backend's port.
+    // A connection without ports does not show its backend's port.
     const bool has_port = has_ports(key.protocol);
     auto id =
         plan_->backend_at(service, was.address, has_port ? std::optional(was.port) : std::nullopt);
@@ -347,8 +347,7 @@ void BalanceFor<K>::serve(Burst& burst, std::uint64_t places, const States<K>& s
     serve_without_entry(burst, lane, without);
 }
 
-/// Sends a packet to the backend, at that port; or a reply to the client, from that port of the
-/// service.
+/// Sends a packet to the backend, at `port`; or a reply to the client, from `port` of the service.
 template <class K>
 template <Side kSide>
 void BalanceFor<K>::send(Burst& burst, Lane<K>& lane, unsigned i, Backend& backend,

@@ -51,10 +51,10 @@ struct BalanceConfig {
   /// True: packets that find no room in the table go by Maglev; false: they are dropped.
   bool stateless_when_full = true;
   /// Time from a service's last packet without an entry until the service uses its own scheduler
-  /// again. Must be as long as a connection may be idle and go on, and as long as a SYN is
-  /// retransmitted (127 s with Linux's six retransmissions).
+  /// again. Must be at least the idle time after which a connection may still go on, and at least
+  /// the time for which a SYN is retransmitted (127 s with Linux's six retransmissions).
   std::uint32_t quiet_ms = 600'000;
-  bool shares_tables = false;  ///< the workers use the same connection tables
+  bool shares_tables = false;  ///< true: the workers use the same connection tables
 };
 
 struct BackendStatistics {

@@ -184,7 +184,7 @@ TYPED_TEST(BalanceTest, SchedulesBeginningsAndSendsTheRestWhereMaglevSays) {
   EXPECT_EQ(line.send(syn_ack).to, maglev.send(syn_ack).to);
 }
 
-// Services share backends: one client port at two services would give one reply key.
+// Services share backends: connections from one client port to two services have one reply key.
 TYPED_TEST(BalanceTest, ACollisionGetsAnotherBackendUntilAllWereTried) {
   auto second = TestFixture::service("ab");
   second.address = TestFixture::Line::host('w');

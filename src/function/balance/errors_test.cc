@@ -47,7 +47,7 @@ class ErrorsTest : public TestServices<K> {
     return spec;
   }
 
-  /// Returns the bytes of a packet, as from "x:1" to "v:80".
+  /// Returns the bytes of a packet between two ends, such as "x:1" and "v:80".
   static Bytes sent(const std::string& from, const std::string& to, unsigned protocol = kTcp) {
     Bytes payload = protocol == kTcp   ? test::tcp(33)
                     : protocol == kUdp ? test::udp(33)

@@ -83,7 +83,7 @@ TYPED_TEST(GoneTest, AnSctpAssociationIsNotReset) {
 
 TYPED_TEST(GoneTest, AnUpdateTellsWhetherConnectionsHaveLostTheirBackend) {
   typename TestFixture::Line line(TestFixture::config({TestFixture::service("ab")}));
-  line.send(TestFixture::tcp("x:1"));  // to a
+  line.send(TestFixture::tcp("x:1"));  // goes to backend a
   const auto loses = [&line](const typename TestFixture::Spec& spec) {
     const auto review = line.try_update(TestFixture::only({spec}));
     return review.has_value() && *review == Review::all;

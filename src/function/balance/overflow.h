@@ -24,7 +24,7 @@ class Overflow {
   bool is_there() const { return load() != 0; }
   /// Notes that a packet was served without an entry.
   void note(Tick now) { at_.store(kThere | now.ms, std::memory_order_relaxed); }
-  /// Takes the time of another worker's last packet if that is later: some of the other worker's
+  /// Adopts the time of another worker's last packet if that is later: some of the other worker's
   /// connections go on at this one.
   void continue_from(const Overflow& other) {
     const std::uint64_t theirs = other.load();

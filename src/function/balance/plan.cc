@@ -283,8 +283,8 @@ std::optional<std::uint16_t> PlanFor<K>::backend_at(const Service& service, cons
   return is_it ? std::optional(*at) : std::nullopt;
 }
 
-/// Returns the id of the wanted backend. A draining backend keeps its id, and is removed from
-/// `draining`; another one gets a new id.
+/// Returns the id of the wanted backend. A backend in `draining` keeps its id, and is removed from
+/// there; a new backend gets a new id.
 template <class K>
 std::uint16_t PlanFor<K>::backend_for(Service& service, const BackendSpec<Address>& wanted) {
   const auto at = std::ranges::find_if(service.draining, [&](std::uint16_t id) {

@@ -68,7 +68,7 @@ struct PlanFor {
     std::uint64_t service = 0;  ///< identity of the backend's service
     std::uint64_t since = 0;    ///< number of the plan that gave the backend its id
 
-    /// The count of all workers; null if each worker has its own.
+    /// The activity that all workers count together; null if each worker counts its own.
     std::shared_ptr<Activity> activity;
 
     /// True if the backend is no longer configured, or not healthy.
@@ -95,7 +95,7 @@ struct PlanFor {
   /// A listed backend of a two-way service with a port. Replies without an entry may come from it.
   struct ReplySource {
     std::uint32_t service;  ///< place in `services`
-    std::uint16_t backend;  ///< id
+    std::uint16_t backend;  ///< id of the backend
   };
   /// The services' backends at one address, port and protocol.
   struct Serving {

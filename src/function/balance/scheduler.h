@@ -24,7 +24,7 @@ struct Activity {
   Counter proved;
 };
 
-/// A backend as schedulers see it. A scheduler names it by its place in the list.
+/// A backend as schedulers see it. A scheduler names a backend by its place in the list.
 struct Candidate {
   std::uint32_t weight = 1;
   const Activity* activity = nullptr;

@@ -155,8 +155,8 @@ template class BalanceFor<KeyV6>;
 
 namespace {
 
-/// Returns the plan after `now` with these services. `v4` and `v6` say how many connections live on
-/// a backend. Errors: as `PlanFor::check`.
+/// Returns the plan after `now` with these services. `v4` and `v6` return how many connections live
+/// on a backend. Errors: as `PlanFor::check`.
 Result<std::shared_ptr<const BalancePlan>> next_plan(const BalancePlan& now,
                                                      const Services& services,
                                                      const PlanFor<KeyV4>::LiveOn& v4,

@@ -103,7 +103,7 @@ class BalanceView final : public FunctionView {
           if (connection == nullptr) return explain_by(plan, of);
           const K& originator = std::get<K>(connection->key);
           const K& translated = std::get<K>(connection->translated);
-          if (!BalanceFor<K>::is_served(connection->image)) {  // in a chain
+          if (!BalanceFor<K>::is_served(connection->image)) {  // only in a chain
             Explained out = explained(std::nullopt, "", "");
             out.why = "it belongs to a connection to no service";
             return out;
